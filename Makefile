@@ -1,0 +1,97 @@
+# Everything that people and CI run. `make help` lists it.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+UNIT := -q
+# One pytest run at the end, so that its closing line is the last that CI reads.
+EVERYTHING := -m "property or oracle or e2e or not e2e"
+
+export PYTHONDONTWRITEBYTECODE ?=
+
+.PHONY: help
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- set-up --------------------------------------------------------------------------------------
+
+# uv itself is installed by pip, by hash, then rebuilds the environment exactly as locked.
+.venv/ready: requirements/dev.txt requirements/uv.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	touch $@
+
+.PHONY: setup
+setup: .venv/ready ## make .venv with everything that is locked in requirements/
+
+.PHONY: lock
+lock: setup ## compile requirements/ anew from pyproject.toml
+	tools/lock.sh
+
+# --- look ----------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: setup ## the main job, offline, in seconds
+	@$(BIN)/drawbridge demo
+
+.PHONY: corpus
+corpus: setup ## every manifest below DIR=folder through the command line, as a table
+	@test -n "$(DIR)" || { echo "make corpus: say which folder: make corpus DIR=folder" >&2; exit 2; }
+	@$(BIN)/python -m tools.corpus "$(DIR)"
+
+.PHONY: up
+up: setup ## start a local cluster with Drawbridge in it
+	@$(BIN)/python -m e2e.local up
+
+.PHONY: down
+down: setup ## stop exactly what `make up` started
+	@$(BIN)/python -m e2e.local down
+
+# --- judge ---------------------------------------------------------------------------------------
+
+.PHONY: check
+check: setup ## format, lint, types, import contracts, staleness of generated files
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tools.generate --check
+
+.PHONY: fix
+fix: setup ## format, repair what ruff can repair, write generated files anew
+	$(BIN)/ruff format --quiet .
+	$(BIN)/ruff check --quiet --fix .
+	$(BIN)/python -m tools.generate
+
+.PHONY: unit
+unit: setup ## tests without cluster and without Go, in seconds
+	$(PYTEST) $(UNIT)
+
+.PHONY: test
+test: check ## everything: check, unit, properties, oracle sample, e2e
+	$(PYTEST) $(UNIT) $(EVERYTHING)
+
+.PHONY: e2e
+e2e: setup ## the stories e2e/test_x*.py on a real control plane; STORY=x, all without
+	@stories=$$(ls e2e/test_$(STORY)*.py 2>/dev/null) || { echo "make e2e: no e2e/test_$(STORY)*.py" >&2; exit 2; }; \
+	$(PYTEST) $(UNIT) -m e2e $$stories
+
+.PHONY: oracle
+oracle: setup ## compare with the real Go packages, at length
+	HYPOTHESIS_PROFILE=oracle $(PYTEST) $(UNIT) -m oracle tests/oracle tests/kube
+
+.PHONY: oracle-record
+oracle-record: setup ## ask the real Go packages again and write tests/oracle/data
+	$(BIN)/python -m tests.oracle.record
+
+.PHONY: bench
+bench: setup ## measure side by side with the anchors; OUT=file for JSON lines
+	$(BIN)/python -m bench $(if $(OUT),--out "$(OUT)")

@@ -1,0 +1,1 @@
+"""The API types that we read, field for field as upstream names them; reading only."""

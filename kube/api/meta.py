@@ -1,0 +1,92 @@
+"""What every API object has, and how bytes and dicts become typed views.
+
+A typed object is a view for reading: fields that we do not name are dropped, so a view is never
+sent back. What we change in foreign objects goes out as a patch.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from kube.quantity import Quantity
+
+_T = TypeVar("_T")
+
+
+class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The base of API types; camelCase outside, snake_case inside."""
+
+
+class OwnerReference(ApiStruct, frozen=True, kw_only=True):
+    """Source: meta/v1 OwnerReference."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
+    """The parts of meta/v1 ObjectMeta that we read."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: Mapping[str, str] | None = None
+    annotations: Mapping[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class ObjectHead(ApiStruct, frozen=True, kw_only=True):
+    """What any object says of itself before its kind is known."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+
+
+def _quantity(kind: type, value: object) -> Any:
+    if kind is Quantity and isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        # People write 0.5 in YAML; its shortest decimal text is what they wrote.
+        return _cached_quantity(value if isinstance(value, str) else repr(value))
+    raise NotImplementedError(f"{value!r} is not a {kind.__name__}")
+
+
+_cached_quantity = lru_cache(maxsize=4096)(Quantity)
+
+
+def decode(data: bytes | str, kind: type[_T]) -> _T:
+    """Return the view `kind` of JSON text.
+
+    Raises:
+        msgspec.DecodeError: The text is not JSON, or a field has the wrong type; the message names
+            the place as `$.spec.driver`.
+    """
+    return _decoder(kind).decode(data)
+
+
+def view(document: object, kind: type[_T]) -> _T:
+    """Return the view `kind` of a parsed document (dicts, lists, strings, numbers).
+
+    Raises:
+        msgspec.ValidationError: A field has the wrong type; the message names the place.
+    """
+    return msgspec.convert(document, kind, dec_hook=_quantity)
+
+
+@lru_cache(maxsize=256)
+def _decoder(kind: type[_T]) -> msgspec.json.Decoder[_T]:
+    return msgspec.json.Decoder(kind, dec_hook=_quantity)
+
+
+def encode(value: object) -> bytes:
+    """Return the JSON of one of our own objects; fields at their default are left out."""
+    return msgspec.json.encode(value, enc_hook=str)

@@ -1,0 +1,380 @@
+"""resource.k8s.io/v1 as 1.37 serves it, field for field.
+
+Source: k8s.io/api v0.37.1, resource/v1/types.go. Limits are in the comments where a reader needs
+them; the API server enforces them.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import field
+
+from kube.api.meta import ApiStruct, ObjectMeta
+from kube.quantity import Quantity
+
+MAX_RESULTS = 32
+"""Devices in one allocation (AllocationResultsMaxSize)."""
+MAX_REQUESTS = 32
+MAX_CONSTRAINTS = 32
+MAX_ALTERNATIVES = 8
+"""Subrequests of one firstAvailable (FirstAvailableDeviceRequestMaxSize)."""
+MAX_SELECTOR_BYTES = 10240
+
+
+class CelSelector(ApiStruct, frozen=True, kw_only=True):
+    """A CEL expression that says whether a device will do."""
+
+    expression: str
+
+
+class DeviceSelector(ApiStruct, frozen=True, kw_only=True):
+    """Exactly one member; only `cel` exists."""
+
+    cel: CelSelector | None = None
+
+
+class DeviceToleration(ApiStruct, frozen=True, kw_only=True):
+    """Tolerates device taints that it matches."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class CapacityRequirements(ApiStruct, frozen=True, kw_only=True):
+    """Amounts per allocated device, looked up by the literal key that the slice uses."""
+
+    requests: Mapping[str, Quantity] | None = None
+
+
+class DerivedAttribute(ApiStruct, frozen=True, kw_only=True):
+    """An attribute computed per device for constraints (alpha in 1.37)."""
+
+    name: str
+    expression: str
+
+
+class ExactDeviceRequest(ApiStruct, frozen=True, kw_only=True):
+    """One way to ask: a class, selectors, a count."""
+
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] | None = None
+    allocation_mode: str = ""
+    count: int | None = None
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] | None = None
+    capacity: CapacityRequirements | None = None
+    derived_attributes: tuple[DerivedAttribute, ...] | None = None
+
+
+class DeviceSubRequest(ApiStruct, frozen=True, kw_only=True):
+    """One alternative of `firstAvailable`."""
+
+    name: str
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] | None = None
+    allocation_mode: str = ""
+    count: int | None = None
+    tolerations: tuple[DeviceToleration, ...] | None = None
+    capacity: CapacityRequirements | None = None
+    derived_attributes: tuple[DerivedAttribute, ...] | None = None
+
+
+class DeviceRequest(ApiStruct, frozen=True, kw_only=True):
+    """A named request; exactly one of `exactly` and `first_available`."""
+
+    name: str
+    exactly: ExactDeviceRequest | None = None
+    first_available: tuple[DeviceSubRequest, ...] | None = None
+
+
+class DeviceConstraint(ApiStruct, frozen=True, kw_only=True):
+    """A relation between devices of one claim; an empty `requests` means all of them."""
+
+    requests: tuple[str, ...] | None = None
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class OpaqueDeviceConfiguration(ApiStruct, frozen=True, kw_only=True):
+    """Parameters that only the driver understands, a JSON object of at most 10 KiB."""
+
+    driver: str
+    parameters: Mapping[str, Any]
+
+
+class DeviceClaimConfiguration(ApiStruct, frozen=True, kw_only=True):
+    """Configuration for the named requests; empty means all."""
+
+    requests: tuple[str, ...] | None = None
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceClaim(ApiStruct, frozen=True, kw_only=True):
+    """What a claim asks for: at most 32 requests, 32 constraints, 32 configurations."""
+
+    requests: tuple[DeviceRequest, ...] | None = None
+    constraints: tuple[DeviceConstraint, ...] | None = None
+    config: tuple[DeviceClaimConfiguration, ...] | None = None
+
+
+class ResourceClaimSpec(ApiStruct, frozen=True, kw_only=True):
+    """Immutable after creation."""
+
+    devices: DeviceClaim = DeviceClaim()
+
+
+class DeviceRequestAllocationResult(ApiStruct, frozen=True, kw_only=True):
+    """One allocated device or share; `request` is `name` or `name/sub`."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] | None = None
+    binding_conditions: tuple[str, ...] | None = None
+    binding_failure_conditions: tuple[str, ...] | None = None
+    share_id: str | None = field(default=None, name="shareID")
+    consumed_capacity: Mapping[str, Quantity] | None = None
+    skip_node_operations: tuple[str, ...] | None = None
+
+
+class DeviceAllocationConfiguration(ApiStruct, frozen=True, kw_only=True):
+    """Configuration with where it came from: FromClass or FromClaim."""
+
+    source: str
+    requests: tuple[str, ...] | None = None
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceAllocationResult(ApiStruct, frozen=True, kw_only=True):
+    """The devices and their configuration."""
+
+    results: tuple[DeviceRequestAllocationResult, ...] | None = None
+    config: tuple[DeviceAllocationConfiguration, ...] | None = None
+
+
+class NodeSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 NodeSelectorRequirement."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] | None = None
+
+
+class NodeSelectorTerm(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 NodeSelectorTerm."""
+
+    match_expressions: tuple[NodeSelectorRequirement, ...] | None = None
+    match_fields: tuple[NodeSelectorRequirement, ...] | None = None
+
+
+class NodeSelector(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 NodeSelector."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class AllocationResult(ApiStruct, frozen=True, kw_only=True):
+    """Immutable once set; it may only be cleared."""
+
+    devices: DeviceAllocationResult = DeviceAllocationResult()
+    node_selector: NodeSelector | None = None
+    allocation_timestamp: str | None = None
+
+
+class ResourceClaimConsumerReference(ApiStruct, frozen=True, kw_only=True):
+    """Who may use the claim; at most 256."""
+
+    api_group: str = ""
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class NetworkDeviceData(ApiStruct, frozen=True, kw_only=True):
+    """What a driver reports of a network device."""
+
+    interface_name: str = ""
+    ips: tuple[str, ...] | None = None
+    hardware_address: str = ""
+
+
+class AllocatedDeviceStatus(ApiStruct, frozen=True, kw_only=True):
+    """What a driver reports of an allocated device."""
+
+    driver: str
+    pool: str
+    device: str
+    share_id: str | None = field(default=None, name="shareID")
+    conditions: tuple[Mapping[str, Any], ...] | None = None
+    data: Mapping[str, Any] | None = None
+    network_data: NetworkDeviceData | None = None
+
+
+class ResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
+    """Allocation, consumers and what drivers report."""
+
+    allocation: AllocationResult | None = None
+    reserved_for: tuple[ResourceClaimConsumerReference, ...] | None = None
+    devices: tuple[AllocatedDeviceStatus, ...] | None = None
+
+
+class ResourceClaim(ApiStruct, frozen=True, kw_only=True):
+    """A claim for devices."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+    status: ResourceClaimStatus | None = None
+
+
+class ResourceClaimTemplateSpec(ApiStruct, frozen=True, kw_only=True):
+    """The claim to make, with labels and annotations to copy."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+
+
+class ResourceClaimTemplate(ApiStruct, frozen=True, kw_only=True):
+    """A template of which kube-controller-manager makes claims for pods."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
+
+
+class DeviceClassConfiguration(ApiStruct, frozen=True, kw_only=True):
+    """Configuration that comes with the class."""
+
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceClassSpec(ApiStruct, frozen=True, kw_only=True):
+    """Selectors and configuration under a name; optionally an extended resource's name."""
+
+    selectors: tuple[DeviceSelector, ...] | None = None
+    config: tuple[DeviceClassConfiguration, ...] | None = None
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(ApiStruct, frozen=True, kw_only=True):
+    """A class of devices, cluster scoped."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class DeviceAttribute(ApiStruct, frozen=True, kw_only=True):
+    """Exactly one member; the list forms are alpha in 1.37."""
+
+    int_: int | None = field(default=None, name="int")
+    bool_: bool | None = field(default=None, name="bool")
+    string: str | None = None
+    version: str | None = None
+    ints: tuple[int, ...] | None = None
+    bools: tuple[bool, ...] | None = None
+    strings: tuple[str, ...] | None = None
+    versions: tuple[str, ...] | None = None
+
+
+class CapacityRequestPolicyRange(ApiStruct, frozen=True, kw_only=True):
+    """Amounts from `min` in multiples of `step`, up to `max`."""
+
+    min: Quantity | None = None
+    max: Quantity | None = None
+    step: Quantity | None = None
+
+
+class CapacityRequestPolicy(ApiStruct, frozen=True, kw_only=True):
+    """How requests for a capacity are defaulted and rounded (KEP-5075)."""
+
+    default: Quantity | None = None
+    valid_values: tuple[Quantity, ...] | None = None
+    valid_range: CapacityRequestPolicyRange | None = None
+
+
+class DeviceCapacity(ApiStruct, frozen=True, kw_only=True):
+    """A total, and how shares of it may be asked for."""
+
+    value: Quantity
+    request_policy: CapacityRequestPolicy | None = None
+
+
+class Counter(ApiStruct, frozen=True, kw_only=True):
+    """An amount of something that partitions share."""
+
+    value: Quantity
+
+
+class CounterSet(ApiStruct, frozen=True, kw_only=True):
+    """Named counters that devices of a pool consume (KEP-4815)."""
+
+    name: str
+    counters: Mapping[str, Counter] | None = None
+
+
+class DeviceCounterConsumption(ApiStruct, frozen=True, kw_only=True):
+    """What one device takes from one counter set while it is allocated."""
+
+    counter_set: str
+    counters: Mapping[str, Counter] | None = None
+    compatibility_groups: tuple[str, ...] | None = None
+
+
+class DeviceTaint(ApiStruct, frozen=True, kw_only=True):
+    """Keeps requests without a matching toleration away."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+    time_added: str | None = None
+
+
+class Device(ApiStruct, frozen=True, kw_only=True):
+    """One device of a slice."""
+
+    name: str
+    attributes: Mapping[str, DeviceAttribute] | None = None
+    capacity: Mapping[str, DeviceCapacity] | None = None
+    consumes_counters: tuple[DeviceCounterConsumption, ...] | None = None
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    taints: tuple[DeviceTaint, ...] | None = None
+    binds_to_node: bool | None = None
+    binding_conditions: tuple[str, ...] | None = None
+    binding_failure_conditions: tuple[str, ...] | None = None
+    allow_multiple_allocations: bool | None = None
+    node_allocatable_resources: Mapping[str, Any] | None = None
+
+
+class ResourcePool(ApiStruct, frozen=True, kw_only=True):
+    """Which pool a slice belongs to, and how many slices make it whole."""
+
+    name: str
+    generation: int = 0
+    resource_slice_count: int = 1
+
+
+class ResourceSliceSpec(ApiStruct, frozen=True, kw_only=True):
+    """Devices of one pool of one driver."""
+
+    driver: str
+    pool: ResourcePool
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    per_device_node_selection: bool | None = None
+    devices: tuple[Device, ...] | None = None
+    shared_counters: tuple[CounterSet, ...] | None = None
+    partition_type_attribute: str | None = None
+    skip_node_operations: tuple[str, ...] | None = None
+
+
+class ResourceSlice(ApiStruct, frozen=True, kw_only=True):
+    """Published inventory, cluster scoped."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceSliceSpec
