@@ -6,7 +6,7 @@ sent back. What we change in foreign objects goes out as a patch.
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -70,7 +70,8 @@ def decode(data: bytes | str, kind: type[_T]) -> _T:
         msgspec.DecodeError: The text is not JSON, or a field has the wrong type; the message names
             the place as `$.spec.driver`.
     """
-    return _decoder(kind).decode(data)
+    decoder: msgspec.json.Decoder[_T] = _decoder(cast(Any, kind))
+    return decoder.decode(data)
 
 
 def view(document: object, kind: type[_T]) -> _T:
@@ -83,7 +84,7 @@ def view(document: object, kind: type[_T]) -> _T:
 
 
 @lru_cache(maxsize=256)
-def _decoder(kind: type[_T]) -> msgspec.json.Decoder[_T]:
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind, dec_hook=_quantity)
 
 

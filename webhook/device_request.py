@@ -1,0 +1,403 @@
+"""One intent to one request of a driver: selectors, amounts, alternatives, configuration.
+
+A wish that the driver cannot hold is an error; one that it holds only in part is a warning. Foreign
+text reaches CEL only as quoted literals, and every attribute is tested for presence first, because
+a CEL error ends a whole scheduling attempt.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kube.api.resource import (
+    MAX_ALTERNATIVES,
+    CapacityRequirements,
+    CelSelector,
+    DeviceClaimConfiguration,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceSelector,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    OpaqueDeviceConfiguration,
+)
+from kube.cel.device import quote
+from kube.quantity import Quantity
+from webhook.findings import Code, Finding, error, warning
+from webhook.intents import DeviceFilter, DeviceKind, Intent
+from webhook.inventory import Facts, MemorySize
+from webhook.profile import DeviceProfile, Profile, Sharing
+
+
+class _Alternative(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to meet a request: a further selector, and amounts."""
+
+    name: str
+    selector: str
+    capacity: Mapping[str, Quantity] = {}
+
+
+class RequestCompiler:
+    """Turns one intent into a request of one kind of device; collects what there is to say."""
+
+    def __init__(
+        self, profile: Profile, device: DeviceProfile, facts: Facts, intent: Intent
+    ) -> None:
+        self._profile = profile
+        self._device = device
+        self._facts = facts
+        self._intent = intent
+        self._shared = device.sharing is Sharing.ALWAYS or (
+            device.sharing is Sharing.PUBLISHED and bool(facts.shared)
+        )
+        self.findings: list[Finding] = []
+
+    def request(self, name: str) -> DeviceRequest:
+        """Return the request; `findings` tells what it could not hold."""
+        selectors = self._selectors()
+        capacity = self._capacity()
+        alternatives = self._alternatives()
+        if self._intent.kind is DeviceKind.MIG and len(alternatives) == 1:
+            selectors.append(alternatives.pop().selector)
+        if not alternatives:
+            return DeviceRequest(
+                name=name,
+                exactly=ExactDeviceRequest(
+                    device_class_name=self._device.class_name,
+                    selectors=_as_selectors(selectors),
+                    allocation_mode="ExactCount",
+                    count=self._intent.count,
+                    capacity=_as_capacity(capacity),
+                ),
+            )
+        return DeviceRequest(
+            name=name,
+            first_available=tuple(
+                DeviceSubRequest(
+                    name=alternative.name,
+                    device_class_name=self._device.class_name,
+                    selectors=_as_selectors([*selectors, alternative.selector]),
+                    allocation_mode="ExactCount",
+                    count=self._intent.count,
+                    capacity=_as_capacity({**capacity, **alternative.capacity}),
+                )
+                for alternative in alternatives
+            ),
+        )
+
+    def constraints(self, name: str) -> Iterator[DeviceConstraint]:
+        """Yield what must hold between the devices of the request."""
+        if self._intent.count == 1:
+            return
+        if self._shared and self._device.unique:
+            yield DeviceConstraint(
+                requests=(name,), distinct_attribute=self._full_name(self._device.unique)
+            )
+        if self._intent.same_numa:
+            numa = self._device.attributes.numa
+            if numa:
+                yield DeviceConstraint(requests=(name,), match_attribute=self._full_name(numa))
+            else:
+                self._warn(
+                    Code.NOT_PUBLISHED,
+                    "numa",
+                    f"{self._profile.driver} publishes no NUMA node; the devices may be apart",
+                )
+
+    def configs(self, name: str) -> Iterator[DeviceClaimConfiguration]:
+        """Yield the configuration that the driver needs for the request."""
+        mps = self._device.mps
+        if self._intent.through_mps and mps is not None:
+            parameters = msgspec.to_builtins(mps.parameters)
+            if mps.threads and self._intent.cores_percent:
+                _put(parameters, mps.threads, self._intent.cores_percent)
+            if mps.memory and self._intent.memory is not None:
+                _put(parameters, mps.memory, str(self._intent.memory))
+            yield DeviceClaimConfiguration(
+                requests=(name,),
+                opaque=OpaqueDeviceConfiguration(
+                    driver=self._profile.driver, parameters=parameters
+                ),
+            )
+
+    # --- selectors
+
+    def _selectors(self) -> list[str]:
+        wanted = self._intent.filter
+        selectors = list(self._device.whole) if self._intent.exclusive else []
+        attributes = self._device.attributes
+        if wanted.mig_profile is not None:
+            selectors += self._match(
+                attributes.mig_profile, f"== {quote(wanted.mig_profile)}", "count", "MIG profiles"
+            )
+        selectors += self._named(attributes.model, wanted)
+        selectors += self._identified(attributes.uuid, wanted)
+        return selectors
+
+    def _match(self, name: str | None, test: str, aspect: str, what: str) -> list[str]:
+        if name is None:
+            self._fail(Code.CANNOT_EXPRESS, aspect, f"{self._profile.driver} publishes no {what}")
+            return []
+        return [f"{self._present(name)} && {self._value(name)} {test}"]
+
+    def _named(self, name: str | None, wanted: DeviceFilter) -> list[str]:
+        if wanted.models is None and not wanted.not_models:
+            return []
+        if name is None:
+            self._fail(
+                Code.CANNOT_EXPRESS, "model", f"{self._profile.driver} publishes no product names"
+            )
+            return []
+        selectors = []
+        value = f"{self._value(name)}.lowerAscii()"
+        if wanted.models is not None:
+            any_of = " || ".join(f"{value}.contains({quote(model)})" for model in wanted.models)
+            selectors.append(f"{self._present(name)} && ({any_of})")
+        if wanted.not_models:
+            none_of = " || ".join(f"{value}.contains({quote(m)})" for m in wanted.not_models)
+            selectors.append(f"!({self._present(name)} && ({none_of}))")
+        return selectors
+
+    def _identified(self, name: str | None, wanted: DeviceFilter) -> list[str]:
+        if wanted.uuids is None and not wanted.not_uuids:
+            return []
+        if name is None:
+            self._fail(Code.CANNOT_EXPRESS, "uuid", f"{self._profile.driver} publishes no UUIDs")
+            return []
+        selectors = []
+        if wanted.uuids is not None:
+            selectors.append(
+                f"{self._present(name)} && {self._value(name)} in {_list(wanted.uuids)}"
+            )
+        if wanted.not_uuids:
+            selectors.append(
+                f"!({self._present(name)} && {self._value(name)} in {_list(wanted.not_uuids)})"
+            )
+        return selectors
+
+    # --- amounts
+
+    def _capacity(self) -> dict[str, Quantity]:
+        """Return the amounts that do not depend on the device's size."""
+        intent = self._intent
+        if intent.replica:
+            return self._replica()
+        if intent.through_mps:
+            return self._through_mps()
+        if intent.kind is DeviceKind.MIG:
+            return {}
+        if intent.exclusive:
+            return self._all_of_it()
+        capacity: dict[str, Quantity] = {}
+        if not self._shared and (intent.memory or intent.memory_percent or intent.cores_percent):
+            self._warn(
+                Code.WHOLE_DEVICE,
+                "count",
+                f"{self._profile.driver} does not share its devices: the share becomes a whole one",
+            )
+        if intent.memory is not None:
+            if self._device.memory is None:
+                self._fail(
+                    Code.CANNOT_EXPRESS, "memory", f"{self._profile.driver} publishes no memory"
+                )
+            else:
+                capacity[self._device.memory] = intent.memory
+        return capacity | self._cores()
+
+    def _cores(self) -> dict[str, Quantity]:
+        asked = self._intent.cores_percent
+        if asked is None:
+            return {}
+        if self._device.cores is None:
+            # Uncapped needs no words, and all of an unshared device is what one gets.
+            if asked and not (asked == 100 and not self._shared):
+                self._fail(
+                    Code.CANNOT_EXPRESS,
+                    "cores",
+                    f"{self._profile.driver} publishes no share of compute",
+                    "drop the cores, or use a driver that shares them: --profile hami=NAME",
+                )
+            return {}
+        # Explicitly, even for 0: the default of a capacity may be all of it.
+        whole = self._device.cores.whole
+        return {self._device.cores.capacity: Quantity(asked * whole // 100)}
+
+    def _all_of_it(self) -> dict[str, Quantity]:
+        # The memory is left out: the default is all of it, or `_alternatives` names every size.
+        if not self._shared or self._device.cores is None:
+            return {}
+        return {self._device.cores.capacity: Quantity(self._device.cores.whole)}
+
+    def _replica(self) -> dict[str, Quantity]:
+        name = self._device.replicas
+        if name is None or self._facts.replicas is False:
+            self._fail(
+                Code.CANNOT_EXPRESS,
+                "count",
+                f"{self._profile.driver} publishes no replicas of a GPU",
+                "run the driver with a number of consumable shares, or give a DeviceClass "
+                "extendedResourceName nvidia.com/gpu.shared",
+            )
+            return {}
+        if self._facts.replicas is None:
+            self._warn(
+                Code.NOT_PUBLISHED,
+                "count",
+                f"no inventory shows that {self._profile.driver} publishes capacity {name}",
+            )
+        return {name: Quantity(1)}
+
+    def _through_mps(self) -> dict[str, Quantity]:
+        if self._device.mps is None:
+            self._fail(Code.CANNOT_EXPRESS, "mode", f"{self._profile.driver} starts no MPS server")
+        elif self._intent.memory_percent is not None:
+            self._fail(
+                Code.CANNOT_EXPRESS,
+                "memory",
+                "an MPS server limits memory in bytes, not in percent",
+                "say the memory in MiB with nvidia.com/gpumem",
+            )
+        else:
+            self._warn(
+                Code.SHARED_IN_POD_ONLY,
+                "mode",
+                "the MPS server serves this pod alone: other pods do not share its GPU",
+            )
+        return {}
+
+    def _alternatives(self) -> list[_Alternative]:
+        """Return one alternative per memory size, where the amount depends on it."""
+        intent, memory = self._intent, self._device.memory
+        if intent.kind is DeviceKind.MIG and intent.memory is not None:
+            return self._smallest_first(memory, intent.memory)
+        needs_all = intent.exclusive and self._shared and self._facts.default_is_part
+        percent = 100 if needs_all else intent.memory_percent
+        if intent.through_mps or intent.replica or percent is None:
+            return []
+        if memory is None:
+            self._fail(Code.CANNOT_EXPRESS, "memory", f"{self._profile.driver} has no memory")
+            return []
+        if not self._facts.sizes:
+            self._fail(
+                Code.SIZES_UNKNOWN,
+                "memory",
+                f"{percent} percent of which memory? {self._profile.driver} has published no device",
+                "say the memory in MiB with nvidia.com/gpumem, or give the inventory (--snapshot)",
+            )
+            return []
+        if not self._shared:
+            return []
+        shares = _shares(self._facts.sizes, percent)
+        if len(shares) > MAX_ALTERNATIVES:
+            self._fail(
+                Code.TOO_MANY_SIZES,
+                "memory",
+                f"{len(shares)} memory sizes are published, a request has room for "
+                f"{MAX_ALTERNATIVES}",
+                "say the memory in MiB with nvidia.com/gpumem",
+            )
+            return []
+        return [
+            _Alternative(
+                name=_size_name(size),
+                selector=self._memory_is("== 0", size),
+                capacity={memory: share},
+            )
+            for size, share in shares.items()
+        ]
+
+    def _smallest_first(self, memory: str | None, least: Quantity) -> list[_Alternative]:
+        if memory is None:
+            self._fail(Code.CANNOT_EXPRESS, "memory", f"{self._profile.driver} has no memory")
+            return []
+        enough = [size for size in _shares(self._facts.sizes or (), 100) if size >= least]
+        if not enough:
+            self._warn(
+                Code.SMALLEST_NOT_CHOSEN,
+                "memory",
+                f"no MIG device of {least} or more is published yet; any such will do",
+            )
+            return [_Alternative(name="memory", selector=self._memory_is(">= 0", least))]
+        return [
+            _Alternative(name=_size_name(size), selector=self._memory_is("== 0", size))
+            for size in enough[:MAX_ALTERNATIVES]
+        ]
+
+    def _memory_is(self, comparison: str, size: Quantity) -> str:
+        domain, name = self._profile.qualified(self._device.memory or "")
+        capacity = f"device.capacity[{quote(domain)}]"
+        return (
+            f"{quote(name)} in {capacity} && "
+            f"{capacity}.{name}.compareTo(quantity({quote(str(size))})) {comparison}"
+        )
+
+    # --- words
+
+    def _full_name(self, attribute: str) -> str:
+        return "/".join(self._profile.qualified(attribute))
+
+    def _present(self, attribute: str) -> str:
+        domain, name = self._profile.qualified(attribute)
+        return f"{quote(name)} in device.attributes[{quote(domain)}]"
+
+    def _value(self, attribute: str) -> str:
+        domain, name = self._profile.qualified(attribute)
+        return f"device.attributes[{quote(domain)}].{name}"
+
+    def _fail(self, code: Code, aspect: str, message: str, fix: str = "") -> None:
+        self.findings.append(error(code, self._intent.path(aspect), message, fix))
+
+    def _warn(self, code: Code, aspect: str, message: str) -> None:
+        self.findings.append(warning(code, self._intent.path(aspect), message))
+
+
+def _shares(sizes: Iterable[MemorySize], percent: int) -> dict[Quantity, Quantity]:
+    """Return size to the share of it, rounded down to what may be asked for, sizes ascending."""
+    shares: dict[Quantity, Quantity] = {}
+    for memory in sizes:
+        share = _rounded_down(memory, percent)
+        known = shares.get(memory.size)
+        shares[memory.size] = share if known is None else min(known, share)
+    return dict(sorted(shares.items()))
+
+
+def _rounded_down(memory: MemorySize, percent: int) -> Quantity:
+    """Return the share, so that shares which add to 100 percent fit on one device.
+
+    Source: HAMi floors to MiB. KEP-5075 rounds requests up, from `min` in `step`s.
+    """
+    if percent == 100:
+        return memory.size
+    mebibyte = Quantity("1Mi")
+    least = memory.min or mebibyte
+    step = max(memory.step or mebibyte, mebibyte)
+    exact = memory.size.nanos * percent // 100
+    steps = max(0, (exact - least.nanos) // step.nanos)
+    return least + step * steps
+
+
+def _size_name(size: Quantity) -> str:
+    return f"memory-{str(size).lower().replace('.', '-')}"
+
+
+def _list(items: Iterable[str]) -> str:
+    return f"[{', '.join(quote(item) for item in items)}]"
+
+
+def _as_selectors(expressions: Sequence[str]) -> tuple[DeviceSelector, ...] | None:
+    return (
+        tuple(DeviceSelector(cel=CelSelector(expression=expression)) for expression in expressions)
+        or None
+    )
+
+
+def _as_capacity(amounts: Mapping[str, Quantity]) -> CapacityRequirements | None:
+    return CapacityRequirements(requests=dict(sorted(amounts.items()))) if amounts else None
+
+
+def _put(document: Any, path: str, value: object) -> None:
+    *parents, last = path.split(".")
+    for parent in parents:
+        document = document.setdefault(parent, {})
+    document[last] = value

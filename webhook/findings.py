@@ -1,0 +1,184 @@
+"""What we say about an object: severity, code, place, message, fix.
+
+A finding is a value. The command line prints it, the webhook turns errors into the causes of a 422
+and warnings into admission warnings. Codes are part of the interface: scripts match on them.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    ERROR = "error"
+    """The object is refused."""
+    WARNING = "warning"
+    """The object is accepted, and something that it said is lost or changed."""
+    INFO = "info"
+    """The object is accepted; worth knowing."""
+
+
+class Code(StrEnum):
+    """Every reason that we give, by name; the text under each is its cause."""
+
+    # Values that a device plugin, or the API server, would not take either.
+    INVALID_QUANTITY = "invalidQuantity"
+    """The amount is not a Kubernetes quantity."""
+    NOT_AN_INTEGER = "notAnInteger"
+    """The amount has a fraction, and the resource is counted in whole units."""
+    NEGATIVE = "negative"
+    """The amount is below zero."""
+    OUT_OF_RANGE = "outOfRange"
+    """The amount is outside what the key allows, such as a percentage above 100."""
+    WRONG_UNIT = "wrongUnit"
+    """The amount is written in bytes where the key counts MiB."""
+    LIMIT_REQUIRED = "limitRequired"
+    """A device key stands in requests and not in limits."""
+    LIMIT_DIFFERS = "limitDiffers"
+    """A device key has different amounts in requests and limits."""
+    UNKNOWN_MIG_PROFILE = "unknownMigProfile"
+    """The text after mig- is not the name of a MIG profile."""
+    UNKNOWN_MODE = "unknownMode"
+    """The vgpu-mode annotation names no mode that exists."""
+    NOTHING_MATCHES = "nothingMatches"
+    """A list of card types or UUIDs is not blank and holds no item, so no device would match."""
+    TOO_LONG = "tooLong"
+    """A text is longer than a CEL selector may be."""
+    INVALID_OBJECT = "invalidObject"
+    """A field of the object has the wrong type."""
+
+    # Wishes that the target cannot hold.
+    CANNOT_EXPRESS = "cannotExpress"
+    """The profile's driver has no way to say this key."""
+    SIZES_UNKNOWN = "sizesUnknown"
+    """A percentage of memory needs the published sizes of the devices, and none are known."""
+    TOO_MANY_SIZES = "tooManySizes"
+    """The devices have more memory sizes than a request may have alternatives."""
+    TOO_MANY_DEVICES = "tooManyDevices"
+    """A claim holds at most 32 devices."""
+    TOO_MANY_REQUESTS = "tooManyRequests"
+    """A claim holds at most 32 requests."""
+    PRIVILEGED_SHARE = "privilegedShare"
+    """A privileged container sees every device of its node, so a share cannot be kept."""
+
+    # The place that the object comes to.
+    QUOTA_NOT_COUNTED = "quotaNotCounted"
+    """A ResourceQuota counts a key that the translation takes away."""
+    TEMPLATE_TAKEN = "templateTaken"
+    """A ResourceClaimTemplate of our name exists with other content."""
+    DEVICE_CLASS_MISSING = "deviceClassMissing"
+    """The cluster state has no DeviceClass of the name that the claim uses."""
+    FOREIGN_SCHEDULER = "foreignScheduler"
+    """The pod names a scheduler that is not known to understand claims; left alone."""
+    NODE_NAME_SET = "nodeNameSet"
+    """The pod is bound to a node without a scheduler; left alone."""
+
+    # The annotation of a translated pod.
+    REQUEST_MALFORMED = "requestMalformed"
+    """The request annotation is not what the webhook writes."""
+    REQUEST_FORGED = "requestForged"
+    """The pod's claims do not derive from its request annotation."""
+    REQUEST_CHANGED = "requestChanged"
+    """The request annotation, or a recorded amount, was changed after the pod was made."""
+    PROFILE_CHANGED = "profileChanged"
+    """The request annotation was made with a profile that is not the one in force."""
+
+    # Accepted, and something is lost.
+    CLAMPED = "clamped"
+    """The amount was lowered to the largest that means anything."""
+    POLICY_DROPPED = "policyDropped"
+    """A placement policy of another scheduler has no form in a claim."""
+    NOT_PUBLISHED = "notPublished"
+    """The driver publishes nothing that this wish could refer to."""
+    WHOLE_DEVICE = "wholeDevice"
+    """A share was asked for and a whole device will be given."""
+    SHARED_IN_POD_ONLY = "sharedInPodOnly"
+    """The device is shared inside this pod, and not with other pods."""
+    SMALLEST_NOT_CHOSEN = "smallestNotChosen"
+    """The smallest sufficient MIG device is not preferred, because the sizes are unknown."""
+    INIT_SHARES_DEVICE = "initSharesDevice"
+    """An init container uses the devices of an app container and sees more than it asked for."""
+    HELD_FOR_LIFE = "heldForLife"
+    """Devices of an init container stay with the pod for its whole life."""
+    NO_DEVICE_ASKED = "noDeviceAsked"
+    """Companion keys stand beside a count of zero, or without any, so they mean nothing."""
+    OPENS_DEVICES = "opensDevices"
+    """An environment variable may open devices beyond the claim."""
+    NOT_INJECTED = "notInjected"
+    """An environment variable asks the device plugin for something that a claim does not bring."""
+    KEPT_VALUE = "keptValue"
+    """The pod already sets what the translation would add; the pod's value stays."""
+    SHARED_NODE_LABEL = "sharedNodeLabel"
+    """The node selector asks for nodes whose device plugin shares GPUs."""
+
+    # Accepted; worth knowing.
+    TRANSLATED = "translated"
+    """The keys became claims."""
+    PASSED_THROUGH = "passedThrough"
+    """A DeviceClass maps the keys, so Kubernetes itself allocates; nothing was changed."""
+    OPTED_OUT = "optedOut"
+    """A label of the pod or of its namespace switches translation off."""
+    ALREADY_CONVERTED = "alreadyConverted"
+    """Another converter made this pod's claims."""
+    NODE_LABEL = "nodeLabel"
+    """The node selector uses labels of GPU feature discovery, which must keep running."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that we say.
+
+    Attributes:
+        path: Relative to the object, as the API server writes paths.
+        fix: What would be right; empty where the message says it or nothing needs mending.
+    """
+
+    severity: Severity
+    code: Code
+    path: str
+    message: str
+    fix: str = ""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the object is refused for this."""
+        return self.severity is Severity.ERROR
+
+    def below(self, prefix: str) -> "Finding":
+        """Return the same finding for an object that holds this one at `prefix`."""
+        return msgspec.structs.replace(self, path=f"{prefix}.{self.path}" if prefix else self.path)
+
+
+def error(code: Code, path: str, message: str, fix: str = "") -> Finding:
+    """Return a finding that refuses the object."""
+    return Finding(severity=Severity.ERROR, code=code, path=path, message=message, fix=fix)
+
+
+def warning(code: Code, path: str, message: str, fix: str = "") -> Finding:
+    """Return a finding that accepts the object and says what is lost."""
+    return Finding(severity=Severity.WARNING, code=code, path=path, message=message, fix=fix)
+
+
+def info(code: Code, path: str, message: str) -> Finding:
+    """Return a finding that only informs."""
+    return Finding(severity=Severity.INFO, code=code, path=path, message=message)
+
+
+def has_errors(findings: Iterable[Finding]) -> bool:
+    """Whether any of the findings refuses the object."""
+    return any(finding.is_error for finding in findings)
+
+
+SHOWN_TEXT_LENGTH = 80
+
+
+def shown(text: str, length: int = SHOWN_TEXT_LENGTH) -> str:
+    r"""Return foreign text fit for a message: quoted, on one line, without control characters.
+
+    >>> print(shown("a\nb"))
+    "a\nb"
+    """
+    cut = text if len(text) <= length else text[: length - 3] + "..."
+    return '"' + "".join(c if c.isprintable() else repr(c)[1:-1] for c in cut) + '"'

@@ -1,0 +1,150 @@
+"""What a pod asks of devices, free of any driver.
+
+A vocabulary reads a `LegacyPod` and returns a `Translation`: intents, the keys that it consumed,
+and findings. A `LegacyPod` holds just what vocabularies may look at, so that it can be made from a
+live pod and, later and elsewhere, from the request annotation alone, with the same result.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from kube.quantity import Quantity
+from webhook.findings import Finding
+
+MEBIBYTE = 2**20
+
+
+class LegacyContainer(msgspec.Struct, frozen=True, kw_only=True):
+    """One container, as far as device vocabularies look at it.
+
+    Attributes:
+        path: Where it stands, such as `spec.initContainers[1]`.
+        init: Runs before the app containers; true for sidecars too.
+        sidecar: An init container with restartPolicy Always: it runs beside the app containers.
+        limits: Device keys only. Requests are equal, or the pod was refused.
+        environment: Variables that are given as plain values.
+    """
+
+    name: str
+    path: str
+    limits: Mapping[str, Quantity]
+    init: bool = False
+    sidecar: bool = False
+    privileged: bool = False
+    environment: Mapping[str, str] = {}
+
+    def limit_path(self, key: str) -> str:
+        """Return the path of a limit, as the API server writes it."""
+        return f"{self.path}.resources.limits[{key}]"
+
+
+class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod, as far as device vocabularies look at it.
+
+    Attributes:
+        containers: Those with device keys first in the order of the pod: init, then app containers.
+    """
+
+    containers: tuple[LegacyContainer, ...]
+    annotations: Mapping[str, str] = {}
+
+
+class DeviceKind(StrEnum):
+    """What kind of device; a profile says which class that is with its driver."""
+
+    GPU = "gpu"
+    MIG = "mig"
+
+
+class DeviceFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which devices will do. Models match as case-insensitive substrings, UUIDs exactly.
+
+    None means no constraint; in the negative lists nothing excluded is an empty tuple.
+    """
+
+    models: tuple[str, ...] | None = None
+    not_models: tuple[str, ...] = ()
+    uuids: tuple[str, ...] | None = None
+    not_uuids: tuple[str, ...] = ()
+    mig_profile: str | None = None
+
+
+class Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """What one container wants of one kind of device; amounts are per device.
+
+    Attributes:
+        count: Number of different devices, at least 1.
+        memory: Bytes; None when all of it, or `memory_percent` says.
+        memory_percent: 1 to 99 percent of each device's memory; None when all or `memory` says.
+        cores_percent: Percent of each device's compute; 0 is uncapped. None asks for no share.
+        exclusive: Nobody else may use the device.
+        replica: One time-sliced or MPS replica, of no particular size.
+        through_mps: The sharing happens through an MPS server.
+        same_numa: All devices of the container on one NUMA node.
+        paths: Aspect ("count", "memory", "cores", "mode", ...) to the path to blame for it.
+    """
+
+    container: str
+    kind: DeviceKind
+    count: int
+    exclusive: bool = False
+    memory: Quantity | None = None
+    memory_percent: int | None = None
+    cores_percent: int | None = None
+    replica: bool = False
+    through_mps: bool = False
+    same_numa: bool = False
+    filter: DeviceFilter = DeviceFilter()
+    paths: Mapping[str, str] = {}
+
+    def path(self, aspect: str) -> str:
+        """Return the path to blame for an aspect; the count's where nothing better is known."""
+        return self.paths.get(aspect) or self.paths.get("count") or "spec"
+
+
+class Variable(msgspec.Struct, frozen=True, kw_only=True):
+    """An environment variable that a container needs besides its devices."""
+
+    container: str
+    name: str
+    value: str
+    path: str
+
+
+class Translation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a vocabulary made of a pod.
+
+    Attributes:
+        intents: In the order of the pod's containers.
+        variables: To add where the container does not set them itself.
+        findings: Errors refuse the pod; the rest is told to its author.
+    """
+
+    intents: tuple[Intent, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
+    """One legacy vocabulary.
+
+    Attributes:
+        name: The module's name; what `--profile NAME=...` and the request annotation call it.
+        keys: Resource names that it understands.
+        key_prefixes: Beginnings of further resource names.
+        annotations: Pod annotations that its translation depends on.
+        translate: From a pod whose limits hold only this vocabulary's keys to its wishes. Never
+            raises, whatever the pod says.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    key_prefixes: tuple[str, ...] = ()
+    annotations: tuple[str, ...] = ()
+    translate: Callable[[LegacyPod], Translation]
+
+    def speaks(self, key: str) -> bool:
+        """Whether the resource name is one of this vocabulary's."""
+        return key in self.keys or any(key.startswith(prefix) for prefix in self.key_prefixes)

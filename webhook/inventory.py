@@ -1,0 +1,156 @@
+"""What published devices tell a translation: memory sizes, and whether devices can be shared.
+
+Each ResourceSlice becomes a small summary when it arrives, so that the inventory of a large cluster
+costs little to keep; the summaries of a driver are merged into its facts.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from kube.api.resource import Device, ResourceSlice
+from kube.quantity import Quantity
+from webhook.intents import DeviceKind
+from webhook.profile import DeviceProfile, Profile
+
+
+class MemorySize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A memory size that devices have, and which amounts of it may be asked for.
+
+    Attributes:
+        min: The smallest share; None when any amount is one.
+        step: Shares are `min` plus a multiple of this.
+    """
+
+    size: Quantity
+    min: Quantity | None = None
+    step: Quantity | None = None
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of the devices of one kind.
+
+    Attributes:
+        sizes: Distinct memory sizes, ascending; None when no device is known.
+        shared: Some device allows several allocations; None when no device is known.
+        default_is_part: On some device a claim that names no memory gets less than all of it.
+        replicas: Some device publishes the capacity that replicas take; None when unknown.
+    """
+
+    sizes: tuple[MemorySize, ...] | None = None
+    shared: bool | None = None
+    default_is_part: bool = False
+    replicas: bool | None = None
+
+
+UNKNOWN = Facts()
+
+
+class SliceSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What one slice adds to the facts of its driver."""
+
+    driver: str
+    pool: str
+    generation: int
+    facts: Mapping[DeviceKind, Facts]
+
+
+def summary(published: ResourceSlice, profiles: Mapping[str, Profile]) -> SliceSummary | None:
+    """Return what the slice tells; None when no profile is about its driver."""
+    profile = profiles.get(published.spec.driver)
+    if profile is None:
+        return None
+    return SliceSummary(
+        driver=published.spec.driver,
+        pool=published.spec.pool.name,
+        generation=published.spec.pool.generation,
+        facts={
+            kind: merged(
+                _facts(device, kind_profile)
+                for device in published.spec.devices or ()
+                if _is_of(device, kind_profile, profile)
+            )
+            for kind, kind_profile in profile.devices.items()
+        },
+    )
+
+
+def facts_by_driver(
+    summaries: Iterable[SliceSummary],
+) -> Mapping[str, Mapping[DeviceKind, Facts]]:
+    """Return driver to kind to facts, of the newest generation of every pool."""
+    newest: dict[tuple[str, str], list[SliceSummary]] = {}
+    for one in summaries:
+        known = newest.setdefault((one.driver, one.pool), [])
+        if known and known[0].generation < one.generation:
+            known.clear()
+        if not known or known[0].generation == one.generation:
+            known.append(one)
+    by_driver: dict[str, dict[DeviceKind, list[Facts]]] = {}
+    for (driver, _), parts in newest.items():
+        kinds = by_driver.setdefault(driver, {})
+        for part in parts:
+            for kind, facts in part.facts.items():
+                kinds.setdefault(kind, []).append(facts)
+    return {
+        driver: {kind: merged(facts) for kind, facts in kinds.items()}
+        for driver, kinds in by_driver.items()
+    }
+
+
+def merged(parts: Iterable[Facts]) -> Facts:
+    """Return what the parts tell together; the order does not matter."""
+    known = [part for part in parts if part != UNKNOWN]
+    if not known:
+        return UNKNOWN
+    sizes = {size for part in known for size in part.sizes or ()}
+    return Facts(
+        sizes=tuple(sorted(sizes, key=_by_size)),
+        shared=any(part.shared for part in known),
+        default_is_part=any(part.default_is_part for part in known),
+        replicas=any(part.replicas for part in known),
+    )
+
+
+def _by_size(memory: MemorySize) -> tuple[Quantity, Quantity, Quantity]:
+    zero = Quantity(0)
+    return memory.size, memory.min or zero, memory.step or zero
+
+
+def _is_of(device: Device, kind: DeviceProfile, profile: Profile) -> bool:
+    attributes = device.attributes or {}
+    for name, wanted in kind.where.items():
+        found = attributes.get(name) or attributes.get("/".join(profile.qualified(name)))
+        if found is None or found.string != wanted:
+            return False
+    return True
+
+
+def _facts(device: Device, kind: DeviceProfile) -> Facts:
+    capacities = device.capacity or {}
+    memory = capacities.get(kind.memory) if kind.memory else None
+    policy = memory.request_policy if memory else None
+    span = policy.valid_range if policy else None
+    default = policy.default if policy else None
+    sizes = (
+        (
+            MemorySize(
+                size=memory.value,
+                min=span.min if span else None,
+                step=span.step if span else None,
+            ),
+        )
+        if memory
+        else ()
+    )
+    return Facts(
+        sizes=sizes,
+        shared=bool(device.allow_multiple_allocations),
+        default_is_part=memory is not None and default is not None and default < memory.value,
+        replicas=kind.replicas in capacities if kind.replicas else False,
+    )
+
+
+def slice_sizes(facts: Facts) -> Iterator[Quantity]:
+    """Yield each distinct memory size once, ascending."""
+    yield from sorted({memory.size for memory in facts.sizes or ()})

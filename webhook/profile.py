@@ -1,0 +1,150 @@
+"""A driver profile: how one DRA driver speaks, as data.
+
+One YAML file per driver stands in `webhook/profiles`; a cluster adds its own as files. Adding a
+driver needs no Python. The docstrings here are the reference for who writes one.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+import yaml
+
+from kube.errors import ConfigError
+from webhook.intents import DeviceKind
+
+HASH_LENGTH = 16
+
+
+class Granularity(StrEnum):
+    """How many claims a pod gets from one driver."""
+
+    POD = "pod"
+    """One, with a request per container; a container sees the devices of its request."""
+    CONTAINER = "container"
+    """One per container, for drivers that prepare a claim the same way for all its containers."""
+
+
+class Sharing(StrEnum):
+    """Whether several claims may hold a device at the same time."""
+
+    ALWAYS = "always"
+    PUBLISHED = "published"
+    """As each device says with allowMultipleAllocations; no, while no device is known."""
+    NEVER = "never"
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A part of a profile file; a misspelled field is refused."""
+
+
+class Attributes(_Part, frozen=True, kw_only=True):
+    """Names of attributes; bare ones are in the driver's own domain.
+
+    Attributes:
+        uuid: The identity of the card, which users put on lists; for a partition, its parent's.
+        model: The product's name, which lists of card types match.
+        mig_profile: The name of a MIG profile, such as `1g.10gb+me`.
+        numa: The NUMA node.
+    """
+
+    uuid: str | None = None
+    model: str | None = None
+    mig_profile: str | None = None
+    numa: str | None = None
+
+
+class Cores(_Part, frozen=True, kw_only=True):
+    """A capacity that stands for the compute of a device.
+
+    Attributes:
+        capacity: Its name.
+        whole: Its value for a whole device.
+    """
+
+    capacity: str
+    whole: int = 100
+
+
+class Mps(_Part, frozen=True, kw_only=True):
+    """How the driver is told to start an MPS server.
+
+    Attributes:
+        parameters: The opaque configuration.
+        threads: Dotted path in it of the percentage of threads.
+        memory: Dotted path in it of the memory limit, a quantity.
+    """
+
+    parameters: Mapping[str, Any]
+    threads: str | None = None
+    memory: str | None = None
+
+
+class DeviceProfile(_Part, frozen=True, kw_only=True):
+    """One kind of device of the driver.
+
+    Attributes:
+        class_name: The DeviceClass.
+        where: Attribute to value, by which devices of this kind are told apart in slices.
+        whole: CEL that a device must meet to be given out whole (partitions must not).
+        sharing: Whether several claims may hold a device.
+        unique: The attribute that differs between devices, where requests for several devices must
+            say so: on devices that can be shared.
+        attributes: Names to filter by.
+        memory: The capacity that is the device's memory.
+        cores: The capacity that is the device's compute.
+        replicas: The capacity of which every user takes one, whatever size.
+        mps: How to share through an MPS server.
+    """
+
+    class_name: str = msgspec.field(name="class")
+    where: Mapping[str, str] = {}
+    whole: tuple[str, ...] = ()
+    sharing: Sharing = Sharing.NEVER
+    unique: str | None = None
+    attributes: Attributes = Attributes()
+    memory: str | None = None
+    cores: Cores | None = None
+    replicas: str | None = None
+    mps: Mps | None = None
+
+
+class Profile(_Part, frozen=True, kw_only=True):
+    """One driver.
+
+    Attributes:
+        driver: Its name, which is the profile's name, too.
+        claims: How many claims a pod gets from it.
+        devices: Kind to how it is spoken of.
+    """
+
+    driver: str
+    claims: Granularity = Granularity.POD
+    devices: Mapping[DeviceKind, DeviceProfile]
+
+    def qualified(self, name: str) -> tuple[str, str]:
+        """Return domain and identifier of an attribute's or capacity's name.
+
+        Source: dra-semantics: a name without "/" is in the domain of the driver.
+        """
+        domain, slash, identifier = name.partition("/")
+        return (domain, identifier) if slash else (self.driver, name)
+
+    def content_hash(self) -> str:
+        """Return what identifies the content; two profiles with one hash derive the same claims."""
+        canonical = msgspec.json.encode(self, order="sorted")
+        return sha256(canonical).hexdigest()[:HASH_LENGTH]
+
+
+def parse_profile(text: bytes | str, source: str) -> Profile:
+    """Return the profile that a YAML text holds.
+
+    Raises:
+        ConfigError: The text is no profile; the message names source and field.
+    """
+    try:
+        return msgspec.convert(yaml.safe_load(text), Profile)
+    except (yaml.YAMLError, msgspec.ValidationError) as fault:
+        raise ConfigError(f"{source}: not a driver profile: {fault}") from fault

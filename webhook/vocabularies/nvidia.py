@@ -1,0 +1,159 @@
+"""NVIDIA device plugin: nvidia.com/gpu, nvidia.com/gpu.shared and nvidia.com/mig-<profile>.
+
+Source: NVIDIA/k8s-device-plugin, internal/rm and api/config/v1; NVIDIA/mig-parted for profiles.
+Whether `nvidia.com/gpu` means a whole GPU or a replica depends, without renaming, on the node that
+the pod lands on, which nobody knows at admission: it is read as whole GPUs.
+Not translated: `nvidia.com/mig-<profile>.shared`, for which no driver publishes a replica.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from webhook.amounts import whole
+from webhook.findings import Code, Finding, error, shown, warning
+from webhook.intents import (
+    DeviceFilter,
+    DeviceKind,
+    Intent,
+    LegacyContainer,
+    LegacyPod,
+    Translation,
+    Vocabulary,
+)
+
+GPU: Final = "nvidia.com/gpu"
+SHARED: Final = "nvidia.com/gpu.shared"
+MIG_PREFIX: Final = "nvidia.com/mig-"
+SHARED_SUFFIX: Final = ".shared"
+
+_MIG_RESOURCE = re.compile(r"[1-9]\d?g\.[1-9]\d{0,3}gb(\.me\.all|\.me|\.gfx|-me)?")
+"""The part after `mig-`. A "+" cannot stand in a resource name, so it becomes "."; "-me" stays."""
+
+_ENABLED_BY_PLUGIN: Final = ("NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED")
+
+
+def translate(pod: LegacyPod) -> Translation:
+    """Return the whole GPUs, replicas and MIG devices that each container asks for."""
+    intents: list[Intent] = []
+    findings: list[Finding] = []
+    for container in pod.containers:
+        for key in sorted(container.limits):
+            asked = _intent(container, key)
+            if isinstance(asked, Finding):
+                findings.append(asked)
+            elif asked is not None:
+                intents.append(asked)
+                findings.extend(_clamped(container, key))
+        findings.extend(_environment(container))
+    return Translation(intents=tuple(intents), findings=tuple(findings))
+
+
+def mig_profile(resource: str) -> str | None:
+    """Return the MIG profile that a resource name stands for; None when it names none.
+
+    >>> mig_profile("nvidia.com/mig-1g.10gb.me"), mig_profile("nvidia.com/mig-1g.24gb-me")
+    ('1g.10gb+me', '1g.24gb-me')
+    """
+    text = resource.removeprefix(MIG_PREFIX)
+    matched = _MIG_RESOURCE.fullmatch(text)
+    if matched is None:
+        return None
+    suffix = matched.group(1) or ""
+    return text.removesuffix(suffix) + (f"+{suffix[1:]}" if suffix.startswith(".") else suffix)
+
+
+def _intent(container: LegacyContainer, key: str) -> Intent | Finding | None:
+    count = whole(container, key)
+    if count is None or isinstance(count, Finding):
+        return count
+    path = container.limit_path(key)
+    if key == SHARED:
+        if count == 0:
+            return error(Code.OUT_OF_RANGE, path, "Invalid value: 0: must be at least 1", "write 1")
+        # Two replicas may sit on one GPU and give no bigger share, so one is all there is to have.
+        return _wish(container, DeviceKind.GPU, 1, path, replica=True)
+    if key == GPU:
+        return _wish(container, DeviceKind.GPU, count, path, exclusive=True) if count else None
+    profile = mig_profile(key)
+    if profile is None:
+        return _unknown_profile(key, path)
+    if count == 0:
+        return None
+    only = DeviceFilter(mig_profile=profile)
+    return _wish(container, DeviceKind.MIG, count, path, exclusive=True, only=only)
+
+
+def _wish(
+    container: LegacyContainer,
+    kind: DeviceKind,
+    count: int,
+    path: str,
+    *,
+    exclusive: bool = False,
+    replica: bool = False,
+    only: DeviceFilter | None = None,
+) -> Intent:
+    return Intent(
+        container=container.name,
+        kind=kind,
+        count=count,
+        exclusive=exclusive,
+        replica=replica,
+        filter=only or DeviceFilter(),
+        paths={"count": path},
+    )
+
+
+def _unknown_profile(key: str, path: str) -> Finding:
+    if key.endswith(SHARED_SUFFIX) and mig_profile(key.removesuffix(SHARED_SUFFIX)):
+        return error(
+            Code.CANNOT_EXPRESS,
+            path,
+            "no driver publishes time-sliced replicas of a MIG device",
+            f"ask for the whole MIG device, {key.removesuffix(SHARED_SUFFIX)}",
+        )
+    return error(
+        Code.UNKNOWN_MIG_PROFILE,
+        path,
+        f"{shown(key.removeprefix(MIG_PREFIX))} is not a MIG profile",
+        "write a name such as nvidia.com/mig-1g.10gb or nvidia.com/mig-1g.10gb.me",
+    )
+
+
+def _clamped(container: LegacyContainer, key: str) -> Iterator[Finding]:
+    count = whole(container, key)
+    if key == SHARED and isinstance(count, int) and count > 1:
+        yield warning(
+            Code.CLAMPED,
+            container.limit_path(key),
+            f"{count} replicas give no bigger share than one; asking for one",
+        )
+
+
+def _environment(container: LegacyContainer) -> Iterator[Finding]:
+    if not container.limits:
+        return
+    visible = container.environment.get("NVIDIA_VISIBLE_DEVICES")
+    if visible is not None and visible not in ("", "void", "none"):
+        yield warning(
+            Code.OPENS_DEVICES,
+            f"{container.path}.env",
+            "NVIDIA_VISIBLE_DEVICES set by hand may open GPUs beyond the claim",
+            "remove it; the driver injects the claimed devices",
+        )
+    for name in _ENABLED_BY_PLUGIN:
+        if container.environment.get(name) == "enabled":
+            yield warning(
+                Code.NOT_INJECTED,
+                f"{container.path}.env",
+                f"{name} asks the device plugin for device nodes that a claim does not bring",
+            )
+
+
+VOCABULARY: Final = Vocabulary(
+    name="nvidia",
+    keys=(GPU, SHARED),
+    key_prefixes=(MIG_PREFIX,),
+    translate=translate,
+)
