@@ -4,7 +4,7 @@ A document that is JSON is read by a JSON parser. All else is YAML: libyaml scan
 built straight from its events, because a tree of nodes costs more time and ten times the memory
 of the text. What a word means is decided in kube/scalars.py.
 
-Everything is bounded, since files come from strangers: size, nodes, depth, and what aliases copy.
+Everything is bounded, since files come from strangers: size, values, depth, and what aliases copy.
 """
 
 import base64
@@ -30,9 +30,11 @@ from yaml.events import (
 from kube import scalars
 from kube.errors import ObjectFileError
 
-MAX_BYTES: Final = 256 * 2**20
+MAX_BYTES: Final = 128 * 2**20
 """One file; a snapshot of 5,000 nodes and their slices is some tens of MB."""
-MAX_NODES: Final = 20_000_000
+MAX_MARKS: Final = 10_000_000
+"""Commas, brackets, dashes and line ends, counted before anything is built: no value comes without
+one. At this bound YAML of the worst shape takes about ten seconds."""
 MAX_DEPTH: Final = 200
 """Nested mappings and sequences; the deepest schemas of real CRDs stay below 60."""
 MAX_ALIASED_NODES: Final = 100_000
@@ -98,13 +100,22 @@ def read_paths(paths: Iterable[str], *, stdin: BinaryIO | None = None) -> list[S
     """
     found: list[SourceObject] = []
     for path in paths:
-        if path == "-":
-            stream = sys.stdin.buffer if stdin is None else stdin
-            found += read_objects(stream.read(MAX_BYTES + 1), STDIN)
-            continue
-        for file in _files(Path(path)):
-            found += read_objects(_bytes(file), str(file))
+        try:
+            for name, text in _texts(path, sys.stdin.buffer if stdin is None else stdin):
+                found += read_objects(text, name)
+        except OSError as error:
+            raise ObjectFileError(f"{error.filename or path}: {error.strerror}") from error
     return found
+
+
+def _texts(path: str, stdin: BinaryIO) -> Iterator[tuple[str, bytes]]:
+    """Yield name and text of each file that one `-f` names."""
+    if path == "-":
+        yield STDIN, stdin.read(MAX_BYTES + 1)
+        return
+    for file in _files(Path(path)):
+        with file.open("rb") as stream:
+            yield str(file), stream.read(MAX_BYTES + 1)
 
 
 def _files(path: Path) -> list[Path]:
@@ -114,14 +125,6 @@ def _files(path: Path) -> list[Path]:
     if not files:
         raise ObjectFileError(f"{path}: no {', '.join(SUFFIXES)} file in this directory")
     return files
-
-
-def _bytes(file: Path) -> bytes:
-    try:
-        with file.open("rb") as stream:
-            return stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ObjectFileError(f"{file}: {error.strerror or error}") from error
 
 
 def read_objects(text: bytes, source: str) -> list[SourceObject]:
@@ -140,6 +143,8 @@ def read_objects(text: bytes, source: str) -> list[SourceObject]:
     """
     if len(text) > MAX_BYTES:
         raise ObjectFileError(f"{source}:1: larger than {MAX_BYTES >> 20} MiB")
+    if sum(text.count(mark) for mark in (b",", b"[", b"{", b"- ", b"\n")) > MAX_MARKS:
+        raise ObjectFileError(f"{source}:1: more than {MAX_MARKS} values or lines")
     text = text.removeprefix(b"\xef\xbb\xbf")
     documents = _json_documents(text, source)
     if documents is None:
@@ -220,10 +225,6 @@ def _json_documents(text: bytes, source: str) -> Iterable[_Located] | None:
     if text[start : start + 1] != b"{":
         return None
     first_line = text.count(b"\n", 0, start) + 1
-    # Each value but the first stands behind one of these; commas inside strings only make the
-    # bound stricter, and it is far away.
-    if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_NODES:
-        _refuse(source, first_line, f"more than {MAX_NODES} values")
     try:
         return [_json_document(text, first_line, source)]
     except (msgspec.DecodeError, RecursionError):
@@ -240,16 +241,18 @@ def _json_document(text: bytes, line: int, source: str) -> _Located:
     raw_items = bytes(fields["items"]) if "items" in fields else b""
     if not raw_items.startswith(b"["):
         return _Located(value=_bounded(msgspec.json.decode(text), source, line), line=line)
-    items, item_lines = [], []
-    at, at_line = text.find(raw_items), line
-    at_line += text.count(b"\n", len(text) - len(text.lstrip()), at)
+    items: list[Any] = []
+    item_lines: list[int] = []
+    at = text.find(raw_items)
+    line_at = line + text.count(b"\n", len(text) - len(text.lstrip()), at)
     for raw in msgspec.json.decode(raw_items, type=list[msgspec.Raw]):
         item = bytes(raw)
         begin = text.find(item, at)
-        at_line += text.count(b"\n", at, begin)
-        at = begin
-        item_lines.append(at_line)
-        items.append(_bounded(msgspec.json.decode(item), source, at_line))
+        line_at += text.count(b"\n", at, begin)
+        item_lines.append(line_at)
+        items.append(_bounded(msgspec.json.decode(item), source, line_at))
+        at = begin + len(item)
+        line_at += item.count(b"\n")
     value = {
         name: items if name == "items" else _bounded(msgspec.json.decode(raw), source, line)
         for name, raw in fields.items()
@@ -328,7 +331,6 @@ class _YamlReader:
         self._keys = _Keys()
         self._anchors: dict[str, Any] = {}
         self._item_lines: list[int] = []
-        self._nodes = 0
         self._aliased = 0
 
     def documents(self) -> Iterator[_Located]:
@@ -401,7 +403,6 @@ class _YamlReader:
                 event = read()
         except _NotJson as error:
             self._refuse(event, str(error))
-        self._count(event, len(result))
         return result
 
     def _sequence(self, depth: int) -> list[Any]:
@@ -417,7 +418,6 @@ class _YamlReader:
                 event = read()
         except _NotJson as error:
             self._refuse(event, str(error))
-        self._count(event, len(result))
         return result
 
     def _items(self, event: Any) -> Any:
@@ -428,19 +428,18 @@ class _YamlReader:
         while type(item := self._event()) is not SequenceEndEvent:
             self._item_lines.append(item.start_mark.line + 1)
             result.append(self._value(item, 2))
-        self._count(event, len(result))
         return result
 
     def _scalar(self, event: Any) -> scalars.Scalar:
-        """Return a scalar's value; its tag, when it has one that we know, decides the type.
-
-        Unlike upstream: `!!float yes` is read as if untagged instead of being refused.
-        """
+        """Return a scalar's value; its tag, when it is one that we know, has to agree."""
         tag, text = event.tag, event.value
         if tag is None:
             return self._values[text] if event.implicit[0] else str(text)
         if tag in _RESOLVED_TAGS:
-            return self._values[text]
+            value = self._values[text]
+            if type(value) not in _RESOLVED_TAGS[tag]:
+                self._refuse(event, f"{text!r} is not what its tag says")
+            return value
         if tag == "tag:yaml.org,2002:binary":
             try:
                 return base64.b64decode(text).decode()
@@ -482,15 +481,13 @@ class _YamlReader:
             return [self._copy(event, each) for each in value]
         return value
 
-    def _count(self, event: Any, nodes: int) -> None:
-        self._nodes += nodes + 1
-        if self._nodes > MAX_NODES:
-            self._refuse(event, f"more than {MAX_NODES} values")
 
-
-_RESOLVED_TAGS: Final = frozenset(
-    f"tag:yaml.org,2002:{name}" for name in ("bool", "float", "int", "null")
-)
+_RESOLVED_TAGS: Final[dict[str, tuple[type, ...]]] = {
+    "tag:yaml.org,2002:bool": (bool,),
+    "tag:yaml.org,2002:float": (int, float),
+    "tag:yaml.org,2002:int": (int,),
+    "tag:yaml.org,2002:null": (type(None),),
+}
 
 
 # Writing

@@ -31,9 +31,7 @@ _INTEGER: Final = re.compile(
     r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))", re.ASCII
 )
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
-_WHOLE_FLOAT_LIMIT: Final = 1e21
-"""Below it encoding/json writes a whole float64 without a fraction, so it is read as an integer."""
-
+_BETWEEN_DIGITS: Final = re.compile(r"(?<=[0-9])_(?=[0-9])", re.ASCII)
 _LARGEST_FLOAT32: Final = 3.4028235677973366e38
 _EXPONENT_FROM: Final = 6
 """The decimal exponent from which format 'g' is written with one, when digits are not limited."""
@@ -55,8 +53,8 @@ def resolved(text: str) -> Scalar:
     [True, 16, 8, 1000, 1000, '3Gi', '2024-01-01']
     """
     value = _before_json(text)
-    if isinstance(value, float) and value.is_integer() and abs(value) < _WHOLE_FLOAT_LIMIT:
-        return int(value)
+    if isinstance(value, float) and value.is_integer() and -(2**63) <= value < 2**63:
+        return int(value)  # JSON has it without a fraction, so Kubernetes reads an int64.
     return value
 
 
@@ -85,7 +83,7 @@ def _before_json(text: str) -> Scalar:
         return _WORDS[text]
     if text[0] not in _STARTS_A_NUMBER:
         return text
-    digits = text if text[0] == "." else text.replace("_", "")
+    digits = _BETWEEN_DIGITS.sub("", text) if text[0] == "." else text.replace("_", "")
     if whole := _INTEGER.fullmatch(digits):
         value = _integer(*whole.groups())
         if -(2**63) <= value < 2**63 or (0 < value < 2**64 and whole.group(1) != "+"):
@@ -116,12 +114,12 @@ def _general(value: float) -> str:
     if abs(value) > _LARGEST_FLOAT32:
         return ".inf" if value > 0 else "-.inf"
     single = struct.pack("f", value)
-    candidates = (f"{value:.{places}e}" for places in range(9))
+    candidates = (f"{struct.unpack('f', single)[0]:.{places}e}" for places in range(9))
     shortest = next(each for each in candidates if struct.pack("f", float(each)) == single)
     mantissa, exponent = shortest.split("e")
     if not -4 <= int(exponent) < _EXPONENT_FROM:
         return shortest
-    places = max(0, len(mantissa.lstrip("-")) - 2 - int(exponent))
+    places = max(0, len(mantissa.lstrip("-").replace(".", "")) - 1 - int(exponent))
     return f"{float(shortest):.{places}f}"
 
 
