@@ -32,7 +32,6 @@ class Format(StrEnum):
     EXPONENT = "DecimalExponent"
 
 
-# Upstream's scanner, faults included: digits may be missing on both sides ("-", "." and "m" are 0).
 _TEXT: Final = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"
     r"(?P<suffix>|[numkMGTPE]|[KMGTPE]i|[eE](?P<exponent>[+-]?[0-9]+))"
@@ -187,6 +186,10 @@ def _parsed(text: str) -> tuple[int, Format]:
         family, power = Format.BINARY, 0
     else:
         family, power = Format.DECIMAL, _DECIMAL_POWERS[suffix]
+
+    # Upstream reads what has no digits as zero ("-", ".", "Mi"), but not on its slow path.
+    if not (whole or fraction) and (power < -9 or bits >= _BINARY_BITS["Pi"]):
+        raise QuantityError(f"{_shown(text)} has no digits")
 
     # What is finer than a nano-unit goes up: who wants a little gets a little.
     shift = power - len(fraction) + 9
