@@ -1,0 +1,376 @@
+"""What a test or a person does with a cluster, whoever started it.
+
+`kubectl` is what users have, so stories speak through it. What tests ask over and over (is it there
+yet?) goes as plain HTTP through one `kubectl proxy`, so that any kubeconfig's way of logging in
+works and no process is started per question.
+"""
+
+import http.client
+import json
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from e2e.credentials import kubeconfig, write_secret
+from e2e.processes import Child
+
+Object = dict[str, Any]
+"""A Kubernetes object as the API server gives it."""
+
+POLL_S: Final = 0.05
+TIMEOUT_S: Final = 30.0
+TOKEN_LIFE: Final = "24h"
+
+_DISCOVERY: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the API server keeps one kind of object: `/apis/apps/v1`, `deployments`."""
+
+    prefix: str
+    plural: str
+    namespaced: bool
+
+    def path(self, namespace: str | None, name: str | None = None) -> str:
+        """The path of one object, or of the list when there is no name."""
+        inside = ("namespaces", namespace) if self.namespaced and namespace else ()
+        return "/".join((self.prefix, *inside, self.plural, *((name,) if name else ())))
+
+
+class Access:
+    """A way into a cluster: kubectl and plain requests, both with one kubeconfig's rights.
+
+    Attributes:
+        kubeconfig: Full rights in a cluster that we started; in others, whatever was given.
+        directory: Where kubeconfigs and logs of this access are kept.
+    """
+
+    can_change_flags = False
+    """Whether the API server's own flags and files are ours to choose; see `Cluster`."""
+
+    def __init__(self, *, kubectl: Path, kubeconfig: Path, directory: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self.directory = directory
+        self.kubectl_binary = kubectl
+        self._kinds: dict[str, Kind] = {}
+        self._socket = Path()
+        self._proxy: Child | None = None
+
+    # --- kubectl ---------------------------------------------------------------------------------
+
+    def kubectl(
+        self,
+        *arguments: str | Path,
+        input: str | None = None,  # noqa: A002 - named as subprocess names it
+        check: bool = True,
+        kubeconfig: Path | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl and return what it said.
+
+        Args:
+            arguments: The command line after `kubectl`.
+            input: What it reads from standard input, for `-f -`.
+            check: Whether a failure is the test's failure.
+            kubeconfig: Somebody else's rights, such as what `kubeconfig_for` gives.
+        """
+        done = subprocess.run(
+            [self.kubectl_binary, *arguments],
+            env=self.environment(kubeconfig),
+            input=input,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            words = " ".join(str(argument) for argument in arguments)
+            raise AssertionError(
+                f"kubectl {words} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+            )
+        return done
+
+    def environment(self, kubeconfig: Path | None = None) -> dict[str, str]:
+        """An environment in which kubectl, and any other client, speaks to this cluster."""
+        return {
+            "KUBECONFIG": str(kubeconfig or self.kubeconfig),
+            "KUBECACHEDIR": str(self.directory / "kubectl-cache"),
+            "HOME": str(self.directory),
+            "PATH": f"{self.kubectl_binary.parent}:/usr/bin:/bin",
+        }
+
+    def apply(self, objects: str | Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> str:
+        """Server-side apply of YAML text, one object or several; returns kubectl's words."""
+        text = objects if isinstance(objects, str) else stream(objects)
+        command = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+        return self.kubectl(*command, input=text).stdout
+
+    # --- plain requests --------------------------------------------------------------------------
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        accept: str = "application/json",
+        content_type: str = "application/json",
+    ) -> tuple[int, bytes]:
+        """Ask the API server for `path` and return status and body, whatever they are."""
+        data = None if body is None else json.dumps(body).encode()
+        connection = _UnixConnection(self._proxy_socket())
+        try:
+            headers = {"Accept": accept, "Content-Type": content_type}
+            connection.request(method, path, body=data, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def raw(self, path: str, *, accept: str = "application/json") -> bytes:
+        """The body at `path`; anything but 200 is the test's failure."""
+        status, body = self.request("GET", path, accept=accept)
+        assert status == http.client.OK, f"GET {path}: {status} {body.decode(errors='replace')}"
+        return body
+
+    def find(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
+        """The object, or None when there is none.
+
+        Args:
+            kind: Any name that kubectl takes: `pod`, `pods`, `po`, `Pod`, `deployments.apps`.
+            name: The object's name.
+            namespace: Where it is; of no meaning for cluster-scoped kinds.
+        """
+        status, body = self.request("GET", self.kind(kind).path(namespace or "default", name))
+        if status == http.client.NOT_FOUND:
+            return None
+        assert status == http.client.OK, f"{kind} {name}: {status} {body.decode(errors='replace')}"
+        found: Object = json.loads(body)
+        return found
+
+    def get(self, kind: str, name: str, namespace: str | None = None) -> Object:
+        """The object; its absence is the test's failure."""
+        found = self.find(kind, name, namespace)
+        assert found is not None, f"there is no {kind} {namespace or 'default'}/{name}"
+        return found
+
+    def objects(
+        self, kind: str, namespace: str | None = None, *, selector: str = ""
+    ) -> list[Object]:
+        """The objects of a kind, by name; of all namespaces when none is given."""
+        query = f"?labelSelector={selector}" if selector else ""
+        items: list[Object] = json.loads(self.raw(self.kind(kind).path(namespace) + query))["items"]
+        return sorted(items, key=lambda item: (_namespace(item), item["metadata"]["name"]))
+
+    def kind(self, name: str) -> Kind:
+        """Where a kind is kept, by any name that kubectl takes."""
+        if name.lower() not in self._kinds:
+            self._kinds = self._discovered()  # A definition may have come since.
+        assert name.lower() in self._kinds, f"the API server has no kind {name!r}"
+        return self._kinds[name.lower()]
+
+    # --- waiting ---------------------------------------------------------------------------------
+
+    def wait_for(
+        self,
+        kind: str,
+        name: str,
+        namespace: str | None = None,
+        *,
+        until: Callable[[Object], object] = lambda _: True,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Object:
+        """The object as soon as it exists and `until` is true of it; else a failure that shows it.
+
+        Args:
+            kind: Any name that kubectl takes.
+            name: The object's name.
+            namespace: Where it is.
+            until: A question about the object; its truth ends the wait.
+            timeout_s: How long to wait.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            found = self.find(kind, name, namespace)
+            if found is not None and until(found):
+                return found
+            if time.monotonic() > deadline:
+                raise AssertionError(
+                    f"{kind} {namespace or 'default'}/{name} is not as awaited after"
+                    f" {timeout_s:.0f} s:\n{json.dumps(found, indent=1)}\n{self.complaints()}"
+                )
+            time.sleep(POLL_S)
+
+    def wait_running(
+        self, name: str, namespace: str | None = None, *, timeout_s: float = TIMEOUT_S
+    ) -> Object:
+        """The pod as soon as it is Running."""
+        return self.wait_for(
+            "pods", name, namespace, until=lambda pod: _phase(pod) == "Running", timeout_s=timeout_s
+        )
+
+    def wait_until(
+        self, condition: Callable[[], object], what: str, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        """Return when `condition` is true; `what` is awaited, in words."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not after {timeout_s:.0f} s: {what}\n{self.complaints()}")
+            time.sleep(POLL_S)
+
+    def wait_gone(
+        self, kind: str, name: str, namespace: str | None = None, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        """Return when the object does not exist any more."""
+        self.wait_until(
+            lambda: self.find(kind, name, namespace) is None,
+            f"{kind} {namespace or 'default'}/{name} is gone",
+            timeout_s=timeout_s,
+        )
+
+    # --- accounts --------------------------------------------------------------------------------
+
+    def token(self, namespace: str, service_account: str) -> str:
+        """A token of a service account, as the kubelet would mount one."""
+        account = ("--namespace", namespace, service_account)
+        return self.kubectl("create", "token", *account, "--duration", TOKEN_LIFE).stdout.strip()
+
+    def kubeconfig_for(self, namespace: str, service_account: str) -> Path:
+        """A kubeconfig with the rights of a service account, and no others."""
+        shown = self.kubectl(
+            "config", "view", "--raw", "--minify", "--flatten", "--output", "json"
+        ).stdout
+        cluster = json.loads(shown)["clusters"][0]["cluster"]
+        user = {"token": self.token(namespace, service_account)}
+        path = self.directory / f"{namespace}.{service_account}.kubeconfig"
+        write_secret(path, kubeconfig(cluster, user))
+        return path
+
+    # --- the inventory ---------------------------------------------------------------------------
+
+    def add_nodes(
+        self,
+        nodes: Iterable[Mapping[str, Any]],
+        slices: Callable[[str], Iterable[Mapping[str, Any]]] = lambda _: (),
+    ) -> list[str]:
+        """Make simulated nodes with their devices, wait until they are Ready; returns their names.
+
+        Args:
+            nodes: Node objects, see `e2e.inventory.kwok_nodes`.
+            slices: From a node's name to its ResourceSlices.
+        """
+        made = list(nodes)
+        names = [str(node["metadata"]["name"]) for node in made]
+        self.apply([*made, *(piece for name in names for piece in slices(name))])
+        for name in names:
+            self.wait_for("nodes", name, until=_is_ready)
+        return names
+
+    def remove_nodes(self, names: Iterable[str]) -> None:
+        """Delete nodes and what is published for them."""
+        for name in names:
+            self.kubectl("delete", "node", name, "--ignore-not-found", "--wait=false")
+            published = ("resourceslices", f"--field-selector=spec.nodeName={name}")
+            self.kubectl("delete", *published, "--wait=false")
+
+    # --- what the cluster says -------------------------------------------------------------------
+
+    def api_metrics(self) -> str:
+        """The API server's metrics, in Prometheus' text format."""
+        return self.raw("/metrics", accept="*/*").decode()
+
+    def complaints(self) -> str:
+        """The latest warning events, for the message of a failed wait."""
+        events = ("get", "events", "--all-namespaces", "--field-selector", "type=Warning")
+        shown = self.kubectl(*events, "--sort-by", ".lastTimestamp", check=False)
+        return "\n".join(shown.stdout.splitlines()[-12:])
+
+    def log_tails(self) -> str:
+        """The end of each component's log; nothing where these are not ours to read."""
+        return ""
+
+    def close(self) -> None:
+        """End what this access itself started."""
+        if self._proxy is not None:
+            self._proxy.stop()
+            self._proxy = None
+            shutil.rmtree(self._socket.parent, ignore_errors=True)
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _proxy_socket(self) -> Path:
+        if self._proxy is None:
+            # A socket's path is limited to about 100 bytes, which a test's directory may exceed.
+            self._socket = Path(tempfile.mkdtemp(prefix="drawbridge-")) / "api"
+            self._proxy = Child(
+                "kubectl-proxy",
+                (self.kubectl_binary, "proxy", "--unix-socket", self._socket),
+                self.directory / "kubectl-proxy.log",
+                self.environment(),
+            )
+            self._proxy.start()
+            deadline = time.monotonic() + TIMEOUT_S
+            while not self._socket.exists():
+                assert time.monotonic() < deadline, f"kubectl proxy:\n{self._proxy.tail()}"
+                time.sleep(0.01)
+        return self._socket
+
+    def _discovered(self) -> dict[str, Kind]:
+        kinds: dict[str, Kind] = {}
+        for root in ("/api", "/apis"):
+            for group in json.loads(self.raw(root, accept=_DISCOVERY))["items"]:
+                for version in group["versions"]:
+                    for resource in version["resources"]:
+                        _remember(kinds, root, group["metadata"].get("name", ""), version, resource)
+        return kinds
+
+
+def stream(objects: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> str:
+    """Objects as one document for `kubectl -f -`."""
+    items = [objects] if isinstance(objects, Mapping) else list(objects)
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+def _remember(
+    kinds: dict[str, Kind], root: str, group: str, version: Object, resource: Object
+) -> None:
+    prefix = "/".join((root, *((group,) if group else ()), version["version"]))
+    plural = resource["resource"]
+    kind = Kind(prefix=prefix, plural=plural, namespaced=resource["scope"] == "Namespaced")
+    singular = resource.get("singularResource", "")
+    names = {plural, singular, resource["responseKind"]["kind"].lower()}
+    names.update(resource.get("shortNames", ()))
+    for name in names - {""}:
+        # The API server lists the preferred version, and the most important group, first.
+        kinds.setdefault(name, kind)
+        kinds.setdefault(f"{name}.{group}", kind)
+
+
+def _is_ready(node: Object) -> bool:
+    conditions = node.get("status", {}).get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _phase(pod: Object) -> str:
+    return str(pod.get("status", {}).get("phase", ""))
+
+
+def _namespace(item: Object) -> str:
+    return str(item["metadata"].get("namespace", ""))

@@ -1,0 +1,182 @@
+"""The cluster's programs, built from Go modules once and kept by the hash of what they are made of.
+
+Two modules, because kwok pins other Kubernetes libraries than the control plane does:
+
+* `e2e/controlplane`: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl in
+  one binary, which is each of them by the name it is called by.
+* `e2e/kwok`: simulated nodes, from kwok's own command.
+
+Nothing is downloaded but Go modules, each checked against go.sum. A cold build of both takes about
+seven minutes of two cores; afterwards they are found by their hash.
+"""
+
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tools.go import go_command
+
+COMPONENTS: Final = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubectl",
+)
+
+_HERE: Final = Path(__file__).parent
+_VERSION: Final = "k8s.io/component-base/version"
+
+
+def _pinned(module: str) -> str:
+    """The version that e2e/controlplane/go.mod requires of a module, without its v."""
+    text = (_HERE / "controlplane" / "go.mod").read_text()
+    found = re.search(rf"^\s*{re.escape(module)} v(\S+)$", text, re.MULTILINE)
+    assert found is not None, module
+    return found[1]
+
+
+KUBERNETES: Final = _pinned("k8s.io/kubernetes")
+"""Linked into the programs, or what compares versions misbehaves."""
+
+_MAJOR, _MINOR, _ = KUBERNETES.split(".")
+_ENVIRONMENT: Final = {
+    "GOTOOLCHAIN": "local",
+    "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false",
+    "CGO_ENABLED": "0",
+}
+
+
+class Module(msgspec.Struct, frozen=True, kw_only=True):
+    """One Go module of this folder, and how its one program is built."""
+
+    name: str
+    package: str
+    sources: tuple[str, ...]
+    ldflags: str
+    names: tuple[str, ...]
+
+
+MODULES: Final = (
+    Module(
+        name="controlplane",
+        package=".",
+        sources=("go.mod", "go.sum", "main.go"),
+        ldflags=(
+            f"-s -w -X {_VERSION}.gitVersion=v{KUBERNETES}"
+            f" -X {_VERSION}.gitMajor={_MAJOR} -X {_VERSION}.gitMinor={_MINOR}"
+        ),
+        names=COMPONENTS,
+    ),
+    Module(
+        name="kwok",
+        package="sigs.k8s.io/kwok/cmd/kwok",
+        sources=("go.mod", "go.sum"),
+        ldflags="-s -w",
+        names=("kwok",),
+    ),
+)
+
+
+class Binaries(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the programs are."""
+
+    etcd: Path
+    kube_apiserver: Path
+    kube_controller_manager: Path
+    kube_scheduler: Path
+    kubectl: Path
+    kwok: Path
+
+
+def cache_directory() -> Path:
+    """Where this project keeps what is costly to make and safe to delete."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home) / "drawbridge"
+
+
+def binaries() -> Binaries:
+    """The programs, built first where the cache does not have them."""
+    found = {
+        name: folder / name
+        for module in MODULES
+        for folder in [_built(module)]
+        for name in module.names
+    }
+    return Binaries(**{name.replace("-", "_"): path for name, path in found.items()})
+
+
+def fingerprint(module: Module) -> str:
+    """A hash of all that decides what a build of `module` gives."""
+    digest = hashlib.sha256()
+    for source in module.sources:
+        digest.update((_HERE / module.name / source).read_bytes() + b"\0")
+    settings = (module.package, module.ldflags, *module.names, *_ENVIRONMENT.values())
+    machine = (platform.system(), platform.machine())
+    digest.update("\0".join((*settings, *machine)).encode())
+    return digest.hexdigest()[:16]
+
+
+def _built(module: Module) -> Path:
+    cache = cache_directory() / "binaries"
+    folder = cache / f"{module.name}-{fingerprint(module)}"
+    if folder.is_dir():
+        return folder
+    cache.mkdir(parents=True, exist_ok=True)
+    with _locked(cache / f"{module.name}.lock"):
+        # Whoever held the lock before us may have built the same.
+        if not folder.is_dir():
+            _build(module, folder)
+    return folder
+
+
+def _build(module: Module, folder: Path) -> None:
+    go = go_command()
+    print(f"e2e: building {', '.join(module.names)} with {go}", file=sys.stderr, flush=True)
+    began = time.monotonic()
+    partial = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+    try:
+        subprocess.run(
+            [go, "build", "-o", partial / module.name, "-ldflags", module.ldflags, module.package],
+            cwd=_HERE / module.name,
+            env={**os.environ, **_ENVIRONMENT},
+            stdout=sys.stderr,
+            check=True,
+        )
+        for name in module.names:
+            if name != module.name:
+                (partial / name).symlink_to(module.name)
+        partial.chmod(0o755)
+        partial.rename(folder)  # Complete or absent: nobody ever sees half of it.
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    print(f"e2e: built in {time.monotonic() - began:.0f} s: {folder}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock; the kernel releases it when the process ends, however it ends."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"e2e: waiting for another build ({path})", file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    print(binaries())

@@ -1,0 +1,91 @@
+"""The cluster that stories run on, one for the whole session.
+
+`DRAWBRIDGE_E2E_KUBECONFIG` names a kubeconfig of a cluster to use instead of starting one; stories
+that need flags of the API server are skipped there. With `CI=1` a skip is a failure.
+`DRAWBRIDGE_E2E_LOGS` names a folder where the components' logs stay.
+"""
+
+import itertools
+import os
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e import inventory
+from e2e.access import Access
+from e2e.cluster import Cluster, ExistingCluster
+
+HERE = Path(__file__).parent
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker("e2e")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"a story must not be skipped in CI: {report.longrepr}"
+    if report.failed and "cluster" in getattr(item, "fixturenames", ()):
+        running = item.session.stash.get(_CLUSTER, None)
+        if running is not None:
+            report.sections.append(("logs of the cluster", running.log_tails()))
+    return report
+
+
+_CLUSTER = pytest.StashKey[Access]()
+
+
+@pytest.fixture(scope="session")
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Access]:
+    """A control plane without nodes and device classes, or the one that the environment names."""
+    kept = os.environ.get("DRAWBRIDGE_E2E_LOGS")
+    directory = Path(kept).absolute() if kept else tmp_path_factory.mktemp("cluster")
+    existing = os.environ.get("DRAWBRIDGE_E2E_KUBECONFIG")
+    made = ExistingCluster(Path(existing), directory) if existing else Cluster(directory)
+    with made as running:
+        request.session.stash[_CLUSTER] = running
+        yield running
+
+
+@pytest.fixture(scope="session")
+def own_cluster(cluster: Access) -> Cluster:
+    """The cluster, where its components and flags are ours to change."""
+    if not isinstance(cluster, Cluster):
+        pytest.skip("needs a control plane whose flags and components are the test's to change")
+    return cluster
+
+
+@pytest.fixture
+def namespace(cluster: Access) -> Iterator[str]:
+    """A fresh namespace, deleted afterwards with all that is in it."""
+    name = f"story-{os.getpid()}-{next(_numbers)}"
+    cluster.kubectl("create", "namespace", name)
+    # Pods are refused until the controller manager has made the account that they run under.
+    cluster.wait_for("serviceaccounts", "default", name)
+    yield name
+    # kwok ends pods at once; the rest of the namespace's end need not hold up the next story.
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def nodes(cluster: Access) -> Iterator[list[str]]:
+    """Two simulated nodes with four gpu.example.com devices each, and all device classes."""
+    cluster.apply(inventory.device_classes())
+    prefix = f"node-{os.getpid()}-{next(_numbers)}"
+    made = cluster.add_nodes(
+        inventory.kwok_nodes(2, prefix=prefix),
+        lambda node: inventory.example_gpus(node, gpus=4),
+    )
+    yield made
+    cluster.remove_nodes(made)

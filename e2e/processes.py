@@ -1,0 +1,198 @@
+"""Child processes that are stopped exactly, whatever happens to us.
+
+Every child leads a process group of its own, so a Ctrl-C at the terminal reaches only us and we
+decide the order of stopping. Each is written down with its start time, because a process id alone
+may mean somebody else tomorrow. A keeper, one more child, waits on a pipe that only we hold open:
+when we die without stopping our children, it stops them.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+GRACE_S: Final = 10.0
+"""How long a process may take after SIGTERM before it gets SIGKILL."""
+
+TAIL_LINES: Final = 25
+RECORD: Final = "processes.json"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that we started; `started` is what /proc tells, 0 where there is none."""
+
+    name: str
+    pid: int
+    started: int
+
+
+class Child:
+    """One program with its log file; it can be stopped and started again."""
+
+    def __init__(
+        self, name: str, command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None
+    ) -> None:
+        self.name = name
+        self.command = tuple(command)
+        self.log = log
+        self.env = env
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the program; its output is appended to the log."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command,
+                env={**os.environ, **(self.env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def record(self) -> Record | None:
+        """What identifies the running program; None when it does not run."""
+        if self._process is None or self._process.poll() is not None:
+            return None
+        pid = self._process.pid
+        return Record(name=self.name, pid=pid, started=_started(pid))
+
+    @property
+    def exit_status(self) -> int | None:
+        """The status that the program ended with; None while it runs or before it was started."""
+        return None if self._process is None else self._process.poll()
+
+    def stop(self, grace_s: float = GRACE_S) -> None:
+        """End the program and its group; fine when it has ended."""
+        stop_all([self], grace_s)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the program's group, if it still runs."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, number)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether the program ended in time."""
+        if self._process is None:
+            return True
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def tail(self, lines: int = TAIL_LINES) -> str:
+        """The end of the log."""
+        if not self.log.exists():
+            return ""
+        text = self.log.read_text(errors="replace").splitlines()
+        return "\n".join(text[-lines:])
+
+
+def stop_all(children: Iterable[Child], grace_s: float = GRACE_S) -> None:
+    """End the given programs, at once and together: SIGTERM, then SIGKILL for what remains."""
+    children = tuple(children)
+    for child in children:
+        child.signal(signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    for child in children:
+        if not child.wait(max(0.0, deadline - time.monotonic())):
+            child.signal(signal.SIGKILL)
+            child.wait(grace_s)
+
+
+def write_records(directory: Path, children: Iterable[Child]) -> None:
+    """Write down what runs, for the keeper and for a later command."""
+    records = [child.record for child in children]
+    partial = directory / f"{RECORD}.partial"
+    partial.write_bytes(msgspec.json.encode([record for record in records if record]))
+    partial.rename(directory / RECORD)
+
+
+def running(directory: Path) -> tuple[Record, ...]:
+    """The recorded processes of a directory that still run and are still the same ones."""
+    path = directory / RECORD
+    if not path.exists():
+        return ()
+    records = msgspec.json.decode(path.read_bytes(), type=tuple[Record, ...])
+    return tuple(record for record in records if _is_same(record))
+
+
+def stop_recorded(directory: Path, grace_s: float = GRACE_S) -> tuple[Record, ...]:
+    """End the recorded processes of a directory and say which these were."""
+    stopped = running(directory)
+    for record in stopped:
+        _signal(record, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    while running(directory) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for record in running(directory):
+        _signal(record, signal.SIGKILL)
+    return stopped
+
+
+class Keeper:
+    """Stops the recorded processes of a directory when this process ends, however it ends."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start watching this process."""
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, self._directory],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def dismiss(self) -> None:
+        """Stop watching; the recorded processes are left as they are."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+
+def _keep(directory: Path) -> None:
+    sys.stdin.buffer.read()  # Ends when the last holder of the other end is gone.
+    stop_recorded(directory)
+
+
+def _signal(record: Record, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(record.pid, number)
+
+
+def _is_same(record: Record) -> bool:
+    try:
+        os.kill(record.pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return False  # It ended; with PermissionError, somebody else has its id now.
+    return _started(record.pid) == record.started
+
+
+def _started(pid: int) -> int:
+    """When a process started, in ticks since boot; 0 where there is no /proc, or no process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    # The second field is the program's name in parentheses and may hold anything; a zombie has
+    # ended for our purposes.
+    fields = text.rpartition(")")[2].split()
+    return 0 if fields[0] == "Z" else int(fields[19])
+
+
+if __name__ == "__main__":
+    _keep(Path(sys.argv[1]))

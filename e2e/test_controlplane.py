@@ -1,0 +1,82 @@
+"""The cluster itself: what every other story takes for granted."""
+
+import json
+
+from e2e import inventory
+from e2e.access import Access, stream
+from e2e.binaries import KUBERNETES
+from e2e.cluster import Cluster
+from e2e.objects import claim_template, pod
+
+
+def test_version_is_the_one_that_is_pinned(own_cluster: Cluster) -> None:
+    version = json.loads(own_cluster.kubectl("version", "--output=json").stdout)
+
+    assert f"v{KUBERNETES}" == "v1.37.1"
+    assert f"v{KUBERNETES}" == version["serverVersion"]["gitVersion"]
+    assert f"v{KUBERNETES}" == version["clientVersion"]["gitVersion"]
+
+
+def test_only_the_stable_version_of_resource_k8s_io_is_served(own_cluster: Cluster) -> None:
+    served = own_cluster.kubectl("api-versions").stdout.split()
+
+    assert [each for each in served if each.startswith("resource.k8s.io")] == ["resource.k8s.io/v1"]
+
+
+def test_a_plain_pod_runs(cluster: Access, namespace: str, nodes: list[str]) -> None:
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(pod("plain")))
+
+    assert cluster.wait_running("plain", namespace)["spec"]["nodeName"]
+
+
+def test_a_pod_gets_the_devices_it_claims_and_gives_them_back(
+    cluster: Access, namespace: str, nodes: list[str]
+) -> None:
+    objects = [
+        claim_template("two-gpus", inventory.EXAMPLE, count=2),
+        pod("training", claims={"gpu": "two-gpus"}),
+    ]
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
+    running = cluster.wait_running("training", namespace)
+
+    name = running["status"]["resourceClaimStatuses"][0]["resourceClaimName"]
+    claim = cluster.get("resourceclaims", name, namespace)
+    results = claim["status"]["allocation"]["devices"]["results"]
+    assert [result["driver"] for result in results] == [inventory.EXAMPLE] * 2
+    assert {running["spec"]["nodeName"]} == {result["pool"] for result in results}
+    assert claim["status"]["reservedFor"][0]["name"] == "training"
+
+    cluster.kubectl("delete", "-n", namespace, "pod", "training")
+    cluster.wait_gone("resourceclaims", name, namespace)
+
+
+def test_every_driver_s_devices_can_be_allocated(cluster: Access, namespace: str) -> None:
+    cluster.apply(inventory.device_classes())
+    classes = {
+        inventory.NVIDIA: inventory.nvidia_gpus,
+        inventory.NVIDIA_MIG_CLASS: inventory.nvidia_mig,
+        inventory.HAMI: inventory.hami_gpus,
+    }
+    names = [f"{namespace}-{number}" for number in range(len(classes))]
+    publish = dict(zip(names, classes.values(), strict=True))
+    cluster.add_nodes(map(inventory.kwok_node, names), lambda node: publish[node](node, gpus=1))
+    try:
+        for node, device_class in zip(names, classes, strict=True):
+            objects = [
+                claim_template(device_class, device_class),
+                pod(node, claims={"gpu": device_class}),
+            ]
+            cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
+        for node in names:
+            assert node == cluster.wait_running(node, namespace)["spec"]["nodeName"]
+    finally:
+        cluster.remove_nodes(names)
+
+
+def test_a_service_account_has_its_own_rights_only(cluster: Access, namespace: str) -> None:
+    config = cluster.kubeconfig_for(namespace, "default")
+
+    refused = cluster.kubectl("get", "nodes", kubeconfig=config, check=False)
+
+    assert refused.returncode == 1
+    assert f'User "system:serviceaccount:{namespace}:default" cannot list' in refused.stderr
