@@ -12,14 +12,14 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from e2e.credentials import kubeconfig, write_secret
-from e2e.processes import Child
+from e2e.processes import Child, stop_all, write_records
 
 Object = dict[str, Any]
 """A Kubernetes object as the API server gives it."""
@@ -28,6 +28,7 @@ POLL_S: Final = 0.05
 TIMEOUT_S: Final = 30.0
 TOKEN_LIFE: Final = "24h"
 
+_PROXY: Final = "kubectl-proxy"
 _DISCOVERY: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
@@ -50,18 +51,16 @@ class Access:
     Attributes:
         kubeconfig: Full rights in a cluster that we started; in others, whatever was given.
         directory: Where kubeconfigs and logs of this access are kept.
+        children: The programs that were started through it, by name.
     """
-
-    can_change_flags = False
-    """Whether the API server's own flags and files are ours to choose; see `Cluster`."""
 
     def __init__(self, *, kubectl: Path, kubeconfig: Path, directory: Path) -> None:
         self.kubeconfig = kubeconfig
         self.directory = directory
         self.kubectl_binary = kubectl
+        self.children: dict[str, Child] = {}
         self._kinds: dict[str, Kind] = {}
-        self._socket = Path()
-        self._proxy: Child | None = None
+        self._socket: Path | None = None
 
     # --- kubectl ---------------------------------------------------------------------------------
 
@@ -292,34 +291,54 @@ class Access:
         return "\n".join(shown.stdout.splitlines()[-12:])
 
     def log_tails(self) -> str:
-        """The end of each component's log; nothing where these are not ours to read."""
-        return ""
+        """The end of the log of everything that was started here."""
+        return "\n".join(f"--- {child.log}\n{child.tail(8)}" for child in self.children.values())
+
+    # --- programs --------------------------------------------------------------------------------
+
+    def run(
+        self, name: str, command: Sequence[str | Path], env: Mapping[str, str] | None = None
+    ) -> Child:
+        """Start a program that ends with this access; its log is `<name>.log` in `directory`.
+
+        Args:
+            name: What to call it; one that ran under this name must have been stopped.
+            command: Program and arguments.
+            env: What to add to our environment.
+        """
+        child = Child(name, command, self.directory / f"{name}.log", env)
+        self.children[name] = child
+        child.start()
+        write_records(self.directory, self.children.values())
+        return child
 
     def close(self) -> None:
-        """End what this access itself started."""
-        if self._proxy is not None:
-            self._proxy.stop()
-            self._proxy = None
-            shutil.rmtree(self._socket.parent, ignore_errors=True)
+        """End what was started through this access; fine when nothing was."""
+        self.end_proxy()
+        stop_all(self.children.values())
+        write_records(self.directory, ())
 
     # --- inside ----------------------------------------------------------------------------------
 
     def _proxy_socket(self) -> Path:
-        if self._proxy is None:
+        if self._socket is None:
             # A socket's path is limited to about 100 bytes, which a test's directory may exceed.
             self._socket = Path(tempfile.mkdtemp(prefix="drawbridge-")) / "api"
-            self._proxy = Child(
-                "kubectl-proxy",
-                (self.kubectl_binary, "proxy", "--unix-socket", self._socket),
-                self.directory / "kubectl-proxy.log",
-                self.environment(),
-            )
-            self._proxy.start()
+            command = (self.kubectl_binary, "proxy", "--unix-socket", self._socket)
+            proxy = self.run(_PROXY, command, self.environment())
             deadline = time.monotonic() + TIMEOUT_S
             while not self._socket.exists():
-                assert time.monotonic() < deadline, f"kubectl proxy:\n{self._proxy.tail()}"
+                assert time.monotonic() < deadline, f"kubectl proxy:\n{proxy.tail()}"
                 time.sleep(0.01)
         return self._socket
+
+    def end_proxy(self) -> None:
+        """End the proxy for plain requests; the next request starts it anew."""
+        if self._socket is not None:
+            self.children.pop(_PROXY).stop()
+            write_records(self.directory, self.children.values())
+            shutil.rmtree(self._socket.parent, ignore_errors=True)
+            self._socket = None
 
     def _discovered(self) -> dict[str, Kind]:
         kinds: dict[str, Kind] = {}

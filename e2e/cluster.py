@@ -86,8 +86,6 @@ class Cluster(Access):
         started_in_s: How long `start` took.
     """
 
-    can_change_flags = True
-
     def __init__(
         self,
         directory: Path,
@@ -124,7 +122,6 @@ class Cluster(Access):
         self._scheduler = dict(scheduler or {})
         self._client_qps = client_qps
         self._detached = detached
-        self._children: dict[str, Child] = {}
         self._keeper: Keeper | None = None
         self._ports = free_ports()
         self._authority = Authority("drawbridge-e2e-authority")
@@ -153,7 +150,7 @@ class Cluster(Access):
             self._keeper = Keeper(self.directory)
             self._keeper.start()
         self._write_files()
-        self._children = {child.name: child for child in self._components()}
+        self.children = {child.name: child for child in self._components()}
         self._start("etcd", "kube-apiserver")
         self._await_ready("kube-apiserver", self._ports.api)
         self._start("kube-controller-manager", "kube-scheduler", "kwok")
@@ -164,35 +161,16 @@ class Cluster(Access):
 
     def stop(self) -> None:
         """End everything that was started, etcd last; fine when nothing was."""
+        self.end_proxy()
+        stop_all(child for name, child in self.children.items() if name != "etcd")
         self.close()
-        etcd = self._children.get("etcd")
-        stop_all(child for child in self._children.values() if child is not etcd)
-        if etcd is not None:
-            etcd.stop()
         if self._keeper is not None:
             self._keeper.dismiss()
             self._keeper = None
-        write_records(self.directory, ())
 
-    def component(self, name: str) -> Child:
-        """A running component, by its program's name: to stop it, start it, read its log."""
-        return self._children[name]
-
-    def run(
-        self, name: str, command: Sequence[str | Path], env: Mapping[str, str] | None = None
-    ) -> Child:
-        """Start one more program that ends with the cluster, such as a process of ours."""
-        child = Child(name, command, self.log(name), env)
-        self._children[name] = child
-        self._start(name)
-        return child
-
-    def log(self, name: str) -> Path:
-        """Where a component's output goes."""
-        return self.directory / f"{name}.log"
-
-    def log_tails(self) -> str:
-        return "\n".join(f"--- {child.log}\n{child.tail(8)}" for child in self._children.values())
+    def leave(self) -> None:
+        """Let the cluster outlive us: only what this process alone used is ended."""
+        self.end_proxy()
 
     @property
     def server(self) -> str:
@@ -203,15 +181,15 @@ class Cluster(Access):
 
     def _start(self, *names: str) -> None:
         for name in names:
-            self._children[name].start()
-        write_records(self.directory, self._children.values())
+            self.children[name].start()
+        write_records(self.directory, self.children.values())
 
     def _await_ready(self, name: str, port: int) -> None:
-        child = self._children[name]
+        child = self.children[name]
         deadline = time.monotonic() + READY_TIMEOUT_S
         context = self._client_context()
         while not _answers(port, "/readyz", context):
-            for each in self._children.values():
+            for each in self.children.values():
                 if each.exit_status is not None:
                     raise AssertionError(f"{each.name} ended:\n{each.tail()}\n({each.log})")
             if time.monotonic() > deadline:
@@ -274,7 +252,10 @@ class Cluster(Access):
         }
         # HOME, since kwok and etcd would read or write below the real one.
         env = {"HOME": str(self.directory)}
-        return [Child(name, command, self.log(name), env) for name, command in commands.items()]
+        return [
+            Child(name, command, self.directory / f"{name}.log", env)
+            for name, command in commands.items()
+        ]
 
     def _etcd(self) -> tuple[str, ...]:
         client = f"https://127.0.0.1:{self._ports.etcd}"

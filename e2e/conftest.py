@@ -9,6 +9,7 @@ import itertools
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,12 +19,21 @@ from e2e.cluster import Cluster, ExistingCluster
 
 HERE = Path(__file__).parent
 _numbers = itertools.count(1)
+_CLUSTER = pytest.StashKey[Access]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker("e2e")
+    # A session's fixture is made anew when its parameter changes: those with one come last.
+    items.sort(key=_has_own_cluster)
+
+
+def _has_own_cluster(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and (
+        hasattr(item, "callspec") and "cluster" in item.callspec.params
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -34,31 +44,38 @@ def pytest_runtest_makereport(
     if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"a story must not be skipped in CI: {report.longrepr}"
-    if report.failed and "cluster" in getattr(item, "fixturenames", ()):
-        running = item.session.stash.get(_CLUSTER, None)
-        if running is not None:
-            report.sections.append(("logs of the cluster", running.log_tails()))
+    running = item.session.stash.get(_CLUSTER, None)
+    if report.failed and running is not None:
+        report.sections.append(("logs of the cluster", running.log_tails()))
     return report
-
-
-_CLUSTER = pytest.StashKey[Access]()
 
 
 @pytest.fixture(scope="session")
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Access]:
-    """A control plane without nodes and device classes, or the one that the environment names."""
+    """A control plane without nodes and device classes, or the one that the environment names.
+
+    A story that needs other flags parametrizes it with keyword arguments of `Cluster`::
+
+        @pytest.mark.parametrize(
+            "cluster", [{"feature_gates": {"DRADeviceCompatibilityGroups": True}}], indirect=True
+        )
+    """
+    options: dict[str, Any] = getattr(request, "param", {})
     kept = os.environ.get("DRAWBRIDGE_E2E_LOGS")
     directory = Path(kept).absolute() if kept else tmp_path_factory.mktemp("cluster")
     existing = os.environ.get("DRAWBRIDGE_E2E_KUBECONFIG")
-    made = ExistingCluster(Path(existing), directory) if existing else Cluster(directory)
+    if existing and options:
+        pytest.skip(f"needs a control plane started with {options}")
+    made = ExistingCluster(Path(existing), directory) if existing else Cluster(directory, **options)
     with made as running:
         request.session.stash[_CLUSTER] = running
         yield running
+        del request.session.stash[_CLUSTER]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def own_cluster(cluster: Access) -> Cluster:
     """The cluster, where its components and flags are ours to change."""
     if not isinstance(cluster, Cluster):

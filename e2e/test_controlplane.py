@@ -1,6 +1,12 @@
 """The cluster itself: what every other story takes for granted."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 
 from e2e import inventory
 from e2e.access import Access, stream
@@ -80,3 +86,41 @@ def test_a_service_account_has_its_own_rights_only(cluster: Access, namespace: s
 
     assert refused.returncode == 1
     assert f'User "system:serviceaccount:{namespace}:default" cannot list' in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [{"feature_gates": {"DRADeviceCompatibilityGroups": True}}],
+    indirect=True,
+    ids=["a gate that is off by default"],
+)
+def test_feature_gates_are_a_parameter(cluster: Access) -> None:
+    metric = 'kubernetes_feature_enabled{name="DRADeviceCompatibilityGroups",stage="ALPHA"}'
+
+    assert f"{metric} 1" in cluster.api_metrics()
+
+
+@pytest.mark.parametrize(
+    ("environment", "want"),
+    [({}, "1 skipped"), ({"CI": "1"}, "1 error")],
+    ids=["what needs flags of its own is skipped", "and in CI a skip fails"],
+)
+def test_an_existing_cluster_will_do(
+    own_cluster: Cluster, environment: dict[str, str], want: str
+) -> None:
+    stories = "test_a_plain_pod_runs or test_version"
+    inherited = {name: value for name, value in os.environ.items() if name != "CI"}
+    existing = {"DRAWBRIDGE_E2E_KUBECONFIG": str(own_cluster.kubeconfig)}
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-m", "e2e", "-k", stories, __file__],
+        cwd=Path(__file__).parent.parent,
+        env={**inherited, **existing, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    summary = done.stdout.splitlines()[-1]
+    assert "1 passed" in summary, done.stdout
+    assert want in summary, done.stdout
