@@ -24,6 +24,10 @@ from webhook.intents import DeviceKind, Intent, LegacyContainer
 from webhook.inventory import UNKNOWN, Facts
 from webhook.profile import Granularity, Profile
 
+RECIPE: Final = 1
+"""The version of this translation, part of every template's name and of every request. Raise it
+when the same request would give another spec."""
+
 MAX_LABEL: Final = 63
 NAME_HASH_LENGTH: Final = 16
 """Hexadecimal digits in a template's name. Whoever compares contents compares all of them."""
@@ -56,6 +60,12 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         """What identifies the spec, in full length."""
         return spec_digest(self.spec)
 
+    def class_names(self) -> Iterator[str]:
+        """Yield the DeviceClass of every request and alternative."""
+        for request in self.spec["spec"]["devices"]["requests"]:
+            for asked in request.get("firstAvailable") or [request["exactly"]]:
+                yield asked["deviceClassName"]
+
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     """Claims, and what there is to say about them."""
@@ -69,9 +79,9 @@ def spec_digest(spec: Mapping[str, Any]) -> str:
     return sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()
 
 
-def template_name(prefix: str, spec: Mapping[str, Any], recipe: int) -> str:
+def template_name(prefix: str, spec: Mapping[str, Any]) -> str:
     """Return the name of the template with this content, a DNS label."""
-    named = sha256(f"{recipe}:{spec_digest(spec)}".encode()).hexdigest()
+    named = sha256(f"{RECIPE}:{spec_digest(spec)}".encode()).hexdigest()
     return f"{prefix[: MAX_LABEL - NAME_HASH_LENGTH - 1]}-{named[:NAME_HASH_LENGTH]}"
 
 
@@ -82,7 +92,6 @@ def compile_claims(
     facts: Mapping[DeviceKind, Facts],
     *,
     prefix: str,
-    recipe: int,
 ) -> Compiled:
     """Return the claims in which this driver holds the intents.
 
@@ -91,7 +100,6 @@ def compile_claims(
         containers: By name, to know which are init containers.
         facts: What the inventory tells of the profile's devices.
         prefix: The readable beginning of template names, a DNS label.
-        recipe: The version of this function, part of template names.
     """
     shared, said = hosts(intents, containers)
     findings = list(said)
@@ -114,7 +122,7 @@ def compile_claims(
         claims.append(
             Claim(
                 label=label,
-                template=template_name(readable, spec, recipe),
+                template=template_name(readable, spec),
                 spec=spec,
                 uses=tuple(
                     Use(container=user, request=name)

@@ -13,13 +13,10 @@ import msgspec
 
 from kube.api.meta import decode
 from kube.quantity import Quantity
+from webhook.claims import RECIPE
 from webhook.intents import DeviceKind, LegacyContainer, LegacyPod, Vocabulary
 from webhook.inventory import Facts
 from webhook.profile import Profile
-
-RECIPE: Final = 1
-"""The version of the function from a request to claim specs. Part of every template's name: raise
-it when the same request would give other specs."""
 
 MAX_BYTES: Final = 64 * 1024
 MAX_CONTAINERS: Final = 256

@@ -1,0 +1,234 @@
+"""A pod under review to an answer: the pipeline of the mutating webhook, pure.
+
+* CREATE without our annotation: translated, left alone, or refused.
+* CREATE with it: accepted as it is if its claims derive from it (another round of admission, or the
+  output of `drawbridge translate`); keys that somebody added since are translated with the rest.
+* UPDATE of a translated pod: the same keys are stripped again, so that a second `kubectl apply` of
+  the legacy manifest changes nothing; the annotation cannot change.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from kube.api.core import Container, Pod
+from kube.api.meta import view
+from kube.product import REQUEST_ANNOTATION
+from kube.quantity import Quantity
+from webhook.claims import Claim
+from webhook.edits import stripping, translating, untranslating
+from webhook.findings import Code, Finding, error, has_errors, shown
+from webhook.jsonpatch import Operation, apply
+from webhook.legacy import containers, device_keys, has_device_keys
+from webhook.request import Request, RequestError, decode_request
+from webhook.translation import Derived, Refused, Translated, Untouched, derive, translate_pod
+from webhook.world import Options, World
+
+ANNOTATION_PATH: Final = f"metadata.annotations[{REQUEST_ANNOTATION}]"
+
+
+class Decision(StrEnum):
+    """What was decided, for logs, metrics and the audit annotation."""
+
+    UNTOUCHED = "untouched"
+    TRANSLATED = "translated"
+    ACCEPTED = "accepted"
+    """It was translated before."""
+    STRIPPED = "stripped"
+    REFUSED = "refused"
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What to say about one pod.
+
+    Attributes:
+        operations: The patch; empty when nothing changes.
+        claims: That the pod needs, where it was translated now.
+    """
+
+    decision: Decision
+    operations: tuple[Operation, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the pod may pass."""
+        return self.decision is not Decision.REFUSED
+
+
+def admit_created(
+    document: Mapping[str, Any], pod: Pod, *, namespace: str, world: World, options: Options
+) -> Answer:
+    """Return the answer to the creation of a pod.
+
+    Args:
+        document: The pod as it was parsed; not changed.
+        pod: The typed view of the same document.
+        namespace: Where the pod goes.
+    """
+    if REQUEST_ANNOTATION not in pod.annotations:
+        return _translated(document, pod, namespace, world, options)
+    request, derived = _recorded(pod, world)
+    if request is None:
+        return Answer(decision=Decision.REFUSED, findings=derived.findings)
+    faults = tuple(_underived(pod, derived.claims))
+    if faults:
+        return Answer(decision=Decision.REFUSED, findings=faults)
+    if not has_device_keys(pod):
+        return Answer(decision=Decision.ACCEPTED)
+    faults = tuple(_changed(pod, request, only_recorded=True))
+    if faults:
+        return Answer(decision=Decision.REFUSED, findings=faults)
+    # Somebody added keys since: what was translated is undone, and translated with the rest.
+    undone = tuple(untranslating(document, derived.claims, _recorded_limits(request)))
+    legacy = apply(copy.deepcopy(document), undone)
+    answer = _translated(legacy, view(legacy, Pod), namespace, world, options)
+    return msgspec.structs.replace(answer, operations=(*undone, *answer.operations))
+
+
+def admit_updated(document: Mapping[str, Any], pod: Pod, old: Pod) -> Answer:
+    """Return the answer to the update of a pod, or of its status."""
+    recorded = old.annotations.get(REQUEST_ANNOTATION)
+    if pod.annotations.get(REQUEST_ANNOTATION) != recorded:
+        return Answer(decision=Decision.REFUSED, findings=(_annotation_changed(recorded),))
+    if recorded is None or not has_device_keys(pod):
+        return Answer(decision=Decision.UNTOUCHED)
+    try:
+        request = decode_request(recorded)
+    except RequestError as fault:
+        return Answer(decision=Decision.REFUSED, findings=(_malformed(fault),))
+    faults = tuple(_changed(pod, request))
+    if faults:
+        return Answer(decision=Decision.REFUSED, findings=faults)
+    keys = {container.name: device_keys(container) for _, container in containers(pod)}
+    return Answer(decision=Decision.STRIPPED, operations=tuple(stripping(document, keys)))
+
+
+def _translated(
+    document: Mapping[str, Any], pod: Pod, namespace: str, world: World, options: Options
+) -> Answer:
+    outcome = translate_pod(pod, namespace=namespace, world=world, options=options)
+    match outcome:
+        case Untouched():
+            return Answer(decision=Decision.UNTOUCHED, findings=outcome.findings)
+        case Refused():
+            return Answer(decision=Decision.REFUSED, findings=outcome.findings)
+        case Translated():
+            return Answer(
+                decision=Decision.TRANSLATED,
+                operations=tuple(translating(document, outcome)),
+                findings=outcome.findings,
+                claims=outcome.claims,
+            )
+
+
+# --- pods that were translated before -------------------------------------------------------------
+
+
+def _recorded(pod: Pod, world: World) -> tuple[Request | None, Derived]:
+    """Return the request that the pod carries and what derives from it; None and why not."""
+    try:
+        request = decode_request(pod.annotations[REQUEST_ANNOTATION])
+    except RequestError as fault:
+        return None, Derived(findings=(_malformed(fault),))
+    derived = derive(request, world.profiles)
+    if has_errors(derived.findings):
+        at_annotation = tuple(
+            msgspec.structs.replace(finding, path=ANNOTATION_PATH)
+            for finding in derived.findings
+            if finding.is_error
+        )
+        return None, Derived(findings=at_annotation)
+    return request, derived
+
+
+def _underived(pod: Pod, claims: Sequence[Claim]) -> Iterator[Finding]:
+    """Yield a fault for each claim that the annotation derives and the pod does not use."""
+    templates = {
+        entry.name: entry.resource_claim_template_name for entry in pod.spec.resource_claims or ()
+    }
+    used = {
+        container.name: {(use.name, use.request) for use in container.claims}
+        for _, container in containers(pod)
+    }
+    free = {label for label, template in templates.items() if template is not None}
+    for claim in claims:
+        label = next(
+            (
+                label
+                for label in sorted(free)
+                if templates[label] == claim.template
+                and all((label, use.request) in used.get(use.container, ()) for use in claim.uses)
+            ),
+            None,
+        )
+        if label is None:
+            yield error(
+                Code.REQUEST_FORGED,
+                ANNOTATION_PATH,
+                f"derives ResourceClaimTemplate {claim.template} for "
+                f"{', '.join(sorted({use.container for use in claim.uses}))}, "
+                "which the pod does not use so",
+                "remove the annotation; the webhook writes it",
+            )
+        else:
+            free.remove(label)
+
+
+def _recorded_limits(request: Request) -> Mapping[str, Mapping[str, str]]:
+    return {
+        container.name: {key: str(amount) for key, amount in container.limits.items()}
+        for container in request.containers
+    }
+
+
+def _changed(pod: Pod, request: Request, *, only_recorded: bool = False) -> Iterator[Finding]:
+    """Yield a fault for each device key whose amount is not the recorded one."""
+    recorded = {container.name: container.limits for container in request.containers}
+    for path, container in containers(pod):
+        was = recorded.get(container.name, {})
+        for key in sorted(device_keys(container)):
+            if key not in was and only_recorded:
+                continue
+            found = _amounts(container, key)
+            if any(amount != was.get(key) for amount in found):
+                yield error(
+                    Code.REQUEST_CHANGED,
+                    f"{path}.resources.limits[{key}]",
+                    f"a pod's devices are fixed when it is made: recorded {was.get(key, 'nothing')}"
+                    f", found {found[0]}",
+                    "delete the pod and make it again",
+                )
+
+
+def _amounts(container: Container, key: str) -> list[Quantity]:
+    return [amounts[key] for amounts in (container.limits, container.requests) if key in amounts]
+
+
+def _malformed(fault: RequestError) -> Finding:
+    return error(
+        Code.REQUEST_MALFORMED,
+        ANNOTATION_PATH,
+        shown(str(fault), 200),
+        "remove the annotation; the webhook writes it",
+    )
+
+
+def _annotation_changed(recorded: str | None) -> Finding:
+    if recorded is None:
+        return error(
+            Code.REQUEST_FORGED,
+            ANNOTATION_PATH,
+            "is written when a pod is made, and this pod was made without it",
+            "remove it",
+        )
+    return error(
+        Code.REQUEST_CHANGED,
+        ANNOTATION_PATH,
+        "the pod's claims derive from it, so it cannot change",
+        "leave it as it is; to change the devices, make the pod again",
+    )

@@ -1,0 +1,139 @@
+"""The envelope: bytes of an AdmissionReview to a question, an answer to bytes.
+
+Source: admission.k8s.io/v1; webhook-ops.md 1.2 to 1.4 for what the API server does with answers.
+"""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from kube.api.admission import (
+    API_VERSION,
+    KIND,
+    AdmissionRequest,
+    AdmissionResponse,
+    AdmissionReview,
+    Status,
+    StatusCause,
+    StatusDetails,
+)
+from kube.api.core import Pod
+from kube.api.meta import decode, encode
+from kube.product import NAME
+from webhook.admission import Answer
+from webhook.findings import Finding, Severity
+from webhook.jsonpatch import Operation
+
+MAX_WARNINGS: Final = 10
+MAX_WARNING_LENGTH: Final = 250
+"""Above 4096 runes in all, the API server cuts each warning to 256 runes."""
+MAX_CAUSES: Final = 20
+KUBE_SYSTEM_ACCOUNT: Final = "system:serviceaccount:kube-system:"
+
+
+class ReviewError(ValueError):
+    """A body that is not a review which this endpoint answers; the caller's fault."""
+
+
+def decode_review(body: bytes) -> AdmissionRequest:
+    """Return the question that a body holds.
+
+    Raises:
+        ReviewError: The body is not an admission.k8s.io/v1 AdmissionReview about a pod.
+    """
+    try:
+        review = decode(body, AdmissionReview)
+    except (msgspec.DecodeError, RecursionError) as fault:
+        raise ReviewError(f"the body is not an AdmissionReview: {fault}") from fault
+    if (review.api_version, review.kind) != (API_VERSION, KIND) or review.request is None:
+        raise ReviewError(f"want {API_VERSION} {KIND} with a request")
+    if review.request.resource.resource != "pods":
+        raise ReviewError("want a review of pods")
+    return review.request
+
+
+def pod_of(raw: msgspec.Raw) -> tuple[Mapping[str, Any], Pod]:
+    """Return the pod in a review, as parsed and as a typed view.
+
+    Raises:
+        ReviewError: It is no pod.
+    """
+    try:
+        document = msgspec.json.decode(raw)
+        if not isinstance(document, dict):
+            raise ReviewError("the object under review is not a pod")
+        return document, decode(bytes(raw), Pod)
+    except (msgspec.DecodeError, RecursionError) as fault:
+        raise ReviewError(f"the object under review is not a pod: {fault}") from fault
+
+
+def encode_answer(asked: AdmissionRequest, answer: Answer) -> bytes:
+    """Return the AdmissionReview that answers a question."""
+    return encode(
+        AdmissionReview(
+            response=AdmissionResponse(
+                uid=asked.uid,
+                allowed=answer.allowed,
+                status=None if answer.allowed else _status(asked, answer.findings),
+                patch=_encoded(answer.operations) if answer.operations else None,
+                patch_type="JSONPatch" if answer.operations else None,
+                warnings=warnings(asked, answer.findings),
+                audit_annotations={"decision": answer.decision.value},
+            )
+        )
+    )
+
+
+def _encoded(operations: Sequence[Operation]) -> str:
+    return b64encode(msgspec.json.encode(operations)).decode()
+
+
+def warnings(asked: AdmissionRequest, findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Return one line per lossy step, within what the API server passes on.
+
+    A controller in kube-system has no eyes: what it makes was judged when a person made its owner.
+    """
+    if asked.user_info.username.startswith(KUBE_SYSTEM_ACCOUNT):
+        return ()
+    lines = [
+        _line(f"{NAME}: {finding.path}: {finding.message}")
+        for finding in findings
+        if finding.severity is Severity.WARNING
+    ]
+    distinct = list(dict.fromkeys(lines))
+    if len(distinct) > MAX_WARNINGS:
+        rest = len(distinct) - MAX_WARNINGS
+        distinct = [*distinct[:MAX_WARNINGS], f"{NAME}: and {rest} more"]
+    return tuple(distinct)
+
+
+def _line(text: str) -> str:
+    # A warning with a control character is lost without a word.
+    printable = "".join(char if char.isprintable() else " " for char in text)
+    if len(printable) <= MAX_WARNING_LENGTH:
+        return printable
+    return f"{printable[: MAX_WARNING_LENGTH - 3]}..."
+
+
+def _status(asked: AdmissionRequest, findings: Sequence[Finding]) -> Status:
+    faults = [finding for finding in findings if finding.is_error]
+    causes = tuple(
+        StatusCause(reason="FieldValueInvalid", field=fault.path, message=_advice(fault))
+        for fault in faults[:MAX_CAUSES]
+    )
+    more = f", and {len(faults) - MAX_CAUSES} more" if len(faults) > MAX_CAUSES else ""
+    told = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
+    return Status(
+        code=422,
+        reason="Invalid",
+        message=f"{asked.kind.kind or 'Pod'} cannot be translated: {told}{more}",
+        details=StatusDetails(
+            name=asked.name, group=asked.kind.group, kind=asked.kind.kind, causes=causes
+        ),
+    )
+
+
+def _advice(fault: Finding) -> str:
+    return f"{fault.message}; {fault.fix}" if fault.fix else fault.message

@@ -1,0 +1,69 @@
+"""What is known of the cluster when a pod is looked at, and how the operator wants it looked at.
+
+Both are frozen pictures: a review reads them and nothing else, so it needs no call to anybody.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from kube.product import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
+from webhook.intents import DeviceKind
+from webhook.inventory import Facts
+from webhook.profile import Profile
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """A picture of the cluster.
+
+    Attributes:
+        profiles: Driver name to profile.
+        facts: Driver name to what its published devices tell.
+        classes: Names of the DeviceClasses; None when no cluster state is known.
+        extended_resources: Resource name to the DeviceClass that maps it.
+        templates: (namespace, name) to the full digest of a ResourceClaimTemplate's spec.
+        quotas: Namespace to ResourceQuota name to the keys of `spec.hard`.
+        namespaces: Namespace to its labels.
+    """
+
+    profiles: Mapping[str, Profile]
+    facts: Mapping[str, Mapping[DeviceKind, Facts]] = {}
+    classes: frozenset[str] | None = None
+    extended_resources: Mapping[str, str] = {}
+    templates: Mapping[tuple[str, str], str] = {}
+    quotas: Mapping[str, Mapping[str, frozenset[str]]] = {}
+    namespaces: Mapping[str, Mapping[str, str]] = {}
+
+
+class QuotaPolicy(StrEnum):
+    """What to do where a ResourceQuota counts a key that a translation takes away."""
+
+    DENY = "deny"
+    WARN = "warn"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How the operator wants pods translated.
+
+    Attributes:
+        profiles: Vocabulary name to the driver whose profile speaks for it.
+        bare_gpu: The vocabulary that owns `nvidia.com/gpu` where nothing else in the pod says.
+        adopt_schedulers: Foreign scheduler to the scheduler that gets its pods; the same name keeps
+            them there, for schedulers that understand claims.
+        quota: What to do about quotas that would stop counting.
+    """
+
+    profiles: Mapping[str, str] = {
+        "hami": "hami-core-gpu.project-hami.io",
+        "nvidia": "gpu.nvidia.com",
+    }
+    bare_gpu: str = "nvidia"
+    adopt_schedulers: Mapping[str, str] = {}
+    quota: QuotaPolicy = QuotaPolicy.DENY
+
+    def scheduler_for(self, name: str) -> str | None:
+        """Return who schedules the translated pods of a scheduler; None leaves the pods alone."""
+        if name in {"", DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME}:
+            return name
+        return self.adopt_schedulers.get(name)
