@@ -22,7 +22,7 @@ from kube.api.resource import (
     ExactDeviceRequest,
     OpaqueDeviceConfiguration,
 )
-from kube.cel.device import quote
+from kube.cel.literal import quote
 from kube.quantity import Quantity
 from webhook.findings import Code, Finding, error, warning
 from webhook.intents import DeviceFilter, DeviceKind, Intent

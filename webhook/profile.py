@@ -118,11 +118,14 @@ class Profile(_Part, frozen=True, kw_only=True):
         driver: Its name, which is the profile's name, too.
         claims: How many claims a pod gets from it.
         devices: Kind to how it is spoken of.
+        content_hash: Identifies the content: two profiles with one hash derive the same claims.
+            Computed when a file is read, whatever the file says here.
     """
 
     driver: str
     claims: Granularity = Granularity.POD
     devices: Mapping[DeviceKind, DeviceProfile]
+    content_hash: str = ""
 
     def qualified(self, name: str) -> tuple[str, str]:
         """Return domain and identifier of an attribute's or capacity's name.
@@ -132,11 +135,6 @@ class Profile(_Part, frozen=True, kw_only=True):
         domain, slash, identifier = name.partition("/")
         return (domain, identifier) if slash else (self.driver, name)
 
-    def content_hash(self) -> str:
-        """Return what identifies the content; two profiles with one hash derive the same claims."""
-        canonical = msgspec.json.encode(self, order="sorted")
-        return sha256(canonical).hexdigest()[:HASH_LENGTH]
-
 
 def parse_profile(text: bytes | str, source: str) -> Profile:
     """Return the profile that a YAML text holds.
@@ -145,6 +143,9 @@ def parse_profile(text: bytes | str, source: str) -> Profile:
         ConfigError: The text is no profile; the message names source and field.
     """
     try:
-        return msgspec.convert(yaml.safe_load(text), Profile)
+        read = msgspec.convert(yaml.safe_load(text), Profile)
     except (yaml.YAMLError, msgspec.ValidationError) as fault:
         raise ConfigError(f"{source}: not a driver profile: {fault}") from fault
+    blank = msgspec.structs.replace(read, content_hash="")
+    canonical = msgspec.json.encode(blank, order="sorted")
+    return msgspec.structs.replace(blank, content_hash=sha256(canonical).hexdigest()[:HASH_LENGTH])

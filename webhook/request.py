@@ -138,7 +138,7 @@ def request_for(
             UsedProfile(
                 vocabulary=vocabulary,
                 name=profile.driver,
-                hash=profile.content_hash(),
+                hash=profile.content_hash,
                 facts={kind: fact for kind, fact in facts.items() if fact != Facts()},
             )
             for vocabulary, profile, facts in profiles

@@ -150,8 +150,8 @@ def derive(request: Request, profiles: Mapping[str, Profile]) -> Derived:
         if used.vocabulary not in arbiter.VOCABULARIES or profile is None:
             unknown = f"{shown(used.vocabulary)} with {shown(used.name)} is not known here"
             return Derived(findings=(error(Code.REQUEST_MALFORMED, path, unknown),))
-        if profile.content_hash() != used.hash:
-            stale = f"profile {used.name} is {profile.content_hash()} here, not {shown(used.hash)}"
+        if profile.content_hash != used.hash:
+            stale = f"profile {used.name} is {profile.content_hash} here, not {shown(used.hash)}"
             fix = "make the pod again from its legacy manifest"
             return Derived(findings=(error(Code.PROFILE_CHANGED, path, stale, fix),))
         speakers[used.vocabulary] = profile

@@ -5,6 +5,7 @@ Both are frozen pictures: a review reads them and nothing else, so it needs no c
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -12,6 +13,9 @@ from kube.product import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
 from webhook.intents import DeviceKind
 from webhook.inventory import Facts
 from webhook.profile import Profile
+
+
+DEFAULT_PROFILES: Final = {"hami": "hami-core-gpu.project-hami.io", "nvidia": "gpu.nvidia.com"}
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,10 +58,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         quota: What to do about quotas that would stop counting.
     """
 
-    profiles: Mapping[str, str] = {
-        "hami": "hami-core-gpu.project-hami.io",
-        "nvidia": "gpu.nvidia.com",
-    }
+    profiles: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(DEFAULT_PROFILES))
     bare_gpu: str = "nvidia"
     adopt_schedulers: Mapping[str, str] = {}
     quota: QuotaPolicy = QuotaPolicy.DENY
