@@ -1,0 +1,282 @@
+"""What an operator can set, and why each default is what it is.
+
+One YAML or JSON file, the same for `serve` and `control` so that they cannot disagree about names;
+a few environment variables and flags win over it. Field names are camelCase in the file, durations
+are seconds, and an unknown field is refused. `--print-settings` shows what is in force.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import yaml
+
+from kube.errors import ConfigError
+from webhook.profile import Profile
+from webhook.vocabularies import arbiter
+from webhook.world import DEFAULT_PROFILES, Options, QuotaPolicy
+
+MEBIBYTE: Final = 2**20
+DAY_S: Final = 86_400.0
+
+NAMESPACE: Final = "drawbridge-system"
+SERVICE: Final = "drawbridge-webhook"
+CONFIGURATION: Final = "zz-drawbridge"
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+"""0 takes any free port and logs which."""
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Fraction = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A part of the file; a misspelled field is refused."""
+
+
+class TranslationSettings(_Part, frozen=True, kw_only=True):
+    """How pods are translated."""
+
+    profiles: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(DEFAULT_PROFILES))
+    """Vocabulary to the driver that gets its devices; what is not named keeps its default. Defaults
+    are the drivers of the projects that the vocabularies come from."""
+
+    bare_gpu: str = "nvidia"
+    """The vocabulary that owns `nvidia.com/gpu` where nothing else in the pod says. `nvidia`, since
+    the key is the device plugin's; clusters that ran HAMi everywhere want `hami`."""
+
+    adopt_schedulers: Mapping[str, str] = {}
+    """Foreign schedulerName to the scheduler that gets its translated pods; the same name keeps
+    them there. Empty: whether a foreign scheduler understands claims is not ours to guess."""
+
+    quota: QuotaPolicy = QuotaPolicy.DENY
+    """`deny` or `warn`, where a ResourceQuota counts a key that a translation takes away. `deny`:
+    a quota that silently stops counting is worse than a refused pod."""
+
+    def options(self) -> Options:
+        """Return the same, as the translation takes it."""
+        return Options(
+            profiles={**DEFAULT_PROFILES, **self.profiles},
+            bare_gpu=self.bare_gpu,
+            adopt_schedulers=self.adopt_schedulers,
+            quota=self.quota,
+        )
+
+
+class ServeSettings(_Part, frozen=True, kw_only=True):
+    """The webhook, `python -m webhook serve`."""
+
+    bind_address: str = ""
+    """An address to listen on; empty takes all, IPv4 and IPv6, since a pod has one network."""
+
+    port: Port = 8443
+    """HTTPS, for the API server. Above 1024, so that no capability is needed; the Service maps 443
+    to it. Private control planes that reach nodes on 443 and 10250 only want 10250."""
+
+    probe_port: Port = 8080
+    """Plain HTTP: /healthz, /livez, /readyz, /metrics. Apart from `port`, so that the kubelet needs
+    no certificate and a prober cannot post reviews."""
+
+    max_body_bytes: Positive = 7 * MEBIBYTE
+    """A larger body is answered with 413. Two objects of 3 MiB, the most that the API server
+    stores, and one for the envelope; what controller-runtime takes, too."""
+
+    read_timeout_seconds: Seconds = 5.0
+    """A body that is not there by then is answered with 408. As long as the API server waits."""
+
+    max_in_flight: Positive = 100
+    """Reviews at a time, reading included; more are answered with 503 and Retry-After, which the
+    API server honours. Bounds memory when bodies are large or slow."""
+
+    keepalive_seconds: Seconds = 110.0
+    """Idle connections are closed after it. Above the 90 s after which the API server closes them:
+    who closes first must not be us, since a POST that races with it is lost."""
+
+    max_requests_per_connection: Positive = 1000
+    """Then the connection is closed, so that new replicas get their part of the load."""
+
+    leaf_seconds: Seconds = 7 * DAY_S
+    """Life of the serving certificate, which exists in memory only. Short, since nothing revokes."""
+
+    leaf_renewed_at: Fraction = 2 / 3
+    """Part of its life after which it is replaced; leaves a third to find out why it was not."""
+
+    drain_seconds: float = 10.0
+    """After SIGTERM the endpoint is unready and still answers for so long, because endpoints are
+    removed without waiting for anybody. 0 for local runs."""
+
+    shutdown_seconds: Seconds = 10.0
+    """Then running reviews get so long before they are cancelled."""
+
+
+class ControlSettings(_Part, frozen=True, kw_only=True):
+    """The controllers, `python -m webhook control`."""
+
+    bind_address: str = ""
+    """An address to listen on; empty takes all."""
+
+    probe_port: Port = 8080
+    """Plain HTTP: /healthz, /livez, /readyz, /metrics."""
+
+    lease: Name = "drawbridge-controller"
+    """Name of the Lease, in `namespace`, whose holder writes."""
+
+    lease_seconds: Seconds = 15.0
+    """A leader that was not heard of for so long is replaced. Everybody's default."""
+
+    renew_seconds: Seconds = 10.0
+    """A leader that could not renew for so long stops. Below `leaseSeconds`, so that it has stopped
+    when the next one starts."""
+
+    retry_seconds: Seconds = 2.0
+    """Between attempts to renew or to become leader."""
+
+    collect_after_seconds: Seconds = 600.0
+    """A template of ours that no live pod and no workload uses is deleted after it. Long enough for
+    a rollout or a restarted Job to find it again; a missing one is made in milliseconds anyway."""
+
+    collect_every_seconds: Seconds = 60.0
+    """Between looks for such templates. A look costs one list of each workload kind, and only where
+    a template is due."""
+
+    retry_first_seconds: Seconds = 0.2
+    """Before the second attempt at something that the API server refused; then twice as long each
+    time, up to `retryMostSeconds`."""
+
+    retry_most_seconds: Seconds = 60.0
+    """Between later attempts. Also how soon a lasting fault is noticed to be over."""
+
+    authority_seconds: Seconds = 3650 * DAY_S
+    """Life of the certificate authority. Ten years, as long as nothing rotates it."""
+
+
+class Settings(_Part, frozen=True, kw_only=True):
+    """The whole file."""
+
+    namespace: Name = NAMESPACE
+    """Where everything of ours is. DRAWBRIDGE_NAMESPACE wins over it."""
+
+    service: Name = SERVICE
+    """The Service in front of the webhook; the API server checks the certificate for its name."""
+
+    cluster_domain: Name = "cluster.local"
+    """The end of `<service>.<namespace>.svc.<clusterDomain>`, a further name of the certificate."""
+
+    extra_names: tuple[Name, ...] = ()
+    """Further DNS names and IP addresses of the certificate, such as that of a load balancer."""
+
+    authority_secret: Name = "drawbridge-ca"  # noqa: S105  The name of a Secret.
+    """The Secret, in `namespace`, that holds the certificate authority. The controller makes it."""
+
+    webhook_configuration: Name = CONFIGURATION
+    """The MutatingWebhookConfiguration whose caBundle the controller keeps. Sorts last, so that
+    keys which other webhooks add are seen."""
+
+    profiles_directory: str | None = None
+    """Driver profiles of this cluster, as files; one for a driver that is shipped replaces it.
+    None: the shipped ones only. DRAWBRIDGE_PROFILES wins over it."""
+
+    client_timeout_seconds: Seconds = 15.0
+    """For each call to the API server but watches."""
+
+    log_level: LogLevel = "info"
+    """`debug` adds a line for each pod that was left alone. DRAWBRIDGE_LOG_LEVEL wins over it."""
+
+    translation: TranslationSettings = TranslationSettings()
+    serve: ServeSettings = ServeSettings()
+    control: ControlSettings = ControlSettings()
+
+    def names(self) -> tuple[str, ...]:
+        """Return the DNS names and addresses of the serving certificate."""
+        first = f"{self.service}.{self.namespace}.svc"
+        short = (self.service, f"{self.service}.{self.namespace}")
+        named = (first, *short, f"{first}.{self.cluster_domain}", *self.extra_names)
+        return tuple(dict.fromkeys(named))
+
+
+ENVIRONMENT: Final[Mapping[str, str]] = {
+    "DRAWBRIDGE_NAMESPACE": "namespace",
+    "DRAWBRIDGE_PROFILES": "profilesDirectory",
+    "DRAWBRIDGE_LOG_LEVEL": "logLevel",
+}
+"""Environment variable to the field that it sets; an empty one sets nothing."""
+
+
+def parse_settings(text: bytes | str, source: str, environment: Mapping[str, str]) -> Settings:
+    """Return the settings that a file holds, with the environment over them.
+
+    Args:
+        text: YAML or JSON; empty leaves everything at its default.
+        source: What to call it in errors.
+        environment: Variable to value; only those of `ENVIRONMENT` are looked at.
+
+    Raises:
+        ConfigError: The file or a variable makes no sense; the message names the field.
+    """
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as fault:
+        raise ConfigError(f"{source}: not YAML: {fault}") from fault
+    written = _settings({} if document is None else document, source)
+    named = {field: environment.get(name) for name, field in ENVIRONMENT.items()}
+    return overridden(written, {field: value for field, value in named.items() if value})
+
+
+def overridden(settings: Settings, values: Mapping[str, Any]) -> Settings:
+    """Return the settings with values over them.
+
+    Args:
+        values: Field to value, as in the file; `serve.port` is a field of a part.
+
+    Raises:
+        ConfigError: A value makes no sense.
+    """
+    document = msgspec.to_builtins(settings)
+    for path, value in values.items():
+        *parts, field = path.split(".")
+        place = document
+        for part in parts:
+            place = place[part]
+        place[field] = value
+    return _settings(document, "environment or flags")
+
+
+def _settings(document: object, source: str) -> Settings:
+    try:
+        settings = msgspec.convert(document, Settings)
+    except msgspec.ValidationError as fault:
+        raise ConfigError(f"{source}: {fault}") from fault
+    control = settings.control
+    if not control.retry_seconds < control.renew_seconds < control.lease_seconds:
+        raise ConfigError(f"{source}: want retrySeconds < renewSeconds < leaseSeconds in control")
+    return settings
+
+
+def checked_options(settings: Settings, profiles: Mapping[str, Profile]) -> Options:
+    """Return how to translate, once it is known to make sense with the profiles that there are.
+
+    Raises:
+        ConfigError: A vocabulary or a driver is not known.
+    """
+    options = settings.translation.options()
+    for vocabulary, driver in options.profiles.items():
+        if vocabulary not in arbiter.VOCABULARIES:
+            raise ConfigError(
+                f"translation.profiles: no vocabulary {vocabulary}; {_vocabularies()}"
+            )
+        if driver not in profiles:
+            known = ", ".join(sorted(profiles))
+            raise ConfigError(
+                f"translation.profiles.{vocabulary}: no profile {driver}; {known} are"
+            )
+    if options.bare_gpu not in arbiter.VOCABULARIES:
+        raise ConfigError(
+            f"translation.bareGpu: no vocabulary {options.bare_gpu}; {_vocabularies()}"
+        )
+    return options
+
+
+def _vocabularies() -> str:
+    return f"{', '.join(sorted(arbiter.VOCABULARIES))} are"
