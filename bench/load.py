@@ -1,0 +1,113 @@
+"""A small HTTP/1.1 load generator: as many connections as asked for, one request at a time on each.
+
+It runs in a process of its own, so that the server has a core to itself. Requests are bytes that are
+made once; answers are read by their Content-Length.
+"""
+
+import asyncio
+import ssl
+import sys
+import time
+from collections.abc import Sequence
+from itertools import cycle
+
+import msgspec
+import uvloop
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What to send.
+
+    Attributes:
+        bodies: Sent in turn.
+        connections: Open at the same time, all the while.
+        seconds: How long to send.
+    """
+
+    port: int
+    path: str
+    bodies: Sequence[bytes]
+    connections: int
+    seconds: float
+    authority: str
+    host: str = "127.0.0.1"
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it; latencies in milliseconds."""
+
+    requests: int
+    rate: float
+    p50: float
+    p99: float
+
+
+def request_bytes(path: str, body: bytes) -> bytes:
+    """Return an HTTP request as the API server's client would send it."""
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+        f"Accept: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def run(job: Job) -> Measured:
+    """Send for the given time and return what was measured."""
+    context = ssl.create_default_context(cafile=job.authority)
+    context.check_hostname = False
+    requests = [request_bytes(job.path, body) for body in job.bodies]
+    latencies: list[float] = []
+    began = time.perf_counter()
+    until = began + job.seconds
+    async with asyncio.TaskGroup() as group:
+        for first in range(job.connections):
+            shifted = requests[first % len(requests) :] + requests[: first % len(requests)]
+            group.create_task(_connection(job, context, shifted, until, latencies))
+    took = time.perf_counter() - began
+    latencies.sort()
+    return Measured(
+        requests=len(latencies),
+        rate=len(latencies) / took,
+        p50=latencies[len(latencies) // 2] * 1000,
+        p99=latencies[int(len(latencies) * 0.99)] * 1000,
+    )
+
+
+async def _connection(
+    job: Job,
+    context: ssl.SSLContext,
+    requests: Sequence[bytes],
+    until: float,
+    latencies: list[float],
+) -> None:
+    reader, writer = await asyncio.open_connection(job.host, job.port, ssl=context)
+    for request in cycle(requests):
+        sent = time.perf_counter()
+        if sent >= until:
+            break
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError(f"answered {head[:60]!r}")
+        await reader.readexactly(_content_length(head))
+        latencies.append(time.perf_counter() - sent)
+    writer.close()
+
+
+def _content_length(head: bytes) -> int:
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            return int(value)
+    raise RuntimeError("an answer without Content-Length")
+
+
+def main() -> None:
+    """Read a job from standard input, write what was measured to standard output."""
+    job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        sys.stdout.buffer.write(msgspec.msgpack.encode(runner.run(run(job))))
+
+
+if __name__ == "__main__":
+    main()
