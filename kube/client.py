@@ -1,15 +1,16 @@
 """A thin client of the Kubernetes API: raw calls in, bytes decoded by msgspec out.
 
 Configuration, authentication and TLS are those of `kubernetes.aio`; its models are not used, since
-they drop fields that they do not know and cost twenty times as much. Nothing is retried here: who
-calls knows whether a second attempt is right. Every call has a timeout, and every failure to get
+they drop fields that they do not know and cost twenty times as much. Nothing is retried here, since who calls knows
+whether a second attempt is right; but aiohttp sends a GET or DELETE once more when a connection
+that it kept turns out to be closed, so a DELETE may find its own work done (NotFound). Every call has a timeout, and every failure to get
 an answer is a KubeError, so a caller has one tree of exceptions to think of.
 """
 
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -252,7 +253,7 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
         limit: int = PAGE_SIZE,
-    ) -> AsyncIterator[Listing[msgspec.Raw]]:
+    ) -> AsyncGenerator[Listing[msgspec.Raw], None]:
         """Yield a list's pages, so that no more than one of them need be in memory."""
         token = ""
         while True:
@@ -279,7 +280,7 @@ class Client:
         field_selector: str = "",
         timeout_s: float = 300.0,
         idle_s: float = 150.0,
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         """Yield what changes after a resourceVersion, bookmarks too, until the server ends it.
 
         Use `contextlib.aclosing` around it when the loop may be left early.
@@ -490,7 +491,7 @@ def _reloaded_each_minute(loader: KubeConfigLoader) -> Callable[[Configuration],
     return reload
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
     """Yield the lines of a stream, none of them longer than MAX_LINE_BYTES."""
     rest = bytearray()
     async for chunk in content.iter_any():
