@@ -179,4 +179,5 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    print(binaries())
+    for program, path in msgspec.structs.asdict(binaries()).items():
+        print(f"{program.replace('_', '-'):24} {path}")

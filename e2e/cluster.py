@@ -38,7 +38,7 @@ from e2e.credentials import (
     signing_key,
     write_secret,
 )
-from e2e.processes import Child, Keeper, stop_all, write_records
+from e2e.processes import Child, Keeper, write_records
 
 READY_TIMEOUT_S: Final = 60.0
 """For one component, on a busy machine."""
@@ -160,9 +160,7 @@ class Cluster(Access):
         self.started_in_s = time.monotonic() - began
 
     def stop(self) -> None:
-        """End everything that was started, etcd last; fine when nothing was."""
-        self.end_proxy()
-        stop_all(child for name, child in self.children.items() if name != "etcd")
+        """End everything that was started; fine when nothing was."""
         self.close()
         if self._keeper is not None:
             self._keeper.dismiss()

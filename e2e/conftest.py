@@ -16,6 +16,7 @@ import pytest
 from e2e import inventory
 from e2e.access import Access
 from e2e.cluster import Cluster, ExistingCluster
+from e2e.drawbridge import Drawbridge, install_drawbridge
 
 HERE = Path(__file__).parent
 _numbers = itertools.count(1)
@@ -81,6 +82,14 @@ def own_cluster(cluster: Access) -> Cluster:
     if not isinstance(cluster, Cluster):
         pytest.skip("needs a control plane whose flags and components are the test's to change")
     return cluster
+
+
+@pytest.fixture(scope="session")
+def drawbridge(cluster: Access) -> Iterator[Drawbridge]:
+    """Drawbridge, installed from its manifests with webhook and controller running."""
+    installed = install_drawbridge(cluster)
+    yield installed
+    installed.uninstall()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Child processes that are stopped exactly, whatever happens to us.
 
 Every child leads a process group of its own, so a Ctrl-C at the terminal reaches only us and we
-decide the order of stopping. Each is written down with its start time, because a process id alone
+decide the order of stopping: the last that was started first. Each is written down with its start time, because a process id alone
 may mean somebody else tomorrow. A keeper, one more child, waits on a pipe that only we hold open:
 when we die without stopping our children, it stops them.
 """
@@ -71,8 +71,11 @@ class Child:
         return None if self._process is None else self._process.poll()
 
     def stop(self, grace_s: float = GRACE_S) -> None:
-        """End the program and its group; fine when it has ended."""
-        stop_all([self], grace_s)
+        """End the program and its group, SIGTERM first; fine when it has ended."""
+        self.signal(signal.SIGTERM)
+        if not self.wait(grace_s):
+            self.signal(signal.SIGKILL)
+            self.wait(grace_s)
 
     def signal(self, number: int) -> None:
         """Send a signal to the program's group, if it still runs."""
@@ -98,15 +101,9 @@ class Child:
 
 
 def stop_all(children: Iterable[Child], grace_s: float = GRACE_S) -> None:
-    """End the given programs, at once and together: SIGTERM, then SIGKILL for what remains."""
-    children = tuple(children)
-    for child in children:
-        child.signal(signal.SIGTERM)
-    deadline = time.monotonic() + grace_s
-    for child in children:
-        if not child.wait(max(0.0, deadline - time.monotonic())):
-            child.signal(signal.SIGKILL)
-            child.wait(grace_s)
+    """End the given programs one after the other, the last first, as each may need earlier ones."""
+    for child in reversed(tuple(children)):
+        child.stop(grace_s)
 
 
 def write_records(directory: Path, children: Iterable[Child]) -> None:
@@ -127,15 +124,15 @@ def running(directory: Path) -> tuple[Record, ...]:
 
 
 def stop_recorded(directory: Path, grace_s: float = GRACE_S) -> tuple[Record, ...]:
-    """End the recorded processes of a directory and say which these were."""
+    """End the recorded processes of a directory, the last first, and say which these were."""
     stopped = running(directory)
-    for record in stopped:
+    for record in reversed(stopped):
         _signal(record, signal.SIGTERM)
-    deadline = time.monotonic() + grace_s
-    while running(directory) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    for record in running(directory):
-        _signal(record, signal.SIGKILL)
+        deadline = time.monotonic() + grace_s
+        while _is_same(record):
+            if time.monotonic() > deadline:
+                _signal(record, signal.SIGKILL)
+            time.sleep(0.02)
     return stopped
 
 
