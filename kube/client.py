@@ -1,10 +1,12 @@
 """A thin client of the Kubernetes API: raw calls in, bytes decoded by msgspec out.
 
 Configuration, authentication and TLS are those of `kubernetes.aio`; its models are not used, since
-they drop fields that they do not know and cost twenty times as much. Nothing is retried here, since who calls knows
-whether a second attempt is right; but aiohttp sends a GET or DELETE once more when a connection
-that it kept turns out to be closed, so a DELETE may find its own work done (NotFound). Every call has a timeout, and every failure to get
-an answer is a KubeError, so a caller has one tree of exceptions to think of.
+they drop fields that they do not know and cost twenty times as much. Every call has a timeout, and
+every failure to get an answer is a KubeError, so a caller has one tree of exceptions to think of.
+
+Nothing is retried here, since who calls knows whether a second attempt is right. Only aiohttp sends
+a GET or DELETE once more when a connection that it kept turns out to be closed, so a DELETE may
+find its own work done (NotFound).
 """
 
 import asyncio

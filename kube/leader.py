@@ -178,7 +178,7 @@ class Leader:
         self._may_hold = False
         self.leading = False
 
-    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, lead: Callable[[], Awaitable[object]]) -> None:
         """Wait for the Lease, then run `lead` until it returns or the Lease is lost; repeat.
 
         Returns when `lead` returns, and raises what it raises (in an ExceptionGroup). When the
@@ -206,7 +206,7 @@ class Leader:
             # Spread, so that candidates do not all come at once when a holder dies.
             await asyncio.sleep(self._settings.retry_s * (1 + 0.2 * self._jitter()))
 
-    async def _led(self, lead: Callable[[], Awaitable[None]], renewed_at: float) -> bool:
+    async def _led(self, lead: Callable[[], Awaitable[object]], renewed_at: float) -> bool:
         """Run the work beside the renewals; say whether it was the work that ended."""
 
         async def work() -> None:
