@@ -1,0 +1,146 @@
+"""The manifests as files: complete, least privileged, and what the code generates."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kube.files import read_paths
+from tools import generate
+from webhook.configuration import configuration
+from webhook.settings import Settings
+from webhook.vocabularies.arbiter import VOCABULARIES
+
+ROOT: Final = Path(__file__).parent.parent
+BASE: Final = ROOT / "manifests" / "base"
+
+Document = Mapping[str, Any]
+
+
+def objects() -> list[Document]:
+    return [each.document for each in read_paths([str(BASE)])]
+
+
+def of_kind(*kinds: str) -> Iterator[Document]:
+    return (each for each in objects() if each["kind"] in kinds)
+
+
+def rules(account: str) -> set[tuple[str, str, str]]:
+    """Return (role kind, resource, verb) of what an account may do."""
+    return {
+        (role["kind"], resource, verb)
+        for role in of_kind("ClusterRole", "Role")
+        if role["metadata"]["name"] == account
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_the_kustomization_lists_every_file() -> None:
+    (kustomization,) = of_kind("Kustomization")
+    files = {path.name for path in BASE.iterdir()} - {"kustomization.yaml"}
+
+    assert files == set(kustomization["resources"])
+
+
+@pytest.mark.parametrize("path", [path for path, _ in generate.GENERATED])
+def test_a_generated_file_is_what_the_code_says(path: str) -> None:
+    assert path not in generate.stale()
+
+
+def test_a_changed_file_is_stale_until_it_is_written(tmp_path: Path) -> None:
+    assert generate.stale(tmp_path) == [path for path, _ in generate.GENERATED]
+
+    generate.write(tmp_path)
+
+    assert generate.stale(tmp_path) == []
+
+
+def test_the_generated_configuration_reads_back() -> None:
+    (written,) = of_kind("MutatingWebhookConfiguration")
+
+    assert configuration(VOCABULARIES.values()) == written
+
+
+def test_no_role_has_a_wildcard() -> None:
+    assert not [
+        role["metadata"]["name"]
+        for role in of_kind("ClusterRole", "Role")
+        for rule in role["rules"]
+        for words in rule.values()
+        if any("*" in word for word in words)
+    ]
+
+
+def test_the_webhook_can_only_read() -> None:
+    assert {verb for _, _, verb in rules("drawbridge-webhook")} == {"get", "list", "watch"}
+
+
+def test_secrets_are_read_by_name() -> None:
+    secrets = [
+        rule
+        for role in of_kind("ClusterRole", "Role")
+        for rule in role["rules"]
+        if "secrets" in rule["resources"] and rule["verbs"] != ["create"]
+    ]
+
+    assert secrets
+    assert {("drawbridge-ca",)} == {tuple(rule["resourceNames"]) for rule in secrets}
+
+
+def test_nobody_reads_secrets_of_the_whole_cluster() -> None:
+    assert not [
+        role
+        for role in of_kind("ClusterRole")
+        for rule in role["rules"]
+        if "secrets" in rule["resources"]
+    ]
+
+
+def test_each_binding_is_of_a_role_and_an_account_that_are_there() -> None:
+    there = {(each["kind"], each["metadata"]["name"]) for each in objects() if "metadata" in each}
+
+    for binding in of_kind("RoleBinding", "ClusterRoleBinding"):
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in there
+        for subject in binding["subjects"]:
+            assert (subject["kind"], subject["name"]) in there
+
+
+@pytest.mark.parametrize(
+    "deployment", list(of_kind("Deployment")), ids=lambda d: d["metadata"]["name"]
+)
+def test_pods_are_restricted(deployment: Document) -> None:
+    spec = deployment["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {"readinessProbe", "livenessProbe", "resources"} <= set(container)
+
+
+def test_names_are_those_of_the_default_settings() -> None:
+    named = {(each["kind"], each["metadata"]["name"]) for each in objects() if "metadata" in each}
+    settings = Settings()
+
+    assert {
+        ("Namespace", settings.namespace),
+        ("Service", settings.service),
+        ("MutatingWebhookConfiguration", settings.webhook_configuration),
+    } <= named
+
+
+def test_a_pod_is_not_killed_before_it_has_drained() -> None:
+    (webhook,) = (d for d in of_kind("Deployment") if d["metadata"]["name"] == "drawbridge-webhook")
+    serve = Settings().serve
+
+    assert (
+        webhook["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+        > serve.drain_seconds + serve.shutdown_seconds
+    )
