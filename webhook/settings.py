@@ -123,7 +123,7 @@ class ControlSettings(_Part, frozen=True, kw_only=True):
     lease: Name = "drawbridge-controller"
     """Name of the Lease, in `namespace`, whose holder writes."""
 
-    lease_seconds: Seconds = 15.0
+    lease_seconds: Positive = 15
     """A leader that was not heard of for so long is replaced. Everybody's default."""
 
     renew_seconds: Seconds = 10.0
@@ -156,7 +156,7 @@ class Settings(_Part, frozen=True, kw_only=True):
     """The whole file."""
 
     namespace: Name = NAMESPACE
-    """Where everything of ours is. DRAWBRIDGE_NAMESPACE wins over it."""
+    """Where everything of ours is. DRAWBRIDGE_NAMESPACE sets it, too."""
 
     service: Name = SERVICE
     """The Service in front of the webhook; the API server checks the certificate for its name."""
@@ -165,7 +165,8 @@ class Settings(_Part, frozen=True, kw_only=True):
     """The end of `<service>.<namespace>.svc.<clusterDomain>`, a further name of the certificate."""
 
     extra_names: tuple[Name, ...] = ()
-    """Further DNS names and IP addresses of the certificate, such as that of a load balancer."""
+    """Further DNS names and IP addresses of the certificate, such as that of a load balancer.
+    DRAWBRIDGE_SERVING_NAMES sets them, too."""
 
     authority_secret: Name = "drawbridge-ca"  # noqa: S105  The name of a Secret.
     """The Secret, in `namespace`, that holds the certificate authority. The controller makes it."""
@@ -176,13 +177,13 @@ class Settings(_Part, frozen=True, kw_only=True):
 
     profiles_directory: str | None = None
     """Driver profiles of this cluster, as files; one for a driver that is shipped replaces it.
-    None: the shipped ones only. DRAWBRIDGE_PROFILES wins over it."""
+    None: the shipped ones only. DRAWBRIDGE_PROFILES sets it, too."""
 
     client_timeout_seconds: Seconds = 15.0
     """For each call to the API server but watches."""
 
     log_level: LogLevel = "info"
-    """`debug` adds a line for each pod that was left alone. DRAWBRIDGE_LOG_LEVEL wins over it."""
+    """`debug` adds a line for each pod that was left alone. DRAWBRIDGE_LOG_LEVEL sets it, too."""
 
     translation: TranslationSettings = TranslationSettings()
     serve: ServeSettings = ServeSettings()
@@ -196,12 +197,17 @@ class Settings(_Part, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(named))
 
 
-ENVIRONMENT: Final[Mapping[str, str]] = {
-    "DRAWBRIDGE_NAMESPACE": "namespace",
-    "DRAWBRIDGE_PROFILES": "profilesDirectory",
-    "DRAWBRIDGE_LOG_LEVEL": "logLevel",
+ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
+    "DRAWBRIDGE_NAMESPACE": ("namespace",),
+    "DRAWBRIDGE_PROFILES": ("profilesDirectory",),
+    "DRAWBRIDGE_LOG_LEVEL": ("logLevel",),
+    "DRAWBRIDGE_SERVING_NAMES": ("extraNames",),
+    "DRAWBRIDGE_BIND": ("serve.bindAddress", "control.bindAddress"),
+    "DRAWBRIDGE_PORT": ("serve.port",),
+    "DRAWBRIDGE_PROBE_PORT": ("serve.probePort", "control.probePort"),
 }
-"""Environment variable to the field that it sets; an empty one sets nothing."""
+"""Environment variable to the fields that it sets; an empty one sets nothing. Lists are separated by
+commas."""
 
 
 def parse_settings(text: bytes | str, source: str, environment: Mapping[str, str]) -> Settings:
@@ -220,8 +226,22 @@ def parse_settings(text: bytes | str, source: str, environment: Mapping[str, str
     except yaml.YAMLError as fault:
         raise ConfigError(f"{source}: not YAML: {fault}") from fault
     written = _settings({} if document is None else document, source)
-    named = {field: environment.get(name) for name, field in ENVIRONMENT.items()}
-    return overridden(written, {field: value for field, value in named.items() if value})
+    return overridden(
+        written,
+        {
+            path: _read(path, environment[name])
+            for name, paths in ENVIRONMENT.items()
+            for path in paths
+            if environment.get(name)
+        },
+    )
+
+
+def _read(path: str, text: str) -> str | int | list[str]:
+    """Return what a variable's text means to its field."""
+    if path.endswith("Names"):
+        return [part.strip() for part in text.split(",")]
+    return int(text) if text.isascii() and text.isdigit() else text
 
 
 def overridden(settings: Settings, values: Mapping[str, Any]) -> Settings:

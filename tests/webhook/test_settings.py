@@ -9,6 +9,8 @@ import pytest
 from kube.errors import ConfigError
 from webhook.settings import (
     ENVIRONMENT,
+    ControlSettings,
+    ServeSettings,
     Settings,
     TranslationSettings,
     checked_options,
@@ -35,6 +37,18 @@ READ = (
         "namespace: a",
         {"DRAWBRIDGE_NAMESPACE": "b"},
         Settings(namespace="b"),
+    ),
+    Read(
+        "lists are separated by commas",
+        "",
+        {"DRAWBRIDGE_SERVING_NAMES": "a.example, 127.0.0.1"},
+        Settings(extra_names=("a.example", "127.0.0.1")),
+    ),
+    Read(
+        "one variable sets the probe port of both processes",
+        "",
+        {"DRAWBRIDGE_PROBE_PORT": "9"},
+        Settings(serve=ServeSettings(probe_port=9), control=ControlSettings(probe_port=9)),
     ),
     Read(
         "an empty variable sets nothing",
@@ -85,8 +99,14 @@ def test_what_is_printed_reads_back() -> None:
     assert parse_settings(msgspec.json.encode(Settings()), "file", {}) == Settings()
 
 
-def test_every_variable_sets_a_field() -> None:
-    assert set(ENVIRONMENT.values()) <= set(msgspec.to_builtins(Settings()))
+@pytest.mark.parametrize("path", sorted({path for paths in ENVIRONMENT.values() for path in paths}))
+def test_every_variable_sets_a_field(path: str) -> None:
+    place = msgspec.to_builtins(Settings())
+    *parts, field = path.split(".")
+    for part in parts:
+        place = place[part]
+
+    assert field in place
 
 
 def test_names_of_the_certificate_begin_with_the_one_that_is_checked() -> None:

@@ -1,0 +1,190 @@
+"""Which requests the generated configuration lets the API server send us."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import pytest
+from cel_expr_python import cel
+
+from kube.product import REQUEST_ANNOTATION, TRANSLATE_LABEL
+from webhook.configuration import configuration, match_conditions
+from webhook.vocabularies.arbiter import VOCABULARIES
+
+CONDITIONS: Final = match_conditions(VOCABULARIES.values())
+Document = Mapping[str, Any]
+
+
+def pod(
+    *containers: Document,
+    init: tuple[Document, ...] = (),
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Document:
+    """Return a pod as the API server shows it: without what is empty, but with `containers`."""
+    metadata = {"name": "a", "namespace": "default"}
+    said = {"annotations": annotations, "labels": labels}
+    spec: dict[str, Any] = {"containers": list(containers) or None}
+    if init:
+        spec["initContainers"] = list(init)
+    return {"metadata": {**metadata, **{k: v for k, v in said.items() if v}}, "spec": spec}
+
+
+def container(**resources: Mapping[str, str]) -> Document:
+    return {"name": "c", "resources": resources}
+
+
+GPU = container(limits={"nvidia.com/gpu": "1"})
+PLAIN = container(limits={"cpu": "1", "memory": "1Gi"}, requests={"cpu": "1"})
+OURS = {REQUEST_ANNOTATION: "{}"}
+OPTED_OUT = {TRANSLATE_LABEL: "false"}
+
+
+class Row(NamedTuple):
+    name: str
+    object: Document
+    old: Document | None
+    subresource: str
+    asked: bool
+
+
+def created(name: str, document: Document, *, asked: bool) -> Row:
+    return Row(name, document, None, "", asked)
+
+
+def updated(
+    name: str, old: Document, document: Document, *, asked: bool, subresource: str = ""
+) -> Row:
+    return Row(name, document, old, subresource, asked)
+
+
+ROWS = (
+    created("a pod without devices never depends on us", pod(PLAIN), asked=False),
+    created("nor one without resources", pod({"name": "c", "resources": {}}), asked=False),
+    created("nor one whose container says nothing", pod({"name": "c"}), asked=False),
+    created("a pod without containers is the API server's to refuse", pod(), asked=False),
+    created("a device key in limits", pod(PLAIN, GPU), asked=True),
+    created(
+        "a device key in requests alone",
+        pod(container(requests={"nvidia.com/gpu": "1"})),
+        asked=True,
+    ),
+    created("a device key in an init container", pod(PLAIN, init=(GPU,)), asked=True),
+    created(
+        "a key that only HAMi has", pod(container(limits={"nvidia.com/gpumem": "1"})), asked=True
+    ),
+    created(
+        "a key by its prefix", pod(container(limits={"nvidia.com/mig-1g.5gb": "1"})), asked=True
+    ),
+    created(
+        "a key that begins like one of ours",
+        pod(container(limits={"nvidia.com/gpus": "1"})),
+        asked=False,
+    ),
+    created("a pod that opted out", pod(GPU, labels=OPTED_OUT), asked=False),
+    created(
+        "a pod that opted out, with our annotation",
+        pod(PLAIN, labels=OPTED_OUT, annotations=OURS),
+        asked=True,
+    ),
+    created("other labels do not opt out", pod(GPU, labels={"app": "false"}), asked=True),
+    created("our annotation without keys", pod(PLAIN, annotations=OURS), asked=True),
+    created("other annotations", pod(PLAIN, annotations={"a": "b"}), asked=False),
+    updated(
+        "a finalizer on a translated pod", pod(annotations=OURS), pod(annotations=OURS), asked=False
+    ),
+    updated("a plain pod", pod(PLAIN), pod(PLAIN, labels={"a": "b"}), asked=False),
+    updated("a legacy pod that was never translated", pod(GPU), pod(GPU), asked=False),
+    updated(
+        "the legacy manifest applied again",
+        pod(PLAIN, annotations=OURS),
+        pod(GPU, annotations=OURS),
+        asked=True,
+    ),
+    updated("the annotation goes", pod(annotations=OURS), pod(PLAIN), asked=True),
+    updated("the annotation comes", pod(PLAIN), pod(PLAIN, annotations=OURS), asked=True),
+    updated(
+        "the annotation comes empty",
+        pod(PLAIN),
+        pod(PLAIN, annotations={REQUEST_ANNOTATION: ""}),
+        asked=True,
+    ),
+    updated(
+        "the annotation changes",
+        pod(annotations=OURS),
+        pod(annotations={REQUEST_ANNOTATION: "[]"}),
+        asked=True,
+    ),
+    updated(
+        "a status",
+        pod(PLAIN, annotations=OURS),
+        pod(PLAIN, annotations=OURS),
+        subresource="status",
+        asked=False,
+    ),
+    updated(
+        "a status of a legacy pod with keys",
+        pod(GPU, annotations=OURS),
+        pod(GPU, annotations=OURS),
+        subresource="status",
+        asked=False,
+    ),
+    updated(
+        "a status that changes the annotation",
+        pod(PLAIN),
+        pod(PLAIN, annotations=OURS),
+        subresource="status",
+        asked=True,
+    ),
+)
+
+
+@cache
+def compiled(expression: str) -> Any:
+    environment = cel.NewEnv(
+        config=cel.NewEnvConfigFromYaml("name: conditions\nextensions:\n- name: optional\n"),
+        variables=dict.fromkeys(("object", "oldObject", "request"), cel.Type.DYN),
+    )
+    return environment.compile(expression)
+
+
+def verdicts(row: Row) -> Mapping[str, object]:
+    request = {"operation": "UPDATE" if row.old else "CREATE"}
+    if row.subresource:
+        request["subResource"] = row.subresource
+    data = {"object": row.object, "oldObject": row.old, "request": request}
+    return {name: compiled(text).eval(data=data).value() for name, text in CONDITIONS.items()}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_match_conditions(row: Row) -> None:
+    assert row.asked == all(verdicts(row).values())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_no_condition_ever_raises(row: Row) -> None:
+    assert {bool} == {type(verdict) for verdict in verdicts(row).values()}
+
+
+def test_every_key_of_every_vocabulary_is_asked_about() -> None:
+    text = "".join(CONDITIONS.values())
+    keys = {key for v in VOCABULARIES.values() for key in (*v.keys, *v.key_prefixes)}
+
+    assert [key for key in sorted(keys) if f'"{key}"' not in text] == []
+
+
+def test_the_configuration_leaves_the_authority_to_the_controller() -> None:
+    (webhook,) = configuration(VOCABULARIES.values())["webhooks"]
+
+    assert {"service"} == set(webhook["clientConfig"])
+
+
+def test_an_unguarded_wildcard_is_nowhere() -> None:
+    (webhook,) = configuration(VOCABULARIES.values())["webhooks"]
+
+    assert "*" not in {
+        word
+        for rule in webhook["rules"]
+        for field in ("apiGroups", "apiVersions", "operations", "resources")
+        for word in rule[field]
+    }
