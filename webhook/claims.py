@@ -11,11 +11,13 @@ from typing import Any, Final
 
 import msgspec
 
+from kube.api.meta import ObjectMeta
 from kube.api.resource import (
     MAX_REQUESTS,
     MAX_RESULTS,
     DeviceClaim,
     ResourceClaimSpec,
+    ResourceClaimTemplate,
 )
 from webhook.device_request import RequestCompiler
 from webhook.findings import Code, Finding, error
@@ -79,6 +81,15 @@ def spec_digest(spec: Mapping[str, Any]) -> str:
     return sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()
 
 
+def template_digest(template: ResourceClaimTemplate) -> str:
+    """Return what `Claim.digest` is for the claim whose template has this content."""
+    content = msgspec.to_builtins(template.spec, enc_hook=str)
+    if template.spec.metadata == ObjectMeta():
+        # The API server writes it even when it is empty.
+        content.pop("metadata", None)
+    return spec_digest(content)
+
+
 def template_name(prefix: str, spec: Mapping[str, Any]) -> str:
     """Return the name of the template with this content, a DNS label."""
     named = sha256(f"{RECIPE}:{spec_digest(spec)}".encode()).hexdigest()
@@ -117,6 +128,10 @@ def compile_claims(
     claims = []
     for label, group in _grouped(wishes, profile):
         spec, names = _spec(group, profile, facts, findings)
+        faults = list(_limits([wish.intent for wish in group]))
+        if faults:
+            findings += faults
+            continue
         devices = sum(wish.intent.count for wish in group)
         readable = f"{prefix}-{group[0].intent.kind}-{devices}"
         claims.append(
@@ -190,7 +205,6 @@ def _spec(
     )
     for compiler, _ in named:
         findings.extend(compiler.findings)
-    findings.extend(_limits(intents))
     return {"spec": msgspec.to_builtins(ResourceClaimSpec(devices=claim), enc_hook=str)}, names
 
 

@@ -6,12 +6,13 @@ a CEL error ends a whole scheduling attempt.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from kube.api.resource import (
     MAX_ALTERNATIVES,
+    MAX_SELECTOR_BYTES,
     CapacityRequirements,
     CelSelector,
     DeviceClaimConfiguration,
@@ -25,9 +26,17 @@ from kube.api.resource import (
 from kube.cel.literal import quote
 from kube.quantity import Quantity
 from webhook.findings import Code, Finding, error, warning
-from webhook.intents import DeviceFilter, DeviceKind, Intent
+from webhook.intents import DeviceKind, Intent
 from webhook.inventory import Facts, MemorySize
 from webhook.profile import DeviceProfile, Profile, Sharing
+
+_FILTERED_BY: Final = {
+    "mig_profile": "MIG profiles",
+    "models": "product names",
+    "not_models": "product names",
+    "uuids": "UUIDs",
+    "not_uuids": "UUIDs",
+}
 
 
 class _Alternative(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,53 +137,48 @@ class RequestCompiler:
         selectors = list(self._device.whole) if self._intent.exclusive else []
         attributes = self._device.attributes
         if wanted.mig_profile is not None:
-            selectors += self._match(
-                attributes.mig_profile, f"== {quote(wanted.mig_profile)}", "count", "MIG profiles"
-            )
-        selectors += self._named(attributes.model, wanted)
-        selectors += self._identified(attributes.uuid, wanted)
+            is_profile = f" == {quote(wanted.mig_profile)}"
+            selectors += self._that("mig_profile", attributes.mig_profile, is_profile)
+        if wanted.models is not None:
+            selectors += self._that("models", attributes.model, *_contains(wanted.models))
+        if wanted.not_models:
+            contains = _contains(wanted.not_models)
+            selectors += self._that("not_models", attributes.model, *contains, negated=True)
+        if wanted.uuids is not None:
+            selectors += self._that("uuids", attributes.uuid, _is_one_of(wanted.uuids))
+        if wanted.not_uuids:
+            is_one_of = _is_one_of(wanted.not_uuids)
+            selectors += self._that("not_uuids", attributes.uuid, is_one_of, negated=True)
         return selectors
 
-    def _match(self, name: str | None, test: str, aspect: str, what: str) -> list[str]:
-        if name is None:
+    def _that(
+        self, aspect: str, attribute: str | None, *tests: str, negated: bool = False
+    ) -> list[str]:
+        """Return the selector of devices whose attribute passes any of the tests.
+
+        Args:
+            aspect: What of the intent to blame.
+            tests: What follows the value in an expression.
+            negated: Select the other devices, and those without the attribute.
+        """
+        if attribute is None:
+            what = _FILTERED_BY[aspect]
             self._fail(Code.CANNOT_EXPRESS, aspect, f"{self._profile.driver} publishes no {what}")
             return []
-        return [f"{self._present(name)} && {self._value(name)} {test}"]
-
-    def _named(self, name: str | None, wanted: DeviceFilter) -> list[str]:
-        if wanted.models is None and not wanted.not_models:
-            return []
-        if name is None:
+        value = self._value(attribute)
+        any_of = " || ".join(f"{value}{test}" for test in tests)
+        passes = f"({any_of})" if len(tests) > 1 else any_of
+        selector = f"{self._present(attribute)} && {passes}"
+        selector = f"!({selector})" if negated else selector
+        if len(selector) > MAX_SELECTOR_BYTES:
             self._fail(
-                Code.CANNOT_EXPRESS, "model", f"{self._profile.driver} publishes no product names"
+                Code.TOO_LONG,
+                aspect,
+                f"the selector would have {len(selector)} bytes, at most {MAX_SELECTOR_BYTES}",
+                "name fewer devices",
             )
             return []
-        selectors = []
-        value = f"{self._value(name)}.lowerAscii()"
-        if wanted.models is not None:
-            any_of = " || ".join(f"{value}.contains({quote(model)})" for model in wanted.models)
-            selectors.append(f"{self._present(name)} && ({any_of})")
-        if wanted.not_models:
-            none_of = " || ".join(f"{value}.contains({quote(m)})" for m in wanted.not_models)
-            selectors.append(f"!({self._present(name)} && ({none_of}))")
-        return selectors
-
-    def _identified(self, name: str | None, wanted: DeviceFilter) -> list[str]:
-        if wanted.uuids is None and not wanted.not_uuids:
-            return []
-        if name is None:
-            self._fail(Code.CANNOT_EXPRESS, "uuid", f"{self._profile.driver} publishes no UUIDs")
-            return []
-        selectors = []
-        if wanted.uuids is not None:
-            selectors.append(
-                f"{self._present(name)} && {self._value(name)} in {_list(wanted.uuids)}"
-            )
-        if wanted.not_uuids:
-            selectors.append(
-                f"!({self._present(name)} && {self._value(name)} in {_list(wanted.not_uuids)})"
-            )
-        return selectors
+        return [selector]
 
     # --- amounts
 
@@ -219,9 +223,10 @@ class RequestCompiler:
                     "drop the cores, or use a driver that shares them: --profile hami=NAME",
                 )
             return {}
-        # Explicitly, even for 0: the default of a capacity may be all of it.
-        whole = self._device.cores.whole
-        return {self._device.cores.capacity: Quantity(asked * whole // 100)}
+        # Explicitly, even for 0: the default of a capacity may be all of it. A small share must not
+        # become 0, which is no cap at all.
+        share = asked * self._device.cores.whole // 100
+        return {self._device.cores.capacity: Quantity(max(share, min(asked, 1)))}
 
     def _all_of_it(self) -> dict[str, Quantity]:
         # The memory is left out: the default is all of it, or `_alternatives` names every size.
@@ -271,8 +276,8 @@ class RequestCompiler:
         intent, memory = self._intent, self._device.memory
         if intent.kind is DeviceKind.MIG and intent.memory is not None:
             return self._smallest_first(memory, intent.memory)
-        needs_all = intent.exclusive and self._shared and self._facts.default_is_part
-        percent = 100 if needs_all else intent.memory_percent
+        silence_is_part = self._shared and self._facts.default_is_part
+        percent = 100 if silence_is_part and intent.takes_all_memory else intent.memory_percent
         if intent.through_mps or intent.replica or percent is None:
             return []
         if memory is None:
@@ -363,26 +368,38 @@ def _shares(sizes: Iterable[MemorySize], percent: int) -> dict[Quantity, Quantit
 
 
 def _rounded_down(memory: MemorySize, percent: int) -> Quantity:
-    """Return the share, so that shares which add to 100 percent fit on one device.
+    """Return the largest amount of the size's grid that is no more than the percentage.
 
-    Source: HAMi floors to MiB. KEP-5075 rounds requests up, from `min` in `step`s.
+    So shares which add to 100 percent fit on one device, unless they are below its smallest share.
+
+    Source: HAMi floors to MiB. KEP-5075 rounds requests up, to `min` and a multiple of `step`.
     """
     if percent == 100:
         return memory.size
-    mebibyte = Quantity("1Mi")
-    least = memory.min or mebibyte
-    step = max(memory.step or mebibyte, mebibyte)
+    step = _coarsened(memory.step)
+    least = memory.min or step
     exact = memory.size.nanos * percent // 100
-    steps = max(0, (exact - least.nanos) // step.nanos)
-    return least + step * steps
+    return least + step * max(0, (exact - least.nanos) // step.nanos)
+
+
+def _coarsened(step: Quantity | None) -> Quantity:
+    """Return a multiple of the step that is no less than one MiB."""
+    mebibyte = Quantity("1Mi")
+    if step is None or step.nanos <= 0:
+        return mebibyte
+    return step * -(-mebibyte.nanos // step.nanos)
 
 
 def _size_name(size: Quantity) -> str:
     return f"memory-{str(size).lower().replace('.', '-')}"
 
 
-def _list(items: Iterable[str]) -> str:
-    return f"[{', '.join(quote(item) for item in items)}]"
+def _contains(models: Iterable[str]) -> list[str]:
+    return [f".lowerAscii().contains({quote(model)})" for model in models]
+
+
+def _is_one_of(items: Iterable[str]) -> str:
+    return f" in [{', '.join(quote(item) for item in items)}]"
 
 
 def _as_selectors(expressions: Sequence[str]) -> tuple[DeviceSelector, ...] | None:

@@ -32,7 +32,7 @@ def translating(document: Mapping[str, Any], translated: Translated) -> list[Ope
         {"name": label, "resourceClaimTemplateName": claim.template} for label, claim in named
     ]
     operations += _appending(document.get("spec"), ("spec",), "resourceClaims", entries)
-    operations += _annotating(document, translated.request.encode())
+    operations += _annotating(document, translated.annotation)
     if translated.scheduler_name is not None:
         operations.append(add(pointer("spec", "schedulerName"), translated.scheduler_name))
     return operations

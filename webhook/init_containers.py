@@ -35,8 +35,8 @@ def hosts(
     # The largest first, so that smaller init containers can use what it gets.
     for place in sorted(first, key=lambda place: _size(intents[place]), reverse=True):
         guest = intents[place]
-        lent = {found[p] for p in found if intents[p].container == guest.container}
-        host = next((h for h in lenders if h not in lent and _covers(intents[h], guest)), None)
+        taken = {found.get(p, p) for p in first if intents[p].container == guest.container}
+        host = next((h for h in lenders if h not in taken and _covers(intents[h], guest)), None)
         if host is None:
             lenders.append(place)
             findings.append(_held(guest))
@@ -52,10 +52,9 @@ def _runs_first(container: LegacyContainer) -> bool:
 
 
 def _size(intent: Intent) -> tuple[int, bool, Quantity, int, int]:
-    takes_all_memory = intent.memory is None and intent.memory_percent is None
     return (
         intent.count,
-        intent.exclusive or takes_all_memory,
+        intent.exclusive or intent.takes_all_memory,
         intent.memory or Quantity(0),
         intent.memory_percent or 0,
         intent.cores_percent or 0,

@@ -83,7 +83,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
         replica: One time-sliced or MPS replica, of no particular size.
         through_mps: The sharing happens through an MPS server.
         same_numa: All devices of the container on one NUMA node.
-        paths: Aspect ("count", "memory", "cores", "mode", ...) to the path to blame for it.
+        paths: Aspect (a field of the filter, "count", "memory", "cores", "mode", "numa") to the
+            path to blame for it.
     """
 
     container: str
@@ -98,6 +99,11 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     same_numa: bool = False
     filter: DeviceFilter = DeviceFilter()
     paths: Mapping[str, str] = {}
+
+    @property
+    def takes_all_memory(self) -> bool:
+        """Whether all of each device's memory is meant."""
+        return self.memory is None and self.memory_percent is None and not self.replica
 
     def path(self, aspect: str) -> str:
         """Return the path to blame for an aspect; the count's where nothing better is known."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from kube.api.resource import Device, ResourceSlice
-from kube.quantity import Quantity
+from kube.quantity import Format, Quantity
 from webhook.intents import DeviceKind
 from webhook.profile import DeviceProfile, Profile
 
@@ -135,9 +135,9 @@ def _facts(device: Device, kind: DeviceProfile) -> Facts:
     sizes = (
         (
             MemorySize(
-                size=memory.value,
-                min=span.min if span else None,
-                step=span.step if span else None,
+                size=_spelled(memory.value),
+                min=_spelled(span.min) if span and span.min is not None else None,
+                step=_spelled(span.step) if span and span.step is not None else None,
             ),
         )
         if memory
@@ -149,6 +149,15 @@ def _facts(device: Device, kind: DeviceProfile) -> Facts:
         default_is_part=memory is not None and default is not None and default < memory.value,
         replicas=kind.replicas in capacities if kind.replicas else False,
     )
+
+
+def _spelled(amount: Quantity) -> Quantity:
+    """Return the amount in the one spelling that claims use.
+
+    Drivers publish 80Gi as 80Gi or as 85899345920; a template's name must not depend on which of
+    two equal sizes was seen first.
+    """
+    return Quantity.from_nanos(amount.nanos, Format.BINARY)
 
 
 def slice_sizes(facts: Facts) -> Iterator[Quantity]:

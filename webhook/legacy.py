@@ -40,8 +40,8 @@ def legacy_pod(pod: Pod) -> LegacyPod:
                 name=container.name,
                 path=path,
                 limits=_device_limits(container.limits),
-                init=path.startswith("spec.initContainers"),
-                sidecar=container.restart_policy == "Always",
+                init=_is_init(path),
+                sidecar=_is_init(path) and container.restart_policy == "Always",
                 privileged=bool(
                     container.security_context and container.security_context.privileged
                 ),
@@ -51,6 +51,10 @@ def legacy_pod(pod: Pod) -> LegacyPod:
         ),
         annotations=pod.annotations,
     )
+
+
+def _is_init(path: str) -> bool:
+    return path.startswith("spec.initContainers")
 
 
 def _device_limits(limits: Mapping[str, Quantity]) -> Mapping[str, Quantity]:

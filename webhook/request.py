@@ -22,6 +22,8 @@ MAX_BYTES: Final = 64 * 1024
 MAX_CONTAINERS: Final = 256
 MAX_SIZES: Final = 64
 
+_TOO_LONG: Final = f"longer than {MAX_BYTES} bytes"
+
 
 class RequestError(ValueError):
     """Text that is not a request annotation of this recipe; the message says why."""
@@ -101,18 +103,32 @@ def decode_request(text: str) -> Request:
         RequestError: The text is too long, malformed, or of another recipe.
     """
     if len(text) > MAX_BYTES:
-        raise RequestError(f"{len(text)} characters, at most {MAX_BYTES} are read")
+        raise RequestError(_TOO_LONG)
     try:
         request = decode(text, Request)
+        excess = excess_of(request, text)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as fault:
         raise RequestError(f"not what the webhook writes: {fault}") from fault
     if request.recipe != RECIPE:
         raise RequestError(f"recipe {request.recipe} is not known here, {RECIPE} is")
-    if len(request.containers) > MAX_CONTAINERS:
-        raise RequestError(f"{len(request.containers)} containers, at most {MAX_CONTAINERS}")
-    if any(len(facts.sizes or ()) > MAX_SIZES for facts in _all_facts(request)):
-        raise RequestError(f"more than {MAX_SIZES} memory sizes")
+    if excess is not None:
+        raise RequestError(excess)
     return request
+
+
+def excess_of(request: Request, text: str) -> str | None:
+    """Return what of a request is more than is read back; None when it may be written.
+
+    Args:
+        text: The request, encoded.
+    """
+    if len(text.encode()) > MAX_BYTES:
+        return _TOO_LONG
+    if len(request.containers) > MAX_CONTAINERS:
+        return f"{len(request.containers)} containers, at most {MAX_CONTAINERS}"
+    if any(len(facts.sizes or ()) > MAX_SIZES for facts in _all_facts(request)):
+        return f"more than {MAX_SIZES} memory sizes"
+    return None
 
 
 def _all_facts(request: Request) -> Iterable[Facts]:

@@ -19,7 +19,7 @@ from webhook.intents import DeviceKind, Intent, LegacyPod, Translation, Variable
 from webhook.inventory import UNKNOWN, Facts
 from webhook.legacy import has_device_keys, legacy_pod, unequal
 from webhook.profile import Profile, Sharing
-from webhook.request import Request, request_for
+from webhook.request import Request, excess_of, request_for
 from webhook.vocabularies import arbiter
 from webhook.vocabularies.hami import VOCABULARY as HAMI
 from webhook.vocabularies.nvidia import VOCABULARY as NVIDIA
@@ -49,12 +49,14 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
     """What the pod becomes.
 
     Attributes:
+        annotation: The request, encoded.
         claims: With the containers that use them.
         variables: Environment to add where a container does not set it.
         scheduler_name: The scheduler that gets the pod; None leaves it where it is.
     """
 
     request: Request
+    annotation: str
     claims: tuple[Claim, ...]
     variables: tuple[Variable, ...] = ()
     scheduler_name: str | None = None
@@ -100,7 +102,9 @@ def _translate(
         [arbiter.VOCABULARIES[name] for name in owners],
         [(name, profile, facts[profile.driver]) for name, profile in speakers.items()],
     )
+    annotation = request.encode()
     findings = (
+        *_unwritable(request, annotation),
         *derived.findings,
         *_missing_classes(derived.claims, world),
         *_uncounted(derived.claims, legacy, namespace, world, options),
@@ -114,11 +118,23 @@ def _translate(
     scheduler = options.scheduler_for(pod.spec.scheduler_name)
     return Translated(
         request=request,
+        annotation=annotation,
         claims=derived.claims,
         variables=derived.variables,
         scheduler_name=scheduler if scheduler != pod.spec.scheduler_name else None,
         findings=findings,
     )
+
+
+def _unwritable(request: Request, annotation: str) -> Iterator[Finding]:
+    excess = excess_of(request, annotation)
+    if excess is not None:
+        yield error(
+            Code.TOO_LONG,
+            "metadata.annotations",
+            f"the request annotation that the pod would carry is {excess}",
+            "shorten the annotations that steer its devices",
+        )
 
 
 def _amounts(legacy: LegacyPod) -> Iterator[object]:
@@ -301,7 +317,7 @@ def _used_of(profile: Profile, kind: DeviceKind, facts: Facts, intents: Sequence
     device = profile.devices.get(kind)
     if device is None or not intents:
         return UNKNOWN
-    takes_all = any(intent.exclusive for intent in intents)
+    takes_all = any(intent.takes_all_memory for intent in intents)
     by_size = any(intent.memory_percent is not None for intent in intents)
     by_profile = kind is DeviceKind.MIG and any(intent.memory is not None for intent in intents)
     default_is_part = takes_all and facts.default_is_part

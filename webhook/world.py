@@ -14,7 +14,6 @@ from webhook.intents import DeviceKind
 from webhook.inventory import Facts
 from webhook.profile import Profile
 
-
 DEFAULT_PROFILES: Final = {"hami": "hami-core-gpu.project-hami.io", "nvidia": "gpu.nvidia.com"}
 
 

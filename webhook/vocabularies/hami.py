@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from kube.api.resource import MAX_SELECTOR_BYTES
 from kube.quantity import Format, Quantity
 from webhook.amounts import says_bytes, whole
 from webhook.findings import Code, Finding, error, has_errors, shown, warning
@@ -55,6 +54,17 @@ _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 """What Go's strconv.ParseBool takes for true."""
 
 
+_ASPECTS: Final = {
+    "mode": MODE,
+    "numa": NUMA_BIND,
+    "models": USE_TYPE,
+    "not_models": NO_USE_TYPE,
+    "uuids": USE_UUID,
+    "not_uuids": NO_USE_UUID,
+}
+"""Which annotation to blame for what an intent says."""
+
+
 class Mode(StrEnum):
     """How a card is shared, in the order in which we prefer them when a pod allows several."""
 
@@ -84,7 +94,8 @@ class _Amounts(msgspec.Struct, frozen=True, kw_only=True):
 
 def translate(pod: LegacyPod) -> Translation:
     """Return the GPUs and shares of GPUs that each container asks for."""
-    wishes, findings = _read_annotations(pod.annotations)
+    wishes, said_of_annotations = _read_annotations(pod.annotations)
+    findings: list[Finding] = []
     intents: list[Intent] = []
     variables: list[Variable] = []
     for container in (c for c in pod.containers if c.limits):
@@ -98,6 +109,9 @@ def translate(pod: LegacyPod) -> Translation:
         findings += said
         if intent is not None:
             intents.append(intent)
+    if intents or has_errors(findings):
+        # Annotations mean nothing to a pod that asks for no GPU.
+        findings = [*said_of_annotations, *findings]
     if intents:
         findings += _privileged(pod)
     return Translation(intents=tuple(intents), variables=tuple(variables), findings=tuple(findings))
@@ -201,25 +215,31 @@ def _count(amounts: _Amounts) -> int:
 
 
 def _as_share(intent: Intent, amounts: _Amounts, *, mutex: bool) -> tuple[Intent, list[Finding]]:
-    if mutex or _takes_it_all(amounts):
-        dropped = [] if not mutex else list(_mutex_takes_whole(intent, amounts))
-        return msgspec.structs.replace(intent, exclusive=True, cores_percent=100), dropped
+    takes_all = _cores(amounts) == 100 and _memory(amounts) == (None, None)
+    if takes_all or mutex:
+        said = [] if takes_all else [_mutex_takes_all(intent)]
+        return msgspec.structs.replace(intent, exclusive=True, cores_percent=100), said
     memory, percent = _memory(amounts)
-    cores = amounts.cores_percent or 0
     return (
-        msgspec.structs.replace(intent, memory=memory, memory_percent=percent, cores_percent=cores),
+        msgspec.structs.replace(
+            intent, memory=memory, memory_percent=percent, cores_percent=_cores(amounts)
+        ),
         [],
     )
 
 
-def _takes_it_all(amounts: _Amounts) -> bool:
-    # Source: defaultExclusiveCoreIfNeeded. `gpumem: 0` and `gpumem-percentage: 0` are present, so
-    # they do not make the pod exclusive, although the memory then resolves to all of it.
+def _cores(amounts: _Amounts) -> int:
+    """Return the percentage of each GPU's cores; 0 is uncapped.
+
+    Source: defaultExclusiveCoreIfNeeded. What counts is which keys are present: `gpumem: 0` and
+    `gpumem-percentage: 0` leave the cores uncapped, although the memory then resolves to all of it,
+    and a percentage of 100 takes them all, although a memory in MiB then beats it.
+    """
     if amounts.cores_percent is not None:
-        return amounts.cores_percent == 100 and _memory(amounts) == (None, None)
+        return amounts.cores_percent
     if amounts.memory_percent is not None:
-        return amounts.memory_percent == 100 and not amounts.memory_mib
-    return amounts.memory_mib is None
+        return 100 if amounts.memory_percent == 100 else 0
+    return 100 if amounts.memory_mib is None else 0
 
 
 def _memory(amounts: _Amounts) -> tuple[Quantity | None, int | None]:
@@ -234,13 +254,12 @@ def _memory(amounts: _Amounts) -> tuple[Quantity | None, int | None]:
     return None, None
 
 
-def _mutex_takes_whole(intent: Intent, amounts: _Amounts) -> Iterator[Finding]:
-    if not _takes_it_all(amounts):
-        yield warning(
-            Code.WHOLE_DEVICE,
-            intent.path("count"),
-            "policy mutex wants the GPU for itself: all its memory and cores are claimed",
-        )
+def _mutex_takes_all(intent: Intent) -> Finding:
+    return warning(
+        Code.WHOLE_DEVICE,
+        intent.path("count"),
+        "policy mutex wants the GPU for itself: all its memory and cores are claimed",
+    )
 
 
 def _as_mig(intent: Intent, amounts: _Amounts) -> tuple[Intent | None, list[Finding]]:
@@ -287,7 +306,7 @@ def _paths(container: LegacyContainer) -> Mapping[str, str]:
         paths["memory"] = container.limit_path(MEMORY_PERCENT)
     if COUNT not in container.limits:
         paths["count"] = container.limit_path(min(container.limits))
-    return paths | {"mode": _annotation_path(MODE), "numa": _annotation_path(NUMA_BIND)}
+    return paths | {aspect: _annotation_path(key) for aspect, key in _ASPECTS.items()}
 
 
 def _no_device(container: LegacyContainer, amounts: _Amounts) -> Iterator[Finding]:
@@ -359,16 +378,6 @@ def _filter(annotations: Mapping[str, str], findings: list[Finding]) -> DeviceFi
     def listed(key: str, *, excludes: bool) -> tuple[str, ...] | None:
         text = annotations.get(key, "")
         if not text.strip():  # Blank means no constraint.
-            return None
-        if len(text.encode()) > MAX_SELECTOR_BYTES // 4:  # Escapes and the rest need room, too.
-            findings.append(
-                error(
-                    Code.TOO_LONG,
-                    _annotation_path(key),
-                    f"{len(text)} characters; a selector holds about {MAX_SELECTOR_BYTES // 4}",
-                    "name fewer devices",
-                )
-            )
             return None
         items = _items(text)
         if not items and not excludes:

@@ -27,7 +27,7 @@ SHARED: Final = "nvidia.com/gpu.shared"
 MIG_PREFIX: Final = "nvidia.com/mig-"
 SHARED_SUFFIX: Final = ".shared"
 
-_MIG_RESOURCE = re.compile(r"[1-9]\d?g\.[1-9]\d{0,3}gb(\.me\.all|\.me|\.gfx|-me)?")
+_MIG_RESOURCE = re.compile(r"[1-9]\d?g\.[1-9]\d{0,3}gb(\.me\.all|\.me|\.gfx|-me)?", re.ASCII)
 """The part after `mig-`. A "+" cannot stand in a resource name, so it becomes "."; "-me" stays."""
 
 _ENABLED_BY_PLUGIN: Final = ("NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED")

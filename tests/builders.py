@@ -1,0 +1,238 @@
+"""Objects for tables, so that a row stays on one line.
+
+Documents are dicts as they were parsed, the way the API server sends them; `seen` gives the typed
+view. Keyword arguments are the short names of keys: `gpus(1, mem=3000)` is a limit on
+`nvidia.com/gpu` and one on `nvidia.com/gpumem`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from kube.api.core import Pod
+from kube.api.meta import view
+from kube.api.resource import ResourceSlice
+from kube.product import REQUEST_ANNOTATION
+from webhook.findings import Finding
+from webhook.intents import LegacyPod
+from webhook.inventory import facts_by_driver, summary
+from webhook.legacy import legacy_pod
+from webhook.profile import Profile
+from webhook.shipped import load_profiles
+from webhook.world import World
+
+NVIDIA: Final = "gpu.nvidia.com"
+HAMI: Final = "hami-core-gpu.project-hami.io"
+EXAMPLE: Final = "gpu.example.com"
+NAMESPACE: Final = "team-a"
+
+Document = dict[str, Any]
+
+# --- pods -----------------------------------------------------------------------------------------
+
+_KEYS: Final = {
+    "gpu": "nvidia.com/gpu",
+    "shared": "nvidia.com/gpu.shared",
+    "mem": "nvidia.com/gpumem",
+    "pct": "nvidia.com/gpumem-percentage",
+    "cores": "nvidia.com/gpucores",
+    "priority": "nvidia.com/priority",
+    "cpu": "cpu",
+    "memory": "memory",
+}
+
+
+def limits(gpu: object = None, /, **amounts: object) -> dict[str, str]:
+    """Resource names to amounts; `mig_1g_5gb` stands for `nvidia.com/mig-1g.5gb`."""
+    named = ({"gpu": gpu} if gpu is not None else {}) | amounts
+    return {_key(name): str(amount) for name, amount in named.items()}
+
+
+def _key(name: str) -> str:
+    if name.startswith("mig_"):
+        return "nvidia.com/mig-" + name.removeprefix("mig_").replace("_", ".")
+    return _KEYS[name]
+
+
+def container(
+    name: str = "main", amounts: Mapping[str, object] | None = None, **fields: Any
+) -> Document:
+    """A container whose requests the API server has defaulted to its limits.
+
+    Args:
+        fields: As in the API; `resources` replaces what `amounts` say.
+    """
+    if amounts is not None:
+        fields = {"resources": {"limits": dict(amounts), "requests": dict(amounts)}} | fields
+    return {"name": name, "image": "registry.example/app:1"} | fields
+
+
+def gpus(
+    gpu: object = None,
+    /,
+    *,
+    name: str = "main",
+    fields: Mapping[str, Any] | None = None,
+    **amounts: object,
+) -> Document:
+    """A container that asks for devices."""
+    return container(name, limits(gpu, **amounts), **(fields or {}))
+
+
+def sidecar(gpu: object = None, /, *, name: str = "sidecar", **amounts: object) -> Document:
+    """An init container that runs beside the app containers."""
+    return gpus(gpu, name=name, fields={"restartPolicy": "Always"}, **amounts)
+
+
+def pod(
+    *containers: Document,
+    init: Sequence[Document] = (),
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> Document:
+    """A pod as a review brings it."""
+    metadata: Document = {"name": "train"}
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    if labels:
+        metadata["labels"] = dict(labels)
+    if init:
+        spec = {"initContainers": list(init)} | spec
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": list(containers)} | spec,
+    }
+
+
+def seen(document: Mapping[str, Any]) -> Pod:
+    """The typed view of a pod."""
+    return view(document, Pod)
+
+
+def legacy(*containers: Document, init: Sequence[Document] = ()) -> LegacyPod:
+    """What vocabularies see of a pod."""
+    return legacy_pod(seen(pod(*containers, init=init)))
+
+
+# --- the cluster ----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def profiles() -> Mapping[str, Profile]:
+    """The shipped profiles by driver."""
+    return load_profiles()
+
+
+def device(
+    name: str = "gpu-0",
+    *,
+    shared: bool | None = None,
+    capacity: Mapping[str, Any] | None = None,
+    **attributes: str | int,
+) -> Document:
+    """A device of a slice; text and numbers become attributes, text capacities become values."""
+    made: Document = {
+        "name": name,
+        "attributes": {key: _attribute(value) for key, value in attributes.items()},
+        "capacity": {
+            key: {"value": value} if isinstance(value, str) else value
+            for key, value in (capacity or {}).items()
+        },
+    }
+    return made if shared is None else made | {"allowMultipleAllocations": shared}
+
+
+def _attribute(value: str | int) -> Document:
+    return {"string": value} if isinstance(value, str) else {"int": value}
+
+
+def amount(value: str, default: str | None = None, **span: str) -> Document:
+    """A capacity with a request policy; `span` holds min, max and step."""
+    policy: Document = {"validRange": span} if span else {}
+    return {"value": value, "requestPolicy": policy | ({"default": default} if default else {})}
+
+
+def hami_gpu(
+    memory: str = "80Gi", model: str = "NVIDIA A100-SXM4-80GB", uuid: str = "GPU-0"
+) -> Document:
+    """A GPU as HAMi's driver publishes it."""
+    return device(
+        shared=True,
+        type="hami-gpu",
+        uuid=uuid,
+        productName=model,
+        capacity={
+            "memory": amount(memory, memory, min="1Mi", step="1Mi"),
+            "cores": amount("100", "100", min="0", max="100", step="1"),
+        },
+    )
+
+
+def nvidia_gpu(
+    memory: str = "80Gi",
+    *,
+    shared: bool | None = None,
+    replicas: bool = False,
+    default: str | None = None,
+) -> Document:
+    """A GPU as NVIDIA's driver publishes it."""
+    capacity: Document = {"memory": amount(memory, default) if default is not None else memory}
+    if replicas:
+        capacity["shares"] = amount("4", "1")
+    return device(
+        shared=shared, type="gpu", uuid="GPU-0", productName="NVIDIA A100", capacity=capacity
+    )
+
+
+def mig_device(memory: str = "9728Mi", profile: str = "1g.10gb") -> Document:
+    """A MIG device as NVIDIA's driver publishes it."""
+    return device(type="mig", parentUUID="GPU-0", profile=profile, capacity={"memory": memory})
+
+
+def published(
+    driver: str, *devices: Document, pool: str = "node-1", generation: int = 1
+) -> ResourceSlice:
+    """A slice with these devices."""
+    return view(
+        {
+            "metadata": {"name": f"{pool}-{driver}"},
+            "spec": {
+                "driver": driver,
+                "nodeName": pool,
+                "pool": {"name": pool, "generation": generation, "resourceSliceCount": 1},
+                "devices": [{**one, "name": f"gpu-{place}"} for place, one in enumerate(devices)],
+            },
+        },
+        ResourceSlice,
+    )
+
+
+def world(*slices: ResourceSlice, **fields: Any) -> World:
+    """The shipped profiles, the facts of these slices, and further fields of the picture."""
+    summaries = [made for one in slices if (made := summary(one, profiles())) is not None]
+    return World(**{"profiles": profiles(), "facts": facts_by_driver(summaries)} | fields)
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def told(findings: Iterable[Finding]) -> list[str]:
+    """Each finding as `severity code path`, which is what scripts may rely on."""
+    return [f"{one.severity} {one.code} {one.path}" for one in findings]
+
+
+def codes(findings: Iterable[Finding]) -> list[str]:
+    """Each finding as `severity code`, where a table has no need of the path."""
+    return [f"{one.severity} {one.code}" for one in findings]
+
+
+def request_of(document: Mapping[str, Any]) -> Document:
+    """The request annotation of a translated pod, parsed."""
+    text = document["metadata"]["annotations"][REQUEST_ANNOTATION]
+    made: Document = msgspec.json.decode(text)
+    return made

@@ -1,0 +1,84 @@
+"""Who owns a pod that speaks several vocabularies."""
+
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from tests.builders import Document, container, gpus, legacy
+from webhook.vocabularies import arbiter
+
+HAMI, NVIDIA = "hami", "nvidia"
+
+
+class Case(NamedTuple):
+    name: str
+    containers: tuple[Document, ...]
+    want: tuple[str, ...]
+    annotation: str | None = None
+    bare_gpu: str = NVIDIA
+
+
+CASES = (
+    Case("no key, no owner", (container(),), ()),
+    Case("bare gpu is the device plugin's", (gpus(1),), (NVIDIA,)),
+    Case("unless the operator says that HAMi has it", (gpus(1),), (HAMI,), None, HAMI),
+    Case("beside gpumem it is HAMi's", (gpus(1, mem=1),), (HAMI,)),
+    Case("gpumem-percentage is HAMi's", (gpus(pct=1),), (HAMI,)),
+    Case("gpucores are HAMi's", (gpus(cores=1),), (HAMI,)),
+    Case("priority is HAMi's", (gpus(priority=1),), (HAMI,)),
+    Case("a HAMi annotation makes bare gpu HAMi's", (gpus(1),), (HAMI,), "nvidia.com/use-gputype"),
+    Case(
+        "one HAMi container makes the whole pod HAMi's", (gpus(1, name="a"), gpus(mem=1)), (HAMI,)
+    ),
+    Case("replicas are the device plugin's", (gpus(shared=1),), (NVIDIA,)),
+    Case("mig- stays the device plugin's", (gpus(1, mem=1, mig_1g_5gb=1),), (HAMI, NVIDIA)),
+    Case(
+        "an annotation of HAMi moves no MIG device",
+        (gpus(mig_1g_5gb=1),),
+        (NVIDIA,),
+        "nvidia.com/vgpu-mode",
+    ),
+    Case("nor does the operator", (gpus(mig_1g_5gb=1),), (NVIDIA,), None, HAMI),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_owners(case: Case) -> None:
+    pod = msgspec.structs.replace(
+        legacy(*case.containers), annotations={case.annotation: ""} if case.annotation else {}
+    )
+
+    got = arbiter.owners(pod, bare_gpu=case.bare_gpu)
+
+    assert case.want == got
+
+
+def test_each_key_has_one_owner() -> None:
+    both = [arbiter.VOCABULARIES[name] for name in (HAMI, NVIDIA)]
+
+    got = arbiter.divided(["nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "cpu"], both)
+
+    assert {HAMI: {"nvidia.com/gpu"}, NVIDIA: {"nvidia.com/mig-1g.5gb"}} == got
+
+
+@pytest.mark.parametrize(
+    ("key", "want"),
+    [
+        ("nvidia.com/gpu", True),
+        ("nvidia.com/gpu.shared", True),
+        ("nvidia.com/mig-1g.5gb", True),
+        ("nvidia.com/gpumem", True),
+        ("nvidia.com/gpu.product", False),
+        ("deviceclass.resource.kubernetes.io/gpu.nvidia.com", False),
+        ("cpu", False),
+    ],
+)
+def test_is_device_key(key: str, want: bool) -> None:
+    assert want == arbiter.is_device_key(key)
+
+
+def test_part_of_leaves_other_limits_out() -> None:
+    part = arbiter.part_of(legacy(gpus(1, mem=2)), frozenset({"nvidia.com/gpu"}))
+
+    assert [key for one in part.containers for key in one.limits] == ["nvidia.com/gpu"]
