@@ -82,13 +82,14 @@ class Quantity:
         >>> Quantity.from_int(3 * 2**30, Format.BINARY)
         Quantity('3Gi')
         """
-        return cls._of(amount * _NANOS, format)
+        return cls.from_nanos(amount * _NANOS, format)
 
     @classmethod
-    def _of(cls, nanos: int, family: Format) -> Self:
+    def from_nanos(cls, nanos: int, format: Format = Format.DECIMAL) -> Self:  # noqa: A002
+        """Return an amount of nano-units that prints in the given family."""
         made = object.__new__(cls)
         _set(made, "nanos", nanos)
-        _set(made, "format", family)
+        _set(made, "format", format)
         return made
 
     @property
@@ -123,18 +124,18 @@ class Quantity:
             return NotImplemented
         # Zero has no say in how a sum is written, as upstream.
         family = self.format if self.nanos else other.format
-        return self._of(self.nanos + other.nanos, family)
+        return self.from_nanos(self.nanos + other.nanos, family)
 
     def __sub__(self, other: object) -> Self:
         if not isinstance(other, Quantity):
             return NotImplemented
         family = self.format if self.nanos else other.format
-        return self._of(self.nanos - other.nanos, family)
+        return self.from_nanos(self.nanos - other.nanos, family)
 
     def __mul__(self, times: object) -> Self:
         if not isinstance(times, int):
             return NotImplemented
-        return self._of(self.nanos * times, self.format)
+        return self.from_nanos(self.nanos * times, self.format)
 
     __rmul__ = __mul__
 
@@ -160,7 +161,7 @@ class Quantity:
         raise AttributeError(f"a Quantity is immutable: {name}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return self._of, (self.nanos, self.format)
+        return self.from_nanos, (self.nanos, self.format)
 
 
 _set: Final = object.__setattr__

@@ -77,7 +77,15 @@ def built() -> Path:
         binary.parent.mkdir(parents=True, exist_ok=True)
         unfinished = binary.with_suffix(f".{os.getpid()}")
         environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": ""}
-        build = [go_command(), "build", "-trimpath", "-mod=readonly", "-o", unfinished, "."]
+        build = [
+            str(go_command()),
+            "build",
+            "-trimpath",
+            "-mod=readonly",
+            "-o",
+            str(unfinished),
+            ".",
+        ]
         subprocess.run(build, cwd=SOURCES, env=environment, check=True)
         # A rename is atomic: whoever looks sees no binary or a whole one.
         unfinished.rename(binary)

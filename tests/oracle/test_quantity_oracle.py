@@ -4,8 +4,6 @@ Deliberate differences: `MAX_TEXT`, `MAX_EXPONENT`, and amounts beyond the large
 drops a suffix that does not exist and writes another amount).
 """
 
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import assume, example, given
 
@@ -15,12 +13,6 @@ from tests.oracle.go import Oracle
 from tests.strategies import broken_quantity_texts, quantity_texts
 
 pytestmark = pytest.mark.oracle
-
-
-@pytest.fixture(scope="module")
-def oracle() -> Iterator[Oracle]:
-    with Oracle() as running:
-        yield running
 
 
 def _read(text: str) -> Quantity | None:

@@ -1,0 +1,202 @@
+"""CEL selectors: compiled once, evaluated on devices.
+
+What the engine cannot judge is `UnsupportedSelector`, never a verdict: legal functions that it
+lacks, expressions that nest deeper than it reads or iterate more than it allows, and expressions
+that could cost far more than upstream would let them.
+
+Source: k8s.io/dynamic-resource-allocation v0.37.1, cel/compile.go. Differences from it are listed
+in tests/oracle/differences.py. Why this engine: docs/adr/0004.
+"""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+from cel_expr_python import cel
+
+from kube.cel import cost
+from kube.cel.check import checked, is_at_its_limits, words
+from kube.cel.device import DeviceView
+from kube.cel.library import Environment, evaluator
+from kube.cel.rewrite import Rewritten, Variable, rewritten
+from kube.cel.syntax import CheckedExpr, encoded
+from kube.errors import SelectorFailed, UnsupportedSelector
+
+__all__ = ["Environment", "Selector", "compile_selector", "quote"]
+
+CACHED: Final = 1024
+"""Compiled expressions that are kept, a few kilobytes each."""
+
+_UNBOUND: Final = re.compile(r'No value with name "(?P<name>[^"]*)"')
+
+
+class Selector:
+    """A compiled expression; immutable, safe to share.
+
+    Attributes:
+        expression: Its text.
+        attributes: The attributes that it looks at as (domain, identifier); None when it may look
+            at any, as with a computed domain or a loop over one.
+        capacities: The same of capacities.
+    """
+
+    def __init__(self, expression: str, environment: Environment) -> None:
+        """Compile; `compile_selector` is the public way, with a cache.
+
+        Raises:
+            InvalidSelector: See `compile_selector`.
+            UnsupportedSelector: See `compile_selector`.
+        """
+        self.expression = expression
+        types = checked(expression, environment)
+        tree = rewritten(types, strict=False)
+        if cost.estimated(tree) > cost.LIMIT:
+            raise UnsupportedSelector("the expression may cost more than upstream's limit")
+        self._program = _Program(tree)
+        self._strict_program = self._program
+        if tree.compares_freely:
+            self._strict_program = _Program(rewritten(types, strict=True))
+        self.attributes = _places(tree, "attributes")
+        self.capacities = _places(tree, "capacity")
+
+    def matches(self, device: DeviceView) -> bool:
+        """Return whether the device satisfies the expression.
+
+        Raises:
+            SelectorFailed: The evaluation raised, or gave something else than a boolean.
+            UnsupportedSelector: Our engine cannot judge this device, or gives up on the way.
+        """
+        if device.fault:
+            raise SelectorFailed(device.fault)
+        if device.beyond:
+            raise UnsupportedSelector(device.beyond)
+        program = self._strict_program if device.has_versions else self._program
+        return program.run(device)
+
+
+@lru_cache(maxsize=CACHED)
+def compile_selector(expression: str, environment: Environment) -> Selector:
+    """Return a compiled selector.
+
+    Raises:
+        InvalidSelector: It does not compile, cannot be a boolean or is longer than 10 KiB.
+        UnsupportedSelector: Upstream may accept it, our engine cannot judge it.
+    """
+    return Selector(expression, environment)
+
+
+def quote(text: str) -> str:
+    r"""Return a CEL string literal with this value, in ASCII.
+
+    >>> print(quote('a "b" \\ \n é'))
+    "a \"b\" \\ \n \u00e9"
+    """
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def _escaped(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    code = ord(character)
+    if 0x20 <= code < 0x7F:
+        return character
+    # A lone surrogate is no character of CEL, as it is none of JSON's UTF-8.
+    if 0xD800 <= code < 0xE000:
+        return "\\ufffd"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+class _Program:
+    """A rewritten tree, ready to run."""
+
+    def __init__(self, tree: Rewritten) -> None:
+        self._tree = tree
+        try:
+            self._compiled = evaluator().deserialize(encoded(CheckedExpr(expr=tree.expr)))
+        except RuntimeError as error:
+            raise UnsupportedSelector(words(error)) from error
+        self._bindings = [_binding(name, each) for name, each in tree.variables.items()]
+        self._bindings += [_device_binding(name) for name in tree.device_fields]
+
+    def run(self, device: DeviceView) -> bool:
+        data = dict(self._tree.constants)
+        for bind in self._bindings:
+            bind(device, data)
+        try:
+            value = self._compiled.eval(data=data)
+            kind = value.type()
+            if kind == cel.Type.BOOL:
+                return bool(value.value())
+        except (RuntimeError, TypeError, ValueError) as error:
+            if is_at_its_limits(error):
+                raise UnsupportedSelector(words(error)) from error
+            raise SelectorFailed(words(error)) from error
+        if kind == cel.Type.ERROR:
+            raise SelectorFailed(self._explained(str(value.plain_value())))
+        raise SelectorFailed(f"CEL result of type {kind.name()} could not be converted to bool")
+
+    def _explained(self, message: str) -> str:
+        unbound = _UNBOUND.search(message)
+        variable = self._tree.variables.get(unbound["name"]) if unbound else None
+        return words(message) if variable is None else f"no such key: {variable.identifier}"
+
+
+_Binding = Callable[[DeviceView, dict[str, Any]], None]
+_NOTHING: Final[dict[str, Any]] = {}
+
+
+def _binding(name: str, variable: Variable) -> _Binding:
+    """Return what puts one variable's value, if the device has it, into the data."""
+    field, domain, identifier = variable.field, variable.domain, variable.identifier
+
+    def domains(device: DeviceView) -> Any:
+        return device.attributes if field == "attributes" else device.capacity
+
+    def value(device: DeviceView, data: dict[str, Any]) -> None:
+        values = domains(device).get(domain, _NOTHING)
+        if identifier in values:
+            data[name] = values[identifier]
+
+    def has(device: DeviceView, data: dict[str, Any]) -> None:
+        data[name] = identifier in domains(device).get(domain, _NOTHING)
+
+    def whole_domain(device: DeviceView, data: dict[str, Any]) -> None:
+        data[name] = domains(device).get(domain, _NOTHING)
+
+    def everything(device: DeviceView, data: dict[str, Any]) -> None:
+        data[name] = domains(device)
+
+    return {"value": value, "has": has, "domain": whole_domain, "all": everything}[variable.what]
+
+
+def _device_binding(name: str) -> _Binding:
+    """Return what puts `device.driver` and its like, or `device` as a map, into the data."""
+
+    def field(device: DeviceView, data: dict[str, Any]) -> None:
+        data[name] = _fields(device)[name.removeprefix("device.")]
+
+    def whole(device: DeviceView, data: dict[str, Any]) -> None:
+        data[name] = _fields(device)
+
+    return whole if name == "device" else field
+
+
+def _fields(device: DeviceView) -> dict[str, Any]:
+    return {
+        "driver": device.driver,
+        "allowMultipleAllocations": device.allow_multiple_allocations,
+        "attributes": device.attributes,
+        "capacity": device.capacity,
+    }
+
+
+def _places(tree: Rewritten, field: str) -> frozenset[tuple[str, str]] | None:
+    """Return the (domain, identifier) pairs that a tree looks at in one map; None for any."""
+    looked_at = [each for each in tree.variables.values() if each.field == field]
+    if "device" in tree.device_fields or any(each.what in {"domain", "all"} for each in looked_at):
+        return None
+    return frozenset((each.domain, each.identifier) for each in looked_at)

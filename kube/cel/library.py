@@ -1,0 +1,402 @@
+"""The functions and types of Kubernetes' CEL environments, for our engine.
+
+Expressions are checked against upstream's full signatures, also of what our engine cannot do: so a
+wrong call is refused as upstream refuses it, and a right one is known to be beyond us.
+
+Source: k8s.io/apiserver v0.37.1, pkg/cel/environment/base.go and pkg/cel/library.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from functools import cache
+from typing import Any, Final
+
+from cel_expr_python import cel
+
+from kube.cel.device import DEVICE, POOL, QUANTITY, SEMVER, quantity_message, semver_message
+from kube.cel.semver import Semver
+from kube.errors import QuantityError
+from kube.quantity import Quantity
+
+
+class Environment(StrEnum):
+    """Which rules an expression is compiled by.
+
+    NEW is what the API server demands of new and changed expressions (compatibility version 1.36);
+    STORED is what it tolerates in stored ones, and what the scheduler evaluates.
+    """
+
+    NEW = "new"
+    STORED = "stored"
+
+
+STRICT_EQUALS: Final = "@equals"
+"""Equality that fails where upstream's does; see `rewrite`."""
+
+# Types that only functions beyond our engine give.
+_URL, _IP, _CIDR = "kubernetes.URL", "net.IP", "net.CIDR"
+_FORMAT: Final = "kubernetes.NamedFormat"
+
+_FORMATS: Final = (
+    "dns1123Label",
+    "dns1123Subdomain",
+    "dns1035Label",
+    "qualifiedName",
+    "dns1123LabelPrefix",
+    "dns1123SubdomainPrefix",
+    "dns1035LabelPrefix",
+    "labelValue",
+    "uri",
+    "uuid",
+    "byte",
+    "date",
+    "datetime",
+)
+
+# Name, overload id, result, parameters (the first is the receiver where the name has a dot before).
+_Signature = tuple[str, str, str, tuple[str, ...]]
+
+_BEYOND: Final[tuple[_Signature, ...]] = (
+    ("url", "string_to_url", _URL, ("string",)),
+    ("isURL", "is_url_string", "bool", ("string",)),
+    (".getScheme", "url_get_scheme", "string", (_URL,)),
+    (".getHost", "url_get_host", "string", (_URL,)),
+    (".getHostname", "url_get_hostname", "string", (_URL,)),
+    (".getPort", "url_get_port", "string", (_URL,)),
+    (".getEscapedPath", "url_get_escaped_path", "string", (_URL,)),
+    (".getQuery", "url_get_query", "map<string, list<string>>", (_URL,)),
+    ("ip", "string_to_ip", _IP, ("string",)),
+    (".ip", "cidr_ip", _IP, (_CIDR,)),
+    (".family", "ip_family", "int", (_IP,)),
+    ("ip.isCanonical", "ip_is_canonical", "bool", ("string",)),
+    (".isUnspecified", "ip_is_unspecified", "bool", (_IP,)),
+    (".isLoopback", "ip_is_loopback", "bool", (_IP,)),
+    (".isLinkLocalMulticast", "ip_is_link_local_multicast", "bool", (_IP,)),
+    (".isLinkLocalUnicast", "ip_is_link_local_unicast", "bool", (_IP,)),
+    (".isGlobalUnicast", "ip_is_global_unicast", "bool", (_IP,)),
+    ("isIP", "is_ip", "bool", ("string",)),
+    ("cidr", "string_to_cidr", _CIDR, ("string",)),
+    (".containsIP", "cidr_contains_ip_string", "bool", (_CIDR, "string")),
+    (".containsIP", "cidr_contains_ip_ip", "bool", (_CIDR, _IP)),
+    (".containsCIDR", "cidr_contains_cidr_string", "bool", (_CIDR, "string")),
+    (".containsCIDR", "cidr_contains_cidr", "bool", (_CIDR, _CIDR)),
+    (".prefixLength", "cidr_prefix_length", "int", (_CIDR,)),
+    (".masked", "cidr_masked", _CIDR, (_CIDR,)),
+    ("isCIDR", "is_cidr", "bool", ("string",)),
+    (".find", "string_find_string", "string", ("string", "string")),
+    (".findAll", "string_find_all_string", "list<string>", ("string", "string")),
+    (".findAll", "string_find_all_string_int", "list<string>", ("string", "string", "int")),
+    # Really optional lists; the engine cannot declare such results of ours.
+    (".validate", "format-validate", "dyn", (_FORMAT, "string")),
+    ("format.named", "format-named", "dyn", ("string",)),
+    *((f"format.{name}", f"format.{name}", _FORMAT, ()) for name in _FORMATS),
+    *(
+        (
+            f".{name}",
+            f"list_{kind}_{name}",
+            "bool" if name == "isSorted" else kind,
+            (f"list<{kind}>",),
+        )
+        for name in ("isSorted", "min", "max")
+        for kind in ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
+    ),
+    *(
+        (".sum", f"list_{kind}_sum", kind, (f"list<{kind}>",))
+        for kind in ("int", "uint", "double", "duration")
+    ),
+)
+
+BEYOND: Final = frozenset({"cel.@mapInsert", *(overload for _, overload, _, _ in _BEYOND)})
+"""The overloads that upstream has and our engine has not, and what its own transformMap calls."""
+
+BEYOND_WORDS: Final = ("indexOf", "lastIndexOf", "string")
+"""Functions of which upstream has overloads that cannot be declared beside our engine's own."""
+
+_ORDERED: Final = ("bool", "int64", "uint64", "double", "string", "bytes", "timestamp", "duration")
+_NUMBERS: Final = ("int64", "uint64", "double")
+_COMPARISONS: Final = {
+    "_<_": "less",
+    "_<=_": "less_equals",
+    "_>_": "greater",
+    "_>=_": "greater_equals",
+}
+
+_EXTENSIONS: Final = """
+extensions:
+  - name: bindings
+  - name: lists
+  - name: optional
+  - name: sets
+  - name: strings
+    version: 2
+  - name: two-var-comprehensions
+"""
+
+
+@cache
+def checker(environment: Environment) -> Any:
+    """Return the engine's environment in which types are checked."""
+    attribute = "any" if environment is Environment.NEW else "dyn"
+    # Comparisons of unlike numbers are legal upstream; our engine declares only like ones.
+    excluded = "".join(f"\n    - name: {name}" for name in _COMPARISONS)
+    configuration = f"name: check{_EXTENSIONS}stdlib:\n  exclude_functions:{excluded}\n"
+    signatures = [
+        *((name, overload, result, parameters) for name, overload, result, parameters, _ in _OURS),
+        *_BEYOND,
+        *_comparisons(),
+    ]
+    if environment is Environment.NEW:
+        signatures = [each for each in signatures if each[0] != ".includes"]
+    return cel.NewEnv(
+        descriptor_pool=POOL,
+        config=cel.NewEnvConfigFromYaml(configuration),
+        variables={
+            "device": cel.Type(DEVICE),
+            "device.driver": cel.Type.STRING,
+            "device.allowMultipleAllocations": cel.Type.BOOL,
+            "device.attributes": cel.Type(f"map<string, map<string, {attribute}>>"),
+            "device.capacity": cel.Type(f"map<string, map<string, {QUANTITY}>>"),
+        },
+        functions=_declared((signature, None) for signature in signatures),
+    )
+
+
+@cache
+def evaluator() -> Any:
+    """Return the engine's environment in which checked and rewritten trees are evaluated."""
+    return cel.NewEnv(
+        descriptor_pool=POOL,
+        config=cel.NewEnvConfigFromYaml(f"name: evaluate{_EXTENSIONS}"),
+        functions=_declared(
+            ((name, overload, result, parameters), run)
+            for name, overload, result, parameters, run in _distinct()
+        ),
+    )
+
+
+def _distinct() -> Iterator[tuple[str, str, str, tuple[str, ...], Callable[..., Any]]]:
+    """Yield our functions without those that the evaluator cannot tell apart.
+
+    It chooses by the kinds of the arguments, and all messages are one kind.
+    """
+    seen = set()
+    for name, overload, result, parameters, run in _OURS:
+        kinds = tuple("message" if kind in {QUANTITY, SEMVER} else kind for kind in parameters)
+        if (name, kinds) not in seen:
+            seen.add((name, kinds))
+            # Its runtime has another name than its checker for a parameter of any kind.
+            runtime = tuple("any" if kind == "dyn" else kind for kind in parameters)
+            yield name, overload, result, runtime, run
+
+
+def _comparisons() -> Iterator[_Signature]:
+    cel_names = {"int64": "int", "uint64": "uint"}
+    for name, overload in _COMPARISONS.items():
+        pairs = [(kind, kind) for kind in _ORDERED]
+        pairs += [(one, other) for one in _NUMBERS for other in _NUMBERS if one != other]
+        for one, other in pairs:
+            suffix = one if one == other else f"{one}_{other}"
+            types = (cel_names.get(one, one), cel_names.get(other, other))
+            yield name, f"{overload}_{suffix}", "bool", types
+
+
+def _type(name: str) -> Any:
+    return cel.Type.DYN if name == "dyn" else cel.Type(name)
+
+
+def _declared(
+    functions: Iterable[tuple[_Signature, Callable[..., Any] | None]],
+) -> list[Any]:
+    """Return declarations, the overloads of one name together."""
+    overloads: dict[str, list[Any]] = {}
+    for (name, overload, result, parameters), run in functions:
+        overloads.setdefault(name.removeprefix("."), []).append(
+            cel.Overload(
+                overload,
+                return_type=_type(result),
+                parameters=[_type(parameter) for parameter in parameters],
+                is_member=name.startswith("."),
+                impl=run,
+            )
+        )
+    return [cel.FunctionDecl(name, alternatives) for name, alternatives in overloads.items()]
+
+
+# --- functions that we bring ourselves ----------------------------------------------------------
+
+
+def _amount(message: Any) -> Quantity:
+    if _opaque(message) != QUANTITY:
+        raise TypeError("no such overload")
+    return Quantity.from_nanos(int(message.nanos))
+
+
+def _quantity(text: str) -> Any:
+    return quantity_message(Quantity(text))
+
+
+def _is_quantity(text: str) -> bool:
+    try:
+        Quantity(text)
+    except QuantityError:
+        return False
+    return True
+
+
+def _as_integer(message: Any) -> int:
+    amount = _amount(message)
+    if not _is_integer(message):
+        raise ValueError("cannot convert value to integer")
+    return int(amount)
+
+
+def _is_integer(message: Any) -> bool:
+    amount = _amount(message)
+    return amount.is_whole and -(2**63) <= int(amount) < 2**63
+
+
+def _compared(one: Any, other: Any) -> int:
+    """Return -1, 0 or 1 for two quantities or two versions."""
+    kind = _opaque(one)
+    if not kind or kind != _opaque(other):
+        raise TypeError("no such overload")
+    if kind == SEMVER:
+        return _version(one).compared(_version(other))
+    ours, theirs = int(one.nanos), int(other.nanos)
+    return (ours > theirs) - (ours < theirs)
+
+
+def _sign(message: Any) -> int:
+    nanos = _amount(message).nanos
+    return (nanos > 0) - (nanos < 0)
+
+
+def _sum(one: Any, other: Any) -> Any:
+    return quantity_message(_amount(one) + _amount(other))
+
+
+def _difference(one: Any, other: Any) -> Any:
+    return quantity_message(_amount(one) - _amount(other))
+
+
+def _version(message: Any) -> Semver:
+    if _opaque(message) != SEMVER:
+        raise TypeError("no such overload")
+    return Semver(
+        major=message.major,
+        minor=message.minor,
+        patch=message.patch,
+        prerelease=message.prerelease,
+    )
+
+
+def _semver(text: str, normalize: bool = False) -> Any:  # noqa: FBT001, FBT002
+    read = Semver.normalized if normalize else Semver.parsed
+    return semver_message(read(text))
+
+
+def _is_semver(text: str, normalize: bool = False) -> bool:  # noqa: FBT001, FBT002
+    try:
+        _semver(text, normalize)
+    except ValueError:
+        return False
+    return True
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Return whether two values of the engine are equal as CEL has it: 1 is 1.0 and not true."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return len(one) == len(other) and all(
+            key in other and _equal(value, other[key]) for key, value in one.items()
+        )
+    return bool(one == other)
+
+
+def _strictly_equal(one: Any, other: Any) -> bool:
+    """Return whether two values are equal; a version or a quantity asks for its like only.
+
+    Source: apiserver's Semver.Equal and Quantity.Equal, which answer others with an error. They are
+    asked when they stand on the left of ==; on its right, or beside !=, upstream is content.
+    """
+    kind = _opaque(one)
+    if kind and kind != _opaque(other):
+        raise TypeError("no such overload")
+    return _equal(one, other)
+
+
+def _opaque(value: Any) -> str:
+    descriptor = getattr(value, "DESCRIPTOR", None)
+    name = descriptor.full_name if descriptor is not None else ""
+    return name if name in {QUANTITY, SEMVER} else ""
+
+
+def _includes(target: Any, wanted: Any) -> bool:
+    if isinstance(target, (list, tuple)):
+        return any(_equal(each, wanted) for each in target)
+    return _equal(target, wanted)
+
+
+_Q, _V = QUANTITY, SEMVER
+
+# Name, overload id, result, parameters, implementation.
+_OURS: Final[tuple[tuple[str, str, str, tuple[str, ...], Callable[..., Any]], ...]] = (
+    ("quantity", "string_to_quantity", _Q, ("string",), _quantity),
+    ("isQuantity", "is_quantity_string", "bool", ("string",), _is_quantity),
+    ("sign", "quantity_sign", "int", (_Q,), _sign),
+    (
+        ".isGreaterThan",
+        "quantity_is_greater_than",
+        "bool",
+        (_Q, _Q),
+        lambda a, b: _compared(a, b) > 0,
+    ),
+    (".isLessThan", "quantity_is_less_than", "bool", (_Q, _Q), lambda a, b: _compared(a, b) < 0),
+    (".compareTo", "quantity_compare_to", "int", (_Q, _Q), _compared),
+    (".asApproximateFloat", "quantity_get_float", "double", (_Q,), lambda q: float(_amount(q))),
+    (".asInteger", "quantity_get_int", "int", (_Q,), _as_integer),
+    (".isInteger", "quantity_is_integer", "bool", (_Q,), _is_integer),
+    (".add", "quantity_add", _Q, (_Q, _Q), _sum),
+    (
+        ".add",
+        "quantity_add_int",
+        _Q,
+        (_Q, "int"),
+        lambda q, n: _sum(q, quantity_message(Quantity(n))),
+    ),
+    (".sub", "quantity_sub", _Q, (_Q, _Q), _difference),
+    (
+        ".sub",
+        "quantity_sub_int",
+        _Q,
+        (_Q, "int"),
+        lambda q, n: _difference(q, quantity_message(Quantity(n))),
+    ),
+    ("semver", "string_to_semver", _V, ("string",), _semver),
+    ("semver", "string_bool_to_semver", _V, ("string", "bool"), _semver),
+    ("isSemver", "is_semver_string", "bool", ("string",), _is_semver),
+    ("isSemver", "is_semver_string_bool", "bool", ("string", "bool"), _is_semver),
+    (
+        ".isGreaterThan",
+        "semver_is_greater_than",
+        "bool",
+        (_V, _V),
+        lambda a, b: _compared(a, b) > 0,
+    ),
+    (
+        ".isLessThan",
+        "semver_is_less_than",
+        "bool",
+        (_V, _V),
+        lambda a, b: _compared(a, b) < 0,
+    ),
+    (".compareTo", "semver_compare_to", "int", (_V, _V), _compared),
+    (".major", "semver_major", "int", (_V,), lambda v: _version(v).major),
+    (".minor", "semver_minor", "int", (_V,), lambda v: _version(v).minor),
+    (".patch", "semver_patch", "int", (_V,), lambda v: _version(v).patch),
+    (".includes", "list_includes_dyn_dyn", "bool", ("dyn", "dyn"), _includes),
+    (STRICT_EQUALS, "strictly_equals", "bool", ("dyn", "dyn"), _strictly_equal),
+)

@@ -1,0 +1,87 @@
+"""Semantic versions as Kubernetes' CEL library has them.
+
+Source: k8s.io/apiserver v0.37.1, pkg/cel/library/semverlib.go, on blang/semver v4.0.0.
+"""
+
+import re
+from typing import Final, Self
+
+import msgspec
+
+MAX_TEXT: Final = 256
+"""Characters. Unlike upstream, which has no limit; the API allows an attribute 64 bytes."""
+
+_NUMBER: Final = r"0|[1-9][0-9]*"
+_PRERELEASE: Final = rf"(?:{_NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
+_VERSION: Final = re.compile(
+    rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})"
+    rf"(?:-({_PRERELEASE}(?:\.{_PRERELEASE})*))?"
+    r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
+)
+_MAX_NUMBER: Final = 2**64 - 1
+
+
+class Semver(msgspec.Struct, frozen=True):
+    """A version without its build metadata, which neither equality nor order look at."""
+
+    major: int
+    minor: int
+    patch: int
+    prerelease: str = ""
+
+    @classmethod
+    def parsed(cls, text: str) -> Self:
+        """Return the version that a text names, strictly: no `v`, three numbers.
+
+        Raises:
+            ValueError: The text is no such version.
+
+        >>> Semver.parsed("1.2.3-rc.1+build")
+        Semver(major=1, minor=2, patch=3, prerelease='rc.1')
+        """
+        match = _VERSION.fullmatch(text) if len(text) <= MAX_TEXT else None
+        if match is None:
+            raise ValueError(f"{text[:64]!r} is not a semantic version such as 1.2.3")
+        major, minor, patch = (int(number) for number in match.groups()[:3])
+        if max(major, minor, patch) > _MAX_NUMBER:
+            raise ValueError(f"{text[:64]!r} has a number beyond 64 bits")
+        return cls(major, minor, patch, match[4] or "")
+
+    @classmethod
+    def normalized(cls, text: str) -> Self:
+        """Return the version of a looser text: `v` before it, one or two numbers, leading zeros.
+
+        Raises:
+            ValueError: The text is not even that.
+
+        >>> Semver.normalized("v01.2")
+        Semver(major=1, minor=2, patch=0, prerelease='')
+        """
+        parts = [_without_zeros(part) for part in text.removeprefix("v").split(".", 2)]
+        if len(parts) < 3 and set(parts[-1]) & set("+-"):
+            raise ValueError("a short version cannot have prerelease or build parts")
+        return cls.parsed(".".join([*parts, "0", "0"][: max(3, len(parts))]))
+
+    def compared(self, other: "Semver") -> int:
+        """Return -1, 0 or 1 as this version is older than, equal to or newer than another."""
+        return (_rank(self) > _rank(other)) - (_rank(self) < _rank(other))
+
+
+def _rank(version: Semver) -> tuple[object, ...]:
+    """Return what orders versions: a prerelease comes before its release.
+
+    Within prereleases numbers come before words, and fewer parts before more.
+    """
+    parts = tuple(
+        (0, int(part), "") if part.isdigit() else (1, 0, part)
+        for part in version.prerelease.split(".")
+        if part
+    )
+    return (version.major, version.minor, version.patch, not parts, parts)
+
+
+def _without_zeros(part: str) -> str:
+    if len(part) <= 1:
+        return part
+    stripped = part.lstrip("0")
+    return stripped if stripped[:1].isdigit() else f"0{stripped}"

@@ -1,0 +1,232 @@
+"""The checked syntax tree of an expression, as protobuf messages that can be read and rewritten.
+
+The engine hands a checked expression out, and takes one back, as `cel.expr.CheckedExpr`. That
+format is public (cel-spec: proto/cel/expr/checked.proto, syntax.proto); only fields that we look at
+are described here, and protobuf keeps the others as they are.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+_PACKAGE: Final = "drawbridge.cel"
+
+# On the wire a map is a list of keys and values, and Any is a pair of a URL and bytes.
+_PROTO: Final = """
+message Constant {
+  oneof kind {
+    bool bool_value = 2;
+    int64 int64_value = 3;
+    string string_value = 6;
+    bytes bytes_value = 7;
+  }
+}
+message Ident { string name = 1; }
+message Select { Expr operand = 1; string field = 2; bool test_only = 3; }
+message Call { Expr target = 1; string function = 2; repeated Expr args = 3; }
+message CreateList { repeated Expr elements = 1; repeated int64 optional_indices = 2; }
+message Entry { int64 id = 1; Expr map_key = 3; Expr value = 4; bool optional_entry = 5; }
+message CreateStruct { string message_name = 1; repeated Entry entries = 2; }
+message Comprehension {
+  string iter_var = 1;
+  string iter_var2 = 8;
+  Expr iter_range = 2;
+  string accu_var = 3;
+  Expr accu_init = 4;
+  Expr loop_condition = 5;
+  Expr loop_step = 6;
+  Expr result = 7;
+}
+message Expr {
+  int64 id = 2;
+  oneof kind {
+    Constant const_expr = 3;
+    Ident ident_expr = 4;
+    Select select_expr = 5;
+    Call call_expr = 6;
+    CreateList list_expr = 7;
+    CreateStruct struct_expr = 8;
+    Comprehension comprehension_expr = 9;
+  }
+}
+message Empty { }
+message MapType { Type key_type = 1; Type value_type = 2; }
+message Type {
+  oneof kind {
+    Empty dyn = 1;
+    int64 primitive = 3;
+    int64 well_known = 5;
+    MapType map_type = 7;
+    string message_type = 9;
+  }
+}
+message Reference { string name = 1; repeated string overload_id = 3; }
+message Referenced { int64 key = 1; Reference value = 2; }
+message Typed { int64 key = 1; Type value = 2; }
+message CheckedExpr {
+  repeated Referenced reference_map = 2;
+  repeated Typed type_map = 3;
+  Expr expr = 4;
+}
+message ParsedExpr { Expr expr = 2; }
+message Any { string type_url = 1; bytes value = 2; }
+"""
+
+# Numbers of PrimitiveType and WellKnownType.
+PRIMITIVE_BOOL: Final = 1
+PRIMITIVE_STRING: Final = 5
+WELL_KNOWN_ANY: Final = 1
+
+_WORDS: Final = re.compile(r"message (\w+)|(oneof) kind|(repeated )?(\w+) (\w+) = (\d+);|(\})")
+_SCALARS: Final = {
+    "bool": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
+    "bytes": descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
+    "int64": descriptor_pb2.FieldDescriptorProto.TYPE_INT64,
+    "string": descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
+}
+
+
+def _descriptors() -> descriptor_pool.DescriptorPool:
+    """Return a pool of its own with the messages of `_PROTO`."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="drawbridge/cel.proto", package=_PACKAGE, syntax="proto3"
+    )
+    message, in_oneof = file.message_type.add(), False
+    del file.message_type[:]
+    for name, oneof, repeated, kind, field_name, number, end in _WORDS.findall(_PROTO):
+        if name:
+            message = file.message_type.add(name=name)
+        elif oneof:
+            in_oneof = True
+            message.oneof_decl.add(name="kind")
+        elif end:
+            in_oneof = False
+        else:
+            field = message.field.add(name=field_name, number=int(number))
+            field.label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
+            if kind in _SCALARS:
+                field.type = _SCALARS[kind]
+            else:
+                field.type, field.type_name = field.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
+            if in_oneof:
+                field.oneof_index = 0
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return pool
+
+
+_POOL: Final = _descriptors()
+
+
+def _class(name: str) -> Any:
+    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+
+
+# The classes are made at run time, so no type checker knows their fields.
+Node = Any
+Expr: Final = _class("Expr")
+CheckedExpr: Final = _class("CheckedExpr")
+_Parsed: Final = _class("ParsedExpr")
+_Any: Final = _class("Any")
+
+
+def decoded(serialized: bytes) -> Any:
+    """Return the `CheckedExpr` inside what the engine serialized.
+
+    Raises:
+        google.protobuf.message.DecodeError: It is nested deeper than protobuf reads.
+    """
+    return CheckedExpr.FromString(_Any.FromString(serialized).value)
+
+
+def decoded_unchecked(serialized: bytes) -> Any:
+    """Return the `ParsedExpr` inside what the engine serialized without checking types."""
+    return _Parsed.FromString(_Any.FromString(serialized).value)
+
+
+def encoded(checked: Any) -> bytes:
+    """Return what the engine takes back."""
+    envelope = _Any(
+        type_url="type.googleapis.com/cel.expr.CheckedExpr", value=checked.SerializeToString()
+    )
+    serialized: bytes = envelope.SerializeToString()
+    return serialized
+
+
+def children(node: Node) -> Iterator[Node]:
+    """Yield the expressions directly below one, in the order of evaluation."""
+    match node.WhichOneof("kind"):
+        case "select_expr":
+            yield node.select_expr.operand
+        case "call_expr":
+            if node.call_expr.HasField("target"):
+                yield node.call_expr.target
+            yield from node.call_expr.args
+        case "list_expr":
+            yield from node.list_expr.elements
+        case "struct_expr":
+            for entry in node.struct_expr.entries:
+                if entry.HasField("map_key"):
+                    yield entry.map_key
+                yield entry.value
+        case "comprehension_expr":
+            loop = node.comprehension_expr
+            yield loop.iter_range
+            yield loop.accu_init
+            yield loop.loop_condition
+            yield loop.loop_step
+            yield loop.result
+        case _:
+            pass
+
+
+def walked(node: Node) -> Iterator[Node]:
+    """Yield an expression and everything below it."""
+    yield node
+    for child in children(node):
+        yield from walked(child)
+
+
+def text_of(node: Node) -> str | None:
+    """Return the value of a string constant, None for anything else."""
+    is_text = node.WhichOneof("kind") == "const_expr" and node.const_expr.HasField("string_value")
+    return str(node.const_expr.string_value) if is_text else None
+
+
+def ident(name: str) -> Node:
+    """Return a variable."""
+    node = Expr()
+    node.ident_expr.name = name
+    return node
+
+
+def truth() -> Node:
+    """Return the constant true."""
+    node = Expr()
+    node.const_expr.bool_value = True
+    return node
+
+
+def text(value: str) -> Node:
+    """Return a constant."""
+    node = Expr()
+    node.const_expr.string_value = value
+    return node
+
+
+def empty_map() -> Node:
+    """Return `{}`."""
+    node = Expr()
+    node.struct_expr.SetInParent()
+    return node
+
+
+def call(function: str, *args: Node) -> Node:
+    """Return a function call."""
+    node = Expr()
+    node.call_expr.function = function
+    for arg in args:
+        node.call_expr.args.add().CopyFrom(arg)
+    return node

@@ -1,0 +1,77 @@
+import pytest
+
+from kube.cel.semver import MAX_TEXT, Semver
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        # From semver.org, section 11.
+        ("1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta", "1.0.0-beta.2"),
+        (
+            "1.0.0-beta.2",
+            "1.0.0-beta.11",
+            "1.0.0-rc.1",
+            "1.0.0",
+            "1.0.1",
+            "1.2.0",
+            "1.10.0",
+            "2.0.0",
+        ),
+    ],
+)
+def test_order(texts: tuple[str, ...]) -> None:
+    versions = [Semver.parsed(text) for text in texts]
+
+    for position, one in enumerate(versions):
+        for other_position, other in enumerate(versions):
+            want = (position > other_position) - (position < other_position)
+            assert want == one.compared(other)
+
+
+def test_build_metadata_makes_no_difference() -> None:
+    assert Semver.parsed("1.0.0+a") == Semver.parsed("1.0.0+b.c")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1",
+        "1.2",
+        "v1.2.3",
+        "01.2.3",
+        "1.2.3-",
+        "1.2.3-01",
+        "1.2.3-a..b",
+        "1.2.3+",
+        "1.2.3 ",
+        "1.2.3\n",
+        "18446744073709551616.0.0",
+        "1.2.3-" + "a" * MAX_TEXT,
+        "\u0661.0.0",
+    ],
+)
+def test_text_that_is_no_version(text: str) -> None:
+    with pytest.raises(ValueError, match=r"version|64 bits"):
+        Semver.parsed(text)
+
+
+@pytest.mark.parametrize(
+    ("want", "text"),
+    [
+        ("1.2.0", "1.2"),
+        ("1.0.0", "v1"),
+        ("1.2.3", "v01.02.03"),
+        ("0.0.0", "00"),
+        ("1.2.3-rc.1", "1.2.3-rc.1"),
+    ],
+)
+def test_normalized(want: str, text: str) -> None:
+    assert Semver.parsed(want) == Semver.normalized(text)
+
+
+@pytest.mark.parametrize("text", ["", "v", "1.2-rc", "x.y"])
+def test_text_that_cannot_be_normalized(text: str) -> None:
+    with pytest.raises(ValueError, match="version"):
+        Semver.normalized(text)
