@@ -1,34 +1,40 @@
 // Command controlplane is etcd, the Kubernetes control plane, and kubectl in one binary.
 //
 // Real components are what the end-to-end tests run against. Building them from their own command
-// packages needs nothing but the Go module proxy. The first argument, or the name that the binary was
-// called by, says which component to be.
+// packages needs nothing but the Go module proxy. The name that the binary was called by, or else
+// its first argument, says which component to be.
 package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	_ "time/tzdata" // Time zones of CronJobs, on machines that have none.
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // Ways of kubectl to log in to other clusters.
 	"k8s.io/component-base/cli"
-	kubectl "k8s.io/kubectl/pkg/cmd"
-	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
-	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
-	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
-
+	"k8s.io/component-base/logs"
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+	"k8s.io/kubectl/pkg/cmd/util"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
 
+// components maps a name to a function that runs it and returns the exit status.
 var components = map[string]func() int{
 	"etcd":                    runEtcd,
 	"kube-apiserver":          func() int { return cli.Run(apiserver.NewAPIServerCommand()) },
 	"kube-controller-manager": func() int { return cli.Run(controllermanager.NewControllerManagerCommand()) },
 	"kube-scheduler":          func() int { return cli.Run(scheduler.NewSchedulerCommand()) },
-	"kubectl":                 func() int { return cli.Run(kubectl.NewDefaultKubectlCommand()) },
+	"kubectl":                 runKubectl,
 }
 
 func main() {
@@ -37,14 +43,11 @@ func main() {
 	if !ok && len(os.Args) > 1 {
 		name = os.Args[1]
 		run, ok = components[name]
-		os.Args = append([]string{name}, os.Args[2:]...)
+		os.Args = os.Args[1:]
 	}
 	if !ok {
-		known := make([]string, 0, len(components))
-		for component := range components {
-			known = append(known, component)
-		}
-		fmt.Fprintf(os.Stderr, "controlplane: %q is not a component; want one of %s\n", name, strings.Join(known, ", "))
+		known := strings.Join(slices.Sorted(maps.Keys(components)), ", ")
+		fmt.Fprintf(os.Stderr, "controlplane: %q is no component; these are: %s\n", name, known)
 		os.Exit(2)
 	}
 	os.Exit(run())
@@ -52,5 +55,15 @@ func main() {
 
 func runEtcd() int {
 	etcdmain.Main(os.Args)
+	return 0
+}
+
+// runKubectl reports errors as kubectl does, since its words are what people and stories read.
+func runKubectl() int {
+	// Verbosity has to be set before plugins are looked for; a flag that is no number is told later.
+	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(os.Args))
+	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
+		util.CheckErr(err)
+	}
 	return 0
 }
