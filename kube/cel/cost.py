@@ -21,6 +21,16 @@ _VALUE: Final = 64
 _NAMES: Final = 32
 """Domains of a device, or names in a domain."""
 
+_PRODUCTS: Final = frozenset(
+    {"contains", "format", "indexOf", "join", "lastIndexOf", "matches", "replace", "split"}
+)
+"""Functions whose steps, or whose result, grow as the product of their arguments."""
+
+_PAIRWISE: Final = frozenset(
+    {"sets.contains", "sets.equivalent", "sets.intersects", "distinct", "@sortByAssociatedKeys"}
+)
+"""Functions that compare each element with each."""
+
 _HUGE: Final = 10**12
 
 
@@ -99,24 +109,18 @@ def _call(call: Node, known: Mapping[str, _Bound]) -> _Bound:
             largest = max(args[1:], key=lambda arg: arg.size)
             return largest._replace(cost=cost)
         case "_&&_" | "_||_" | "!_" | "@not_strictly_false" | "@in":
-            looked_through = args[1].length if call.function == "@in" else 0
-            return _plain(cost + looked_through, 1)
+            list_in = args[1] if call.function == "@in" else _plain(0, 0)
+            return _plain(cost + list_in.length + list_in.size // 10, 1)
         case "_+_":
             count, each = sum(arg.length for arg in args), max(arg.each for arg in args)
             return _Bound(min(cost + size // 10, _HUGE), min(size, _HUGE), min(count, _HUGE), each)
-        case "replace" | "join" | "matches" | "split" | "format" if len(args) > 1:
+        case _ if call.function in _PRODUCTS and len(args) > 1:
             product = args[0].size * args[1].size * (args[2].size if len(args) > 2 else 1)
             return _plain(cost + product, product + size)
         case "lists.range":
             count = call.args[0].const_expr.int64_value
             return _plain(cost + count, count) if count > 0 else _plain(_HUGE, _HUGE)
-        case (
-            "sets.contains"
-            | "sets.intersects"
-            | "sets.equivalent"
-            | "distinct"
-            | "@sortByAssociatedKeys"
-        ):
+        case _ if call.function in _PAIRWISE:
             pairs = args[0].length * args[-1].length
             return _plain(cost + pairs * (1 + max(arg.each for arg in args) // 10), size)
         case _:

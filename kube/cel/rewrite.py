@@ -69,7 +69,7 @@ class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
         expr: The tree, a `cel.expr.Expr`.
         variables: Name in the tree to what it stands for.
         constants: Name in the tree to a value of the engine.
-        device_fields: The fields of `device` that are read as they are; "" is `device` itself.
+        device_fields: `device.driver` and its like where they are read, and `device` itself.
         compares_freely: Whether an equality depends on the types of attributes.
     """
 
@@ -105,6 +105,10 @@ class _Rewriter:
         self._constants: dict[str, Any] = {}
         self._device_fields: set[str] = set()
         self._compares_freely = False
+        self._reads_device = any(
+            node.ident_expr.name.removeprefix(".").startswith("device")
+            for node in walked(self._root)
+        )
 
     def done(self) -> Rewritten:
         expr = self._visit(self._root)
@@ -231,8 +235,13 @@ class _Rewriter:
 
     def _is_map_of_domains(self, node: Node) -> bool:
         """Return whether a node is `device.attributes` or `device.capacity`, perhaps renamed."""
+        if not self._reads_device:
+            return False
         if _is_call(node, "dyn", 1):
             return self._is_map_of_domains(node.call_expr.args[0])
+        if node.HasField("select_expr") and f"device.{node.select_expr.field}" in _FIELDS:
+            operand = self._types.get(node.select_expr.operand.id)
+            return operand is not None and operand.message_type == DEVICE
         kind = self._types.get(node.id)
         if kind is None or not kind.HasField("map_type") or node.HasField("struct_expr"):
             return False
