@@ -126,10 +126,13 @@ def _general(value: float) -> str:
 def quoted(text: str) -> str:
     """Return one line of YAML that every reader, of YAML 1.1 or 1.2, takes for this string.
 
-    Strings that could be mistaken for another type are in double quotes.
+    Strings that could be mistaken for another type are in double quotes, in single ones those that
+    would need escapes there.
 
     >>> [quoted(word) for word in ("nginx:1.27", "3Gi", "yes", "1e3", "a: b", "", "é")]
     ['nginx:1.27', '3Gi', '"yes"', '"1e3"', '"a: b"', '""', '"é"']
+    >>> print(quoted('{"a": 1}'))
+    '{"a": 1}'
     """
     if (
         _PLAIN.fullmatch(text)
@@ -137,6 +140,9 @@ def quoted(text: str) -> str:
         and text.lower() not in _WORD_LIKE
     ):
         return text
+    if text.isprintable() and ('"' in text or "\\" in text):
+        # Nothing is escaped between single quotes, so JSON in an annotation stays readable.
+        return "'" + text.replace("'", "''") + "'"
     return _UNPRINTABLE.sub(_escaped, json.dumps(text, ensure_ascii=False))
 
 

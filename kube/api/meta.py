@@ -54,10 +54,12 @@ class ObjectHead(ApiStruct, frozen=True, kw_only=True):
 
 
 def _quantity(kind: type, value: object) -> Any:
-    if kind is Quantity and isinstance(value, (str, int, float)) and not isinstance(value, bool):
+    if kind is not Quantity:
+        raise NotImplementedError(f"{kind.__name__} is not read from JSON")
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         # People write 0.5 in YAML; its shortest decimal text is what they wrote.
         return _cached_quantity(value if isinstance(value, str) else repr(value))
-    raise NotImplementedError(f"{value!r} is not a {kind.__name__}")
+    raise ValueError(f"Expected `str`, got {msgspec.json.encode(value)[:80].decode()}")
 
 
 _cached_quantity = lru_cache(maxsize=4096)(Quantity)
