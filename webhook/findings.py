@@ -148,7 +148,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     def below(self, prefix: str) -> "Finding":
         """Return the same finding for an object that holds this one at `prefix`."""
-        return msgspec.structs.replace(self, path=f"{prefix}.{self.path}" if prefix else self.path)
+        return msgspec.structs.replace(self, path=".".join(filter(None, (prefix, self.path))))
 
 
 def error(code: Code, path: str, message: str, fix: str = "") -> Finding:
