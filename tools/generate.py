@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kube.files import dump_yaml
+from tools.example_cluster import cluster, sharing_cluster
 from webhook.configuration import configuration
 from webhook.vocabularies.arbiter import VOCABULARIES
 
@@ -23,7 +24,19 @@ def webhook_configuration() -> str:
     return header + dump_yaml([configuration(VOCABULARIES.values())])
 
 
+def example_cluster() -> str:
+    """Return the cluster that the examples are shown against."""
+    return HEADER.format(source="tools/example_cluster.py") + cluster()
+
+
+def example_sharing_cluster() -> str:
+    """Return the cluster that the example of a shared GPU needs."""
+    return HEADER.format(source="tools/example_cluster.py") + sharing_cluster()
+
+
 GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
+    ("examples/cluster/cluster.yaml", example_cluster),
+    ("examples/gpu-shared/cluster.yaml", example_sharing_cluster),
     ("manifests/base/mutatingwebhookconfiguration.yaml", webhook_configuration),
 )
 """Path below the root, and what makes its text."""

@@ -1,0 +1,83 @@
+"""The recorded cluster states of the examples, made with the builders of the stories."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from e2e.inventory import (
+    A100_40GB,
+    A100_80GB,
+    H100_80GB,
+    MIG_LAYOUT_40GB,
+    Object,
+    device_classes,
+    example_gpus,
+    hami_gpus,
+    kwok_node,
+    nvidia_classes,
+    nvidia_gpus,
+    nvidia_mig,
+)
+from kube.files import dump_yaml
+
+MEDIA_LAYOUT: Final = ("1g.10gb", "1g.10gb+me", "2g.20gb", "3g.40gb")
+SHARES: Final = 4
+"""What the driver's option consumable-shares is set to, in the cluster that shares GPUs."""
+
+
+def cluster() -> str:
+    """Return a cluster of six nodes that three drivers serve."""
+    nodes: Mapping[str, Sequence[Object]] = {
+        "nvidia-0": nvidia_gpus("nvidia-0", gpus=4, model=H100_80GB),
+        "mig-0": nvidia_mig("mig-0", gpus=2, model=A100_40GB, layout=MIG_LAYOUT_40GB),
+        "mig-1": nvidia_mig("mig-1", gpus=1, model=A100_80GB, layout=MEDIA_LAYOUT),
+        "hami-0": hami_gpus("hami-0", gpus=2, model=A100_40GB),
+        "hami-1": hami_gpus("hami-1", gpus=2, model=A100_80GB),
+        "example-0": example_gpus("example-0", gpus=2),
+    }
+    return dump_yaml([*device_classes(), *_nodes(nodes), *_slices(nodes)])
+
+
+def sharing_cluster() -> str:
+    """Return a cluster of one node, whose GPUs NVIDIA's driver hands out in shares."""
+    nodes = {"shared-0": [_in_shares(each) for each in nvidia_gpus("shared-0", gpus=2)]}
+    return dump_yaml([*nvidia_classes(), *_nodes(nodes), *_slices(nodes)])
+
+
+def _nodes(nodes: Mapping[str, Sequence[Object]]) -> list[Object]:
+    return [_labelled(kwok_node(name)) for name in nodes]
+
+
+def _labelled(node: Object) -> Object:
+    """Return the node, with the label that HAMi's installation asks for where it serves."""
+    metadata = node["metadata"]
+    if metadata["name"].startswith("hami-"):
+        metadata["labels"]["gpu"] = "on"
+    return node
+
+
+def _slices(nodes: Mapping[str, Sequence[Object]]) -> list[Object]:
+    return [each for slices in nodes.values() for each in slices]
+
+
+def _in_shares(published: Object) -> Object:
+    """Return a slice of gpu.nvidia.com as it is with consumable-shares set to a number.
+
+    Source: dra-driver-nvidia-gpu, feature gate ConsumableShares: memory defaults to nothing, and
+    every claim takes one of `shares` unless it says more.
+    """
+    for device in published["spec"]["devices"]:
+        memory = device["capacity"]["memory"]
+        memory["requestPolicy"] = {
+            "default": "0",
+            "validRange": {"min": "0", "max": memory["value"], "step": "1Mi"},
+        }
+        count = str(SHARES)
+        device["capacity"]["shares"] = {
+            "value": count,
+            "requestPolicy": {
+                "default": "1",
+                "validRange": {"min": "1", "max": count, "step": "1"},
+            },
+        }
+        device["allowMultipleAllocations"] = True
+    return published
