@@ -1,0 +1,1 @@
+"""The `drawbridge` command: one file per subcommand, rendering apart from deciding."""

@@ -1,0 +1,36 @@
+"""Old and new objects as a unified diff, in the manner of `kubectl diff`."""
+
+from collections.abc import Iterator, Mapping
+from difflib import unified_diff
+from typing import Any
+
+from kube.files import dump_yaml
+
+Document = Mapping[str, Any]
+
+
+def file_name(document: Document, namespace: str) -> str:
+    """Return what kubectl diff calls an object: group.version.Kind.namespace.name.
+
+    >>> deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}}
+    >>> file_name(deployment, "team")
+    'apps.v1.Deployment.team.a'
+    """
+    metadata = document.get("metadata") or {}
+    name = metadata.get("name") or metadata.get("generateName") or ""
+    parts = (document["apiVersion"].replace("/", "."), document["kind"], namespace, name)
+    return ".".join(str(part) for part in parts)
+
+
+def unified(name: str, old: Document | None, new: Document) -> Iterator[str]:
+    """Yield the lines of one object's diff; nothing when it is the same.
+
+    Args:
+        old: None when there was no such object.
+    """
+    before = dump_yaml([old]).splitlines() if old is not None else []
+    after = dump_yaml([new]).splitlines()
+    lines = list(unified_diff(before, after, f"old/{name}", f"new/{name}", lineterm=""))
+    if lines:
+        yield f"diff -u -N old/{name} new/{name}"
+        yield from lines

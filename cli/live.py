@@ -1,0 +1,78 @@
+"""The state of a running cluster, as objects: what `--live` asks the API server. Reads only."""
+
+from collections.abc import Collection
+from typing import Any, Final
+
+import msgspec
+
+from kube.client import Client, Resource
+from kube.errors import Forbidden, NotFound
+from kube.files import SourceObject
+
+_NAMESPACES: Final = Resource(version="v1", plural="namespaces", namespaced=False)
+
+
+class _Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """What is listed; the items of a list do not say their kind."""
+
+    kind: str
+    resource: Resource
+
+    def object(self, raw: bytes) -> SourceObject:
+        """Return one item as an object."""
+        group = f"{self.resource.group}/" if self.resource.group else ""
+        head = {"apiVersion": f"{group}{self.resource.version}", "kind": self.kind}
+        document: dict[str, Any] = head | msgspec.json.decode(raw)
+        return SourceObject(document=document, source="the cluster", line=0)
+
+
+def _dra(plural: str, *, namespaced: bool) -> Resource:
+    return Resource(group="resource.k8s.io", version="v1", plural=plural, namespaced=namespaced)
+
+
+_CLUSTER: Final = (
+    _Listed(kind="DeviceClass", resource=_dra("deviceclasses", namespaced=False)),
+    _Listed(kind="ResourceSlice", resource=_dra("resourceslices", namespaced=False)),
+)
+_NAMESPACED: Final = (
+    _Listed(kind="ResourceClaimTemplate", resource=_dra("resourceclaimtemplates", namespaced=True)),
+    _Listed(kind="ResourceQuota", resource=Resource(version="v1", plural="resourcequotas")),
+)
+
+
+async def cluster_state(
+    client: Client, namespaces: Collection[str]
+) -> tuple[list[SourceObject], list[str]]:
+    """Return what a translation may depend on, and a note for everything that may not be read.
+
+    Args:
+        namespaces: Those that the given objects go to; no other is looked at.
+
+    Raises:
+        KubeError: The API server cannot be asked.
+    """
+    found: list[SourceObject] = []
+    notes: list[str] = []
+    places = [(listed, "") for listed in _CLUSTER]
+    places += [(listed, namespace) for namespace in sorted(namespaces) for listed in _NAMESPACED]
+    for listed, namespace in places:
+        try:
+            async for page in client.pages(listed.resource, namespace=namespace):
+                found += [listed.object(bytes(raw)) for raw in page.items]
+        except Forbidden as refusal:
+            notes.append(_note(listed.resource.plural, namespace, refusal))
+    for namespace in sorted(namespaces):
+        try:
+            raw = await client.get(_NAMESPACES, namespace, msgspec.Raw)
+        except NotFound:
+            continue  # It may be made together with the objects.
+        except Forbidden as refusal:
+            notes.append(_note("labels", namespace, refusal))
+        else:
+            found.append(_Listed(kind="Namespace", resource=_NAMESPACES).object(bytes(raw)))
+    return found, notes
+
+
+def _note(what: str, namespace: str, refusal: Forbidden) -> str:
+    where = f" of namespace {namespace}" if namespace else ""
+    return f"{what}{where} may not be read, so they count for nothing here: {refusal}"
