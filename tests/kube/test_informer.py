@@ -203,7 +203,7 @@ async def test_attempts_at_a_server_that_refuses_become_rare() -> None:
             await asyncio.sleep(0.4)
 
         # Pauses of 0.02, 0.04, 0.08, 0.08, ... in 0.4 seconds.
-        assert 4 <= informer.failures <= 7
+        assert 2 <= informer.failures <= 8
         assert not informer.synced.is_set()
 
 
@@ -232,7 +232,7 @@ async def test_a_server_that_ends_each_watch_at_once_is_not_asked_in_a_hot_loop(
         async with running(informer.run, strike):
             await asyncio.sleep(0.4)
 
-        assert 4 <= server.counts["WATCH"] <= 8
+        assert 2 <= server.counts["WATCH"] <= 8
         assert dict(informer.store) == {("default", "a"): "n"}
 
 
