@@ -123,7 +123,8 @@ class Cluster(Access):
         self._client_qps = client_qps
         self._detached = detached
         self._keeper: Keeper | None = None
-        self._ports = free_ports()
+        names = Ports.__struct_fields__
+        self._ports = Ports(**dict(zip(names, free_ports(len(names)), strict=True)))
         self._authority = Authority("drawbridge-e2e-authority")
         self._admin = self._authority.issue("admin", "system:masters")
 
@@ -362,19 +363,12 @@ class Cluster(Access):
         return ("--feature-gates=" + ",".join(settings),)
 
 
-def free_ports() -> Ports:
+def free_ports(count: int) -> list[int]:
     """Ports of loopback that nobody uses at this moment, all different."""
-    names = Ports.__struct_fields__
     # Below the range that outgoing connections take theirs from, so that none is lost to one of
     # those between this moment and the start of its server.
     candidates = random.sample(range(20000, 32000), 1000)
-    free = itertools.islice(filter(_is_free, candidates), len(names))
-    return Ports(**dict(zip(names, free, strict=True)))
-
-
-def free_port() -> int:
-    """One more free port of loopback."""
-    return free_ports().etcd
+    return list(itertools.islice(filter(_is_free, candidates), count))
 
 
 def _is_free(port: int) -> bool:

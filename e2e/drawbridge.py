@@ -9,24 +9,28 @@ things are different, since nothing in these clusters can run an image or route 
 * A webhook's `clientConfig.service` becomes a `url`. The authority in `caBundle` is still written
   by our controller.
 
-What the processes are told beyond their manifests is `_local_environment`, nowhere else.
+What the processes are told beyond their manifests is in `_settings` and `_environment`.
 """
 
 import base64
 import copy
+import http.client
+import json
 import os
 import ssl
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from e2e.access import Access, Object
-from e2e.cluster import free_port
+from e2e.cluster import free_ports
 from e2e.processes import Child
 
 ROOT: Final = Path(__file__).parent.parent
@@ -35,35 +39,58 @@ MANIFESTS: Final = ROOT / "manifests" / "base"
 HOST_VARIABLE: Final = "DRAWBRIDGE_E2E_HOST"
 """Under which address the API server reaches this machine, where that is not loopback."""
 
+WEBHOOK: Final = "drawbridge-webhook"
+CONTROLLER: Final = "drawbridge-controller"
+"""The Deployments, and the processes that stand for them."""
+
 READY_TIMEOUT_S: Final = 30.0
 
 _REPLACED: Final = frozenset({"Deployment", "Service"})
 _WEBHOOKS: Final = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"})
 
 
+class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
+    """Where our processes listen.
+
+    Attributes:
+        host: The address under which the API server reaches the webhook.
+        webhook: The webhook's port, HTTPS.
+        probes: Deployment's name to the port of its probes and metrics, plain HTTP.
+    """
+
+    host: str
+    webhook: int
+    probes: Mapping[str, int]
+
+
 class Drawbridge:
     """Our processes beside a cluster, each by its Deployment's name.
 
     Attributes:
-        host: Where the webhook listens.
-        port: Likewise.
+        endpoints: Where they listen.
         namespace: Of the manifests.
     """
 
-    def __init__(self, cluster: Access, objects: Iterable[Object]) -> None:
-        self.host = os.environ.get(HOST_VARIABLE, "127.0.0.1")
-        self.port = free_port()
+    def __init__(
+        self, cluster: Access, objects: Iterable[Object], settings: Mapping[str, Any]
+    ) -> None:
         self._cluster = cluster
         self._objects = tuple(objects)
         self._deployments = {
             each["metadata"]["name"]: each for each in self._objects if each["kind"] == "Deployment"
         }
         (self.namespace,) = {_namespace(each) for each in self._deployments.values()}
-        self._settings: dict[str, str] = {}
+        port, *probes = free_ports(1 + len(self._deployments))
+        self.endpoints = Endpoints(
+            host=os.environ.get(HOST_VARIABLE, "127.0.0.1"),
+            webhook=port,
+            probes=dict(zip(self._deployments, probes, strict=True)),
+        )
+        self._settings_file = cluster.directory / "drawbridge.json"
+        self._settings_file.write_text(json.dumps(merged(self._settings(), settings), indent=1))
 
-    def install(self, settings: Mapping[str, str]) -> None:
+    def install(self) -> None:
         """Apply the manifests, start the processes and wait until the webhook is believed."""
-        self._settings = dict(settings)
         self._cluster.apply(self.applied())
         for name in self._deployments:
             self.start(name)
@@ -83,12 +110,8 @@ class Drawbridge:
         deployment = self._deployments[name]
         spec = deployment["spec"]["template"]["spec"]
         (container,) = spec["containers"]
-        account = spec["serviceAccountName"]
-        environment = {
-            **dict(_declared_environment(container, deployment)),
-            **self._local_environment(self._cluster.kubeconfig_for(self.namespace, account)),
-            **self._settings,
-        }
+        declared = dict(_declared_environment(container, deployment))
+        environment = {**declared, **self._environment(spec["serviceAccountName"])}
         return self._cluster.run(name, _command(container), environment)
 
     def stop(self, name: str) -> None:
@@ -97,13 +120,32 @@ class Drawbridge:
         if child is not None:
             child.stop()
 
+    def log(self, name: str) -> str:
+        """What the runs of a process have written so far."""
+        return self._cluster.children[name].log.read_text()
+
+    def metrics(self, name: str) -> str:
+        """The metrics of a process, in Prometheus' text format."""
+        status, text = self._probe(name, "/metrics")
+        assert status == http.client.OK, f"{name} gives no metrics: {status} {text}"
+        return text
+
+    def url(self, path: str = "/mutate") -> str:
+        """Where the API server reaches the webhook."""
+        return f"https://{self.endpoints.host}:{self.endpoints.webhook}{path}"
+
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Return when the API server has been given an authority that vouches for the webhook."""
-        self._cluster.wait_until(
-            self._is_ready,
-            "the webhook answers with a certificate of the authority in its caBundle",
-            timeout_s=timeout_s,
-        )
+        """Return when all processes are ready and the API server can believe the webhook.
+
+        Raises:
+            AssertionError: One of them ended or is not ready; the message shows why.
+        """
+        deadline = time.monotonic() + timeout_s
+        while missing := self._missing():
+            if time.monotonic() > deadline:
+                tails = (self._cluster.children[name].tail() for name in self._deployments)
+                raise AssertionError("\n".join((missing, *tails)))
+            time.sleep(0.05)
 
     def applied(self) -> list[Object]:
         """The objects of the manifests as they are applied here."""
@@ -111,24 +153,70 @@ class Drawbridge:
 
     # --- inside ----------------------------------------------------------------------------------
 
-    def _local_environment(self, kubeconfig: Path) -> dict[str, str]:
-        """What a process must be told because it is no pod."""
+    def _settings(self) -> dict[str, Any]:
+        """What webhook/settings.py is told because these are no pods."""
+        probes = self.endpoints.probes
         return {
-            "KUBECONFIG": str(kubeconfig),
-            "PYTHONPATH": str(ROOT),
-            "DRAWBRIDGE_LISTEN": f"{self.host}:{self.port}",
-            "DRAWBRIDGE_SERVING_NAMES": self.host,
+            "extraNames": [self.endpoints.host],
+            "serve": {
+                "bindAddress": self.endpoints.host,
+                "port": self.endpoints.webhook,
+                "probePort": probes[WEBHOOK],
+                "drainSeconds": 0,
+            },
+            "control": {
+                "bindAddress": self.endpoints.host,
+                "probePort": probes[CONTROLLER],
+            },
         }
 
-    def _is_ready(self) -> bool:
+    def _environment(self, service_account: str) -> dict[str, str]:
+        kubeconfig = self._cluster.kubeconfig_for(self.namespace, service_account)
+        return {
+            "KUBECONFIG": str(kubeconfig),
+            "DRAWBRIDGE_CONFIG": str(self._settings_file),
+            "PYTHONPATH": str(ROOT),
+        }
+
+    def _missing(self) -> str:
+        """What is not ready yet, in words; empty when nothing is."""
         for name in self._deployments:
             child = self._cluster.children[name]
             assert child.exit_status is None, f"{name} ended:\n{child.tail()}"
-        return all(
-            self._answers(webhook["clientConfig"].get("caBundle"))
-            for configuration in self._webhook_configurations()
-            for webhook in self._read(configuration)["webhooks"]
-        )
+            status, answer = self._probe(name, "/readyz")
+            if status != http.client.OK:
+                return f"{name} is not ready: {status} {answer}"
+        for configuration in self._webhook_configurations():
+            for webhook in self._read(configuration)["webhooks"]:
+                if not self._is_believed(webhook["clientConfig"].get("caBundle", "")):
+                    return f"{webhook['name']}: its caBundle does not vouch for the webhook"
+        return ""
+
+    def _probe(self, name: str, path: str) -> tuple[int, str]:
+        """Status and text of a process' probe; 0 and why when it does not answer."""
+        port = self.endpoints.probes[name]
+        connection = http.client.HTTPConnection(self.endpoints.host, port, timeout=2)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except (OSError, http.client.HTTPException) as error:
+            return 0, str(error)
+        finally:
+            connection.close()
+
+    def _is_believed(self, bundle: str) -> bool:
+        """Whether the webhook's certificate is one of the authority's in a caBundle."""
+        if not bundle:
+            return False
+        context = ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
+        try:
+            urllib.request.urlopen(self.url(), timeout=2, context=context).close()
+        except urllib.error.HTTPError as answer:
+            answer.close()  # A GET is not what it wants; that it answers is enough.
+        except OSError:
+            return False
+        return True
 
     def _reached_by_url(self, document: Object) -> Object:
         if document["kind"] not in _WEBHOOKS:
@@ -136,11 +224,8 @@ class Drawbridge:
         changed = copy.deepcopy(document)
         for webhook in changed["webhooks"]:
             service = webhook["clientConfig"].pop("service")
-            webhook["clientConfig"]["url"] = self._url(service.get("path", "/"))
+            webhook["clientConfig"]["url"] = self.url(service.get("path", "/"))
         return changed
-
-    def _url(self, path: str) -> str:
-        return f"https://{self.host}:{self.port}{path}"
 
     def _webhook_configurations(self) -> list[Object]:
         return [each for each in self._objects if each["kind"] in _WEBHOOKS]
@@ -154,30 +239,19 @@ class Drawbridge:
         flags = ("--ignore-not-found", "--wait=false")
         self._cluster.kubectl("delete", *target, *namespace, *flags)
 
-    def _answers(self, authority: str | None) -> bool:
-        """Whether the webhook is ready and its certificate is one of the authority's."""
-        if not authority:
-            return False
-        try:
-            context = ssl.create_default_context(cadata=base64.b64decode(authority).decode())
-            with urllib.request.urlopen(self._url("/readyz"), timeout=2, context=context) as answer:
-                return bool(answer.status == 200)
-        except (OSError, urllib.error.URLError):
-            return False
-
 
 def install_drawbridge(
-    cluster: Access, *, manifests: Path = MANIFESTS, settings: Mapping[str, str] | None = None
+    cluster: Access, *, manifests: Path = MANIFESTS, settings: Mapping[str, Any] | None = None
 ) -> Drawbridge:
     """Install Drawbridge and return when its webhook answers.
 
     Args:
         cluster: Where; the API server must reach this machine, see `HOST_VARIABLE`.
         manifests: A folder for `kubectl kustomize`.
-        settings: More environment for all processes, such as short leases.
+        settings: More of webhook/settings.py, as in its file: `{"control": {"leaseSeconds": 2}}`.
     """
-    drawbridge = Drawbridge(cluster, rendered(cluster, manifests))
-    drawbridge.install(settings or {})
+    drawbridge = Drawbridge(cluster, rendered(cluster, manifests), settings or {})
+    drawbridge.install()
     return drawbridge
 
 
@@ -185,6 +259,18 @@ def rendered(cluster: Access, manifests: Path = MANIFESTS) -> list[Object]:
     """The objects of a kustomization, as `kubectl apply -k` would apply them."""
     text = cluster.kubectl("kustomize", manifests).stdout
     return [document for document in yaml.safe_load_all(text) if document]
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, `over` winning, maps merged at every depth."""
+    both = dict(base)
+    for name, value in over.items():
+        inner = both.get(name)
+        if isinstance(value, Mapping) and isinstance(inner, Mapping):
+            both[name] = merged(inner, value)
+        else:
+            both[name] = value
+    return both
 
 
 def _is_applied(document: Object) -> bool:

@@ -16,7 +16,7 @@ from typing import Final
 from e2e import inventory
 from e2e.binaries import binaries
 from e2e.cluster import Cluster
-from e2e.drawbridge import MANIFESTS, install_drawbridge
+from e2e.drawbridge import install_drawbridge
 from e2e.processes import running, stop_recorded
 
 ROOT: Final = Path(__file__).parent.parent
@@ -73,9 +73,8 @@ def _start(directory: Path) -> None:
         cluster.start()
         say(f"Kubernetes is up after {cluster.started_in_s:.1f} s: {cluster.server}")
         _fill(cluster)
-        if MANIFESTS.is_dir():
-            install_drawbridge(cluster)
-            say("Drawbridge is installed: webhook and controller run with their own accounts.")
+        install_drawbridge(cluster)
+        say("Drawbridge is installed: webhook and controller run with their own accounts.")
         undo.pop_all()
     cluster.leave()
 
