@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from cli.demo import demo
 from cli.translate import translate
 from kube.errors import DrawbridgeError
 
@@ -36,6 +37,7 @@ def main() -> None:
     """
 
 
+main.add_command(demo)
 main.add_command(translate)
 
 if __name__ == "__main__":

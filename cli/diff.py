@@ -1,8 +1,10 @@
 """Old and new objects as a unified diff, in the manner of `kubectl diff`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import unified_diff
-from typing import Any
+from typing import Any, Final
+
+import click
 
 from kube.files import dump_yaml
 
@@ -34,3 +36,13 @@ def unified(name: str, old: Document | None, new: Document) -> Iterator[str]:
     if lines:
         yield f"diff -u -N old/{name} new/{name}"
         yield from lines
+
+
+_COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def coloured(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines with the colours that diffs have; who prints them drops those it may not."""
+    for line in lines:
+        colour = _COLOURS.get(line[:1])
+        yield click.style(line, fg=colour) if colour else line

@@ -8,8 +8,13 @@ import msgspec
 from kube.client import Client, Resource
 from kube.errors import Forbidden, NotFound
 from kube.files import SourceObject
-
-_NAMESPACES: Final = Resource(version="v1", plural="namespaces", namespaced=False)
+from webhook.resources import (
+    DEVICE_CLASSES,
+    NAMESPACES,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
+)
 
 
 class _Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,18 +31,15 @@ class _Listed(msgspec.Struct, frozen=True, kw_only=True):
         return SourceObject(document=document, source="the cluster", line=0)
 
 
-def _dra(plural: str, *, namespaced: bool) -> Resource:
-    return Resource(group="resource.k8s.io", version="v1", plural=plural, namespaced=namespaced)
-
-
 _CLUSTER: Final = (
-    _Listed(kind="DeviceClass", resource=_dra("deviceclasses", namespaced=False)),
-    _Listed(kind="ResourceSlice", resource=_dra("resourceslices", namespaced=False)),
+    _Listed(kind="DeviceClass", resource=DEVICE_CLASSES),
+    _Listed(kind="ResourceSlice", resource=RESOURCE_SLICES),
 )
 _NAMESPACED: Final = (
-    _Listed(kind="ResourceClaimTemplate", resource=_dra("resourceclaimtemplates", namespaced=True)),
-    _Listed(kind="ResourceQuota", resource=Resource(version="v1", plural="resourcequotas")),
+    _Listed(kind="ResourceClaimTemplate", resource=RESOURCE_CLAIM_TEMPLATES),
+    _Listed(kind="ResourceQuota", resource=RESOURCE_QUOTAS),
 )
+_NAMESPACE: Final = _Listed(kind="Namespace", resource=NAMESPACES)
 
 
 async def cluster_state(
@@ -63,13 +65,13 @@ async def cluster_state(
             notes.append(_note(listed.resource.plural, namespace, refusal))
     for namespace in sorted(namespaces):
         try:
-            raw = await client.get(_NAMESPACES, namespace, msgspec.Raw)
+            raw = await client.get(NAMESPACES, namespace, msgspec.Raw)
         except NotFound:
             continue  # It may be made together with the objects.
         except Forbidden as refusal:
             notes.append(_note("labels", namespace, refusal))
         else:
-            found.append(_Listed(kind="Namespace", resource=_NAMESPACES).object(bytes(raw)))
+            found.append(_NAMESPACE.object(bytes(raw)))
     return found, notes
 
 

@@ -57,7 +57,7 @@ def translate(inputs: Inputs, output: str) -> None:
         case Output.JSON:
             click.echo(as_json(results, findings))
         case Output.DIFF:
-            for line in _coloured(as_diff(results, inputs.namespace)):
+            for line in diff.coloured(as_diff(results, inputs.namespace)):
                 click.echo(line)
         case Output.TEXT:
             click.echo(text.rendered(results, shutil.get_terminal_size().columns))
@@ -85,11 +85,3 @@ def as_diff(results: Sequence[Translated], namespace: str) -> Iterator[str]:
         if result.document is not None:
             old = result.source.document
             yield from diff.unified(diff.file_name(old, place), old, result.document)
-
-
-_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
-
-
-def _coloured(lines: Iterator[str]) -> Iterator[str]:
-    for line in lines:
-        yield click.style(line, fg=_COLOURS.get(line[:1]))

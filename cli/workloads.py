@@ -4,7 +4,7 @@ Only the kinds that Kubernetes itself serves. What a custom workload (a Volcano 
 of its templates is its controller's business; its pods are translated when they are made.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 Path = tuple[str, ...]
@@ -48,9 +48,9 @@ def reached(document: object, path: Path) -> tuple[Path, Any]:
     return path, document
 
 
-def replaced(document: Mapping[str, Any], path: Sequence[str], pod: Any) -> dict[str, Any]:
-    """Return the document with another pod at the path; nothing else changes, nor the argument."""
+def replaced(document: Mapping[str, Any], path: Path, value: Any) -> Any:
+    """Return the document with another value at the path; the argument stays as it is."""
     if not path:
-        return dict(pod)
+        return value
     field, *rest = path
-    return {**document, field: replaced(document[field], rest, pod)}
+    return {**document, field: replaced(document[field], tuple(rest), value)}
