@@ -15,13 +15,15 @@ from kube.api.core import Pod
 from kube.api.meta import view
 from kube.api.resource import ResourceSlice
 from kube.product import REQUEST_ANNOTATION
+from webhook.claims import Claim
 from webhook.findings import Finding
 from webhook.intents import LegacyPod
 from webhook.inventory import facts_by_driver, summary
 from webhook.legacy import legacy_pod
 from webhook.profile import Profile
 from webhook.shipped import load_profiles
-from webhook.world import World
+from webhook.translation import Outcome, Translated, translate_pod
+from webhook.world import Options, World
 
 NVIDIA: Final = "gpu.nvidia.com"
 HAMI: Final = "hami-core-gpu.project-hami.io"
@@ -132,13 +134,13 @@ def device(
     name: str = "gpu-0",
     *,
     shared: bool | None = None,
+    attributes: Mapping[str, str | int] | None = None,
     capacity: Mapping[str, Any] | None = None,
-    **attributes: str | int,
 ) -> Document:
     """A device of a slice; text and numbers become attributes, text capacities become values."""
     made: Document = {
         "name": name,
-        "attributes": {key: _attribute(value) for key, value in attributes.items()},
+        "attributes": {key: _attribute(value) for key, value in (attributes or {}).items()},
         "capacity": {
             key: {"value": value} if isinstance(value, str) else value
             for key, value in (capacity or {}).items()
@@ -163,9 +165,7 @@ def hami_gpu(
     """A GPU as HAMi's driver publishes it."""
     return device(
         shared=True,
-        type="hami-gpu",
-        uuid=uuid,
-        productName=model,
+        attributes={"type": "hami-gpu", "uuid": uuid, "productName": model},
         capacity={
             "memory": amount(memory, memory, min="1Mi", step="1Mi"),
             "cores": amount("100", "100", min="0", max="100", step="1"),
@@ -185,13 +185,18 @@ def nvidia_gpu(
     if replicas:
         capacity["shares"] = amount("4", "1")
     return device(
-        shared=shared, type="gpu", uuid="GPU-0", productName="NVIDIA A100", capacity=capacity
+        shared=shared,
+        attributes={"type": "gpu", "uuid": "GPU-0", "productName": "NVIDIA A100"},
+        capacity=capacity,
     )
 
 
 def mig_device(memory: str = "9728Mi", profile: str = "1g.10gb") -> Document:
     """A MIG device as NVIDIA's driver publishes it."""
-    return device(type="mig", parentUUID="GPU-0", profile=profile, capacity={"memory": memory})
+    return device(
+        attributes={"type": "mig", "parentUUID": "GPU-0", "profile": profile},
+        capacity={"memory": memory},
+    )
 
 
 def published(
@@ -236,3 +241,64 @@ def request_of(document: Mapping[str, Any]) -> Document:
     text = document["metadata"]["annotations"][REQUEST_ANNOTATION]
     made: Document = msgspec.json.decode(text)
     return made
+
+
+def outcome_of(
+    document: Mapping[str, Any], picture: World | None = None, options: Options | None = None
+) -> Outcome:
+    """What becomes of a pod in the tests' namespace."""
+    return translate_pod(
+        seen(document),
+        namespace=NAMESPACE,
+        world=picture or world(),
+        options=options or Options(),
+    )
+
+
+def translated(
+    document: Mapping[str, Any], picture: World | None = None, options: Options | None = None
+) -> Translated:
+    """What a pod becomes, which must be claims."""
+    outcome = outcome_of(document, picture, options)
+    assert isinstance(outcome, Translated), told(outcome.findings)
+    return outcome
+
+
+def devices_of(claim: Claim) -> Document:
+    """`spec.devices` of the claims that a template makes."""
+    devices: Document = msgspec.json.decode(msgspec.json.encode(claim.spec["spec"]["devices"]))
+    return devices
+
+
+def exactly(
+    class_name: str, count: int = 1, *selectors: str, name: str = "gpu", **capacity: str
+) -> Document:
+    """A request for devices of one class."""
+    return {"name": name, "exactly": _asked(class_name, count, selectors, capacity)}
+
+
+def alternative(
+    name: str, class_name: str, count: int = 1, *selectors: str, **capacity: str
+) -> Document:
+    """One of the alternatives of a request."""
+    return {"name": name} | _asked(class_name, count, selectors, capacity)
+
+
+def _asked(
+    class_name: str, count: int, selectors: Sequence[str], capacity: Mapping[str, str]
+) -> Document:
+    asked: Document = {
+        "deviceClassName": class_name,
+        "allocationMode": "ExactCount",
+        "count": count,
+    }
+    if selectors:
+        asked["selectors"] = [{"cel": {"expression": text}} for text in selectors]
+    if capacity:
+        asked["capacity"] = {"requests": capacity}
+    return asked
+
+
+def distinct(driver: str, *requests: str) -> Document:
+    """A constraint: different cards."""
+    return {"requests": list(requests or ("gpu",)), "distinctAttribute": f"{driver}/uuid"}

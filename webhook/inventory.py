@@ -14,7 +14,11 @@ from webhook.intents import DeviceKind
 from webhook.profile import DeviceProfile, Profile
 
 
-class MemorySize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of what request annotations say: only what we write is read."""
+
+
+class MemorySize(_Part, frozen=True, kw_only=True, omit_defaults=True):
     """A memory size that devices have, and which amounts of it may be asked for.
 
     Attributes:
@@ -27,7 +31,7 @@ class MemorySize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     step: Quantity | None = None
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
     """What is known of the devices of one kind.
 
     Attributes:

@@ -7,7 +7,7 @@ driver needs no Python. The docstrings here are the reference for who writes one
 from collections.abc import Mapping
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import yaml
@@ -65,7 +65,7 @@ class Cores(_Part, frozen=True, kw_only=True):
     """
 
     capacity: str
-    whole: int = 100
+    whole: Annotated[int, msgspec.Meta(ge=1)] = 100
 
 
 class Mps(_Part, frozen=True, kw_only=True):
@@ -80,6 +80,15 @@ class Mps(_Part, frozen=True, kw_only=True):
     parameters: Mapping[str, Any]
     threads: str | None = None
     memory: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a path that does not lead through objects."""
+        for name, path in (("threads", self.threads), ("memory", self.memory)):
+            place: object = self.parameters
+            for step in path.split(".")[:-1] if path else ():
+                place = place.get(step, {}) if isinstance(place, Mapping) else None
+            if not isinstance(place, Mapping):
+                raise TypeError(f"{name}: {path} does not lead through objects of parameters")
 
 
 class DeviceProfile(_Part, frozen=True, kw_only=True):

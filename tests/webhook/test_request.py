@@ -1,0 +1,141 @@
+"""The request annotation: it reads back as it was written, and hostile text is refused."""
+
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from tests.builders import HAMI, gpus, hami_gpu, pod, published, translated, world
+from webhook.request import MAX_BYTES, Request, RequestError, decode_request
+from webhook.translation import derive
+
+POD = pod(
+    gpus(1, pct=50),
+    init=(gpus(1, mem="5k", name="check"),),
+    annotations={"nvidia.com/use-gputype": 'A100 "é"', "team": "a"},
+)
+PICTURE = world(published(HAMI, hami_gpu()))
+REQUEST = translated(POD, PICTURE).request
+
+
+def test_it_reads_back() -> None:
+    assert decode_request(REQUEST.encode()) == REQUEST
+
+
+def test_the_same_request_is_the_same_text() -> None:
+    assert REQUEST.encode() == translated(POD, PICTURE).annotation
+
+
+def test_it_holds_keys_and_values_and_what_the_translation_depends_on() -> None:
+    written = msgspec.json.decode(REQUEST.encode())
+
+    hashed = PICTURE.profiles[HAMI].content_hash
+    size = {"size": "80Gi", "min": "1Mi", "step": "1Mi"}
+    assert {
+        "recipe": 1,
+        "profiles": [
+            {
+                "vocabulary": "hami",
+                "name": HAMI,
+                "hash": hashed,
+                "facts": {"gpu": {"sizes": [size]}},
+            }
+        ],
+        "containers": [
+            {
+                "name": "check",
+                "init": True,
+                "limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "5k"},
+            },
+            {
+                "name": "main",
+                "limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "50"},
+            },
+        ],
+        "annotations": {"nvidia.com/use-gputype": 'A100 "é"'},
+    } == written
+
+
+def test_facts_that_no_claim_depends_on_stay_out() -> None:
+    plain = translated(pod(gpus(1, mem=10)), PICTURE).request
+
+    assert [used.facts for used in plain.profiles] == [{}]
+
+
+def test_derive_makes_the_same_claims() -> None:
+    once = translated(POD, PICTURE)
+
+    again = derive(decode_request(once.annotation), PICTURE.profiles)
+
+    assert once.claims == again.claims
+
+
+class Refusal(NamedTuple):
+    name: str
+    text: str
+    want: str
+
+
+def changed(**fields: object) -> str:
+    return msgspec.json.encode(msgspec.json.decode(REQUEST.encode()) | fields).decode()
+
+
+def container_with(**fields: object) -> str:
+    return changed(containers=[{"name": "main", "limits": {}} | fields])
+
+
+def sized(*sizes: object) -> str:
+    used = {"vocabulary": "hami", "name": HAMI, "hash": "", "facts": {"gpu": {"sizes": sizes}}}
+    return changed(profiles=[used])
+
+
+REFUSALS = (
+    Refusal("nothing", "", "not what the webhook writes"),
+    Refusal("no JSON", "{", "not what the webhook writes"),
+    Refusal("another type", "[]", "Expected `object`"),
+    Refusal("null", "null", "Expected `object`"),
+    Refusal("another recipe", changed(recipe=2), "recipe 2 is not known here, 1 is"),
+    Refusal("a field that we do not write", changed(claims=[]), "unknown field `claims`"),
+    Refusal("an amount that is none", container_with(limits={"nvidia.com/gpu": "x"}), "quantity"),
+    Refusal("an amount that is true", container_with(limits={"nvidia.com/gpu": True}), "Expected"),
+    Refusal("an amount that is null", container_with(limits={"nvidia.com/gpu": None}), "Expected"),
+    Refusal("an amount that is a list", container_with(limits={"nvidia.com/gpu": []}), "Expected"),
+    Refusal(
+        "a kind that does not exist",
+        changed(profiles=[{"vocabulary": "a", "name": "b", "hash": "c", "facts": {"tpu": {}}}]),
+        "'tpu'",
+    ),
+    Refusal("a size that is true", sized({"size": True}), "Expected"),
+    Refusal("a lone surrogate", '{"recipe": "\\ud800"}', "not what the webhook writes"),
+    Refusal("a surrogate in the text itself", "\ud800", "not what the webhook writes"),
+    Refusal("too long", changed(annotations={"a": "x" * MAX_BYTES}), "longer than 65536 bytes"),
+    Refusal("too long in bytes", changed(annotations={"a": "é" * (MAX_BYTES // 2)}), "longer than"),
+    Refusal(
+        "too many containers",
+        changed(containers=[{"name": "a", "limits": {}}] * 257),
+        "257 containers",
+    ),
+    Refusal("too many sizes", sized(*[{"size": "1"}] * 65), "more than 64 memory sizes"),
+    Refusal("very deep", "[" * 100_000, "longer than"),
+    Refusal("as deep as fits", "[" * 60_000, "not what the webhook writes"),
+)
+
+
+@pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.name)
+def test_refused(case: Refusal) -> None:
+    with pytest.raises(RequestError) as caught:
+        decode_request(case.text)
+
+    assert case.want in str(caught.value)
+
+
+def test_unknown_words_of_a_size_are_refused() -> None:
+    with pytest.raises(RequestError):
+        decode_request(sized({"size": "1", "price": "2"}))
+
+
+def test_the_smallest_request_asks_for_nothing() -> None:
+    request = decode_request('{"recipe": 1, "profiles": [], "containers": []}')
+
+    assert Request(recipe=1, profiles=(), containers=()) == request
+    assert derive(request, {}).claims == ()
