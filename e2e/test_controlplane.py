@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from e2e import inventory
-from e2e.access import Access, stream
+from e2e.access import Access, Object, stream
 from e2e.binaries import KUBERNETES
 from e2e.cluster import Cluster
 from e2e.objects import claim_template, pod
@@ -77,6 +77,41 @@ def test_every_driver_s_devices_can_be_allocated(cluster: Access, namespace: str
             assert node == cluster.wait_running(node, namespace)["spec"]["nodeName"]
     finally:
         cluster.remove_nodes(names)
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        inventory.nvidia_gpus("node", gpus=130, model=inventory.H100_80GB),
+        inventory.nvidia_mig("node", gpus=8),
+        inventory.nvidia_mig(
+            "node", model=inventory.A100_80GB, layout=inventory.MIG_LAYOUT_80GB, gpus=2
+        ),
+        inventory.nvidia_mig("node", layout=("1g.5gb+me", *["1g.5gb"] * 6)),
+        inventory.hami_gpus("node", model=inventory.T4),
+        inventory.example_gpus("node"),
+        inventory.example_gpus("node", shared=True),
+        inventory.device_classes(),
+        inventory.nvidia_classes(extended_resource=""),
+    ],
+    ids=[
+        "more whole GPUs than one slice holds",
+        "A100 of 40 GB cut up",
+        "A100 of 80 GB cut up",
+        "media extensions on one instance",
+        "HAMi's shares",
+        "gpu.example.com",
+        "gpu.example.com with shares",
+        "all classes",
+        "classes without an extended resource",
+    ],
+)
+def test_the_api_server_takes_what_the_builders_make(
+    cluster: Access, objects: list[Object]
+) -> None:
+    command = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
+
+    assert cluster.kubectl(*command, input=stream(objects)).stderr == ""
 
 
 def test_a_service_account_has_its_own_rights_only(cluster: Access, namespace: str) -> None:
