@@ -141,6 +141,8 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         keys: Resource names that it understands.
         key_prefixes: Beginnings of further resource names.
         annotations: Pod annotations that its translation depends on.
+        added_key: The key that the legacy system itself adds to a container which asks for devices
+            without it, and which quotas therefore counted.
         translate: From a pod whose limits hold only this vocabulary's keys to its wishes. Never
             raises, whatever the pod says.
     """
@@ -149,6 +151,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[str, ...]
     key_prefixes: tuple[str, ...] = ()
     annotations: tuple[str, ...] = ()
+    added_key: str | None = None
     translate: Callable[[LegacyPod], Translation]
 
     def speaks(self, key: str) -> bool:

@@ -6,7 +6,7 @@ what was asked and which facts count. The second, `derive`, makes claims of the 
 all that the controller calls, since it trusts nothing but the persisted annotation.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -107,7 +107,7 @@ def _translate(
         *_unwritable(request, annotation),
         *derived.findings,
         *_missing_classes(derived.claims, world),
-        *_uncounted(derived.claims, legacy, namespace, world, options),
+        *_uncounted(derived.claims, _counted(legacy, readings), namespace, world, options),
         *_taken(derived.claims, namespace, world),
         *_node_labels(pod),
     )
@@ -426,9 +426,17 @@ def _missing_classes(claims: Sequence[Claim], world: World) -> Iterator[Finding]
 
 
 def _uncounted(
-    claims: Sequence[Claim], legacy: LegacyPod, namespace: str, world: World, options: Options
+    claims: Sequence[Claim],
+    counted: Iterable[tuple[str, str]],
+    namespace: str,
+    world: World,
+    options: Options,
 ) -> Iterator[Finding]:
-    """Yield a finding for each quota that would silently stop counting this pod."""
+    """Yield a finding for each quota that would silently stop counting this pod.
+
+    Args:
+        counted: Key and path of every amount that quotas count.
+    """
     replacements = [f"{name}.deviceclass.resource.k8s.io/devices" for name in _classes(claims)]
     quotas = world.quotas.get(namespace, {})
     if replacements and all(
@@ -436,16 +444,29 @@ def _uncounted(
     ):
         return
     say = error if options.quota is QuotaPolicy.DENY else warning
+    for key, path in counted:
+        for quota in sorted(quotas):
+            if f"requests.{key}" in quotas[quota]:
+                yield say(
+                    Code.QUOTA_NOT_COUNTED,
+                    path,
+                    f"ResourceQuota {quota} counts requests.{key}, which a claim is not part of",
+                    f"count {', '.join(replacements) or 'claims'} in a ResourceQuota instead",
+                )
+
+
+def _counted(legacy: LegacyPod, readings: Readings) -> Iterator[tuple[str, str]]:
+    """Yield key and path of every amount that quotas counted before."""
     for container in legacy.containers:
-        for key in sorted(container.limits):
-            for quota in sorted(quotas):
-                if f"requests.{key}" in quotas[quota]:
-                    yield say(
-                        Code.QUOTA_NOT_COUNTED,
-                        container.limit_path(key),
-                        f"ResourceQuota {quota} counts requests.{key}, which a claim is not part of",
-                        f"count {', '.join(replacements) or 'claims'} in a ResourceQuota instead",
-                    )
+        for key, amount in sorted(container.limits.items()):
+            if amount:
+                yield key, container.limit_path(key)
+    limits = {container.name: container.limits for container in legacy.containers}
+    for vocabulary, reading in readings.items():
+        added = arbiter.VOCABULARIES[vocabulary].added_key
+        for intent in reading.intents:
+            if added is not None and added not in limits[intent.container]:
+                yield added, intent.path("count")
 
 
 def _taken(claims: Sequence[Claim], namespace: str, world: World) -> Iterator[Finding]:

@@ -447,5 +447,6 @@ VOCABULARY: Final = Vocabulary(
         NODE_POLICY,
         SCORING_WEIGHTS,
     ),
+    added_key=COUNT,
     translate=translate,
 )

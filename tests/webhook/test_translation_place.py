@@ -1,0 +1,167 @@
+"""What the place that a pod comes to has to say: quotas, classes, templates, node labels."""
+
+from typing import NamedTuple
+
+import pytest
+
+from tests.builders import NAMESPACE, Document, gpus, outcome_of, pod, told, translated, world
+from webhook.translation import Refused
+from webhook.world import Options, QuotaPolicy, World
+
+GPU = "spec.containers[0].resources.limits[nvidia.com/gpu]"
+MEM = "spec.containers[0].resources.limits[nvidia.com/gpumem]"
+WARN = Options(quota=QuotaPolicy.WARN)
+
+
+class Case(NamedTuple):
+    name: str
+    pod: Document
+    want: tuple[str, ...] = ()
+    picture: World = world()
+    options: Options = Options()
+
+
+def quotas(*hard: str, namespace: str = NAMESPACE, **others: frozenset[str]) -> World:
+    return world(quotas={namespace: {"gpus": frozenset(hard), **others}})
+
+
+WHOLE_QUOTA = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
+
+QUOTAS = (
+    Case("a quota on another key", pod(gpus(1)), (), quotas("requests.cpu", "pods")),
+    Case(
+        "a quota on the key",
+        pod(gpus(1)),
+        (f"error quotaNotCounted {GPU}",),
+        quotas("requests.nvidia.com/gpu"),
+    ),
+    Case(
+        "a warning, if the operator wants",
+        pod(gpus(1)),
+        (f"warning quotaNotCounted {GPU}",),
+        quotas("requests.nvidia.com/gpu"),
+        WARN,
+    ),
+    Case(
+        "a quota of another namespace",
+        pod(gpus(1)),
+        (),
+        quotas("requests.nvidia.com/gpu", namespace="team-b"),
+    ),
+    Case(
+        "the replacement is there", pod(gpus(1)), (), quotas("requests.nvidia.com/gpu", WHOLE_QUOTA)
+    ),
+    Case(
+        "the replacement is there for one of two classes",
+        pod(gpus(1, mig_1g_5gb=1)),
+        (f"error quotaNotCounted {GPU}",),
+        quotas("requests.nvidia.com/gpu", WHOLE_QUOTA),
+    ),
+    Case(
+        "a quota on HAMi's memory",
+        pod(gpus(1, mem=10)),
+        (f"error quotaNotCounted {MEM}",),
+        quotas("requests.nvidia.com/gpumem"),
+    ),
+    Case(
+        "every key and quota is told",
+        pod(gpus(1, mem=10)),
+        (
+            f"error quotaNotCounted {GPU}",
+            f"error quotaNotCounted {GPU}",
+            f"error quotaNotCounted {MEM}",
+        ),
+        quotas(
+            "requests.nvidia.com/gpu",
+            "requests.nvidia.com/gpumem",
+            more=frozenset({"requests.nvidia.com/gpu"}),
+        ),
+    ),
+    Case(
+        "the count that HAMi would have added is counted, too",
+        pod(gpus(mem=10)),
+        (f"error quotaNotCounted {MEM}",),
+        quotas("requests.nvidia.com/gpu"),
+    ),
+    Case(
+        "zero of a key uses no quota",
+        pod(gpus(0), gpus(mig_1g_5gb=1, name="b")),
+        (),
+        quotas("requests.nvidia.com/gpu"),
+    ),
+    Case(
+        "what passes through is counted natively",
+        pod(gpus(1)),
+        ("info passedThrough " + GPU,),
+        world(
+            quotas={NAMESPACE: {"q": frozenset({"requests.nvidia.com/gpu"})}},
+            extended_resources={"nvidia.com/gpu": "gpu.nvidia.com"},
+        ),
+    ),
+)
+
+CLASSES = (
+    Case("no cluster is known", pod(gpus(1))),
+    Case("the class is there", pod(gpus(1)), (), world(classes=frozenset({"gpu.nvidia.com"}))),
+    Case(
+        "the class is missing",
+        pod(gpus(1)),
+        ("warning deviceClassMissing spec.resourceClaims",),
+        world(classes=frozenset()),
+    ),
+)
+
+
+def labelled(**labels: str) -> Document:
+    return pod(
+        gpus(1),
+        nodeSelector={f"nvidia.com/{key.replace('_', '.')}": text for key, text in labels.items()},
+    )
+
+
+NODE_LABELS = (
+    Case(
+        "a label of GPU feature discovery",
+        labelled(gpu_product="NVIDIA-A100"),
+        ("info nodeLabel spec.nodeSelector[nvidia.com/gpu.product]",),
+    ),
+    Case(
+        "nodes whose plugin shares GPUs",
+        labelled(gpu_product="A100-SHARED"),
+        ("warning sharedNodeLabel spec.nodeSelector[nvidia.com/gpu.product]",),
+    ),
+    Case("another label", pod(gpus(1), nodeSelector={"zone": "a-SHARED"})),
+)
+
+
+@pytest.mark.parametrize("case", QUOTAS + CLASSES + NODE_LABELS, ids=lambda case: case.name)
+def test_said(case: Case) -> None:
+    assert case.want == tuple(told(outcome_of(case.pod, case.picture, case.options).findings))
+
+
+def taken(digest: str | None = None, namespace: str = NAMESPACE) -> World:
+    (claim,) = translated(pod(gpus(1))).claims
+    return world(templates={(namespace, claim.template): digest or claim.digest})
+
+
+def test_a_template_with_our_content_is_ours() -> None:
+    assert told(translated(pod(gpus(1)), taken()).findings) == []
+
+
+def test_a_template_with_other_content_refuses_the_pod() -> None:
+    got = outcome_of(pod(gpus(1)), taken("poisoned"))
+
+    assert isinstance(got, Refused)
+    assert told(got.findings) == ["error templateTaken spec.resourceClaims"]
+
+
+def test_a_template_of_another_namespace_does_not_matter() -> None:
+    assert told(translated(pod(gpus(1)), taken("poisoned", "team-b")).findings) == []
+
+
+def test_the_quota_to_use_instead_is_named() -> None:
+    got = outcome_of(pod(gpus(1, mem=10)), quotas("requests.nvidia.com/gpumem"))
+
+    assert [finding.fix for finding in got.findings] == [
+        "count hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices in a ResourceQuota instead"
+    ]
