@@ -55,6 +55,8 @@ T = TypeVar("T")
 
 PAGE_SIZE: Final = 500
 """Objects per page of a list, as client-go asks for."""
+TIMEOUT_S: Final = 30.0
+"""For each call but watches."""
 MAX_LINE_BYTES: Final = 16 * 2**20
 """One watch event. etcd holds objects of 1.5 MiB; as JSON they may grow several times."""
 TOKEN_AGE_S: Final = 60.0
@@ -135,13 +137,19 @@ class _Status(meta.ApiStruct, frozen=True, kw_only=True):
 class Client:
     """Calls one API server; `async with` opens and closes its connections."""
 
-    def __init__(self, configuration: Configuration, *, timeout_s: float = 30.0) -> None:
+    def __init__(self, configuration: Configuration, *, timeout_s: float = TIMEOUT_S) -> None:
         self._configuration = configuration
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(10.0, timeout_s))
         self._connections: RESTClientObject | None = None
 
     @classmethod
-    async def from_kubeconfig(cls, path: str | None = None, context: str | None = None) -> Self:
+    async def from_kubeconfig(
+        cls,
+        path: str | None = None,
+        context: str | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Self:
         """Return a client of a kubeconfig's context; without a path kubectl's own files are read.
 
         Tokens, also those of files and of exec plugins that have expired, are read again each
@@ -164,10 +172,10 @@ class Client:
             raise ConfigError(f"kubeconfig: {error}") from error
         # The library calls the hook; its annotation forgot to say what the hook may be.
         configuration.refresh_api_key_hook = _reloaded_each_minute(loader)  # type: ignore[assignment]
-        return cls(configuration)
+        return cls(configuration, timeout_s=timeout_s)
 
     @classmethod
-    async def in_cluster(cls) -> Self:
+    async def in_cluster(cls, *, timeout_s: float = TIMEOUT_S) -> Self:
         """Return a client with the pod's service account; its token file is read each minute.
 
         Raises:
@@ -178,14 +186,14 @@ class Client:
             load_incluster_config(configuration)
         except (ConfigException, OSError) as error:
             raise ConfigError(f"in-cluster configuration: {error}") from error
-        return cls(configuration)
+        return cls(configuration, timeout_s=timeout_s)
 
     @classmethod
-    async def discover(cls) -> Self:
+    async def discover(cls, *, timeout_s: float = TIMEOUT_S) -> Self:
         """Return an in-cluster client where there is a service account, else a kubeconfig's."""
         if _has_service_account():
-            return await cls.in_cluster()
-        return await cls.from_kubeconfig()
+            return await cls.in_cluster(timeout_s=timeout_s)
+        return await cls.from_kubeconfig(timeout_s=timeout_s)
 
     async def __aenter__(self) -> Self:
         try:
