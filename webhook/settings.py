@@ -94,8 +94,9 @@ class ServeSettings(_Part, frozen=True, kw_only=True):
     """Idle connections are closed after it. Above the 90 s after which the API server closes them:
     who closes first must not be us, since a POST that races with it is lost."""
 
-    max_requests_per_connection: Positive = 1000
-    """Then the connection is closed, so that new replicas get their part of the load."""
+    requests_per_connection: Positive = 1000
+    """On average; then a connection is closed, so that new replicas get their part of the load. Chance
+    decides when, so that connections of one age do not end together."""
 
     leaf_seconds: Seconds = 7 * DAY_S
     """Life of the serving certificate, which exists in memory only. Short, since nothing revokes."""
@@ -103,9 +104,9 @@ class ServeSettings(_Part, frozen=True, kw_only=True):
     leaf_renewed_at: Fraction = 2 / 3
     """Part of its life after which it is replaced; leaves a third to find out why it was not."""
 
-    drain_seconds: float = 10.0
+    drain_seconds: Annotated[float, msgspec.Meta(ge=0)] = 10.0
     """After SIGTERM the endpoint is unready and still answers for so long, because endpoints are
-    removed without waiting for anybody. 0 for local runs."""
+    removed without waiting for anybody. 0 for local runs; DRAWBRIDGE_DRAIN_SECONDS sets it, too."""
 
     shutdown_seconds: Seconds = 10.0
     """Then running reviews get so long before they are cancelled."""
@@ -204,6 +205,7 @@ ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
     "DRAWBRIDGE_SERVING_NAMES": ("extraNames",),
     "DRAWBRIDGE_BIND": ("serve.bindAddress", "control.bindAddress"),
     "DRAWBRIDGE_PORT": ("serve.port",),
+    "DRAWBRIDGE_DRAIN_SECONDS": ("serve.drainSeconds",),
     "DRAWBRIDGE_PROBE_PORT": ("serve.probePort", "control.probePort"),
 }
 """Environment variable to the fields that it sets; an empty one sets nothing. Lists are separated by

@@ -1,0 +1,214 @@
+"""The HTTPS endpoint: limits, errors and metrics around the handler, and its end in good order."""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from time import perf_counter
+from typing import Final
+
+import structlog
+from aiohttp import web
+
+from certs.serving import Leaf, client_context
+from webhook.configuration import PATH
+from webhook.handlers import Mutation
+from webhook.metrics import WebhookMetrics
+from webhook.probes import Check, probe_routes
+from webhook.settings import ServeSettings
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+BACKLOG: Final = 1024
+LINGERING_S: Final = 1.0
+"""For how long the rest of a refused body is read and thrown away."""
+RETRY_AFTER_S: Final = "1"
+"""With this header, and not without, the API server tries again within the webhook's timeout."""
+
+log = structlog.get_logger()
+
+
+class Endpoint:
+    """Serves reviews over TLS.
+
+    Attributes:
+        port: Where it listens, once it has started.
+    """
+
+    def __init__(
+        self,
+        settings: ServeSettings,
+        mutation: Mutation,
+        metrics: WebhookMetrics,
+        *,
+        chance: Callable[[], float],
+    ) -> None:
+        """Remember what to serve.
+
+        Args:
+            chance: Uniform from 0 to 1.
+        """
+        self._settings = settings
+        self._mutation = mutation
+        self._metrics = metrics
+        self._chance = chance
+        self._in_flight = 0
+        self._requests = metrics.requests
+        self._latency = metrics.latency.labels(PATH)
+        self._gauge = metrics.in_flight.labels(PATH)
+        self.draining = False
+        self.port = settings.port
+        self._runner: web.AppRunner | None = None
+        self._site: web.TCPSite | None = None
+
+    async def start(self, context: ssl.SSLContext, checks: Mapping[str, Check]) -> None:
+        """Listen.
+
+        Args:
+            checks: That say whether the process is ready; told over TLS as well.
+        """
+        settings = self._settings
+        app = web.Application(
+            client_max_size=settings.max_body_bytes, middlewares=(web.middleware(self._guard),)
+        )
+        app.add_routes([web.post(PATH, self._mutation.mutate), *probe_routes(checks)])
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            auto_decompress=False,
+            keepalive_timeout=settings.keepalive_seconds,
+            lingering_time=LINGERING_S,
+            shutdown_timeout=settings.shutdown_seconds,
+        )
+        await self._runner.setup()
+        self._site = web.TCPSite(
+            self._runner,
+            settings.bind_address or None,
+            settings.port,
+            ssl_context=context,
+            backlog=BACKLOG,
+        )
+        await self._site.start()
+        self.port = self._runner.addresses[0][1]
+        log.info("endpoint.listening", port=self.port)
+
+    async def drain(self) -> None:
+        """Stop without losing a review: become unready, answer on, then close.
+
+        Each answer asks for a new connection meanwhile, which is what moves the API server's.
+        """
+        self.draining = True
+        log.info("endpoint.draining", seconds=self._settings.drain_seconds)
+        await asyncio.sleep(self._settings.drain_seconds)
+        if self._site is not None:
+            await self._site.stop()
+
+    async def stop(self) -> None:
+        """Close what is left; running reviews get `shutdownSeconds`."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def check(self) -> str:
+        """Return why no new work should come."""
+        return "draining" if self.draining else ""
+
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer within the limits, and count; probes pass."""
+        if request.path != PATH:
+            return await handler(request)
+        began = perf_counter()
+        response = await self._limited(request, handler)
+        if self.draining or self._chance() * self._settings.requests_per_connection < 1:
+            response.force_close()
+        self._requests.labels(PATH, str(response.status)).inc()
+        self._latency.observe(perf_counter() - began)
+        return response
+
+    async def _limited(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self._in_flight >= self._settings.max_in_flight:
+            self._metrics.shed.inc()
+            refusal = web.Response(
+                status=503, text="too many reviews", headers={"Retry-After": RETRY_AFTER_S}
+            )
+            refusal.force_close()  # Its body was not read.
+            return refusal
+        self._in_flight += 1
+        self._gauge.inc()
+        try:
+            return await _answered(request, handler, self._metrics)
+        finally:
+            self._in_flight -= 1
+            self._gauge.dec()
+
+
+async def _answered(
+    request: web.Request, handler: Handler, metrics: WebhookMetrics
+) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except web.HTTPException as refusal:
+        log.warning("review.refused", status=refusal.status, error=refusal.text)
+        response = web.Response(status=refusal.status, text=refusal.text)
+        response.force_close()
+        return response
+    except Exception:
+        metrics.panics.labels(PATH).inc()
+        log.exception("review.failed", uid=request.get("uid"))
+        return web.Response(status=500, text="internal error")
+
+
+class SelfCheck:
+    """Calls the endpoint as the API server does, and remembers whether it answered."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        leaf: Callable[[], Leaf],
+        *,
+        host: str,
+        name: str,
+        every_s: float = 10.0,
+        retry_s: float = 0.5,
+    ) -> None:
+        """Remember whom to call.
+
+        Args:
+            leaf: The one that new connections get now.
+            host: Where the endpoint listens; empty for everywhere.
+            name: The server's name that the API server checks.
+        """
+        self._endpoint = endpoint
+        self._leaf = leaf
+        self._host = host
+        self._name = name
+        self._every_s = every_s
+        self._retry_s = retry_s
+        self._problem = "not tried yet"
+
+    def check(self) -> str:
+        """Return why the API server would not get through."""
+        return self._problem
+
+    async def run(self) -> None:
+        """Call, wait, and call again, until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(self._every_s):
+                    self._problem = await self._called()
+            except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError.
+                self._problem = str(error) or "timed out"
+                log.warning("endpoint.unreachable", error=self._problem)
+            await asyncio.sleep(self._retry_s if self._problem else self._every_s)
+
+    async def _called(self) -> str:
+        reader, writer = await asyncio.open_connection(
+            self._host or "localhost",
+            self._endpoint.port,
+            ssl=client_context(self._leaf().authority),
+            server_hostname=self._name,
+        )
+        try:
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: self\r\nConnection: close\r\n\r\n")
+            status = (await reader.readline()).split(b" ")
+        finally:
+            writer.close()
+        return "" if status[1:2] == [b"200"] else "no HTTP 200"

@@ -1,0 +1,142 @@
+"""HTTP in, a pure call, HTTP out: POST /mutate.
+
+What is wrong with a pod is an answer; what is wrong with the call is a 4xx; what is wrong with us is
+a 500, so that the administrator's failurePolicy decides, never `allowed: false`.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from kube.api.admission import AdmissionRequest
+from kube.api.core import Pod
+from webhook.admission import Answer, Decision, admit_created, admit_updated
+from webhook.jsonpatch import apply
+from webhook.metrics import WebhookMetrics
+from webhook.review import ReviewError, decode_review, encode_answer, pod_of
+from webhook.world import Options, World
+
+UNTOUCHED: Final = Answer(decision=Decision.UNTOUCHED)
+UPDATED_SUBRESOURCES: Final = ("", "status")
+
+log = structlog.get_logger()
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A review with what it is about.
+
+    Attributes:
+        document: The pod as it was parsed.
+        pod: The typed view of it.
+        old: What it was before; None when it is made.
+    """
+
+    asked: AdmissionRequest
+    document: Mapping[str, Any]
+    pod: Pod
+    old: Pod | None = None
+
+
+def question(body: bytes) -> Question | AdmissionRequest:
+    """Return the question in a body; the bare request where it is about no pod of ours.
+
+    Raises:
+        ReviewError: The body is not a review of pods.
+    """
+    asked = decode_review(body)
+    match asked.operation, asked.sub_resource:
+        case "CREATE", "":
+            document, pod = pod_of(asked.object)
+            return Question(asked=asked, document=document, pod=pod)
+        case "UPDATE", subresource if subresource in UPDATED_SUBRESOURCES:
+            document, pod = pod_of(asked.object)
+            _, old = pod_of(asked.old_object)
+            return Question(asked=asked, document=document, pod=pod, old=old)
+        case _:
+            return asked
+
+
+def answered(found: Question, world: World, options: Options) -> Answer:
+    """Return the answer, whose patch was tried on the document; that is changed."""
+    if found.old is not None:
+        answer = admit_updated(found.document, found.pod, found.old)
+    else:
+        answer = admit_created(
+            found.document,
+            found.pod,
+            namespace=found.asked.namespace,
+            world=world,
+            options=options,
+        )
+    # A patch that does not apply would fail the request even under failurePolicy Ignore.
+    apply(found.document, answer.operations)
+    return answer
+
+
+class Mutation:
+    """The endpoint; what it knows of the cluster comes from `world`."""
+
+    def __init__(
+        self,
+        world: Callable[[], World],
+        options: Options,
+        metrics: WebhookMetrics,
+        *,
+        read_timeout_s: float,
+    ) -> None:
+        self._world = world
+        self._options = options
+        self._metrics = metrics
+        self._read_timeout_s = read_timeout_s
+
+    async def mutate(self, request: web.Request) -> web.Response:
+        """Answer one AdmissionReview of a pod.
+
+        Raises:
+            web.HTTPException: The body is too large, too slow, or not a review of pods.
+        """
+        body = await self._body(request)
+        try:
+            found = question(body)
+        except ReviewError as fault:
+            raise web.HTTPBadRequest(text=str(fault)) from fault
+        asked = found.asked if isinstance(found, Question) else found
+        request["uid"] = asked.uid
+
+        answer = UNTOUCHED
+        if isinstance(found, Question):
+            answer = answered(found, self._world(), self._options)
+
+        self._metrics.count(asked.operation, answer)
+        _tell(asked, answer)
+        return web.Response(body=encode_answer(asked, answer), content_type="application/json")
+
+    async def _body(self, request: web.Request) -> bytes:
+        if request.content_type != "application/json":
+            raise web.HTTPUnsupportedMediaType(text="want application/json")
+        try:
+            async with asyncio.timeout(self._read_timeout_s):
+                return await request.read()
+        except TimeoutError as fault:
+            raise web.HTTPRequestTimeout(text="the body did not come in time") from fault
+
+
+def _tell(asked: AdmissionRequest, answer: Answer) -> None:
+    say = log.debug if answer.decision is Decision.UNTOUCHED else log.info
+    say(
+        "pod.reviewed",
+        uid=asked.uid,
+        pod=f"{asked.namespace}/{asked.name}",
+        operation=asked.operation,
+        subresource=asked.sub_resource,
+        user=asked.user_info.username[:256],
+        dry_run=bool(asked.dry_run),
+        decision=answer.decision.value,
+        findings=[finding.code.value for finding in answer.findings],
+        operations=len(answer.operations),
+        templates=[claim.template for claim in answer.claims],
+    )

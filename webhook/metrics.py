@@ -1,0 +1,125 @@
+"""What Prometheus gets to see of the webhook.
+
+The first five have the names of controller-runtime, so that dashboards work unchanged; `webhook` is
+the path. No label holds a namespace or a name: their number has no bound.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from kube.informer import Informer
+from webhook.admission import Answer
+
+SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+"""Buckets. Those of controller-runtime begin at ten nanoseconds."""
+
+
+class WebhookMetrics:
+    """Counts reviews."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        prefix, path = "controller_runtime_webhook", ("webhook",)
+        self.requests = Counter(
+            f"{prefix}_requests", "Requests by HTTP status.", (*path, "code"), registry=registry
+        )
+        self.latency = Histogram(
+            f"{prefix}_latency_seconds",
+            "Time to answer, reading included.",
+            path,
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.in_flight = Gauge(
+            f"{prefix}_requests_in_flight", "Requests being answered.", path, registry=registry
+        )
+        self.panics = Counter(
+            f"{prefix}_panics", "Requests that met a bug.", path, registry=registry
+        )
+        self.shed = Counter(
+            "drawbridge_requests_shed", "Requests beyond maxInFlight.", registry=registry
+        )
+        self._decisions = Counter(
+            "drawbridge_decisions",
+            "Reviews by what was decided.",
+            ("operation", "decision"),
+            registry=registry,
+        )
+        self._findings = Counter(
+            "drawbridge_findings", "Findings told.", ("severity", "code"), registry=registry
+        )
+        self._operations = Counter(
+            "drawbridge_patch_operations", "Steps of patches.", registry=registry
+        )
+
+    def count(self, operation: str, answer: Answer) -> None:
+        """Count one answer."""
+        self._decisions.labels(operation, answer.decision.value).inc()
+        for finding in answer.findings:
+            self._findings.labels(finding.severity.value, finding.code.value).inc()
+        if answer.operations:
+            self._operations.inc(len(answer.operations))
+
+
+class CacheCollector(Collector):
+    """Tells how far each informer follows, when somebody asks."""
+
+    def __init__(self, informers: Mapping[str, Informer[Any]]) -> None:
+        self._informers = informers
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield one gauge per property."""
+        measures: Mapping[str, tuple[str, Callable[[Informer[Any]], float]]] = {
+            "synced": ("Whether the first list is complete.", lambda i: float(i.synced.is_set())),
+            "age_seconds": ("Since the API server last said anything.", lambda i: i.contact_age_s),
+            "objects": ("Objects kept.", lambda i: float(len(i.store))),
+            "unreadable": ("Objects that could not be read.", lambda i: float(i.unreadable)),
+        }
+        for name, (help_text, measure) in measures.items():
+            gauge = GaugeMetricFamily(f"drawbridge_cache_{name}", help_text, labels=("resource",))
+            for resource, informer in self._informers.items():
+                gauge.add_metric((resource,), measure(informer))
+            yield gauge
+
+
+class CertificateCollector(Collector):
+    """Tells when certificates end."""
+
+    def __init__(self, not_after: Callable[[], Mapping[str, datetime]]) -> None:
+        """Remember whom to ask.
+
+        Args:
+            not_after: "ca" or "leaf" to its end; what does not exist yet is left out.
+        """
+        self._not_after = not_after
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield one gauge."""
+        gauge = GaugeMetricFamily(
+            "drawbridge_certificate_not_after_timestamp_seconds",
+            "When the certificate ends.",
+            labels=("kind",),
+        )
+        for kind, end in sorted(self._not_after().items()):
+            gauge.add_metric((kind,), end.timestamp())
+        yield gauge
+
+
+def process_registry() -> CollectorRegistry:
+    """Return a registry that knows this process."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    return registry

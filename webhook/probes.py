@@ -1,0 +1,82 @@
+"""Probes and metrics over HTTP: /healthz, /livez, /readyz and /metrics.
+
+Alive means that the event loop turns; that depends on nothing else, so that a restart is never the
+answer to somebody else's trouble. Ready means that every check is content; `/readyz?verbose` names
+each.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import structlog
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+Check = Callable[[], str]
+"""Returns what is wrong, empty when nothing is."""
+
+log = structlog.get_logger()
+
+
+def verdict(checks: Mapping[str, Check]) -> tuple[bool, str]:
+    """Return whether all checks are content, and a line for each.
+
+    >>> print(verdict({"caches": lambda: "", "leaf": lambda: "none yet"})[1])
+    [+]caches ok
+    [-]leaf none yet
+    """
+    told = {name: check() for name, check in checks.items()}
+    lines = (f"[{'-' if words else '+'}]{name} {words or 'ok'}" for name, words in told.items())
+    return not any(told.values()), "\n".join(lines)
+
+
+def probe_routes(checks: Mapping[str, Check]) -> list[web.RouteDef]:
+    """Return the routes that tell whether this process is alive and ready."""
+
+    async def alive(_request: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def ready(request: web.Request) -> web.Response:
+        is_ready, lines = verdict(checks)
+        if is_ready and "verbose" not in request.query:
+            return web.Response(text="ok")
+        return web.Response(text=f"{lines}\n", status=200 if is_ready else 503)
+
+    return [web.get("/healthz", alive), web.get("/livez", alive), web.get("/readyz", ready)]
+
+
+class ProbeServer:
+    """Plain HTTP beside the work.
+
+    Attributes:
+        port: Where it listens, once `started` is set.
+        started: Set when it listens.
+    """
+
+    def __init__(
+        self, host: str, port: int, checks: Mapping[str, Check], registry: CollectorRegistry
+    ) -> None:
+        self._host = host
+        self._checks = checks
+        self._registry = registry
+        self.port = port
+        self.started = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        app = web.Application()
+        app.add_routes([*probe_routes(self._checks), web.get("/metrics", self._metrics)])
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self._host or None, self.port).start()
+            self.port = runner.addresses[0][1]
+            log.info("probes.listening", port=self.port)
+            self.started.set()
+            await asyncio.Event().wait()
+        finally:
+            await runner.cleanup()
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        body = generate_latest(self._registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})

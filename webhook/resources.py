@@ -1,0 +1,41 @@
+"""The API server's resources that we call, as its URLs name them."""
+
+from typing import Final
+
+from kube.client import Resource
+
+_DRA: Final = "resource.k8s.io"
+_APPS: Final = "apps"
+_BATCH: Final = "batch"
+
+NAMESPACES: Final = Resource(version="v1", plural="namespaces", namespaced=False)
+PODS: Final = Resource(version="v1", plural="pods")
+RESOURCE_QUOTAS: Final = Resource(version="v1", plural="resourcequotas")
+SECRETS: Final = Resource(version="v1", plural="secrets")
+EVENTS: Final = Resource(group="events.k8s.io", version="v1", plural="events")
+
+DEVICE_CLASSES: Final = Resource(group=_DRA, version="v1", plural="deviceclasses", namespaced=False)
+RESOURCE_SLICES: Final = Resource(
+    group=_DRA, version="v1", plural="resourceslices", namespaced=False
+)
+RESOURCE_CLAIMS: Final = Resource(group=_DRA, version="v1", plural="resourceclaims")
+RESOURCE_CLAIM_TEMPLATES: Final = Resource(
+    group=_DRA, version="v1", plural="resourceclaimtemplates"
+)
+
+WORKLOADS: Final = (
+    Resource(group=_APPS, version="v1", plural="daemonsets"),
+    Resource(group=_APPS, version="v1", plural="deployments"),
+    Resource(group=_APPS, version="v1", plural="replicasets"),
+    Resource(group=_APPS, version="v1", plural="statefulsets"),
+    Resource(group=_BATCH, version="v1", plural="cronjobs"),
+    Resource(group=_BATCH, version="v1", plural="jobs"),
+)
+"""Everything built in that makes pods of a template."""
+
+MUTATING_WEBHOOK_CONFIGURATIONS: Final = Resource(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    plural="mutatingwebhookconfigurations",
+    namespaced=False,
+)
