@@ -5,6 +5,7 @@ view. Keyword arguments are the short names of keys: `gpus(1, mem=3000)` is a li
 `nvidia.com/gpu` and one on `nvidia.com/gpumem`.
 """
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
@@ -15,10 +16,12 @@ from kube.api.core import Pod
 from kube.api.meta import view
 from kube.api.resource import ResourceSlice
 from kube.product import REQUEST_ANNOTATION
+from webhook.admission import Answer, admit_created, admit_updated
 from webhook.claims import Claim
 from webhook.findings import Finding
 from webhook.intents import LegacyPod
 from webhook.inventory import facts_by_driver, summary
+from webhook.jsonpatch import apply
 from webhook.legacy import legacy_pod
 from webhook.profile import Profile
 from webhook.shipped import load_profiles
@@ -302,3 +305,47 @@ def _asked(
 def distinct(driver: str, *requests: str) -> Document:
     """A constraint: different cards."""
     return {"requests": list(requests or ("gpu",)), "distinctAttribute": f"{driver}/uuid"}
+
+
+def admitted(
+    document: Mapping[str, Any], picture: World | None = None, options: Options | None = None
+) -> tuple[Document, Answer]:
+    """The pod after its creation was admitted, and the answer."""
+    answer = admit_created(
+        document,
+        seen(document),
+        namespace=NAMESPACE,
+        world=picture or world(),
+        options=options or Options(),
+    )
+    after: Document = apply(copy.deepcopy(dict(document)), answer.operations)
+    return after, answer
+
+
+def updated(document: Mapping[str, Any], old: Mapping[str, Any]) -> tuple[Document, Answer]:
+    """The pod after an update was admitted, and the answer."""
+    answer = admit_updated(document, seen(document), seen(old))
+    after: Document = apply(copy.deepcopy(dict(document)), answer.operations)
+    return after, answer
+
+
+def changed(document: Mapping[str, Any], **members: Any) -> Document:
+    """A deep copy with some members replaced; `spec__nodeName` is a path, None removes."""
+    made = copy.deepcopy(dict(document))
+    for path, value in members.items():
+        *parents, last = path.split("__")
+        place: Any = made
+        for parent in parents:
+            place = place[int(parent) if parent.isdigit() else parent]
+        if value is None:
+            del place[last]
+        else:
+            place[last] = value
+    return made
+
+
+def with_request(document: Mapping[str, Any], text: str) -> Document:
+    """The pod with this request annotation."""
+    made = copy.deepcopy(dict(document))
+    made["metadata"].setdefault("annotations", {})[REQUEST_ANNOTATION] = text
+    return made

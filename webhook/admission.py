@@ -87,6 +87,8 @@ def admit_created(
     undone = tuple(untranslating(document, derived.claims, _recorded_limits(request)))
     legacy = apply(copy.deepcopy(document), undone)
     answer = _translated(legacy, view(legacy, Pod), namespace, world, options)
+    if not answer.allowed:
+        return answer
     return msgspec.structs.replace(answer, operations=(*undone, *answer.operations))
 
 

@@ -110,6 +110,7 @@ def _translate(
         *_uncounted(derived.claims, _counted(legacy, readings), namespace, world, options),
         *_taken(derived.claims, namespace, world),
         *_node_labels(pod),
+        *_kept(legacy, derived.variables),
     )
     if has_errors(findings):
         return Refused(findings=findings)
@@ -139,6 +140,19 @@ def _unwritable(request: Request, annotation: str) -> Iterator[Finding]:
 
 def _amounts(legacy: LegacyPod) -> Iterator[object]:
     return (amount for container in legacy.containers for amount in container.limits.values())
+
+
+def _kept(legacy: LegacyPod, variables: Iterable[Variable]) -> Iterator[Finding]:
+    environments = {container.name: container.environment for container in legacy.containers}
+    for variable in variables:
+        kept = environments[variable.container].get(variable.name, variable.value)
+        if kept != variable.value:
+            yield warning(
+                Code.KEPT_VALUE,
+                variable.path,
+                f"{variable.name} would be {variable.value}; the container sets it to "
+                f"{shown(kept)}, which stays",
+            )
 
 
 # --- the second half: from a request to claims ---------------------------------------------------

@@ -1,0 +1,235 @@
+"""Pods that come with our annotation: another round, printed output, and forgeries."""
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from kube.product import REQUEST_ANNOTATION
+from tests.builders import (
+    HAMI,
+    Document,
+    admitted,
+    changed,
+    codes,
+    container,
+    gpus,
+    hami_gpu,
+    limits,
+    pod,
+    published,
+    request_of,
+    seen,
+    told,
+    with_request,
+    world,
+)
+from webhook.admission import Decision
+from webhook.world import Options, World
+
+AT = "metadata.annotations[drawbridge.internal/request]"
+BIG, SMALL = world(published(HAMI, hami_gpu("80Gi"))), world(published(HAMI, hami_gpu("40Gi")))
+
+PODS = (
+    ("a whole GPU", pod(gpus(1))),
+    ("a share", pod(gpus(mem=1), annotations={"nvidia.com/use-gputype": 'A100" é'})),
+    ("a percentage", pod(gpus(pct=50))),
+    ("the same share twice", pod(gpus(mem=1, name="a"), gpus(mem=1, name="b"))),
+    ("both vocabularies", pod(gpus(mem=1, mig_1g_5gb=1))),
+    (
+        "a borrowed driver",
+        pod(gpus(mem=1, mig_1g_5gb=1), annotations={"nvidia.com/vgpu-mode": "mig"}),
+    ),
+    ("an init container", pod(gpus(2), init=(gpus(1, name="i"), gpus(3, name="j")))),
+    ("a sidecar", pod(gpus(2), init=(gpus(1, name="i", fields={"restartPolicy": "Always"}),))),
+    ("no device after all", pod(gpus(0, mem=1))),
+    ("a priority alone", pod(gpus(priority=1))),
+    ("an adopted scheduler", pod(gpus(1), schedulerName="volcano")),
+)
+ADOPTING = Options(adopt_schedulers={"volcano": "default-scheduler"})
+
+
+@pytest.mark.parametrize(("name", "document"), PODS, ids=[name for name, _ in PODS])
+def test_another_round_changes_nothing(name: str, document: Document) -> None:
+    once, _ = admitted(document, BIG, ADOPTING)
+
+    _, answer = admitted(once, BIG, ADOPTING)
+
+    assert (answer.decision, answer.operations) == (Decision.ACCEPTED, ())
+
+
+def test_what_was_published_since_does_not_matter() -> None:
+    once, _ = admitted(pod(gpus(pct=50)), BIG)
+
+    _, answer = admitted(once, SMALL)
+
+    assert answer.decision is Decision.ACCEPTED
+
+
+def test_other_claims_beside_ours_do_not_matter() -> None:
+    once, _ = admitted(pod(gpus(1)))
+    once["spec"]["resourceClaims"].insert(0, {"name": "nic", "resourceClaimName": "nic-1"})
+
+    _, answer = admitted(once)
+
+    assert answer.decision is Decision.ACCEPTED
+
+
+def test_another_name_for_the_claim_does_not_matter() -> None:
+    once, _ = admitted(pod(gpus(1)))
+    once["spec"]["resourceClaims"][0]["name"] = "card"
+    once["spec"]["containers"][0]["resources"]["claims"][0]["name"] = "card"
+
+    _, answer = admitted(once)
+
+    assert answer.decision is Decision.ACCEPTED
+
+
+# --- forgeries ------------------------------------------------------------------------------------
+
+SHARE, _ = admitted(pod(gpus(mem=1)))
+OTHER, _ = admitted(pod(gpus(mem=2)))
+TEXT = SHARE["metadata"]["annotations"][REQUEST_ANNOTATION]
+
+
+class Forged(NamedTuple):
+    name: str
+    pod: Document
+    want: str
+
+
+FORGED = (
+    Forged("text of somebody else", with_request(SHARE, "{}"), f"error requestMalformed {AT}"),
+    Forged("another pod's request", with_request(OTHER, TEXT), f"error requestForged {AT}"),
+    Forged(
+        "a request and no claims", with_request(pod(container()), TEXT), f"error requestForged {AT}"
+    ),
+    Forged(
+        "another template",
+        changed(SHARE, spec__resourceClaims=OTHER["spec"]["resourceClaims"]),
+        f"error requestForged {AT}",
+    ),
+    Forged(
+        "a claim instead of a template",
+        changed(SHARE, spec__resourceClaims=[{"name": "gpu-main", "resourceClaimName": "x"}]),
+        f"error requestForged {AT}",
+    ),
+    Forged(
+        "a container that does not use its claim",
+        changed(SHARE, spec__containers=[container("main")]),
+        f"error requestForged {AT}",
+    ),
+    Forged(
+        "a container of another name",
+        changed(SHARE, spec__containers=[SHARE["spec"]["containers"][0] | {"name": "x"}]),
+        f"error requestForged {AT}",
+    ),
+    Forged(
+        "one use for two claims",
+        with_request(
+            admitted(pod(gpus(mem=1), gpus(1, name="b")))[0],
+            admitted(pod(gpus(mem=1), gpus(mem=1, name="b")))[0]["metadata"]["annotations"][
+                REQUEST_ANNOTATION
+            ],
+        ),
+        f"error requestForged {AT}",
+    ),
+    Forged(
+        "a profile that is not in force",
+        with_request(SHARE, TEXT.replace('"hash":"', '"hash":"0')),
+        f"error profileChanged {AT}",
+    ),
+    Forged(
+        "a driver that is not known",
+        with_request(SHARE, TEXT.replace(HAMI, "x.example")),
+        f"error requestMalformed {AT}",
+    ),
+    Forged(
+        "a vocabulary that is not known",
+        with_request(SHARE, TEXT.replace('"hami"', '"hamster"')),
+        f"error requestMalformed {AT}",
+    ),
+    Forged(
+        "a value that we would have refused",
+        with_request(SHARE, TEXT.replace('"nvidia.com/gpumem":"1"', '"nvidia.com/gpumem":"8Gi"')),
+        f"error wrongUnit {AT}",
+    ),
+    Forged(
+        "more than a claim holds",
+        with_request(SHARE, TEXT.replace('"nvidia.com/gpumem":"1"', '"nvidia.com/gpu":"1e30"')),
+        f"error tooManyDevices {AT}",
+    ),
+)
+
+
+@pytest.mark.parametrize("case", FORGED, ids=lambda case: case.name)
+def test_forged(case: Forged) -> None:
+    _, answer = admitted(case.pod)
+
+    assert (Decision.REFUSED, [case.want]) == (answer.decision, told(answer.findings)[:1])
+
+
+def test_without_profiles_nothing_derives() -> None:
+    _, answer = admitted(SHARE, World(profiles={}))
+
+    assert [f"error requestMalformed {AT}"] == told(answer.findings)
+
+
+# --- keys beside the annotation -------------------------------------------------------------------
+
+
+def adding(document: Document, name: str, **amounts: Any) -> Document:
+    """The pod after somebody added keys to a container, or a container."""
+    for one in document["spec"]["containers"]:
+        if one["name"] == name:
+            one["resources"]["limits"] = limits(**amounts)
+            return document
+    document["spec"]["containers"].append(gpus(name=name, **amounts))
+    return document
+
+
+MERGED = (
+    ("a container", pod(gpus(1)), "late", {"gpu": 1}, pod(gpus(1), gpus(name="late", gpu=1))),
+    ("a key", pod(gpus(mem=1)), "main", {"mig_1g_5gb": 1}, pod(gpus(mem=1, mig_1g_5gb=1))),
+)
+
+
+@pytest.mark.parametrize(
+    ("what", "before", "name", "amounts", "whole"), MERGED, ids=[row[0] for row in MERGED]
+)
+def test_what_was_added_since_is_translated_with_the_rest(
+    what: str, before: Document, name: str, amounts: dict[str, Any], whole: Document
+) -> None:
+    late, answer = admitted(adding(admitted(before)[0], name, **amounts))
+
+    at_once, expected = admitted(whole)
+    assert answer.decision == Decision.TRANSLATED
+    assert expected.claims == answer.claims
+    assert request_of(at_once) == request_of(late)
+    assert sorted(at_once["spec"]["resourceClaims"], key=str) == sorted(
+        late["spec"]["resourceClaims"], key=str
+    )
+
+
+def test_the_same_keys_again_change_nothing() -> None:
+    once, _ = admitted(pod(gpus(1, mem=1)))
+
+    again, answer = admitted(adding(changed(once), "main", gpu=1, mem=1))
+
+    assert answer.decision == Decision.TRANSLATED
+    assert seen(once) == seen(again)
+
+
+def test_other_amounts_beside_the_annotation_are_refused() -> None:
+    once, _ = admitted(pod(gpus(1, mem=1)))
+
+    _, answer = admitted(adding(changed(once), "main", gpu=1, mem=2))
+
+    assert codes(answer.findings) == ["error requestChanged"]
+
+
+def test_keys_that_are_wrong_refuse_the_whole_pod() -> None:
+    once, _ = admitted(pod(gpus(1)))
+
+    _, answer = admitted(adding(once, "late", gpu="500m"))
+
+    assert (answer.decision, answer.operations) == (Decision.REFUSED, ())

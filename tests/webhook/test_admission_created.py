@@ -1,0 +1,113 @@
+"""Pods that come without our annotation: what they become, and what they keep."""
+
+from typing import NamedTuple
+
+import pytest
+
+from kube.product import REQUEST_ANNOTATION
+from tests.builders import Document, admitted, changed, codes, container, gpus, pod
+from webhook.admission import Decision
+
+
+class Case(NamedTuple):
+    name: str
+    pod: Document
+    want: Decision
+    said: tuple[str, ...] = ()
+
+
+CASES = (
+    Case("nothing is asked", pod(container()), Decision.UNTOUCHED),
+    Case("a GPU is asked", pod(gpus(1)), Decision.TRANSLATED),
+    Case("half a GPU is asked", pod(gpus("500m")), Decision.REFUSED, ("error notAnInteger",)),
+    Case(
+        "a foreign scheduler",
+        pod(gpus(1), schedulerName="x"),
+        Decision.UNTOUCHED,
+        ("warning foreignScheduler",),
+    ),
+    Case(
+        "zero GPUs with companions are stripped",
+        pod(gpus(0, mem=1)),
+        Decision.TRANSLATED,
+        ("warning noDeviceAsked",),
+    ),
+    Case(
+        "a lossy step is warned",
+        pod(gpus(mem=1, cores=150)),
+        Decision.TRANSLATED,
+        ("warning clamped",),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_decision(case: Case) -> None:
+    after, answer = admitted(case.pod)
+
+    assert case.want == answer.decision
+    assert case.said == tuple(codes(answer.findings))
+    assert answer.allowed is (case.want is not Decision.REFUSED)
+    assert (after != case.pod) is (case.want is Decision.TRANSLATED)
+
+
+def test_the_whole_pod() -> None:
+    before = pod(
+        gpus(1, mem=3000, cores=30, cpu=2), init=(container("init"),), annotations={"a": "b"}
+    )
+
+    after, answer = admitted(before)
+
+    (claim,) = answer.claims
+    text = after["metadata"]["annotations"].pop(REQUEST_ANNOTATION)
+    assert text.startswith('{"containers":')
+    assert after == pod(
+        container(
+            resources={
+                "limits": {"cpu": "2"},
+                "requests": {"cpu": "2"},
+                "claims": [{"name": "gpu-main", "request": "gpu"}],
+            }
+        ),
+        init=(container("init"),),
+        annotations={"a": "b"},
+        resourceClaims=[{"name": "gpu-main", "resourceClaimTemplateName": claim.template}],
+    )
+
+
+def test_what_we_do_not_model_survives() -> None:
+    before = changed(pod(gpus(1)), spec__newField={"deep": [1, None]}, status={})
+
+    after, _ = admitted(before)
+
+    assert (before["spec"]["newField"], {}) == (after["spec"]["newField"], after["status"])
+
+
+def test_ephemeral_containers_are_not_ours() -> None:
+    before = pod(gpus(1), ephemeralContainers=[container("debug")])
+
+    after, _ = admitted(before)
+
+    assert before["spec"]["ephemeralContainers"] == after["spec"]["ephemeralContainers"]
+
+
+NAMELESS = (
+    {"generateName": "train-"},
+    {"name": "x" * 63},
+    {"generateName": "x" * 58, "namespace": "a-b"},
+)
+
+
+@pytest.mark.parametrize("metadata", NAMELESS, ids=str)
+def test_the_name_of_the_pod_does_not_matter(metadata: Document) -> None:
+    _, named = admitted(pod(gpus(1, mem=1)))
+
+    _, answer = admitted(changed(pod(gpus(1, mem=1)), metadata=metadata))
+
+    assert named.claims == answer.claims
+
+
+def test_a_pod_that_lost_its_metadata_is_still_translated() -> None:
+    after, _ = admitted(changed(pod(gpus(1)), metadata=None))
+
+    assert list(after["metadata"]["annotations"]) == [REQUEST_ANNOTATION]

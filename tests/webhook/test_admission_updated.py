@@ -1,0 +1,146 @@
+"""Updates of pods: a second apply works, and the annotation is fixed."""
+
+from typing import NamedTuple
+
+import pytest
+
+from kube.product import REQUEST_ANNOTATION
+from tests.builders import (
+    Document,
+    admitted,
+    changed,
+    container,
+    gpus,
+    limits,
+    pod,
+    told,
+    updated,
+    with_request,
+)
+from webhook.admission import Decision
+
+AT = "metadata.annotations[drawbridge.internal/request]"
+LIVE, _ = admitted(pod(gpus(1, mem=1, cpu=1)))
+PLAIN = pod(container())
+
+
+def keys(requests: dict[str, str] | None = None, **amounts: object) -> Document:
+    """The live pod, with keys put back into its container."""
+    made = changed(LIVE)
+    resources = made["spec"]["containers"][0]["resources"]
+    resources["limits"] |= limits(**amounts)
+    resources["requests"] |= limits(**amounts) if requests is None else requests
+    return made
+
+
+def test_a_second_apply_of_the_legacy_manifest_changes_nothing() -> None:
+    after, answer = updated(keys(gpu=1, mem=1), LIVE)
+
+    assert (answer.decision, after) == (Decision.STRIPPED, LIVE)
+
+
+def test_it_works_without_requests() -> None:
+    after, answer = updated(keys({}, gpu=1, mem=1), LIVE)
+
+    assert (answer.decision, after) == (Decision.STRIPPED, LIVE)
+
+
+def test_some_of_the_keys_are_stripped_alike() -> None:
+    after, _ = updated(keys(mem="1.0"), LIVE)
+
+    assert after == LIVE
+
+
+class Case(NamedTuple):
+    name: str
+    pod: Document
+    old: Document
+    want: Decision
+    said: tuple[str, ...] = ()
+
+
+WITHOUT = changed(LIVE, metadata={"name": "train"})
+LIMITS = "spec.containers[0].resources.limits"
+
+CASES = (
+    Case(
+        "a finalizer is added", changed(LIVE, metadata__finalizers=["x"]), LIVE, Decision.UNTOUCHED
+    ),
+    Case("a pod that was never ours", PLAIN, PLAIN, Decision.UNTOUCHED),
+    Case(
+        "a pod that was left alone keeps its keys", pod(gpus(1)), pod(gpus(1)), Decision.UNTOUCHED
+    ),
+    Case(
+        "another amount",
+        keys(gpu=2),
+        LIVE,
+        Decision.REFUSED,
+        (f"error requestChanged {LIMITS}[nvidia.com/gpu]",),
+    ),
+    Case(
+        "another amount in requests alone",
+        keys(limits(2), gpu=1),
+        LIVE,
+        Decision.REFUSED,
+        (f"error requestChanged {LIMITS}[nvidia.com/gpu]",),
+    ),
+    Case(
+        "another key",
+        keys(cores=1),
+        LIVE,
+        Decision.REFUSED,
+        (f"error requestChanged {LIMITS}[nvidia.com/gpucores]",),
+    ),
+    Case(
+        "every changed key is told",
+        keys(gpu=2, mem=2),
+        LIVE,
+        Decision.REFUSED,
+        (
+            f"error requestChanged {LIMITS}[nvidia.com/gpu]",
+            f"error requestChanged {LIMITS}[nvidia.com/gpumem]",
+        ),
+    ),
+    Case(
+        "the annotation is removed",
+        WITHOUT,
+        LIVE,
+        Decision.REFUSED,
+        (f"error requestChanged {AT}",),
+    ),
+    Case(
+        "the annotation is changed",
+        with_request(LIVE, "{}"),
+        LIVE,
+        Decision.REFUSED,
+        (f"error requestChanged {AT}",),
+    ),
+    Case(
+        "the annotation is added",
+        with_request(PLAIN, LIVE["metadata"]["annotations"][REQUEST_ANNOTATION]),
+        PLAIN,
+        Decision.REFUSED,
+        (f"error requestForged {AT}",),
+    ),
+    Case(
+        "a pod with a broken annotation goes on living",
+        with_request(PLAIN, "{"),
+        with_request(PLAIN, "{"),
+        Decision.UNTOUCHED,
+    ),
+    Case(
+        "and gets no keys",
+        with_request(pod(gpus(1)), "{"),
+        with_request(PLAIN, "{"),
+        Decision.REFUSED,
+        (f"error requestMalformed {AT}",),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_updated(case: Case) -> None:
+    after, answer = updated(case.pod, case.old)
+
+    assert (case.want, case.said) == (answer.decision, tuple(told(answer.findings)))
+    assert after == case.pod

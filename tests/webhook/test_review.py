@@ -1,0 +1,225 @@
+"""The envelope: which bodies are reviews, and what an answer looks like on the wire."""
+
+import base64
+from typing import Any, NamedTuple
+
+import jsonpatch
+import msgspec
+import pytest
+
+from kube.api.admission import AdmissionRequest, GroupVersionKind, UserInfo
+from tests.builders import Document, admitted, gpus, pod
+from webhook.admission import Answer, Decision
+from webhook.findings import Code, Finding, error, info, warning
+from webhook.review import (
+    MAX_CAUSES,
+    MAX_WARNING_LENGTH,
+    MAX_WARNINGS,
+    ReviewError,
+    decode_review,
+    encode_answer,
+    pod_of,
+)
+
+ASKED = AdmissionRequest(uid="u-1", kind=GroupVersionKind(version="v1", kind="Pod"), name="train")
+
+
+def body(**request: Any) -> bytes:
+    review = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {"uid": "u-1", "resource": {"version": "v1", "resource": "pods"}} | request,
+    }
+    return msgspec.json.encode(review)
+
+
+def answered(answer: Answer, asked: AdmissionRequest = ASKED) -> Document:
+    review: Document = msgspec.json.decode(encode_answer(asked, answer))
+    assert (review["apiVersion"], review["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    response: Document = review["response"]
+    return response
+
+
+# --- in -------------------------------------------------------------------------------------------
+
+
+def test_a_review_of_a_pod() -> None:
+    asked = decode_review(body(operation="CREATE", namespace="a", object=pod(gpus(1)), dryRun=True))
+
+    document, typed = pod_of(asked.object)
+    assert (
+        asked.uid,
+        asked.operation,
+        asked.namespace,
+        asked.dry_run,
+    ) == ("u-1", "CREATE", "a", True)
+    assert (pod(gpus(1)), "train") == (document, typed.metadata.name)
+
+
+class Refusal(NamedTuple):
+    name: str
+    body: bytes
+    want: str
+
+
+REFUSALS = (
+    Refusal("nothing", b"", "the body is not an AdmissionReview"),
+    Refusal("no JSON", b"{", "the body is not an AdmissionReview"),
+    Refusal("no UTF-8", b'"\xff"', "the body is not an AdmissionReview"),
+    Refusal("very deep", b"[" * 100_000, "the body is not an AdmissionReview"),
+    Refusal(
+        "deep in the object",
+        body().replace(b'"uid"', b'"object":' + b"[" * 100_000 + b',"uid"'),
+        "the body is not an AdmissionReview",
+    ),
+    Refusal("another version", body().replace(b"io/v1", b"io/v1beta1"), "want admission.k8s.io/v1"),
+    Refusal("another kind", body().replace(b"AdmissionReview", b"Pod"), "want admission.k8s.io/v1"),
+    Refusal(
+        "an answer",
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}',
+        "with a request",
+    ),
+    Refusal("no uid", body().replace(b'"uid"', b'"uuid"'), "the body is not an AdmissionReview"),
+    Refusal("another resource", body(resource={"resource": "jobs"}), "want a review of pods"),
+)
+
+
+@pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.name)
+def test_refused(case: Refusal) -> None:
+    with pytest.raises(ReviewError) as caught:
+        decode_review(case.body)
+
+    assert case.want in str(caught.value)
+
+
+BROKEN_PODS = (
+    ("no object, as at DELETE", b"null"),
+    ("a list", b"[]"),
+    ("containers that are a text", b'{"spec":{"containers":"a"}}'),
+    ("an amount that is none", b'{"spec":{"containers":[{"resources":{"limits":{"a":"x"}}}]}}'),
+    ("an amount that is true", b'{"spec":{"containers":[{"resources":{"limits":{"a":true}}}]}}'),
+    ("very deep", b'{"a":' * 100_000),
+    ("", b""),
+)
+
+
+@pytest.mark.parametrize(("name", "text"), BROKEN_PODS, ids=[name for name, _ in BROKEN_PODS])
+def test_broken_pods(name: str, text: bytes) -> None:
+    with pytest.raises(ReviewError, match="the object under review is not a pod"):
+        pod_of(msgspec.Raw(text))
+
+
+# --- out ------------------------------------------------------------------------------------------
+
+
+def test_a_pod_that_stays_as_it_is() -> None:
+    assert answered(Answer(decision=Decision.UNTOUCHED)) == {
+        "uid": "u-1",
+        "allowed": True,
+        "auditAnnotations": {"decision": "untouched"},
+    }
+
+
+def test_a_patch_says_what_it_is_and_applies() -> None:
+    before = pod(gpus(1))
+    after, answer = admitted(before)
+
+    response = answered(answer)
+
+    assert response["patchType"] == "JSONPatch"
+    patch = jsonpatch.JsonPatch(msgspec.json.decode(base64.b64decode(response["patch"])))
+    assert after == patch.apply(before)
+
+
+def refused(*findings: Finding) -> Document:
+    return answered(Answer(decision=Decision.REFUSED, findings=findings))
+
+
+def test_every_fault_is_a_cause() -> None:
+    response = refused(
+        error(Code.NEGATIVE, "spec.a", "too small", "write more"),
+        warning(Code.CLAMPED, "spec.b", "told elsewhere"),
+        error(Code.NOT_AN_INTEGER, "spec.c", "broken"),
+    )
+
+    assert (
+        response["allowed"],
+        response["status"]["code"],
+        response["status"]["reason"],
+    ) == (False, 422, "Invalid")
+    assert (
+        response["status"]["message"]
+        == "Pod cannot be translated: spec.a: too small; write more, spec.c: broken"
+    )
+    assert response["status"]["details"] == {
+        "name": "train",
+        "kind": "Pod",
+        "causes": [
+            {"reason": "FieldValueInvalid", "message": "too small; write more", "field": "spec.a"},
+            {"reason": "FieldValueInvalid", "message": "broken", "field": "spec.c"},
+        ],
+    }
+
+
+def test_too_many_faults_are_counted() -> None:
+    response = refused(*(error(Code.NEGATIVE, f"spec.a{n}", "x") for n in range(MAX_CAUSES + 5)))
+
+    assert len(response["status"]["details"]["causes"]) == MAX_CAUSES
+    assert response["status"]["message"].endswith(", and 5 more")
+
+
+class Warned(NamedTuple):
+    name: str
+    findings: tuple[Finding, ...]
+    want: list[str]
+    username: str = "alice"
+
+
+def lossy(path: str, message: str) -> Finding:
+    return warning(Code.CLAMPED, path, message)
+
+
+WARNED = (
+    Warned(
+        "one line per lossy step",
+        (lossy("a", "x"), lossy("b", "y")),
+        ["drawbridge: a: x", "drawbridge: b: y"],
+    ),
+    Warned("what is only worth knowing is not told", (info(Code.NODE_LABEL, "a", "x"),), []),
+    Warned(
+        "one line for what is said twice", (lossy("a", "x"), lossy("a", "x")), ["drawbridge: a: x"]
+    ),
+    Warned("no control character", (lossy("a", "x\ny\x00z"),), ["drawbridge: a: x y z"]),
+    Warned(
+        "controllers have no eyes",
+        (lossy("a", "x"),),
+        [],
+        "system:serviceaccount:kube-system:job-controller",
+    ),
+    Warned(
+        "other service accounts may",
+        (lossy("a", "x"),),
+        ["drawbridge: a: x"],
+        "system:serviceaccount:team-a:ci",
+    ),
+)
+
+
+@pytest.mark.parametrize("case", WARNED, ids=lambda case: case.name)
+def test_warnings(case: Warned) -> None:
+    asked = AdmissionRequest(uid="u-1", user_info=UserInfo(username=case.username))
+
+    response = answered(Answer(decision=Decision.TRANSLATED, findings=case.findings), asked)
+
+    assert case.want == response.get("warnings", [])
+
+
+def test_warnings_stay_within_what_the_api_server_passes_on() -> None:
+    findings = tuple(lossy(f"spec.a{n}", "é" * 1000) for n in range(100))
+
+    lines = answered(Answer(decision=Decision.TRANSLATED, findings=findings))["warnings"]
+
+    assert len(lines) == MAX_WARNINGS + 1
+    assert all(len(line) <= MAX_WARNING_LENGTH for line in lines)
+    assert sum(map(len, lines)) <= 4096
+    assert lines[-1] == "drawbridge: and 90 more"
