@@ -67,9 +67,7 @@ class Endpoint:
             checks: That say whether the process is ready; told over TLS as well.
         """
         settings = self._settings
-        app = web.Application(
-            client_max_size=settings.max_body_bytes, middlewares=(web.middleware(self._guard),)
-        )
+        app = web.Application(client_max_size=settings.max_body_bytes, middlewares=(self._guard,))
         app.add_routes([web.post(PATH, self._mutation.mutate), *probe_routes(checks)])
         self._runner = web.AppRunner(
             app,
@@ -111,6 +109,7 @@ class Endpoint:
         """Return why no new work should come."""
         return "draining" if self.draining else ""
 
+    @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer within the limits, and count; probes pass."""
         if request.path != PATH:
