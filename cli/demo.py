@@ -117,7 +117,7 @@ def _abridged(result: Translated) -> Any:
     _, recorded = reached(result.document, where)
     if result.document is None or recorded is None:
         return result.source.document
-    return replaced(result.document, where, "{what was asked, and the facts that counted}")
+    return replaced(result.document, where, "{what was asked}")
 
 
 def what_next(examples: Traversable) -> str:

@@ -115,7 +115,11 @@ def _conditions(asked: Spec) -> list[str]:
 
 def _amounts(asked: Spec) -> list[str]:
     amounts = (asked.get("capacity") or {}).get("requests") or {}
-    return [f"{name} {amount}" for name, amount in sorted(amounts.items())]
+    # Nought is an amount, too: it reserves nothing, and so caps nothing.
+    return [
+        f"{name} {amount}{' (none reserved)' if amount == '0' else ''}"
+        for name, amount in sorted(amounts.items())
+    ]
 
 
 def _constraints(request: str, constraints: Sequence[Spec]) -> Iterator[str]:

@@ -117,7 +117,7 @@ def _finding(text: str, document: Mapping[str, Any]) -> Finding:
     found = _PLACED.fullmatch(text)
     message, place = (found["message"], found["path"]) if found else (text, "$")
     path, value = _resolved(place, message, document)
-    if path and _GOT.search(message) is None and not _is_quantity(value):
+    if _GOT.search(message) is None and not isinstance(value, Mapping | list):
         return _bad_amount(path, value)
     return _wrong(path, value, message)
 

@@ -1,0 +1,196 @@
+"""The examples: what becomes of each, and laws that hold for every manifest."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.phrases import requests
+from kube.files import read_objects
+from tests.cli.command import CLUSTER, EXAMPLES, drawbridge, told
+
+HAMI = "of class hami-core-gpu.project-hami.io"
+NVIDIA = "of class gpu.nvidia.com"
+MIG = "of class mig.nvidia.com"
+UNCAPPED = "cores 0 (none reserved)"
+
+IN_THE_CLUSTER: dict[str, list[str]] = {
+    "by-uuid.yaml": [
+        (
+            f"gpu: 1 device {HAMI}, where uuid is GPU-e076a7fa-23e9-5f46-aff2-877c4c1b0e42 or "
+            f"GPU-1a07e078-00e6-50fc-8c57-c1f3b6521a8b, with {UNCAPPED}, memory 2000Mi"
+        )
+    ],
+    "daemonset.yaml": [f"gpu: 1 device {HAMI}, with cores 1, memory 256Mi"],
+    "exclusive-by-type.yaml": [
+        (
+            f"gpu: 1 device {HAMI}, where productName contains a100 or v100 and "
+            "productName does not contain 40gb, with cores 100"
+        )
+    ],
+    "half-of-each.yaml": [
+        (
+            f"gpu: 2 devices {HAMI}, each with cores 20; the first that fits of: "
+            "memory is 40Gi with memory 20Gi | memory is 80Gi with memory 40Gi; all of different uuid"
+        )
+    ],
+    "init-and-sidecar.yaml": [
+        f"gpu: 1 device {HAMI}, with {UNCAPPED}, memory 500Mi",
+        f"gpu: 1 device {HAMI}, with {UNCAPPED}, memory 4000Mi",
+    ],
+    "list.yaml": [f"gpu: 1 device {HAMI}, with {UNCAPPED}, memory 5000Mi"],
+    "mig-job.yaml": [f"mig: 2 devices {MIG}, where profile is 1g.5gb"],
+    "mig-media.yaml": [f"mig: 1 device {MIG}, where profile is 1g.10gb+me"],
+    "mig-mode.yaml": [
+        (
+            f"mig: 1 device {MIG}; the first that fits of: memory is 9728Mi | memory is 9984Mi | "
+            "memory is 19968Mi | memory is 20096Mi | memory is 40192Mi"
+        )
+    ],
+    "mps.yaml": [
+        (
+            f'gpu: 1 device {NVIDIA}; GpuConfig {{"sharing":{{"strategy":"MPS","mpsConfig":'
+            '{"defaultActiveThreadPercentage":40,"defaultPinnedDeviceMemoryLimit":"10000Mi"}}}'
+        )
+    ],
+    "nightly.yaml": [f"gpu: 1 device {HAMI}, with {UNCAPPED}, memory 6000Mi"],
+    "numa-bind.yaml": [
+        f"gpu: 2 devices {HAMI}, each with {UNCAPPED}, memory 4000Mi; all of different uuid"
+    ],
+    "opted-out.yaml": [],
+    "share.yaml": [f"gpu: 1 device {HAMI}, with cores 30, memory 3000Mi"],
+    "two-containers.yaml": [f"gpu: 1 device {HAMI}, with cores 25, memory 2000Mi"],
+    "whole-gpu.yaml": [],
+}
+"""Example to the requests of its templates, in words, against the recorded cluster."""
+
+ALONE: dict[str, list[str]] = IN_THE_CLUSTER | {
+    "half-of-each.yaml": [],
+    "mig-mode.yaml": [f"mig: 1 device {MIG}, where memory is at least 8000Mi"],
+    "whole-gpu.yaml": [f"gpu: 1 device {NVIDIA}"],
+}
+"""The same without a cluster."""
+
+FINDINGS: dict[str, list[str]] = {
+    "init-and-sidecar.yaml": ["warning initSharesDevice"],
+    "mig-mode.yaml": ["warning policyDropped"],
+    "mps.yaml": ["warning sharedInPodOnly"],
+    "numa-bind.yaml": ["warning notPublished"],
+    "opted-out.yaml": ["info optedOut"],
+    "whole-gpu.yaml": ["info passedThrough"],
+}
+"""Example to what is said about it in the recorded cluster; nothing about the others."""
+
+MISTAKES = {
+    "bytes-for-mebibytes.yaml": ["error wrongUnit"],
+    "half-a-gpu.yaml": ["error notAnInteger"],
+    "more-than-all.yaml": ["error outOfRange"],
+    "no-such-profile.yaml": ["error unknownMigProfile"],
+    "requests-only.yaml": ["error limitRequired", "error limitRequired"],
+}
+
+EVERY = sorted(path for path in EXAMPLES.rglob("*.yaml") if path.name != "cluster.yaml")
+
+
+def answer(*arguments: object, stdin: str | None = None) -> dict[str, Any]:
+    result = drawbridge("translate", "-o", "json", *arguments, stdin=stdin)
+    assert result.exit_code in (0, 1), result.stderr
+    said: dict[str, Any] = json.loads(result.stdout)
+    return said
+
+
+def words(said: dict[str, Any]) -> list[str]:
+    return [
+        f"{name}: {text}"
+        for one in said["objects"]
+        if one["kind"] == "ResourceClaimTemplate"
+        for name, text in requests(one["spec"]["spec"])
+    ]
+
+
+def codes(said: dict[str, Any]) -> list[str]:
+    return [" ".join(line.split()[:2]) for line in told(said)]
+
+
+def test_every_example_stands_in_the_tables() -> None:
+    assert set(IN_THE_CLUSTER) == {path.name for path in EXAMPLES.glob("*.yaml")}
+    assert set(MISTAKES) == {path.name for path in EXAMPLES.glob("mistakes/*.yaml")}
+
+
+@pytest.mark.parametrize("name", IN_THE_CLUSTER)
+def test_what_an_example_becomes_in_the_cluster(name: str) -> None:
+    said = answer("-f", EXAMPLES / name, "--snapshot", CLUSTER)
+
+    assert (IN_THE_CLUSTER[name], FINDINGS.get(name, [])) == (words(said), codes(said))
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_what_an_example_becomes_alone(name: str) -> None:
+    assert ALONE[name] == words(answer("-f", EXAMPLES / name))
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_what_a_mistake_says(name: str) -> None:
+    said = answer("-f", EXAMPLES / "mistakes" / name)
+
+    assert (MISTAKES[name], []) == (codes(said), said["objects"])
+
+
+def test_a_replica_needs_a_driver_that_publishes_shares() -> None:
+    folder = EXAMPLES / "gpu-shared"
+
+    with_shares = answer("-f", folder / "pod.yaml", "--snapshot", folder / "cluster.yaml")
+    without = answer("-f", folder / "pod.yaml", "--snapshot", CLUSTER)
+
+    assert [f"gpu: 1 device {NVIDIA}, with shares 1"] == words(with_shares)
+    assert (words(without), codes(without)) == ([], ["error cannotExpress"])
+
+
+@pytest.mark.parametrize("path", EVERY, ids=lambda path: path.name)
+def test_an_example_begins_with_what_it_shows(path: Path) -> None:
+    comment = path.read_text().split("apiVersion", 1)[0]
+
+    assert comment.startswith("# ")
+    assert 1 <= comment.count("\n") <= 2
+
+
+@pytest.mark.parametrize("state", [(), ("--snapshot", CLUSTER)], ids=["alone", "in the cluster"])
+@pytest.mark.parametrize("path", EVERY, ids=lambda path: path.name)
+def test_translating_the_output_again_changes_nothing(path: Path, state: tuple[object]) -> None:
+    once = drawbridge("translate", "-f", path, *state).stdout
+
+    # With the cluster and without it: the facts that counted are in the annotation.
+    again = drawbridge("translate", "-f", "-", *state, stdin=once)
+    elsewhere = drawbridge("translate", "-f", "-", stdin=once) if "Pod" in once else again
+
+    assert (0, once) == (again.exit_code, again.stdout)
+    if path.name != "whole-gpu.yaml":  # It passes through in the cluster only.
+        assert once == elsewhere.stdout
+
+
+def test_everything_that_is_not_about_devices_stays_as_it_is() -> None:
+    for path in EVERY:
+        before = {one.name: one.document for one in read_objects(path.read_bytes(), "")}
+        for after in answer("-f", path)["objects"]:
+            if after["kind"] != "ResourceClaimTemplate":
+                assert _other_text(before[after["metadata"]["name"]]) == _other_text(after)
+
+
+def _other_text(document: dict[str, Any]) -> list[str]:
+    """Everything that is said in an object and has nothing to do with devices."""
+    return sorted(
+        text
+        for text in _leaves(document, ())
+        if not any(word in text for word in ("nvidia.com/", "drawbridge.internal", "laim"))
+        and "CUDA_TASK_PRIORITY" not in text
+        and ".env." not in text
+    )
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> list[str]:
+    if isinstance(value, dict):
+        return [leaf for key, each in value.items() for leaf in _leaves(each, (*path, key))]
+    if isinstance(value, list):
+        return [leaf for n, each in enumerate(value) for leaf in _leaves(each, (*path, str(n)))]
+    return [f"{'.'.join(path)}={value}"]

@@ -1,0 +1,99 @@
+"""`-o text` and `-o diff`, and the demo: what people read."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.builders import gpus, pod
+from tests.cli.command import CLUSTER, EXAMPLES, drawbridge, translate
+
+SHARE_TOLD = """\
+Pod default/train  <stdin>:1
+  asked     main: nvidia.com/gpu 1, nvidia.com/gpucores 150, nvidia.com/gpumem
+            3000
+            nvidia.com/use-gputype: A100
+  becomes   main: 1 device of class hami-core-gpu.project-hami.io, where
+            productName contains a100, with cores 100, memory 3000Mi
+  template  {template}
+  because   hami owns nvidia.com/gpu, nvidia.com/gpucores, nvidia.com/gpumem
+            here; its driver is hami-core-gpu.project-hami.io
+  lost      spec.containers[0].resources.limits[nvidia.com/gpucores]: 150
+            percent of a GPU's cores means 100, as in HAMi
+  fix       write 100
+
+  unchanged ConfigMap/default/settings
+
+1 object translated with 1 template, 1 unchanged, 0 refused, 1 warning
+"""
+
+SETTINGS = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+SHARE = pod(gpus(1, mem=3000, cores=150), annotations={"nvidia.com/use-gputype": "A100"})
+
+
+def test_text_tells_what_was_asked_what_it_is_why_and_what_is_lost() -> None:
+    result = translate(SHARE, SETTINGS, options=("-o", "text"))
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    (line,) = (line for line in result.stdout.splitlines() if line.startswith("  template"))
+    assert SHARE_TOLD.format(template=line.split()[1]) == result.stdout
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_text_is_no_wider_than_the_terminal(width: int) -> None:
+    result = drawbridge(
+        *("translate", "-f", EXAMPLES, "-f", EXAMPLES / "mistakes", "--snapshot", CLUSTER),
+        *("-o", "text"),
+        COLUMNS=str(width),
+    )
+
+    assert width >= max(map(len, result.stdout.splitlines()))
+
+
+def test_text_has_no_colour_where_no_terminal_is() -> None:
+    assert "\x1b" not in drawbridge("translate", "-f", EXAMPLES, "-o", "text").stdout
+    assert "\x1b" not in drawbridge("translate", "-f", EXAMPLES, "-o", "diff").stdout
+
+
+def test_foreign_text_cannot_move_the_cursor() -> None:
+    hostile = pod(gpus(1, mem=1), annotations={"nvidia.com/use-gputype": "A\x1b[2J\nB"})
+    hostile["metadata"]["name"] = "a\x1b[2J"
+
+    for form in ("text", "yaml", "diff"):
+        result = translate(hostile, options=("-o", form))
+        assert "\x1b" not in result.stdout + result.stderr
+
+
+def test_a_diff_is_what_kubectl_diff_shows() -> None:
+    result = drawbridge("translate", "-f", EXAMPLES / "whole-gpu.yaml", "-o", "diff")
+
+    lines = result.stdout.splitlines()
+    assert lines[3] == "@@ -0,0 +1,13 @@"
+    start = lines.index("--- old/v1.Pod.default.whole-gpu")
+    assert lines[start + 1] == "+++ new/v1.Pod.default.whole-gpu"
+    assert [line for line in lines[start:] if line.startswith("-        ")] == [
+        "-        nvidia.com/gpu: 1"
+    ]
+
+
+def test_a_diff_of_what_does_not_change_is_empty() -> None:
+    assert not drawbridge("translate", "-f", EXAMPLES / "opted-out.yaml", "-o", "diff").stdout
+
+
+def test_demo_shows_every_kind_of_outcome(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    result = drawbridge("demo")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    for said in ("  becomes ", "  because ", "  lost ", "  kept ", "  refused ", "  fix "):
+        assert said in result.stdout
+    assert max(map(len, result.stdout.partition("\nNext")[0].splitlines())) <= 80
+
+
+def test_what_the_demo_says_to_try_next_works() -> None:
+    said = drawbridge("demo").stdout.partition("\nNext\n")[2]
+
+    for line in said.splitlines():
+        _, found, arguments = line.partition(" translate ")
+        if found and "FOLDER" not in arguments:
+            assert drawbridge("translate", *arguments.split()).exit_code in (0, 1)

@@ -1,0 +1,578 @@
+"""DESIGN.md 4, translate: its sentences one by one."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.workloads import pod_path, reached
+from kube.files import dump_yaml, read_objects
+from kube.product import REQUEST_ANNOTATION
+from tests.builders import EXAMPLE, HAMI, NVIDIA, gpus, pod, profiles, seen
+from tests.cli.command import CLUSTER, EXAMPLES, answer, drawbridge, kinds, told, translate
+from webhook.admission import admit_created
+from webhook.jsonpatch import apply
+from webhook.world import Options, World
+
+Document = dict[str, Any]
+
+SHARE = pod(gpus(1, mem=3000, cores=30))
+WHOLE = pod(gpus(1))
+SERVICE = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}}
+
+
+def named(document: Document, name: str, namespace: str | None = None) -> Document:
+    metadata = {**document["metadata"], "name": name}
+    if namespace is not None:
+        metadata["namespace"] = namespace
+    return {**document, "metadata": metadata}
+
+
+def device_class(name: str, extended: str | None = None, **metadata: str) -> Document:
+    spec: Document = {"selectors": [{"cel": {"expression": "true"}}]}
+    if extended is not None:
+        spec["extendedResourceName"] = extended
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name, **metadata},
+        "spec": spec,
+    }
+
+
+def deployment(name: str = "web", containers: list[Document] | None = None) -> Document:
+    template = {"spec": {"containers": containers or [gpus(1, mem=3000)]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {"selector": {}, "template": template},
+    }
+
+
+# --- what is read ---------------------------------------------------------------------------------
+
+
+def test_files_directories_and_standard_input_are_read_in_order(tmp_path: Path) -> None:
+    folder = tmp_path / "manifests"
+    (folder / "deeper").mkdir(parents=True)
+    (folder / "b.yml").write_text(dump_yaml([named(SERVICE, "b")]))
+    (folder / "a.json").write_text(json.dumps(named(SERVICE, "a")))
+    (folder / "notes.txt").write_text("not a manifest")
+    (folder / "deeper" / "c.yaml").write_text(dump_yaml([named(SERVICE, "c")]))
+    file = tmp_path / "one.yaml"
+    file.write_text(dump_yaml([named(SERVICE, "one")]))
+
+    result = drawbridge(
+        *("translate", "-f", file, "-f", folder, "-f", "-", "-o", "json"),
+        stdin=dump_yaml([named(SERVICE, "piped")]),
+    )
+
+    assert [f"Service {name}" for name in ("one", "a", "b", "piped")] == kinds(
+        json.loads(result.stdout)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a: [", "not YAML"),
+        ("kind: Pod\n", "apiVersion is missing"),
+        ("apiVersion: v1\n", "kind is missing"),
+        ("just words\n", "expected an object"),
+    ],
+)
+@pytest.mark.parametrize("form", ["yaml", "json", "diff", "text"])
+def test_unreadable_text_ends_the_call_before_anything_is_printed(
+    text: str, why: str, form: str, tmp_path: Path
+) -> None:
+    good = tmp_path / "good.yaml"
+    good.write_text(dump_yaml([SHARE]))
+
+    result = drawbridge("translate", "-f", good, "-f", "-", "-o", form, stdin=text)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert why in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("why", "call"),
+    [
+        ("Missing option '-f'", ()),
+        ("nowhere.yaml: No such file", ("-f", "nowhere.yaml")),
+        ("nowhere.yaml: No such file", ("-f", "-", "--snapshot", "nowhere.yaml")),
+        ("known are: hami, nvidia", ("-f", "-", "--profile", "koordinator=gpu.nvidia.com")),
+        (
+            f"known are: {EXAMPLE}, {NVIDIA}, {HAMI}",
+            ("-f", "-", "--profile", "hami=gpu.amd.com"),
+        ),
+        ("no driver is called ''", ("-f", "-", "--profile", "hami")),
+        ("nowhere: No such file", ("-f", "-", "--profiles", "nowhere")),
+        ("is not one of", ("-f", "-", "-o", "xml")),
+        ("use one", ("-f", "-", "--live", "--snapshot", "a.yaml")),
+        ("without --live", ("-f", "-", "--context", "a")),
+        ("read once", ("-f", "-", "--snapshot", "-")),
+    ],
+)
+def test_a_wrong_call_exits_2_and_says_why(why: str, call: tuple[str, ...]) -> None:
+    result = drawbridge("translate", *call, stdin=dump_yaml([SHARE]))
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert why in " ".join(result.stderr.split())
+
+
+def test_a_broken_profile_is_a_wrong_call(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("driver: gpu.mine.example\ndevicse: {}\n")
+
+    result = drawbridge("translate", "-f", "-", "--profiles", tmp_path, stdin=dump_yaml([SHARE]))
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "mine.yaml: not a driver profile" in result.stderr
+
+
+# --- the state of the cluster ---------------------------------------------------------------------
+
+
+def test_without_a_cluster_nothing_passes_through() -> None:
+    assert kinds(answer(WHOLE)) == ["template", "Pod train"]
+
+
+def test_a_mapped_resource_passes_through() -> None:
+    said = answer(WHOLE, snapshot=[device_class(NVIDIA, "nvidia.com/gpu")])
+
+    assert said["objects"] == [WHOLE]
+    path = "spec.containers[0].resources.limits[nvidia.com/gpu]"
+    assert [f"info passedThrough Pod/default/train {path}"] == told(said)
+
+
+def test_an_object_of_f_replaces_its_namesake_of_the_snapshot() -> None:
+    said = answer(
+        device_class(NVIDIA), WHOLE, snapshot=[device_class(NVIDIA, extended="nvidia.com/gpu")]
+    )
+
+    assert [f"DeviceClass {NVIDIA}", "template", "Pod train"] == kinds(said)
+
+
+@pytest.mark.parametrize(
+    ("want", "classes"),
+    [
+        (
+            "b",
+            [
+                device_class("a", "nvidia.com/gpu", creationTimestamp="2026-01-01T00:00:00Z"),
+                device_class("b", "nvidia.com/gpu", creationTimestamp="2026-01-02T00:00:00Z"),
+            ],
+        ),
+        ("a", [device_class("b", "nvidia.com/gpu"), device_class("a", "nvidia.com/gpu")]),
+    ],
+    ids=["the newest class wins", "of classes made together the smaller name"],
+)
+def test_who_serves_a_name_that_two_classes_map(want: str, classes: list[Document]) -> None:
+    (finding,) = answer(WHOLE, snapshot=classes)["findings"]
+
+    assert finding["message"].startswith(f"DeviceClass {want} maps nvidia.com/gpu")
+
+
+def test_a_class_that_the_cluster_lacks_is_a_warning() -> None:
+    said = answer(SHARE, snapshot=[device_class(NVIDIA)])
+
+    assert told(said) == ["warning deviceClassMissing Pod/default/train spec.resourceClaims"]
+
+
+def test_a_namespace_that_opts_out() -> None:
+    namespace = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "old", "labels": {"drawbridge.internal/translate": "false"}},
+    }
+
+    said = answer(named(SHARE, "a", "old"), named(SHARE, "b"), snapshot=[namespace])
+
+    assert kinds(said) == ["Pod a", "template", "Pod b"]
+
+
+def test_a_quota_that_would_stop_counting_refuses() -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus", "namespace": "team"},
+        "spec": {"hard": {"requests.nvidia.com/gpumem": "9000"}},
+    }
+
+    said = answer(named(SHARE, "a", "team"), named(SHARE, "b"), snapshot=[quota])
+
+    assert kinds(said) == ["template", "Pod b"]
+    path = "spec.containers[0].resources.limits[nvidia.com/gpumem]"
+    assert f"error quotaNotCounted Pod/team/a {path}" in told(said)
+
+
+def test_a_wrong_value_in_the_snapshot_is_a_finding_and_counts_for_nothing() -> None:
+    broken = device_class("broken") | {"spec": {"selectors": "all"}}
+
+    said = answer(SHARE, snapshot=[broken, device_class(HAMI)])
+
+    assert kinds(said) == ["template", "Pod train"]
+    assert told(said) == ["error invalidObject DeviceClass//broken spec.selectors"]
+
+
+# --- profiles -------------------------------------------------------------------------------------
+
+
+def classes_of(said: Document) -> list[str]:
+    return [
+        request["exactly"]["deviceClassName"]
+        for one in said["objects"]
+        if one["kind"] == "ResourceClaimTemplate"
+        for request in one["spec"]["spec"]["devices"]["requests"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("want", "options", "document"),
+    [
+        ([NVIDIA], (), WHOLE),
+        ([HAMI], (), SHARE),
+        (["mig.nvidia.com"], (), pod(gpus(mig_1g_5gb=1))),
+        ([EXAMPLE], ("--profile", f"nvidia={EXAMPLE}"), WHOLE),
+        ([HAMI], ("--profile", f"nvidia={HAMI}"), WHOLE),
+    ],
+)
+def test_profile_chooses_the_driver(
+    want: list[str], options: tuple[str, ...], document: Document
+) -> None:
+    assert want == classes_of(answer(document, options=options))
+
+
+def test_a_profile_of_a_directory_can_be_chosen(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "driver: gpu.mine.example\nclaims: pod\ndevices:\n  gpu: {class: mine}\n"
+    )
+
+    said = answer(WHOLE, options=("--profiles", tmp_path, "--profile", "nvidia=gpu.mine.example"))
+
+    assert classes_of(said) == ["mine"]
+
+
+def test_what_a_profile_cannot_express_is_an_error() -> None:
+    said = answer(SHARE, options=("--profile", f"hami={NVIDIA}"))
+
+    assert said["objects"] == []
+    path = "spec.containers[0].resources.limits[nvidia.com/gpucores]"
+    assert f"error cannotExpress Pod/default/train {path}" in told(said)
+
+
+@pytest.mark.parametrize(("want", "percent"), [(1, 1), (1, 50), (1, 99), (0, 100), (0, 0)])
+def test_a_percentage_needs_published_sizes(want: int, percent: int) -> None:
+    result = translate(pod(gpus(1, pct=percent)))
+
+    assert want == result.exit_code
+    assert ("[sizesUnknown]" in result.stderr) is bool(want)
+
+
+# --- what is printed ------------------------------------------------------------------------------
+
+
+def test_yaml_is_a_stream_that_kubectl_takes() -> None:
+    result = translate(SERVICE, SHARE, deployment())
+
+    found = read_objects(result.stdout.encode(), "stdout")
+    assert [SERVICE["kind"], "ResourceClaimTemplate", "Pod", "ResourceClaimTemplate"] == [
+        one.kind for one in found
+    ][:4]
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_all_forms_are_the_same_objects() -> None:
+    stream = read_objects(translate(SERVICE, SHARE).stdout.encode(), "stdout")
+
+    assert [one.document for one in stream] == answer(SERVICE, SHARE)["objects"]
+
+
+def test_lists_are_flattened_in_order() -> None:
+    inner = {"apiVersion": "v1", "kind": "List", "items": [named(SHARE, "b"), SERVICE]}
+    outer = {"apiVersion": "v1", "kind": "List", "items": [named(SERVICE, "a"), inner]}
+
+    said = answer(outer, named(SERVICE, "z"))
+
+    assert kinds(said) == ["Service a", "template", "Pod b", "Service web", "Service z"]
+
+
+def test_a_template_stands_before_the_first_object_that_needs_it() -> None:
+    said = answer(
+        named(SHARE, "a"),
+        named(SHARE, "b"),
+        named(SHARE, "c", "default"),
+        named(SHARE, "d", "team"),
+        pod(gpus(1, mem=1)),
+    )
+
+    want = ["template", "Pod a", "Pod b", "Pod c", "template", "Pod d", "template", "Pod train"]
+    assert want == kinds(said)
+
+
+def test_a_template_is_in_the_namespace_that_its_object_writes() -> None:
+    said = answer(named(SHARE, "a"), named(SHARE, "b", "team"))
+
+    templates = [one["metadata"] for one in said["objects"] if "Template" in one["kind"]]
+    name = templates[0]["name"]
+    assert [{"name": name}, {"name": name, "namespace": "team"}] == templates
+
+
+def test_a_template_is_not_ours_to_collect() -> None:
+    template, _ = answer(SHARE)["objects"]
+
+    assert (
+        template["apiVersion"],
+        template["kind"],
+    ) == ("resource.k8s.io/v1", "ResourceClaimTemplate")
+    assert {"name"} == set(template["metadata"])
+    assert {"spec"} == set(template["spec"])
+
+
+def test_a_template_that_is_given_is_not_repeated() -> None:
+    template, _ = answer(SHARE)["objects"]
+
+    assert kinds(answer(template, SHARE)) == ["template", "Pod train"]
+    assert kinds(answer(SHARE, template)) == ["Pod train", "template"]
+
+
+def test_a_template_of_our_name_with_other_content_refuses() -> None:
+    template, _ = answer(SHARE)["objects"]
+    taken = copy.deepcopy(template)
+    taken["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] = 2
+
+    said = answer(taken, SHARE)
+
+    assert kinds(said) == ["template"]
+    assert told(said) == ["error templateTaken Pod/default/train spec.resourceClaims"]
+
+
+def test_pods_equal_what_the_webhook_makes() -> None:
+    _, printed = answer(SHARE)["objects"]
+    world = World(profiles=profiles())
+
+    made = admit_created(
+        SHARE, seen(SHARE), namespace="default", world=world, options=Options()
+    ).operations
+
+    assert apply(copy.deepcopy(SHARE), made) == printed
+    assert REQUEST_ANNOTATION in printed["metadata"]["annotations"]
+
+
+def test_the_same_call_prints_the_same_bytes() -> None:
+    calls = [
+        drawbridge("translate", "-f", EXAMPLES, "--snapshot", CLUSTER, "-o", form).stdout_bytes
+        for form in ("yaml", "json", "diff", "text")
+        for _ in range(2)
+    ]
+
+    assert calls[::2] == calls[1::2]
+
+
+# --- workloads ------------------------------------------------------------------------------------
+
+WORKLOADS = [
+    ("v1", "Pod", "", lambda pod: pod),
+    ("v1", "PodTemplate", "template.", lambda pod: {"template": pod}),
+    ("v1", "ReplicationController", "spec.template.", lambda pod: {"spec": {"template": pod}}),
+    ("apps/v1", "DaemonSet", "spec.template.", lambda pod: {"spec": {"template": pod}}),
+    ("apps/v1", "Deployment", "spec.template.", lambda pod: {"spec": {"template": pod}}),
+    ("apps/v1", "ReplicaSet", "spec.template.", lambda pod: {"spec": {"template": pod}}),
+    ("apps/v1", "StatefulSet", "spec.template.", lambda pod: {"spec": {"template": pod}}),
+    ("batch/v1", "Job", "spec.template.", lambda pod: {"spec": {"template": pod}}),
+    (
+        "batch/v1",
+        "CronJob",
+        "spec.jobTemplate.spec.template.",
+        lambda pod: {"spec": {"jobTemplate": {"spec": {"template": pod}}}},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "prefix", "around"), WORKLOADS, ids=[kind for _, kind, _, _ in WORKLOADS]
+)
+def test_workloads_are_translated_inside_their_template(
+    version: str, kind: str, prefix: str, around: Any
+) -> None:
+    head = {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}}
+    good = {**around({"spec": {"containers": [gpus(1, mem=3000)]}}), **head}
+    bad = {**around({"spec": {"containers": [gpus(1, mem="8Gi")]}}), **head}
+
+    said = answer(good, bad)
+
+    assert ["template", f"{kind} w"] == kinds(said)
+    _, made = reached(said["objects"][1], pod_path(version, kind) or ())
+    assert made["spec"]["containers"][0]["resources"] == {
+        "claims": [{"name": "gpu-main", "request": "gpu"}]
+    }
+    path = f"{prefix}spec.containers[0].resources.limits[nvidia.com/gpumem]"
+    assert [f"error wrongUnit {kind}/default/w {path}"] == told(said)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        deployment() | {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"},
+        deployment() | {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob"},
+        deployment() | {"apiVersion": "extensions/v1beta1"},
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": 7}, "spec": "x"},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "empty"}},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}, "spec": None},
+    ],
+)
+def test_other_objects_pass_unchanged(document: Document) -> None:
+    said = answer(document)
+
+    assert ([document], []) == (said["objects"], said["findings"])
+
+
+# --- findings -------------------------------------------------------------------------------------
+
+
+def test_a_finding_has_six_fields() -> None:
+    (finding,) = answer(pod(gpus(1, mem="8Gi")))["findings"]
+
+    assert finding == {
+        "severity": "error",
+        "code": "wrongUnit",
+        "message": "Invalid value: 8Gi: the amount is a count of MiB, not of bytes",
+        "fix": "write 8192 for 8Gi",
+        "object": "Pod/default/train",
+        "path": "spec.containers[0].resources.limits[nvidia.com/gpumem]",
+    }
+
+
+@pytest.mark.parametrize(
+    ("want", "metadata", "options"),
+    [
+        ("Pod/default/a", {"name": "a"}, ()),
+        ("Pod/team/a", {"name": "a", "namespace": "team"}, ()),
+        ("Pod/default/a-", {"generateName": "a-"}, ()),
+        ("Pod/team/a", {"name": "a"}, ("-n", "team")),
+    ],
+)
+def test_what_a_finding_calls_its_object(
+    want: str, metadata: dict[str, str], options: tuple[str, ...]
+) -> None:
+    (finding,) = answer(pod(gpus(1, mem="8Gi")) | {"metadata": metadata}, options=options)[
+        "findings"
+    ]
+
+    assert want == finding["object"]
+
+
+def test_objects_with_an_error_are_left_out_and_the_others_stay() -> None:
+    result = translate(named(SHARE, "a"), pod(gpus(1, mem="8Gi")), SERVICE)
+
+    assert result.exit_code == 1
+    found = [one.kind for one in read_objects(result.stdout.encode(), "stdout")]
+    assert found == ["ResourceClaimTemplate", "Pod", "Service"]
+    line = (
+        "error: Pod/default/train: spec.containers[0].resources.limits[nvidia.com/gpumem]: "
+        "Invalid value: 8Gi: the amount is a count of MiB, not of bytes; write 8192 for 8Gi "
+        "[wrongUnit]\n"
+    )
+    assert line == result.stderr
+
+
+def test_a_warning_keeps_the_exit_code() -> None:
+    result = translate(pod(gpus(1, mem=1, cores=150)))
+
+    assert result.exit_code == 0
+    assert result.stderr.startswith("warning: Pod/default/train: ")
+
+
+AMOUNT = "spec.containers[0].resources.limits[nvidia.com/gpu]"
+
+WRONG_VALUES: list[tuple[str, Document]] = [
+    (
+        "error invalidObject Pod/default/train spec.containers[0].resources.limits",
+        pod({"name": "a", "resources": {"limits": ["nvidia.com/gpu"]}}),
+    ),
+    (
+        f"error invalidQuantity Pod/default/train {AMOUNT}",
+        pod({"name": "a", "resources": {"limits": {"nvidia.com/gpu": "abc"}}}),
+    ),
+    (
+        "error invalidQuantity Pod/default/train spec.initContainers[0].resources.requests[cpu]",
+        pod(init=[{"name": "a", "resources": {"requests": {"memory": "1Gi", "cpu": True}}}]),
+    ),
+    (
+        f"error invalidQuantity Pod/default/train {AMOUNT}",
+        pod({"name": "a", "resources": {"limits": {"nvidia.com/gpu": None}}}),
+    ),
+    ("error invalidObject Pod/default/train spec", pod() | {"spec": "x"}),
+    ("error invalidObject Pod/default/train spec.containers", pod() | {"spec": {"containers": {}}}),
+    (
+        "error invalidObject Pod/default/train spec.containers[1]",
+        pod({"name": "a"}, "b"),  # type: ignore[arg-type]
+    ),
+    (
+        "error invalidObject Pod/default/train metadata.annotations[b/c]",
+        pod(annotations={"a": "1", "b/c": 2}),  # type: ignore[dict-item]
+    ),
+    ("error invalidObject Pod/default/ metadata.name", pod() | {"metadata": {"name": 5}}),
+    (
+        "error invalidObject Pod/default/train spec.containers[0].env[1].value",
+        pod({"name": "a", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": 1}]}),
+    ),
+    (
+        "error invalidObject Deployment/default/web spec",
+        deployment() | {"spec": ["template"]},
+    ),
+    (
+        "error invalidObject Deployment/default/web spec.template",
+        deployment() | {"spec": {"template": "x"}},
+    ),
+    (
+        f"error invalidQuantity Deployment/default/web spec.template.{AMOUNT}",
+        deployment(containers=[{"name": "a", "resources": {"limits": {"nvidia.com/gpu": "x"}}}]),
+    ),
+    (
+        "error invalidQuantity ResourceSlice//s spec.devices[0].capacity[memory].value",
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": "s"},
+            "spec": {
+                "driver": "d",
+                "pool": {"name": "p"},
+                "devices": [
+                    {"name": "d", "capacity": {"a": {"value": "1"}, "memory": {"value": "lots"}}}
+                ],
+            },
+        },
+    ),
+    (
+        "error invalidObject ResourceSlice//s spec",
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": "s"},
+            "spec": {"driver": "d"},
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("want", "document"), WRONG_VALUES, ids=[want.partition(" ")[2] for want, _ in WRONG_VALUES]
+)
+def test_a_wrong_value_in_a_known_kind_is_a_finding(want: str, document: Document) -> None:
+    said = answer(document, named(SHARE, "next"))
+
+    assert kinds(said) == ["template", "Pod next"]
+    assert [want] == told(said)
+
+
+def test_null_means_absent_as_for_the_api_server() -> None:
+    document = pod(gpus(1, mem=3000), schedulerName=None, nodeName=None, initContainers=None)
+    document["metadata"] |= {"namespace": None, "labels": None, "annotations": None}
+
+    said = answer(document)
+
+    assert kinds(said) == ["template", "Pod train"]
+    assert said["findings"] == []
