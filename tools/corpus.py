@@ -1,0 +1,158 @@
+"""Every manifest below a folder through the command line: `python -m tools.corpus DIR`.
+
+Prints a table: file, kinds, what came out without a cluster and against the recorded cluster of the
+examples, and the codes of all findings. Exits 1 when something crashed, when a readable manifest was
+called unreadable, or when translating the output again changed something; 2 when there is nothing.
+"""
+
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+from click.testing import CliRunner
+
+from cli.__main__ import main as drawbridge
+from kube.errors import ObjectFileError
+from kube.files import SUFFIXES, read_objects
+from kube.product import REQUEST_ANNOTATION
+
+CLUSTER: Final = Path(__file__).parent.parent / "examples" / "cluster" / "cluster.yaml"
+COMMANDS: Final[Sequence[tuple[str, Sequence[str]]]] = (
+    ("alone", ("translate", "-o", "json")),
+    ("in a cluster", ("translate", "-o", "json", "--snapshot", str(CLUSTER))),
+)
+"""Column to the call whose outcome stands in it; `-f FILE` is added."""
+
+
+MAX_KINDS: Final = 40
+"""Characters of the column."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call gave.
+
+    Attributes:
+        word: For the table.
+        fault: Why the corpus fails for it; empty when it does not.
+    """
+
+    word: str
+    codes: tuple[str, ...] = ()
+    fault: str = ""
+
+
+def outcome(arguments: Sequence[str], text: bytes, *, readable: bool) -> Outcome:
+    """Return what the command makes of a manifest."""
+    code, output = _called(arguments, text)
+    if code is None:
+        return Outcome(word="CRASH", fault=output)
+    if code == 2:
+        fault = "readable, and called unreadable" if readable else ""
+        return Outcome(word="unreadable", fault=fault)
+    answer = msgspec.json.decode(output)
+    return Outcome(
+        word=_word(answer),
+        codes=tuple(sorted({finding["code"] for finding in answer["findings"]})),
+        fault=_unstable(arguments, answer["objects"]),
+    )
+
+
+def _word(answer: dict[str, Any]) -> str:
+    refused = {f["object"] for f in answer["findings"] if f["severity"] == "error"}
+    made = sum(REQUEST_ANNOTATION in msgspec.json.encode(o).decode() for o in answer["objects"])
+    words = (f"{made} translated" if made else "", f"{len(refused)} refused" if refused else "")
+    return ", ".join(filter(None, words)) or "unchanged"
+
+
+def _unstable(arguments: Sequence[str], objects: Sequence[Any]) -> str:
+    """Return a fault where the output, translated again, is not the same."""
+    if not objects:
+        return ""
+    listed = {"apiVersion": "v1", "kind": "List", "items": objects}
+    code, output = _called(arguments, msgspec.json.encode(listed))
+    if code == 0 and msgspec.json.decode(output)["objects"] == objects:
+        return ""
+    return f"its output, translated again, changes: exit {code}"
+
+
+def _called(arguments: Sequence[str], text: bytes) -> tuple[int | None, str]:
+    """Return exit code and standard output; None and the exception where there was one."""
+    result = CliRunner().invoke(drawbridge, [*arguments, "-f", "-"], input=text)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        return None, repr(result.exception)
+    return result.exit_code, result.stdout
+
+
+def is_readable(text: bytes) -> bool:
+    """Whether another parser finds nothing but objects with apiVersion and kind."""
+    try:
+        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError):
+        return False
+    return all(
+        isinstance(each, dict) and each.get("apiVersion") and each.get("kind") for each in documents
+    )
+
+
+def kinds(text: bytes) -> str:
+    """Return the kinds in a manifest, with their number where it is not one."""
+    try:
+        found = Counter(each.kind for each in read_objects(text, ""))
+    except ObjectFileError as fault:
+        return textwrap.shorten(str(fault).removeprefix(":"), MAX_KINDS, placeholder=" ...")
+    names = (kind if number == 1 else f"{number} {kind}" for kind, number in sorted(found.items()))
+    return textwrap.shorten(", ".join(names), MAX_KINDS, placeholder=" ...")
+
+
+def rows(folder: Path) -> Iterator[tuple[str, str, list[Outcome]]]:
+    """Yield name, kinds and outcomes of each manifest below the folder, by name."""
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in SUFFIXES and path.is_file():
+            text = path.read_bytes()
+            readable = is_readable(text)
+            yield (
+                str(path.relative_to(folder)),
+                kinds(text),
+                [outcome(call, text, readable=readable) for _, call in COMMANDS],
+            )
+
+
+def main() -> int:
+    """Return the exit status."""
+    folder = Path(sys.argv[1])
+    found = list(rows(folder))
+    if not found:
+        print(f"no manifest below {folder}", file=sys.stderr)
+        return 2
+    table = [("file", "kinds", *(name for name, _ in COMMANDS), "codes")]
+    table += [
+        (
+            name,
+            shown,
+            *(one.word for one in outcomes),
+            ", ".join(sorted({code for one in outcomes for code in one.codes})),
+        )
+        for name, shown, outcomes in found
+    ]
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    for row in table:
+        print("  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip())
+    faults = [
+        f"{name}: {column}: {one.fault}"
+        for name, _, outcomes in found
+        for (column, _), one in zip(COMMANDS, outcomes, strict=True)
+        if one.fault
+    ]
+    print(f"{len(found)} files, {len(faults)} faults")
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
