@@ -51,11 +51,18 @@ class KeptPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """A template; `is_managed` says that we made it."""
+    """A template.
+
+    Attributes:
+        is_managed: We made it.
+        is_altered: The API server stored something else than we wrote, so that nothing follows from
+            what it and its claims hold.
+    """
 
     uid: str
     digest: str
     is_managed: bool
+    is_altered: bool = False
 
 
 class KeptClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,9 +224,11 @@ def due(
         labels = [label for label, name in pod.templates.items() if name == wanted.template]
         if labels:
             at = (namespace, wanted.template)
-            actions += list(_about_template(at, wanted, template(at))) or list(
-                _about_claims(namespace, pod, wanted, labels, claim)
-            )
+            found = template(at)
+            if found is None or found.digest != wanted.digest:
+                actions += _about_template(at, wanted, found)
+            else:
+                actions += _about_claims(namespace, pod, wanted, labels, claim)
     unused = sorted({c.template for c in derived.claims} - set(pod.templates.values()))
     if unused:
         names = ", ".join(unused)
@@ -243,7 +252,7 @@ def _problem(problem: Finding, missing: Sequence[str]) -> Iterator[Report]:
 def _about_template(at: Key, wanted: Claim, found: KeptTemplate | None) -> Iterator[Action]:
     if found is None:
         yield CreateTemplate(key=at, claim=wanted)
-    elif found.digest != wanted.digest:
+    elif not found.is_altered:
         yield DeleteTemplate(key=at, uid=found.uid)
         yield Report(
             reason=Reason.TEMPLATE_REPLACED,

@@ -143,8 +143,10 @@ class TemplateController:
         self._queue: WorkQueue[Key] = WorkQueue(lambda failures: pause_s(failures, retries, 1.0))
         self._by_template: Index[Key] = Index()
         self._by_claim: Index[Key] = Index()
+        self._creating: dict[Key, asyncio.Lock] = {}
         self._made: dict[Key, KeptTemplate] = {}
         self._deleted: set[str] = set()
+        self._altered: set[str] = set()
         self._told: dict[Key, set[Report]] = {}
         self._unused: Mapping[Key, Unused] = {}
 
@@ -177,6 +179,7 @@ class TemplateController:
         self._made.pop(key, None)
         if old is not None and (new is None or new.uid != old.uid):
             self._deleted.discard(old.uid)
+            self._altered.discard(old.uid)
         self._look_again(key)
 
     def _claim_changed(self, key: Key, _old: KeptClaim | None, _new: KeptClaim | None) -> None:
@@ -215,7 +218,9 @@ class TemplateController:
         """Return a template as it is, even where the watch does not know yet."""
         found = self._templates.store.get(key)
         if found is None or found.uid in self._deleted:
-            return self._made.get(key)
+            found = self._made.get(key)
+        if found is not None and found.uid in self._altered:
+            return msgspec.structs.replace(found, is_altered=True)
         return found
 
     async def _do(self, action: Action, key: Key, pod: KeptPod) -> None:
@@ -230,20 +235,25 @@ class TemplateController:
                 await self._report(action, key, pod)
 
     async def _create(self, action: CreateTemplate) -> None:
-        if self._template(action.key) is not None:
-            return  # Another worker was first.
-        # Entered before it is true, so that workers with sibling pods leave it to this one.
-        self._made[action.key] = KeptTemplate(uid="", digest=action.claim.digest, is_managed=True)
+        """Make a template, once for all the pods that wait for it."""
         namespace, name = action.key
         try:
-            await self._client.create(
-                RESOURCE_CLAIM_TEMPLATES, template_of(action), msgspec.Raw, namespace=namespace
-            )
-        except BaseException:
-            self._made.pop(action.key, None)
-            self._look_again(action.key)
-            raise
+            async with self._creating.setdefault(action.key, asyncio.Lock()):
+                if self._template(action.key) is not None:
+                    return  # Another worker was first.
+                raw = await self._client.create(
+                    RESOURCE_CLAIM_TEMPLATES, template_of(action), msgspec.Raw, namespace=namespace
+                )
+                made = kept_template(bytes(raw))
+                if action.key not in self._templates.store:
+                    self._made[action.key] = made
+        finally:
+            self._creating.pop(action.key, None)
         log.info("template.made", template=f"{namespace}/{name}")
+        if made.digest != action.claim.digest:
+            # Else it would be deleted and made again without end.
+            self._altered.add(made.uid)
+            log.error("template.altered", template=f"{namespace}/{name}")
 
     async def _delete(self, action: DeleteTemplate) -> None:
         namespace, name = action.key

@@ -179,12 +179,13 @@ class BundleWriter:
         self._now = now
         self._changed = asyncio.Event()
         self._authority: Authority | None = None
+        self._latest: dict[str, tuple[TrustedWebhook, ...]] = {}
         self._configurations = Informer(
             client,
             MUTATING_WEBHOOK_CONFIGURATIONS,
             kept_webhooks,
             field_selector=f"metadata.name={settings.webhook_configuration}",
-            handlers=(lambda *_: self._changed.set(),),
+            handlers=(self._noted,),
             settings=informer_settings,
         )
         self._retries = InformerSettings(
@@ -215,13 +216,27 @@ class BundleWriter:
     async def _written(self) -> None:
         if self._authority is None:
             self._authority = await made_authority(self._client, self._settings, self._now())
-        for (_, name), webhooks in list(self._configurations.store.items()):
+        for name, webhooks in list(self._latest.items()):
             steps = trusting(webhooks, self._authority.certificate_pem)
             if steps:
-                await self._client.patch(
+                raw = await self._client.patch(
                     MUTATING_WEBHOOK_CONFIGURATIONS, name, steps, PatchType.JSON, msgspec.Raw
                 )
+                # The watch will tell the same, later.
+                self._latest[name] = kept_webhooks(bytes(raw))
                 log.info("trust.written", configuration=name)
+
+    def _noted(
+        self,
+        key: tuple[str, str],
+        _old: tuple[TrustedWebhook, ...] | None,
+        new: tuple[TrustedWebhook, ...] | None,
+    ) -> None:
+        if new is None:
+            self._latest.pop(key[1], None)
+        else:
+            self._latest[key[1]] = new
+        self._changed.set()
 
 
 # --- the leaf -------------------------------------------------------------------------------------
