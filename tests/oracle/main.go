@@ -13,6 +13,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"sync"
 
 	"github.com/google/cel-go/cel"
 
@@ -61,8 +62,8 @@ type selector struct {
 }
 
 type device struct {
-	Driver                   string                                                     `json:"driver"`
-	AllowMultipleAllocations *bool                                                      `json:"allowMultipleAllocations,omitempty"`
+	Driver                   string                                                    `json:"driver"`
+	AllowMultipleAllocations *bool                                                     `json:"allowMultipleAllocations,omitempty"`
 	Attributes               map[resourceapi.QualifiedName]resourceapi.DeviceAttribute `json:"attributes,omitempty"`
 	Capacity                 map[resourceapi.QualifiedName]resourceapi.DeviceCapacity  `json:"capacity,omitempty"`
 }
@@ -210,9 +211,11 @@ func judged(asked selector) verdict {
 	}
 }
 
+var plainLanguage = sync.OnceValues(func() (*cel.Env, error) { return cel.NewEnv() })
+
 // text evaluates an expression that gives a string, in the plain language.
 func text(asked textQuestion) textAnswer {
-	env, err := cel.NewEnv()
+	env, err := plainLanguage()
 	if err != nil {
 		return textAnswer{Error: err.Error()}
 	}
