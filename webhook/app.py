@@ -11,7 +11,7 @@ from aiohttp import web
 
 from certs.serving import Leaf, client_context
 from webhook.configuration import PATH
-from webhook.handlers import Mutation
+from webhook.handlers import UID, Mutation
 from webhook.metrics import WebhookMetrics
 from webhook.probes import Check, probe_routes
 from webhook.settings import ServeSettings
@@ -60,6 +60,14 @@ class Endpoint:
         self._runner: web.AppRunner | None = None
         self._site: web.TCPSite | None = None
 
+    def application(self, checks: Mapping[str, Check]) -> web.Application:
+        """Return the routes with the limits around them."""
+        app = web.Application(
+            client_max_size=self._settings.max_body_bytes, middlewares=(self._guard,)
+        )
+        app.add_routes([web.post(PATH, self._mutation.mutate), *probe_routes(checks)])
+        return app
+
     async def start(self, context: ssl.SSLContext, checks: Mapping[str, Check]) -> None:
         """Listen.
 
@@ -67,10 +75,8 @@ class Endpoint:
             checks: That say whether the process is ready; told over TLS as well.
         """
         settings = self._settings
-        app = web.Application(client_max_size=settings.max_body_bytes, middlewares=(self._guard,))
-        app.add_routes([web.post(PATH, self._mutation.mutate), *probe_routes(checks)])
         self._runner = web.AppRunner(
-            app,
+            self.application(checks),
             access_log=None,
             auto_decompress=False,
             keepalive_timeout=settings.keepalive_seconds,
@@ -151,7 +157,7 @@ async def _answered(
         return response
     except Exception:
         metrics.panics.labels(PATH).inc()
-        log.exception("review.failed", uid=request.get("uid"))
+        log.exception("review.failed", uid=request.get(UID))
         return web.Response(status=500, text="internal error")
 
 

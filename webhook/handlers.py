@@ -20,8 +20,8 @@ from webhook.metrics import WebhookMetrics
 from webhook.review import ReviewError, decode_review, encode_answer, pod_of
 from webhook.world import Options, World
 
-UNTOUCHED: Final = Answer(decision=Decision.UNTOUCHED)
-UPDATED_SUBRESOURCES: Final = ("", "status")
+UID: Final = web.RequestKey("uid", str)
+"""Of the review in a request, for the log of what goes wrong with it."""
 
 log = structlog.get_logger()
 
@@ -31,18 +31,26 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         document: The pod as it was parsed.
-        pod: The typed view of it.
+        pod: The typed view of it; None where the review is about nothing that we answer for.
         old: What it was before; None when it is made.
     """
 
     asked: AdmissionRequest
-    document: Mapping[str, Any]
-    pod: Pod
+    document: Mapping[str, Any] = {}
+    pod: Pod | None = None
     old: Pod | None = None
 
+    @property
+    def name(self) -> str:
+        """What to call the pod in a log."""
+        name = self.asked.name
+        if not name and self.pod is not None:
+            name = f"{self.pod.metadata.generate_name}*"
+        return f"{self.asked.namespace}/{name}"
 
-def question(body: bytes) -> Question | AdmissionRequest:
-    """Return the question in a body; the bare request where it is about no pod of ours.
+
+def question(body: bytes) -> Question:
+    """Return the question in a body.
 
     Raises:
         ReviewError: The body is not a review of pods.
@@ -52,16 +60,18 @@ def question(body: bytes) -> Question | AdmissionRequest:
         case "CREATE", "":
             document, pod = pod_of(asked.object)
             return Question(asked=asked, document=document, pod=pod)
-        case "UPDATE", subresource if subresource in UPDATED_SUBRESOURCES:
+        case "UPDATE", ("" | "status"):
             document, pod = pod_of(asked.object)
             _, old = pod_of(asked.old_object)
             return Question(asked=asked, document=document, pod=pod, old=old)
         case _:
-            return asked
+            return Question(asked=asked)
 
 
 def answered(found: Question, world: World, options: Options) -> Answer:
     """Return the answer, whose patch was tried on the document; that is changed."""
+    if found.pod is None:
+        return Answer(decision=Decision.UNTOUCHED)
     if found.old is not None:
         answer = admit_updated(found.document, found.pod, found.old)
     else:
@@ -104,16 +114,14 @@ class Mutation:
             found = question(body)
         except ReviewError as fault:
             raise web.HTTPBadRequest(text=str(fault)) from fault
-        asked = found.asked if isinstance(found, Question) else found
-        request["uid"] = asked.uid
+        request[UID] = found.asked.uid
 
-        answer = UNTOUCHED
-        if isinstance(found, Question):
-            answer = answered(found, self._world(), self._options)
+        answer = answered(found, self._world(), self._options)
 
-        self._metrics.count(asked.operation, answer)
-        _tell(asked, answer)
-        return web.Response(body=encode_answer(asked, answer), content_type="application/json")
+        self._metrics.count(found.asked.operation, answer)
+        _tell(found, answer)
+        body = encode_answer(found.asked, answer)
+        return web.Response(body=body, content_type="application/json")
 
     async def _body(self, request: web.Request) -> bytes:
         if request.content_type != "application/json":
@@ -125,16 +133,16 @@ class Mutation:
             raise web.HTTPRequestTimeout(text="the body did not come in time") from fault
 
 
-def _tell(asked: AdmissionRequest, answer: Answer) -> None:
+def _tell(found: Question, answer: Answer) -> None:
     say = log.debug if answer.decision is Decision.UNTOUCHED else log.info
     say(
         "pod.reviewed",
-        uid=asked.uid,
-        pod=f"{asked.namespace}/{asked.name}",
-        operation=asked.operation,
-        subresource=asked.sub_resource,
-        user=asked.user_info.username[:256],
-        dry_run=bool(asked.dry_run),
+        uid=found.asked.uid,
+        pod=found.name,
+        operation=found.asked.operation,
+        subresource=found.asked.sub_resource,
+        user=found.asked.user_info.username[:256],
+        dry_run=bool(found.asked.dry_run),
         decision=answer.decision.value,
         findings=[finding.code.value for finding in answer.findings],
         operations=len(answer.operations),

@@ -61,10 +61,7 @@ def pod_of(raw: msgspec.Raw) -> tuple[Mapping[str, Any], Pod]:
         ReviewError: It is no pod.
     """
     try:
-        document = msgspec.json.decode(raw)
-        if not isinstance(document, dict):
-            raise ReviewError("the object under review is not a pod")
-        return document, decode(bytes(raw), Pod)
+        return decode(bytes(raw), dict[str, Any]), decode(bytes(raw), Pod)
     except (msgspec.DecodeError, RecursionError) as fault:
         raise ReviewError(f"the object under review is not a pod: {fault}") from fault
 

@@ -73,7 +73,10 @@ def decode(data: bytes | str, kind: type[_T]) -> _T:
             the place as `$.spec.driver`.
     """
     decoder: msgspec.json.Decoder[_T] = _decoder(cast(Any, kind))
-    return decoder.decode(data)
+    try:
+        return decoder.decode(data)
+    except UnicodeDecodeError as fault:
+        raise msgspec.DecodeError(f"not UTF-8: {fault}") from fault
 
 
 def view(document: object, kind: type[_T]) -> _T:

@@ -1,0 +1,337 @@
+"""The endpoint over HTTP: each way to call it wrongly, and the answers that a pod gets."""
+
+import asyncio
+import gzip
+from base64 import b64decode
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import jsonpatch
+import msgspec
+import pytest
+from aiohttp import ClientResponse, ClientSession, TCPConnector
+from prometheus_client import CollectorRegistry
+
+from certs.authority import Authority
+from certs.serving import Listener, client_context, issue_leaf
+from tests.builders import NAMESPACE, Document, gpus, limits, pod, world
+from tests.fake_api_server import until
+from webhook.admission import Decision
+from webhook.app import Endpoint
+from webhook.configuration import PATH
+from webhook.handlers import Mutation
+from webhook.metrics import WebhookMetrics
+from webhook.settings import ServeSettings
+from webhook.world import Options, World
+
+SETTINGS: Final = ServeSettings(max_body_bytes=64 * 1024, read_timeout_seconds=0.2, max_in_flight=2)
+JSON: Final = {"Content-Type": "application/json"}
+
+NOW: Final = datetime.now(UTC)  # noqa: TID251  TLS compares with the real clock.
+LEAF: Final = issue_leaf(
+    Authority.make("test", now=NOW, life=timedelta(hours=1)),
+    ["127.0.0.1"],
+    now=NOW,
+    life=timedelta(hours=1),
+)
+
+
+class Stand(NamedTuple):
+    """An endpoint, a client of it, and its metrics."""
+
+    client: ClientSession
+    registry: CollectorRegistry
+    endpoint: Endpoint
+
+    def sample(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(name, labels) or 0.0
+
+
+@pytest.fixture
+async def stand() -> AsyncIterator[Callable[..., Awaitable[Stand]]]:
+    async with AsyncExitStack() as undo:
+
+        async def make(picture: Callable[[], World] = world, **settings: Any) -> Stand:
+            registry = CollectorRegistry()
+            metrics = WebhookMetrics(registry)
+            served = msgspec.structs.replace(SETTINGS, **settings)
+            mutation = Mutation(
+                picture, Options(), metrics, read_timeout_s=served.read_timeout_seconds
+            )
+            endpoint = Endpoint(served, mutation, metrics, chance=lambda: 0.5)
+            await endpoint.start(Listener(LEAF).context, {"always": str})
+            undo.push_async_callback(endpoint.stop)
+            client = ClientSession(
+                f"https://127.0.0.1:{endpoint.port}",
+                connector=TCPConnector(ssl=client_context(LEAF.authority)),
+            )
+            await undo.enter_async_context(client)
+            return Stand(client, registry, endpoint)
+
+        yield make
+
+
+Make = Callable[..., Awaitable[Stand]]
+
+
+def review(document: object, old: object = None, **request: Any) -> Document:
+    """Return an AdmissionReview as the API server sends it."""
+    asked = {
+        "uid": "u-1",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "namespace": NAMESPACE,
+        "operation": "UPDATE" if old else "CREATE",
+        "userInfo": {"username": "jane"},
+        "object": document,
+        "oldObject": old,
+        "dryRun": False,
+        "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+    }
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": asked | request,
+    }
+
+
+async def asked(stand: Stand, document: object, old: object = None, **request: Any) -> Document:
+    """Return the response to a review."""
+    answer = await stand.client.post(PATH, json=review(document, old, **request))
+    assert answer.status == 200, await answer.text()
+    assert answer.content_type == "application/json"
+    body: Document = await answer.json()
+    assert body["response"]["uid"] == "u-1"
+    response: Document = body["response"]
+    return response
+
+
+def patched(document: Document, response: Document) -> Document:
+    """Return what the API server makes of a pod."""
+    if "patch" not in response:
+        assert "patchType" not in response
+        return document
+    assert response["patchType"] == "JSONPatch"
+    result: Document = jsonpatch.apply_patch(document, b64decode(response["patch"]))
+    return result
+
+
+# --- wrong calls ----------------------------------------------------------------------------------
+
+
+class Call(NamedTuple):
+    name: str
+    body: bytes
+    status: int
+    headers: Document = JSON
+
+
+def encoded(document: object) -> bytes:
+    return msgspec.json.encode(document)
+
+
+REVIEW: Final = review(pod(gpus(1)))
+CALLS: Final = (
+    Call("no body", b"", 400),
+    Call("one byte", b"{", 400),
+    Call("no object", b"[]", 400),
+    Call("no request", encoded({**REVIEW, "request": None}), 400),
+    Call(
+        "a review of another version",
+        encoded({**REVIEW, "apiVersion": "admission.k8s.io/v1beta1"}),
+        400,
+    ),
+    Call("another kind", encoded({**REVIEW, "kind": "Pod"}), 400),
+    Call("a review of another resource", encoded(review({}, resource={"resource": "nodes"})), 400),
+    Call("a pod that is text", encoded(review("pod")), 400),
+    Call("a pod that is missing", encoded(review(None)), 400),
+    Call("a pod whose containers are text", encoded(review({"spec": {"containers": "a"}})), 400),
+    Call("an amount that is no quantity", encoded(review(pod(gpus("x")))), 400),
+    Call("an update without what was before", encoded(review(pod(), operation="UPDATE")), 400),
+    Call("nested too deeply", b"[" * 2000, 400),
+    Call("invalid UTF-8", b'{"apiVersion": "\xff"}', 400),
+    Call("invalid UTF-8 in the pod", encoded(REVIEW).replace(b"train", b"tra\xffn"), 400),
+    Call("compressed", gzip.compress(encoded(REVIEW)), 400, {**JSON, "Content-Encoding": "gzip"}),
+    Call("another type of content", encoded(REVIEW), 415, {"Content-Type": "text/plain"}),
+    Call("too large", encoded(review(pod(name="x" * 70_000))), 413),
+)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
+async def test_a_wrong_call_is_the_callers_fault(call: Call, stand: Make) -> None:
+    made = await stand()
+
+    answer = await made.client.post(PATH, data=call.body, headers=call.headers)
+
+    assert call.status == answer.status
+    assert made.sample(
+        "controller_runtime_webhook_requests_total", webhook=PATH, code=str(call.status)
+    )
+    assert not made.sample("controller_runtime_webhook_panics_total", webhook=PATH)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", PATH, 405), ("POST", "/", 404), ("POST", "/livez", 405), ("GET", "/readyz", 200)],
+)
+async def test_other_methods_and_paths(method: str, path: str, status: int, stand: Make) -> None:
+    made = await stand()
+
+    assert status == (await made.client.request(method, path)).status
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(stand: Make) -> None:
+    made = await stand()
+
+    async def slow() -> Any:
+        yield b"{"
+        await asyncio.sleep(1.0)
+        yield b"}"
+
+    answer = await made.client.post(PATH, data=slow(), headers=JSON)
+
+    assert answer.status == 408
+    assert answer.headers["Connection"] == "close"
+
+
+async def test_reviews_beyond_the_limit_are_asked_to_come_back(stand: Make) -> None:
+    made = await stand(read_timeout_seconds=5.0, max_in_flight=1)
+    held = asyncio.Event()
+
+    async def slow() -> Any:
+        yield encoded(REVIEW)[:10]
+        await held.wait()
+        yield encoded(REVIEW)[10:]
+
+    async def first() -> ClientResponse:
+        return await made.client.post(PATH, data=slow(), headers=JSON)
+
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(first())
+        in_flight = "controller_runtime_webhook_requests_in_flight"
+        await until(lambda: bool(made.sample(in_flight, webhook=PATH)))
+        refused = await made.client.post(PATH, json=REVIEW)
+        held.set()
+
+    assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
+    assert waiting.result().status == 200
+    assert made.sample("drawbridge_requests_shed_total") == 1
+
+
+async def test_a_bug_of_ours_is_a_server_error_and_no_denial(stand: Make) -> None:
+    def broken() -> World:
+        raise ZeroDivisionError
+
+    made = await stand(broken)
+
+    answer = await made.client.post(PATH, json=REVIEW)
+
+    assert (answer.status, await answer.text()) == (500, "internal error")
+    assert made.sample("controller_runtime_webhook_panics_total", webhook=PATH) == 1
+
+
+async def test_while_draining_each_answer_closes_its_connection(stand: Make) -> None:
+    made = await stand()
+    before = await made.client.post(PATH, json=REVIEW)
+    made.endpoint.draining = True
+    after = await made.client.post(PATH, json=REVIEW)
+
+    assert before.headers.get("Connection") != "close"
+    assert (after.status, after.headers["Connection"]) == (200, "close")
+
+
+async def test_a_connection_is_closed_now_and_then(stand: Make) -> None:
+    made = await stand(requests_per_connection=1)
+
+    assert (await made.client.post(PATH, json=REVIEW)).headers["Connection"] == "close"
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+async def test_a_legacy_pod_becomes_a_pod_with_claims(stand: Make) -> None:
+    made = await stand()
+    legacy = pod(gpus(1, cpu=2))
+
+    result = patched(legacy, await asked(made, legacy))
+
+    (container,) = result["spec"]["containers"]
+    (entry,) = result["spec"]["resourceClaims"]
+    assert container["resources"]["limits"] == limits(cpu=2)
+    assert container["resources"]["claims"] == [{"name": entry["name"], "request": "gpu"}]
+    assert entry["resourceClaimTemplateName"].startswith("nvidia-gpu-1-")
+
+
+async def test_asked_again_about_its_own_answer_it_changes_nothing(stand: Make) -> None:
+    made = await stand()
+    legacy = pod(gpus(2, name="a"), gpus(1, name="b"))
+    once = patched(legacy, await asked(made, legacy))
+
+    again = await asked(made, once)
+
+    assert again["allowed"]
+    assert patched(once, again) == once
+
+
+async def test_the_legacy_manifest_applied_again_changes_nothing(stand: Make) -> None:
+    made = await stand()
+    legacy = pod(gpus(1, cpu=2))
+    stored = patched(legacy, await asked(made, legacy))
+    applied = msgspec.json.decode(msgspec.json.encode(stored))
+    applied["spec"]["containers"][0]["resources"]["limits"] |= limits(1)
+
+    assert patched(applied, await asked(made, applied, stored)) == stored
+
+
+async def test_wrong_values_are_denied_with_their_causes(stand: Make) -> None:
+    made = await stand()
+
+    response = await asked(made, pod(gpus("1500m")))
+
+    assert not response["allowed"]
+    assert (response["status"]["code"], response["status"]["reason"]) == (422, "Invalid")
+    assert response["status"]["details"]["causes"]
+    assert "patch" not in response
+
+
+@pytest.mark.parametrize(
+    ("operation", "subresource"),
+    [("DELETE", ""), ("CONNECT", "exec"), ("CREATE", "binding"), ("UPDATE", "resize")],
+)
+async def test_other_operations_are_allowed_as_they_are(
+    operation: str, subresource: str, stand: Make
+) -> None:
+    made = await stand()
+
+    response = await asked(made, None, operation=operation, subResource=subresource)
+
+    assert response["allowed"]
+    assert "patch" not in response
+
+
+async def test_a_status_update_cannot_bring_the_annotation(stand: Make) -> None:
+    made = await stand()
+    legacy = pod(gpus(1))
+    forged = patched(legacy, await asked(made, legacy))
+
+    response = await asked(made, forged, pod(), subResource="status")
+
+    assert not response["allowed"]
+
+
+async def test_decisions_and_findings_are_counted(stand: Make) -> None:
+    made = await stand()
+
+    await asked(made, pod(gpus(1)))
+    await asked(made, pod())
+
+    decisions = {
+        decision: made.sample(
+            "drawbridge_decisions_total", operation="CREATE", decision=decision.value
+        )
+        for decision in (Decision.TRANSLATED, Decision.UNTOUCHED, Decision.REFUSED)
+    }
+    assert decisions == {Decision.TRANSLATED: 1, Decision.UNTOUCHED: 1, Decision.REFUSED: 0}
+    assert made.sample("drawbridge_patch_operations_total")
