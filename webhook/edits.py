@@ -68,7 +68,7 @@ def untranslating(
         resources = container.get("resources") or {}
         uses = resources.get("claims") or []
         operations += _removing((*path, "resources", "claims"), uses, labels)
-        recorded = limits.get(container.get("name", ""), {})
+        recorded = limits.get(_name(container), {})
         operations += _restoring(container, path, recorded)
     operations += _removing(("spec", "resourceClaims"), entries, labels)
     operations.append(remove(pointer("metadata", "annotations", REQUEST_ANNOTATION)))
@@ -87,11 +87,16 @@ def _containers(document: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str
             yield ("spec", field, index), container
 
 
+def _name(container: Mapping[str, Any]) -> str:
+    # As in the typed view: what has no name, or null, is the empty name.
+    return container.get("name") or ""
+
+
 def _stripping(
     document: Mapping[str, Any], keys_of: Callable[[str], Collection[str]]
 ) -> Iterator[Operation]:
     for path, container in _containers(document):
-        leaving = keys_of(container.get("name", ""))
+        leaving = keys_of(_name(container))
         for section in ("limits", "requests"):
             amounts = (container.get("resources") or {}).get(section) or {}
             gone = sorted(key for key in amounts if key in leaving)
@@ -156,7 +161,7 @@ def _uses(
 ) -> Iterator[Mapping[str, str]]:
     for label, claim in named:
         for use in claim.uses:
-            if use.container == container.get("name"):
+            if use.container == _name(container):
                 yield {"name": label, "request": use.request}
 
 
@@ -167,7 +172,7 @@ def _variables(
     return [
         {"name": variable.name, "value": variable.value}
         for variable in variables
-        if variable.container == container.get("name") and variable.name not in there
+        if variable.container == _name(container) and variable.name not in there
     ]
 
 

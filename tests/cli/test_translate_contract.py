@@ -576,3 +576,10 @@ def test_null_means_absent_as_for_the_api_server() -> None:
 
     assert kinds(said) == ["template", "Pod train"]
     assert said["findings"] == []
+
+
+def test_a_container_without_a_name_stays_the_same_container() -> None:
+    # The API server refuses it; until then it has to keep its claims.
+    said = answer(pod(gpus(1, mem=3000) | {"name": None}))
+
+    assert said["objects"] == answer(*said["objects"])["objects"]
