@@ -80,24 +80,29 @@ async def _connection(
     until: float,
     latencies: list[float],
 ) -> None:
-    reader, writer = await asyncio.open_connection(job.host, job.port, ssl=context)
-    for request in cycle(requests):
-        sent = time.perf_counter()
-        if sent >= until:
-            break
-        writer.write(request)
-        head = await reader.readuntil(b"\r\n\r\n")
-        if not head.startswith(b"HTTP/1.1 200"):
-            raise RuntimeError(f"answered {head[:60]!r}")
-        await reader.readexactly(_content_length(head))
-        latencies.append(time.perf_counter() - sent)
-    writer.close()
+    """Send one request after the other; open a new connection where the server asks for one."""
+    pending = cycle(requests)
+    while time.perf_counter() < until:
+        reader, writer = await asyncio.open_connection(job.host, job.port, ssl=context)
+        closing = False
+        while not closing:
+            sent = time.perf_counter()
+            if sent >= until:
+                break
+            writer.write(next(pending))
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            if not head.startswith(b"http/1.1 200"):
+                raise RuntimeError(f"answered {head[:60]!r}")
+            await reader.readexactly(_content_length(head))
+            latencies.append(time.perf_counter() - sent)
+            closing = b"\r\nconnection: close\r\n" in head
+        writer.close()
 
 
 def _content_length(head: bytes) -> int:
     for line in head.split(b"\r\n"):
         name, _, value = line.partition(b":")
-        if name.lower() == b"content-length":
+        if name == b"content-length":
             return int(value)
     raise RuntimeError("an answer without Content-Length")
 

@@ -86,30 +86,6 @@ def compile_selector(expression: str, environment: Environment) -> Selector:
     return Selector(expression, environment)
 
 
-def quote(text: str) -> str:
-    r"""Return a CEL string literal with this value, in ASCII.
-
-    >>> print(quote('a "b" \\ \n é'))
-    "a \"b\" \\ \n \u00e9"
-    """
-    return f'"{"".join(map(_escaped, text))}"'
-
-
-_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
-def _escaped(character: str) -> str:
-    if character in _ESCAPES:
-        return _ESCAPES[character]
-    code = ord(character)
-    if 0x20 <= code < 0x7F:
-        return character
-    # A lone surrogate is no character of CEL, as it is none of JSON's UTF-8.
-    if 0xD800 <= code < 0xE000:
-        return "\\ufffd"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
 class _Program:
     """A rewritten tree, ready to run."""
 

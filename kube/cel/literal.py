@@ -3,19 +3,26 @@
 import re
 from typing import Final
 
-_UNSAFE: Final = re.compile(r"[^ !#-\[\]-~]")
+_UNSAFE: Final = re.compile("[^ !#-\\[\\]-~]")
 """All but printable ASCII without the double quote and the backslash."""
+_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def quote(text: str) -> str:
-    r"""Return a CEL string literal that evaluates to the text, in plain ASCII.
+    r"""Return a CEL string literal with this value, in ASCII.
 
-    >>> print(quote('a"b\\c'))
-    "a\U00000022b\U0000005cc"
-    >>> quote("NVIDIA A100")
-    '"NVIDIA A100"'
-
-    Source:
-        CEL language definition, string escapes: `\U` and eight hexadecimal digits is a code point.
+    >>> print(quote('a "b" \\ \n é'))
+    "a \"b\" \\ \n \u00e9"
     """
-    return '"' + _UNSAFE.sub(lambda found: f"\\U{ord(found.group()):08x}", text) + '"'
+    return f'"{_UNSAFE.sub(_escaped, text)}"'
+
+
+def _escaped(found: re.Match[str]) -> str:
+    character = found.group()
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    code = ord(character)
+    # A lone surrogate is no character of CEL, as it is none of JSON's UTF-8.
+    if 0xD800 <= code < 0xE000:
+        return "\\ufffd"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

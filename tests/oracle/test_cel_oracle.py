@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.cel.compile import quote
+from kube.cel.literal import quote
 from tests.oracle.go import Oracle
 from tests.oracle.record import CEL, recorded
 

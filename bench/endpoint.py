@@ -1,0 +1,124 @@
+"""The mutate endpoint against a no-op aiohttp server on the same loop."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from time import process_time
+
+import msgspec
+
+from bench import reviews
+from bench.load import Job, Measured
+from bench.report import Result, against, below, informative
+from webhook.handlers import Question, answered, question
+from webhook.review import encode_answer
+from webhook.world import Options
+
+ROUNDS = 3
+SECONDS = 2.0
+MANY = 16
+
+
+def measure() -> Iterator[Result]:
+    """Yield the results; ours and the anchor alternate, the median of the rounds counts."""
+    translating, quiet = reviews.shares(500), reviews.untouched(500)
+    with _servers() as (ports, authority):
+
+        def load(server: str, bodies: Sequence[bytes], connections: int) -> Measured:
+            return _loaded(
+                Job(
+                    port=ports[server],
+                    path="/mutate",
+                    bodies=bodies,
+                    connections=connections,
+                    seconds=SECONDS,
+                    authority=str(authority),
+                )
+            )
+
+        ours, anchor = _alternately(
+            lambda: load("ours", translating, MANY), lambda: load("anchor", translating, MANY)
+        )
+        yield against(
+            f"reviews/s, translating, {MANY} connections, against a no-op server",
+            _of(ours, "rate"),
+            _of(anchor, "rate"),
+            at_least=0.4,
+        )
+        one, one_anchor = _alternately(
+            lambda: load("ours", translating, 1), lambda: load("anchor", translating, 1)
+        )
+        yield below("p99 in ms, translating, 1 connection", _of(one, "p99"), 1.0)
+        yield informative(
+            "p50 in ms, translating, 1 connection, against a no-op server",
+            _of(one, "p50"),
+            _of(one_anchor, "p50"),
+        )
+        still, still_anchor = _alternately(
+            lambda: load("ours", quiet, MANY), lambda: load("anchor", quiet, MANY)
+        )
+        yield informative(
+            f"reviews/s, nothing to translate, {MANY} connections, against a no-op server",
+            _of(still, "rate"),
+            _of(still_anchor, "rate"),
+        )
+    yield below("CPU in us of a review that needs no translation", _cpu_us(quiet), 100.0)
+    yield below("CPU in us of a review that is translated", _cpu_us(translating), 250.0)
+
+
+def _alternately(
+    ours: Callable[[], Measured], anchor: Callable[[], Measured]
+) -> tuple[list[Measured], list[Measured]]:
+    rounds = [(ours(), anchor()) for _ in range(ROUNDS)]
+    return [first for first, _ in rounds], [second for _, second in rounds]
+
+
+def _of(rounds: Sequence[Measured], what: str) -> float:
+    return float(median(getattr(measured, what) for measured in rounds))
+
+
+def _loaded(job: Job) -> Measured:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.load"],
+        input=msgspec.msgpack.encode(job),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return msgspec.msgpack.decode(done.stdout, type=Measured)
+
+
+@contextmanager
+def _servers() -> Iterator[tuple[dict[str, int], Path]]:
+    with tempfile.TemporaryDirectory() as folder:
+        authority = Path(folder) / "ca.pem"
+        with subprocess.Popen(
+            [sys.executable, "-m", "bench.servers", str(authority)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as servers:
+            assert servers.stdout is not None
+            assert servers.stdin is not None
+            yield json.loads(servers.stdout.readline()), authority
+            servers.stdin.close()
+
+
+def _cpu_us(bodies: Sequence[bytes]) -> float:
+    """Return the CPU time of a review between body and answer, without HTTP and TLS."""
+    known, options = reviews.world(), Options()
+
+    def answer(body: bytes) -> None:
+        found = question(body)
+        assert isinstance(found, Question)
+        encode_answer(found.asked, answered(found, known, options))
+
+    for body in bodies:
+        answer(body)
+    began = process_time()
+    for body in bodies:
+        answer(body)
+    return (process_time() - began) / len(bodies) * 1e6

@@ -1,0 +1,130 @@
+"""Reviews as the API server sends them, all different, and the world that they are judged in."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from kube.quantity import Quantity
+from webhook.intents import DeviceKind
+from webhook.inventory import Facts, MemorySize
+from webhook.shipped import load_profiles
+from webhook.world import World
+
+DRIVER = "hami-core-gpu.project-hami.io"
+
+
+def world() -> World:
+    """Return a cluster with HAMi's driver on cards of 40 and 80 GiB."""
+    step = Quantity("1Mi")
+    sizes = tuple(MemorySize(size=Quantity(s), min=step, step=step) for s in ("40Gi", "80Gi"))
+    return World(
+        profiles=load_profiles(None),
+        facts={DRIVER: {DeviceKind.GPU: Facts(sizes=sizes, shared=True)}},
+        classes=frozenset({DRIVER, "gpu.nvidia.com", "mig.nvidia.com"}),
+    )
+
+
+def shares(count: int) -> Sequence[bytes]:
+    """Return reviews of pods with nvidia.com/gpu, gpumem and gpucores, no two of them alike.
+
+    The same keys as in the figures for the peer that BASELINES names.
+    """
+    return [
+        _review(
+            {
+                "nvidia.com/gpu": "1",
+                "nvidia.com/gpumem": str(1000 + number),
+                "nvidia.com/gpucores": str(number % 100),
+            },
+            number,
+        )
+        for number in range(count)
+    ]
+
+
+def untouched(count: int) -> Sequence[bytes]:
+    """Return reviews of pods without device keys."""
+    return [_review({"cpu": "1", "memory": "1Gi"}, number) for number in range(count)]
+
+
+def _review(limits: dict[str, str], number: int) -> bytes:
+    return json.dumps(
+        {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": f"705ab4f5-6393-11e8-b7cc-{number:012d}",
+                "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "resource": {"group": "", "version": "v1", "resource": "pods"},
+                "requestKind": {"group": "", "version": "v1", "kind": "Pod"},
+                "requestResource": {"group": "", "version": "v1", "resource": "pods"},
+                "name": f"train-{number}",
+                "namespace": "team-a",
+                "operation": "CREATE",
+                "userInfo": {"username": "someone", "groups": ["system:authenticated"]},
+                "object": pod(limits, f"train-{number}"),
+                "oldObject": None,
+                "dryRun": False,
+                "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+            },
+        }
+    ).encode()
+
+
+def pod(limits: dict[str, str], name: str) -> dict[str, Any]:
+    """Return a pod as the API server has it after defaulting."""
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": "team-a", "labels": {"app": "train"}},
+        "spec": {
+            "volumes": [
+                {
+                    "name": "kube-api-access-x",
+                    "projected": {
+                        "sources": [
+                            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+                            {"configMap": {"name": "kube-root-ca.crt", "items": []}},
+                        ],
+                        "defaultMode": 420,
+                    },
+                }
+            ],
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "registry.k8s.io/pause:3.10",
+                    "command": ["sleep", "infinity"],
+                    "env": [{"name": "BATCH", "value": "32"}],
+                    "resources": {"limits": limits, "requests": dict(limits)},
+                    "volumeMounts": [
+                        {
+                            "name": "kube-api-access-x",
+                            "readOnly": True,
+                            "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+                        }
+                    ],
+                    "terminationMessagePath": "/dev/termination-log",
+                    "terminationMessagePolicy": "File",
+                    "imagePullPolicy": "IfNotPresent",
+                }
+            ],
+            "restartPolicy": "Always",
+            "terminationGracePeriodSeconds": 30,
+            "dnsPolicy": "ClusterFirst",
+            "serviceAccountName": "default",
+            "schedulerName": "default-scheduler",
+            "tolerations": [
+                {
+                    "key": "node.kubernetes.io/not-ready",
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                    "tolerationSeconds": 300,
+                }
+            ],
+            "priority": 0,
+            "enableServiceLinks": True,
+            "preemptionPolicy": "PreemptLowerPriority",
+        },
+        "status": {},
+    }

@@ -1,0 +1,83 @@
+"""Our endpoint and a no-op one on one event loop, under TLS, for the load generator.
+
+Started as a process of its own; prints the ports as JSON and serves until its standard input ends.
+The endpoint is the one that `python -m webhook serve` runs, with a world that needs no API server.
+"""
+
+import asyncio
+import json
+import logging
+import random
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import structlog
+import uvloop
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from bench.reviews import world
+from certs.authority import Authority
+from certs.serving import Listener, issue_leaf
+from webhook.app import Endpoint
+from webhook.handlers import Mutation
+from webhook.metrics import WebhookMetrics
+from webhook.settings import ServeSettings
+from webhook.world import Options
+
+NO_OP_ANSWER = json.dumps(
+    {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": "00000000-0000-0000-0000-000000000000", "allowed": True},
+    }
+).encode()
+
+
+async def no_op(request: web.Request) -> web.Response:
+    """Read the review and allow whatever it is."""
+    await request.read()
+    return web.Response(body=NO_OP_ANSWER, content_type="application/json")
+
+
+async def serve(authority: Authority) -> None:
+    """Serve both until standard input ends."""
+    leaf = issue_leaf(
+        authority, ["localhost", "127.0.0.1"], now=datetime.now(UTC), life=timedelta(hours=1)
+    )
+    context = Listener(leaf).context
+
+    settings = ServeSettings(bind_address="127.0.0.1", port=0, drain_seconds=0)
+    metrics = WebhookMetrics(CollectorRegistry())
+    known = world()
+    mutation = Mutation(
+        lambda: known, Options(), metrics, read_timeout_s=settings.read_timeout_seconds
+    )
+    ours = Endpoint(settings, mutation, metrics, chance=random.random)
+    await ours.start(context, {})
+
+    app = web.Application()
+    app.add_routes([web.post("/mutate", no_op)])
+    runner = web.AppRunner(app, access_log=None, keepalive_timeout=settings.keepalive_seconds)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+    await site.start()
+
+    print(json.dumps({"ours": ours.port, "anchor": runner.addresses[0][1]}), flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    await ours.stop()
+    await runner.cleanup()
+
+
+def main() -> None:
+    """Start."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    authority = Authority.make("bench", now=datetime.now(UTC), life=timedelta(hours=1))
+    Path(sys.argv[1]).write_bytes(authority.certificate_pem)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
+        loop.run(serve(authority))
+
+
+if __name__ == "__main__":
+    main()
