@@ -23,7 +23,7 @@ from kube.cel.rewrite import Rewritten, Variable, rewritten
 from kube.cel.syntax import CheckedExpr, encoded
 from kube.errors import SelectorFailed, UnsupportedSelector
 
-__all__ = ["Environment", "Selector", "compile_selector", "quote"]
+__all__ = ["Environment", "Selector", "compile_selector"]
 
 CACHED: Final = 1024
 """Compiled expressions that are kept, a few kilobytes each."""

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from kube.api.resource import Device, DeviceAttribute, DeviceCapacity
 from kube.cel.compile import Environment, compile_selector
-from kube.cel.literal import quote
 from kube.cel.device import view
+from kube.cel.literal import quote
 from kube.errors import InvalidSelector, SelectorFailed, UnsupportedSelector
 from kube.quantity import Quantity
 
