@@ -1,6 +1,12 @@
 """Values that properties are checked on."""
 
+from typing import Any
+
 from hypothesis import strategies as st
+
+from kube.api.resource import ResourceSlice
+from tests.builders import EXAMPLE, HAMI, NVIDIA, hami_gpu, mig_device, nvidia_gpu, published
+from webhook.world import Options
 
 _DIGITS = st.text("0123456789", max_size=24)
 _SHORT_DIGITS = st.text("0123456789", max_size=4)
@@ -26,3 +32,145 @@ def quantity_texts(draw: st.DrawFn) -> str:
 def broken_quantity_texts() -> st.SearchStrategy[str]:
     """Texts made of the letters of quantities, mostly not quantities."""
     return st.text("0123456789.+-eEinumkKMGTP _", max_size=12)
+
+
+# --- pods -----------------------------------------------------------------------------------------
+
+_AMOUNTS = {
+    "nvidia.com/gpu": ("1", "2", "0", "1.0"),
+    "nvidia.com/gpu.shared": ("1", "2"),
+    "nvidia.com/gpumem": ("3000", "5k", "0", "1"),
+    "nvidia.com/gpumem-percentage": ("50", "33", "100", "0"),
+    "nvidia.com/gpucores": ("30", "100", "0", "150"),
+    "nvidia.com/priority": ("0", "1"),
+    "nvidia.com/mig-1g.5gb": ("1", "2"),
+    "nvidia.com/mig-1g.10gb.me": ("1", "0"),
+    "cpu": ("2", "500m"),
+    "example.com/nic": ("1",),
+}
+_LISTS = ("use-gputype", "nouse-gputype", "use-gpuuuid", "nouse-gpuuuid")
+_LABEL_LETTERS = "abcxyz019"
+
+_hostile_text = st.text(max_size=40) | st.sampled_from(
+    ('"', "\\", '"] || true || ["', "'", "\n", "\\u0022", "${x}", "\x00", "A100,", ",", "é" * 3_000)
+)
+
+
+def dns_labels() -> st.SearchStrategy[str]:
+    """Names of containers, up to the longest."""
+    return st.text(_LABEL_LETTERS, min_size=1, max_size=63) | st.sampled_from(("main", "x" * 63))
+
+
+def device_lists(*, hostile: bool) -> st.SearchStrategy[str]:
+    """What stands in annotations that list models or UUIDs."""
+    plain = st.lists(
+        st.sampled_from(("A100", "v100", "GPU-0", "GPU-1", "NVIDIA-NVIDIA A100")), min_size=1
+    ).map(",".join)
+    return plain | st.lists(_hostile_text, max_size=5).map(",".join) if hostile else plain
+
+
+def _annotations(*, hostile: bool) -> st.SearchStrategy[dict[str, str]]:
+    policy = st.sampled_from(("mutex", "numa", "binpack", "spread,numa"))
+    mode = st.sampled_from(("hami-core", "hami-core", "mig", "mps"))
+    known = {f"nvidia.com/{name}": device_lists(hostile=hostile) for name in _LISTS}
+    known["nvidia.com/numa-bind"] = st.sampled_from(("true", "false", "T", "no"))
+    known["hami.io/gpu-scheduler-policy"] = policy | _hostile_text if hostile else policy
+    known["hami.io/device-scoring-weights"] = _hostile_text if hostile else st.just("slot=1")
+    known["nvidia.com/vgpu-mode"] = mode | _hostile_text if hostile else mode
+    chosen = st.lists(st.sampled_from(sorted(known)), max_size=2, unique=True)
+    return chosen.flatmap(lambda keys: st.fixed_dictionaries({key: known[key] for key in keys}))
+
+
+@st.composite
+def _amount(draw: st.DrawFn, key: str, *, hostile: bool) -> str:
+    if hostile and draw(st.integers(0, 5)) == 0:
+        wild = st.sampled_from(("1e30", "-1", "500m", "8Gi", "9" * 100, "1.5"))
+        return draw(quantity_texts() | wild)
+    return draw(st.sampled_from(_AMOUNTS[key]))
+
+
+@st.composite
+def _resources(draw: st.DrawFn, *, hostile: bool) -> dict[str, Any]:
+    keys = draw(st.lists(st.sampled_from(sorted(_AMOUNTS)), max_size=3, unique=True))
+    limits = {key: draw(_amount(key, hostile=hostile)) for key in keys}
+    made: dict[str, Any] = {"limits": limits}
+    if draw(st.booleans()):
+        made["requests"] = dict(limits)
+    if hostile and keys and draw(st.integers(0, 7)) == 0:
+        made["requests"] = {key: draw(_amount(key, hostile=True)) for key in reversed(keys)}
+        if draw(st.booleans()):
+            del made["limits"]
+    if draw(st.booleans()):
+        made["claims"] = [{"name": "nic"}]
+    return made
+
+
+@st.composite
+def containers(draw: st.DrawFn, name: str, *, init: bool, hostile: bool) -> dict[str, Any]:
+    """A container that asks for devices, or for none."""
+    made: dict[str, Any] = {"name": name}
+    if draw(st.integers(0, 4)):
+        made["resources"] = draw(_resources(hostile=hostile))
+    if draw(st.booleans()):
+        made["env"] = [{"name": "CUDA_TASK_PRIORITY", "value": draw(st.sampled_from("01"))}]
+    if init and draw(st.booleans()):
+        made["restartPolicy"] = "Always"
+    if hostile and draw(st.integers(0, 15)) == 0:
+        made["securityContext"] = {"privileged": True}
+    return made
+
+
+@st.composite
+def legacy_pods(draw: st.DrawFn, *, hostile: bool = False) -> dict[str, Any]:
+    """Pods as reviews bring them; hostile ones are often refused, the others mostly translated."""
+    unique = not (hostile and draw(st.integers(0, 3)) == 0)
+    names = draw(st.lists(dns_labels(), min_size=1, max_size=4, unique=unique))
+    parting = draw(st.integers(0, len(names) - 1))
+    spec: dict[str, Any] = {
+        "containers": [draw(containers(n, init=False, hostile=hostile)) for n in names[parting:]],
+        "resourceClaims": [{"name": "nic", "resourceClaimName": "nic-1"}],
+        "hostNetwork": True,
+    }
+    if parting:
+        spec["initContainers"] = [
+            draw(containers(n, init=True, hostile=hostile)) for n in names[:parting]
+        ]
+    if hostile and draw(st.integers(0, 3)) == 0:
+        spec["schedulerName"] = draw(st.sampled_from(("default-scheduler", "volcano", "")))
+    metadata: dict[str, Any] = {"generateName": "train-"}
+    annotations = draw(_annotations(hostile=hostile))
+    if annotations:
+        metadata["annotations"] = annotations
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def published_slices() -> st.SearchStrategy[list[ResourceSlice]]:
+    """What drivers may have published."""
+    sizes = st.sampled_from(("80Gi", "40Gi", "24576Mi", "85899345920", "17179869183"))
+    gpu = st.builds(hami_gpu, sizes)
+    whole = st.builds(
+        nvidia_gpu,
+        sizes,
+        shared=st.sampled_from((None, True)),
+        replicas=st.booleans(),
+        default=st.sampled_from((None, "0", "1Gi")),
+    )
+    mig = st.builds(mig_device, st.sampled_from(("4864Mi", "9728Mi", "19968Mi")))
+    return st.lists(
+        st.builds(published, st.just(HAMI), gpu, gpu, pool=st.sampled_from("ab"))
+        | st.builds(published, st.just(NVIDIA), whole, mig, pool=st.sampled_from("ab")),
+        max_size=4,
+    )
+
+
+def operators_options() -> st.SearchStrategy[Options]:
+    """How an operator may want pods translated."""
+    driver = st.sampled_from((HAMI, NVIDIA, EXAMPLE))
+    return st.builds(
+        Options,
+        profiles=st.just({"hami": HAMI, "nvidia": NVIDIA})
+        | st.just({"hami": HAMI, "nvidia": NVIDIA})
+        | st.fixed_dictionaries({}, optional={"hami": driver, "nvidia": driver}),
+        bare_gpu=st.sampled_from(("nvidia", "hami")),
+        adopt_schedulers=st.sampled_from(({}, {"volcano": "default-scheduler"})),
+    )

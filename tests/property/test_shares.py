@@ -1,0 +1,80 @@
+"""Percentages of memory: rounded so that what adds to 100 fits on one device."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from kube.quantity import Quantity
+from tests.builders import HAMI, amount, device, devices_of, gpus, pod, published, translated, world
+
+pytestmark = pytest.mark.property
+
+MEBIBYTE = 2**20
+
+
+@st.composite
+def shares(draw: st.DrawFn) -> list[int]:
+    """At least two percentages that add to 100."""
+    cuts = draw(st.lists(st.integers(1, 99), min_size=1, max_size=9, unique=True))
+    edges = [0, *sorted(cuts), 100]
+    return [right - left for left, right in pairwise(edges)]
+
+
+steps = st.sampled_from((1, 1000, 3000, 300 * 1024, MEBIBYTE, 3 * MEBIBYTE, 2**30)) | st.integers(
+    1, 2**31
+)
+
+
+def claimed(percent: int, size: int, least: int | None, step: int | None) -> int:
+    """Bytes that a claim for a percentage of the device's memory names."""
+    span = {"min": str(least)} if least is not None else {}
+    span |= {"step": str(step)} if step is not None else {}
+    gpu = device(
+        shared=True,
+        attributes={"type": "hami-gpu"},
+        capacity={"memory": amount(str(size), str(size), **span), "cores": "100"},
+    )
+    (claim,) = translated(pod(gpus(1, pct=percent)), world(published(HAMI, gpu))).claims
+    (only,) = devices_of(claim)["requests"][0]["firstAvailable"]
+    return int(Quantity(only["capacity"]["requests"]["memory"]))
+
+
+def consumed(asked: int, least: int | None, step: int | None) -> int:
+    """What the scheduler takes for it: KEP-5075 rounds up to min and a multiple of step."""
+    if least is None or step is None:
+        return max(asked, least or 0)
+    return least + max(0, -(-(asked - least) // step)) * step
+
+
+@given(
+    shares(),
+    st.integers(2**30, 2**38),
+    st.none() | st.sampled_from((0, 1, MEBIBYTE)),
+    st.none() | steps,
+)
+def test_shares_that_add_to_100_fit_on_one_device(
+    percents: list[int], size: int, least: int | None, step: int | None
+) -> None:
+    if least is None:
+        step = None
+    granule = max(step or 0, MEBIBYTE) * 2 + (least or 0)
+    assume(size * min(percents) // 100 >= granule)
+
+    taken = [consumed(claimed(percent, size, least, step), least, step) for percent in percents]
+
+    assert sum(taken) <= size
+
+
+@given(st.integers(1, 99), st.integers(2**24, 2**38), st.sampled_from((0, 1, MEBIBYTE)), steps)
+def test_what_is_claimed_is_on_the_grid(percent: int, size: int, least: int, step: int) -> None:
+    asked = claimed(percent, size, least, step)
+
+    assert asked > 0
+    assert consumed(asked, least, step) == asked
+
+
+@given(st.integers(1, 98), st.integers(2**30, 2**38))
+def test_more_percent_is_not_less_memory(percent: int, size: int) -> None:
+    assert claimed(percent, size, None, None) <= claimed(percent + 1, size, None, None)

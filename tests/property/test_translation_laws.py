@@ -1,0 +1,241 @@
+"""Laws of the translation that hold for every pod, however hostile."""
+
+import copy
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube.api.resource import (
+    MAX_ALTERNATIVES,
+    MAX_CONSTRAINTS,
+    MAX_REQUESTS,
+    MAX_RESULTS,
+    MAX_SELECTOR_BYTES,
+    ResourceSlice,
+)
+from kube.cel.compile import compile_selector
+from kube.cel.library import Environment
+from kube.product import REQUEST_ANNOTATION
+from tests.builders import Document, admitted, devices_of, outcome_of, updated, world
+from tests.strategies import legacy_pods, operators_options, published_slices
+from webhook.admission import Decision
+from webhook.claims import Claim
+from webhook.edits import untranslating
+from webhook.jsonpatch import apply
+from webhook.request import decode_request
+from webhook.translation import Translated, derive
+from webhook.vocabularies.arbiter import is_device_key
+from webhook.world import Options
+
+pytestmark = pytest.mark.property
+
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+any_pod = legacy_pods(hostile=True) | legacy_pods()
+slices = published_slices()
+options = operators_options()
+
+
+def containers_of(document: Document) -> Iterator[Document]:
+    for field in ("initContainers", "containers"):
+        yield from document["spec"].get(field) or ()
+
+
+def claims_of(
+    document: Document, published: list[ResourceSlice], chosen: Options
+) -> tuple[Claim, ...]:
+    outcome = outcome_of(document, world(*published), chosen)
+    return outcome.claims if isinstance(outcome, Translated) else ()
+
+
+@given(any_pod, slices, options)
+def test_admitting_never_raises_and_the_patch_applies(
+    document: Document, published: list[ResourceSlice], chosen: Options
+) -> None:
+    before = copy.deepcopy(document)
+
+    after, answer = admitted(document, world(*published), chosen)
+
+    assert document == before
+    assert answer.allowed is not any(finding.is_error for finding in answer.findings)
+    if answer.decision is not Decision.TRANSLATED:
+        assert after == before
+
+
+@given(any_pod, slices, options)
+def test_admitting_again_changes_nothing(
+    document: Document, published: list[ResourceSlice], chosen: Options
+) -> None:
+    picture = world(*published)
+    once, answer = admitted(document, picture, chosen)
+
+    _, again = admitted(once, picture, chosen)
+
+    translated_now = answer.decision is Decision.TRANSLATED
+    want = Decision.ACCEPTED if translated_now else answer.decision
+    assert (want, ()) == (again.decision, again.operations)
+
+
+@given(any_pod, slices, options)
+def test_claims_derive_from_the_annotation_alone(
+    document: Document, published: list[ResourceSlice], chosen: Options
+) -> None:
+    picture = world(*published)
+    outcome = outcome_of(document, picture, chosen)
+    if not isinstance(outcome, Translated):
+        return
+
+    request = decode_request(outcome.annotation)
+    derived = derive(request, picture.profiles)
+
+    assert outcome.request == request
+    assert outcome.claims == derived.claims
+    assert outcome.annotation == request.encode()
+
+
+@given(any_pod, slices, options)
+def test_only_what_must_change_is_changed(
+    document: Document, published: list[ResourceSlice], chosen: Options
+) -> None:
+    after, answer = admitted(document, world(*published), chosen)
+    if answer.decision is not Decision.TRANSLATED:
+        return
+
+    for container in containers_of(after):
+        resources = container.get("resources") or {}
+        assert not any(map(is_device_key, resources.get("limits") or {}))
+        assert not any(map(is_device_key, resources.get("requests") or {}))
+    for was, now in zip(containers_of(document), containers_of(after), strict=True):
+        variables, kept = now.get("env", []), was.get("env", [])
+        assert kept == variables[: len(kept)]
+        assert {"CUDA_TASK_PRIORITY"} >= {added["name"] for added in variables[len(kept) :]}
+    assert without_devices(document) == without_devices(after)
+
+
+def without_devices(document: Document) -> Document:
+    """The pod without anything that a translation may touch."""
+    made = copy.deepcopy(document)
+    annotations = made["metadata"].pop("annotations", {})
+    annotations.pop(REQUEST_ANNOTATION, None)
+    made["metadata"]["annotations"] = annotations
+    made["spec"]["resourceClaims"] = [
+        entry for entry in made["spec"]["resourceClaims"] if "resourceClaimName" in entry
+    ]
+    made["spec"].pop("schedulerName", None)
+    for container in containers_of(made):
+        container.pop("env", None)
+        resources = container.pop("resources", None) or {}
+        container["amounts"] = {
+            (part, key): amount
+            for part in ("limits", "requests")
+            for key, amount in (resources.get(part) or {}).items()
+            if not is_device_key(key)
+        }
+        container["uses"] = [use for use in resources.get("claims", ()) if use["name"] == "nic"]
+    return made
+
+
+@given(legacy_pods(), slices, options, st.randoms(use_true_random=False))
+def test_order_and_strangers_do_not_matter(
+    document: Document, published: list[ResourceSlice], chosen: Options, random: Any
+) -> None:
+    other = copy.deepcopy(document)
+    strangers = {"example.com/a": "b", **document["metadata"].get("annotations", {})}
+    items = list(strangers.items())
+    random.shuffle(items)
+    other["metadata"] = {"name": "other", "labels": {"a": "b"}, "annotations": dict(items)}
+    for container in containers_of(other):
+        for part, amounts in (container.get("resources") or {}).items():
+            if part != "claims":
+                container["resources"][part] = dict(reversed(amounts.items()))
+
+    shuffled = published[:]
+    random.shuffle(shuffled)
+
+    assert claims_of(document, published, chosen) == claims_of(other, shuffled, chosen)
+
+
+@given(any_pod, slices, options)
+def test_names_are_labels_and_contents_are_within_limits(
+    document: Document, published: list[ResourceSlice], chosen: Options
+) -> None:
+    for claim in claims_of(document, published, chosen):
+        assert LABEL.fullmatch(claim.label)
+        assert LABEL.fullmatch(claim.template)
+        devices = devices_of(claim)
+        requests = devices["requests"]
+        assert 1 <= len(requests) <= MAX_REQUESTS
+        assert len(devices.get("constraints", ())) <= MAX_CONSTRAINTS
+        assert all(LABEL.fullmatch(request["name"]) for request in requests)
+        assert sum(most_devices(request) for request in requests) <= MAX_RESULTS
+        for request in requests:
+            assert len(request.get("firstAvailable", ())) <= MAX_ALTERNATIVES
+        for asked in asked_of(claim):
+            assert asked["count"] >= 1
+            assert len(asked.get("selectors", ())) <= 32
+            assert LABEL.fullmatch(asked.get("name", "x"))
+
+
+def asked_of(claim: Claim) -> Iterator[Document]:
+    for request in devices_of(claim)["requests"]:
+        yield from request.get("firstAvailable") or [request["exactly"]]
+
+
+def most_devices(request: Document) -> int:
+    asked: list[Document] = request.get("firstAvailable") or [request["exactly"]]
+    return max(int(one["count"]) for one in asked)
+
+
+@given(any_pod, slices, options)
+def test_every_selector_compiles(
+    document: Document, published: list[ResourceSlice], chosen: Options
+) -> None:
+    for claim in claims_of(document, published, chosen):
+        for asked in asked_of(claim):
+            for selector in asked.get("selectors", ()):
+                expression = selector["cel"]["expression"]
+                assert len(expression.encode()) <= MAX_SELECTOR_BYTES
+                compile_selector(expression, Environment.NEW)
+
+
+@given(legacy_pods(), slices, options)
+def test_undoing_a_translation_and_doing_it_again_is_the_same(
+    document: Document, published: list[ResourceSlice], chosen: Options
+) -> None:
+    picture = world(*published)
+    outcome = outcome_of(document, picture, chosen)
+    if not isinstance(outcome, Translated):
+        return
+    once, _ = admitted(document, picture, chosen)
+    recorded = {
+        one.name: {key: str(amount) for key, amount in one.limits.items()}
+        for one in outcome.request.containers
+    }
+
+    undone = apply(copy.deepcopy(once), untranslating(once, outcome.claims, recorded))
+    again, _ = admitted(undone, picture, chosen)
+
+    assert once == again
+
+
+@given(legacy_pods(), slices)
+def test_applying_the_legacy_manifest_again_changes_nothing(
+    document: Document, published: list[ResourceSlice]
+) -> None:
+    live, answer = admitted(document, world(*published))
+    if answer.decision is not Decision.TRANSLATED:
+        return
+    merged = copy.deepcopy(live)
+    for container, legacy in zip(containers_of(merged), containers_of(document), strict=True):
+        for part, amounts in legacy.get("resources", {}).items():
+            if part != "claims" and amounts:
+                container["resources"][part] = amounts | container["resources"].get(part, {})
+
+    after, answer = updated(merged, live)
+
+    assert answer.decision in (Decision.STRIPPED, Decision.UNTOUCHED)
+    assert after == live

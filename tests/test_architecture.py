@@ -1,0 +1,43 @@
+"""The import contracts of pyproject.toml hold, and leave no module out."""
+
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
+
+ROOT = Path(__file__).parents[1]
+CONTRACTS: list[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"][
+    "importlinter"
+]["contracts"]
+
+EDGES = {"__main__", "app", "caches", "handlers", "metrics", "probes", "profiles", "resources"}
+EDGES |= {"shipped", "templates", "trust", "workqueue"}
+"""Modules of the webhook that may touch the world."""
+
+
+def test_contracts_hold(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # The linter adds the directory to it.
+
+    status = lint_imports(cache_dir=str(ROOT / ".import_linter_cache"), no_logo=True)
+
+    assert status == EXIT_STATUS_SUCCESS, capsys.readouterr().out
+
+
+def test_every_module_of_the_webhook_is_pure_or_an_edge() -> None:
+    (pure,) = (one for one in CONTRACTS if one["id"] == "pure")
+    named = {name.removeprefix("webhook.") for name in pure["source_modules"]}
+
+    modules = {
+        path.stem
+        for path in (ROOT / "webhook").iterdir()
+        if (path.suffix == ".py" and path.stem != "__init__") or (path / "__init__.py").exists()
+    }
+
+    assert modules <= named | EDGES
+    assert not named & EDGES
