@@ -1,7 +1,7 @@
 """What subcommands are called with: objects, the state of a cluster, profiles. Reads files."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final
@@ -46,7 +46,7 @@ class _Flags(msgspec.Struct, frozen=True, kw_only=True):
     live: bool
     kubeconfig: str | None
     context: str | None
-    namespace: str
+    namespace: str | None
     profiles: tuple[str, ...]
     profile_directory: Path | None
 
@@ -76,10 +76,8 @@ _FLAGS: Final[Sequence[Callable[[Callable[..., Any]], Callable[..., Any]]]] = (
     click.option(
         "-n",
         "--namespace",
-        default=DEFAULT_NAMESPACE,
-        show_default=True,
         metavar="NAME",
-        help="Where objects go that do not say.",
+        help="Where objects go that do not say; `default`, or with --live what the context says.",
     ),
     click.option(
         "--profile",
@@ -128,19 +126,19 @@ def gathered(flags: _Flags) -> Inputs:
     profiles = load_profiles(flags.profile_directory)
     options = _options(flags.profiles, profiles)
     given = read_paths(flags.files)
+    namespace = flags.namespace or DEFAULT_NAMESPACE
     snapshot: list[SourceObject] | None = None
     notes: list[str] = []
     if flags.live:
-        places = {namespace_of(found, flags.namespace) for found in given} - {""}
-        snapshot, notes = asyncio.run(_live(flags, places))
+        namespace, snapshot, notes = asyncio.run(_live(flags, given))
     elif flags.snapshots:
         snapshot = read_paths(flags.snapshots)
-    world, faults = world_of(profiles, given, snapshot, namespace=flags.namespace)
+    world, faults = world_of(profiles, given, snapshot, namespace=namespace)
     return Inputs(
         given=tuple(given),
         world=world,
         options=options,
-        namespace=flags.namespace,
+        namespace=namespace,
         faults=tuple(faults),
         notes=tuple(notes),
     )
@@ -155,9 +153,14 @@ def _judge(flags: _Flags) -> None:
         raise click.UsageError("- is standard input, which can be read once.")
 
 
-async def _live(flags: _Flags, namespaces: Collection[str]) -> tuple[list[SourceObject], list[str]]:
+async def _live(
+    flags: _Flags, given: Iterable[SourceObject]
+) -> tuple[str, list[SourceObject], list[str]]:
+    """Return where objects go that do not say, the state of the cluster, and notes."""
     async with await Client.from_kubeconfig(flags.kubeconfig, flags.context) as client:
-        return await cluster_state(client, namespaces)
+        namespace = flags.namespace or client.namespace or DEFAULT_NAMESPACE
+        places = {namespace_of(found, namespace) for found in given} - {""}
+        return namespace, *await cluster_state(client, places)
 
 
 def _options(chosen: Iterable[str], profiles: Mapping[str, Profile]) -> Options:

@@ -137,7 +137,15 @@ class _Status(meta.ApiStruct, frozen=True, kw_only=True):
 class Client:
     """Calls one API server; `async with` opens and closes its connections."""
 
-    def __init__(self, configuration: Configuration, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        namespace: str = "",
+    ) -> None:
+        self.namespace = namespace
+        """That a kubeconfig's context names, for callers without one of their own; often empty."""
         self._configuration = configuration
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(10.0, timeout_s))
         self._connections: RESTClientObject | None = None
@@ -172,7 +180,8 @@ class Client:
             raise ConfigError(f"kubeconfig: {error}") from error
         # The library calls the hook; its annotation forgot to say what the hook may be.
         configuration.refresh_api_key_hook = _reloaded_each_minute(loader)  # type: ignore[assignment]
-        return cls(configuration, timeout_s=timeout_s)
+        named = loader.current_context["context"].get("namespace") or ""
+        return cls(configuration, timeout_s=timeout_s, namespace=named)
 
     @classmethod
     async def in_cluster(cls, *, timeout_s: float = TIMEOUT_S) -> Self:

@@ -1,0 +1,111 @@
+"""`--live`: what is asked of an API server, and what happens where it may not be."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.live import cluster_state
+from kube.errors import KubeError
+from kube.files import dump_yaml
+from tests.builders import NVIDIA, gpus, pod
+from tests.cli.command import drawbridge
+from tests.fake_api_server import FakeApiServer
+from webhook.resources import (
+    DEVICE_CLASSES,
+    NAMESPACES,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_QUOTAS,
+)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        server.put(NAMESPACES, {"metadata": {"name": "team", "labels": {"a": "b"}}})
+        server.put(
+            DEVICE_CLASSES,
+            {"metadata": {"name": NVIDIA}, "spec": {"extendedResourceName": "nvidia.com/gpu"}},
+        )
+        for namespace in ("team", "other"):
+            server.put(RESOURCE_QUOTAS, {"metadata": {"name": "gpus", "namespace": namespace}})
+        yield server
+
+
+async def test_only_what_counts_is_read(server: FakeApiServer) -> None:
+    async with server.client() as client:
+        found, notes = await cluster_state(client, {"team", "new"})
+
+    assert notes == []
+    assert [(one.api_version, one.kind, one.namespace, one.name) for one in found] == [
+        ("resource.k8s.io/v1", "DeviceClass", "", NVIDIA),
+        ("v1", "ResourceQuota", "team", "gpus"),
+        ("v1", "Namespace", "", "team"),
+    ]
+
+
+async def test_what_may_not_be_read_is_noted(server: FakeApiServer) -> None:
+    server.fail(403, times=2)
+
+    async with server.client() as client:
+        found, notes = await cluster_state(client, {"team"})
+
+    assert [one.kind for one in found] == ["ResourceQuota", "Namespace"]
+    assert [note.split()[0] for note in notes] == ["deviceclasses", "resourceslices"]
+
+
+async def test_a_cluster_that_does_not_answer_ends_the_call(server: FakeApiServer) -> None:
+    server.fail(500)
+
+    async with server.client() as client:
+        with pytest.raises(KubeError):
+            await cluster_state(client, {"team"})
+
+
+async def translated(server: FakeApiServer, folder: Path, *options: str) -> tuple[int, Any, str]:
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "elsewhere",
+                "contexts": [
+                    {"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}},
+                    {"name": "elsewhere", "context": {"cluster": "none", "user": "u"}},
+                ],
+                "clusters": [
+                    {"name": "c", "cluster": {"server": server.url}},
+                    {"name": "none", "cluster": {"server": "http://127.0.0.1:1"}},
+                ],
+                "users": [{"name": "u", "user": {}}],
+            }
+        )
+    )
+    call = ("translate", "-f", "-", "-o", "json", "--live", "--kubeconfig", kubeconfig, *options)
+    result = await asyncio.to_thread(drawbridge, *call, stdin=dump_yaml([pod(gpus(1))]))
+    return result.exit_code, json.loads(result.stdout or "null"), result.stderr
+
+
+@pytest.mark.parametrize(("want", "options"), [("team", ()), ("other", ("-n", "other"))])
+async def test_live_looks_at_the_cluster_and_namespace_of_the_context(
+    want: str, options: tuple[str, ...], server: FakeApiServer, tmp_path: Path
+) -> None:
+    code, said, _ = await translated(server, tmp_path, "--context", "here", *options)
+
+    (finding,) = said["findings"]
+    assert (0, "passedThrough", f"Pod/{want}/train") == (code, finding["code"], finding["object"])
+    assert server.objects(RESOURCE_CLAIM_TEMPLATES) == []
+
+
+async def test_a_cluster_that_is_not_there_is_a_wrong_call(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    code, said, why = await translated(server, tmp_path)
+
+    assert (code, said) == (2, None)
+    assert why.startswith("Error: ")
+    assert len(why.splitlines()) == 1
