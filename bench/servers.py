@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 import random
+import re
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,19 +27,22 @@ from webhook.metrics import WebhookMetrics
 from webhook.settings import ServeSettings
 from webhook.world import Options
 
+UID = re.compile(rb'"uid": ?"([-0-9a-f]{36})"')
+NO_UID = b"00000000-0000-0000-0000-000000000000"
 NO_OP_ANSWER = json.dumps(
     {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
-        "response": {"uid": "00000000-0000-0000-0000-000000000000", "allowed": True},
+        "response": {"uid": NO_UID.decode(), "allowed": True},
     }
 ).encode()
 
 
 async def no_op(request: web.Request) -> web.Response:
-    """Read the review and allow whatever it is."""
-    await request.read()
-    return web.Response(body=NO_OP_ANSWER, content_type="application/json")
+    """Read the review and allow whatever it is; the API server wants to see its uid again."""
+    asked = UID.search(await request.read())
+    answer = NO_OP_ANSWER if asked is None else NO_OP_ANSWER.replace(NO_UID, asked.group(1))
+    return web.Response(body=answer, content_type="application/json")
 
 
 async def serve(authority: Authority) -> None:

@@ -1,0 +1,144 @@
+"""The webhook in a real cluster: start-up, memory, and what a pod's creation gains in time.
+
+Pods are created with dryRun, which runs the whole of admission and stores nothing. The anchor is a
+no-op webhook that the API server calls for other pods of the same kind, in turn with ours.
+"""
+
+import asyncio
+import base64
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import msgspec
+
+from bench.report import Result, below, informative
+from bench.reviews import pod
+from e2e.cluster import Cluster
+from e2e.drawbridge import WEBHOOK, Drawbridge, install_drawbridge
+from e2e.inventory import device_classes, hami_gpus, kwok_nodes
+from kube.client import Client
+from webhook.resources import PODS
+
+CREATIONS = 300
+STARTS = 3
+READY_WITHIN_S = 20.0
+NODES = 20
+NO_OP_LABEL = {"bench": "no-op"}
+
+
+def measure() -> Iterator[Result]:
+    """Yield the results; a control plane is started for it."""
+    with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder)) as cluster:
+        cluster.apply(device_classes())
+        cluster.add_nodes(kwok_nodes(NODES), hami_gpus)
+        installed = install_drawbridge(cluster)
+        yield below("webhook start to ready in s", median(_starts(installed)), 1.0)
+        with _no_op_webhook(Path(folder)) as configuration:
+            cluster.apply([configuration])
+            plain, noop, ours = asyncio.run(_creations(cluster.kubeconfig))
+        yield informative(
+            "pod creation in ms, p50: our webhook against a no-op webhook", ours[0], noop[0]
+        )
+        yield informative(
+            "pod creation in ms, p99: our webhook against a no-op webhook", ours[1], noop[1]
+        )
+        yield informative(
+            "pod creation in ms, p50: no device key, so no webhook, against a no-op webhook",
+            plain[0],
+            noop[0],
+        )
+        yield below("webhook memory in MB, after that", _rss_mb(installed), 120.0)
+
+
+def _starts(installed: Drawbridge) -> Iterator[float]:
+    for _ in range(STARTS):
+        installed.stop(WEBHOOK)
+        began = time.perf_counter()
+        installed.start(WEBHOOK)
+        installed.wait_ready(READY_WITHIN_S)
+        yield time.perf_counter() - began
+
+
+def _rss_mb(installed: Drawbridge) -> float:
+    """Return the resident memory as the process' own metrics tell it."""
+    for line in installed.metrics(WEBHOOK).splitlines():
+        if line.startswith("process_resident_memory_bytes"):
+            return float(line.split()[1]) / 1e6
+    raise LookupError("no process_resident_memory_bytes among the metrics")
+
+
+async def _creations(kubeconfig: Path) -> tuple[tuple[float, float], ...]:
+    """Return p50 and p99 in ms of plain pods, of no-op pods and of ours, created in turn."""
+    device = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
+    kinds: list[tuple[dict[str, str], Mapping[str, str]]] = [
+        ({"cpu": "1"}, {}),
+        ({"cpu": "1"}, NO_OP_LABEL),
+        (device, {}),
+    ]
+    took: list[list[float]] = [[] for _ in kinds]
+    async with await Client.from_kubeconfig(str(kubeconfig)) as client:
+        for number in range(CREATIONS):
+            for (limits, labels), times in zip(kinds, took, strict=True):
+                document = _document(limits, labels, number)
+                began = time.perf_counter()
+                await client.create(PODS, document, msgspec.Raw, namespace="default", dry_run=True)
+                times.append((time.perf_counter() - began) * 1000)
+    return tuple((median(times), quantiles(times, n=100)[98]) for times in took)
+
+
+def _document(limits: dict[str, str], labels: Mapping[str, str], number: int) -> dict[str, Any]:
+    document = pod(limits, f"bench-{number}")
+    document["metadata"] = {"name": f"bench-{number}", "labels": dict(labels)}
+    del document["status"]
+    del document["spec"]["priority"]
+    document["spec"]["volumes"] = []
+    document["spec"]["containers"][0]["volumeMounts"] = []
+    return document
+
+
+@contextmanager
+def _no_op_webhook(folder: Path) -> Iterator[Mapping[str, Any]]:
+    """Run the no-op server; yield the configuration that has labelled pods sent to it."""
+    authority = folder / "no-op-ca.pem"
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.servers", str(authority)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as servers:
+        assert servers.stdout is not None
+        assert servers.stdin is not None
+        port = json.loads(servers.stdout.readline())["anchor"]
+        yield {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "no-op"},
+            "webhooks": [
+                {
+                    "name": "no-op.bench.drawbridge.internal",
+                    "clientConfig": {
+                        "url": f"https://127.0.0.1:{port}/mutate",
+                        "caBundle": base64.b64encode(authority.read_bytes()).decode(),
+                    },
+                    "rules": [
+                        {
+                            "apiGroups": [""],
+                            "apiVersions": ["v1"],
+                            "operations": ["CREATE"],
+                            "resources": ["pods"],
+                        }
+                    ],
+                    "objectSelector": {"matchLabels": NO_OP_LABEL},
+                    "sideEffects": "None",
+                    "admissionReviewVersions": ["v1"],
+                }
+            ],
+        }
+        servers.stdin.close()
