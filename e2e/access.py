@@ -7,11 +7,14 @@ works and no process is started per question.
 
 import http.client
 import json
+import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
+import urllib.parse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from e2e.credentials import kubeconfig, write_secret
-from e2e.processes import Child, stop_all, write_records
+from e2e.processes import Child, Keeper, stop_all, write_records
 
 Object = dict[str, Any]
 """A Kubernetes object as the API server gives it."""
@@ -59,6 +62,7 @@ class Access:
         self.directory = directory
         self.kubectl_binary = kubectl
         self.children: dict[str, Child] = {}
+        self._keeper: Keeper | None = None
         self._kinds: dict[str, Kind] = {}
         self._socket: Path | None = None
 
@@ -96,11 +100,14 @@ class Access:
 
     def environment(self, kubeconfig: Path | None = None) -> dict[str, str]:
         """An environment in which kubectl, and any other client, speaks to this cluster."""
+        # kubectl finds `kubectl drawbridge` where this environment has its commands.
+        programs = (self.kubectl_binary.parent, Path(sys.executable).parent, os.environ["PATH"])
         return {
+            **os.environ,
             "KUBECONFIG": str(kubeconfig or self.kubeconfig),
             "KUBECACHEDIR": str(self.directory / "kubectl-cache"),
-            "HOME": str(self.directory),
-            "PATH": f"{self.kubectl_binary.parent}:/usr/bin:/bin",
+            "KUBERC": "off",
+            "PATH": os.pathsep.join(str(each) for each in programs),
         }
 
     def apply(self, objects: str | Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> str:
@@ -162,7 +169,7 @@ class Access:
         self, kind: str, namespace: str | None = None, *, selector: str = ""
     ) -> list[Object]:
         """The objects of a kind, by name; of all namespaces when none is given."""
-        query = f"?labelSelector={selector}" if selector else ""
+        query = f"?labelSelector={urllib.parse.quote(selector)}" if selector else ""
         items: list[Object] = json.loads(self.raw(self.kind(kind).path(namespace) + query))["items"]
         return sorted(items, key=lambda item: (_namespace(item), item["metadata"]["name"]))
 
@@ -309,16 +316,28 @@ class Access:
         child = Child(name, command, self.directory / f"{name}.log", env)
         self.children[name] = child
         child.start()
-        write_records(self.directory, self.children.values())
+        self._record()
         return child
 
     def close(self) -> None:
         """End what was started through this access; fine when nothing was."""
         self.end_proxy()
         stop_all(self.children.values())
-        write_records(self.directory, ())
+        self._record()
+        if self._keeper is not None:
+            self._keeper.dismiss()
+            self._keeper = None
 
     # --- inside ----------------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        """From now on, see that our children end when we do, however that is."""
+        if self._keeper is None:
+            self._keeper = Keeper(self.directory)
+            self._keeper.start()
+
+    def _record(self) -> None:
+        write_records(self.directory, self.children.values())
 
     def _proxy_socket(self) -> Path:
         if self._socket is None:
@@ -336,7 +355,7 @@ class Access:
         """End the proxy for plain requests; the next request starts it anew."""
         if self._socket is not None:
             self.children.pop(_PROXY).stop()
-            write_records(self.directory, self.children.values())
+            self._record()
             shutil.rmtree(self._socket.parent, ignore_errors=True)
             self._socket = None
 

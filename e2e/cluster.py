@@ -38,7 +38,7 @@ from e2e.credentials import (
     signing_key,
     write_secret,
 )
-from e2e.processes import Child, Keeper, write_records
+from e2e.processes import Child
 
 READY_TIMEOUT_S: Final = 60.0
 """For one component, on a busy machine."""
@@ -73,6 +73,7 @@ class ExistingCluster(Access):
         super().__init__(kubectl=binaries().kubectl, kubeconfig=kubeconfig, directory=directory)
 
     def __enter__(self) -> Self:
+        self._keep()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -122,7 +123,6 @@ class Cluster(Access):
         self._scheduler = dict(scheduler or {})
         self._client_qps = client_qps
         self._detached = detached
-        self._keeper: Keeper | None = None
         names = Ports.__struct_fields__
         self._ports = Ports(**dict(zip(names, free_ports(len(names)), strict=True)))
         self._authority = Authority("drawbridge-e2e-authority")
@@ -148,8 +148,7 @@ class Cluster(Access):
         """
         began = time.monotonic()
         if not self._detached:
-            self._keeper = Keeper(self.directory)
-            self._keeper.start()
+            self._keep()
         self._write_files()
         self.children = {child.name: child for child in self._components()}
         self._start("etcd", "kube-apiserver")
@@ -163,9 +162,6 @@ class Cluster(Access):
     def stop(self) -> None:
         """End everything that was started; fine when nothing was."""
         self.close()
-        if self._keeper is not None:
-            self._keeper.dismiss()
-            self._keeper = None
 
     def leave(self) -> None:
         """Let the cluster outlive us: only what this process alone used is ended."""
@@ -181,7 +177,7 @@ class Cluster(Access):
     def _start(self, *names: str) -> None:
         for name in names:
             self.children[name].start()
-        write_records(self.directory, self.children.values())
+        self._record()
 
     def _await_ready(self, name: str, port: int) -> None:
         child = self.children[name]
