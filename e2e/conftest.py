@@ -9,7 +9,7 @@ import itertools
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -17,8 +17,21 @@ from e2e import inventory
 from e2e.access import Access
 from e2e.cluster import Cluster, ExistingCluster
 from e2e.drawbridge import Drawbridge, install_drawbridge
+from e2e.fleet import examples_fleet
 
 HERE = Path(__file__).parent
+IMPATIENT: Final = {
+    "control": {
+        "leaseSeconds": 4,
+        "renewSeconds": 3,
+        "retrySeconds": 0.2,
+        "collectAfterSeconds": 2,
+        "collectEverySeconds": 0.2,
+        "retryMostSeconds": 2,
+    }
+}
+"""Settings of Drawbridge, so that no story waits for a grace period of minutes."""
+
 _numbers = itertools.count(1)
 _CLUSTER = pytest.StashKey[Access]()
 
@@ -87,15 +100,41 @@ def own_cluster(cluster: Access) -> Cluster:
 @pytest.fixture(scope="session")
 def drawbridge(cluster: Access) -> Iterator[Drawbridge]:
     """Drawbridge, installed from its manifests with webhook and controller running."""
-    installed = install_drawbridge(cluster)
+    installed = install_drawbridge(cluster, settings=IMPATIENT)
     yield installed
     installed.uninstall()
+
+
+@pytest.fixture(scope="session")
+def fleet(cluster: Access) -> Iterator[list[str]]:
+    """The nodes of examples/cluster/cluster.yaml and two more, as `examples_fleet` tells."""
+    classes, nodes, slices = examples_fleet()
+    cluster.apply(classes)
+    made = cluster.add_nodes(nodes, lambda node: slices.get(node, ()))
+    yield made
+    cluster.remove_nodes(made)
+
+
+@pytest.fixture(scope="session")
+def workshop(cluster: Access) -> Iterator[str]:
+    """A namespace for the whole session, of stories that leave nothing behind."""
+    yield from _fresh_namespace(cluster, "workshop")
+
+
+@pytest.fixture(scope="module")
+def stage(cluster: Access) -> Iterator[str]:
+    """A namespace for the stories of one file that share what they applied."""
+    yield from _fresh_namespace(cluster, "stage")
 
 
 @pytest.fixture
 def namespace(cluster: Access) -> Iterator[str]:
     """A fresh namespace, deleted afterwards with all that is in it."""
-    name = f"story-{os.getpid()}-{next(_numbers)}"
+    yield from _fresh_namespace(cluster, "story")
+
+
+def _fresh_namespace(cluster: Access, prefix: str) -> Iterator[str]:
+    name = f"{prefix}-{os.getpid()}-{next(_numbers)}"
     cluster.kubectl("create", "namespace", name)
     # Pods are refused until the controller manager has made the account that they run under.
     cluster.wait_for("serviceaccounts", "default", name)

@@ -18,6 +18,7 @@ import http.client
 import json
 import os
 import ssl
+import subprocess
 import sys
 import time
 import urllib.error
@@ -29,7 +30,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from e2e.access import Access, Object
+from e2e.access import Access, Object, stream
 from e2e.cluster import free_ports
 from e2e.processes import Child
 
@@ -98,12 +99,10 @@ class Drawbridge:
 
     def uninstall(self) -> None:
         """Delete what was applied, the webhook first, and end the processes."""
-        for configuration in self._webhook_configurations():
-            self._delete(configuration)
+        self._delete(self._webhook_configurations())
         for name in self._deployments:
             self.stop(name)
-        for each in reversed(self.applied()):
-            self._delete(each)
+        self._delete(self.applied())
 
     def start(self, name: str) -> Child:
         """Start the process that stands for a Deployment."""
@@ -233,11 +232,9 @@ class Drawbridge:
     def _read(self, document: Object) -> Object:
         return self._cluster.get(document["kind"], document["metadata"]["name"])
 
-    def _delete(self, document: Object) -> None:
-        namespace = ("--namespace", _namespace(document)) if _namespace(document) else ()
-        target = (document["kind"], document["metadata"]["name"])
+    def _delete(self, objects: Iterable[Object]) -> None:
         flags = ("--ignore-not-found", "--wait=false")
-        self._cluster.kubectl("delete", *target, *namespace, *flags)
+        self._cluster.kubectl("delete", *flags, "-f", "-", input=stream(objects))
 
 
 def install_drawbridge(
@@ -253,6 +250,23 @@ def install_drawbridge(
     drawbridge = Drawbridge(cluster, rendered(cluster, manifests), settings or {})
     drawbridge.install()
     return drawbridge
+
+
+def command_line(
+    cluster: Access,
+    *arguments: str | Path,
+    input: str | None = None,  # noqa: A002 - as in kubectl
+) -> subprocess.CompletedProcess[str]:
+    """Run `drawbridge` against a cluster, as a person with the cluster's kubeconfig does."""
+    return subprocess.run(
+        [sys.executable, "-m", "cli", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
+        input=input,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def rendered(cluster: Access, manifests: Path = MANIFESTS) -> list[Object]:

@@ -14,6 +14,9 @@ def pod(
     *,
     claims: Mapping[str, str] | None = None,
     limits: Mapping[str, str | int] | None = None,
+    requests: Mapping[str, str | int] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Object:
     """A pod of one container.
@@ -22,20 +25,52 @@ def pod(
         name: The pod's name.
         claims: Name in the pod to name of the ResourceClaimTemplate; the container uses all.
         limits: Of the container; requests follow by themselves.
-        spec: More fields of the pod's spec.
+        requests: Of the container, where they do not follow.
+        annotations: Of the pod.
+        labels: Of the pod.
+        spec: More fields of the pod's spec; `containers` replaces the one container.
     """
-    uses = [{"name": each} for each in claims or ()]
-    resources: Object = {"limits": dict(limits or {}), "claims": uses}
-    container = {"name": "main", "image": IMAGE, "resources": resources}
+    resources = {
+        "limits": dict(limits or {}),
+        "requests": dict(requests or {}),
+        "claims": [{"name": each} for each in claims or ()],
+    }
     sources = [
         {"name": each, "resourceClaimTemplateName": template}
         for each, template in (claims or {}).items()
     ]
+    metadata = {"annotations": dict(annotations or {}), "labels": dict(labels or {})}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
+        "metadata": {"name": name, **_present(metadata)},
+        "spec": {
+            "containers": [container("main", **_present(resources))],
+            **_present({"resourceClaims": sources}),
+            **spec,
+        },
+    }
+
+
+def container(name: str, **resources: Any) -> Object:
+    """A container; `resources` are the fields of its resources, such as limits."""
+    return {"name": name, "image": IMAGE, **_present({"resources": resources})}
+
+
+def deployment(name: str, template: Object, *, replicas: int = 1) -> Object:
+    """A Deployment of pods like `template`, whose name is forgotten."""
+    labels = {"app": name}
+    metadata = {**template["metadata"], "labels": labels}
+    del metadata["name"]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
         "metadata": {"name": name},
-        "spec": {"containers": [container], "resourceClaims": sources, **spec},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": metadata, "spec": template["spec"]},
+        },
     }
 
 
@@ -48,3 +83,7 @@ def claim_template(name: str, device_class: str, *, count: int = 1) -> Object:
         "metadata": {"name": name},
         "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}},
     }
+
+
+def _present(fields: Object) -> Object:
+    return {name: value for name, value in fields.items() if value}

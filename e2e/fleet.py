@@ -1,0 +1,61 @@
+"""The cluster that the examples are shown against, as nodes to make."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from e2e import inventory
+
+Object = dict[str, Any]
+
+EXAMPLES: Final = Path(__file__).parent.parent / "examples"
+
+PLUGIN_NODE: Final = "plugin-0"
+PLUGIN_LABEL: Final = {"nvidia.com/gpu.deploy.device-plugin": "true"}
+"""What the NVIDIA operator puts on nodes that its device plugin serves."""
+
+
+def examples_fleet() -> tuple[list[Object], list[Object], dict[str, list[Object]]]:
+    """Return classes, nodes, and the slices of each node by name.
+
+    To the recorded state of the examples come hami-2, whose four GPUs leave room for all examples
+    at once, and plugin-0, which a device plugin serves.
+    """
+    recorded = _recorded("cluster")
+    classes, nodes = recorded["DeviceClass"], recorded["Node"]
+    slices: dict[str, list[Object]] = {}
+    for published in recorded["ResourceSlice"]:
+        slices.setdefault(published["spec"]["nodeName"], []).append(published)
+    slices["hami-2"] = inventory.hami_gpus("hami-2", gpus=4, model=inventory.A100_80GB)
+    return classes, [*nodes, _hami_node("hami-2"), _plugin_node()], slices
+
+
+def sharing_node() -> tuple[Object, list[Object]]:
+    """Return the one node of examples/gpu-shared, whose driver hands out shares, and its slices."""
+    recorded = _recorded("gpu-shared")
+    (node,) = recorded["Node"]
+    return node, recorded["ResourceSlice"]
+
+
+def _recorded(folder: str) -> dict[str, list[Object]]:
+    """The objects of a recorded state, by kind."""
+    by_kind: dict[str, list[Object]] = {}
+    for document in yaml.safe_load_all((EXAMPLES / folder / "cluster.yaml").read_text()):
+        by_kind.setdefault(document["kind"], []).append(document)
+    return by_kind
+
+
+def _hami_node(name: str) -> Object:
+    node = inventory.kwok_node(name)
+    node["metadata"]["labels"]["gpu"] = "on"
+    return node
+
+
+def _plugin_node() -> Object:
+    node = inventory.kwok_node(PLUGIN_NODE)
+    node["metadata"]["labels"].update(PLUGIN_LABEL)
+    # Its kubelet would tell what the device plugin registered.
+    for amounts in (node["status"]["capacity"], node["status"]["allocatable"]):
+        amounts["nvidia.com/gpu"] = "8"
+    return node

@@ -1,0 +1,364 @@
+"""What is wrong is refused with its cause, what is lossy is warned about, what is right is silent.
+
+All of it in kubectl's own words, since these are what users see. Nothing here is persisted.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pytest
+
+from e2e.access import Access, stream
+from e2e.drawbridge import Drawbridge
+from e2e.objects import Object, container, deployment, pod
+
+pytestmark = pytest.mark.usefixtures("drawbridge", "fleet")
+
+GPU = "nvidia.com/gpu"
+MEMORY = "nvidia.com/gpumem"
+PERCENT = "nvidia.com/gpumem-percentage"
+CORES = "nvidia.com/gpucores"
+
+LIMITS = "spec.containers[0].resources.limits"
+
+
+def share(**spec: Any) -> Object:
+    """A good share of a GPU, in a pod with something more."""
+    return pod("pod", limits={GPU: 1, MEMORY: 3000}, **spec)
+
+
+def asking(limits: Mapping[str, str | int], **more: Any) -> Object:
+    return pod("pod", limits=limits, **more)
+
+
+class Refusal(NamedTuple):
+    """Attributes: words: Each of them stands in what kubectl prints."""
+
+    name: str
+    pod: Object
+    words: tuple[str, ...]
+
+
+REFUSED = (
+    Refusal(
+        "half a GPU in milli-units",
+        asking({GPU: "500m"}),
+        (f"{LIMITS}[nvidia.com/gpu]: Invalid value: 500m: must be an integer",),
+    ),
+    Refusal(
+        "one and a half GPUs",
+        asking({GPU: "1.5"}),
+        (f"{LIMITS}[nvidia.com/gpu]: Invalid value: 1500m: must be an integer",),
+    ),
+    Refusal(
+        "a fraction of a MIG device",
+        asking({"nvidia.com/mig-1g.5gb": "500m"}),
+        (f"{LIMITS}[nvidia.com/mig-1g.5gb]: Invalid value: 500m: must be an integer",),
+    ),
+    Refusal(
+        "fewer GPUs than none, which Kubernetes itself refuses where a class maps the name",
+        asking({GPU: -1}),
+        (f'{LIMITS}[nvidia.com/gpu]: Invalid value: "-1": must be greater than or equal to 0',),
+    ),
+    Refusal(
+        "less memory than none",
+        asking({GPU: 1, MEMORY: -1}),
+        (f"{LIMITS}[nvidia.com/gpumem]: Invalid value: -1: must be greater than or equal to 0",),
+    ),
+    Refusal(
+        "memory in bytes where the key counts MiB",
+        asking({GPU: 1, MEMORY: "8Gi"}),
+        (f"{LIMITS}[nvidia.com/gpumem]: Invalid value: 8Gi", "count of MiB", "write 8192 for 8Gi"),
+    ),
+    Refusal(
+        "more MiB than HAMi can count",
+        asking({GPU: 1, MEMORY: 3_000_000_000}),
+        (f"{LIMITS}[nvidia.com/gpumem]: Invalid value: 3G: must be at most 2147483647 MiB",),
+    ),
+    Refusal(
+        "more than all memory",
+        asking({GPU: 1, PERCENT: 101}),
+        (f"{LIMITS}[nvidia.com/gpumem-percentage]: Invalid value: 101", "between 0 and 100"),
+    ),
+    Refusal(
+        "less than no memory",
+        asking({GPU: 1, PERCENT: -1}),
+        (f"{LIMITS}[nvidia.com/gpumem-percentage]: Invalid value: -1",),
+    ),
+    Refusal(
+        "a fraction of a percent of the cores",
+        asking({GPU: 1, CORES: "0.5"}),
+        (f"{LIMITS}[nvidia.com/gpucores]: Invalid value: 500m: must be an integer",),
+    ),
+    Refusal(
+        "none of the replicas",
+        asking({"nvidia.com/gpu.shared": 0}),
+        (f"{LIMITS}[nvidia.com/gpu.shared]: Invalid value: 0: must be at least 1",),
+    ),
+    Refusal(
+        "a replica where nobody publishes any",
+        asking({"nvidia.com/gpu.shared": 1}),
+        ("gpu.nvidia.com publishes no replicas of a GPU", "extendedResourceName"),
+    ),
+    Refusal(
+        "a MIG profile that does not exist",
+        asking({"nvidia.com/mig-10gb": 1}),
+        (f'{LIMITS}[nvidia.com/mig-10gb]: "10gb" is not a MIG profile', "nvidia.com/mig-1g.10gb"),
+    ),
+    Refusal(
+        "a replica of a MIG device",
+        asking({"nvidia.com/mig-1g.5gb.shared": 1}),
+        ("no driver publishes time-sliced replicas of a MIG device", "nvidia.com/mig-1g.5gb"),
+    ),
+    Refusal(
+        "requests without limits",
+        pod("pod", requests={GPU: 1}),
+        (f"{LIMITS}[nvidia.com/gpu]: Required value", "set the limit to 1, too"),
+    ),
+    Refusal(
+        "requests that differ from limits",
+        asking({GPU: 2, MEMORY: 1000}, requests={GPU: 1}),
+        (
+            "spec.containers[0].resources.requests[nvidia.com/gpu]: Invalid value: 1",
+            "must be equal to nvidia.com/gpu limit of 2",
+        ),
+    ),
+    Refusal(
+        "an init container is named as such",
+        pod("pod", initContainers=[container("setup", limits={GPU: 1, MEMORY: "1Gi"})]),
+        ("spec.initContainers[0].resources.limits[nvidia.com/gpumem]: Invalid value: 1Gi",),
+    ),
+    Refusal(
+        "a share for a privileged container",
+        share(
+            containers=[
+                {
+                    **container("main", limits={GPU: 1, MEMORY: 3000}),
+                    "securityContext": {"privileged": True},
+                }
+            ]
+        ),
+        ("spec.containers[0].securityContext.privileged: a privileged container sees every GPU",),
+    ),
+    Refusal(
+        "a mode that no card has",
+        share(annotations={"nvidia.com/vgpu-mode": "timeslice"}),
+        (
+            'metadata.annotations[nvidia.com/vgpu-mode]: "timeslice" names no mode of a card',
+            "write one of hami-core, mig, mps",
+        ),
+    ),
+    Refusal(
+        "mode mig without an amount that could choose the profile",
+        asking({GPU: 1}, annotations={"nvidia.com/vgpu-mode": "mig"}),
+        ("the memory chooses the MIG profile", "nvidia.com/mig-<profile>"),
+    ),
+    Refusal(
+        "mode mps with a percentage",
+        asking({GPU: 1, PERCENT: 50}, annotations={"nvidia.com/vgpu-mode": "mps"}),
+        ("an MPS server limits memory in bytes, not in percent", "nvidia.com/gpumem"),
+    ),
+    Refusal(
+        "a list of card types that holds nothing",
+        share(annotations={"nvidia.com/use-gputype": " , "}),
+        ("metadata.annotations[nvidia.com/use-gputype]", "names nothing, so no GPU would match"),
+    ),
+    Refusal(
+        "a list of cards that no selector holds",
+        share(annotations={"nvidia.com/use-gpuuuid": ",".join(f"GPU-{n:036}" for n in range(300))}),
+        ("metadata.annotations[nvidia.com/use-gpuuuid]: the selector would have", "at most 10240"),
+    ),
+    Refusal(
+        "more devices than a claim holds",
+        asking({GPU: 33, MEMORY: 100}),
+        ("33 devices in one claim, Kubernetes allocates at most 32",),
+    ),
+    Refusal(
+        "more requests than a claim holds",
+        pod(
+            "pod",
+            containers=[
+                container(f"part-{number}", limits={"nvidia.com/mig-1g.5gb": 1})
+                for number in range(33)
+            ],
+        ),
+        ("33 requests in one claim, Kubernetes takes at most 32",),
+    ),
+    Refusal(
+        "two faults are both told",
+        asking({GPU: "0.5", MEMORY: "1Gi"}),
+        ("* spec", "[nvidia.com/gpu]: Invalid value: 500m", "[nvidia.com/gpumem]: Invalid value"),
+    ),
+)
+
+
+class Loss(NamedTuple):
+    """Attributes: lost: One text per warning, in no order; each stands in a line of its own."""
+
+    name: str
+    pod: Object
+    lost: tuple[str, ...]
+
+
+WARNED = (
+    Loss(
+        "more than all cores mean all, as in HAMi",
+        asking({GPU: 1, MEMORY: 1000, CORES: 150}),
+        (f"{LIMITS}[nvidia.com/gpucores]: 150 percent of a GPU's cores means 100",),
+    ),
+    Loss(
+        "placement belongs to HAMi's scheduler",
+        share(
+            annotations={
+                "hami.io/gpu-scheduler-policy": "binpack",
+                "hami.io/node-scheduler-policy": "spread",
+                "hami.io/device-scoring-weights": '{"memory": 2}',
+            }
+        ),
+        (
+            'a claim cannot say the GPU policy "binpack"',
+            "hami.io/node-scheduler-policy steers HAMi's own scheduler",
+            "hami.io/device-scoring-weights steers HAMi's own scheduler",
+        ),
+    ),
+    Loss(
+        "a policy with control characters stays one line",
+        share(annotations={"hami.io/gpu-scheduler-policy": "bin\npack\x1b[31m"}),
+        ('a claim cannot say the GPU policy "bin',),
+    ),
+    Loss(
+        "policy mutex takes the whole GPU",
+        share(annotations={"hami.io/gpu-scheduler-policy": "mutex"}),
+        ("policy mutex wants the GPU for itself",),
+    ),
+    Loss(
+        "a NUMA node that the driver does not publish",
+        asking({GPU: 2, MEMORY: 1000}, annotations={"nvidia.com/numa-bind": "true"}),
+        ("hami-core-gpu.project-hami.io publishes no NUMA node; the devices may be apart",),
+    ),
+    Loss(
+        "mode mps is for this pod alone",
+        share(annotations={"nvidia.com/vgpu-mode": "mps"}),
+        ("the MPS server serves this pod alone",),
+    ),
+    Loss(
+        "a MIG device brings its own cores",
+        asking({GPU: 1, MEMORY: 4000, CORES: 50}, annotations={"nvidia.com/vgpu-mode": "mig"}),
+        ("a MIG device brings its own share of cores",),
+    ),
+    Loss(
+        "a MIG device larger than any that is published",
+        asking({GPU: 1, MEMORY: 500_000}, annotations={"nvidia.com/vgpu-mode": "mig"}),
+        ("no MIG device of 500000Mi or more is published yet",),
+    ),
+    Loss(
+        "memory beside no GPU",
+        asking({GPU: 0, MEMORY: 3000}),
+        (
+            f"{LIMITS}[nvidia.com/gpumem]: nvidia.com/gpumem means nothing where nvidia.com/gpu is 0",
+        ),
+    ),
+    Loss(
+        "an init container sees the app's share",
+        share(initContainers=[container("setup", limits={GPU: 1, MEMORY: 1000})]),
+        ("spec.initContainers[0].resources.limits[nvidia.com/gpu]: uses the devices of container",),
+    ),
+    Loss(
+        "an init container's devices stay with the pod",
+        share(initContainers=[container("setup", limits={GPU: 2, MEMORY: 1000})]),
+        ("the pod keeps the init container's devices for its whole life",),
+    ),
+    Loss(
+        "an environment variable that may open every GPU",
+        pod(
+            "pod",
+            containers=[
+                {
+                    **container("main", limits={"nvidia.com/mig-1g.5gb": 1}),
+                    "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}],
+                }
+            ],
+        ),
+        ("NVIDIA_VISIBLE_DEVICES set by hand may open GPUs beyond the claim",),
+    ),
+    Loss(
+        "a node label of shared GPUs",
+        share(nodeSelector={"nvidia.com/gpu.product": "A100-SHARED"}),
+        ('spec.nodeSelector[nvidia.com/gpu.product]: "A100-SHARED" stands on nodes whose device',),
+    ),
+)
+
+SILENT = (
+    ("a share", share()),
+    ("a share of two GPUs", asking({GPU: 2, MEMORY: 1000, CORES: 10})),
+    ("half the memory", asking({GPU: 1, PERCENT: 50})),
+    ("a MIG device", asking({"nvidia.com/mig-1g.5gb": 1})),
+    ("requests that equal limits", asking({GPU: 1, MEMORY: 10}, requests={GPU: 1, MEMORY: 10})),
+    ("an amount with a suffix that is no unit of bytes", asking({GPU: 1, MEMORY: "5k"})),
+    ("a whole GPU, which Kubernetes serves", asking({GPU: 1})),
+    ("a pod without devices", asking({"cpu": "1"})),
+)
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
+def test_what_is_wrong_is_refused_with_its_cause(
+    cluster: Access, workshop: str, case: Refusal
+) -> None:
+    refused = cluster.kubectl(*_dry_run(workshop), input=stream(case.pod), check=False)
+
+    assert refused.returncode == 1
+    assert refused.stdout == ""
+    assert 'The Pod "pod" is invalid:' in refused.stderr
+    for words in case.words:
+        assert words in refused.stderr
+
+
+@pytest.mark.parametrize("case", WARNED, ids=lambda case: case.name)
+def test_what_is_lost_is_told_in_one_line_each(cluster: Access, workshop: str, case: Loss) -> None:
+    accepted = cluster.kubectl(*_dry_run(workshop), input=stream(case.pod))
+
+    lines = accepted.stderr.splitlines()
+    assert len(lines) == len(case.lost), accepted.stderr
+    assert all(line.startswith("Warning: drawbridge: ") for line in lines)
+    for text in case.lost:
+        assert any(text in line for line in lines), accepted.stderr
+
+
+def test_what_is_right_is_silent(cluster: Access, workshop: str) -> None:
+    pods = [
+        {**each, "metadata": {**each["metadata"], "name": f"pod-{number}"}}
+        for number, (_, each) in enumerate(SILENT)
+    ]
+
+    accepted = cluster.kubectl(*_dry_run(workshop), input=stream(pods))
+
+    assert accepted.stderr == ""
+    assert len(accepted.stdout.splitlines()) == len(SILENT)
+
+
+def test_what_is_no_quantity_is_refused_by_the_api_server_itself(
+    cluster: Access, workshop: str
+) -> None:
+    refused = cluster.kubectl(*_dry_run(workshop), input=stream(asking({GPU: "one"})), check=False)
+
+    assert refused.returncode == 1
+    assert "quantities must match the regular expression" in refused.stderr
+
+
+def test_the_cause_reaches_who_looks_at_a_deployment(
+    cluster: Access, namespace: str, drawbridge: Drawbridge
+) -> None:
+    wrong = deployment("wrong", asking({GPU: 1, MEMORY: "8Gi"}))
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(wrong))
+
+    def causes() -> list[str]:
+        events = cluster.objects("events", namespace)
+        return [each["message"] for each in events if each["reason"] == "FailedCreate"]
+
+    cluster.wait_until(causes, "the ReplicaSet says why it makes no pod")
+
+    assert "the amount is a count of MiB, not of bytes; write 8192 for 8Gi" in causes()[0]
+
+
+def _dry_run(namespace: str) -> tuple[str, ...]:
+    return ("apply", "-n", namespace, "--dry-run=server", "-f", "-")

@@ -1,0 +1,151 @@
+"""What a pod got, and what it would be without us: for stories that compare the two."""
+
+import copy
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from e2e.access import Object
+from kube.product import REQUEST_ANNOTATION
+
+LEGACY: Final = "nvidia.com/"
+"""How every resource name of the two vocabularies begins."""
+
+_OF_ONE_OBJECT: Final = frozenset(
+    {
+        "creationTimestamp",
+        "finalizers",
+        "generation",
+        "managedFields",
+        "name",
+        "namespace",
+        "resourceVersion",
+        "uid",
+    }
+)
+_LABELS_OF_ONE_OWNER: Final = re.compile(r"(batch\.kubernetes\.io/)?(controller-uid|job-name)")
+_POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class Allocated(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """One device that a container got.
+
+    Attributes:
+        consumed: Of each capacity, as the API server writes it; empty for a whole device.
+    """
+
+    driver: str
+    pool: str
+    device: str
+    consumed: tuple[tuple[str, str], ...] = ()
+
+
+def devices(pod: Object, claims: Iterable[Object]) -> dict[str, list[Allocated]]:
+    """Container's name to the devices that its requests of the pod's claims were allocated.
+
+    Args:
+        pod: As the API server gives it.
+        claims: As many as there are; see `allocated`.
+    """
+    made = allocated(pod, claims)
+    return {
+        container["name"]: sorted(
+            device
+            for use in container.get("resources", {}).get("claims", ())
+            for device in _results(made[use["name"]], use.get("request"))
+        )
+        for container in containers(pod)
+    }
+
+
+def allocated(pod: Object, claims: Iterable[Object]) -> dict[str, Object]:
+    """What a pod calls a claim, to the claim.
+
+    Args:
+        pod: As the API server gives it.
+        claims: Those of other pods are ignored, and so are those without an allocation: of a pod
+            that has ended, kube-controller-manager may make and delete several more.
+    """
+    return {
+        claim["metadata"]["annotations"][_POD_CLAIM]: claim
+        for claim in claims
+        if is_owned(claim, pod) and "allocation" in claim.get("status", {})
+    }
+
+
+def is_owned(claim: Object, pod: Object) -> bool:
+    """Whether a claim was made of a template for a pod."""
+    owners = claim["metadata"].get("ownerReferences", ())
+    return any(owner["uid"] == pod["metadata"]["uid"] for owner in owners)
+
+
+def containers(pod: Object) -> list[Object]:
+    """All containers, as they start."""
+    return [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
+
+
+def legacy_keys(pod: Object) -> set[str]:
+    """The resource names of the two vocabularies that a pod still carries."""
+    return {
+        key
+        for container in containers(pod)
+        for amounts in ("limits", "requests")
+        for key in container.get("resources", {}).get(amounts, {})
+        if key.startswith(LEGACY)
+    }
+
+
+def untranslated_rest(pod: Object) -> Object:
+    """A pod without anything that a translation takes away or brings, nor what each pod has alone.
+
+    It is the same for a translated pod and for its twin from a namespace that opted out.
+    """
+    rest = copy.deepcopy({"metadata": pod["metadata"], "spec": pod["spec"]})
+    metadata, spec = rest["metadata"], rest["spec"]
+    for name in _OF_ONE_OBJECT:
+        metadata.pop(name, None)
+    for owner in metadata.get("ownerReferences", ()):
+        owner.pop("uid")
+        owner.pop("name")  # Of a CronJob's Job it holds a time.
+    labels = metadata.get("labels", {})
+    metadata["labels"] = {k: v for k, v in labels.items() if not _LABELS_OF_ONE_OWNER.match(k)}
+    annotations = metadata.get("annotations", {})
+    metadata["annotations"] = {
+        k: v for k, v in annotations.items() if k not in {REQUEST_ANNOTATION, _LAST_APPLIED}
+    }
+    for name in ("nodeName", "resourceClaims"):
+        spec.pop(name, None)
+    for container in containers(rest):
+        _without_devices(container)
+    return _with_token_volumes_alike(rest)
+
+
+def _without_devices(container: Object) -> None:
+    resources = container.get("resources", {})
+    resources.pop("claims", None)
+    for amounts in ("limits", "requests"):
+        kept = {k: v for k, v in resources.pop(amounts, {}).items() if not k.startswith(LEGACY)}
+        if kept:
+            resources[amounts] = kept
+
+
+def _with_token_volumes_alike(rest: Object) -> Object:
+    text = msgspec.json.encode(rest).decode()
+    alike: Object = msgspec.json.decode(re.sub(r"kube-api-access-[a-z0-9]{5}", "token", text))
+    return alike
+
+
+def _results(claim: Mapping[str, Any], request: str | None) -> Iterator[Allocated]:
+    results = claim["status"]["allocation"]["devices"]["results"]
+    for result in results:
+        # An alternative is named <request>/<alternative>.
+        if request is None or result["request"].partition("/")[0] == request:
+            yield Allocated(
+                driver=result["driver"],
+                pool=result["pool"],
+                device=result["device"],
+                consumed=tuple(sorted(result.get("consumedCapacity", {}).items())),
+            )
