@@ -322,9 +322,11 @@ def admitted(
     return after, answer
 
 
-def updated(document: Mapping[str, Any], old: Mapping[str, Any]) -> tuple[Document, Answer]:
+def updated(
+    document: Mapping[str, Any], old: Mapping[str, Any], options: Options | None = None
+) -> tuple[Document, Answer]:
     """The pod after an update was admitted, and the answer."""
-    answer = admit_updated(document, seen(document), seen(old))
+    answer = admit_updated(document, seen(document), seen(old), options=options or Options())
     after: Document = apply(copy.deepcopy(dict(document)), answer.operations)
     return after, answer
 

@@ -21,7 +21,7 @@ from kube.quantity import Quantity
 from webhook.claims import Claim
 from webhook.edits import stripping, translating, untranslating
 from webhook.findings import Code, Finding, error, has_errors, shown
-from webhook.jsonpatch import Operation, apply
+from webhook.jsonpatch import Operation, add, apply, pointer
 from webhook.legacy import containers, device_keys, has_device_keys
 from webhook.request import Request, RequestError, decode_request
 from webhook.translation import Derived, Refused, Translated, Untouched, derive, translate_pod
@@ -92,7 +92,7 @@ def admit_created(
     return msgspec.structs.replace(answer, operations=(*undone, *answer.operations))
 
 
-def admit_updated(document: Mapping[str, Any], pod: Pod, old: Pod) -> Answer:
+def admit_updated(document: Mapping[str, Any], pod: Pod, old: Pod, *, options: Options) -> Answer:
     """Return the answer to the update of a pod, or of its status."""
     recorded = old.annotations.get(REQUEST_ANNOTATION)
     if pod.annotations.get(REQUEST_ANNOTATION) != recorded:
@@ -107,7 +107,8 @@ def admit_updated(document: Mapping[str, Any], pod: Pod, old: Pod) -> Answer:
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
     keys = {container.name: device_keys(container) for _, container in containers(pod)}
-    return Answer(decision=Decision.STRIPPED, operations=tuple(stripping(document, keys)))
+    operations = (*stripping(document, keys), *_kept_adopted(pod, old, options))
+    return Answer(decision=Decision.STRIPPED, operations=operations)
 
 
 def _translated(
@@ -179,6 +180,13 @@ def _underived(pod: Pod, claims: Sequence[Claim]) -> Iterator[Finding]:
             )
         else:
             free.remove(label)
+
+
+def _kept_adopted(pod: Pod, old: Pod, options: Options) -> Iterator[Operation]:
+    """Yield what keeps an adopted pod where it is: its manifest names the scheduler it came from."""
+    named, keeps = pod.spec.scheduler_name, old.spec.scheduler_name
+    if named != keeps and options.scheduler_for(named) == keeps:
+        yield add(pointer("spec", "schedulerName"), keeps)
 
 
 def _recorded_limits(request: Request) -> Mapping[str, Mapping[str, str]]:

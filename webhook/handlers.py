@@ -73,7 +73,7 @@ def answered(found: Question, world: World, options: Options) -> Answer:
     if found.pod is None:
         return Answer(decision=Decision.UNTOUCHED)
     if found.old is not None:
-        answer = admit_updated(found.document, found.pod, found.old)
+        answer = admit_updated(found.document, found.pod, found.old, options=options)
     else:
         answer = admit_created(
             found.document,

@@ -18,6 +18,7 @@ from tests.builders import (
     with_request,
 )
 from webhook.admission import Decision
+from webhook.world import Options
 
 AT = "metadata.annotations[drawbridge.internal/request]"
 LIVE, _ = admitted(pod(gpus(1, mem=1, cpu=1)))
@@ -49,6 +50,30 @@ def test_some_of_the_keys_are_stripped_alike() -> None:
     after, _ = updated(keys(mem="1.0"), LIVE)
 
     assert after == LIVE
+
+
+ADOPTING = Options(adopt_schedulers={"volcano": "default-scheduler"})
+
+
+def test_an_adopted_pod_stays_with_its_scheduler() -> None:
+    legacy = pod(gpus(1), schedulerName="volcano")
+    live, _ = admitted(legacy, None, ADOPTING)
+    merged = changed(
+        live, spec__schedulerName="volcano", spec__containers=legacy["spec"]["containers"]
+    )
+    merged["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu", "request": "gpu"}]
+
+    after, answer = updated(merged, live, ADOPTING)
+
+    assert (Decision.STRIPPED, live) == (answer.decision, after)
+
+
+def test_another_scheduler_is_for_the_api_server_to_refuse() -> None:
+    named = changed(keys(gpu=1, mem=1), spec__schedulerName="volcano")
+
+    after, _ = updated(named, LIVE)
+
+    assert after["spec"]["schedulerName"] == "volcano"
 
 
 class Case(NamedTuple):

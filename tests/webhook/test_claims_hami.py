@@ -168,7 +168,7 @@ FILTERS = (
                 exactly(
                     HAMI,
                     1,
-                    f'{HAS_UUID} && {UUID} in ["x\\U00000022] || true || \\U00000022\\U0000005c"]',
+                    f'{HAS_UUID} && {UUID} in ["x\\"] || true || \\"\\\\"]',
                     cores="100",
                 )
             ]

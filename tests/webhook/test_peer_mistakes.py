@@ -173,7 +173,7 @@ def row_14() -> None:
 @mistake(15, "annotations are pasted into CEL")
 def row_15() -> None:
     (hostile,) = selectors(use_gpuuuid='" || true || "')
-    assert hostile.endswith(' in ["\\U00000022 || true || \\U00000022"]')
+    assert hostile.endswith(' in ["\\" || true || \\""]')
     (listed,) = selectors(use_gpuuuid="a, b")
     assert listed.endswith('["a", "b"]')
 
