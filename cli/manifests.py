@@ -46,6 +46,11 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
     @property
+    def changed(self) -> bool:
+        """Whether it is another object now."""
+        return self.document is not None and self.document != self.source.document
+
+    @property
     def is_template(self) -> bool:
         """Whether it is a ResourceClaimTemplate itself."""
         return (self.source.api_version, self.source.kind) == TEMPLATE_KIND

@@ -65,7 +65,7 @@ def rendered(results: Sequence[Translated], width: int) -> str:
 def summary(results: Sequence[Translated]) -> str:
     """Return the numbers in one line."""
     refused = sum(result.document is None for result in results)
-    changed = sum(bool(result.claims) for result in results)
+    changed = sum(result.changed for result in results)
     templates = sum(len(result.templates) for result in results)
     lost = sum(f.severity is Severity.WARNING for result in results for f in result.findings)
     return ", ".join(
@@ -119,7 +119,8 @@ def _rows(result: Translated) -> Iterator[Row]:
             yield from _became(claim)
         if result.answer.claims:
             yield from (Row(label="because", text=_why(used, request)) for used in request.profiles)
-    for finding in result.findings:
+    # What refuses it comes first; what would also have been lost is less urgent.
+    for finding in sorted(result.findings, key=lambda finding: not finding.is_error):
         yield from _said(finding)
 
 

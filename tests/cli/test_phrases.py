@@ -1,0 +1,58 @@
+"""Claims in words: every form that the compiler writes, and what it does not write."""
+
+from typing import Any
+
+import pytest
+
+from cli.phrases import condition, requests
+
+D = 'device.attributes["a.b"]'
+
+
+@pytest.mark.parametrize(
+    ("want", "expression"),
+    [
+        ("profile is 1g.5gb", f'"profile" in {D} && {D}.profile == "1g.5gb"'),
+        ("model contains a100", f'"model" in {D} && ({D}.model.lowerAscii().contains("a100"))'),
+        ('model contains a\\"b', f'"model" in {D} && {D}.model.lowerAscii().contains("a\\"b")'),
+        (
+            "model does not contain a or b",
+            (
+                f'!("model" in {D} && ({D}.model.lowerAscii().contains("a") || '
+                f'{D}.model.lowerAscii().contains("b")))'
+            ),
+        ),
+        ("uuid is GPU-1 or GPU-2", f'"uuid" in {D} && {D}.uuid in ["GPU-1", "GPU-2"]'),
+        ("uuid is not GPU-1", f'!("uuid" in {D} && {D}.uuid in ["GPU-1"])'),
+        ("it has no partition", f'!("partition" in {D})'),
+        (
+            "memory is at least 8Gi",
+            (
+                '"memory" in device.capacity["a.b"] && '
+                'device.capacity["a.b"].memory.compareTo(quantity("8Gi")) >= 0'
+            ),
+        ),
+        (f"{D}.index > 3", f"{D}.index > 3"),
+    ],
+)
+def test_condition(want: str, expression: str) -> None:
+    assert want == condition(expression)
+
+
+def test_constraints_and_configuration_stand_behind_their_request() -> None:
+    asked = {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 2}
+    devices: dict[str, Any] = {
+        "requests": [{"name": "a", "exactly": asked}, {"name": "b", "exactly": asked}],
+        "constraints": [
+            {"requests": ["a"], "distinctAttribute": "d/uuid"},
+            {"matchAttribute": "resource.kubernetes.io/numaNode"},
+        ],
+        "config": [{"requests": ["b"], "opaque": {"driver": "d", "parameters": {"kind": "K"}}}],
+    }
+
+    said = dict(requests({"devices": devices}))
+
+    assert said == {
+        "a": "2 devices of class c; all of different uuid; all of the same numaNode",
+        "b": "2 devices of class c; all of the same numaNode; K {}",
+    }

@@ -1,0 +1,74 @@
+"""The corpus run: what it counts as a fault, and what not."""
+
+from pathlib import Path
+
+import pytest
+
+from kube.files import dump_yaml
+from tests.builders import gpus, pod
+from tools import corpus
+
+GOOD = dump_yaml([pod(gpus(1, mem=3000))])
+REFUSED = dump_yaml([pod(gpus(1, mem="8Gi"))])
+
+
+@pytest.mark.parametrize(
+    ("want", "text"),
+    [
+        (True, GOOD),
+        (True, "# nothing\n"),
+        (False, "kind: Pod\n"),
+        (False, "{{ if .Values.gpu }}\n"),
+        (False, "- a\n- b\n"),
+    ],
+)
+def test_is_readable(want: bool, text: str) -> None:
+    assert want is corpus.is_readable(text.encode())
+
+
+def run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, list[str]]:
+    monkeypatch.setattr("sys.argv", ["corpus", str(folder)])
+    code = corpus.main()
+    return code, [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_table_of_what_became_of_each_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "deep" / "er" / "good.yaml").write_text(GOOD)
+    (tmp_path / "refused.yml").write_text(REFUSED)
+    (tmp_path / "template.yaml").write_text("{{ include x }}\n")
+
+    code, lines = run(tmp_path, monkeypatch, capsys)
+
+    assert lines == [
+        "file kinds alone in a cluster codes",
+        "deep/er/good.yaml Pod 1 translated 1 translated",
+        "refused.yml Pod 1 refused 1 refused wrongUnit",
+        lines[3],
+        "3 files, 0 faults",
+    ]
+    assert lines[3].startswith("template.yaml 1: ")
+    assert lines[3].endswith("unreadable unreadable")
+    assert code == 0
+
+
+def test_a_readable_file_that_is_called_unreadable_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "good.yaml").write_text(GOOD)
+    # A call that is wrong exits with 2, as an unreadable file does.
+    monkeypatch.setattr(corpus, "COMMANDS", (("alone", ("translate", "--no-such-flag")),))
+
+    code, lines = run(tmp_path, monkeypatch, capsys)
+
+    assert (code, lines[-1]) == (1, "1 files, 1 faults")
+
+
+def test_a_folder_without_manifests_is_a_wrong_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, monkeypatch, capsys)[0] == 2
