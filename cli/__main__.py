@@ -1,5 +1,6 @@
 """The command: `drawbridge`, and `kubectl drawbridge`."""
 
+import os
 from typing import Any
 
 import click
@@ -30,11 +31,14 @@ class _Group(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="drawbridge-dra", prog_name="drawbridge")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Pods written for device plugins, as pods of Dynamic Resource Allocation.
 
     Works on files, with or without the state of a cluster; changes nothing anywhere.
     """
+    if os.environ.get("NO_COLOR"):
+        context.color = False
 
 
 main.add_command(demo)

@@ -9,10 +9,8 @@ from typing import Any, Final
 import click
 import msgspec
 
-from cli.live import cluster_state
 from cli.report import DEFAULT_NAMESPACE, Reported, namespace_of
 from cli.world import world_of
-from kube.client import Client
 from kube.files import SourceObject, read_paths
 from webhook.profile import Profile
 from webhook.shipped import load_profiles
@@ -157,6 +155,10 @@ async def _live(
     flags: _Flags, given: Iterable[SourceObject]
 ) -> tuple[str, list[SourceObject], list[str]]:
     """Return where objects go that do not say, the state of the cluster, and notes."""
+    # The client takes twice as long to import as all the rest, and files are the usual case.
+    from cli.live import cluster_state  # noqa: PLC0415
+    from kube.client import Client  # noqa: PLC0415
+
     async with await Client.from_kubeconfig(flags.kubeconfig, flags.context) as client:
         namespace = flags.namespace or client.namespace or DEFAULT_NAMESPACE
         places = {namespace_of(found, namespace) for found in given} - {""}
