@@ -256,7 +256,13 @@ def _by_speaker(
 
 
 def _speaker(intent: Intent, vocabulary: str, speakers: Mapping[str, Profile]) -> Profile | None:
-    """Return the vocabulary's own profile if it holds the intent, else the first that does."""
+    """Return the vocabulary's own profile if it holds the intent, else the first that does.
+
+    Without a profile of its own a vocabulary has no place in the request, so nobody could read its
+    keys again: nobody speaks for it.
+    """
+    if vocabulary not in speakers:
+        return None
     ordered = sorted(speakers.items(), key=lambda item: item[0] != vocabulary)
     return next((profile for _, profile in ordered if _holds(profile, intent)), None)
 

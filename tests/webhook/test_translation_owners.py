@@ -119,6 +119,12 @@ UNSPOKEN = (
         Options(profiles={"nvidia": EXAMPLE}),
     ),
     Refusal(
+        "nobody speaks for HAMi, though somebody does for the device plugin",
+        pod(gpus(1, cores=30, mig_1g_5gb=0)),
+        (f"error cannotExpress {MAIN}.limits[nvidia.com/gpu]",),
+        Options(profiles={"nvidia": HAMI}),
+    ),
+    Refusal(
         "nobody has MIG devices",
         pod(gpus(mig_1g_5gb=1)),
         (f"error cannotExpress {MAIN}.limits[nvidia.com/mig-1g.5gb]",),
