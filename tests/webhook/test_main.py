@@ -1,0 +1,177 @@
+"""Both commands: wired together against an API server, and what they say about bad settings."""
+
+import asyncio
+import base64
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+import yaml
+from aiohttp import ClientError, ClientSession
+
+from certs.serving import client_context
+from kube.files import read_objects
+from tests.builders import Document, gpus, pod, profiles
+from tests.fake_api_server import FakeApiServer, running, until
+from webhook.__main__ import Setup, control, main, serve
+from webhook.resources import MUTATING_WEBHOOK_CONFIGURATIONS, PODS, RESOURCE_CLAIM_TEMPLATES
+from webhook.settings import Settings, overridden, parse_settings
+from webhook.world import Options
+
+ROOT: Final = Path(__file__).parent.parent.parent
+CONFIGURATION: Final = ROOT / "manifests" / "base" / "mutatingwebhookconfiguration.yaml"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as made:
+        yield made
+
+
+@pytest.fixture
+def setup(server: FakeApiServer, tmp_path: Path, unused_tcp_port_factory: Any) -> Setup:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": {"server": server.url}}],
+                "users": [{"name": "u", "user": {}}],
+            }
+        )
+    )
+    settings = overridden(
+        Settings(extra_names=("127.0.0.1",)),
+        {
+            "serve.bindAddress": "127.0.0.1",
+            "serve.port": unused_tcp_port_factory(),
+            "serve.probePort": unused_tcp_port_factory(),
+            "serve.drainSeconds": 0,
+            "control.bindAddress": "127.0.0.1",
+            "control.probePort": unused_tcp_port_factory(),
+        },
+    )
+    return Setup(
+        settings=settings,
+        options=Options(),
+        profiles=profiles(),
+        kubeconfig=str(kubeconfig),
+        identity="test",
+    )
+
+
+async def status(url: str) -> tuple[int, str]:
+    try:
+        async with ClientSession() as session, session.get(url) as answer:
+            return answer.status, await answer.text()
+    except ClientError:
+        return 0, ""
+
+
+async def ready(port: int) -> None:
+    async with asyncio.timeout(10):
+        while (await status(f"http://127.0.0.1:{port}/readyz"))[0] != 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+def review(document: Document) -> Document:
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "u",
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "namespace": "default",
+            "operation": "CREATE",
+            "object": document,
+        },
+    }
+
+
+async def test_from_nothing_to_a_template(server: FakeApiServer, setup: Setup) -> None:
+    """The controller makes the trust, the webhook answers by it, the controller the template."""
+    (manifest,) = read_objects(CONFIGURATION.read_bytes(), CONFIGURATION.name)
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, manifest.document)
+    settings = setup.settings
+
+    def bundle() -> str:
+        found: Any = server.objects(MUTATING_WEBHOOK_CONFIGURATIONS)[0]
+        return str(found["webhooks"][0]["clientConfig"].get("caBundle", ""))
+
+    async with running(lambda: control(setup), lambda: serve(setup)):
+        await ready(settings.serve.probe_port)
+        await ready(settings.control.probe_port)
+        await until(lambda: bundle() != "")
+        trusted = client_context(base64.b64decode(bundle()))
+        legacy = pod(gpus(1))
+        async with (
+            ClientSession() as session,
+            session.post(
+                f"https://127.0.0.1:{settings.serve.port}/mutate", json=review(legacy), ssl=trusted
+            ) as answer,
+        ):
+            response = (await answer.json())["response"]
+        patch = msgspec.json.decode(base64.b64decode(response["patch"]))
+        made = {step["path"].rpartition("/")[2]: step.get("value") for step in patch}
+        persisted = pod(gpus(), annotations={"drawbridge.internal/request": _annotation(patch)})
+        persisted["metadata"] |= {"namespace": "default", "uid": "p"}
+        persisted["spec"]["resourceClaims"] = made["resourceClaims"]
+        server.put(PODS, persisted)
+
+        await until(lambda: bool(server.objects(RESOURCE_CLAIM_TEMPLATES)))
+        _, metrics = await status(f"http://127.0.0.1:{settings.serve.probe_port}/metrics")
+        _, verbose = await status(f"http://127.0.0.1:{settings.serve.probe_port}/readyz?verbose")
+        _, leading = await status(f"http://127.0.0.1:{settings.control.probe_port}/metrics")
+
+    assert 'drawbridge_decisions_total{decision="translated",operation="CREATE"} 1.0' in metrics
+    assert 'drawbridge_certificate_not_after_timestamp_seconds{kind="leaf"}' in metrics
+    assert 'drawbridge_cache_synced{resource="resourceslices"} 1.0' in metrics
+    assert "[+]caches ok\n[+]leaf ok\n[+]endpoint ok\n[+]drain ok" in verbose
+    assert 'leader_election_master_status{name="drawbridge-controller"} 1.0' in leading
+
+
+def _annotation(patch: list[Document]) -> str:
+    (value,) = (step["value"] for step in patch if step["path"] == "/metadata/annotations")
+    return str(value["drawbridge.internal/request"])
+
+
+# --- flags ----------------------------------------------------------------------------------------
+
+
+def test_printed_settings_are_those_in_force(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("namespace: a\nserve: {port: 1, probePort: 2}\n")
+    monkeypatch.setenv("DRAWBRIDGE_CONFIG", str(file))
+    monkeypatch.setenv("DRAWBRIDGE_PORT", "3")
+
+    assert main(["serve", "--print-settings", "--probe-port", "4"]) == 0
+
+    found = parse_settings(capsys.readouterr().out, "printed", {})
+    assert (found.namespace, found.serve.port, found.serve.probe_port) == ("a", 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["serve", "--port", "70000"], "serve.port"),
+        (["serve", "--config", "/none/settings.yaml"], "No such file"),
+        (["control", "--kubeconfig", "/none/kubeconfig"], "kubeconfig"),
+    ],
+    ids=["a port that is none", "a file that is not there", "no kubeconfig there"],
+)
+def test_bad_settings_end_in_a_word_and_status_2(arguments: list[str], told: str) -> None:
+    command = [sys.executable, "-m", "webhook", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+    assert ended.returncode == 2
+    assert told in ended.stderr
+    assert "Traceback" not in ended.stderr
