@@ -59,19 +59,41 @@ def container(name: str, **resources: Any) -> Object:
 
 def deployment(name: str, template: Object, *, replicas: int = 1) -> Object:
     """A Deployment of pods like `template`, whose name is forgotten."""
+    return _selecting("Deployment", name, template, replicas=replicas)
+
+
+def stateful_set(name: str, template: Object, *, replicas: int = 1) -> Object:
+    """A StatefulSet of pods like `template`, whose name is forgotten."""
+    return _selecting("StatefulSet", name, template, replicas=replicas, serviceName=name)
+
+
+def job(name: str, template: Object, *, completions: int = 1) -> Object:
+    """A Job of pods like `template`, all at once; their name is forgotten."""
+    inside = _nameless(template)
+    inside["spec"] = {**inside["spec"], "restartPolicy": "Never"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"completions": completions, "parallelism": completions, "template": inside},
+    }
+
+
+def _selecting(kind: str, name: str, template: Object, **spec: Any) -> Object:
     labels = {"app": name}
-    metadata = {**template["metadata"], "labels": labels}
-    del metadata["name"]
+    inside = _nameless(template)
+    inside["metadata"]["labels"] = labels
     return {
         "apiVersion": "apps/v1",
-        "kind": "Deployment",
+        "kind": kind,
         "metadata": {"name": name},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": metadata, "spec": template["spec"]},
-        },
+        "spec": {"selector": {"matchLabels": labels}, "template": inside, **spec},
     }
+
+
+def _nameless(template: Object) -> Object:
+    metadata = {key: value for key, value in template["metadata"].items() if key != "name"}
+    return {"metadata": metadata, "spec": template["spec"]}
 
 
 def claim_template(name: str, device_class: str, *, count: int = 1) -> Object:

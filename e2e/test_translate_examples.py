@@ -6,7 +6,7 @@ deletes everything again.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -238,7 +238,7 @@ def test_an_example_gets_the_devices_that_its_author_meant(
                 assert found.pool == pod["spec"]["nodeName"]
                 on = published[found.driver, found.pool, found.device]
                 assert device.where(on)
-                assert device.taken_from(on) == amounts(found.consumed)
+                assert device.taken_from(on) == found.amounts
         used = {use["name"] for each in containers(pod) for use in each["resources"]["claims"]}
         assert {entry["name"] for entry in pod["spec"]["resourceClaims"]} == used
 
@@ -397,11 +397,7 @@ def test_a_replica_where_the_driver_publishes_shares(cluster: Access, namespace:
     (got,) = devices(pod, cluster.objects("resourceclaims", namespace))["notebook"]
     assert (got.driver, got.pool) == (NVIDIA, name)
     # One share, and of the memory nothing: replicas are not kept apart.
-    assert amounts(got.consumed) == {"shares": Quantity(1), "memory": Quantity(0)}
-
-
-def amounts(consumed: Iterable[tuple[str, str]]) -> dict[str, Quantity]:
-    return {name: Quantity(amount) for name, amount in consumed}
+    assert got.amounts == {"shares": Quantity(1), "memory": Quantity(0)}
 
 
 def published_devices(cluster: Access) -> dict[tuple[str, str, str], Object]:

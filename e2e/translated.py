@@ -9,6 +9,7 @@ import msgspec
 
 from e2e.access import Object
 from kube.product import REQUEST_ANNOTATION
+from kube.quantity import Quantity
 
 LEGACY: Final = "nvidia.com/"
 """How every resource name of the two vocabularies begins."""
@@ -41,6 +42,11 @@ class Allocated(msgspec.Struct, frozen=True, kw_only=True, order=True):
     pool: str
     device: str
     consumed: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def amounts(self) -> dict[str, Quantity]:
+        """The same, fit for comparison: 1000Mi may come back as 1048576k."""
+        return {name: Quantity(amount) for name, amount in self.consumed}
 
 
 def devices(pod: Object, claims: Iterable[Object]) -> dict[str, list[Allocated]]:

@@ -1,0 +1,117 @@
+"""Pods that controllers make: one template for all replicas, and nothing of a pod that was refused."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from e2e.access import Access, stream
+from e2e.drawbridge import WEBHOOK, Drawbridge
+from e2e.inventory import HAMI
+from e2e.objects import deployment, job, pod, stateful_set
+from e2e.translated import devices, legacy_keys
+from kube.quantity import Quantity
+
+pytestmark = pytest.mark.usefixtures("fleet")
+
+LIMITS = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000, "nvidia.com/gpucores": 1}
+REPLICAS = 50
+
+
+def test_fifty_replicas_have_one_template_and_a_claim_each(
+    cluster: Access, namespace: str, drawbridge: Drawbridge
+) -> None:
+    serving = deployment("serving", pod("pod", limits=LIMITS), replicas=REPLICAS)
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(serving))
+
+    cluster.wait_for(
+        "deployments",
+        "serving",
+        namespace,
+        until=lambda found: found["status"].get("readyReplicas") == REPLICAS,
+        timeout_s=60,
+    )
+
+    (template,) = cluster.objects("resourceclaimtemplates", namespace)
+    claims = cluster.objects("resourceclaims", namespace)
+    pods = cluster.objects("pods", namespace)
+    assert (len(claims), len(pods)) == (REPLICAS, REPLICAS)
+    for each in pods:
+        (entry,) = each["spec"]["resourceClaims"]
+        assert template["metadata"]["name"] == entry["resourceClaimTemplateName"]
+        (got,) = devices(each, claims)["main"]
+        assert got.driver == HAMI
+        assert got.amounts == {"memory": Quantity("1000Mi"), "cores": Quantity(1)}
+
+
+def test_a_job_and_a_stateful_set(cluster: Access, namespace: str, drawbridge: Drawbridge) -> None:
+    objects = [
+        job("batch", pod("pod", limits=LIMITS), completions=3),
+        stateful_set("store", pod("pod", limits=LIMITS), replicas=2),
+    ]
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
+
+    cluster.wait_for(
+        "jobs", "batch", namespace, until=lambda found: found["status"].get("succeeded") == 3
+    )
+    for name in ("store-0", "store-1"):
+        running = cluster.wait_running(name, namespace)
+        (got,) = devices(running, cluster.objects("resourceclaims", namespace))["main"]
+        assert got.driver == HAMI
+    assert not any(map(legacy_keys, cluster.objects("pods", namespace)))
+
+
+# --- pods that a later step of admission refuses --------------------------------------------------
+
+
+def quota(cluster: Access, namespace: str) -> None:
+    spec = {"hard": {"count/pods": "0"}}
+    name = {"name": "no-pods", "namespace": namespace}
+    cluster.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": name, "spec": spec})
+    cluster.wait_for(
+        "resourcequotas", "no-pods", namespace, until=lambda found: found["status"].get("hard")
+    )
+
+
+def restricted(cluster: Access, namespace: str) -> None:
+    cluster.kubectl(
+        "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted"
+    )
+
+
+@pytest.mark.parametrize(
+    ("forbid", "words"),
+    [(quota, "exceeded quota: no-pods"), (restricted, 'violates PodSecurity "restricted:latest"')],
+    ids=["an exhausted quota", "pod security"],
+)
+def test_a_pod_that_a_later_step_refuses_leaves_nothing(
+    *,
+    cluster: Access,
+    namespace: str,
+    stage: str,
+    drawbridge: Drawbridge,
+    forbid: Callable[[Access, str], None],
+    words: str,
+) -> None:
+    forbid(cluster, namespace)
+    translated = decisions(drawbridge, "translated")
+    command = ("create", "-n", namespace, "-f", "-")
+
+    refused = cluster.kubectl(*command, input=stream(pod("late", limits=LIMITS)), check=False)
+
+    assert refused.returncode == 1
+    assert words in refused.stderr
+    assert decisions(drawbridge, "translated") == translated + 1
+    # By the time that a later pod's template is there, this one's would be.
+    cluster.kubectl("create", "-n", stage, "-f", "-", input=stream(pod("next", limits=LIMITS)))
+    cluster.wait_running("next", stage)
+    cluster.kubectl("delete", "-n", stage, "pod", "next")
+    for kind in ("pods", "resourceclaims", "resourceclaimtemplates"):
+        assert cluster.objects(kind, namespace) == []
+
+
+def decisions(drawbridge: Drawbridge, decision: str) -> int:
+    """How many creations the webhook decided so."""
+    line = rf'^drawbridge_decisions_total{{decision="{decision}",operation="CREATE"}} (\S+)$'
+    found = re.search(line, drawbridge.metrics(WEBHOOK), re.MULTILINE)
+    return int(float(found[1])) if found else 0

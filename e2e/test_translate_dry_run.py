@@ -1,0 +1,155 @@
+"""A dry run shows the translation and leaves nothing; a second apply of a legacy manifest works."""
+
+import json
+
+import pytest
+
+from e2e.access import Access, Object, stream
+from e2e.fleet import EXAMPLES
+from e2e.objects import pod
+from e2e.translated import legacy_keys
+from kube.product import REQUEST_ANNOTATION
+
+pytestmark = pytest.mark.usefixtures("drawbridge", "fleet")
+
+SHARE = EXAMPLES / "share.yaml"
+RESTLESS = frozenset({"leases.coordination.k8s.io", "events", "events.events.k8s.io"})
+"""Kinds whose objects come and go without anybody's doing."""
+
+
+@pytest.fixture(scope="module")
+def kinds(cluster: Access) -> str:
+    """Every kind that the API server can list, as kubectl takes them."""
+    listed = cluster.kubectl("api-resources", "--verbs=list", "-o", "name").stdout.split()
+    return ",".join(sorted(set(listed) - RESTLESS))
+
+
+def versions(cluster: Access, kinds: str) -> dict[str, str]:
+    """Every object of the cluster to its resourceVersion, but what is being deleted anyway."""
+    fields = "{.kind}/{.metadata.namespace}/{.metadata.name}={.metadata.resourceVersion}"
+    lines = f'{{range .items[*]}}{fields}{{"\\n"}}{{end}}'
+    shown = cluster.kubectl("get", kinds, "-A", "--ignore-not-found", "-o", f"jsonpath={lines}")
+    found = dict(line.split("=") for line in shown.stdout.splitlines())
+    ending = {
+        each["metadata"]["name"]
+        for each in cluster.objects("namespaces")
+        if each["status"]["phase"] == "Terminating"
+    }
+    return {
+        name: version
+        for name, version in found.items()
+        if name.split("/")[1] not in ending
+        and not (name.startswith("Namespace/") and name.rpartition("/")[2] in ending)
+    }
+
+
+@pytest.fixture
+def before(cluster: Access, kinds: str) -> dict[str, str]:
+    """What there was, once an earlier story's traces have stopped to change."""
+    seen = [versions(cluster, kinds)]
+
+    def is_quiet() -> bool:
+        seen.append(versions(cluster, kinds))
+        return seen[-1] == seen[-2]
+
+    cluster.wait_until(is_quiet, "nothing changes in the cluster")
+    return seen[-1]
+
+
+def test_a_dry_run_shows_the_translation_and_writes_nothing(
+    cluster: Access, workshop: str, kinds: str, before: dict[str, str]
+) -> None:
+    dry_run = ("apply", "-n", workshop, "--dry-run=server", "-o", "json", "-f", SHARE)
+
+    shown: Object = json.loads(cluster.kubectl(*dry_run).stdout)
+
+    assert legacy_keys(shown) == set()
+    assert REQUEST_ANNOTATION in shown["metadata"]["annotations"]
+    (entry,) = shown["spec"]["resourceClaims"]
+    (container,) = shown["spec"]["containers"]
+    assert container["resources"] == {
+        "limits": {"cpu": "500m"},
+        "requests": {"cpu": "500m"},
+        "claims": [{"name": entry["name"], "request": "gpu"}],
+    }
+    assert before == versions(cluster, kinds)
+
+
+def test_diff_shows_the_translation_and_writes_nothing(
+    cluster: Access, workshop: str, kinds: str, before: dict[str, str]
+) -> None:
+    differs = cluster.kubectl("diff", "-n", workshop, "-f", SHARE, check=False)
+
+    assert differs.returncode == 1, differs.stderr
+    added = [line[1:].strip() for line in differs.stdout.splitlines() if line.startswith("+")]
+    assert "resourceClaims:" in added
+    assert any(line.startswith("resourceClaimTemplateName: hami-gpu-1-") for line in added)
+    assert any(line.startswith(f"{REQUEST_ANNOTATION}:") for line in added)
+    assert not any(line.startswith("nvidia.com/") for line in added)
+    assert before == versions(cluster, kinds)
+
+
+def test_a_dry_run_of_every_example_writes_nothing(
+    cluster: Access, workshop: str, kinds: str, before: dict[str, str]
+) -> None:
+    cluster.kubectl("apply", "-n", workshop, "--dry-run=server", "-f", EXAMPLES)
+
+    assert before == versions(cluster, kinds)
+
+
+def test_a_second_apply_of_the_legacy_manifest_changes_nothing(
+    cluster: Access, namespace: str
+) -> None:
+    command = ("apply", "-n", namespace, "-f", SHARE)
+    assert cluster.kubectl(*command).stdout == "pod/share created\n"
+    first = cluster.wait_running("share", namespace)
+
+    again = cluster.kubectl(*command)
+    second = cluster.get("pods", "share", namespace)
+
+    assert again.stdout.split()[1] in {"unchanged", "configured"}
+    assert again.stderr == ""
+    assert first["metadata"]["uid"] == second["metadata"]["uid"]
+    assert first["spec"] == second["spec"]
+    assert cluster.kubectl("diff", "-n", namespace, "-f", SHARE).stdout == ""
+
+
+def test_a_second_server_side_apply_works_too(cluster: Access, namespace: str) -> None:
+    command = ("apply", "--server-side", "-n", namespace, "-f", SHARE)
+    cluster.kubectl(*command)
+    first = cluster.wait_running("share", namespace)
+
+    cluster.kubectl(*command)
+
+    assert first["spec"] == cluster.get("pods", "share", namespace)["spec"]
+
+
+def test_a_label_of_a_translated_pod_can_be_applied(cluster: Access, namespace: str) -> None:
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000}
+    command = ("apply", "-n", namespace, "-f", "-")
+    cluster.kubectl(*command, input=stream(pod("share", limits=limits)))
+
+    labelled = pod("share", limits=limits, labels={"team": "blue"})
+    cluster.kubectl(*command, input=stream(labelled))
+
+    found = cluster.get("pods", "share", namespace)
+    assert found["metadata"]["labels"] == {"team": "blue"}
+    assert legacy_keys(found) == set()
+
+
+def test_a_second_apply_with_another_amount_is_refused_with_the_reason(
+    cluster: Access, namespace: str
+) -> None:
+    def apply(mebibytes: int) -> tuple[int, str]:
+        wanted = pod("share", limits={"nvidia.com/gpu": 1, "nvidia.com/gpumem": mebibytes})
+        done = cluster.kubectl(
+            "apply", "-n", namespace, "-f", "-", input=stream(wanted), check=False
+        )
+        return done.returncode, done.stderr
+
+    assert apply(1000) == (0, "")
+    status, words = apply(2000)
+
+    assert status == 1
+    assert "a pod's devices are fixed when it is made: recorded 1k, found 2k" in words
+    assert "delete the pod and make it again" in words
