@@ -23,21 +23,19 @@ from urllib.parse import quote, urlencode
 import aiohttp
 import msgspec
 import yaml
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.client.rest import RESTClientObject
-from kubernetes.aio.config import ConfigException
-from kubernetes.aio.config.incluster_config import (
-    SERVICE_HOST_ENV_NAME,
-    SERVICE_TOKEN_FILENAME,
-    load_incluster_config,
-)
-from kubernetes.aio.config.kube_config import (
-    KUBE_CONFIG_DEFAULT_LOCATION,
-    KubeConfigLoader,
-    KubeConfigMerger,
-)
 
 from kube.api import meta
+from kube.connection import (
+    KUBE_CONFIG_DEFAULT_LOCATION,
+    SERVICE_HOST_ENV_NAME,
+    SERVICE_TOKEN_FILENAME,
+    ConfigException,
+    Configuration,
+    KubeConfigLoader,
+    KubeConfigMerger,
+    RESTClientObject,
+    load_incluster_config,
+)
 from kube.errors import (
     AlreadyExists,
     ConfigError,
