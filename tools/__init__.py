@@ -1,0 +1,1 @@
+"""Commands that make, check and try things; nothing of the product imports them."""
