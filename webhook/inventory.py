@@ -4,11 +4,11 @@ Each ResourceSlice becomes a small summary when it arrives, so that the inventor
 costs little to keep; the summaries of a driver are merged into its facts.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from kube.api.resource import Device, ResourceSlice
+from kube.api.resource import Device, DeviceCapacity, ResourceSlice
 from kube.quantity import Format, Quantity
 from webhook.intents import DeviceKind
 from webhook.profile import DeviceProfile, Profile
@@ -24,11 +24,19 @@ class MemorySize(_Part, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         min: The smallest share; None when any amount is one.
         step: Shares are `min` plus a multiple of this.
+
+    Raises:
+        ValueError: An amount is no number of bytes; claims would repeat it to the API server.
     """
 
     size: Quantity
     min: Quantity | None = None
     step: Quantity | None = None
+
+    def __post_init__(self) -> None:
+        for amount, least in ((self.size, 1), (self.min, 0), (self.step, 1)):
+            if amount is not None and not (amount.is_whole and least <= int(amount) < 2**63):
+                raise ValueError(f"{amount} is no number of bytes")
 
 
 class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
@@ -134,25 +142,28 @@ def _facts(device: Device, kind: DeviceProfile) -> Facts:
     capacities = device.capacity or {}
     memory = capacities.get(kind.memory) if kind.memory else None
     policy = memory.request_policy if memory else None
-    span = policy.valid_range if policy else None
     default = policy.default if policy else None
-    sizes = (
-        (
+    return Facts(
+        sizes=_sizes(memory) if memory else (),
+        shared=bool(device.allow_multiple_allocations),
+        default_is_part=memory is not None and default is not None and default < memory.value,
+        replicas=kind.replicas in capacities if kind.replicas else False,
+    )
+
+
+def _sizes(memory: DeviceCapacity) -> tuple[MemorySize, ...]:
+    policy = memory.request_policy
+    span = policy.valid_range if policy else None
+    try:
+        return (
             MemorySize(
                 size=_spelled(memory.value),
                 min=_spelled(span.min) if span and span.min is not None else None,
                 step=_spelled(span.step) if span and span.step is not None else None,
             ),
         )
-        if memory
-        else ()
-    )
-    return Facts(
-        sizes=sizes,
-        shared=bool(device.allow_multiple_allocations),
-        default_is_part=memory is not None and default is not None and default < memory.value,
-        replicas=kind.replicas in capacities if kind.replicas else False,
-    )
+    except ValueError:
+        return ()  # A device that says nonsense is a device without memory.
 
 
 def _spelled(amount: Quantity) -> Quantity:
@@ -162,8 +173,3 @@ def _spelled(amount: Quantity) -> Quantity:
     two equal sizes was seen first.
     """
     return Quantity.from_nanos(amount.nanos, Format.BINARY)
-
-
-def slice_sizes(facts: Facts) -> Iterator[Quantity]:
-    """Yield each distinct memory size once, ascending."""
-    yield from sorted({memory.size for memory in facts.sizes or ()})

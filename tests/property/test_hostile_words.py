@@ -1,15 +1,19 @@
 """Foreign text in annotations says what HAMi would have read in it, and nothing else."""
 
+import re
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.api.meta import view as typed
-from kube.api.resource import Device
+from kube.api.resource import MAX_RESULTS, Device
 from kube.cel.compile import compile_selector
 from kube.cel.device import view
 from kube.cel.library import Environment
 from kube.errors import InvalidSelector
+from kube.quantity import Quantity
 from tests.builders import (
     HAMI,
     admitted,
@@ -18,14 +22,18 @@ from tests.builders import (
     gpus,
     outcome_of,
     pod,
+    profiles,
     with_request,
 )
-from tests.strategies import device_lists
+from tests.strategies import device_lists, quantity_texts
 from webhook.admission import Decision
-from webhook.findings import shown
-from webhook.translation import Translated
+from webhook.findings import has_errors, shown
+from webhook.request import RequestError, decode_request
+from webhook.translation import Translated, derive
 
 pytestmark = pytest.mark.property
+
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 MODEL, UUID = "NVIDIA A100-SXM4-40GB", "GPU-0"
 CARD = view(
@@ -84,6 +92,85 @@ def test_any_text_as_request_annotation_is_an_answer(text: str) -> None:
     _, answer = admitted(with_request(pod(gpus(1)), text))
 
     assert answer.decision is Decision.REFUSED
+
+
+def amounts() -> st.SearchStrategy[str]:
+    wild = st.sampled_from(("1e128", "-1e128", "1e30", "9" * 120, "-5Gi", "0", "1n"))
+    return wild | quantity_texts() | st.sampled_from(("1", "2", "50", "3000"))
+
+
+KEYS = (
+    "nvidia.com/gpu",
+    "nvidia.com/gpu.shared",
+    "nvidia.com/gpumem",
+    "nvidia.com/gpumem-percentage",
+    "nvidia.com/gpucores",
+    "nvidia.com/priority",
+    "nvidia.com/mig-1g.5gb",
+    "cpu",
+    "",
+)
+ANNOTATIONS = ("nvidia.com/vgpu-mode", "nvidia.com/use-gputype", "hami.io/gpu-scheduler-policy")
+
+memory = st.sampled_from(("80Gi", "1", "3k", "9223372036854775807")) | amounts()
+sizes = st.fixed_dictionaries({"size": memory}, optional={"min": memory, "step": memory})
+facts = st.fixed_dictionaries(
+    {},
+    optional={
+        "sizes": st.lists(sizes, max_size=10),
+        "shared": st.booleans(),
+        "default_is_part": st.booleans(),
+        "replicas": st.booleans(),
+    },
+)
+used = st.sampled_from([*profiles().values()]).flatmap(
+    lambda profile: st.fixed_dictionaries(
+        {
+            "vocabulary": st.sampled_from(("hami", "nvidia")),
+            "name": st.just(profile.driver),
+            "hash": st.just(profile.content_hash),
+            "facts": st.dictionaries(st.sampled_from(("gpu", "mig")), facts),
+        }
+    )
+)
+wanting = st.fixed_dictionaries(
+    {
+        "name": st.text(max_size=70),
+        "limits": st.dictionaries(st.sampled_from(KEYS), amounts(), max_size=4),
+    },
+    optional={"init": st.booleans(), "sidecar": st.booleans()},
+)
+requests = st.fixed_dictionaries(
+    {
+        "recipe": st.just(1),
+        "profiles": st.lists(used, max_size=3),
+        "containers": st.lists(wanting, max_size=4),
+        "annotations": st.dictionaries(
+            st.sampled_from(ANNOTATIONS), st.sampled_from(("mig", "mps", "mutex")) | st.text()
+        ),
+    }
+)
+
+
+@given(requests)
+def test_any_request_derives_claims_or_faults(request: dict[str, object]) -> None:
+    try:
+        decoded = decode_request(msgspec.json.encode(request).decode())
+    except RequestError:
+        return
+
+    derived = derive(decoded, profiles())
+
+    if has_errors(derived.findings):
+        return
+    for claim in derived.claims:
+        assert LABEL.fullmatch(claim.template)
+        for asked in devices_of(claim)["requests"]:
+            for one in asked.get("firstAvailable") or [asked["exactly"]]:
+                assert LABEL.fullmatch(one.get("name", "x"))
+                assert 1 <= one["count"] <= MAX_RESULTS
+                for amount in one.get("capacity", {}).get("requests", {}).values():
+                    assert Quantity(0) <= Quantity(amount) < Quantity("8Ei")
 
 
 @given(st.text(max_size=200))

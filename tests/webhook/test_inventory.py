@@ -126,6 +126,12 @@ CASES = (
         ],
         WHOLE,
     ),
+    Case(
+        "memory that is no number of bytes is no memory",
+        NVIDIA,
+        [published(NVIDIA, nvidia_gpu("0"), nvidia_gpu("500m"), nvidia_gpu("-1Gi"))],
+        Facts(sizes=(), shared=False, replicas=False),
+    ),
     Case("an empty slice tells nothing", NVIDIA, [published(NVIDIA)], UNKNOWN),
 )
 
