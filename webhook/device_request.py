@@ -207,6 +207,14 @@ class RequestCompiler:
                 )
             else:
                 capacity[self._device.memory] = intent.memory
+        if self._shared and intent.cores_percent == 100:
+            # HAMi gives such a container a GPU to itself; a claim can only take all of its cores.
+            self._warn(
+                Code.NOT_ALONE,
+                "cores",
+                "all cores and part of the memory: containers without a cap on their cores may get "
+                "the rest of it",
+            )
         return capacity | self._cores()
 
     def _cores(self) -> dict[str, Quantity]:

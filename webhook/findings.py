@@ -95,6 +95,8 @@ class Code(StrEnum):
     """The driver publishes nothing that this wish could refer to."""
     WHOLE_DEVICE = "wholeDevice"
     """A share was asked for and a whole device will be given."""
+    NOT_ALONE = "notAlone"
+    """All cores and part of the memory of a device: who has no cap on cores may come beside."""
     SHARED_IN_POD_ONLY = "sharedInPodOnly"
     """The device is shared inside this pod, and not with other pods."""
     SMALLEST_NOT_CHOSEN = "smallestNotChosen"

@@ -20,10 +20,13 @@ Pod default/train  <stdin>:1
   lost      spec.containers[0].resources.limits[nvidia.com/gpucores]: 150
             percent of a GPU's cores means 100, as in HAMi
   fix       write 100
+  lost      spec.containers[0].resources.limits[nvidia.com/gpucores]: all cores
+            and part of the memory: containers without a cap on their cores may
+            get the rest of it
 
   unchanged ConfigMap/default/settings
 
-1 object translated with 1 template, 1 unchanged, 0 refused, 1 warning
+1 object translated with 1 template, 1 unchanged, 0 refused, 2 warnings
 """
 
 SETTINGS = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}

@@ -34,7 +34,7 @@ CASES = (
     ),
     Case(
         "a lossy step is warned",
-        pod(gpus(mem=1, cores=150)),
+        pod(gpus(cores=150)),
         Decision.TRANSLATED,
         ("warning clamped",),
     ),

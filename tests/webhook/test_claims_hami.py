@@ -311,6 +311,11 @@ WARNINGS = (
         ("warning policyDropped", "warning smallestNotChosen"),
     ),
     Refusal(
+        "all cores of a part of the memory keep nobody away",
+        asking(1, mem=1, cores=100),
+        ("warning notAlone",),
+    ),
+    Refusal(
         "no NUMA node is published",
         asking(2, mem=1, annotations={"nvidia.com/numa-bind": "true"}),
         ("warning notPublished",),
