@@ -13,10 +13,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from e2e import inventory
 from e2e.binaries import binaries
 from e2e.cluster import Cluster
 from e2e.drawbridge import install_drawbridge
+from e2e.fleet import examples_fleet
 from e2e.processes import running, stop_recorded
 
 ROOT: Final = Path(__file__).parent.parent
@@ -80,9 +80,9 @@ def _start(directory: Path) -> None:
 
 
 def _fill(cluster: Cluster) -> None:
-    classes, nodes, slices = inventory.small_cluster()
+    classes, nodes, slices = examples_fleet()
     cluster.apply(classes)
-    cluster.add_nodes(nodes, lambda node: slices[node])
+    cluster.add_nodes(nodes, lambda node: slices.get(node, ()))
     for node, published in slices.items():
         devices = [device for piece in published for device in piece["spec"]["devices"]]
         say(f"  {node}: {len(devices)} devices of {published[0]['spec']['driver']}")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e.fleet import examples_fleet
 from e2e.processes import running
 
 ROOT = Path(__file__).parent.parent
@@ -44,7 +45,8 @@ def test_up_twice_then_down_twice(state: Path) -> None:
         text=True,
         check=True,
     )
-    assert nodes.stdout.split() == ["node/gpu-node", "node/hami-node", "node/mig-node"]
+    _, recorded, _ = examples_fleet()
+    assert nodes.stdout.split() == sorted(f"node/{node['metadata']['name']}" for node in recorded)
 
     again = run("up", state)
     assert again.returncode == 0

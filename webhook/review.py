@@ -120,12 +120,14 @@ def _status(asked: AdmissionRequest, findings: Sequence[Finding]) -> Status:
         StatusCause(reason="FieldValueInvalid", field=fault.path, message=_advice(fault))
         for fault in faults[:MAX_CAUSES]
     )
-    more = f", and {len(faults) - MAX_CAUSES} more" if len(faults) > MAX_CAUSES else ""
-    told = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
+    told = [f"{cause.field}: {cause.message}" for cause in causes]
+    if len(faults) > MAX_CAUSES:
+        told.append(f"and {len(faults) - MAX_CAUSES} more")
+    listed = f" {told[0]}" if len(told) == 1 else "".join(f"\n* {fault}" for fault in told)
     return Status(
         code=422,
         reason="Invalid",
-        message=f"{asked.kind.kind or 'Pod'} cannot be translated: {told}{more}",
+        message=f"{asked.kind.kind or 'Pod'} cannot be translated:{listed}",
         details=StatusDetails(
             name=asked.name, group=asked.kind.group, kind=asked.kind.kind, causes=causes
         ),

@@ -149,7 +149,7 @@ def test_every_fault_is_a_cause() -> None:
     ) == (False, 422, "Invalid")
     assert (
         response["status"]["message"]
-        == "Pod cannot be translated: spec.a: too small; write more, spec.c: broken"
+        == "Pod cannot be translated:\n* spec.a: too small; write more\n* spec.c: broken"
     )
     assert response["status"]["details"] == {
         "name": "train",
@@ -161,11 +161,19 @@ def test_every_fault_is_a_cause() -> None:
     }
 
 
+def test_a_single_fault_is_told_on_one_line() -> None:
+    response = refused(error(Code.NEGATIVE, "spec.a", "too small", "write more"))
+
+    assert response["status"]["message"] == (
+        "Pod cannot be translated: spec.a: too small; write more"
+    )
+
+
 def test_too_many_faults_are_counted() -> None:
     response = refused(*(error(Code.NEGATIVE, f"spec.a{n}", "x") for n in range(MAX_CAUSES + 5)))
 
     assert len(response["status"]["details"]["causes"]) == MAX_CAUSES
-    assert response["status"]["message"].endswith(", and 5 more")
+    assert response["status"]["message"].endswith("\n* and 5 more")
 
 
 class Warned(NamedTuple):
