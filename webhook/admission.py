@@ -37,6 +37,8 @@ class Decision(StrEnum):
     TRANSLATED = "translated"
     ACCEPTED = "accepted"
     """It was translated before."""
+    UNTRANSLATED = "untranslated"
+    """It was translated before, and with the keys that came since it is to be left alone."""
     STRIPPED = "stripped"
     REFUSED = "refused"
 
@@ -89,7 +91,12 @@ def admit_created(
     answer = _translated(legacy, view(legacy, Pod), namespace, world, options)
     if not answer.allowed:
         return answer
-    return msgspec.structs.replace(answer, operations=(*undone, *answer.operations))
+    untouched = answer.decision is Decision.UNTOUCHED
+    return msgspec.structs.replace(
+        answer,
+        decision=Decision.UNTRANSLATED if untouched else answer.decision,
+        operations=(*undone, *answer.operations),
+    )
 
 
 def admit_updated(document: Mapping[str, Any], pod: Pod, old: Pod, *, options: Options) -> Answer:

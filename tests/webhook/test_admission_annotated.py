@@ -227,6 +227,19 @@ def test_other_amounts_beside_the_annotation_are_refused() -> None:
     assert codes(answer.findings) == ["error requestChanged"]
 
 
+def test_what_kubernetes_allocates_natively_since_is_given_back() -> None:
+    once, _ = admitted(pod(gpus(1)))
+    mapped = world(extended_resources={"nvidia.com/gpu": "gpu.nvidia.com"})
+
+    after, answer = admitted(adding(once, "late", gpu=1), mapped)
+
+    assert (Decision.UNTRANSLATED, True) == (answer.decision, answer.allowed)
+    assert seen(after).spec.resource_claims is None
+    assert [["limits"], ["limits", "requests"]] == [
+        sorted(one["resources"]) for one in after["spec"]["containers"]
+    ]
+
+
 def test_keys_that_are_wrong_refuse_the_whole_pod() -> None:
     once, _ = admitted(pod(gpus(1)))
 
