@@ -1,0 +1,450 @@
+"""What others write in our name gains nothing: templates, annotations, reviews. And what we make heals.
+
+Every forger here may do what the administrator may; that is more than most will have.
+"""
+
+import copy
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pytest
+
+from e2e.access import Access, Object, stream
+from e2e.drawbridge import CONTROLLER, Drawbridge, command_line
+from e2e.inventory import HAMI, NVIDIA
+from e2e.objects import claim_template, pod
+from e2e.translated import devices, legacy_keys
+from kube.product import MANAGED_LABEL, REQUEST_ANNOTATION, TRANSLATE_LABEL
+from kube.quantity import Quantity
+
+pytestmark = pytest.mark.usefixtures("drawbridge", "fleet")
+
+GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
+SHARE = pod("share", limits={GPU: 1, MEMORY: 3000})
+WANTED = {"memory": Quantity("3000Mi"), "cores": Quantity(0)}
+
+
+def create(cluster: Access, namespace: str, document: Object, *flags: str) -> tuple[int, str]:
+    """Exit status and words of `kubectl create`."""
+    command = ("create", "-n", namespace, "-f", "-", *flags)
+    done = cluster.kubectl(*command, input=stream(document), check=False)
+    return done.returncode, done.stderr
+
+
+def dry_run(cluster: Access, namespace: str, document: Object) -> Object:
+    """The object as it would be created."""
+    command = ("create", "-n", namespace, "--dry-run=server", "-o", "json", "-f", "-")
+    shown: Object = json.loads(cluster.kubectl(*command, input=stream(document)).stdout)
+    return shown
+
+
+def template_of(translated: Object) -> str:
+    """The name of the one template that a translated pod uses."""
+    (entry,) = translated["spec"]["resourceClaims"]
+    return str(entry["resourceClaimTemplateName"])
+
+
+def events_of(cluster: Access, namespace: str, name: str) -> dict[str, str]:
+    """Reason to message of the events about a pod."""
+    return {
+        each["reason"]: each["message"]
+        for each in cluster.objects("events", namespace)
+        if each["involvedObject"]["name"] == name
+    }
+
+
+def assert_has_share(cluster: Access, running: Object) -> None:
+    """The pod has the device that its legacy keys asked for."""
+    claims = cluster.objects("resourceclaims", running["metadata"]["namespace"])
+    (got,) = devices(running, claims)["main"]
+    assert got.driver == HAMI
+    assert got.amounts == WANTED
+
+
+# --- templates under our name ---------------------------------------------------------------------
+
+
+def test_a_template_of_other_content_under_our_name_is_refused_with_the_remedy(
+    cluster: Access, namespace: str
+) -> None:
+    name = template_of(dry_run(cluster, namespace, SHARE))
+    poisoned = claim_template(name, NVIDIA, count=4)
+    cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(poisoned))
+    cluster.wait_until(
+        lambda: create(cluster, namespace, SHARE, "--dry-run=server")[0],
+        "the webhook knows of the template",
+    )
+
+    status, words = create(cluster, namespace, SHARE)
+
+    assert status == 1
+    assert f"ResourceClaimTemplate {name} exists with other content" in words
+    remedy = f"kubectl delete resourceclaimtemplate -n {namespace} {name}"
+    assert remedy in words
+    assert cluster.find("pods", "share", namespace) is None
+    cluster.kubectl(*remedy.split()[1:])
+    cluster.wait_until(
+        lambda: create(cluster, namespace, SHARE)[0] == 0, "the webhook knows that it is gone"
+    )
+    assert_has_share(cluster, cluster.wait_running("share", namespace))
+
+
+@pytest.fixture
+def without_controller(cluster: Access, drawbridge: Drawbridge) -> Iterator[Callable[[], None]]:
+    """The controller does not run until what this gives is called."""
+
+    def again() -> None:
+        drawbridge.start(CONTROLLER)
+        drawbridge.wait_ready()
+
+    drawbridge.stop(CONTROLLER)
+    yield again
+    if CONTROLLER not in cluster.children:
+        again()
+
+
+def test_a_template_that_slips_in_after_the_webhook_looked_is_replaced(
+    cluster: Access, namespace: str, without_controller: Callable[[], None]
+) -> None:
+    assert create(cluster, namespace, SHARE) == (0, "")
+    name = template_of(cluster.get("pods", "share", namespace))
+    poisoned = claim_template(name, "dearer.internal")
+    cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(poisoned))
+    waiting = cluster.wait_for(
+        "pods", "share", namespace, until=lambda found: "resourceClaimStatuses" in found["status"]
+    )
+    (of_poison,) = cluster.objects("resourceclaims", namespace)
+    assert of_poison["spec"]["devices"]["requests"][0]["exactly"]["count"] == 1
+
+    without_controller()
+
+    running = cluster.wait_running("share", namespace)
+    assert waiting["metadata"]["uid"] == running["metadata"]["uid"]
+    assert_has_share(cluster, running)
+    (claim,) = cluster.objects("resourceclaims", namespace)
+    assert of_poison["metadata"]["uid"] != claim["metadata"]["uid"]
+    template = cluster.get("resourceclaimtemplates", name, namespace)
+    assert MANAGED_LABEL in template["metadata"]["labels"]
+    assert template["spec"]["spec"] == claim["spec"]
+    told = events_of(cluster, namespace, "share")
+    assert (
+        f"ResourceClaimTemplate {name} had other content" in told["ResourceClaimTemplateReplaced"]
+    )
+    assert of_poison["metadata"]["name"] in told["ResourceClaimReplaced"]
+
+
+# --- annotations ----------------------------------------------------------------------------------
+
+
+class Forgery(NamedTuple):
+    """A pod made of a translated one.
+
+    Attributes:
+        change: What its forger does to it.
+        words: Each stands in the refusal.
+    """
+
+    name: str
+    change: Callable[[Object], None]
+    words: tuple[str, ...]
+
+
+def annotated(text: str) -> Callable[[Object], None]:
+    def change(forged: Object) -> None:
+        forged["metadata"]["annotations"][REQUEST_ANNOTATION] = text
+
+    return change
+
+
+def with_request(**fields: Any) -> Callable[[Object], None]:
+    def change(forged: Object) -> None:
+        request = json.loads(forged["metadata"]["annotations"][REQUEST_ANNOTATION])
+        annotated(json.dumps({**request, **fields}))(forged)
+
+    return change
+
+
+def with_eight_gpus(forged: Object) -> None:
+    with_request(containers=[{"name": "main", "limits": {GPU: "8", MEMORY: "3k"}}])(forged)
+
+
+def with_own_template(forged: Object) -> None:
+    (entry,) = forged["spec"]["resourceClaims"]
+    entry["resourceClaimTemplateName"] = "everything"
+
+
+def without_claims(forged: Object) -> None:
+    del forged["spec"]["resourceClaims"]
+    del forged["spec"]["containers"][0]["resources"]["claims"]
+
+
+def without_use(forged: Object) -> None:
+    del forged["spec"]["containers"][0]["resources"]["claims"]
+
+
+def with_another_profile(forged: Object) -> None:
+    request = json.loads(forged["metadata"]["annotations"][REQUEST_ANNOTATION])
+    request["profiles"][0]["hash"] = "0" * 16
+    annotated(json.dumps(request))(forged)
+
+
+def with_keys(limits: Mapping[str, int]) -> Callable[[Object], None]:
+    def change(forged: Object) -> None:
+        forged["spec"]["containers"][0]["resources"]["limits"] = dict(limits)
+
+    return change
+
+
+def both(*changes: Callable[[Object], None]) -> Callable[[Object], None]:
+    def change(forged: Object) -> None:
+        for each in changes:
+            each(forged)
+
+    return change
+
+
+PATH = f"metadata.annotations[{REQUEST_ANNOTATION}]"
+FORGERIES = (
+    Forgery("no JSON", annotated("please"), (f"{PATH}: ", "not what the webhook writes")),
+    Forgery("an empty request", annotated("{}"), (f"{PATH}: ", "not what the webhook writes")),
+    Forgery("a field that we do not write", with_request(spec={}), ("unknown field `spec`",)),
+    Forgery("a recipe of the future", with_request(recipe=99), ("recipe 99 is not known here",)),
+    Forgery("a profile that is not in force", with_another_profile, (f"{PATH}: ", "profile")),
+    Forgery("more than the claims hold", with_eight_gpus, ("which the pod does not use so",)),
+    Forgery("a template of one's own", with_own_template, ("which the pod does not use so",)),
+    Forgery("no claims at all", without_claims, ("which the pod does not use so",)),
+    Forgery("a claim that no container uses", without_use, ("which the pod does not use so",)),
+    Forgery(
+        "keys, and no claims",
+        both(without_claims, with_keys({GPU: 1, MEMORY: 3000})),
+        ("which the pod does not use so",),
+    ),
+    Forgery(
+        "keys beside claims of more",
+        both(with_eight_gpus, with_keys({GPU: 1, MEMORY: 3000})),
+        ("which the pod does not use so",),
+    ),
+    Forgery(
+        "keys of more beside good claims",
+        with_keys({GPU: 8, MEMORY: 3000}),
+        ("a pod's devices are fixed when it is made: recorded 1, found 8",),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def honest(cluster: Access, workshop: str) -> Object:
+    """A translated pod, as a forger finds it."""
+    shown = dry_run(cluster, workshop, SHARE)
+    return {
+        **{field: shown[field] for field in ("apiVersion", "kind", "spec")},
+        "metadata": {"name": "forged", "annotations": shown["metadata"]["annotations"]},
+    }
+
+
+@pytest.mark.parametrize("forgery", FORGERIES, ids=lambda each: each.name)
+def test_a_pod_made_with_a_forged_annotation_is_refused(
+    cluster: Access, workshop: str, honest: Object, forgery: Forgery
+) -> None:
+    forged = copy.deepcopy(honest)
+    forgery.change(forged)
+
+    status, words = create(cluster, workshop, forged, "--dry-run=server")
+
+    assert status == 1
+    assert 'The Pod "forged" is invalid' in words
+    for each in forgery.words:
+        assert each in words
+
+
+def test_a_pod_made_with_an_honest_annotation_is_accepted_as_it_is(
+    cluster: Access, workshop: str, honest: Object
+) -> None:
+    assert honest["spec"] == dry_run(cluster, workshop, honest)["spec"]
+
+
+@pytest.fixture(scope="module")
+def living(cluster: Access, stage: str) -> str:
+    """A namespace with a translated pod, `share`, and one without devices, `plain`."""
+    cluster.kubectl("create", "-n", stage, "-f", "-", input=stream([SHARE, pod("plain")]))
+    for name in ("share", "plain"):
+        cluster.wait_running(name, stage)
+    return stage
+
+
+@pytest.mark.parametrize("subresource", ["", "status"], ids=["directly", "through pods/status"])
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("share", "{}", "the pod's claims derive from it, so it cannot change"),
+        ("share", None, "the pod's claims derive from it, so it cannot change"),
+        ("plain", "{}", "is written when a pod is made, and this pod was made without it"),
+    ],
+    ids=["changed", "taken away", "added"],
+)
+def test_the_annotation_of_a_pod_that_lives_cannot_change(
+    *,
+    cluster: Access,
+    living: str,
+    name: str,
+    text: str | None,
+    words: str,
+    subresource: str,
+) -> None:
+    before = cluster.get("pods", name, living)
+    patch = json.dumps({"metadata": {"annotations": {REQUEST_ANNOTATION: text}}})
+    command = ("patch", "-n", living, "pod", name, "--type=merge", "-p", patch)
+
+    refused = cluster.kubectl(*command, f"--subresource={subresource}", check=False)
+
+    assert refused.returncode == 1
+    assert words in refused.stderr
+    assert before["metadata"] == cluster.get("pods", name, living)["metadata"]
+
+
+def test_an_annotation_past_the_webhook_gains_nothing(cluster: Access, namespace: str) -> None:
+    """A namespace that opts out is not reviewed, so anything may stand on its pods."""
+    cluster.kubectl("label", "namespace", namespace, f"{TRANSLATE_LABEL}=false")
+    garbage = pod("garbage", annotations={REQUEST_ANNOTATION: '{"recipe": [[['})
+    assert create(cluster, namespace, garbage) == (0, "")
+
+    cluster.wait_until(
+        lambda: "DeviceRequestMismatch" in events_of(cluster, namespace, "garbage"),
+        "the controller says what it thinks of the annotation",
+    )
+
+    assert cluster.objects("resourceclaimtemplates", namespace) == []
+    assert cluster.objects("resourceclaims", namespace) == []
+
+
+# --- reviews --------------------------------------------------------------------------------------
+
+
+def review(namespace: str, document: Object, **fields: Any) -> bytes:
+    """What the API server would ask, from somebody who is not."""
+    pods = {"group": "", "version": "v1", "resource": "pods"}
+    request = {
+        "uid": "0f0f0f0f-0000-4000-8000-000000000000",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": pods,
+        "namespace": namespace,
+        "operation": "CREATE",
+        "userInfo": {"username": "system:admin"},
+        "object": document,
+        "dryRun": False,
+        **fields,
+    }
+    head = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    return json.dumps({**head, "request": request}).encode()
+
+
+def test_a_forged_review_is_answered_and_changes_nothing(
+    cluster: Access, drawbridge: Drawbridge, namespace: str
+) -> None:
+    status, body = drawbridge.post(review(namespace, SHARE))
+
+    answer = json.loads(body)["response"]
+    assert (status, True, "JSONPatch") == (200, answer["allowed"], answer["patchType"])
+    # By the time that an honest pod's template is there, a forged one's would be.
+    other = pod("other", limits={GPU: 1, MEMORY: 1234})
+    assert create(cluster, namespace, other) == (0, "")
+    running = cluster.wait_running("other", namespace)
+    (template,) = cluster.objects("resourceclaimtemplates", namespace)
+    assert template_of(running) == template["metadata"]["name"]
+    assert cluster.find("pods", "share", namespace) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"\xff\xfe",
+        b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}',
+        b"[" * 100_000,
+        review("default", SHARE, resource={"group": "", "version": "v1", "resource": "secrets"}),
+        review("default", {"spec": {"containers": 7}}),
+        review("default", SHARE, operation="UPDATE", oldObject=None),
+        review("default", SHARE, operation=5),
+    ],
+    ids=[
+        "nothing",
+        "an empty object",
+        "a list",
+        "no text",
+        "no request",
+        "depth",
+        "not about pods",
+        "no pod",
+        "an update of nothing",
+        "a number for a word",
+    ],
+)
+def test_garbage_is_a_bad_request(drawbridge: Drawbridge, body: bytes) -> None:
+    status, text = drawbridge.post(body)
+
+    assert status == 400
+    assert text
+
+
+def test_what_is_no_json_is_not_read(drawbridge: Drawbridge) -> None:
+    assert drawbridge.post(review("default", SHARE), content_type="text/plain")[0] == 415
+    assert drawbridge.post(review("default", SHARE), path="/elsewhere")[0] == 404
+
+
+# --- what is printed, and what heals --------------------------------------------------------------
+
+
+def printed(cluster: Access, namespace: str, *documents: Object) -> list[Object]:
+    """What `drawbridge translate` makes of objects."""
+    arguments = ("translate", "-f", "-", "--live", "-n", namespace, "-o", "json")
+    done = command_line(cluster, *arguments, input=stream(documents))
+    assert done.returncode == 0, done.stderr
+    objects: list[Object] = json.loads(done.stdout)["objects"]
+    return objects
+
+
+def test_what_translate_prints_is_accepted_as_it_is_and_never_collected(
+    cluster: Access, namespace: str
+) -> None:
+    objects = printed(cluster, namespace, SHARE)
+    (template, translated) = objects
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
+    running = cluster.wait_running("share", namespace)
+
+    assert legacy_keys(running) == set()
+    assert translated["spec"]["resourceClaims"] == running["spec"]["resourceClaims"]
+    assert_has_share(cluster, running)
+
+    # A template of ours is collected after this one could have been; it stays all the same.
+    cluster.kubectl("delete", "-n", namespace, "pod", "share")
+    later = pod("later", limits={GPU: 1, MEMORY: 1234})
+    assert create(cluster, namespace, later) == (0, "")
+    made = template_of(cluster.wait_running("later", namespace))
+    assert cluster.find("resourceclaimtemplates", made, namespace)
+    cluster.kubectl("delete", "-n", namespace, "pod", "later")
+    cluster.wait_gone("resourceclaimtemplates", made, namespace)
+    (left,) = cluster.objects("resourceclaimtemplates", namespace)
+    assert template["metadata"]["name"] == left["metadata"]["name"]
+
+
+def test_a_template_that_is_deleted_while_a_pod_waits_comes_back(
+    cluster: Access, namespace: str
+) -> None:
+    waiting = pod(
+        "share", limits={GPU: 1, MEMORY: 3000}, schedulingGates=[{"name": "story.internal/wait"}]
+    )
+    assert create(cluster, namespace, waiting) == (0, "")
+    name = template_of(cluster.get("pods", "share", namespace))
+    first = cluster.wait_for("resourceclaimtemplates", name, namespace)
+
+    cluster.kubectl("delete", "-n", namespace, "resourceclaimtemplate", name)
+
+    second = cluster.wait_for("resourceclaimtemplates", name, namespace)
+    assert first["metadata"]["uid"] != second["metadata"]["uid"]
+    assert first["spec"] == second["spec"]
+    ungated = json.dumps({"spec": {"schedulingGates": None}})
+    cluster.kubectl("patch", "-n", namespace, "pod", "share", "--type=merge", "-p", ungated)
+    assert_has_share(cluster, cluster.wait_running("share", namespace))
