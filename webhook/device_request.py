@@ -238,13 +238,25 @@ class RequestCompiler:
 
     def _all_of_it(self) -> dict[str, Quantity]:
         # The memory is left out: the default is all of it, or `_alternatives` names every size.
-        if not self._shared or self._device.cores is None:
+        if not self._shared:
             return {}
-        return {self._device.cores.capacity: Quantity(self._device.cores.whole)}
+        capacity: dict[str, Quantity] = {}
+        if self._device.cores is not None:
+            capacity[self._device.cores.capacity] = Quantity(self._device.cores.whole)
+        counts = self._facts.replicas or ()
+        if self._device.replicas is not None and len(counts) == 1:
+            capacity[self._device.replicas] = Quantity(counts[0])
+        elif counts or self._facts.default_is_part:
+            self._warn(
+                Code.NOT_ALONE,
+                "count",
+                "its devices are published for any number of users: others may come beside",
+            )
+        return capacity
 
     def _replica(self) -> dict[str, Quantity]:
         name = self._device.replicas
-        if name is None or self._facts.replicas is False:
+        if name is None or self._facts.replicas == ():
             self._fail(
                 Code.CANNOT_EXPRESS,
                 "count",
@@ -264,6 +276,13 @@ class RequestCompiler:
     def _through_mps(self) -> dict[str, Quantity]:
         if self._device.mps is None:
             self._fail(Code.CANNOT_EXPRESS, "mode", f"{self._profile.driver} starts no MPS server")
+        elif self._shared:
+            self._fail(
+                Code.CANNOT_EXPRESS,
+                "mode",
+                f"{self._profile.driver} starts no MPS server on devices that it shares itself",
+                "drop the vgpu-mode, or publish the devices without consumable shares",
+            )
         elif self._intent.memory_percent is not None:
             self._fail(
                 Code.CANNOT_EXPRESS,

@@ -96,7 +96,7 @@ class Code(StrEnum):
     WHOLE_DEVICE = "wholeDevice"
     """A share was asked for and a whole device will be given."""
     NOT_ALONE = "notAlone"
-    """All cores and part of the memory of a device: who has no cap on cores may come beside."""
+    """The pod wants a device for itself, and others may still come beside it."""
     SHARED_IN_POD_ONLY = "sharedInPodOnly"
     """The device is shared inside this pod, and not with other pods."""
     SMALLEST_NOT_CHOSEN = "smallestNotChosen"

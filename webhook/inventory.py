@@ -5,6 +5,7 @@ costs little to keep; the summaries of a driver are merged into its facts.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Annotated, Final
 
 import msgspec
 
@@ -16,6 +17,9 @@ from webhook.profile import DeviceProfile, Profile
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A part of what request annotations say: only what we write is read."""
+
+
+MAX_REPLICAS: Final = 2**31 - 1
 
 
 class MemorySize(_Part, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,13 +50,14 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
         sizes: Distinct memory sizes, ascending; None when no device is known.
         shared: Some device allows several allocations; None when no device is known.
         default_is_part: On some device a claim that names no memory gets less than all of it.
-        replicas: Some device publishes the capacity that replicas take; None when unknown.
+        replicas: Distinct numbers of replicas that devices publish, ascending; empty when they
+            publish none, None when no device is known.
     """
 
     sizes: tuple[MemorySize, ...] | None = None
     shared: bool | None = None
     default_is_part: bool = False
-    replicas: bool | None = None
+    replicas: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLICAS)], ...] | None = None
 
 
 UNKNOWN = Facts()
@@ -120,7 +125,7 @@ def merged(parts: Iterable[Facts]) -> Facts:
         sizes=tuple(sorted(sizes, key=_by_size)),
         shared=any(part.shared for part in known),
         default_is_part=any(part.default_is_part for part in known),
-        replicas=any(part.replicas for part in known),
+        replicas=tuple(sorted({count for part in known for count in part.replicas or ()})),
     )
 
 
@@ -147,8 +152,15 @@ def _facts(device: Device, kind: DeviceProfile) -> Facts:
         sizes=_sizes(memory) if memory else (),
         shared=bool(device.allow_multiple_allocations),
         default_is_part=memory is not None and default is not None and default < memory.value,
-        replicas=kind.replicas in capacities if kind.replicas else False,
+        replicas=_replicas(capacities.get(kind.replicas or "")),
     )
+
+
+def _replicas(capacity: DeviceCapacity | None) -> tuple[int, ...]:
+    if capacity is None or not capacity.value.is_whole:
+        return ()
+    count = int(capacity.value)
+    return (count,) if 1 <= count <= MAX_REPLICAS else ()
 
 
 def _sizes(memory: DeviceCapacity) -> tuple[MemorySize, ...]:

@@ -345,8 +345,12 @@ def _used_of(profile: Profile, kind: DeviceKind, facts: Facts, intents: Sequence
         sizes=facts.sizes if by_size or by_profile or default_is_part else None,
         shared=facts.shared if device.sharing is Sharing.PUBLISHED else None,
         default_is_part=default_is_part,
-        replicas=facts.replicas if any(intent.replica for intent in intents) else None,
+        replicas=facts.replicas if any(_counts_replicas(i, facts) for i in intents) else None,
     )
+
+
+def _counts_replicas(intent: Intent, facts: Facts) -> bool:
+    return intent.replica or (intent.exclusive and bool(facts.shared) and bool(facts.replicas))
 
 
 # --- pods that are left alone ---------------------------------------------------------------------

@@ -120,7 +120,7 @@ facts = st.fixed_dictionaries(
         "sizes": st.lists(sizes, max_size=10),
         "shared": st.booleans(),
         "default_is_part": st.booleans(),
-        "replicas": st.booleans(),
+        "replicas": st.lists(st.integers(), max_size=3),
     },
 )
 used = st.sampled_from([*profiles().values()]).flatmap(

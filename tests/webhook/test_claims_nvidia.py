@@ -76,8 +76,24 @@ DEVICE_PLUGIN = (
                 }
             ]
         },
-        (),
+        ("warning notAlone",),
         (UNLIMITED,),
+    ),
+    Case(
+        "a whole GPU takes all its replicas",
+        asking(1),
+        {
+            "requests": [
+                {
+                    "name": "gpu",
+                    "firstAvailable": [
+                        alternative("memory-80gi", NVIDIA, 1, FULL, memory="80Gi", shares="4")
+                    ],
+                }
+            ]
+        },
+        (),
+        (REPLICAS,),
     ),
     Case(
         "13.10: a MIG device",
@@ -196,6 +212,12 @@ REFUSALS = (
         asking(shared=1),
         ("error cannotExpress",),
         (UNSHARED,),
+    ),
+    Refusal(
+        "MPS on devices that the driver shares itself",
+        asking(1, mem=1, annotations={"nvidia.com/vgpu-mode": "mps"}),
+        ("error cannotExpress",),
+        (BY_MEMORY,),
     ),
     Refusal("a share of cores", asking(1, mem=1, cores=30), ("error cannotExpress",), (BY_MEMORY,)),
 )

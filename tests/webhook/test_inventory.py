@@ -45,8 +45,8 @@ class Case(NamedTuple):
     kind: DeviceKind = DeviceKind.GPU
 
 
-WHOLE = Facts(sizes=(size("80Gi"),), shared=False, replicas=False)
-SHARE = Facts(sizes=(size("80Gi", "1Mi", "1Mi"),), shared=True, replicas=False)
+WHOLE = Facts(sizes=(size("80Gi"),), shared=False, replicas=())
+SHARE = Facts(sizes=(size("80Gi", "1Mi", "1Mi"),), shared=True, replicas=())
 
 CASES = (
     Case("a GPU that nobody shares", NVIDIA, [published(NVIDIA, nvidia_gpu())], WHOLE),
@@ -58,32 +58,32 @@ CASES = (
         Facts(
             sizes=(size("9Gi", "1Mi", "1Mi"), size("80Gi", "1Mi", "1Mi")),
             shared=True,
-            replicas=False,
+            replicas=(),
         ),
     ),
     Case(
         "silence takes a part",
         NVIDIA,
         [published(NVIDIA, nvidia_gpu(shared=True, default="0"))],
-        Facts(sizes=(size("80Gi"),), shared=True, default_is_part=True, replicas=False),
+        Facts(sizes=(size("80Gi"),), shared=True, default_is_part=True, replicas=()),
     ),
     Case(
         "silence takes everything",
         NVIDIA,
         [published(NVIDIA, nvidia_gpu(shared=True, default="80Gi"))],
-        Facts(sizes=(size("80Gi"),), shared=True, replicas=False),
+        Facts(sizes=(size("80Gi"),), shared=True, replicas=()),
     ),
     Case(
         "replicas",
         NVIDIA,
         [published(NVIDIA, nvidia_gpu(shared=True, default="0", replicas=True))],
-        Facts(sizes=(size("80Gi"),), shared=True, default_is_part=True, replicas=True),
+        Facts(sizes=(size("80Gi"),), shared=True, default_is_part=True, replicas=(4,)),
     ),
     Case(
         "MIG devices are told from GPUs by their type",
         NVIDIA,
         [published(NVIDIA, nvidia_gpu(), mig_device("4864Mi"))],
-        Facts(sizes=(size("4864Mi"),), shared=False, replicas=False),
+        Facts(sizes=(size("4864Mi"),), shared=False, replicas=()),
         DeviceKind.MIG,
     ),
     Case(
@@ -106,7 +106,7 @@ CASES = (
         "a device without memory is a device",
         EXAMPLE,
         [published(EXAMPLE, device())],
-        Facts(sizes=(), shared=False, replicas=False),
+        Facts(sizes=(), shared=False, replicas=()),
     ),
     Case(
         "nodes add to each other",
@@ -115,7 +115,7 @@ CASES = (
             published(NVIDIA, nvidia_gpu(), pool="a"),
             published(NVIDIA, nvidia_gpu("40Gi", shared=True), pool="b"),
         ],
-        Facts(sizes=(size("40Gi"), size("80Gi")), shared=True, replicas=False),
+        Facts(sizes=(size("40Gi"), size("80Gi")), shared=True, replicas=()),
     ),
     Case(
         "of a pool only the newest generation counts",
@@ -130,7 +130,7 @@ CASES = (
         "memory that is no number of bytes is no memory",
         NVIDIA,
         [published(NVIDIA, nvidia_gpu("0"), nvidia_gpu("500m"), nvidia_gpu("-1Gi"))],
-        Facts(sizes=(), shared=False, replicas=False),
+        Facts(sizes=(), shared=False, replicas=()),
     ),
     Case("an empty slice tells nothing", NVIDIA, [published(NVIDIA)], UNKNOWN),
 )
