@@ -2,7 +2,8 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from time import perf_counter
 from typing import Final
 
@@ -15,8 +16,6 @@ from webhook.handlers import UID, Mutation
 from webhook.metrics import WebhookMetrics
 from webhook.probes import Check, probe_routes
 from webhook.settings import ServeSettings
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 BACKLOG: Final = 1024
 LINGERING_S: Final = 1.0
@@ -52,9 +51,9 @@ class Endpoint:
         self._metrics = metrics
         self._chance = chance
         self._in_flight = 0
-        self._requests = metrics.requests
         self._latency = metrics.latency.labels(PATH)
-        self._gauge = metrics.in_flight.labels(PATH)
+        self._requests_by_status = cache(lambda code: metrics.requests.labels(PATH, str(code)))
+        metrics.in_flight.labels(PATH).set_function(lambda: self._in_flight)
         self.draining = False
         self.port = settings.port
         self._runner: web.AppRunner | None = None
@@ -62,10 +61,8 @@ class Endpoint:
 
     def application(self, checks: Mapping[str, Check]) -> web.Application:
         """Return the routes with the limits around them."""
-        app = web.Application(
-            client_max_size=self._settings.max_body_bytes, middlewares=(self._guard,)
-        )
-        app.add_routes([web.post(PATH, self._mutation.mutate), *probe_routes(checks)])
+        app = web.Application(client_max_size=self._settings.max_body_bytes)
+        app.add_routes([web.post(PATH, self._review), *probe_routes(checks)])
         return app
 
     async def start(self, context: ssl.SSLContext, checks: Mapping[str, Check]) -> None:
@@ -115,50 +112,49 @@ class Endpoint:
         """Return why no new work should come."""
         return "draining" if self.draining else ""
 
-    @web.middleware
-    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer within the limits, and count; probes pass."""
-        if request.path != PATH:
-            return await handler(request)
+    async def _review(self, request: web.Request) -> web.Response:
+        """Answer within the limits, and count.
+
+        Not a middleware of aiohttp: those cost as much as a small review.
+        """
         began = perf_counter()
-        response = await self._limited(request, handler)
+        if self._in_flight >= self._settings.max_in_flight:
+            response = self._shed()
+        else:
+            self._in_flight += 1
+            try:
+                response = await self._mutation.mutate(request)
+            except web.HTTPException as refusal:
+                response = _refused(refusal)
+            except Exception:
+                log.exception("review.failed", uid=request.get(UID))
+                response = self._failed()
+            finally:
+                self._in_flight -= 1
         if self.draining or self._chance() * self._settings.requests_per_connection < 1:
             response.force_close()
-        self._requests.labels(PATH, str(response.status)).inc()
+        self._requests_by_status(response.status).inc()
         self._latency.observe(perf_counter() - began)
         return response
 
-    async def _limited(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if self._in_flight >= self._settings.max_in_flight:
-            self._metrics.shed.inc()
-            refusal = web.Response(
-                status=503, text="too many reviews", headers={"Retry-After": RETRY_AFTER_S}
-            )
-            refusal.force_close()  # Its body was not read.
-            return refusal
-        self._in_flight += 1
-        self._gauge.inc()
-        try:
-            return await _answered(request, handler, self._metrics)
-        finally:
-            self._in_flight -= 1
-            self._gauge.dec()
-
-
-async def _answered(
-    request: web.Request, handler: Handler, metrics: WebhookMetrics
-) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except web.HTTPException as refusal:
-        log.warning("review.refused", status=refusal.status, error=refusal.text)
-        response = web.Response(status=refusal.status, text=refusal.text)
-        response.force_close()
+    def _shed(self) -> web.Response:
+        self._metrics.shed.inc()
+        response = web.Response(
+            status=503, text="too many reviews", headers={"Retry-After": RETRY_AFTER_S}
+        )
+        response.force_close()  # The body was not read.
         return response
-    except Exception:
-        metrics.panics.labels(PATH).inc()
-        log.exception("review.failed", uid=request.get(UID))
+
+    def _failed(self) -> web.Response:
+        self._metrics.panics.labels(PATH).inc()
         return web.Response(status=500, text="internal error")
+
+
+def _refused(refusal: web.HTTPException) -> web.Response:
+    log.warning("review.refused", status=refusal.status, error=refusal.text)
+    response = web.Response(status=refusal.status, text=refusal.text)
+    response.force_close()  # The body may not have been read.
+    return response
 
 
 class SelfCheck:

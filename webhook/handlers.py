@@ -20,6 +20,8 @@ from webhook.metrics import WebhookMetrics
 from webhook.review import ReviewError, decode_review, encode_answer, pod_of
 from webhook.world import Options, World
 
+DEBUG: Final = 10
+"""The level, as structlog and the standard library count."""
 UID: Final = web.RequestKey("uid", str)
 """Of the review in a request, for the log of what goes wrong with it."""
 
@@ -126,6 +128,8 @@ class Mutation:
     async def _body(self, request: web.Request) -> bytes:
         if request.content_type != "application/json":
             raise web.HTTPUnsupportedMediaType(text="want application/json")
+        if request.content.is_eof():  # All of it is here already, as nearly always.
+            return await request.read()
         try:
             async with asyncio.timeout(self._read_timeout_s):
                 return await request.read()
@@ -134,6 +138,8 @@ class Mutation:
 
 
 def _tell(found: Question, answer: Answer) -> None:
+    if answer.decision is Decision.UNTOUCHED and not log.is_enabled_for(DEBUG):
+        return
     say = log.debug if answer.decision is Decision.UNTOUCHED else log.info
     say(
         "pod.reviewed",
