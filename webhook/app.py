@@ -126,7 +126,7 @@ class Endpoint:
                 response = await self._mutation.mutate(request)
             except web.HTTPException as refusal:
                 response = _refused(refusal)
-            except Exception:
+            except Exception:  # A bug of ours, so the administrator's failurePolicy decides.
                 log.exception("review.failed", uid=request.get(UID))
                 response = self._failed()
             finally:
