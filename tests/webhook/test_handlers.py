@@ -26,7 +26,14 @@ from webhook.metrics import WebhookMetrics
 from webhook.settings import ServeSettings
 from webhook.world import Options, World
 
-SETTINGS: Final = ServeSettings(max_body_bytes=64 * 1024, read_timeout_seconds=0.2, max_in_flight=2)
+SETTINGS: Final = ServeSettings(
+    bind_address="127.0.0.1",
+    port=0,
+    max_body_bytes=64 * 1024,
+    read_timeout_seconds=0.2,
+    max_in_flight=2,
+    shutdown_seconds=0.1,
+)
 JSON: Final = {"Content-Type": "application/json"}
 
 NOW: Final = datetime.now(UTC)  # noqa: TID251  TLS compares with the real clock.
