@@ -11,6 +11,7 @@ from typing import Final
 
 from kube.files import dump_yaml
 from tools.example_cluster import cluster, sharing_cluster
+from tools.findings_page import page
 from webhook.configuration import configuration
 from webhook.vocabularies.arbiter import VOCABULARIES
 
@@ -35,6 +36,7 @@ def example_sharing_cluster() -> str:
 
 
 GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
+    ("docs/findings.md", page),
     ("examples/cluster/cluster.yaml", example_cluster),
     ("examples/gpu-shared/cluster.yaml", example_sharing_cluster),
     ("manifests/base/mutatingwebhookconfiguration.yaml", webhook_configuration),

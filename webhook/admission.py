@@ -19,12 +19,14 @@ from kube.api.meta import view
 from kube.product import REQUEST_ANNOTATION
 from kube.quantity import Quantity
 from webhook.claims import Claim
+from webhook.derivation import Derived, derive
 from webhook.edits import stripping, translating, untranslating
-from webhook.findings import Code, Finding, error, has_errors, shown
+from webhook.findings import Code, Finding, amount_path, error, has_errors, shown
+from webhook.guards import taken
 from webhook.jsonpatch import Operation, add, apply, pointer
 from webhook.legacy import containers, device_keys, has_device_keys
 from webhook.request import Request, RequestError, decode_request
-from webhook.translation import Derived, Refused, Translated, Untouched, derive, translate_pod
+from webhook.translation import Refused, Translated, Untouched, translate_pod
 from webhook.world import Options, World
 
 ANNOTATION_PATH: Final = f"metadata.annotations[{REQUEST_ANNOTATION}]"
@@ -48,7 +50,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         operations: The patch; empty when nothing changes.
-        claims: That the pod needs, where it was translated now.
+        claims: That the pod needs, translated now or before.
     """
 
     decision: Decision
@@ -77,11 +79,11 @@ def admit_created(
     request, derived = _recorded(pod, world)
     if request is None:
         return Answer(decision=Decision.REFUSED, findings=derived.findings)
-    faults = tuple(_underived(pod, derived.claims))
+    faults = (*_underived(pod, derived.claims), *taken(derived.claims, namespace, world))
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
     if not has_device_keys(pod):
-        return Answer(decision=Decision.ACCEPTED)
+        return Answer(decision=Decision.ACCEPTED, claims=derived.claims)
     faults = tuple(_changed(pod, request, only_recorded=True))
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
@@ -215,7 +217,7 @@ def _changed(pod: Pod, request: Request, *, only_recorded: bool = False) -> Iter
             if any(amount != was.get(key) for amount in found):
                 yield error(
                     Code.REQUEST_CHANGED,
-                    f"{path}.resources.limits[{key}]",
+                    amount_path(path, "limits", key),
                     f"a pod's devices are fixed when it is made: recorded {was.get(key, 'nothing')}"
                     f", found {found[0]}",
                     "delete the pod and make it again",

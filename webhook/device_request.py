@@ -134,7 +134,7 @@ class RequestCompiler:
 
     def _selectors(self) -> list[str]:
         wanted = self._intent.filter
-        selectors = list(self._device.whole) if self._intent.exclusive else []
+        selectors = [f"!({self._present(attribute)})" for attribute in self._device.lacks]
         attributes = self._device.attributes
         if wanted.mig_profile is not None:
             is_profile = f" == {quote(wanted.mig_profile)}"
@@ -399,13 +399,17 @@ def _rounded_down(memory: MemorySize, percent: int) -> Quantity:
 
     So shares which add to 100 percent fit on one device, unless they are below its smallest share.
 
-    Source: HAMi floors to MiB. KEP-5075 rounds requests up, to `min` and a multiple of `step`.
+    Source: HAMi floors to MiB. KEP-5075 rounds requests up, to `min` and a multiple of `step`, or
+    to one of the valid values.
     """
     if percent == 100:
         return memory.size
+    exact = memory.size.nanos * percent // 100
+    if memory.values:
+        within = [value for value in memory.values if value.nanos <= exact]
+        return max(within, default=min(memory.values))
     step = _coarsened(memory.step)
     least = memory.min or step
-    exact = memory.size.nanos * percent // 100
     return least + step * max(0, (exact - least.nanos) // step.nanos)
 
 

@@ -117,8 +117,6 @@ class Code(StrEnum):
     """The node selector asks for nodes whose device plugin shares GPUs."""
 
     # Accepted; worth knowing.
-    TRANSLATED = "translated"
-    """The keys became claims."""
     PASSED_THROUGH = "passedThrough"
     """A DeviceClass maps the keys, so Kubernetes itself allocates; nothing was changed."""
     OPTED_OUT = "optedOut"
@@ -183,4 +181,18 @@ def shown(text: str, length: int = SHOWN_TEXT_LENGTH) -> str:
     "a\nb"
     """
     cut = text if len(text) <= length else text[: length - 3] + "..."
-    return '"' + "".join(c if c.isprintable() else repr(c)[1:-1] for c in cut) + '"'
+    return f'"{printable(cut)}"'
+
+
+def printable(text: str) -> str:
+    r"""Return text with its control characters escaped, so that no terminal and no log obeys it.
+
+    >>> print(printable("nvidia.com/mig-\x1b[2J"))
+    nvidia.com/mig-\x1b[2J
+    """
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def amount_path(container: str, section: str, key: str) -> str:
+    """Return the path of a container's limit or request, as the API server writes it."""
+    return f"{container}.resources.{section}[{printable(key)}]"

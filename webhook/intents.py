@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from kube.quantity import Quantity
-from webhook.findings import Finding
+from webhook.findings import Finding, amount_path
 
 MEBIBYTE = 2**20
 
@@ -37,7 +37,7 @@ class LegacyContainer(msgspec.Struct, frozen=True, kw_only=True):
 
     def limit_path(self, key: str) -> str:
         """Return the path of a limit, as the API server writes it."""
-        return f"{self.path}.resources.limits[{key}]"
+        return amount_path(self.path, "limits", key)
 
 
 class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):

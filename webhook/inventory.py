@@ -28,6 +28,7 @@ class MemorySize(_Part, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         min: The smallest share; None when any amount is one.
         step: Shares are `min` plus a multiple of this.
+        values: The only shares that there are, ascending; empty when `min` and `step` say.
 
     Raises:
         ValueError: An amount is no number of bytes; claims would repeat it to the API server.
@@ -36,9 +37,11 @@ class MemorySize(_Part, frozen=True, kw_only=True, omit_defaults=True):
     size: Quantity
     min: Quantity | None = None
     step: Quantity | None = None
+    values: tuple[Quantity, ...] = ()
 
     def __post_init__(self) -> None:
-        for amount, least in ((self.size, 1), (self.min, 0), (self.step, 1)):
+        listed = ((value, 0) for value in self.values)
+        for amount, least in ((self.size, 1), (self.min, 0), (self.step, 1), *listed):
             if amount is not None and not (amount.is_whole and least <= int(amount) < 2**63):
                 raise ValueError(f"{amount} is no number of bytes")
 
@@ -129,9 +132,9 @@ def merged(parts: Iterable[Facts]) -> Facts:
     )
 
 
-def _by_size(memory: MemorySize) -> tuple[Quantity, Quantity, Quantity]:
+def _by_size(memory: MemorySize) -> tuple[Quantity, Quantity, Quantity, tuple[Quantity, ...]]:
     zero = Quantity(0)
-    return memory.size, memory.min or zero, memory.step or zero
+    return memory.size, memory.min or zero, memory.step or zero, memory.values
 
 
 def _is_of(device: Device, kind: DeviceProfile, profile: Profile) -> bool:
@@ -140,7 +143,9 @@ def _is_of(device: Device, kind: DeviceProfile, profile: Profile) -> bool:
         found = attributes.get(name) or attributes.get("/".join(profile.qualified(name)))
         if found is None or found.string != wanted:
             return False
-    return True
+    return not any(
+        name in attributes or "/".join(profile.qualified(name)) in attributes for name in kind.lacks
+    )
 
 
 def _facts(device: Device, kind: DeviceProfile) -> Facts:
@@ -172,6 +177,7 @@ def _sizes(memory: DeviceCapacity) -> tuple[MemorySize, ...]:
                 size=_spelled(memory.value),
                 min=_spelled(span.min) if span and span.min is not None else None,
                 step=_spelled(span.step) if span and span.step is not None else None,
+                values=tuple(map(_spelled, (policy.valid_values if policy else None) or ())),
             ),
         )
     except ValueError:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from kube.api.core import Container, Pod
 from kube.quantity import Quantity
-from webhook.findings import Code, Finding, error
+from webhook.findings import Code, Finding, amount_path, error
 from webhook.intents import LegacyContainer, LegacyPod
 from webhook.vocabularies.arbiter import is_device_key
 
@@ -75,14 +75,14 @@ def unequal(pod: Pod) -> Iterator[Finding]:
             if limit is None:
                 yield error(
                     Code.LIMIT_REQUIRED,
-                    f"{path}.resources.limits[{key}]",
+                    amount_path(path, "limits", key),
                     "Required value: Limit must be set for non overcommitable resources",
                     f"set the limit to {request}, too",
                 )
             elif request is not None and request != limit:
                 yield error(
                     Code.LIMIT_DIFFERS,
-                    f"{path}.resources.requests[{key}]",
+                    amount_path(path, "requests", key),
                     f"Invalid value: {request}: must be equal to {key} limit of {limit}",
                     "use one amount for both",
                 )

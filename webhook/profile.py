@@ -97,7 +97,8 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
     Attributes:
         class_name: The DeviceClass.
         where: Attribute to value, by which devices of this kind are told apart in slices.
-        whole: CEL that a device must meet to be given out whole (partitions must not).
+        lacks: Attributes that devices of this kind do not have; those that have one, such as
+            partitions, are another kind.
         sharing: Whether several claims may hold a device.
         unique: The attribute that differs between devices, where requests for several devices must
             say so: on devices that can be shared.
@@ -110,7 +111,7 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
 
     class_name: str = msgspec.field(name="class")
     where: Mapping[str, str] = {}
-    whole: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
     sharing: Sharing = Sharing.NEVER
     unique: str | None = None
     attributes: Attributes = Attributes()

@@ -18,10 +18,10 @@ from kube.api.meta import ApiStruct, ObjectMeta, decode
 from kube.api.resource import ResourceClaim, ResourceClaimTemplate
 from kube.product import MANAGED_LABEL, NAME, REQUEST_ANNOTATION
 from webhook.claims import Claim, spec_digest, template_digest
+from webhook.derivation import derive
 from webhook.findings import Code, Finding, error, shown
 from webhook.profile import Profile
 from webhook.request import RequestError, decode_request
-from webhook.translation import derive
 
 Key = tuple[str, str]
 """Namespace and name."""

@@ -27,9 +27,10 @@ from tests.builders import (
 )
 from tests.strategies import device_lists, quantity_texts
 from webhook.admission import Decision
+from webhook.derivation import derive
 from webhook.findings import has_errors, shown
 from webhook.request import RequestError, decode_request
-from webhook.translation import Translated, derive
+from webhook.translation import Translated
 
 pytestmark = pytest.mark.property
 

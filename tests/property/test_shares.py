@@ -78,3 +78,22 @@ def test_what_is_claimed_is_on_the_grid(percent: int, size: int, least: int, ste
 @given(st.integers(1, 98), st.integers(2**30, 2**38))
 def test_more_percent_is_not_less_memory(percent: int, size: int) -> None:
     assert claimed(percent, size, None, None) <= claimed(percent + 1, size, None, None)
+
+
+@given(st.integers(1, 99), st.lists(st.integers(1, 80), min_size=1, max_size=10, unique=True))
+def test_what_is_claimed_is_a_valid_value_within_the_percentage(
+    percent: int, gibibytes: list[int]
+) -> None:
+    values = sorted(gibibytes)
+    policy = {"default": "80Gi", "validValues": [f"{value}Gi" for value in values]}
+    gpu = device(
+        shared=True,
+        attributes={"type": "hami-gpu"},
+        capacity={"memory": {"value": "80Gi", "requestPolicy": policy}, "cores": "100"},
+    )
+    (claim,) = translated(pod(gpus(1, pct=percent)), world(published(HAMI, gpu))).claims
+    (only,) = devices_of(claim)["requests"][0]["firstAvailable"]
+    within = [value for value in values if value * 100 <= 80 * percent]
+
+    asked = Quantity(only["capacity"]["requests"]["memory"])
+    assert Quantity(f"{max(within, default=min(values))}Gi") == asked

@@ -24,10 +24,11 @@ from tests.builders import Document, admitted, devices_of, outcome_of, updated, 
 from tests.strategies import legacy_pods, operators_options, published_slices
 from webhook.admission import Decision
 from webhook.claims import Claim
+from webhook.derivation import derive
 from webhook.edits import untranslating
 from webhook.jsonpatch import apply
 from webhook.request import decode_request
-from webhook.translation import Translated, derive
+from webhook.translation import Translated
 from webhook.vocabularies.arbiter import is_device_key
 from webhook.world import Options
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from tests.builders import HAMI, gpus, hami_gpu, pod, published, translated, world
+from webhook.derivation import derive
 from webhook.request import MAX_BYTES, Request, RequestError, decode_request
-from webhook.translation import derive
 
 POD = pod(
     gpus(1, pct=50),

@@ -30,8 +30,6 @@ SHARED_SUFFIX: Final = ".shared"
 _MIG_RESOURCE = re.compile(r"[1-9]\d?g\.[1-9]\d{0,3}gb(\.me\.all|\.me|\.gfx|-me)?", re.ASCII)
 """The part after `mig-`. A "+" cannot stand in a resource name, so it becomes "."; "-me" stays."""
 
-_ENABLED_BY_PLUGIN: Final = ("NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED")
-
 
 def translate(pod: LegacyPod) -> Translation:
     """Return the whole GPUs, replicas and MIG devices that each container asks for."""
@@ -45,7 +43,6 @@ def translate(pod: LegacyPod) -> Translation:
             elif asked is not None:
                 intents.append(asked)
                 findings.extend(_clamped(container, key))
-        findings.extend(_environment(container))
     return Translation(intents=tuple(intents), findings=tuple(findings))
 
 
@@ -129,26 +126,6 @@ def _clamped(container: LegacyContainer, key: str) -> Iterator[Finding]:
             container.limit_path(key),
             f"{count} replicas give no bigger share than one; asking for one",
         )
-
-
-def _environment(container: LegacyContainer) -> Iterator[Finding]:
-    if not container.limits:
-        return
-    visible = container.environment.get("NVIDIA_VISIBLE_DEVICES")
-    if visible is not None and visible not in ("", "void", "none"):
-        yield warning(
-            Code.OPENS_DEVICES,
-            f"{container.path}.env",
-            "NVIDIA_VISIBLE_DEVICES set by hand may open GPUs beyond the claim",
-            "remove it; the driver injects the claimed devices",
-        )
-    for name in _ENABLED_BY_PLUGIN:
-        if container.environment.get(name) == "enabled":
-            yield warning(
-                Code.NOT_INJECTED,
-                f"{container.path}.env",
-                f"{name} asks the device plugin for device nodes that a claim does not bring",
-            )
 
 
 VOCABULARY: Final = Vocabulary(

@@ -123,36 +123,6 @@ def test_translate(case: Case) -> None:
     assert case.said == tuple(told(got.findings))
 
 
-def with_variable(name: str, value: str) -> Document:
-    return gpus(1, fields={"env": [{"name": name, "value": value}]})
-
-
-ENVIRONMENT = (
-    Case(
-        "all devices opened by hand",
-        (with_variable("NVIDIA_VISIBLE_DEVICES", "all"),),
-        said=("warning opensDevices spec.containers[0].env",),
-    ),
-    Case("no device opened by hand", (with_variable("NVIDIA_VISIBLE_DEVICES", "void"),)),
-    Case(
-        "GPUDirect storage is the plugin's to bring",
-        (with_variable("NVIDIA_GDS", "enabled"),),
-        said=("warning notInjected spec.containers[0].env",),
-    ),
-    Case("a feature that is off", (with_variable("NVIDIA_GDS", "disabled"),)),
-    Case("capabilities stay as they are", (with_variable("NVIDIA_DRIVER_CAPABILITIES", "all"),)),
-    Case(
-        "a container without devices opens them without us",
-        (container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]),),
-    ),
-)
-
-
-@pytest.mark.parametrize("case", ENVIRONMENT, ids=lambda case: case.name)
-def test_environment(case: Case) -> None:
-    assert case.said == tuple(told(translate(legacy(*case.containers)).findings))
-
-
 PROFILES = {
     "1g.5gb": "1g.5gb",
     "1g.10gb.me": "1g.10gb+me",

@@ -1,0 +1,244 @@
+"""What stands between a pod and its translation: reasons to leave it alone, and what its place says.
+
+Each guard returns findings. An error refuses the pod, since going on would break a promise that
+somebody else made to it: a quota that counts, a template of that name.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from kube.api.core import Pod
+from kube.product import TRANSLATE_LABEL
+from webhook.claims import Claim
+from webhook.derivation import Readings
+from webhook.findings import Code, Finding, error, info, shown, warning
+from webhook.intents import LegacyPod, Variable
+from webhook.vocabularies import arbiter
+from webhook.vocabularies.hami import VOCABULARY as HAMI
+from webhook.vocabularies.nvidia import VOCABULARY as NVIDIA
+from webhook.world import Options, QuotaPolicy, World
+
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+CONVERTED_LABELS: Final = {"hami.io/dra": "true"}
+"""Labels of other converters on pods that they made claims for."""
+OPT_OUT_LABELS: Final = {TRANSLATE_LABEL: "false"}
+HAMI_OPT_OUT_LABELS: Final = {"hami.io/webhook": "ignore"}
+DISCOVERY_PREFIX: Final = "nvidia.com/"
+NO_DEVICES: Final = frozenset({"", "void", "none"})
+"""Values of NVIDIA_VISIBLE_DEVICES that open no device."""
+PLUGIN_VARIABLES: Final = ("NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED")
+
+
+# --- pods that are left alone ---------------------------------------------------------------------
+
+
+def left_alone(
+    pod: Pod, legacy: LegacyPod, namespace: str, world: World, options: Options
+) -> list[Finding]:
+    """Return why the pod is not ours to translate; empty when it is."""
+    if MIRROR_ANNOTATION in pod.annotations:
+        return [info(Code.OPTED_OUT, "metadata.annotations", "a mirror pod is the kubelet's own")]
+    opted_out = _carries(pod.labels, OPT_OUT_LABELS) or _carries(
+        world.namespaces.get(namespace, {}), OPT_OUT_LABELS
+    )
+    if opted_out is None and HAMI.name in arbiter.owners(legacy, bare_gpu=options.bare_gpu):
+        opted_out = _carries(pod.labels, HAMI_OPT_OUT_LABELS) or _carries(
+            world.namespaces.get(namespace, {}), HAMI_OPT_OUT_LABELS
+        )
+    if opted_out is not None:
+        return [info(Code.OPTED_OUT, "metadata.labels", f"label {opted_out}: nothing translated")]
+    converted = _carries(pod.labels, CONVERTED_LABELS)
+    if converted is not None:
+        return [
+            info(
+                Code.ALREADY_CONVERTED,
+                "metadata.labels",
+                f"label {converted}: another converter made this pod's claims",
+            )
+        ]
+    return list(_scheduled_elsewhere(pod, options))
+
+
+def _carries(labels: Mapping[str, str], wanted: Mapping[str, str]) -> str | None:
+    return next((f"{k}={v}" for k, v in wanted.items() if labels.get(k) == v), None)
+
+
+def _scheduled_elsewhere(pod: Pod, options: Options) -> Iterator[Finding]:
+    if pod.spec.node_name:
+        yield warning(
+            Code.NODE_NAME_SET,
+            "spec.nodeName",
+            "the pod is bound to a node without a scheduler, so nobody could allocate its claims; "
+            "not translated",
+            "leave nodeName out, or select the node with a nodeSelector",
+        )
+    elif options.scheduler_for(pod.spec.scheduler_name) is None:
+        yield warning(
+            Code.FOREIGN_SCHEDULER,
+            "spec.schedulerName",
+            f"{shown(pod.spec.scheduler_name)} may not understand claims; not translated",
+            "leave schedulerName out, or list the scheduler in adoptSchedulers",
+        )
+
+
+def passes_through(legacy: LegacyPod, world: World) -> bool:
+    """Whether Kubernetes itself allocates the pod's devices (KEP-5004).
+
+    Only whole devices can be said that way: no share, no filter, no annotation.
+    """
+    if any(name in HAMI.annotations for name in legacy.annotations):
+        return False
+    return all(
+        NVIDIA.speaks(key) and key in world.extended_resources and amount.is_whole
+        for container in legacy.containers
+        for key, amount in container.limits.items()
+    )
+
+
+def passed_through(legacy: LegacyPod, world: World) -> Finding:
+    """Return what to say of a pod that Kubernetes serves itself."""
+    container = next(container for container in legacy.containers if container.limits)
+    key = min(container.limits)
+    return info(
+        Code.PASSED_THROUGH,
+        container.limit_path(key),
+        f"DeviceClass {world.extended_resources[key]} maps {key}: Kubernetes allocates it as it is",
+    )
+
+
+# --- what the place says --------------------------------------------------------------------------
+
+
+def _classes(claims: Sequence[Claim]) -> list[str]:
+    return sorted({name for claim in claims for name in claim.class_names()})
+
+
+def missing_classes(claims: Sequence[Claim], world: World) -> Iterator[Finding]:
+    """Yield a finding for each DeviceClass that claims use and the cluster does not have."""
+    if world.classes is None:
+        return
+    for name in _classes(claims):
+        if name not in world.classes:
+            yield warning(
+                Code.DEVICE_CLASS_MISSING,
+                "spec.resourceClaims",
+                f"there is no DeviceClass {name}: the pod waits until its driver is installed",
+                "install the driver, or choose another: --profile VOCABULARY=NAME",
+            )
+
+
+def uncounted(
+    claims: Sequence[Claim],
+    counted: Iterable[tuple[str, str]],
+    namespace: str,
+    world: World,
+    options: Options,
+) -> Iterator[Finding]:
+    """Yield a finding for each quota that would silently stop counting this pod.
+
+    Args:
+        counted: Key and path of every amount that quotas count.
+    """
+    replacements = [f"{name}.deviceclass.resource.k8s.io/devices" for name in _classes(claims)]
+    quotas = world.quotas.get(namespace, {})
+    if replacements and all(
+        any(replacement in hard for hard in quotas.values()) for replacement in replacements
+    ):
+        return
+    say = error if options.quota is QuotaPolicy.DENY else warning
+    for key, path in counted:
+        for quota in sorted(quotas):
+            if f"requests.{key}" in quotas[quota]:
+                yield say(
+                    Code.QUOTA_NOT_COUNTED,
+                    path,
+                    f"ResourceQuota {quota} counts requests.{key}, which a claim is not part of",
+                    f"count {', '.join(replacements) or 'claims'} in a ResourceQuota instead",
+                )
+
+
+def counted(legacy: LegacyPod, readings: Readings) -> Iterator[tuple[str, str]]:
+    """Yield key and path of every amount that quotas counted before."""
+    for container in legacy.containers:
+        for key, amount in sorted(container.limits.items()):
+            if amount:
+                yield key, container.limit_path(key)
+    limits = {container.name: container.limits for container in legacy.containers}
+    for vocabulary, reading in readings.items():
+        added = arbiter.VOCABULARIES[vocabulary].added_key
+        for intent in reading.intents:
+            if added is not None and added not in limits[intent.container]:
+                yield added, intent.path("count")
+
+
+def taken(claims: Sequence[Claim], namespace: str, world: World) -> Iterator[Finding]:
+    """Yield an error for each template that exists under our name with other content."""
+    for claim in claims:
+        found = world.templates.get((namespace, claim.template))
+        if found is not None and found != claim.digest:
+            yield error(
+                Code.TEMPLATE_TAKEN,
+                "spec.resourceClaims",
+                f"ResourceClaimTemplate {claim.template} exists with other content than its name "
+                "stands for",
+                f"delete it: kubectl delete resourceclaimtemplate -n {namespace} {claim.template}",
+            )
+
+
+def node_labels(pod: Pod) -> Iterator[Finding]:
+    """Yield what to say of node labels that come from GPU feature discovery."""
+    for key, text in sorted((pod.spec.node_selector or {}).items()):
+        if not key.startswith(DISCOVERY_PREFIX):
+            continue
+        path = f"spec.nodeSelector[{key}]"
+        if text.endswith("-SHARED"):
+            yield warning(
+                Code.SHARED_NODE_LABEL,
+                path,
+                f"{shown(text)} stands on nodes whose device plugin shares GPUs; a driver's nodes "
+                "do not carry it",
+                "select the product without -SHARED",
+            )
+        else:
+            yield info(
+                Code.NODE_LABEL, path, "set by GPU feature discovery, which must keep running"
+            )
+
+
+# --- what the pod says itself ---------------------------------------------------------------------
+
+
+def kept(legacy: LegacyPod, variables: Iterable[Variable]) -> Iterator[Finding]:
+    """Yield a warning for each variable that a container sets otherwise itself."""
+    environments = {container.name: container.environment for container in legacy.containers}
+    for variable in variables:
+        kept = environments[variable.container].get(variable.name, variable.value)
+        if kept != variable.value:
+            yield warning(
+                Code.KEPT_VALUE,
+                variable.path,
+                f"{variable.name} would be {variable.value}; the container sets it to "
+                f"{shown(kept)}, which stays",
+            )
+
+
+def environment(legacy: LegacyPod) -> Iterator[Finding]:
+    """Yield a warning for each variable by which a container asks the device plugin for more."""
+    for container in legacy.containers:
+        if not container.limits:
+            continue
+        visible = container.environment.get("NVIDIA_VISIBLE_DEVICES")
+        if visible is not None and visible not in NO_DEVICES:
+            yield warning(
+                Code.OPENS_DEVICES,
+                f"{container.path}.env",
+                "NVIDIA_VISIBLE_DEVICES set by hand may open GPUs beyond the claim",
+                "remove it; the driver injects the claimed devices",
+            )
+        for name in PLUGIN_VARIABLES:
+            if container.environment.get(name) == "enabled":
+                yield warning(
+                    Code.NOT_INJECTED,
+                    f"{container.path}.env",
+                    f"{name} asks the device plugin for device nodes that a claim does not bring",
+                )
