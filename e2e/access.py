@@ -346,7 +346,7 @@ class Access:
             command = (self.kubectl_binary, "proxy", "--unix-socket", self._socket)
             proxy = self.run(_PROXY, command, self.environment())
             deadline = time.monotonic() + TIMEOUT_S
-            while not self._socket.exists():
+            while not _listens(self._socket):
                 assert time.monotonic() < deadline, f"kubectl proxy:\n{proxy.tail()}"
                 time.sleep(0.01)
         return self._socket
@@ -373,6 +373,16 @@ def stream(objects: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> str:
     """Objects as one document for `kubectl -f -`."""
     items = [objects] if isinstance(objects, Mapping) else list(objects)
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def _listens(path: Path) -> bool:
+    """Whether somebody accepts connections; the file is there a moment earlier."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -17,6 +17,7 @@ import copy
 import http.client
 import json
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -128,6 +129,13 @@ class Drawbridge:
         status, text = self._probe(name, "/metrics")
         assert status == http.client.OK, f"{name} gives no metrics: {status} {text}"
         return text
+
+    def decisions(self, decision: str, operation: str = "CREATE") -> int:
+        """How often the webhook, since its start, decided so."""
+        labels = re.escape(f'{{decision="{decision}",operation="{operation}"}}')
+        line = rf"^drawbridge_decisions_total{labels} (\S+)$"
+        found = re.search(line, self.metrics(WEBHOOK), re.MULTILINE)
+        return int(float(found[1])) if found else 0
 
     def url(self, path: str = "/mutate") -> str:
         """Where the API server reaches the webhook."""

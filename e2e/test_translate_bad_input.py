@@ -12,7 +12,7 @@ from e2e.access import Access, stream
 from e2e.drawbridge import Drawbridge
 from e2e.objects import Object, container, deployment, pod
 
-pytestmark = pytest.mark.usefixtures("drawbridge", "fleet")
+pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
 GPU = "nvidia.com/gpu"
 MEMORY = "nvidia.com/gpumem"
@@ -203,8 +203,13 @@ class Loss(NamedTuple):
 WARNED = (
     Loss(
         "more than all cores mean all, as in HAMi",
-        asking({GPU: 1, MEMORY: 1000, CORES: 150}),
+        asking({GPU: 1, CORES: 150}),
         (f"{LIMITS}[nvidia.com/gpucores]: 150 percent of a GPU's cores means 100",),
+    ),
+    Loss(
+        "all cores keep nobody away who has no cap",
+        asking({GPU: 1, MEMORY: 1000, CORES: 100}),
+        (f"{LIMITS}[nvidia.com/gpucores]: all cores and part of the memory",),
     ),
     Loss(
         "placement belongs to HAMi's scheduler",
@@ -297,6 +302,19 @@ SILENT = (
     ("an amount with a suffix that is no unit of bytes", asking({GPU: 1, MEMORY: "5k"})),
     ("a whole GPU, which Kubernetes serves", asking({GPU: 1})),
     ("a pod without devices", asking({"cpu": "1"})),
+    (
+        "a container with the longest name there is",
+        pod("pod", containers=[container("c" * 63, limits={GPU: 1, MEMORY: 1000})]),
+    ),
+    (
+        "as many containers as a share may have",
+        pod(
+            "pod",
+            containers=[
+                container(f"part-{number}", limits={GPU: 1, MEMORY: 1000}) for number in range(40)
+            ],
+        ),
+    ),
 )
 
 

@@ -1,12 +1,11 @@
 """Pods that controllers make: one template for all replicas, and nothing of a pod that was refused."""
 
-import re
 from collections.abc import Callable
 
 import pytest
 
 from e2e.access import Access, stream
-from e2e.drawbridge import WEBHOOK, Drawbridge
+from e2e.drawbridge import Drawbridge
 from e2e.inventory import HAMI
 from e2e.objects import deployment, job, pod, stateful_set
 from e2e.translated import devices, legacy_keys
@@ -94,24 +93,17 @@ def test_a_pod_that_a_later_step_refuses_leaves_nothing(
     words: str,
 ) -> None:
     forbid(cluster, namespace)
-    translated = decisions(drawbridge, "translated")
+    translated = drawbridge.decisions("translated")
     command = ("create", "-n", namespace, "-f", "-")
 
     refused = cluster.kubectl(*command, input=stream(pod("late", limits=LIMITS)), check=False)
 
     assert refused.returncode == 1
     assert words in refused.stderr
-    assert decisions(drawbridge, "translated") == translated + 1
+    assert drawbridge.decisions("translated") == translated + 1
     # By the time that a later pod's template is there, this one's would be.
     cluster.kubectl("create", "-n", stage, "-f", "-", input=stream(pod("next", limits=LIMITS)))
     cluster.wait_running("next", stage)
     cluster.kubectl("delete", "-n", stage, "pod", "next")
     for kind in ("pods", "resourceclaims", "resourceclaimtemplates"):
         assert cluster.objects(kind, namespace) == []
-
-
-def decisions(drawbridge: Drawbridge, decision: str) -> int:
-    """How many creations the webhook decided so."""
-    line = rf'^drawbridge_decisions_total{{decision="{decision}",operation="CREATE"}} (\S+)$'
-    found = re.search(line, drawbridge.metrics(WEBHOOK), re.MULTILINE)
-    return int(float(found[1])) if found else 0

@@ -10,7 +10,7 @@ from e2e.objects import pod
 from e2e.translated import legacy_keys
 from kube.product import REQUEST_ANNOTATION
 
-pytestmark = pytest.mark.usefixtures("drawbridge", "fleet")
+pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
 SHARE = EXAMPLES / "share.yaml"
 RESTLESS = frozenset({"leases.coordination.k8s.io", "events", "events.events.k8s.io"})

@@ -28,7 +28,7 @@ from e2e.translated import (
 from kube.product import MANAGED_LABEL, REQUEST_ANNOTATION, TRANSLATE_LABEL
 from kube.quantity import Quantity
 
-pytestmark = pytest.mark.usefixtures("drawbridge", "fleet")
+pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
 ENDS: Final = ("Running", "Succeeded")
 """kwok lets the pods of Jobs succeed at once."""

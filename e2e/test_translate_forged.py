@@ -13,12 +13,12 @@ import pytest
 from e2e.access import Access, Object, stream
 from e2e.drawbridge import CONTROLLER, Drawbridge, command_line
 from e2e.inventory import HAMI, NVIDIA
-from e2e.objects import claim_template, pod
+from e2e.objects import claim_template, deployment, pod
 from e2e.translated import devices, legacy_keys
 from kube.product import MANAGED_LABEL, REQUEST_ANNOTATION, TRANSLATE_LABEL
 from kube.quantity import Quantity
 
-pytestmark = pytest.mark.usefixtures("drawbridge", "fleet")
+pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
 GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
 SHARE = pod("share", limits={GPU: 1, MEMORY: 3000})
@@ -409,17 +409,27 @@ def printed(cluster: Access, namespace: str, *documents: Object) -> list[Object]
 def test_what_translate_prints_is_accepted_as_it_is_and_never_collected(
     cluster: Access, namespace: str
 ) -> None:
-    objects = printed(cluster, namespace, SHARE)
-    (template, translated) = objects
+    objects = printed(cluster, namespace, SHARE, deployment("serving", SHARE, replicas=2))
+    (template, translated, workload) = objects
     cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
-    running = cluster.wait_running("share", namespace)
+    cluster.wait_for(
+        "deployments",
+        "serving",
+        namespace,
+        until=lambda found: found["status"].get("readyReplicas") == 2,
+    )
+    cluster.wait_running("share", namespace)
 
-    assert legacy_keys(running) == set()
-    assert translated["spec"]["resourceClaims"] == running["spec"]["resourceClaims"]
-    assert_has_share(cluster, running)
+    for running in cluster.objects("pods", namespace):
+        assert legacy_keys(running) == set()
+        assert translated["spec"]["resourceClaims"] == running["spec"]["resourceClaims"]
+        assert_has_share(cluster, running)
+    inside = cluster.get("deployments", "serving", namespace)["spec"]["template"]
+    assert workload["spec"]["template"]["metadata"] == inside["metadata"]
 
     # A template of ours is collected after this one could have been; it stays all the same.
-    cluster.kubectl("delete", "-n", namespace, "pod", "share")
+    cluster.kubectl("delete", "-n", namespace, "pod/share", "deployment/serving")
+    cluster.wait_until(lambda: not cluster.objects("pods", namespace), "the pods are gone")
     later = pod("later", limits={GPU: 1, MEMORY: 1234})
     assert create(cluster, namespace, later) == (0, "")
     made = template_of(cluster.wait_running("later", namespace))

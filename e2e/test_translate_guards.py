@@ -9,12 +9,14 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.access import Access, Object, stream
+from e2e.drawbridge import Drawbridge
 from e2e.inventory import HAMI, NVIDIA, NVIDIA_EXTENDED_RESOURCE
-from e2e.objects import pod
+from e2e.objects import claim_template, pod
 from e2e.translated import devices, legacy_keys
 from kube.product import REQUEST_ANNOTATION
+from kube.quantity import Quantity
 
-pytestmark = pytest.mark.usefixtures("drawbridge", "fleet")
+pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
 GPU = "nvidia.com/gpu"
 LIMITS = {GPU: 1, "nvidia.com/gpumem": 1000}
@@ -127,12 +129,10 @@ def test_a_whole_gpu_is_translated_where_no_class_maps_its_name(
     cluster: Access, namespace: str, unmapped: None
 ) -> None:
     whole = pod("whole", limits={GPU: 2})
-    dry_run = ("create", "-n", namespace, "--dry-run=server", "-o", "json", "-f", "-")
-
-    def is_translated() -> bool:
-        return "resourceClaims" in cluster.kubectl(*dry_run, input=stream(whole)).stdout
-
-    cluster.wait_until(is_translated, "the webhook knows that nothing maps the name")
+    cluster.wait_until(
+        lambda: "resourceClaims" in dry_run(cluster, namespace, whole)["spec"],
+        "the webhook knows that nothing maps the name",
+    )
     cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(whole))
     running = cluster.wait_running("whole", namespace)
 
@@ -140,3 +140,110 @@ def test_a_whole_gpu_is_translated_where_no_class_maps_its_name(
     got = devices(running, cluster.objects("resourceclaims", namespace))["main"]
     assert [each.driver for each in got] == [NVIDIA] * 2
     assert len({each.device for each in got}) == 2
+
+
+# --- others who write in a pod --------------------------------------------------------------------
+
+
+def test_a_claim_of_the_pod_s_own_stays_beside_ours(cluster: Access, namespace: str) -> None:
+    own = claim_template("own", HAMI)
+    document = pod("both", claims={"gpu-main": "own"}, limits=LIMITS)
+
+    cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream([own, document]))
+    running = cluster.wait_running("both", namespace)
+
+    first, second = running["spec"]["resourceClaims"]
+    assert first == {"name": "gpu-main", "resourceClaimTemplateName": "own"}
+    assert second["name"] == "gpu-main-2"
+    got = devices(running, cluster.objects("resourceclaims", namespace))["main"]
+    assert [HAMI, HAMI] == [each.driver for each in got]
+
+
+SAY_WHETHER_THERE_ARE_CLAIMS = {
+    "patchType": "ApplyConfiguration",
+    "applyConfiguration": {
+        "expression": 'Object{metadata: Object.metadata{labels: {"has": '
+        'has(object.spec.resourceClaims) ? "claims" : "none"}}}'
+    },
+}
+CAP_THE_CORES_OF_WHAT_HAS_CLAIMS = {
+    "patchType": "JSONPatch",
+    "jsonPatch": {
+        "expression": 'has(object.spec.resourceClaims) ? [JSONPatch{op: "add", '
+        'path: "/spec/containers/0/resources/limits", value: {"nvidia.com/gpucores": "10"}}] : '
+        '[JSONPatch{op: "add", path: "/metadata/labels", value: {"has": "none"}}]'
+    },
+}
+
+
+@pytest.fixture
+def policy(request: pytest.FixtureRequest, cluster: Access, namespace: str) -> Iterator[None]:
+    """A MutatingAdmissionPolicy with the mutation that the story is parametrized with.
+
+    Policies come before the webhooks, in both rounds; when one of them writes in the second, we are
+    asked again.
+    """
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": namespace}}
+    pods = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [{**pods, "operations": ["CREATE"]}]},
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "IfNeeded",
+        "mutations": [request.param],
+    }
+    here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    binding = {"policyName": namespace, "matchResources": {"namespaceSelector": here}}
+    cluster.apply(
+        [
+            {**head, "kind": "MutatingAdmissionPolicy", "spec": spec},
+            {**head, "kind": "MutatingAdmissionPolicyBinding", "spec": binding},
+        ]
+    )
+    plain = pod("plain")
+    cluster.wait_until(
+        lambda: dry_run(cluster, namespace, plain)["metadata"].get("labels"),
+        "the policy is in force",
+    )
+    yield
+    for kind in ("mutatingadmissionpolicybinding", "mutatingadmissionpolicy"):
+        cluster.kubectl("delete", kind, namespace)
+
+
+def dry_run(cluster: Access, namespace: str, document: Object) -> Object:
+    """The object as it would be created."""
+    command = ("create", "-n", namespace, "--dry-run=server", "-o", "json", "-f", "-")
+    shown: Object = json.loads(cluster.kubectl(*command, input=stream(document)).stdout)
+    return shown
+
+
+@pytest.mark.usefixtures("policy")
+@pytest.mark.parametrize("policy", [SAY_WHETHER_THERE_ARE_CLAIMS], indirect=True, ids=["a label"])
+def test_a_second_round_of_admission_finds_nothing_to_do(
+    cluster: Access, drawbridge: Drawbridge, namespace: str
+) -> None:
+    translated, accepted = map(drawbridge.decisions, ("translated", "accepted"))
+
+    shown = dry_run(cluster, namespace, pod("share", limits=LIMITS))
+
+    assert shown["metadata"]["labels"] == {"has": "claims"}
+    assert translated + 1 == drawbridge.decisions("translated")
+    assert accepted + 1 == drawbridge.decisions("accepted")
+    assert legacy_keys(shown) == set()
+    assert len(shown["spec"]["resourceClaims"]) == 1
+
+
+@pytest.mark.usefixtures("policy")
+@pytest.mark.parametrize(
+    "policy", [CAP_THE_CORES_OF_WHAT_HAS_CLAIMS], indirect=True, ids=["a device key"]
+)
+def test_a_key_that_comes_after_the_translation_is_translated_with_the_rest(
+    cluster: Access, namespace: str
+) -> None:
+    share = stream(pod("share", limits=LIMITS))
+    cluster.kubectl("create", "-n", namespace, "-f", "-", input=share)
+
+    running = cluster.wait_running("share", namespace)
+
+    assert legacy_keys(running) == set()
+    (got,) = devices(running, cluster.objects("resourceclaims", namespace))["main"]
+    assert got.amounts == {"memory": Quantity("1000Mi"), "cores": Quantity(10)}
