@@ -25,7 +25,7 @@ from webhook.jsonpatch import apply
 from webhook.legacy import legacy_pod
 from webhook.profile import Profile
 from webhook.shipped import load_profiles
-from webhook.translation import Outcome, Translated, translate_pod
+from webhook.translation import Outcome, Translated, translate
 from webhook.world import Options, World
 
 NVIDIA: Final = "gpu.nvidia.com"
@@ -250,8 +250,8 @@ def outcome_of(
     document: Mapping[str, Any], picture: World | None = None, options: Options | None = None
 ) -> Outcome:
     """What becomes of a pod in the tests' namespace."""
-    return translate_pod(
-        seen(document),
+    return translate(
+        legacy_pod(seen(document)),
         namespace=NAMESPACE,
         world=picture or world(),
         options=options or Options(),

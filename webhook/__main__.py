@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.print_settings:
             sys.stdout.write(dump_yaml([msgspec.to_builtins(settings)]))
             return status
-        _log_to(sys.stderr, settings.log_level)
+        log_to(sys.stderr, settings.log_level)
         directory = settings.profiles_directory
         profiles = load_profiles(Path(directory) if directory else None)
         setup = Setup(
@@ -244,7 +244,8 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _log_to(stream: TextIO, level: LogLevel) -> None:
+def log_to(stream: TextIO, level: LogLevel) -> None:
+    """Write the log to a stream: JSON, or words where a person reads along."""
     renderer: Any = structlog.dev.ConsoleRenderer()
     steps: list[Any] = [structlog.processors.TimeStamper(fmt="iso", utc=True)]
     if not stream.isatty():

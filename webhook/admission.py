@@ -8,9 +8,10 @@
 """
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -23,10 +24,11 @@ from webhook.derivation import Derived, derive
 from webhook.edits import stripping, translating, untranslating
 from webhook.findings import Code, Finding, amount_path, error, has_errors, shown
 from webhook.guards import taken
+from webhook.intents import LegacyPod
 from webhook.jsonpatch import Operation, add, apply, pointer
-from webhook.legacy import containers, device_keys, has_device_keys
+from webhook.legacy import containers, device_keys, has_device_keys, legacy_pod
 from webhook.request import Request, RequestError, decode_request
-from webhook.translation import Refused, Translated, Untouched, translate_pod
+from webhook.translation import Outcome, Refused, Translated, Untouched, translate
 from webhook.world import Options, World
 
 ANNOTATION_PATH: Final = f"metadata.annotations[{REQUEST_ANNOTATION}]"
@@ -64,8 +66,26 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return self.decision is not Decision.REFUSED
 
 
+UNTOUCHED: Final = Answer(decision=Decision.UNTOUCHED)
+
+
+class Translation(Protocol):
+    """`translate`, or what remembers its results."""
+
+    def __call__(
+        self, legacy: LegacyPod, /, *, namespace: str, world: World, options: Options
+    ) -> Outcome:
+        """Return what becomes of a pod."""
+
+
 def admit_created(
-    document: Mapping[str, Any], pod: Pod, *, namespace: str, world: World, options: Options
+    document: Mapping[str, Any],
+    pod: Pod,
+    *,
+    namespace: str,
+    world: World,
+    options: Options,
+    translation: Translation = translate,
 ) -> Answer:
     """Return the answer to the creation of a pod.
 
@@ -73,9 +93,11 @@ def admit_created(
         document: The pod as it was parsed; not changed.
         pod: The typed view of the same document.
         namespace: Where the pod goes.
+        translation: How to translate a pod that was not translated before.
     """
+    translated = partial(translation, namespace=namespace, world=world, options=options)
     if REQUEST_ANNOTATION not in pod.annotations:
-        return _translated(document, pod, namespace, world, options)
+        return _translated(document, pod, namespace, world, translated)
     request, derived = _recorded(pod, world)
     if request is None:
         return Answer(decision=Decision.REFUSED, findings=derived.findings)
@@ -90,7 +112,7 @@ def admit_created(
     # Somebody added keys since: what was translated is undone, and translated with the rest.
     undone = tuple(untranslating(document, derived.claims, _recorded_limits(request)))
     legacy = apply(copy.deepcopy(document), undone)
-    answer = _translated(legacy, view(legacy, Pod), namespace, world, options)
+    answer = _translated(legacy, view(legacy, Pod), namespace, world, translated)
     if not answer.allowed:
         return answer
     untouched = answer.decision is Decision.UNTOUCHED
@@ -121,21 +143,34 @@ def admit_updated(document: Mapping[str, Any], pod: Pod, old: Pod, *, options: O
 
 
 def _translated(
-    document: Mapping[str, Any], pod: Pod, namespace: str, world: World, options: Options
+    document: Mapping[str, Any],
+    pod: Pod,
+    namespace: str,
+    world: World,
+    translated: Callable[[LegacyPod], Outcome],
 ) -> Answer:
-    outcome = translate_pod(pod, namespace=namespace, world=world, options=options)
+    outcome = translated(legacy_pod(pod))
     match outcome:
         case Untouched():
             return Answer(decision=Decision.UNTOUCHED, findings=outcome.findings)
         case Refused():
             return Answer(decision=Decision.REFUSED, findings=outcome.findings)
         case Translated():
-            return Answer(
-                decision=Decision.TRANSLATED,
-                operations=tuple(translating(document, outcome)),
-                findings=outcome.findings,
-                claims=outcome.claims,
-            )
+            return _translated_there(document, outcome, namespace, world)
+
+
+def _translated_there(
+    document: Mapping[str, Any], outcome: Translated, namespace: str, world: World
+) -> Answer:
+    faults = tuple(taken(outcome.claims, namespace, world))
+    if faults:
+        return Answer(decision=Decision.REFUSED, findings=(*outcome.findings, *faults))
+    return Answer(
+        decision=Decision.TRANSLATED,
+        operations=tuple(translating(document, outcome)),
+        findings=outcome.findings,
+        claims=outcome.claims,
+    )
 
 
 # --- pods that were translated before -------------------------------------------------------------

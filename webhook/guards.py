@@ -7,47 +7,44 @@ somebody else made to it: a quota that counts, a template of that name.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from kube.api.core import Pod
-from kube.product import TRANSLATE_LABEL
 from webhook.claims import Claim
 from webhook.derivation import Readings
 from webhook.findings import Code, Finding, error, info, shown, warning
 from webhook.intents import LegacyPod, Variable
+from webhook.legacy import (
+    CONVERTED_LABELS,
+    HAMI_OPT_OUT_LABELS,
+    MIRROR_ANNOTATION,
+    OPT_OUT_LABELS,
+    PLUGIN_VARIABLES,
+    VISIBLE_DEVICES,
+)
 from webhook.vocabularies import arbiter
 from webhook.vocabularies.hami import VOCABULARY as HAMI
 from webhook.vocabularies.nvidia import VOCABULARY as NVIDIA
 from webhook.world import Options, QuotaPolicy, World
 
-MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
-CONVERTED_LABELS: Final = {"hami.io/dra": "true"}
-"""Labels of other converters on pods that they made claims for."""
-OPT_OUT_LABELS: Final = {TRANSLATE_LABEL: "false"}
-HAMI_OPT_OUT_LABELS: Final = {"hami.io/webhook": "ignore"}
-DISCOVERY_PREFIX: Final = "nvidia.com/"
 NO_DEVICES: Final = frozenset({"", "void", "none"})
 """Values of NVIDIA_VISIBLE_DEVICES that open no device."""
-PLUGIN_VARIABLES: Final = ("NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED")
 
 
 # --- pods that are left alone ---------------------------------------------------------------------
 
 
-def left_alone(
-    pod: Pod, legacy: LegacyPod, namespace: str, world: World, options: Options
-) -> list[Finding]:
+def left_alone(legacy: LegacyPod, namespace: str, world: World, options: Options) -> list[Finding]:
     """Return why the pod is not ours to translate; empty when it is."""
-    if MIRROR_ANNOTATION in pod.annotations:
+    if MIRROR_ANNOTATION in legacy.annotations:
         return [info(Code.OPTED_OUT, "metadata.annotations", "a mirror pod is the kubelet's own")]
-    opted_out = _carries(pod.labels, OPT_OUT_LABELS) or _carries(
+    opted_out = _carries(legacy.labels, OPT_OUT_LABELS) or _carries(
         world.namespaces.get(namespace, {}), OPT_OUT_LABELS
     )
     if opted_out is None and HAMI.name in arbiter.owners(legacy, bare_gpu=options.bare_gpu):
-        opted_out = _carries(pod.labels, HAMI_OPT_OUT_LABELS) or _carries(
+        opted_out = _carries(legacy.labels, HAMI_OPT_OUT_LABELS) or _carries(
             world.namespaces.get(namespace, {}), HAMI_OPT_OUT_LABELS
         )
     if opted_out is not None:
         return [info(Code.OPTED_OUT, "metadata.labels", f"label {opted_out}: nothing translated")]
-    converted = _carries(pod.labels, CONVERTED_LABELS)
+    converted = _carries(legacy.labels, CONVERTED_LABELS)
     if converted is not None:
         return [
             info(
@@ -56,15 +53,15 @@ def left_alone(
                 f"label {converted}: another converter made this pod's claims",
             )
         ]
-    return list(_scheduled_elsewhere(pod, options))
+    return list(_scheduled_elsewhere(legacy, options))
 
 
 def _carries(labels: Mapping[str, str], wanted: Mapping[str, str]) -> str | None:
     return next((f"{k}={v}" for k, v in wanted.items() if labels.get(k) == v), None)
 
 
-def _scheduled_elsewhere(pod: Pod, options: Options) -> Iterator[Finding]:
-    if pod.spec.node_name:
+def _scheduled_elsewhere(legacy: LegacyPod, options: Options) -> Iterator[Finding]:
+    if legacy.node_name:
         yield warning(
             Code.NODE_NAME_SET,
             "spec.nodeName",
@@ -72,11 +69,11 @@ def _scheduled_elsewhere(pod: Pod, options: Options) -> Iterator[Finding]:
             "not translated",
             "leave nodeName out, or select the node with a nodeSelector",
         )
-    elif options.scheduler_for(pod.spec.scheduler_name) is None:
+    elif options.scheduler_for(legacy.scheduler_name) is None:
         yield warning(
             Code.FOREIGN_SCHEDULER,
             "spec.schedulerName",
-            f"{shown(pod.spec.scheduler_name)} may not understand claims; not translated",
+            f"{shown(legacy.scheduler_name)} may not understand claims; not translated",
             "leave schedulerName out, or list the scheduler in adoptSchedulers",
         )
 
@@ -185,11 +182,9 @@ def taken(claims: Sequence[Claim], namespace: str, world: World) -> Iterator[Fin
             )
 
 
-def node_labels(pod: Pod) -> Iterator[Finding]:
+def node_labels(legacy: LegacyPod) -> Iterator[Finding]:
     """Yield what to say of node labels that come from GPU feature discovery."""
-    for key, text in sorted((pod.spec.node_selector or {}).items()):
-        if not key.startswith(DISCOVERY_PREFIX):
-            continue
+    for key, text in legacy.node_selector.items():
         path = f"spec.nodeSelector[{key}]"
         if text.endswith("-SHARED"):
             yield warning(
@@ -227,12 +222,12 @@ def environment(legacy: LegacyPod) -> Iterator[Finding]:
     for container in legacy.containers:
         if not container.limits:
             continue
-        visible = container.environment.get("NVIDIA_VISIBLE_DEVICES")
+        visible = container.environment.get(VISIBLE_DEVICES)
         if visible is not None and visible not in NO_DEVICES:
             yield warning(
                 Code.OPENS_DEVICES,
                 f"{container.path}.env",
-                "NVIDIA_VISIBLE_DEVICES set by hand may open GPUs beyond the claim",
+                f"{VISIBLE_DEVICES} set by hand may open GPUs beyond the claim",
                 "remove it; the driver injects the claimed devices",
             )
         for name in PLUGIN_VARIABLES:

@@ -14,10 +14,19 @@ from aiohttp import web
 
 from kube.api.admission import AdmissionRequest
 from kube.api.core import Pod
-from webhook.admission import Answer, Decision, admit_created, admit_updated
+from webhook.admission import (
+    UNTOUCHED,
+    Answer,
+    Decision,
+    Translation,
+    admit_created,
+    admit_updated,
+)
 from webhook.jsonpatch import apply
 from webhook.metrics import WebhookMetrics
+from webhook.remembered import Remembered
 from webhook.review import ReviewError, decode_review, encode_answer, pod_of
+from webhook.translation import translate
 from webhook.world import Options, World
 
 DEBUG: Final = 10
@@ -70,10 +79,12 @@ def question(body: bytes) -> Question:
             return Question(asked=asked)
 
 
-def answered(found: Question, world: World, options: Options) -> Answer:
+def answered(
+    found: Question, world: World, options: Options, translation: Translation = translate
+) -> Answer:
     """Return the answer, whose patch was tried on the document; that is changed."""
     if found.pod is None:
-        return Answer(decision=Decision.UNTOUCHED)
+        return UNTOUCHED
     if found.old is not None:
         answer = admit_updated(found.document, found.pod, found.old, options=options)
     else:
@@ -83,6 +94,7 @@ def answered(found: Question, world: World, options: Options) -> Answer:
             namespace=found.asked.namespace,
             world=world,
             options=options,
+            translation=translation,
         )
     # A patch that does not apply would fail the request even under failurePolicy Ignore.
     apply(found.document, answer.operations)
@@ -104,6 +116,7 @@ class Mutation:
         self._options = options
         self._metrics = metrics
         self._read_timeout_s = read_timeout_s
+        self._translation = Remembered()
 
     async def mutate(self, request: web.Request) -> web.Response:
         """Answer one AdmissionReview of a pod.
@@ -118,7 +131,7 @@ class Mutation:
             raise web.HTTPBadRequest(text=str(fault)) from fault
         request[UID] = found.asked.uid
 
-        answer = answered(found, self._world(), self._options)
+        answer = answered(found, self._world(), self._options, self._translation)
 
         self._metrics.count(found.asked.operation, answer)
         _tell(found, answer)

@@ -23,13 +23,15 @@ class LegacyContainer(msgspec.Struct, frozen=True, kw_only=True):
         path: Where it stands, such as `spec.initContainers[1]`.
         init: Runs before the app containers; true for sidecars too.
         sidecar: An init container with restartPolicy Always: it runs beside the app containers.
-        limits: Device keys only. Requests are equal, or the pod was refused.
-        environment: Variables that are given as plain values.
+        limits: Device keys only.
+        requests: Device keys only; equal to the limits, or the pod is refused.
+        environment: Variables that matter beside devices, where given as plain values.
     """
 
     name: str
     path: str
     limits: Mapping[str, Quantity]
+    requests: Mapping[str, Quantity] = {}
     init: bool = False
     sidecar: bool = False
     privileged: bool = False
@@ -41,14 +43,24 @@ class LegacyContainer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod, as far as device vocabularies look at it.
+    """A pod, as far as a translation looks at it: two pods that are equal here become the same.
 
     Attributes:
-        containers: Those with device keys first in the order of the pod: init, then app containers.
+        containers: All of them, init containers first.
+        annotations: Those that vocabularies or guards know; likewise labels and node_selector.
     """
 
     containers: tuple[LegacyContainer, ...]
     annotations: Mapping[str, str] = {}
+    labels: Mapping[str, str] = {}
+    node_selector: Mapping[str, str] = {}
+    node_name: str = ""
+    scheduler_name: str = ""
+
+    @property
+    def asks_for_devices(self) -> bool:
+        """Whether any container names a device key."""
+        return any(container.limits or container.requests for container in self.containers)
 
 
 class DeviceKind(StrEnum):
@@ -141,6 +153,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         keys: Resource names that it understands.
         key_prefixes: Beginnings of further resource names.
         annotations: Pod annotations that its translation depends on.
+        variables: Environment variables that it may add.
         added_key: The key that the legacy system itself adds to a container which asks for devices
             without it, and which quotas therefore counted.
         translate: From a pod whose limits hold only this vocabulary's keys to its wishes. Never
@@ -151,6 +164,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[str, ...]
     key_prefixes: tuple[str, ...] = ()
     annotations: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
     added_key: str | None = None
     translate: Callable[[LegacyPod], Translation]
 

@@ -44,5 +44,7 @@ def apply(document: Any, operations: Iterable[Operation]) -> Any:
     Raises:
         jsonpatch.JsonPatchException: A step does not apply; what was applied before it stays.
     """
-    steps = msgspec.to_builtins(tuple(operations))
-    return jsonpatch.JsonPatch(steps).apply(document, in_place=True)
+    patch = jsonpatch.JsonPatch(())
+    # Given to the constructor, each step would be looked through twice.
+    patch.patch = msgspec.to_builtins(tuple(operations))
+    return patch.apply(document, in_place=True)

@@ -1,12 +1,41 @@
-"""A live pod as the vocabularies read it, and the checks that stripping its keys would bypass."""
+"""A live pod as translations read it: what they may look at is what `legacy_pod` returns.
 
-from collections.abc import Iterator, Mapping
+Names that are not listed here or in a vocabulary do not reach a translation, so two pods that
+differ in nothing else become the same, and the result of one can be remembered for the other.
+"""
 
-from kube.api.core import Container, Pod
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from kube.api.core import Container, EnvVar, Pod
+from kube.product import TRANSLATE_LABEL
 from kube.quantity import Quantity
 from webhook.findings import Code, Finding, amount_path, error
 from webhook.intents import LegacyContainer, LegacyPod
-from webhook.vocabularies.arbiter import is_device_key
+from webhook.vocabularies.arbiter import VOCABULARIES, is_device_key
+
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+OPT_OUT_LABELS: Final = {TRANSLATE_LABEL: "false"}
+HAMI_OPT_OUT_LABELS: Final = {"hami.io/webhook": "ignore"}
+CONVERTED_LABELS: Final = {"hami.io/dra": "true"}
+"""Labels of other converters on pods that they made claims for."""
+DISCOVERY_PREFIX: Final = "nvidia.com/"
+"""Of node labels that GPU feature discovery sets."""
+VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+PLUGIN_VARIABLES: Final = ("NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED")
+"""Variables by which a container asks the device plugin for more device nodes."""
+
+_ANNOTATIONS: Final = frozenset(
+    {MIRROR_ANNOTATION, *(name for v in VOCABULARIES.values() for name in v.annotations)}
+)
+_LABELS: Final = frozenset({**OPT_OUT_LABELS, **HAMI_OPT_OUT_LABELS, **CONVERTED_LABELS})
+_VARIABLES: Final = frozenset(
+    {
+        VISIBLE_DEVICES,
+        *PLUGIN_VARIABLES,
+        *(name for vocabulary in VOCABULARIES.values() for name in vocabulary.variables),
+    }
+)
 
 
 def containers(pod: Pod) -> Iterator[tuple[str, Container]]:
@@ -33,35 +62,48 @@ def has_device_keys(pod: Pod) -> bool:
 
 
 def legacy_pod(pod: Pod) -> LegacyPod:
-    """Return what vocabularies may look at."""
+    """Return all that a translation may look at."""
     return LegacyPod(
-        containers=tuple(
-            LegacyContainer(
-                name=container.name,
-                path=path,
-                limits=_device_limits(container.limits),
-                init=_is_init(path),
-                sidecar=_is_init(path) and container.restart_policy == "Always",
-                privileged=bool(
-                    container.security_context and container.security_context.privileged
-                ),
-                environment={variable.name: variable.value for variable in container.env or ()},
-            )
-            for path, container in containers(pod)
-        ),
-        annotations=pod.annotations,
+        containers=tuple(_legacy_container(path, found) for path, found in containers(pod)),
+        annotations=_named(pod.annotations, _ANNOTATIONS),
+        labels=_named(pod.labels, _LABELS),
+        node_selector={
+            label: text
+            for label, text in sorted((pod.spec.node_selector or {}).items())
+            if label.startswith(DISCOVERY_PREFIX)
+        },
+        node_name=pod.spec.node_name,
+        scheduler_name=pod.spec.scheduler_name,
     )
 
 
-def _is_init(path: str) -> bool:
-    return path.startswith("spec.initContainers")
+def _legacy_container(path: str, container: Container) -> LegacyContainer:
+    init = path.startswith("spec.initContainers")
+    return LegacyContainer(
+        name=container.name,
+        path=path,
+        limits=_of_devices(container.limits),
+        requests=_of_devices(container.requests),
+        init=init,
+        sidecar=init and container.restart_policy == "Always",
+        privileged=bool(container.security_context and container.security_context.privileged),
+        environment=_environment(container.env or ()),
+    )
 
 
-def _device_limits(limits: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
-    return {key: amount for key, amount in sorted(limits.items()) if is_device_key(key)}
+def _of_devices(amounts: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
+    return {key: amounts[key] for key in sorted(amounts) if is_device_key(key)}
 
 
-def unequal(pod: Pod) -> Iterator[Finding]:
+def _named(texts: Mapping[str, str], names: Collection[str]) -> Mapping[str, str]:
+    return {name: texts[name] for name in sorted(texts) if name in names}
+
+
+def _environment(variables: Collection[EnvVar]) -> Mapping[str, str]:
+    return {each.name: each.value for each in variables if each.name in _VARIABLES}
+
+
+def unequal(legacy: LegacyPod) -> Iterator[Finding]:
     """Yield the faults of requests and limits that the API server would find, in its words.
 
     It looks after mutation, when the keys are gone, so it would not find them any more.
@@ -69,20 +111,20 @@ def unequal(pod: Pod) -> Iterator[Finding]:
     Source:
         k8s.io/kubernetes pkg/apis/core/validation, ValidateContainerResourceRequirements.
     """
-    for path, container in containers(pod):
-        for key in sorted(device_keys(container)):
-            request, limit = container.requests.get(key), container.limits.get(key)
+    for container in legacy.containers:
+        for key, request in container.requests.items():
+            limit = container.limits.get(key)
             if limit is None:
                 yield error(
                     Code.LIMIT_REQUIRED,
-                    amount_path(path, "limits", key),
+                    container.limit_path(key),
                     "Required value: Limit must be set for non overcommitable resources",
                     f"set the limit to {request}, too",
                 )
-            elif request is not None and request != limit:
+            elif request != limit:
                 yield error(
                     Code.LIMIT_DIFFERS,
-                    amount_path(path, "requests", key),
+                    amount_path(container.path, "requests", key),
                     f"Invalid value: {request}: must be equal to {key} limit of {limit}",
                     "use one amount for both",
                 )

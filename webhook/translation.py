@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from kube.api.core import Pod
 from webhook.claims import Claim
 from webhook.derivation import Readings, claims_of, holds, read, speaker
 from webhook.findings import Code, Finding, error, has_errors
@@ -22,12 +21,11 @@ from webhook.guards import (
     node_labels,
     passed_through,
     passes_through,
-    taken,
     uncounted,
 )
 from webhook.intents import DeviceKind, Intent, LegacyPod, Variable
 from webhook.inventory import UNKNOWN, Facts
-from webhook.legacy import has_device_keys, legacy_pod, unequal
+from webhook.legacy import unequal
 from webhook.profile import Profile, Sharing
 from webhook.request import Request, excess_of, request_for
 from webhook.vocabularies import arbiter
@@ -67,29 +65,28 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
 Outcome = Untouched | Refused | Translated
 
 
-def translate_pod(pod: Pod, *, namespace: str, world: World, options: Options) -> Outcome:
+def translate(legacy: LegacyPod, *, namespace: str, world: World, options: Options) -> Outcome:
     """Return what becomes of a pod that carries no request annotation.
+
+    The world's templates are not looked at: whether one is taken is no matter of what a pod becomes.
 
     Args:
         namespace: Where the pod goes; at admission its own field may be empty.
     """
-    if not has_device_keys(pod):
+    if not legacy.asks_for_devices:
         return Untouched()
-    legacy = legacy_pod(pod)
-    left = left_alone(pod, legacy, namespace, world, options)
+    left = left_alone(legacy, namespace, world, options)
     if left:
         return Untouched(findings=tuple(left))
-    faults = tuple(unequal(pod))
+    faults = tuple(unequal(legacy))
     if faults:
         return Refused(findings=faults)
     if passes_through(legacy, world):
         return Untouched(findings=(passed_through(legacy, world),))
-    return _translate(pod, legacy, namespace, world, options)
+    return _translated(legacy, namespace, world, options)
 
 
-def _translate(
-    pod: Pod, legacy: LegacyPod, namespace: str, world: World, options: Options
-) -> Outcome:
+def _translated(legacy: LegacyPod, namespace: str, world: World, options: Options) -> Outcome:
     owners = arbiter.owners(legacy, bare_gpu=options.bare_gpu)
     readings = read(legacy, owners)
     speakers = _speakers(readings, world, options)
@@ -109,8 +106,7 @@ def _translate(
         *derived.findings,
         *missing_classes(derived.claims, world),
         *uncounted(derived.claims, counted(legacy, readings), namespace, world, options),
-        *taken(derived.claims, namespace, world),
-        *node_labels(pod),
+        *node_labels(legacy),
         *kept(legacy, derived.variables),
         *environment(legacy),
     )
@@ -118,13 +114,13 @@ def _translate(
         return Refused(findings=findings)
     if not derived.claims and not any(map(bool, _amounts(legacy))):
         return Untouched(findings=findings)
-    scheduler = options.scheduler_for(pod.spec.scheduler_name)
+    scheduler = options.scheduler_for(legacy.scheduler_name)
     return Translated(
         request=request,
         annotation=annotation,
         claims=derived.claims,
         variables=derived.variables,
-        scheduler_name=scheduler if scheduler != pod.spec.scheduler_name else None,
+        scheduler_name=scheduler if scheduler != legacy.scheduler_name else None,
         findings=findings,
     )
 

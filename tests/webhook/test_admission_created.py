@@ -5,8 +5,21 @@ from typing import NamedTuple
 import pytest
 
 from kube.product import REQUEST_ANNOTATION
-from tests.builders import Document, admitted, changed, codes, container, gpus, pod
+from tests.builders import (
+    NAMESPACE,
+    Document,
+    admitted,
+    changed,
+    codes,
+    container,
+    gpus,
+    pod,
+    told,
+    translated,
+    world,
+)
 from webhook.admission import Decision
+from webhook.world import World
 
 
 class Case(NamedTuple):
@@ -111,3 +124,35 @@ def test_a_pod_that_lost_its_metadata_is_still_translated() -> None:
     after, _ = admitted(changed(pod(gpus(1)), metadata=None))
 
     assert list(after["metadata"]["annotations"]) == [REQUEST_ANNOTATION]
+
+
+def taken(digest: str | None = None, namespace: str = NAMESPACE) -> World:
+    (claim,) = translated(pod(gpus(1))).claims
+    return world(templates={(namespace, claim.template): digest or claim.digest})
+
+
+def test_a_template_with_our_content_is_ours() -> None:
+    _, answer = admitted(pod(gpus(1)), taken())
+
+    assert answer.decision == Decision.TRANSLATED
+
+
+def test_a_template_with_other_content_refuses_the_pod() -> None:
+    _, answer = admitted(pod(gpus(1)), taken("poisoned"))
+
+    assert answer.decision == Decision.REFUSED
+    assert told(answer.findings) == ["error templateTaken spec.resourceClaims"]
+
+
+def test_a_template_with_other_content_refuses_a_translated_pod() -> None:
+    after, _ = admitted(pod(gpus(1)))
+
+    _, answer = admitted(after, taken("poisoned"))
+
+    assert answer.decision == Decision.REFUSED
+
+
+def test_a_template_of_another_namespace_does_not_matter() -> None:
+    _, answer = admitted(pod(gpus(1)), taken("poisoned", "team-b"))
+
+    assert answer.decision == Decision.TRANSLATED

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.builders import NAMESPACE, Document, gpus, outcome_of, pod, told, translated, world
-from webhook.translation import Refused
+from tests.builders import NAMESPACE, Document, gpus, outcome_of, pod, told, world
 from webhook.world import Options, QuotaPolicy, World
 
 GPU = "spec.containers[0].resources.limits[nvidia.com/gpu]"
@@ -137,26 +136,6 @@ NODE_LABELS = (
 @pytest.mark.parametrize("case", QUOTAS + CLASSES + NODE_LABELS, ids=lambda case: case.name)
 def test_said(case: Case) -> None:
     assert case.want == tuple(told(outcome_of(case.pod, case.picture, case.options).findings))
-
-
-def taken(digest: str | None = None, namespace: str = NAMESPACE) -> World:
-    (claim,) = translated(pod(gpus(1))).claims
-    return world(templates={(namespace, claim.template): digest or claim.digest})
-
-
-def test_a_template_with_our_content_is_ours() -> None:
-    assert told(translated(pod(gpus(1)), taken()).findings) == []
-
-
-def test_a_template_with_other_content_refuses_the_pod() -> None:
-    got = outcome_of(pod(gpus(1)), taken("poisoned"))
-
-    assert isinstance(got, Refused)
-    assert told(got.findings) == ["error templateTaken spec.resourceClaims"]
-
-
-def test_a_template_of_another_namespace_does_not_matter() -> None:
-    assert told(translated(pod(gpus(1)), taken("poisoned", "team-b")).findings) == []
 
 
 def test_the_quota_to_use_instead_is_named() -> None:

@@ -447,6 +447,7 @@ VOCABULARY: Final = Vocabulary(
         NODE_POLICY,
         SCORING_WEIGHTS,
     ),
+    variables=(TASK_PRIORITY,),
     added_key=COUNT,
     translate=translate,
 )
