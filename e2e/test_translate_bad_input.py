@@ -10,6 +10,7 @@ import pytest
 
 from e2e.access import Access, stream
 from e2e.drawbridge import Drawbridge
+from e2e.fleet import EXAMPLES
 from e2e.objects import Object, container, deployment, pod
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
@@ -352,6 +353,22 @@ def test_what_is_right_is_silent(cluster: Access, workshop: str) -> None:
 
     assert accepted.stderr == ""
     assert len(accepted.stdout.splitlines()) == len(SILENT)
+
+
+def test_every_mistake_among_the_examples_is_refused(cluster: Access, workshop: str) -> None:
+    mistakes = sorted((EXAMPLES / "mistakes").glob("*.yaml"))
+
+    command = ("apply", "-n", workshop, "--dry-run=server", "-f", EXAMPLES / "mistakes")
+    refused = cluster.kubectl(*command, check=False)
+
+    assert refused.returncode == 1
+    assert refused.stdout == ""
+    assert mistakes
+    # Of several faulty files kubectl prints messages, not causes.
+    for mistake in mistakes:
+        assert f'error when creating "{mistake}": admission webhook' in refused.stderr
+    for words in ("write 8192 for 8Gi", "must be an integer", "set the limit to 3k, too"):
+        assert words in refused.stderr
 
 
 def test_what_is_no_quantity_is_refused_by_the_api_server_itself(

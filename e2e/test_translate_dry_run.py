@@ -26,15 +26,16 @@ def kinds(cluster: Access) -> str:
 
 def versions(cluster: Access, kinds: str) -> dict[str, str]:
     """Every object of the cluster to its resourceVersion, but what is being deleted anyway."""
-    fields = "{.kind}/{.metadata.namespace}/{.metadata.name}={.metadata.resourceVersion}"
-    lines = f'{{range .items[*]}}{fields}{{"\\n"}}{{end}}'
-    shown = cluster.kubectl("get", kinds, "-A", "--ignore-not-found", "-o", f"jsonpath={lines}")
-    found = dict(line.split("=") for line in shown.stdout.splitlines())
+    # Asked first, since some are gone by the time that all else is listed.
     ending = {
         each["metadata"]["name"]
         for each in cluster.objects("namespaces")
         if each["status"]["phase"] == "Terminating"
     }
+    fields = "{.kind}/{.metadata.namespace}/{.metadata.name}={.metadata.resourceVersion}"
+    lines = f'{{range .items[*]}}{fields}{{"\\n"}}{{end}}'
+    shown = cluster.kubectl("get", kinds, "-A", "--ignore-not-found", "-o", f"jsonpath={lines}")
+    found = dict(line.split("=") for line in shown.stdout.splitlines())
     return {
         name: version
         for name, version in found.items()
