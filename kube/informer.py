@@ -111,7 +111,8 @@ class Informer(Generic[T]):
             client: An open client.
             resource: What to follow.
             keep: From an object's JSON to what is stored, None for what is not. It may raise
-                msgspec.DecodeError, and must not block.
+                msgspec.DecodeError, and must not block. Where it raises RecursionError it is asked
+                again, about the object without what is nested too deeply.
             namespace: Empty for all.
             label_selector: As the API takes it.
             field_selector: As the API takes it.
@@ -227,7 +228,7 @@ class Informer(Generic[T]):
         if self._versions.get(key) == metadata.resource_version != "":
             return metadata
         try:
-            new = self._keep(raw)
+            new = self._kept_of(raw)
         except msgspec.DecodeError as error:
             self.unreadable += 1
             log.warning(
@@ -240,6 +241,12 @@ class Informer(Generic[T]):
             self._versions[key] = metadata.resource_version
             self._replace(key, new)
         return metadata
+
+    def _kept_of(self, raw: bytes) -> T | None:
+        try:
+            return self._keep(raw)
+        except RecursionError:  # The list could just read it, and what came of it cannot be walked.
+            return self._keep(meta.pruned(raw))
 
     def _forget(self, key: Key) -> None:
         self._versions.pop(key, None)

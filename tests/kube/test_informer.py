@@ -5,6 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from kubernetes.aio.client import Configuration
 
 from kube.api import meta
 from kube.api.core import Pod
@@ -250,3 +253,53 @@ async def test_a_handler_that_raises_ends_the_loop() -> None:
         server.put(PODS, pod("a"))
         with pytest.raises(RuntimeError, match="a"):
             await Informer(client, PODS, node_of, handlers=(fail,)).run()
+
+
+@asynccontextmanager
+async def of_a_server_that_has(listed: bytes, changed: bytes) -> AsyncIterator[Client]:
+    """A server of one page and one event, as bytes that no fake with values in it could hold."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return web.Response(body=b'{"metadata":{"resourceVersion":"1"},"items":[%s]}' % listed)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b'{"type":"ADDED","object":%s}\n' % changed)
+        await asyncio.sleep(5)
+        return response
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    async with (
+        TestServer(app) as server,
+        Client(Configuration(host=str(server.make_url("")))) as client,
+    ):
+        yield client
+
+
+def nested(name: str, depth: int) -> bytes:
+    text = b'{"metadata":{"name":"%s","resourceVersion":"1"},"spec":%s}'
+    return text % (name.encode(), b"[" * depth + b"]" * depth)
+
+
+def depth_of(value: list[Any] | None) -> int:
+    return 1 + max(map(depth_of, value), default=0) if value else 0
+
+
+@pytest.mark.parametrize("depth", [600, 5000], ids=["to walk", "to parse"])
+async def test_an_object_nested_too_deeply_hides_no_other(depth: int) -> None:
+    """The API server takes it where it is opaque to it, such as in the parameters of a claim."""
+
+    def keep(raw: bytes) -> int:
+        return depth_of(meta.decode(raw, dict[str, Any])["spec"])
+
+    listed = b",".join([nested("a", depth), nested("b", 2)])
+    async with of_a_server_that_has(listed, nested("c", depth)) as client:
+        informer = Informer(client, PODS, keep, settings=QUICK)
+        async with running(informer.run):
+            await until(lambda: len(informer.store) == 3)
+
+    assert 1 == informer.store["", "b"]
+    assert informer.store["", "a"] > 100
+    assert informer.store["", "c"] > 100
+    assert 0 == informer.unreadable

@@ -1,10 +1,12 @@
 """Views of documents: what a wrong value says, and where."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from kube.api.core import ResourceRequirements
-from kube.api.meta import view
+from kube.api.meta import ObjectHead, decode, pruned, view
 
 
 @pytest.mark.parametrize(
@@ -21,3 +23,31 @@ def test_view_of_what_is_no_quantity(want: str, amount: object) -> None:
         view({"limits": {"cpu": amount}}, ResourceRequirements)
 
     assert want == str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("want", "text"),
+    [
+        pytest.param('{"a": 1}', '{"a": 1}', id="what is shallow stays as it is"),
+        pytest.param("[[null, null], 1]", "[[[[]], {}], 1]", id="what is too deep becomes null"),
+        pytest.param('["[[[", "\\"[[[{"]', '["[[[", "\\"[[[{"]', id="brackets in text are text"),
+        pytest.param('{"a": {"b": null}}', '{"a": {"b": {"]": "}"}}}', id="and below as well"),
+        pytest.param("", "", id="nothing is nothing"),
+    ],
+)
+def test_pruned(want: str, text: str) -> None:
+    assert want == pruned(text.encode(), depth=2).decode()
+
+
+@pytest.mark.parametrize("text", ["[[[", "[[[1]", "]", "[[[[]]]]]", '["'])
+def test_pruned_text_that_is_not_json_stays_so(text: str) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode(pruned(text.encode(), depth=2), Any)
+
+
+def test_what_is_nested_deeper_than_python_goes_can_be_read_once_it_is_pruned() -> None:
+    text = f'{{"metadata": {{"name": "a"}}, "x": {"[" * 5000}{"]" * 5000}}}'.encode()
+
+    with pytest.raises(RecursionError):
+        decode(text, dict[str, Any])
+    assert "a" == decode(pruned(text), ObjectHead).metadata.name
