@@ -120,6 +120,7 @@ def compile_claims(
             users=(
                 *(intents[g].container for g, h in shared.items() if h == place),
                 intent.container,
+                *intent.also,
             ),
         )
         for place, intent in enumerate(intents)

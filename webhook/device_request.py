@@ -75,8 +75,8 @@ class RequestCompiler:
                 exactly=ExactDeviceRequest(
                     device_class_name=self._device.class_name,
                     selectors=_as_selectors(selectors),
-                    allocation_mode="ExactCount",
-                    count=self._intent.count,
+                    allocation_mode="All" if self._intent.every else "ExactCount",
+                    count=None if self._intent.every else self._intent.count,
                     capacity=_as_capacity(capacity),
                 ),
             )

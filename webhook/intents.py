@@ -68,6 +68,7 @@ class DeviceKind(StrEnum):
 
     GPU = "gpu"
     MIG = "mig"
+    NIC = "nic"
 
 
 class DeviceFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +96,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
         replica: One time-sliced or MPS replica, of no particular size.
         through_mps: The sharing happens through an MPS server.
         same_numa: All devices of the container on one NUMA node.
+        every: All matching devices of a node, however many; `count` is 1 then.
+        also: Further containers that use the same devices.
         paths: Aspect (a field of the filter, "count", "memory", "cores", "mode", "numa") to the
             path to blame for it.
     """
@@ -109,6 +112,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     replica: bool = False
     through_mps: bool = False
     same_numa: bool = False
+    every: bool = False
+    also: tuple[str, ...] = ()
     filter: DeviceFilter = DeviceFilter()
     paths: Mapping[str, str] = {}
 
