@@ -126,6 +126,8 @@ class Endpoint:
                 response = await self._mutation.mutate(request)
             except web.HTTPException as refusal:
                 response = _refused(refusal)
+            except (ConnectionError, web.RequestPayloadError):
+                response = _refused(web.HTTPBadRequest(text="the body broke off"))
             except Exception:  # A bug of ours, so the administrator's failurePolicy decides.
                 log.exception("review.failed", uid=request.get(UID))
                 response = self._failed()

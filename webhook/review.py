@@ -12,6 +12,7 @@ import msgspec
 from kube.api.admission import (
     API_VERSION,
     KIND,
+    OPERATIONS,
     AdmissionRequest,
     AdmissionResponse,
     AdmissionReview,
@@ -51,6 +52,9 @@ def decode_review(body: bytes) -> AdmissionRequest:
         raise ReviewError(f"want {API_VERSION} {KIND} with a request")
     if review.request.resource.resource != "pods":
         raise ReviewError("want a review of pods")
+    if review.request.operation not in OPERATIONS:
+        # It labels a metric, so a word of the caller's choice would be one more series for ever.
+        raise ReviewError(f"want one of the operations {', '.join(sorted(OPERATIONS))}")
     return review.request
 
 

@@ -11,6 +11,7 @@ from kube.api.meta import ApiStruct
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
+OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 
 class GroupVersionKind(ApiStruct, frozen=True, kw_only=True):

@@ -31,11 +31,16 @@ LEAF: Final = leaf()
 
 
 @pytest.fixture
-async def endpoint() -> AsyncIterator[Endpoint]:
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+async def endpoint(registry: CollectorRegistry) -> AsyncIterator[Endpoint]:
     settings = ServeSettings(
         bind_address="127.0.0.1", port=0, drain_seconds=0.05, shutdown_seconds=0.1
     )
-    metrics = WebhookMetrics(CollectorRegistry())
+    metrics = WebhookMetrics(registry)
     mutation = Mutation(world, Options(), metrics, read_timeout_s=1.0)
     made = Endpoint(settings, mutation, metrics, chance=lambda: 0.5)
     await made.start(Listener(LEAF).context, {"drain": made.check})
@@ -65,6 +70,27 @@ async def test_a_draining_endpoint_is_unready_answers_on_and_then_takes_nobody_n
     async with session(endpoint) as another:
         with pytest.raises(ClientConnectorError):
             await another.get("/livez")
+
+
+async def test_a_caller_that_goes_away_is_no_bug_of_ours(
+    endpoint: Endpoint, registry: CollectorRegistry
+) -> None:
+    context = client_context(LEAF.authority)
+    _, writer = await asyncio.open_connection(
+        "127.0.0.1", endpoint.port, ssl=context, server_hostname=NAME
+    )
+    head = "POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: 9\r\n\r\n{{".encode())
+    await writer.drain()
+    await asyncio.sleep(0.05)
+    writer.close()
+
+    def answered(code: str) -> float | None:
+        labels = {"webhook": "/mutate", "code": code}
+        return registry.get_sample_value("controller_runtime_webhook_requests_total", labels)
+
+    await until(lambda: answered("400") == 1)
+    assert answered("500") is None
 
 
 @pytest.mark.parametrize(

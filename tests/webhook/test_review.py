@@ -81,6 +81,7 @@ REFUSALS = (
     ),
     Refusal("no uid", body().replace(b'"uid"', b'"uuid"'), "the body is not an AdmissionReview"),
     Refusal("another resource", body(resource={"resource": "jobs"}), "want a review of pods"),
+    Refusal("an operation that is none", body(operation="MINT"), "want one of the operations"),
 )
 
 
