@@ -33,6 +33,8 @@ DEBUG: Final = 10
 """The level, as structlog and the standard library count."""
 UID: Final = web.RequestKey("uid", str)
 """Of the review in a request, for the log of what goes wrong with it."""
+MAX_LOGGED: Final = 256
+"""Characters of a text that somebody else wrote; what is no name yet may be as long as a body."""
 
 log = structlog.get_logger()
 
@@ -129,7 +131,7 @@ class Mutation:
             found = question(body)
         except ReviewError as fault:
             raise web.HTTPBadRequest(text=str(fault)) from fault
-        request[UID] = found.asked.uid
+        request[UID] = found.asked.uid[:MAX_LOGGED]
 
         answer = answered(found, self._world(), self._options, self._translation)
 
@@ -156,11 +158,11 @@ def _tell(found: Question, answer: Answer) -> None:
     say = log.debug if answer.decision is Decision.UNTOUCHED else log.info
     say(
         "pod.reviewed",
-        uid=found.asked.uid,
-        pod=found.name,
+        uid=found.asked.uid[:MAX_LOGGED],
+        pod=found.name[:MAX_LOGGED],
         operation=found.asked.operation,
         subresource=found.asked.sub_resource,
-        user=found.asked.user_info.username[:256],
+        user=found.asked.user_info.username[:MAX_LOGGED],
         dry_run=bool(found.asked.dry_run),
         decision=answer.decision.value,
         findings=[finding.code.value for finding in answer.findings],

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from aiohttp import ClientResponse, ClientSession, TCPConnector
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from certs.authority import Authority
 from certs.serving import Listener, client_context, issue_leaf
@@ -21,7 +22,7 @@ from tests.fake_api_server import until
 from webhook.admission import Decision
 from webhook.app import Endpoint
 from webhook.configuration import PATH
-from webhook.handlers import Mutation
+from webhook.handlers import MAX_LOGGED, Mutation
 from webhook.metrics import WebhookMetrics
 from webhook.settings import ServeSettings
 from webhook.world import Options, World
@@ -301,6 +302,16 @@ async def test_wrong_values_are_denied_with_their_causes(stand: Make) -> None:
     assert (response["status"]["code"], response["status"]["reason"]) == (422, "Invalid")
     assert response["status"]["details"]["causes"]
     assert "patch" not in response
+
+
+async def test_the_log_does_not_grow_with_what_a_caller_writes(stand: Make) -> None:
+    made = await stand()
+    names = {"name": "n" * 9999, "uid": "u" * 9999, "userInfo": {"username": "s" * 9999}}
+    with capture_logs() as lines:
+        await made.client.post(PATH, json=review(pod(gpus(1)), **names))
+
+    (line,) = (each for each in lines if each["event"] == "pod.reviewed")
+    assert max(len(line[field]) for field in ("pod", "uid", "user")) == MAX_LOGGED
 
 
 @pytest.mark.parametrize(
