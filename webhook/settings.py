@@ -239,11 +239,9 @@ def parse_settings(text: bytes | str, source: str, environment: Mapping[str, str
     )
 
 
-def _read(path: str, text: str) -> str | int | list[str]:
-    """Return what a variable's text means to its field."""
-    if path.endswith("Names"):
-        return [part.strip() for part in text.split(",")]
-    return int(text) if text.isascii() and text.isdigit() else text
+def _read(path: str, text: str) -> str | list[str]:
+    """Return what a variable's text means to its field; numbers are read by who knows its type."""
+    return [part.strip() for part in text.split(",")] if path.endswith("Names") else text
 
 
 def overridden(settings: Settings, values: Mapping[str, Any]) -> Settings:
@@ -262,12 +260,12 @@ def overridden(settings: Settings, values: Mapping[str, Any]) -> Settings:
         for part in parts:
             place = place[part]
         place[field] = value
-    return _settings(document, "environment or flags")
+    return _settings(document, "environment or flags", strict=False)
 
 
-def _settings(document: object, source: str) -> Settings:
+def _settings(document: object, source: str, *, strict: bool = True) -> Settings:
     try:
-        settings = msgspec.convert(document, Settings)
+        settings = msgspec.convert(document, Settings, strict=strict)
     except msgspec.ValidationError as fault:
         raise ConfigError(f"{source}: {fault}") from fault
     control = settings.control

@@ -56,6 +56,18 @@ READ = (
         {"DRAWBRIDGE_NAMESPACE": ""},
         Settings(namespace="a"),
     ),
+    Read(
+        "a number with a fraction is a number",
+        "",
+        {"DRAWBRIDGE_DRAIN_SECONDS": "0.5"},
+        Settings(serve=ServeSettings(drain_seconds=0.5)),
+    ),
+    Read(
+        "a name of digits is a name",
+        "",
+        {"DRAWBRIDGE_NAMESPACE": "2026"},
+        Settings(namespace="2026"),
+    ),
     Read("other variables are not looked at", "", {"DRAWBRIDGE_SERVICE": "b"}, Settings()),
 )
 
