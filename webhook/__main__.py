@@ -187,12 +187,13 @@ async def control(setup: Setup) -> None:
             "leader_election_master_status", "Whether this one leads.", ("name",), registry=registry
         )
         status.labels(settings.control.lease).set_function(lambda: float(leader.leading))
+        trust = BundleWriter(client, settings, _now)
+        registry.register(CertificateCollector(trust.not_after))
         probes = ProbeServer(
             settings.control.bind_address, settings.control.probe_port, {}, registry
         )
 
         async def lead() -> None:
-            trust = BundleWriter(client, settings, _now)
             templates = TemplateController(
                 client, settings.control, setup.profiles, identity=setup.identity, now=_now
             )

@@ -1,7 +1,8 @@
 """How the API server comes to believe the webhook: a Secret, a caBundle, a leaf.
 
 The controller makes a certificate authority once, as a Secret, and writes its certificate into the
-webhook's configuration; it watches that, so that a configuration which is applied again is healed.
+webhook's configuration; it watches that, so that a configuration which is applied again is healed,
+and looks at the Secret from time to time, so that one which was deleted is made anew.
 Each webhook replica reads the Secret and signs a serving certificate of its own, in memory.
 Not yet: rotation of the authority. `bundle.crt` is what it will fill with every one still trusted.
 """
@@ -9,6 +10,7 @@ Not yet: rotation of the authority. `bundle.crt` is what it will fill with every
 import asyncio
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -173,10 +175,18 @@ class BundleWriter:
         now: Clock,
         *,
         informer_settings: InformerSettings = DEFAULTS,
+        look_s: float = LOOK_S,
     ) -> None:
+        """Remember what to write where; nothing is asked before `run`.
+
+        Args:
+            now: The wall clock, with a time zone.
+            look_s: Between looks at the Secret.
+        """
         self._client = client
         self._settings = settings
         self._now = now
+        self._look_s = look_s
         self._changed = asyncio.Event()
         self._authority: Authority | None = None
         self._latest: dict[str, tuple[TrustedWebhook, ...]] = {}
@@ -198,7 +208,7 @@ class BundleWriter:
         return {} if self._authority is None else {"ca": self._authority.not_after}
 
     async def run(self) -> None:
-        """Make the authority, then write wherever it is not trusted, until cancelled."""
+        """Make the authority where there is none, write it where it is not trusted; for ever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._configurations.run())
             failures = 0
@@ -206,7 +216,9 @@ class BundleWriter:
                 try:
                     await self._written()
                     failures = 0
-                    await self._changed.wait()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(self._look_s):
+                            await self._changed.wait()
                     self._changed.clear()
                 except (KubeError, CertificateError) as error:
                     failures += 1
@@ -214,8 +226,7 @@ class BundleWriter:
                     await asyncio.sleep(pause_s(failures, self._retries, 1.0))
 
     async def _written(self) -> None:
-        if self._authority is None:
-            self._authority = await made_authority(self._client, self._settings, self._now())
+        self._authority = await made_authority(self._client, self._settings, self._now())
         for name, webhooks in list(self._latest.items()):
             steps = trusting(webhooks, self._authority.certificate_pem)
             if steps:

@@ -203,6 +203,21 @@ async def test_other_configurations_are_left_alone(server: FakeApiServer) -> Non
     assert bundles(server.find(MUTATING_WEBHOOK_CONFIGURATIONS, "other")) == [None]
 
 
+async def test_a_secret_that_was_deleted_is_made_anew_and_trusted(server: FakeApiServer) -> None:
+    """Else the next replica would wait for its leaf until the controller restarts."""
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
+    async with server.client() as client:
+        writer = BundleWriter(client, SETTINGS, now, look_s=0.02)
+        async with running(writer.run):
+            await until(lambda: None not in bundles(written(server)))
+            first = bundles(written(server))
+            server.remove(SECRETS, SETTINGS.authority_secret, SETTINGS.namespace)
+
+            await until(lambda: bundles(written(server)) != first)
+
+    assert bundles(written(server)) == [b64encode(stored(server).certificate_pem).decode()]
+
+
 async def test_trouble_is_tried_again(server: FakeApiServer) -> None:
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
     server.fail(500, times=3, matches=lambda call: call.method in {"POST", "PATCH"})
