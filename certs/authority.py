@@ -10,6 +10,7 @@ from typing import Final, Self
 
 import msgspec
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
@@ -63,16 +64,19 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, certificate: bytes, key: bytes) -> Self:
-        """Return the authority that two PEM texts hold.
+        """Return the authority that two PEM texts hold; any elliptic curve will do.
 
         Raises:
-            CertificateError: They are no certificate and P-256 key, not a pair, or no authority.
+            CertificateError: They are no certificate and such a key, not a pair, or no authority.
         """
         try:
             found = x509.load_pem_x509_certificate(certificate)
             private = serialization.load_pem_private_key(key, password=None)
             constraints = found.extensions.get_extension_for_class(x509.BasicConstraints).value
-        except (ValueError, TypeError, x509.ExtensionNotFound) as fault:
+        except (
+            *(ValueError, TypeError, UnsupportedAlgorithm),
+            *(x509.DuplicateExtension, x509.ExtensionNotFound),
+        ) as fault:
             raise CertificateError(f"not a certificate authority: {fault}") from fault
         if not isinstance(private, ec.EllipticCurvePrivateKey):
             raise CertificateError(

@@ -4,7 +4,7 @@ A leaf never touches a disk: OpenSSL reads it through a file descriptor of this 
 swapped by giving each handshake the newest context, since loading a second certificate into a live
 one is not atomic, and keeps certificates of other key types.
 
-Source: webhook-ops.md 3.4.
+Linux only. What OpenSSL does with a live context was tried, under asyncio and uvloop alike.
 """
 
 import os
@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs.authority import BACKDATED, Authority, key_usage, pem_of_key
+from certs.authority import BACKDATED, Authority, CertificateError, key_usage, pem_of_key
 
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """For TLS 1.2; those of 1.3 are all good."""
@@ -28,9 +28,11 @@ MAX_COMMON_NAME: Final = 64
 
 
 class Leaf(msgspec.Struct, frozen=True, kw_only=True):
-    """A serving certificate with its key, as PEM.
+    """A serving certificate.
 
     Attributes:
+        certificate: As PEM.
+        key: As PEM; it stays in memory.
         authority: The certificate that clients must trust, as PEM.
     """
 
@@ -55,7 +57,12 @@ def issue_leaf(
         names: DNS names and IP addresses, at least one.
         now: With a time zone.
         life: From now; the leaf ends no later than its authority.
+
+    Raises:
+        CertificateError: The authority has ended.
     """
+    if authority.not_after <= now:
+        raise CertificateError(f"the authority ended at {authority.not_after.isoformat()}")
     key = ec.generate_private_key(ec.SECP256R1())
     begin, end = now - BACKDATED, min(now + life, authority.not_after)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:MAX_COMMON_NAME])])

@@ -330,7 +330,10 @@ class LeafKeeper:
         ):
             return ""
         life = timedelta(seconds=self._settings.serve.leaf_seconds)
-        leaf = issue_leaf(self._authority, self._settings.names(), now=self._now(), life=life)
+        try:
+            leaf = issue_leaf(self._authority, self._settings.names(), now=self._now(), life=life)
+        except CertificateError as error:
+            return str(error)
         if self.listener is None:
             self.listener = Listener(leaf)
         else:

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from cryptography import x509
 
-from certs.authority import Authority
+from certs.authority import Authority, CertificateError
 from certs.serving import Leaf, Listener, client_context, issue_leaf
 
 NOW: Final = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -53,6 +53,11 @@ def test_strict_clients_find_the_key_of_the_authority() -> None:
     own = AUTHORITY.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
 
     assert named.key_identifier == own.digest
+
+
+def test_an_authority_that_has_ended_signs_nothing() -> None:
+    with pytest.raises(CertificateError, match="ended at 2027-02-28"):
+        issue_leaf(AUTHORITY, NAMES, now=NOW + 101 * DAY, life=DAY)
 
 
 def test_it_ends_no_later_than_its_authority() -> None:

@@ -284,3 +284,17 @@ async def test_a_leaf_that_has_ended_is_told(server: FakeApiServer) -> None:
     clock[0] += 8 * DAY
 
     assert keeper.check() == "has ended"
+
+
+async def test_an_authority_that_has_ended_is_waited_out(server: FakeApiServer) -> None:
+    server.put(SECRETS, dict(secret_of(AUTHORITY, SETTINGS)))
+    async with server.client() as client:
+        keeper = LeafKeeper(client, SETTINGS, lambda: NOW + 101 * DAY)
+
+        async def wait() -> None:
+            await keeper.first()
+
+        async with running(wait):
+            await until(lambda: len(server.calls) > 1)
+
+    assert keeper.check() == "none yet"
