@@ -9,7 +9,7 @@ is optional in it, and a list that Go wrote as null is no list.
 * UPDATE: a pod with our annotation that brings device keys; or the annotation changes.
 * UPDATE of the status: the annotation changes. Status updates are many, and none else is ours.
 
-Source: webhook-ops.md 1.5; k8s.io/apiserver pkg/admission/plugin/webhook/matchconditions.
+Source: k8s.io/apiserver pkg/admission/plugin/webhook/matchconditions, predicates and mutating.
 """
 
 from collections.abc import Iterable, Mapping

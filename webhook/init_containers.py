@@ -5,7 +5,7 @@ init containers run first. Claims are held for the pod's whole life, so without 
 need the sum of everything. An init container that needs no more than another container shares its
 request; sidecars run beside the app containers, so they neither lend nor borrow.
 
-Source: KEP-753 for sidecars; vocabularies.md 0.4 for classic accounting.
+Source: KEP-753 for sidecars; k8s.io/component-helpers resource, PodRequests, for the accounting.
 """
 
 from collections.abc import Mapping, Sequence

@@ -140,7 +140,7 @@ class Profile(_Part, frozen=True, kw_only=True):
     def qualified(self, name: str) -> tuple[str, str]:
         """Return domain and identifier of an attribute's or capacity's name.
 
-        Source: dra-semantics: a name without "/" is in the domain of the driver.
+        Source: resource/v1 QualifiedName: a name without "/" is in the domain of the driver.
         """
         domain, slash, identifier = name.partition("/")
         return (domain, identifier) if slash else (self.driver, name)

@@ -1,4 +1,4 @@
-"""DESIGN.md 4, translate: its sentences one by one."""
+"""The contract of `drawbridge translate`, sentence by sentence."""
 
 import copy
 import json

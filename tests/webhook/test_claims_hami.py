@@ -1,6 +1,6 @@
 """What claims on HAMi's driver say, to the letter.
 
-The rows of vocabularies.md 13 that concern HAMi are named by their number there.
+Numbers in row names are those of the catalogue of HAMi manifests from which the rows were taken.
 """
 
 from typing import Any, NamedTuple
@@ -54,7 +54,7 @@ A100_80 = published(HAMI, hami_gpu("80Gi"), pool="node-2")
 
 AMOUNTS = (
     Case(
-        "13.1, the reference output of 4.3: a share",
+        "1, with the output that was recorded: a share",
         asking(1, mem=3000, cores=30),
         {"requests": [exactly(HAMI, 1, cores="30", memory="3000Mi")]},
     ),
@@ -69,7 +69,7 @@ AMOUNTS = (
         {"requests": [exactly(HAMI, 1, cores="30")]},
     ),
     Case(
-        "13.4: half the memory of whichever card, on different cards",
+        "4: half the memory of whichever card, on different cards",
         asking(2, pct=50, cores=30),
         {
             "requests": [
@@ -118,7 +118,7 @@ AMOUNTS = (
 
 FILTERS = (
     Case(
-        "13.6: models, as substrings in any case",
+        "6: models, as substrings in any case",
         asking(2, annotations={"nvidia.com/use-gputype": "A100,V100"}),
         {
             "requests": [
@@ -134,7 +134,7 @@ FILTERS = (
         },
     ),
     Case(
-        "13.8: UUIDs",
+        "8: UUIDs",
         asking(1, annotations={"nvidia.com/use-gpuuuid": "GPU-67d,GPU-67e"}),
         {
             "requests": [
@@ -180,7 +180,7 @@ MIG_MODE = {"nvidia.com/vgpu-mode": "mig", "hami.io/gpu-scheduler-policy": "binp
 
 BORROWED = (
     Case(
-        "13.9: MIG devices, the smallest that is enough first",
+        "9: MIG devices, the smallest that is enough first",
         asking(2, mem=8000, annotations=MIG_MODE),
         {
             "requests": [
@@ -306,7 +306,7 @@ def test_refused(case: Refusal) -> None:
 
 WARNINGS = (
     Refusal(
-        "13.9: policies and the missing sizes are told",
+        "9: policies and the missing sizes are told",
         asking(1, mem=1, annotations=MIG_MODE),
         ("warning policyDropped", "warning smallestNotChosen"),
     ),
