@@ -76,5 +76,15 @@ def test_links(page: Path) -> None:
     assert broken == []
 
 
+def test_make_help_lists_every_target() -> None:
+    targets = re.findall(r"^\.PHONY: (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+    listed = subprocess.run(
+        ["make", "--silent", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert targets == [line.split()[0] for line in listed.stdout.splitlines()]
+
+
 def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) < 150
