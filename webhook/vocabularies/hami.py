@@ -8,6 +8,7 @@ Not translated: other vendors' keys, and the chart's own settings where they dif
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from string import ascii_lowercase, ascii_uppercase
 from typing import Final
 
 import msgspec
@@ -404,10 +405,14 @@ def _items(text: str) -> tuple[str, ...]:
     return tuple(item for part in text.split(",") if (item := part.strip()))
 
 
+_LOWER_ASCII: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+
+
 def _model(item: str) -> str:
     # Older HAMi registered every card as "NVIDIA-<name>", so manifests say "NVIDIA-NVIDIA A100".
     prefix = "nvidia-"
-    lowered = item.lower()
+    # As lowerAscii in the selector: other letters keep their case on both sides.
+    lowered = item.translate(_LOWER_ASCII)
     return lowered.removeprefix(prefix) or lowered
 
 

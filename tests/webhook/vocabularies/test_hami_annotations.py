@@ -41,6 +41,11 @@ FILTERS = (
         {TYPE: "NVIDIA-NVIDIA A100"},
         only(models=("nvidia a100",)),
     ),
+    Filter(
+        "a selector lowers ASCII alone, and so do the models that it looks for",
+        {TYPE: "\u0130X,\u212aX", NO_TYPE: "\u00c4X"},
+        only(models=("\u0130x", "\u212ax"), not_models=("\u00c4x",)),
+    ),
     Filter("a model that is a brand", {TYPE: "NVIDIA"}, only(models=("nvidia",))),
     Filter("a prefix alone stays what it is", {TYPE: "NVIDIA-"}, only(models=("nvidia-",))),
     Filter("models to avoid", {NO_TYPE: "T4,P4"}, only(not_models=("t4", "p4"))),
