@@ -110,6 +110,8 @@ def read_paths(paths: Iterable[str], *, stdin: BinaryIO | None = None) -> list[S
 
 def _texts(path: str, stdin: BinaryIO) -> Iterator[tuple[str, bytes]]:
     """Yield name and text of each file that one `-f` names."""
+    if not path:
+        raise ObjectFileError("an empty path names no file")
     if path == "-":
         yield STDIN, stdin.read(MAX_BYTES + 1)
         return
@@ -341,7 +343,8 @@ class _YamlReader:
                     yield self._document(self._event())
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            _refuse(self._source, mark.line + 1 if mark else 1, f"not YAML: {error.problem}")
+            message = self._hinted(f"not YAML: {error.problem}")
+            _refuse(self._source, mark.line + 1 if mark else 1, message)
         except yaml.reader.ReaderError as error:
             line = self._text.count(b"\n", 0, error.position) + 1
             _refuse(self._source, line, f"not YAML: {error.reason}")
@@ -355,6 +358,10 @@ class _YamlReader:
 
     def _event(self) -> Any:  # The stubs know an event's class, not its attributes.
         return self._next()
+
+    def _hinted(self, message: str) -> str:
+        is_template = b"{{" in self._text
+        return f"{message}; if this is a template, render it first" if is_template else message
 
     def _refuse(self, event: Any, message: str) -> NoReturn:
         _refuse(self._source, event.start_mark.line + 1, message)
@@ -453,7 +460,7 @@ class _YamlReader:
         if isinstance(value, str):
             return value
         if isinstance(value, dict | list):
-            self._refuse(event, f"{_kind_of(value)} cannot be a key")
+            self._refuse(event, self._hinted(f"{_kind_of(value)} cannot be a key"))
         return self._keys["null" if value is None else json.dumps(value)]
 
     def _merge(self, event: Any, result: dict[str, Any], depth: int) -> None:
@@ -551,7 +558,7 @@ def _inline(value: Any, indent: str) -> str:
         case int():
             return str(value)
         case float() if math.isfinite(value):
-            return repr(value)
+            return scalars.floating(value)
         case Mapping():
             return "{}"
         case list() | tuple():

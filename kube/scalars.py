@@ -123,6 +123,16 @@ def _general(value: float) -> str:
     return f"{float(shortest):.{places}f}"
 
 
+def floating(value: float) -> str:
+    """Return a finite number as readers of YAML 1.1 and 1.2 both take it for one.
+
+    >>> floating(0.1), floating(1e300), floating(1.5e-7)
+    ('0.1', '1.0e+300', '1.5e-07')
+    """
+    mantissa, exponent, power = repr(value).partition("e")
+    return f"{mantissa}.0e{power}" if exponent and "." not in mantissa else repr(value)
+
+
 def quoted(text: str) -> str:
     """Return one line of YAML that every reader, of YAML 1.1 or 1.2, takes for this string.
 
