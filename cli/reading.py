@@ -34,7 +34,18 @@ CLUSTER_SCOPED: Final = frozenset({"DeviceClass", "Namespace", "Node", "Resource
 
 _PLACED = re.compile(r"(?P<message>.*) - at `(?P<path>\$.*)`", re.DOTALL)
 _STEP = re.compile(r"\.(?P<field>[^.\[]+)|\[(?P<index>\d+)\]|\[(?P<any>\.\.\.)\]")
+_EXPECTED = re.compile(r"Expected `(?P<kinds>[^`]*)`")
+_MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
 _GOT = re.compile(r"got `(?P<kind>\w+)`")
+_WORDS: Final[Mapping[str, str]] = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "an integer",
+    "object": "an object",
+    "str": "a string",
+}
+"""What people call the types of JSON; null is left out, since it means absent."""
 _AMOUNTS: Final = ("limits", "requests")
 
 
@@ -123,7 +134,26 @@ def _finding(text: str, document: Mapping[str, Any]) -> Finding:
 
 
 def _wrong(path: str, value: object, message: str) -> Finding:
-    return error(Code.INVALID_OBJECT, path, f"Invalid value: {_as_json(value)}: {message}")
+    return error(
+        Code.INVALID_OBJECT, path, f"Invalid value: {_as_json(value)}: {_in_words(message)}"
+    )
+
+
+def _in_words(message: str) -> str:
+    """Return what msgspec says in the words of JSON.
+
+    >>> _in_words("Expected `object | null`, got `array`")
+    'must be an object'
+    >>> _in_words("Object missing required field `pool`")
+    'pool is missing'
+    """
+    if lacking := _MISSING.fullmatch(message):
+        return f"{lacking['field']} is missing"
+    found = _EXPECTED.match(message)
+    if found is None:
+        return message
+    wanted = [_WORDS[kind] for kind in found["kinds"].split(" | ") if kind in _WORDS]
+    return f"must be {' or '.join(wanted)}" if wanted else message
 
 
 def _as_json(value: object) -> str:

@@ -568,6 +568,23 @@ def test_a_wrong_value_in_a_known_kind_is_a_finding(want: str, document: Documen
     assert [want] == told(said)
 
 
+@pytest.mark.parametrize(
+    ("want", "document"),
+    [
+        ('Invalid value: "x": must be an object', pod() | {"spec": "x"}),
+        ("Invalid value: 5: must be a string", pod() | {"metadata": {"name": 5}}),
+        (
+            'Invalid value: {"driver":"d"}: pool is missing',
+            {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "spec": {"driver": "d"}},
+        ),
+    ],
+)
+def test_a_wrong_value_is_told_in_words_of_kubernetes(want: str, document: Document) -> None:
+    (finding,) = answer(document)["findings"]
+
+    assert finding["message"] == want
+
+
 def test_null_means_absent_as_for_the_api_server() -> None:
     document = pod(gpus(1, mem=3000), schedulerName=None, nodeName=None, initContainers=None)
     document["metadata"] |= {"namespace": None, "labels": None, "annotations": None}
