@@ -9,6 +9,7 @@ import pytest
 from kube.files import read_paths
 from tools import generate
 from webhook.configuration import configuration
+from webhook.resources import WORKLOADS
 from webhook.settings import Settings
 from webhook.vocabularies.arbiter import VOCABULARIES
 
@@ -74,8 +75,35 @@ def test_no_role_has_a_wildcard() -> None:
     ]
 
 
-def test_the_webhook_can_only_read() -> None:
-    assert {verb for _, _, verb in rules("drawbridge-webhook")} == {"get", "list", "watch"}
+FOLLOW: Final = ("list", "watch")
+CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "drawbridge-webhook": {
+        "deviceclasses": FOLLOW,
+        "namespaces": FOLLOW,
+        "resourceclaimtemplates": FOLLOW,
+        "resourcequotas": FOLLOW,
+        "resourceslices": FOLLOW,
+        "secrets": ("get",),
+    },
+    "drawbridge-controller": {
+        "pods": FOLLOW,
+        "resourceclaimtemplates": (*FOLLOW, "create", "delete"),
+        "resourceclaims": (*FOLLOW, "delete"),
+        **{each.plural: ("list",) for each in WORKLOADS},
+        "events": ("create",),
+        "mutatingwebhookconfigurations": (*FOLLOW, "patch"),
+        "secrets": ("create", "get"),
+        "leases": ("create", "get", "patch"),
+    },
+}
+"""Account to resource to the calls that the code makes, and no others."""
+
+
+@pytest.mark.parametrize("account", CALLS)
+def test_an_account_may_do_what_its_process_does_and_nothing_else(account: str) -> None:
+    assert {(resource, verb) for resource, verbs in CALLS[account].items() for verb in verbs} == {
+        (resource, verb) for _, resource, verb in rules(account)
+    }
 
 
 def test_secrets_are_read_by_name() -> None:
