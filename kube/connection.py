@@ -1,8 +1,9 @@
 """What we take of the `kubernetes` package: configuration, authentication, connections.
 
 Its `__init__` imports everything that it has, the synchronous client with all its models first: a
-quarter of a second and ten megabytes for nothing. So the package is entered without running that;
-what is imported from it by its full name works as ever.
+quarter of a second and eight megabytes for nothing. So the package is entered without running that.
+What is imported from it by name works as ever; only `import kubernetes` with `kubernetes.client`
+after it fails, in a process that imports this module first. Why that is worth it: docs/adr/0011.
 """
 
 import sys
