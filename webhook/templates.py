@@ -200,7 +200,7 @@ class TemplateController:
             except KubeError as error:
                 log.warning("pod.failed", pod="/".join(key), error=str(error))
                 self._queue.failed(key)
-            except Exception:
+            except Exception:  # A bug that one pod meets must not keep the others from their claims.
                 log.exception("pod.failed", pod="/".join(key))
                 self._queue.failed(key)
             else:
@@ -263,7 +263,8 @@ class TemplateController:
             )
         except (NotFound, Conflict):
             return  # It is gone, or another one; the watch will tell.
-        if action.key in self._templates.store:
+        known = self._templates.store.get(action.key)
+        if known is not None and known.uid == action.uid:
             self._deleted.add(action.uid)
         log.warning("template.deleted", template=f"{namespace}/{name}", reason="other content")
         self._look_again(action.key)
@@ -283,6 +284,9 @@ class TemplateController:
         log.warning("claim.deleted", claim=f"{namespace}/{name}", reason="other content")
 
     async def _report(self, report: Report, key: Key, pod: KeptPod) -> None:
+        known = self._pods.store.get(key)
+        if known is None or known.uid != pod.uid:
+            return  # It went while we worked on it; its successor is told what concerns it.
         told = self._told.setdefault(key, set())
         if report in told:
             return
