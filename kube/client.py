@@ -515,7 +515,7 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
         first, *others = chunk.split(b"\n")
         rest += first
         if len(rest) > MAX_LINE_BYTES:
-            raise KubeError(f"a watch event is longer than {MAX_LINE_BYTES >> 20} MiB")
+            raise KubeError(f"a watch event is longer than {MAX_LINE_BYTES >> 20} MiB", status=200)
         for other in others:
             if rest:
                 yield bytes(rest)
@@ -530,7 +530,7 @@ def _decoded(body: bytes, kind: type[T]) -> T:
             # Whoever may make a claim can nest its parameters so; one object must not hide all.
             return meta.decode(meta.pruned(body), kind)
     except msgspec.DecodeError as error:
-        raise KubeError(f"the server's answer is not as expected: {error}") from error
+        raise KubeError(f"the server's answer is not as expected: {error}", status=200) from error
 
 
 _BY_STATUS: Final[Mapping[int, type[KubeError]]] = {

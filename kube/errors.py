@@ -71,7 +71,7 @@ class KubeError(DrawbridgeError):
     """The API server refused a call, or could not be asked.
 
     Attributes:
-        status: The HTTP status; 0 when there was no answer.
+        status: The HTTP status; 0 when there was no answer, 200 when it made no sense.
         reason: `status.reason` of the answer, such as `AlreadyExists`.
     """
 

@@ -32,7 +32,10 @@ Handler = Callable[[Key, T | None, T | None], None]
 """Called with key, old and new value: None for what was not there, or is not any more."""
 
 _IN_PLACE: Final = frozenset({0, 429, 502, 503, 504})
-"""Statuses after which the last resourceVersion is still good; 0 is no answer at all."""
+"""Statuses after which the last resourceVersion is still good; 0 is no answer at all.
+
+An answer that makes no sense (200) is none of them: asked in place, the server would say it again.
+"""
 
 log = structlog.get_logger()
 
@@ -272,4 +275,4 @@ def _head(raw: bytes) -> meta.ObjectMeta:
     try:
         return meta.decode(raw, _Head).metadata
     except msgspec.DecodeError as error:
-        raise KubeError(f"an object without readable metadata: {error}") from error
+        raise KubeError(f"an object without readable metadata: {error}", status=200) from error

@@ -255,11 +255,22 @@ async def test_a_handler_that_raises_ends_the_loop() -> None:
             await Informer(client, PODS, node_of, handlers=(fail,)).run()
 
 
+async def test_an_event_that_makes_no_sense_is_answered_by_a_new_list() -> None:
+    asked: list[str] = []
+    async with of_a_server_that_has(nested("a", 0), b'"nonsense"', asked) as client:
+        informer = Informer(client, PODS, len, settings=QUICK)
+        async with running(informer.run):
+            await until(lambda: asked.count("list") > 1)
+
+
 @asynccontextmanager
-async def of_a_server_that_has(listed: bytes, changed: bytes) -> AsyncIterator[Client]:
+async def of_a_server_that_has(
+    listed: bytes, changed: bytes, asked: list[str]
+) -> AsyncIterator[Client]:
     """A server of one page and one event, as bytes that no fake with values in it could hold."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
+        asked.append("watch" if "watch" in request.query else "list")
         if "watch" not in request.query:
             return web.Response(body=b'{"metadata":{"resourceVersion":"1"},"items":[%s]}' % listed)
         response = web.StreamResponse()
@@ -294,7 +305,7 @@ async def test_an_object_nested_too_deeply_hides_no_other(depth: int) -> None:
         return depth_of(meta.decode(raw, dict[str, Any])["spec"])
 
     listed = b",".join([nested("a", depth), nested("b", 2)])
-    async with of_a_server_that_has(listed, nested("c", depth)) as client:
+    async with of_a_server_that_has(listed, nested("c", depth), []) as client:
         informer = Informer(client, PODS, keep, settings=QUICK)
         async with running(informer.run):
             await until(lambda: len(informer.store) == 3)
