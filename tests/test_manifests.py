@@ -9,7 +9,7 @@ import pytest
 from kube.files import read_paths
 from tools import generate
 from webhook.configuration import configuration
-from webhook.resources import WORKLOADS
+from webhook.resources import WEBHOOK_CONFIGURATIONS, WORKLOADS
 from webhook.settings import Settings
 from webhook.vocabularies.arbiter import VOCABULARIES
 
@@ -91,7 +91,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "resourceclaims": (*FOLLOW, "delete"),
         **{each.plural: ("list",) for each in WORKLOADS},
         "events": ("create",),
-        "mutatingwebhookconfigurations": (*FOLLOW, "patch"),
+        **{each.plural: (*FOLLOW, "patch") for each in WEBHOOK_CONFIGURATIONS},
         "secrets": ("create", "get"),
         "leases": ("create", "get", "patch"),
     },

@@ -39,3 +39,16 @@ MUTATING_WEBHOOK_CONFIGURATIONS: Final = Resource(
     plural="mutatingwebhookconfigurations",
     namespaced=False,
 )
+VALIDATING_WEBHOOK_CONFIGURATIONS: Final = Resource(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    plural="validatingwebhookconfigurations",
+    namespaced=False,
+)
+WEBHOOK_CONFIGURATIONS: Final = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
+"""Those that hold a caBundle."""
+
+CONFIG_MAPS: Final = Resource(version="v1", plural="configmaps")
+CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
+    group="apiextensions.k8s.io", version="v1", plural="customresourcedefinitions", namespaced=False
+)

@@ -173,8 +173,9 @@ class Settings(_Part, frozen=True, kw_only=True):
     """The Secret, in `namespace`, that holds the certificate authority. The controller makes it."""
 
     webhook_configuration: Name = CONFIGURATION
-    """The MutatingWebhookConfiguration whose caBundle the controller keeps. Sorts last, so that
-    keys which other webhooks add are seen."""
+    """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration of this name are ours:
+    the controller keeps their caBundles. The first sorts last, so that keys which other webhooks
+    add are seen."""
 
     profiles_directory: str | None = None
     """Driver profiles of this cluster, as files; one for a driver that is shipped replaces it.

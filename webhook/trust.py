@@ -1,8 +1,8 @@
 """How the API server comes to believe the webhook: a Secret, a caBundle, a leaf.
 
 The controller makes a certificate authority once, as a Secret, and writes its certificate into the
-webhook's configuration; it watches that, so that a configuration which is applied again is healed,
-and looks at the Secret from time to time, so that one which was deleted is made anew.
+webhook's configurations; it watches them, so that one which is applied again is healed, and looks
+at the Secret from time to time, so that one which was deleted is made anew.
 Each webhook replica reads the Secret and signs a serving certificate of its own, in memory.
 Not yet: rotation of the authority. `bundle.crt` is what it will fill with every one still trusted.
 """
@@ -12,6 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -20,12 +21,12 @@ import structlog
 from certs.authority import Authority, CertificateError
 from certs.serving import Leaf, Listener, issue_leaf
 from kube.api.meta import ApiStruct, ObjectMeta, decode
-from kube.client import Client, PatchType
+from kube.client import Client, PatchType, Resource
 from kube.errors import AlreadyExists, KubeError, NotFound
 from kube.informer import DEFAULTS, Informer, InformerSettings, pause_s
 from kube.product import NAME
 from webhook.jsonpatch import pointer
-from webhook.resources import MUTATING_WEBHOOK_CONFIGURATIONS, SECRETS
+from webhook.resources import SECRETS, WEBHOOK_CONFIGURATIONS
 from webhook.settings import Settings
 
 CERTIFICATE: Final = "ca.crt"
@@ -128,7 +129,7 @@ class _ClientConfig(ApiStruct, frozen=True, kw_only=True):
 
 
 class TrustedWebhook(ApiStruct, frozen=True, kw_only=True):
-    """The part of a webhook in a MutatingWebhookConfiguration that we read."""
+    """The part of a webhook in a configuration that we read; mutating or validating, it is the same."""
 
     name: str = ""
     client_config: _ClientConfig = _ClientConfig()
@@ -166,7 +167,7 @@ def trusting(webhooks: Sequence[TrustedWebhook], bundle: bytes) -> list[Mapping[
 
 
 class BundleWriter:
-    """Keeps the caBundle of the webhook's configuration; one process at a time runs it."""
+    """Keeps the caBundle of the webhook's configurations; one process at a time runs it."""
 
     def __init__(
         self,
@@ -189,14 +190,17 @@ class BundleWriter:
         self._look_s = look_s
         self._changed = asyncio.Event()
         self._authority: Authority | None = None
-        self._latest: dict[str, tuple[TrustedWebhook, ...]] = {}
-        self._configurations = Informer(
-            client,
-            MUTATING_WEBHOOK_CONFIGURATIONS,
-            kept_webhooks,
-            field_selector=f"metadata.name={settings.webhook_configuration}",
-            handlers=(self._noted,),
-            settings=informer_settings,
+        self._latest: dict[tuple[Resource, str], tuple[TrustedWebhook, ...]] = {}
+        self._configurations = tuple(
+            Informer(
+                client,
+                resource,
+                kept_webhooks,
+                field_selector=f"metadata.name={settings.webhook_configuration}",
+                handlers=(partial(self._noted, resource),),
+                settings=informer_settings,
+            )
+            for resource in WEBHOOK_CONFIGURATIONS
         )
         self._retries = InformerSettings(
             backoff_s=settings.control.retry_first_seconds,
@@ -210,7 +214,8 @@ class BundleWriter:
     async def run(self) -> None:
         """Make the authority where there is none, write it where it is not trusted; for ever."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._configurations.run())
+            for configurations in self._configurations:
+                group.create_task(configurations.run())
             failures = 0
             while True:
                 try:
@@ -227,26 +232,25 @@ class BundleWriter:
 
     async def _written(self) -> None:
         self._authority = await made_authority(self._client, self._settings, self._now())
-        for name, webhooks in list(self._latest.items()):
+        for (resource, name), webhooks in list(self._latest.items()):
             steps = trusting(webhooks, self._authority.certificate_pem)
             if steps:
-                raw = await self._client.patch(
-                    MUTATING_WEBHOOK_CONFIGURATIONS, name, steps, PatchType.JSON, msgspec.Raw
-                )
+                raw = await self._client.patch(resource, name, steps, PatchType.JSON, msgspec.Raw)
                 # The watch will tell the same, later.
-                self._latest[name] = kept_webhooks(bytes(raw))
-                log.info("trust.written", configuration=name)
+                self._latest[resource, name] = kept_webhooks(bytes(raw))
+                log.info("trust.written", configuration=f"{resource.plural}/{name}")
 
     def _noted(
         self,
+        resource: Resource,
         key: tuple[str, str],
         _old: tuple[TrustedWebhook, ...] | None,
         new: tuple[TrustedWebhook, ...] | None,
     ) -> None:
         if new is None:
-            self._latest.pop(key[1], None)
+            self._latest.pop((resource, key[1]), None)
         else:
-            self._latest[key[1]] = new
+            self._latest[resource, key[1]] = new
         self._changed.set()
 
 

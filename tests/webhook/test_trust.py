@@ -15,7 +15,7 @@ from certs.serving import issue_leaf
 from kube.informer import InformerSettings
 from tests.builders import Document
 from tests.fake_api_server import FakeApiServer, running, until
-from webhook.resources import MUTATING_WEBHOOK_CONFIGURATIONS, SECRETS
+from webhook.resources import MUTATING_WEBHOOK_CONFIGURATIONS, SECRETS, WEBHOOK_CONFIGURATIONS
 from webhook.settings import ControlSettings, Settings
 from webhook.trust import (
     BundleWriter,
@@ -186,7 +186,7 @@ async def test_a_bundle_is_written_once_and_healed_after_an_apply(server: FakeAp
 
 async def test_a_configuration_that_comes_later_is_written(server: FakeApiServer) -> None:
     async with server.client() as client, running(BundleWriter(client, SETTINGS, now).run):
-        await until(lambda: server.watching == 1)
+        await until(lambda: server.watching == len(WEBHOOK_CONFIGURATIONS))
         server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
 
         await until(lambda: None not in bundles(written(server)))
@@ -201,6 +201,20 @@ async def test_other_configurations_are_left_alone(server: FakeApiServer) -> Non
         await until(lambda: None not in bundles(written(server)))
 
     assert bundles(server.find(MUTATING_WEBHOOK_CONFIGURATIONS, "other")) == [None]
+
+
+async def test_both_configurations_trust_the_same_authority(server: FakeApiServer) -> None:
+    for resource in WEBHOOK_CONFIGURATIONS:
+        server.put(resource, configuration(None))
+
+    def trusted() -> list[list[str | None]]:
+        name = SETTINGS.webhook_configuration
+        return [bundles(server.find(resource, name)) for resource in WEBHOOK_CONFIGURATIONS]
+
+    async with server.client() as client, running(BundleWriter(client, SETTINGS, now).run):
+        await until(lambda: [None] not in trusted())
+
+    assert [[b64encode(stored(server).certificate_pem).decode()]] * 2 == trusted()
 
 
 async def test_a_secret_that_was_deleted_is_made_anew_and_trusted(server: FakeApiServer) -> None:
