@@ -79,7 +79,8 @@ def claims_of(
         speakers: Vocabulary to the profile that speaks for it.
         facts: Driver to kind to what its devices tell.
     """
-    containers_by_name = {container.name: container for container in legacy.containers}
+    # Only those with keys: a request records no others, and may not name apart what a pod does.
+    containers_by_name = {one.name: one for one in legacy.containers if one.limits}
     claims: list[Claim] = []
     findings: list[Finding] = []
     variables: list[Variable] = []

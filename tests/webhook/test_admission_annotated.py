@@ -41,6 +41,10 @@ PODS = (
     ),
     ("an init container", pod(gpus(2), init=(gpus(1, name="i"), gpus(3, name="j")))),
     ("a sidecar", pod(gpus(2), init=(gpus(1, name="i", fields={"restartPolicy": "Always"}),))),
+    (
+        "names used twice, which the API server refuses later",
+        pod(container("i"), container("a"), gpus(1, name="a"), init=(gpus(1, name="i"),)),
+    ),
     ("no device after all", pod(gpus(0, mem=1))),
     ("a priority alone", pod(gpus(priority=1))),
     ("an adopted scheduler", pod(gpus(1), schedulerName="volcano")),
