@@ -486,8 +486,8 @@ class Client:
         try:
             async with asyncio.timeout(self._timeout.total):
                 settings: Mapping[str, Any] = await self._configuration.auth_settings()
-        except ConfigException as error:
-            raise KubeError(f"credentials: {error}") from error
+        except _BROKEN_KUBECONFIG as error:
+            raise KubeError(f"credentials: {error!r}") from error
         return {str(each["key"]): str(each["value"]).strip() for each in settings.values()}
 
 

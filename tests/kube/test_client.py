@@ -355,3 +355,15 @@ async def test_in_cluster_needs_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(ConfigError, match="in-cluster"):
         await Client.in_cluster()
+
+
+async def test_credentials_that_break_later_are_an_error_of_the_call() -> None:
+    async def broken(_: Configuration) -> None:
+        raise KeyError("token")
+
+    async with FakeApiServer() as server:
+        configuration = Configuration(host=server.url, api_key={"BearerToken": "t"})
+        configuration.refresh_api_key_hook = broken  # type: ignore[assignment]
+        async with Client(configuration) as client:
+            with pytest.raises(KubeError, match="credentials: KeyError"):
+                await client.get(PODS, "a", Pod, namespace="default")
