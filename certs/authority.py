@@ -2,7 +2,7 @@
 
 Keys are P-256: a handshake costs four fifths of one with RSA-2048, and making a key takes no time.
 Every authority has a subject of its own, so that two can be trusted at the same time.
-Not yet: rotation.
+certs/rotation.py says when.
 """
 
 from datetime import datetime, timedelta
