@@ -245,12 +245,29 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
+class _Libraries(logging.Handler):
+    """Passes on what libraries log, each as a line of ours without a traceback.
+
+    A TLS handshake that fails is one, and whoever reaches the port can make it fail.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log the record."""
+        fault = record.exc_info[1] if record.exc_info else None
+        words = record.getMessage().partition("\n")[0]
+        log.log(record.levelno, "library.logged", logger=record.name, said=words, error=fault)
+
+
 def log_to(stream: TextIO, level: LogLevel) -> None:
-    """Write the log to a stream: JSON, or words where a person reads along."""
-    renderer: Any = structlog.dev.ConsoleRenderer()
+    """Write the log to a stream: JSON, or words where a person reads along.
+
+    Tracebacks come without local variables: those hold tokens, keys, and other people's pods.
+    """
+    renderer: Any = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     steps: list[Any] = [structlog.processors.TimeStamper(fmt="iso", utc=True)]
     if not stream.isatty():
-        steps.append(structlog.processors.dict_tracebacks)
+        without_locals = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+        steps.append(structlog.processors.ExceptionRenderer(without_locals))
         renderer = structlog.processors.JSONRenderer(serializer=_json)
     structlog.configure(
         processors=[structlog.processors.add_log_level, *steps, renderer],
@@ -258,6 +275,7 @@ def log_to(stream: TextIO, level: LogLevel) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=True,
     )
+    logging.basicConfig(handlers=[_Libraries()], level=max(LEVELS[level], logging.WARNING))
 
 
 def _json(value: object, **_: object) -> str:

@@ -176,3 +176,31 @@ def test_bad_settings_end_in_a_word_and_status_2(arguments: list[str], told: str
     assert ended.returncode == 2
     assert told in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+# --- the log --------------------------------------------------------------------------------------
+
+LOGS: Final = """
+import logging, sys
+import structlog
+from webhook.__main__ import log_to
+
+log_to(sys.stdout, "info")
+token = "".join(["s", "e", "c", "r", "e", "t"])
+try:
+    int("x")
+except ValueError:
+    structlog.get_logger().exception("review.failed")
+    logging.getLogger("asyncio").exception("SSL handshake failed\\nprotocol: ...")
+"""
+
+
+def test_the_log_is_json_to_the_last_library_and_tells_no_values() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOGS], stdout=subprocess.PIPE, text=True, check=True
+    )
+
+    ours, theirs = (msgspec.json.decode(line) for line in done.stdout.splitlines())
+    assert ours["exception"][0]["exc_type"] == "ValueError"
+    assert (theirs["event"], theirs["said"]) == ("library.logged", "SSL handshake failed")
+    assert "'secret'" not in done.stdout
