@@ -22,7 +22,7 @@ from kube.quantity import Quantity
 from webhook.claims import Claim
 from webhook.derivation import Derived, derive
 from webhook.edits import stripping, translating, untranslating
-from webhook.findings import Code, Finding, amount_path, error, has_errors, shown
+from webhook.findings import Code, Finding, amount_path, error, has_errors, printable
 from webhook.guards import taken
 from webhook.intents import LegacyPod
 from webhook.jsonpatch import Operation, add, apply, pointer
@@ -267,7 +267,7 @@ def _malformed(fault: RequestError) -> Finding:
     return error(
         Code.REQUEST_MALFORMED,
         ANNOTATION_PATH,
-        shown(str(fault), 200),
+        printable(str(fault)[:200]),
         "remove the annotation; the webhook writes it",
     )
 

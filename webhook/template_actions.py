@@ -19,7 +19,7 @@ from kube.api.resource import ResourceClaim, ResourceClaimTemplate
 from kube.product import MANAGED_LABEL, NAME, REQUEST_ANNOTATION
 from webhook.claims import Claim, spec_digest, template_digest
 from webhook.derivation import derive
-from webhook.findings import Code, Finding, error, shown
+from webhook.findings import Code, Finding, error, printable
 from webhook.profile import Profile
 from webhook.request import RequestError, decode_request
 
@@ -195,7 +195,7 @@ def derivation(text: str, profiles: Mapping[str, Profile]) -> Derivation:
     try:
         request = decode_request(text)
     except RequestError as fault:
-        return Derivation(problem=error(Code.REQUEST_MALFORMED, "", shown(str(fault), 200)))
+        return Derivation(problem=error(Code.REQUEST_MALFORMED, "", printable(str(fault)[:200])))
     derived = derive(request, profiles)
     faults = [finding for finding in derived.findings if finding.is_error]
     return Derivation(problem=faults[0]) if faults else Derivation(claims=derived.claims)

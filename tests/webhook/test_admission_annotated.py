@@ -172,6 +172,13 @@ def test_forged(case: Forged) -> None:
     assert (Decision.REFUSED, [case.want]) == (answer.decision, told(answer.findings)[:1])
 
 
+def test_what_is_wrong_with_an_annotation_stands_without_quotes() -> None:
+    _, answer = admitted(with_request(SHARE, "{}"))
+
+    (finding,) = answer.findings
+    assert finding.message.startswith("not what the webhook writes: ")
+
+
 def test_without_profiles_nothing_derives() -> None:
     _, answer = admitted(SHARE, World(profiles={}))
 
