@@ -91,6 +91,31 @@ class Mps(_Part, frozen=True, kw_only=True):
                 raise TypeError(f"{name}: {path} does not lead through objects of parameters")
 
 
+ANY_NAME = "*"
+"""As the end of a resource name: whatever follows."""
+
+
+class NamedDevices(_Part, frozen=True, kw_only=True):
+    """Which devices a legacy resource name stands for; what is left out does not matter.
+
+    Attributes:
+        class_name: Their DeviceClass; None for that of the kind.
+        where: Attribute to value that they have.
+        short_name: The attribute that holds what follows the slash of the resource name.
+        full_name: The attribute that holds the whole name; beside `short_name` either will do.
+    """
+
+    class_name: str | None = msgspec.field(default=None, name="class")
+    where: Mapping[str, bool | int | str] = {}
+    short_name: str | None = None
+    full_name: str | None = None
+
+    @property
+    def tells_names_apart(self) -> bool:
+        """Whether another name stands for other devices."""
+        return self.short_name is not None or self.full_name is not None
+
+
 class DeviceProfile(_Part, frozen=True, kw_only=True):
     """One kind of device of the driver.
 
@@ -107,6 +132,8 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
         cores: The capacity that is the device's compute.
         replicas: The capacity of which every user takes one, whatever size.
         mps: How to share through an MPS server.
+        resources: Legacy resource name to the devices that it stands for; a name may end in `*`.
+            Of several that match, the longest counts.
     """
 
     class_name: str = msgspec.field(name="class")
@@ -119,6 +146,27 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
     cores: Cores | None = None
     replicas: str | None = None
     mps: Mps | None = None
+    # Unset, not empty: profiles without it keep the content hash that live pods carry.
+    resources: Mapping[str, NamedDevices] | msgspec.UnsetType = msgspec.UNSET
+
+    def __post_init__(self) -> None:
+        """Refuse a resource name with a `*` before its end."""
+        for name in self.resources or ():
+            if ANY_NAME in name.removesuffix(ANY_NAME):
+                raise ValueError(f"resources: {name} has a * before its end")
+
+    def named(self, resource: str) -> tuple[str, NamedDevices] | None:
+        """Return the name that matches a legacy resource best, and what it stands for."""
+        known = self.resources or {}
+        if resource in known:
+            return resource, known[resource]
+        patterns = [
+            name
+            for name in known
+            if name.endswith(ANY_NAME) and resource.startswith(name.removesuffix(ANY_NAME))
+        ]
+        best = max(patterns, key=len, default=None)
+        return None if best is None else (best, known[best])
 
 
 class Profile(_Part, frozen=True, kw_only=True):

@@ -52,6 +52,11 @@ REFUSALS = (
         "threads",
     ),
     Refusal(
+        "a resource's name with a star inside",
+        SMALLEST.replace("{class", "{resources: {rdma/*_a: {}}, class"),
+        "rdma/*_a has a * before its end",
+    ),
+    Refusal(
         "no compute at all",
         SMALLEST.replace("{class", "{cores: {capacity: cores, whole: 0}, class"),
         "whole",
@@ -76,6 +81,42 @@ NAMES = (
 @pytest.mark.parametrize(("name", "want"), NAMES)
 def test_qualified(name: str, want: tuple[str, str]) -> None:
     assert want == profiles()[NVIDIA].qualified(name)
+
+
+NAMED = """
+driver: nic.example.org
+devices:
+  nic:
+    class: nic.example.org
+    resources:
+      rdma/hca: {class: exactly}
+      rdma/*: {class: pools}
+      rdma/hca_*: {class: pools-of-hca}
+"""
+
+
+@pytest.mark.parametrize(
+    ("resource", "want"),
+    [
+        ("rdma/hca", "exactly"),
+        ("rdma/ib", "pools"),
+        ("rdma/hca_a", "pools-of-hca"),
+        ("rdma/", "pools"),
+        ("vendor.example/rdma/hca", None),
+    ],
+)
+def test_the_longest_name_that_matches_a_resource_counts(resource: str, want: str | None) -> None:
+    found = parsed(NAMED).devices[DeviceKind.NIC].named(resource)
+
+    assert want == (found and found[1].class_name)
+
+
+def test_a_profile_that_names_no_resource_stands_for_none() -> None:
+    assert parsed(SMALLEST).devices[DeviceKind.GPU].named("rdma/hca") is None
+
+
+def test_a_profile_that_names_no_resource_keeps_its_hash() -> None:
+    assert profiles()[HAMI].content_hash == "d3fe8c619266a2b4"
 
 
 def test_only_the_content_counts_for_the_hash() -> None:

@@ -10,7 +10,9 @@ from kube.errors import ConfigError
 from webhook.intents import DeviceKind
 from webhook.shipped import load_profiles
 
-SHIPPED = {"gpu.example.com", "gpu.nvidia.com", "hami-core-gpu.project-hami.io"}
+GPUS = {"gpu.example.com", "gpu.nvidia.com", "hami-core-gpu.project-hami.io"}
+NICS = {"dra.net", "sriovnetwork.k8snetworkplumbingwg.io"}
+SHIPPED = GPUS | NICS
 OTHER = "driver: gpu.other.example\ndevices: {gpu: {class: other}}\n"
 REPLACED = "driver: gpu.example.com\ndevices: {gpu: {class: ours}}\n"
 
