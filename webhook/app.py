@@ -51,6 +51,7 @@ class Endpoint:
         self._metrics = metrics
         self._chance = chance
         self._in_flight = 0
+        self._bytes_in_flight = 0
         self._latency = metrics.latency.labels(PATH)
         self._requests_by_status = cache(lambda code: metrics.requests.labels(PATH, str(code)))
         metrics.in_flight.labels(PATH).set_function(lambda: self._in_flight)
@@ -118,10 +119,12 @@ class Endpoint:
         Not a middleware of aiohttp: those cost as much as a small review.
         """
         began = perf_counter()
-        if self._in_flight >= self._settings.max_in_flight:
+        size = self._announced(request)
+        if not self._has_room_for(size):
             response = self._shed()
         else:
             self._in_flight += 1
+            self._bytes_in_flight += size
             try:
                 response = await self._mutation.mutate(request)
             except web.HTTPException as refusal:
@@ -133,11 +136,24 @@ class Endpoint:
                 response = self._failed()
             finally:
                 self._in_flight -= 1
+                self._bytes_in_flight -= size
         if self.draining or self._chance() * self._settings.requests_per_connection < 1:
             response.force_close()
         self._requests_by_status(response.status).inc()
         self._latency.observe(perf_counter() - began)
         return response
+
+    def _announced(self, request: web.Request) -> int:
+        """Return how many bytes the body may bring; more than the most are not read."""
+        most = self._settings.max_body_bytes
+        announced = request.content_length
+        return most if announced is None else min(announced, most)
+
+    def _has_room_for(self, size: int) -> bool:
+        return (
+            self._in_flight < self._settings.max_in_flight
+            and self._bytes_in_flight + size <= self._settings.max_bytes_in_flight
+        )
 
     def _shed(self) -> web.Response:
         self._metrics.shed.inc()

@@ -88,7 +88,12 @@ class ServeSettings(_Part, frozen=True, kw_only=True):
 
     max_in_flight: Positive = 100
     """Reviews at a time, reading included; more are answered with 503 and Retry-After, which the
-    API server honours. Bounds memory when bodies are large or slow."""
+    API server honours."""
+
+    max_bytes_in_flight: Positive = 64 * MEBIBYTE
+    """Their bodies together, as announced; more are answered likewise. Nine of the largest, or all
+    of `maxInFlight` at a hundred times the usual 6 KiB. An eighth of the memory limit in the
+    manifests, since a parsed body takes several times its size."""
 
     keepalive_seconds: Seconds = 110.0
     """Idle connections are closed after it. Above the 90 s after which the API server closes them:
@@ -272,6 +277,8 @@ def _settings(document: object, source: str, *, strict: bool = True) -> Settings
     control = settings.control
     if not control.retry_seconds < control.renew_seconds < control.lease_seconds:
         raise ConfigError(f"{source}: want retrySeconds < renewSeconds < leaseSeconds in control")
+    if settings.serve.max_bytes_in_flight < settings.serve.max_body_bytes:
+        raise ConfigError(f"{source}: want maxBodyBytes <= maxBytesInFlight in serve")
     return settings
 
 

@@ -228,6 +228,25 @@ async def test_reviews_beyond_the_limit_are_asked_to_come_back(stand: Make) -> N
     assert made.sample("drawbridge_requests_shed_total") == 1
 
 
+async def test_large_bodies_that_come_slowly_leave_room_for_memory(stand: Make) -> None:
+    made = await stand(read_timeout_seconds=5.0, max_in_flight=100, max_bytes_in_flight=80 * 1024)
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"{"
+        await until(lambda: made.sample("drawbridge_requests_shed_total") == 1)
+
+    async with asyncio.TaskGroup() as group:
+        large = group.create_task(made.client.post(PATH, data=slow(), headers=JSON))
+        await until(
+            lambda: made.sample("controller_runtime_webhook_requests_in_flight", webhook=PATH) == 1
+        )
+        small = await made.client.post(PATH, json=REVIEW)
+        another = await made.client.post(PATH, data=b" " * 60 * 1024, headers=JSON)
+
+    assert (200, 503) == (small.status, another.status)
+    assert large.result().status == 400
+
+
 async def test_a_bug_of_ours_is_a_server_error_and_no_denial(stand: Make) -> None:
     def broken() -> World:
         raise ZeroDivisionError

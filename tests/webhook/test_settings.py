@@ -92,6 +92,7 @@ REFUSED = (
     Refused("a duration of nothing", "control: {retrySeconds: 0}", "\\$.control.retrySeconds"),
     Refused("an unknown level", "logLevel: loud", "logLevel"),
     Refused("a leader that outlives its lease", "control: {renewSeconds: 15}", "renewSeconds"),
+    Refused("no room for one body", "serve: {maxBytesInFlight: 1}", "maxBodyBytes <= "),
 )
 
 
