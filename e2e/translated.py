@@ -78,7 +78,10 @@ def allocated(pod: Object, claims: Iterable[Object]) -> dict[str, Object]:
     return {
         claim["metadata"]["annotations"][_POD_CLAIM]: claim
         for claim in claims
-        if is_owned(claim, pod) and "allocation" in claim.get("status", {})
+        if is_owned(claim, pod)
+        and "allocation" in claim.get("status", {})
+        # The scheduler's own claim, for extended resources, is not one that the pod names.
+        and _POD_CLAIM in claim["metadata"].get("annotations", {})
     }
 
 
