@@ -22,6 +22,7 @@ import msgspec
 import structlog
 
 from kube.api import meta
+from kube.backoff import Backoff
 from kube.client import PAGE_SIZE, Client, Resource, WatchEvent
 from kube.errors import KubeError
 
@@ -62,21 +63,6 @@ class InformerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULTS: Final = InformerSettings()
-
-
-def pause_s(failures: int, settings: InformerSettings, jitter: float) -> float:
-    """Return how long to wait after so many failures in a row: exponential, with full jitter.
-
-    Args:
-        failures: At least 1.
-        settings: First and longest pause.
-        jitter: From 0 to 1; the share of the longest possible pause that is taken.
-
-    >>> [pause_s(failures, DEFAULTS, 1.0) for failures in (1, 2, 3, 6, 7, 5000)]
-    [0.8, 1.6, 3.2, 25.6, 30.0, 30.0]
-    """
-    factor = 2.0 ** min(failures - 1, 32)
-    return jitter * min(settings.backoff_limit_s, settings.backoff_s * factor)
 
 
 class _Head(meta.ApiStruct, frozen=True, kw_only=True):
@@ -133,6 +119,7 @@ class Informer(Generic[T]):
         self._field_selector = field_selector
         self._handlers = handlers
         self._settings = settings
+        self._backoff = Backoff(first_s=settings.backoff_s, longest_s=settings.backoff_limit_s)
         self._jitter = jitter
         self._clock = clock
         self._kept: dict[Key, T] = {}
@@ -176,7 +163,7 @@ class Informer(Generic[T]):
                 self.failures = 0
                 continue
             self.failures += 1
-            await asyncio.sleep(pause_s(self.failures, self._settings, self._jitter()))
+            await asyncio.sleep(self._backoff.pause_s(self.failures, self._jitter()))
 
     async def _list(self) -> None:
         """Bring the store to the state of one list, page by page, and drop what is not in it."""

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import yaml
 
+from kube.backoff import Backoff
 from kube.errors import ConfigError
 from webhook.profile import Profile
 from webhook.vocabularies import arbiter
@@ -156,6 +157,10 @@ class ControlSettings(_Part, frozen=True, kw_only=True):
 
     authority_seconds: Seconds = 3650 * DAY_S
     """Life of the certificate authority. Ten years, as long as nothing rotates it."""
+
+    def backoff(self) -> Backoff:
+        """Return the pauses between attempts at something that the API server refused."""
+        return Backoff(first_s=self.retry_first_seconds, longest_s=self.retry_most_seconds)
 
 
 class Settings(_Part, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ import structlog
 
 from kube.client import Client
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from kube.informer import DEFAULTS, Informer, InformerSettings, pause_s
+from kube.informer import DEFAULTS, Informer, InformerSettings
 from webhook.profile import Profile
 from webhook.resources import (
     EVENTS,
@@ -137,10 +137,7 @@ class TemplateController:
             handlers=(self._claim_changed,),
             settings=informer_settings,
         )
-        retries = InformerSettings(
-            backoff_s=settings.retry_first_seconds, backoff_limit_s=settings.retry_most_seconds
-        )
-        self._queue: WorkQueue[Key] = WorkQueue(lambda failures: pause_s(failures, retries, 1.0))
+        self._queue: WorkQueue[Key] = WorkQueue(settings.backoff().pause_s)
         self._by_template: Index[Key] = Index()
         self._by_claim: Index[Key] = Index()
         self._creating: dict[Key, asyncio.Lock] = {}
@@ -200,7 +197,7 @@ class TemplateController:
             except KubeError as error:
                 log.warning("pod.failed", pod="/".join(key), error=str(error))
                 self._queue.failed(key)
-            except Exception:  # A bug that one pod meets must not keep the others from their claims.
+            except Exception:  # A bug that one pod meets must not cost the others their claims.
                 log.exception("pod.failed", pod="/".join(key))
                 self._queue.failed(key)
             else:

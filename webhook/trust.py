@@ -23,7 +23,7 @@ from certs.serving import Leaf, Listener, issue_leaf
 from kube.api.meta import ApiStruct, ObjectMeta, decode
 from kube.client import Client, PatchType, Resource
 from kube.errors import AlreadyExists, KubeError, NotFound
-from kube.informer import DEFAULTS, Informer, InformerSettings, pause_s
+from kube.informer import DEFAULTS, Informer, InformerSettings
 from kube.product import NAME
 from webhook.jsonpatch import pointer
 from webhook.resources import SECRETS, WEBHOOK_CONFIGURATIONS
@@ -202,10 +202,7 @@ class BundleWriter:
             )
             for resource in WEBHOOK_CONFIGURATIONS
         )
-        self._retries = InformerSettings(
-            backoff_s=settings.control.retry_first_seconds,
-            backoff_limit_s=settings.control.retry_most_seconds,
-        )
+        self._backoff = settings.control.backoff()
 
     def not_after(self) -> Mapping[str, datetime]:
         """Return when the authority ends, for metrics."""
@@ -228,7 +225,7 @@ class BundleWriter:
                 except (KubeError, CertificateError) as error:
                     failures += 1
                     log.warning("trust.failed", error=str(error), failures=failures)
-                    await asyncio.sleep(pause_s(failures, self._retries, 1.0))
+                    await asyncio.sleep(self._backoff.pause_s(failures))
 
     async def _written(self) -> None:
         self._authority = await made_authority(self._client, self._settings, self._now())
