@@ -17,12 +17,13 @@ from structlog.testing import capture_logs
 
 from certs.authority import Authority
 from certs.serving import Listener, client_context, issue_leaf
-from tests.builders import NAMESPACE, Document, gpus, limits, pod, world
+from kube.api.admission import AdmissionRequest
+from tests.builders import NAMESPACE, Document, admitted, gpus, limits, pod, seen, world
 from tests.fake_api_server import until
 from webhook.admission import Decision
 from webhook.app import Endpoint
 from webhook.configuration import PATH
-from webhook.handlers import MAX_LOGGED, Mutation
+from webhook.handlers import MAX_LOGGED, Mutation, Question, answered
 from webhook.metrics import WebhookMetrics
 from webhook.settings import ServeSettings
 from webhook.world import Options, World
@@ -257,6 +258,19 @@ async def test_a_bug_of_ours_is_a_server_error_and_no_denial(stand: Make) -> Non
 
     assert (answer.status, await answer.text()) == (500, "internal error")
     assert made.sample("controller_runtime_webhook_panics_total", webhook=PATH) == 1
+
+
+def test_a_patch_that_does_not_apply_is_a_bug_and_is_not_sent() -> None:
+    """The API server would fail the request for it, whatever the failurePolicy."""
+    adopting = Options(adopt_schedulers={"volcano": "default-scheduler"})
+    old, _ = admitted(pod(gpus(1), schedulerName="volcano"), options=adopting)
+    again = pod(gpus(1), annotations=old["metadata"]["annotations"], schedulerName="volcano")
+    found = Question(
+        asked=AdmissionRequest(uid="u-1"), document={"no": "spec"}, pod=seen(again), old=seen(old)
+    )
+
+    with pytest.raises(jsonpatch.JsonPatchException):
+        answered(found, world(), adopting)
 
 
 async def test_while_draining_each_answer_closes_its_connection(stand: Make) -> None:
