@@ -43,6 +43,7 @@ def apply(document: Any, operations: Iterable[Operation]) -> Any:
 
     Raises:
         jsonpatch.JsonPatchException: A step does not apply; what was applied before it stays.
+        jsonpatch.JsonPointerException: Likewise, where what the step is to be made in is missing.
     """
     patch = jsonpatch.JsonPatch(())
     # Given to the constructor, each step would be looked through twice.

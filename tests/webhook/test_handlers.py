@@ -269,7 +269,7 @@ def test_a_patch_that_does_not_apply_is_a_bug_and_is_not_sent() -> None:
         asked=AdmissionRequest(uid="u-1"), document={"no": "spec"}, pod=seen(again), old=seen(old)
     )
 
-    with pytest.raises(jsonpatch.JsonPatchException):
+    with pytest.raises(jsonpatch.JsonPointerException):
         answered(found, world(), adopting)
 
 
