@@ -27,7 +27,7 @@ def world() -> World:
 def shares(count: int) -> Sequence[bytes]:
     """Return reviews of pods with nvidia.com/gpu, gpumem and gpucores, no two of them alike.
 
-    The same keys as in the figures for the peer that BASELINES names.
+    The keys that every HAMi user writes.
     """
     return [
         _review(
