@@ -9,10 +9,10 @@ Linux only. What OpenSSL does with a live context was tried, under asyncio and u
 
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from ipaddress import ip_address
-from typing import Final
+from typing import Any, Final, Self
 
 import msgspec
 from cryptography import x509
@@ -41,6 +41,34 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
     authority: bytes
     not_before: datetime
     not_after: datetime
+
+    @classmethod
+    def read(cls, certificate: bytes, key: bytes, authority: bytes) -> Self:
+        """Return the leaf that three PEM texts hold, of any kind of key.
+
+        Args:
+            certificate: With those between it and its authority after it.
+            key: Of the first certificate.
+            authority: What clients must trust.
+
+        Raises:
+            CertificateError: They are not, or are not of each other.
+        """
+        try:
+            first = x509.load_pem_x509_certificates(certificate)[0]
+            private = serialization.load_pem_private_key(key, password=None)
+            x509.load_pem_x509_certificates(authority)
+        except (ValueError, TypeError) as fault:
+            raise CertificateError(f"no certificate to serve with: {fault}") from fault
+        if private.public_key() != first.public_key():
+            raise CertificateError("the key does not belong to the certificate")
+        return cls(
+            certificate=certificate,
+            key=key,
+            authority=authority,
+            not_before=first.not_valid_before_utc,
+            not_after=first.not_valid_after_utc,
+        )
 
     def renewed_at(self, part: float) -> datetime:
         """Return when this part of its life, from 0 to 1, is over."""
@@ -108,15 +136,30 @@ class Listener:
         leaf: The one that new connections get.
     """
 
-    def __init__(self, leaf: Leaf) -> None:
+    def __init__(self, leaf: Leaf, callers: bytes | None = None) -> None:
+        """Listen with a leaf.
+
+        Args:
+            callers: The authorities of clients, as PEM; who has no certificate of theirs is refused.
+                None: anybody may come.
+
+        Raises:
+            CertificateError: OpenSSL does not take one of them.
+        """
         self.leaf = leaf
-        # What decides about versions is always the context that listens.
-        self.context = self._current = _context(leaf)
+        self._callers = callers
+        # What decides about versions, and whether clients need certificates, is always the context
+        # that listens; whom to believe is told by the one that was swapped in.
+        self.context = self._current = _context(leaf, callers)
         self.context.sni_callback = self._swap
 
     def replace(self, leaf: Leaf) -> None:
-        """Give new connections this leaf; open ones go on."""
-        self._current = _context(leaf)
+        """Give new connections this leaf; open ones go on.
+
+        Raises:
+            CertificateError: OpenSSL does not take it; the one before stays.
+        """
+        self._current = _context(leaf, self._callers)
         self.leaf = leaf
 
     def _swap(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
@@ -124,7 +167,7 @@ class Listener:
         connection.context = self._current
 
 
-def _context(leaf: Leaf) -> ssl.SSLContext:
+def _context(leaf: Leaf, callers: bytes | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(CIPHERS)
@@ -134,9 +177,30 @@ def _context(leaf: Leaf) -> ssl.SSLContext:
         with os.fdopen(os.dup(descriptor), "wb") as file:
             file.write(leaf.key + leaf.certificate)
         context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+        if callers is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(cadata=callers.decode())
+            # A resumed connection would not show its certificate again.
+            context.options |= ssl.OP_NO_TICKET
+            context.num_tickets = 0
+    except (ssl.SSLError, ValueError) as fault:
+        raise CertificateError(f"not good to serve with: {fault}") from fault
     finally:
         os.close(descriptor)
     return context
+
+
+def names_of_peer(certificate: Mapping[str, Any]) -> frozenset[str]:
+    """Return the common name and the DNS names of a certificate, as `ssl` tells it.
+
+    >>> told = {"subject": ((("commonName", "a"),),), "subjectAltName": (("DNS", "b"),)}
+    >>> sorted(names_of_peer(told))
+    ['a', 'b']
+    """
+    subject = (pair for names in certificate.get("subject", ()) for pair in names)
+    common = (value for kind, value in subject if kind == "commonName")
+    others = (value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")
+    return frozenset((*common, *others))
 
 
 def client_context(authority: bytes) -> ssl.SSLContext:

@@ -18,5 +18,8 @@ TRANSLATE_LABEL: Final = f"{GROUP}/translate"
 MANAGED_LABEL: Final = f"{GROUP}/managed"
 """On a ResourceClaimTemplate that our controller made; only those are ever collected."""
 
+ROTATE_ANNOTATION: Final = f"{GROUP}/rotate"
+"""On the Secret of the certificate authority; with any value it asks for a new one, once."""
+
 SCHEDULER_NAME: Final = f"{NAME}-scheduler"
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"

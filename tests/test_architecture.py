@@ -14,7 +14,7 @@ CONTRACTS: list[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_t
 ]["contracts"]
 
 EDGES = {"__main__", "app", "caches", "handlers", "metrics", "probes", "profiles", "resources"}
-EDGES |= {"shipped", "templates", "trust", "workqueue"}
+EDGES |= {"leaves", "shipped", "templates", "trust", "workqueue"}
 """Modules of the webhook that may touch the world."""
 
 

@@ -92,7 +92,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **{each.plural: ("list",) for each in WORKLOADS},
         "events": ("create",),
         **{each.plural: (*FOLLOW, "patch") for each in WEBHOOK_CONFIGURATIONS},
-        "secrets": ("create", "get"),
+        "secrets": ("create", "get", "patch"),
         "leases": ("create", "get", "patch"),
     },
 }
@@ -170,5 +170,5 @@ def test_a_pod_is_not_killed_before_it_has_drained() -> None:
 
     assert (
         webhook["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
-        > serve.drain_seconds + serve.shutdown_seconds
+        > serve.drain_most_seconds + serve.shutdown_seconds
     )

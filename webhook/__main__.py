@@ -39,13 +39,20 @@ from kube.leader import Leader, LeaderSettings
 from webhook.app import Endpoint, SelfCheck
 from webhook.caches import Caches
 from webhook.handlers import Mutation
-from webhook.metrics import CacheCollector, CertificateCollector, WebhookMetrics, process_registry
+from webhook.leaves import LeafKeeper, LeafSource, MountedLeaves, SignedLeaves
+from webhook.metrics import (
+    CacheCollector,
+    CertificateCollector,
+    TrustCollector,
+    WebhookMetrics,
+    process_registry,
+)
 from webhook.probes import ProbeServer
 from webhook.profile import Profile
 from webhook.settings import LogLevel, Settings, checked_options, overridden, parse_settings
 from webhook.shipped import load_profiles
 from webhook.templates import TemplateController
-from webhook.trust import BundleWriter, LeafKeeper
+from webhook.trust import TrustKeeper
 from webhook.world import Options
 
 LEVELS: Final[Mapping[LogLevel, int]] = {
@@ -120,7 +127,12 @@ async def serve(setup: Setup) -> None:
     settings, registry = setup.settings, process_registry()
     async with await setup.client() as client:
         caches = Caches(client, setup.profiles)
-        leaves = LeafKeeper(client, settings, _now)
+        leaves = LeafKeeper(
+            _leaf_source(client, settings),
+            _now,
+            look_s=settings.look_seconds,
+            callers=_callers(settings.serve.client_ca_file),
+        )
         metrics = WebhookMetrics(registry)
         registry.register(CacheCollector(caches.informers))
         registry.register(CertificateCollector(leaves.not_after))
@@ -164,6 +176,22 @@ async def serve(setup: Setup) -> None:
             await endpoint.stop()
 
 
+def _leaf_source(client: Client, settings: Settings) -> LeafSource:
+    directory = settings.serve.certificate_directory
+    return (
+        SignedLeaves(client, settings, _now)
+        if directory is None
+        else MountedLeaves(Path(directory))
+    )
+
+
+def _callers(file: str | None) -> bytes | None:
+    try:
+        return None if file is None else Path(file).read_bytes()
+    except OSError as fault:
+        raise ConfigError(f"{fault.filename}: {fault.strerror}") from fault
+
+
 # --- control --------------------------------------------------------------------------------------
 
 
@@ -187,8 +215,11 @@ async def control(setup: Setup) -> None:
             "leader_election_master_status", "Whether this one leads.", ("name",), registry=registry
         )
         status.labels(settings.control.lease).set_function(lambda: float(leader.leading))
-        trust = BundleWriter(client, settings, _now)
-        registry.register(CertificateCollector(trust.not_after))
+        trust = None
+        if settings.serve.certificate_directory is None:
+            trust = TrustKeeper(client, settings, _now)
+            registry.register(CertificateCollector(trust.not_after))
+            registry.register(TrustCollector(trust.trusted, trust.is_told))
         probes = ProbeServer(
             settings.control.bind_address, settings.control.probe_port, {}, registry
         )
@@ -198,7 +229,8 @@ async def control(setup: Setup) -> None:
                 client, settings.control, setup.profiles, identity=setup.identity, now=_now
             )
             async with asyncio.TaskGroup() as group:
-                group.create_task(_endless(trust.run))
+                if trust is not None:
+                    group.create_task(_endless(trust.run))
                 group.create_task(_endless(templates.run))
 
         await _run_until_signal([probes.run, lambda: leader.run(lead)])

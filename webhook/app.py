@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from time import perf_counter
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from certs.serving import Leaf, client_context
+from certs.serving import Leaf, client_context, names_of_peer
 from webhook.configuration import PATH
 from webhook.handlers import UID, Mutation
 from webhook.metrics import WebhookMetrics
@@ -50,6 +51,8 @@ class Endpoint:
         self._mutation = mutation
         self._metrics = metrics
         self._chance = chance
+        self._callers = frozenset(settings.client_names) if settings.client_ca_file else None
+        self._asked_at = 0.0
         self._in_flight = 0
         self._bytes_in_flight = 0
         self._latency = metrics.latency.labels(PATH)
@@ -94,20 +97,40 @@ class Endpoint:
         log.info("endpoint.listening", port=self.port)
 
     async def drain(self) -> None:
-        """Stop without losing a review: become unready, answer on, then close.
+        """Stop without losing a review: become unready, answer on until it is quiet, then close.
 
-        Each answer asks for a new connection meanwhile, which is what moves the API server's.
+        Each answer asks for a new connection meanwhile, which is what moves the API server's. A
+        fixed time would be too short for a Service that is slow to forget us, and too long for the
+        others.
         """
         self.draining = True
-        log.info("endpoint.draining", seconds=self._settings.drain_seconds)
-        await asyncio.sleep(self._settings.drain_seconds)
+        most_s = self._settings.drain_most_seconds
+        log.info("endpoint.draining", quiet_s=self._settings.drain_seconds, most_s=most_s)
+        began = self._asked_at = perf_counter()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(most_s):
+                await self._quiet()
         if self._site is not None:
             await self._site.stop()
+        log.info("endpoint.closed", after_s=round(perf_counter() - began, 3))
+
+    async def _quiet(self) -> None:
+        """Return when no review came for `drainSeconds`."""
+        while True:
+            left_s = self._asked_at + self._settings.drain_seconds - perf_counter()
+            if left_s <= 0:
+                return
+            await asyncio.sleep(left_s)
 
     async def stop(self) -> None:
         """Close what is left; running reviews get `shutdownSeconds`."""
         if self._runner is not None:
             await self._runner.cleanup()
+
+    @property
+    def wants_certificate(self) -> bool:
+        """Whether callers without one are refused in the handshake."""
+        return self._callers is not None
 
     def check(self) -> str:
         """Return why no new work should come."""
@@ -118,9 +141,11 @@ class Endpoint:
 
         Not a middleware of aiohttp: those cost as much as a small review.
         """
-        began = perf_counter()
+        began = self._asked_at = perf_counter()
         size = self._announced(request)
-        if not self._has_room_for(size):
+        if not self._may_ask(request):
+            response = _refused(web.HTTPForbidden(text="the certificate is not of a caller"))
+        elif not self._has_room_for(size):
             response = self._shed()
         else:
             self._in_flight += 1
@@ -142,6 +167,13 @@ class Endpoint:
         self._requests_by_status(response.status).inc()
         self._latency.observe(perf_counter() - began)
         return response
+
+    def _may_ask(self, request: web.Request) -> bool:
+        """Whether the caller's certificate names somebody who may ask, where one is wanted."""
+        if self._callers is None:
+            return True
+        certificate = request.get_extra_info("peercert") or {}
+        return not self._callers.isdisjoint(names_of_peer(certificate))
 
     def _announced(self, request: web.Request) -> int:
         """Return how many bytes the body may bring; more than the most are not read."""
@@ -226,6 +258,8 @@ class SelfCheck:
             server_hostname=self._name,
         )
         try:
+            if self._endpoint.wants_certificate:
+                return ""  # We have none, and have seen that its own is believed.
             writer.write(b"GET /livez HTTP/1.1\r\nHost: self\r\nConnection: close\r\n\r\n")
             status = (await reader.readline()).split(b" ")
         finally:

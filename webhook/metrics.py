@@ -101,7 +101,7 @@ class CertificateCollector(Collector):
         """Remember whom to ask.
 
         Args:
-            not_after: "ca" or "leaf" to its end; what does not exist yet is left out.
+            not_after: "ca", "next-ca" or "leaf" to its end; what does not exist is left out.
         """
         self._not_after = not_after
 
@@ -115,6 +115,33 @@ class CertificateCollector(Collector):
         for kind, end in sorted(self._not_after().items()):
             gauge.add_metric((kind,), end.timestamp())
         yield gauge
+
+
+class TrustCollector(Collector):
+    """Tells how far a rotation of the certificate authority has come."""
+
+    def __init__(self, trusted: Callable[[], int], is_told: Callable[[], bool]) -> None:
+        """Remember whom to ask.
+
+        Args:
+            trusted: How many authorities are trusted.
+            is_told: Whether every caBundle holds them.
+        """
+        self._trusted = trusted
+        self._is_told = is_told
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield two gauges."""
+        yield GaugeMetricFamily(
+            "drawbridge_authorities_trusted",
+            "Certificate authorities that are trusted; more than one during a rotation.",
+            value=self._trusted(),
+        )
+        yield GaugeMetricFamily(
+            "drawbridge_ca_bundle_current",
+            "Whether every caBundle holds what is trusted.",
+            value=float(self._is_told()),
+        )
 
 
 def process_registry() -> CollectorRegistry:

@@ -108,14 +108,34 @@ class ServeSettings(_Part, frozen=True, kw_only=True):
     """Life of the serving certificate, which exists in memory only. Short, since nothing revokes."""
 
     leaf_renewed_at: Fraction = 2 / 3
-    """Part of its life after which it is replaced; leaves a third to find out why it was not."""
+    """Part of its life after which it is replaced, sooner by up to a tenth as chance has it; leaves
+    a third to find out why it was not."""
+
+    certificate_directory: str | None = None
+    """A folder with tls.crt, tls.key and ca.crt, such as a mounted Secret of cert-manager's, to
+    serve with; the controller then keeps neither authority nor caBundle. None: certificates are our
+    own. DRAWBRIDGE_CERTIFICATES sets it, too."""
+
+    client_ca_file: str | None = None
+    """A file with the authorities of callers; whoever has no certificate of theirs is refused in
+    the handshake. None: anybody who reaches the port may ask, since API servers come without a
+    certificate unless told to bring one. DRAWBRIDGE_CLIENT_CA sets it, too."""
+
+    client_names: tuple[Name, ...] = ("kube-apiserver",)
+    """With `clientCaFile`: who may ask, by common name or DNS name of the certificate. The authority
+    of API servers' client certificates often signs those of kubelets and people as well."""
 
     drain_seconds: Annotated[float, msgspec.Meta(ge=0)] = 10.0
-    """After SIGTERM the endpoint is unready and still answers for so long, because endpoints are
-    removed without waiting for anybody. 0 for local runs; DRAWBRIDGE_DRAIN_SECONDS sets it, too."""
+    """After SIGTERM the endpoint is unready and answers on until no review came for so long: who
+    routes to it learns of that at a time of their own. 0 for local runs; DRAWBRIDGE_DRAIN_SECONDS
+    sets it, too."""
+
+    drain_most_seconds: Annotated[float, msgspec.Meta(ge=0)] = 25.0
+    """It answers on no longer than that, however many still ask."""
 
     shutdown_seconds: Seconds = 10.0
-    """Then running reviews get so long before they are cancelled."""
+    """Then running reviews get so long before they are cancelled. With `drainMostSeconds` below the
+    pod's terminationGracePeriodSeconds."""
 
 
 class ControlSettings(_Part, frozen=True, kw_only=True):
@@ -155,8 +175,19 @@ class ControlSettings(_Part, frozen=True, kw_only=True):
     retry_most_seconds: Seconds = 60.0
     """Between later attempts. Also how soon a lasting fault is noticed to be over."""
 
-    authority_seconds: Seconds = 3650 * DAY_S
-    """Life of the certificate authority. Ten years, as long as nothing rotates it."""
+    authority_seconds: Seconds = 365 * DAY_S
+    """Life of a certificate authority."""
+
+    authority_renewed_at: Fraction = 2 / 3
+    """Part of its life after which it gets a successor; leaves months to find out why not."""
+
+    authority_published_seconds: Seconds = 300.0
+    """A successor is trusted for so long before it signs. API servers learn of it within a second
+    or so, but none confirms; one that is cut off for minutes does not admit pods either."""
+
+    authority_hurried_seconds: Seconds = 10.0
+    """The same where nobody can sign, because the Secret was deleted or damaged: replicas serve on
+    with the certificates that they have, but a new one has to wait for it."""
 
     def backoff(self) -> Backoff:
         """Return the pauses between attempts at something that the API server refused."""
@@ -191,6 +222,10 @@ class Settings(_Part, frozen=True, kw_only=True):
     """Driver profiles of this cluster, as files; one for a driver that is shipped replaces it.
     None: the shipped ones only. DRAWBRIDGE_PROFILES sets it, too."""
 
+    look_seconds: Seconds = 60.0
+    """Between looks at the wall clock, at the Secret and at mounted certificates, since a timer
+    sleeps when its machine does. Nothing is lost by it: what is replaced stays trusted for longer."""
+
     client_timeout_seconds: Seconds = 15.0
     """For each call to the API server but watches."""
 
@@ -217,6 +252,8 @@ ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
     "DRAWBRIDGE_BIND": ("serve.bindAddress", "control.bindAddress"),
     "DRAWBRIDGE_PORT": ("serve.port",),
     "DRAWBRIDGE_DRAIN_SECONDS": ("serve.drainSeconds",),
+    "DRAWBRIDGE_CERTIFICATES": ("serve.certificateDirectory",),
+    "DRAWBRIDGE_CLIENT_CA": ("serve.clientCaFile",),
     "DRAWBRIDGE_PROBE_PORT": ("serve.probePort", "control.probePort"),
 }
 """Environment variable to the fields that it sets; an empty one sets nothing. Lists are separated by
@@ -282,6 +319,12 @@ def _settings(document: object, source: str, *, strict: bool = True) -> Settings
     control = settings.control
     if not control.retry_seconds < control.renew_seconds < control.lease_seconds:
         raise ConfigError(f"{source}: want retrySeconds < renewSeconds < leaseSeconds in control")
+    left_s = control.authority_seconds * (1 - control.authority_renewed_at)
+    if left_s <= control.authority_published_seconds + 2 * settings.look_seconds:
+        raise ConfigError(
+            f"{source}: what is left of authoritySeconds after authorityRenewedAt is too short for"
+            " authorityPublishedSeconds and two times lookSeconds"
+        )
     if settings.serve.max_bytes_in_flight < settings.serve.max_body_bytes:
         raise ConfigError(f"{source}: want maxBodyBytes <= maxBytesInFlight in serve")
     return settings

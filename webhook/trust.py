@@ -1,15 +1,15 @@
-"""How the API server comes to believe the webhook: a Secret, a caBundle, a leaf.
+"""How the API server comes to believe the webhook: a Secret with authorities, and caBundles.
 
-The controller makes a certificate authority once, as a Secret, and writes its certificate into the
-webhook's configurations; it watches them, so that one which is applied again is healed, and looks
-at the Secret from time to time, so that one which was deleted is made anew.
-Each webhook replica reads the Secret and signs a serving certificate of its own, in memory.
-Not yet: rotation of the authority. `bundle.crt` is what it will fill with every one still trusted.
+The controller keeps certificate authorities in one Secret, as certs/rotation.py judges, and writes
+all that are trusted into the webhook's configurations. It watches those, so that one which is
+applied again is healed, and looks at the Secret from time to time, so that one which was deleted or
+damaged is made good. webhook/leaves.py signs with what is in it.
 """
 
 import asyncio
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping, Sequence
+from binascii import Error as Base64Error
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,26 +17,32 @@ from typing import Any, Final
 
 import msgspec
 import structlog
+from cryptography import x509
 
 from certs.authority import Authority, CertificateError
-from certs.serving import Leaf, Listener, issue_leaf
+from certs.rotation import (
+    TEXTS,
+    Action,
+    Seen,
+    Timing,
+    Trust,
+    after,
+    certificates_of,
+    next_action,
+    texts_of,
+    trust_of,
+)
 from kube.api.meta import ApiStruct, ObjectMeta, decode
 from kube.client import Client, PatchType, Resource
-from kube.errors import AlreadyExists, KubeError, NotFound
+from kube.errors import KubeError, NotFound
 from kube.informer import DEFAULTS, Informer, InformerSettings
-from kube.product import NAME
+from kube.product import NAME, ROTATE_ANNOTATION
 from webhook.jsonpatch import pointer
 from webhook.resources import SECRETS, WEBHOOK_CONFIGURATIONS
 from webhook.settings import Settings
 
-CERTIFICATE: Final = "ca.crt"
-KEY: Final = "ca.key"
-BUNDLE: Final = "bundle.crt"
-
-FIRST_LOOK_S: Final = 0.2
-"""Between looks for a Secret that is not there yet."""
-LOOK_S: Final = 60.0
-"""Between looks at the wall clock and at the Secret, since a timer sleeps when its machine does."""
+OURS: Final = {"app.kubernetes.io/name": NAME}
+"""Labels of a Secret that we may write. One without them is somebody's: used, never changed."""
 
 Clock = Callable[[], datetime]
 
@@ -49,76 +55,74 @@ class Secret(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     data: Mapping[str, str] | None = None
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether it may be written."""
+        return OURS.items() <= (self.metadata.labels or {}).items()
 
-# --- the authority as a Secret --------------------------------------------------------------------
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody wants a new authority."""
+        return ROTATE_ANNOTATION in (self.metadata.annotations or {})
+
+    def texts(self) -> Mapping[str, bytes]:
+        """Return the texts in it; one that is no base64 is kept as it is, and nothing else."""
+        return {name: _decoded(value) for name, value in (self.data or {}).items()}
 
 
-def secret_of(authority: Authority, settings: Settings) -> Mapping[str, Any]:
-    """Return the Secret that holds an authority."""
-    texts = {
-        CERTIFICATE: authority.certificate_pem,
-        KEY: authority.key_pem,
-        BUNDLE: authority.certificate_pem,
-    }
+def _decoded(value: str) -> bytes:
+    try:
+        return b64decode(value, validate=True)
+    except (Base64Error, ValueError):
+        return value.encode()
+
+
+# --- the authorities as a Secret ------------------------------------------------------------------
+
+
+def secret_of(trust: Trust, settings: Settings) -> Mapping[str, Any]:
+    """Return the Secret that holds a trust."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {
             "name": settings.authority_secret,
             "namespace": settings.namespace,
-            "labels": {"app.kubernetes.io/name": NAME},
+            "labels": OURS,
         },
         "type": "Opaque",
-        "data": {name: b64encode(text).decode() for name, text in texts.items()},
+        "data": {name: b64encode(text).decode() for name, text in texts_of(trust).items()},
     }
 
 
-def authority_of(secret: Secret) -> Authority:
-    """Return the authority that a Secret holds.
+def patch_of(trust: Trust, secret: Secret, *, is_answered: bool) -> Mapping[str, Any]:
+    """Return the merge patch after which a Secret holds a trust, unless it has changed meanwhile.
 
-    Raises:
-        CertificateError: It holds none.
+    Args:
+        is_answered: Whether the wish for a new authority, if there was one, is fulfilled.
     """
-    data = secret.data or {}
-    try:
-        return Authority.read(b64decode(data[CERTIFICATE]), b64decode(data[KEY]))
-    except (KeyError, ValueError) as fault:
-        raise CertificateError(f"no {CERTIFICATE} and {KEY} in it: {fault}") from fault
+    texts = texts_of(trust)
+    metadata: dict[str, Any] = {"resourceVersion": secret.metadata.resource_version}
+    if is_answered:
+        metadata["annotations"] = {ROTATE_ANNOTATION: None}
+    data = {name: b64encode(texts[name]).decode() if name in texts else None for name in TEXTS}
+    return {"metadata": metadata, "data": data}
 
 
-async def read_authority(client: Client, settings: Settings) -> Authority:
-    """Return the authority of the cluster.
+async def read_signer(client: Client, settings: Settings) -> Authority:
+    """Return who signs in the cluster.
 
     Raises:
-        NotFound: It is not made yet.
+        NotFound: There is no Secret yet.
         KubeError: It cannot be read.
-        CertificateError: The Secret does not hold one.
+        CertificateError: Nobody in it can sign, or not yet.
     """
     name, namespace = settings.authority_secret, settings.namespace
-    return authority_of(await client.get(SECRETS, name, Secret, namespace=namespace))
-
-
-async def made_authority(client: Client, settings: Settings, now: datetime) -> Authority:
-    """Return the authority of the cluster, made now if there is none.
-
-    A Secret that holds something else is left alone: it is somebody's.
-
-    Raises:
-        KubeError: It can neither be read nor made.
-        CertificateError: The Secret does not hold one.
-    """
-    try:
-        return await read_authority(client, settings)
-    except NotFound:
-        life = timedelta(seconds=settings.control.authority_seconds)
-        made = Authority.make(NAME, now=now, life=life)
-    try:
-        secret = secret_of(made, settings)
-        await client.create(SECRETS, secret, Secret, namespace=settings.namespace)
-    except AlreadyExists:  # Somebody was first.
-        return await read_authority(client, settings)
-    log.info("authority.made", secret=f"{settings.namespace}/{settings.authority_secret}")
-    return made
+    secret = await client.get(SECRETS, name, Secret, namespace=namespace)
+    trust, problems = trust_of(secret.texts())
+    if trust.signer is None:
+        raise CertificateError("; ".join(problems) or "nobody signs yet")
+    return trust.signer
 
 
 # --- the caBundle ---------------------------------------------------------------------------------
@@ -166,8 +170,8 @@ def trusting(webhooks: Sequence[TrustedWebhook], bundle: bytes) -> list[Mapping[
     return steps
 
 
-class BundleWriter:
-    """Keeps the caBundle of the webhook's configurations; one process at a time runs it."""
+class TrustKeeper:
+    """Keeps the authorities and the caBundles; one process at a time runs it."""
 
     def __init__(
         self,
@@ -176,20 +180,19 @@ class BundleWriter:
         now: Clock,
         *,
         informer_settings: InformerSettings = DEFAULTS,
-        look_s: float = LOOK_S,
     ) -> None:
         """Remember what to write where; nothing is asked before `run`.
 
         Args:
             now: The wall clock, with a time zone.
-            look_s: Between looks at the Secret.
         """
         self._client = client
         self._settings = settings
+        self._timing = timing_of(settings)
         self._now = now
-        self._look_s = look_s
         self._changed = asyncio.Event()
-        self._authority: Authority | None = None
+        self._trust = Trust()
+        self._told: tuple[bytes, datetime] | None = None
         self._latest: dict[tuple[Resource, str], tuple[TrustedWebhook, ...]] = {}
         self._configurations = tuple(
             Informer(
@@ -205,21 +208,34 @@ class BundleWriter:
         self._backoff = settings.control.backoff()
 
     def not_after(self) -> Mapping[str, datetime]:
-        """Return when the authority ends, for metrics."""
-        return {} if self._authority is None else {"ca": self._authority.not_after}
+        """Return when the authorities end, for metrics."""
+        pairs = (("ca", self._trust.signer), ("next-ca", self._trust.successor))
+        return {kind: each.not_after for kind, each in pairs if each is not None}
+
+    def trusted(self) -> int:
+        """Return how many authorities are trusted; one, but for a rotation's days."""
+        return len(self._trust.trusted)
+
+    def is_told(self) -> bool:
+        """Whether every caBundle, as last read, holds all that are trusted and nobody else."""
+        wanted = b64encode(self._trust.bundle).decode()
+        return all(each.ca_bundle == wanted for each in self._webhooks())
 
     async def run(self) -> None:
-        """Make the authority where there is none, write it where it is not trusted; for ever."""
+        """Do what is due in the Secret, and write it where it is not trusted; for ever."""
         async with asyncio.TaskGroup() as group:
             for configurations in self._configurations:
                 group.create_task(configurations.run())
+            for configurations in self._configurations:
+                # What API servers believe is what is left of authorities whose Secret is lost.
+                await configurations.synced.wait()
             failures = 0
             while True:
                 try:
-                    await self._written()
+                    await self._looked()
                     failures = 0
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(self._look_s):
+                        async with asyncio.timeout(self._settings.look_seconds):
                             await self._changed.wait()
                     self._changed.clear()
                 except (KubeError, CertificateError) as error:
@@ -227,15 +243,70 @@ class BundleWriter:
                     log.warning("trust.failed", error=str(error), failures=failures)
                     await asyncio.sleep(self._backoff.pause_s(failures))
 
-    async def _written(self) -> None:
-        self._authority = await made_authority(self._client, self._settings, self._now())
+    async def _looked(self) -> None:
+        name, namespace = self._settings.authority_secret, self._settings.namespace
+        secret = None
+        with suppress(NotFound):
+            secret = await self._client.get(SECRETS, name, Secret, namespace=namespace)
+        if secret is None or secret.is_ours:
+            self._trust = await self._advanced(secret)
+        else:
+            self._trust = _somebodys(secret)
+        await self._tell()
+
+    async def _advanced(self, secret: Secret | None) -> Trust:
+        """Do what is due now, and return what is in the Secret then."""
+        trust, problems = trust_of({} if secret is None else secret.texts())
+        is_asked = secret is not None and secret.is_asked
+        actions: list[Action] = []
+        while action := next_action(trust, self._seen(trust, is_asked=is_asked), self._timing):
+            seen = self._seen(trust, is_asked=is_asked)
+            trust = after(action, trust, seen, partial(self._fresh, seen.now))
+            is_asked = is_asked and action is not Action.PUBLISH
+            actions.append(action)
+        if secret is None:
+            body = secret_of(trust, self._settings)
+            namespace = self._settings.namespace
+            await self._client.create(SECRETS, body, Secret, namespace=namespace)
+        elif actions or problems:
+            await self._patch(secret, trust, is_answered=Action.PUBLISH in actions)
+        if actions or problems:
+            log.info("authority.changed", actions=[*actions], problems=problems)
+        return trust
+
+    async def _patch(self, secret: Secret, trust: Trust, *, is_answered: bool) -> None:
+        name, namespace = self._settings.authority_secret, self._settings.namespace
+        patch = patch_of(trust, secret, is_answered=is_answered)
+        await self._client.patch(SECRETS, name, patch, PatchType.MERGE, Secret, namespace=namespace)
+
+    def _seen(self, trust: Trust, *, is_asked: bool) -> Seen:
+        told = self._told
+        return Seen(
+            now=self._now(),
+            believed_since=told[1] if told is not None and told[0] == trust.bundle else None,
+            believed=tuple(believed(self._webhooks())),
+            is_asked=is_asked,
+        )
+
+    def _fresh(self, now: datetime) -> Authority:
+        life = timedelta(seconds=self._settings.control.authority_seconds)
+        return Authority.make(NAME, now=now, life=life)
+
+    async def _tell(self) -> None:
+        """Write the caBundles that are not as they should be, and note since when all are."""
+        bundle = self._trust.bundle
         for (resource, name), webhooks in list(self._latest.items()):
-            steps = trusting(webhooks, self._authority.certificate_pem)
+            steps = trusting(webhooks, bundle)
             if steps:
                 raw = await self._client.patch(resource, name, steps, PatchType.JSON, msgspec.Raw)
                 # The watch will tell the same, later.
                 self._latest[resource, name] = kept_webhooks(bytes(raw))
                 log.info("trust.written", configuration=f"{resource.plural}/{name}")
+        if self._told is None or self._told[0] != bundle:
+            self._told = bundle, self._now()
+
+    def _webhooks(self) -> Iterator[TrustedWebhook]:
+        return (webhook for webhooks in self._latest.values() for webhook in webhooks)
 
     def _noted(
         self,
@@ -251,93 +322,33 @@ class BundleWriter:
         self._changed.set()
 
 
-# --- the leaf -------------------------------------------------------------------------------------
+def timing_of(settings: Settings) -> Timing:
+    """Return how long the steps of a rotation take."""
+    control = settings.control
+    return Timing(
+        renewed_at=control.authority_renewed_at,
+        published=timedelta(seconds=control.authority_published_seconds),
+        hurried=timedelta(seconds=control.authority_hurried_seconds),
+        # A replica signs within a moment of reading who signs; looks are the margin.
+        leaf=timedelta(seconds=settings.serve.leaf_seconds + 2 * settings.look_seconds),
+    )
 
 
-def is_due(leaf: Leaf, authority: Authority, now: datetime, renewed_at: float) -> bool:
-    """Whether a new leaf should be signed.
+def believed(webhooks: Iterable[TrustedWebhook]) -> Iterator[x509.Certificate]:
+    """Yield the certificates in caBundles, of those that can be read."""
+    for bundle in dict.fromkeys(webhook.ca_bundle for webhook in webhooks):
+        with suppress(CertificateError):
+            yield from certificates_of(_decoded(bundle))
 
-    Args:
-        authority: As it is in the cluster.
-        renewed_at: The part of a leaf's life after which it is replaced.
+
+def _somebodys(secret: Secret) -> Trust:
+    """Return what is in a Secret that is not ours: who signs there is trusted, if nobody else.
+
+    Raises:
+        CertificateError: Nobody signs there.
     """
-    return leaf.authority != authority.certificate_pem or now >= leaf.renewed_at(renewed_at)
-
-
-class LeafKeeper:
-    """Signs this replica's serving certificate, and signs it again in time.
-
-    Attributes:
-        listener: None until the first leaf is signed.
-    """
-
-    def __init__(self, client: Client, settings: Settings, now: Clock) -> None:
-        self._client = client
-        self._settings = settings
-        self._now = now
-        self._authority: Authority | None = None
-        self.listener: Listener | None = None
-
-    def check(self) -> str:
-        """Return why there is no certificate to serve with."""
-        if self.listener is None:
-            return "none yet"
-        return "has ended" if self._now() >= self.listener.leaf.not_after else ""
-
-    def leaf(self) -> Leaf:
-        """Return the leaf that new connections get; there is one once `first` has returned."""
-        if self.listener is None:
-            raise RuntimeError("asked for the leaf before there is one")
-        return self.listener.leaf
-
-    def not_after(self) -> Mapping[str, datetime]:
-        """Return when the certificates end, for metrics."""
-        ends = {}
-        if self._authority is not None:
-            ends["ca"] = self._authority.not_after
-        if self.listener is not None:
-            ends["leaf"] = self.listener.leaf.not_after
-        return ends
-
-    async def first(self) -> Listener:
-        """Return the listener with the first leaf, once there is an authority to sign it."""
-        told = ""
-        while self.listener is None:
-            problem = await self._looked()
-            if problem and problem != told:
-                log.info("leaf.waiting", reason=problem)
-                told = problem
-            if self.listener is None:
-                await asyncio.sleep(FIRST_LOOK_S)
-        return self.listener
-
-    async def run(self) -> None:
-        """Look from time to time whether a new leaf is due, until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            problem = await self._looked()
-            if problem:
-                log.warning("leaf.not_renewed", error=problem)
-
-    async def _looked(self) -> str:
-        """Sign a leaf if one is due; return what was in the way."""
-        try:
-            self._authority = await read_authority(self._client, self._settings)
-        except (KubeError, CertificateError) as error:
-            return str(error)
-        part = self._settings.serve.leaf_renewed_at
-        if self.listener is not None and not is_due(
-            self.listener.leaf, self._authority, self._now(), part
-        ):
-            return ""
-        life = timedelta(seconds=self._settings.serve.leaf_seconds)
-        try:
-            leaf = issue_leaf(self._authority, self._settings.names(), now=self._now(), life=life)
-        except CertificateError as error:
-            return str(error)
-        if self.listener is None:
-            self.listener = Listener(leaf)
-        else:
-            self.listener.replace(leaf)
-        log.info("leaf.signed", not_after=leaf.not_after.isoformat())
-        return ""
+    trust, problems = trust_of(secret.texts())
+    if trust.signer is None:
+        words = "; ".join(problems) or "nobody signs in it"
+        raise CertificateError(f"the Secret has none of our labels, and so is left alone: {words}")
+    return msgspec.structs.replace(trust, trusted=trust.trusted or (trust.signer.certificate,))

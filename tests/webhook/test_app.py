@@ -1,15 +1,23 @@
 """The endpoint's life: it answers while it drains, and knows whether the API server gets through."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
-from aiohttp import ClientConnectorError, ClientSession, TCPConnector
+from aiohttp import ClientConnectorError, ClientError, ClientSession, TCPConnector
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from prometheus_client import CollectorRegistry
 
-from certs.authority import Authority
+from certs.authority import Authority, pem_of_key
 from certs.serving import Leaf, Listener, client_context, issue_leaf
 from tests.builders import world
 from tests.fake_api_server import running, until
@@ -35,17 +43,24 @@ def registry() -> CollectorRegistry:
     return CollectorRegistry()
 
 
-@pytest.fixture
-async def endpoint(registry: CollectorRegistry) -> AsyncIterator[Endpoint]:
-    settings = ServeSettings(
-        bind_address="127.0.0.1", port=0, drain_seconds=0.05, shutdown_seconds=0.1
-    )
+@asynccontextmanager
+async def started(
+    registry: CollectorRegistry, listener: Listener, **fields: Any
+) -> AsyncIterator[Endpoint]:
+    chosen = {"port": 0, "drain_seconds": 0.05, "shutdown_seconds": 0.1, **fields}
+    settings = ServeSettings(bind_address="127.0.0.1", **chosen)
     metrics = WebhookMetrics(registry)
     mutation = Mutation(world, Options(), metrics, read_timeout_s=1.0)
     made = Endpoint(settings, mutation, metrics, chance=lambda: 0.5)
-    await made.start(Listener(LEAF).context, {"drain": made.check})
+    await made.start(listener.context, {"drain": made.check})
     yield made
     await made.stop()
+
+
+@pytest.fixture
+async def endpoint(registry: CollectorRegistry) -> AsyncIterator[Endpoint]:
+    async with started(registry, Listener(LEAF)) as made:
+        yield made
 
 
 def session(endpoint: Endpoint) -> ClientSession:
@@ -70,6 +85,87 @@ async def test_a_draining_endpoint_is_unready_answers_on_and_then_takes_nobody_n
     async with session(endpoint) as another:
         with pytest.raises(ClientConnectorError):
             await another.get("/livez")
+
+
+async def test_a_draining_endpoint_waits_until_it_is_quiet_and_moves_callers_on(
+    registry: CollectorRegistry,
+) -> None:
+    async with started(registry, Listener(LEAF), drain_seconds=0.2) as endpoint:
+        loop = asyncio.get_running_loop()
+        async with session(endpoint) as client, asyncio.TaskGroup() as group:
+            draining = group.create_task(endpoint.drain())
+            await until(lambda: endpoint.draining)
+            last = loop.time()
+            for _ in range(4):  # Together longer than it would be quiet.
+                answer = await client.post("/mutate", json={})
+                assert (answer.status, answer.headers["Connection"]) == (400, "close")
+                last = loop.time()
+                await asyncio.sleep(0.1)
+            assert not draining.done()
+            await draining
+
+        assert 0.15 < loop.time() - last < 1
+
+
+async def test_nobody_can_keep_an_endpoint_from_ending(registry: CollectorRegistry) -> None:
+    settings = {"drain_seconds": 60, "drain_most_seconds": 0.05}
+    async with started(registry, Listener(LEAF), **settings) as made, asyncio.timeout(5):
+        await made.drain()
+
+
+# --- callers --------------------------------------------------------------------------------------
+
+
+def caller(authority: Authority, name: str, directory: Path) -> ssl.SSLContext:
+    """Return what a client brings that has a certificate for a name."""
+    now, life = datetime.now(UTC), timedelta(hours=1)  # noqa: TID251  As above.
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(authority.certificate.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - life)
+        .not_valid_after(now + life)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .sign(authority.key, hashes.SHA256())
+    )
+    file = directory / "caller.pem"
+    file.write_bytes(pem_of_key(key) + certificate.public_bytes(Encoding.PEM))
+    context = client_context(LEAF.authority)
+    context.check_hostname = False
+    context.load_cert_chain(file)
+    return context
+
+
+async def asked(endpoint: Endpoint, context: ssl.SSLContext) -> int:
+    """Return the status of a review that is none."""
+    url = f"https://127.0.0.1:{endpoint.port}"
+    async with ClientSession(url, connector=TCPConnector(ssl=context)) as client:
+        return (await client.post("/mutate", json={})).status
+
+
+async def test_only_named_callers_of_a_trusted_authority_may_ask(
+    registry: CollectorRegistry, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)  # noqa: TID251  As above.
+    ours, theirs = (Authority.make("c", now=now, life=timedelta(hours=1)) for _ in range(2))
+    listener = Listener(LEAF, ours.certificate_pem)
+    listener.replace(LEAF)  # What is swapped in is as strict.
+    stranger = client_context(LEAF.authority)
+    stranger.check_hostname = False
+    async with started(registry, listener, client_ca_file="set") as endpoint:
+        assert await asked(endpoint, caller(ours, "kube-apiserver", tmp_path)) == 400
+        assert await asked(endpoint, caller(ours, "system:node:a", tmp_path)) == 403
+        for context in (caller(theirs, "kube-apiserver", tmp_path), stranger):
+            with pytest.raises((ClientError, OSError)):
+                await asked(endpoint, context)
+        # Our own look at it has no certificate, and sees that it is asked for one.
+        check = SelfCheck(endpoint, lambda: LEAF, host="127.0.0.1", name=NAME, retry_s=0.01)
+        async with running(check.run):
+            await until(lambda: check.check() != "not tried yet")
+        assert check.check() == ""
 
 
 async def test_a_caller_that_goes_away_is_no_bug_of_ours(

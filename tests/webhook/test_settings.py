@@ -91,6 +91,11 @@ REFUSED = (
     Refused("a port that is none", "serve: {port: 70000}", "<= 65535"),
     Refused("a duration of nothing", "control: {retrySeconds: 0}", "\\$.control.retrySeconds"),
     Refused("an unknown level", "logLevel: loud", "logLevel"),
+    Refused(
+        "an authority that ends before its successor signs",
+        "control: {authoritySeconds: 1000}",
+        "authorityPublishedSeconds",
+    ),
     Refused("a leader that outlives its lease", "control: {renewSeconds: 15}", "renewSeconds"),
     Refused("no room for one body", "serve: {maxBytesInFlight: 1}", "maxBodyBytes <= "),
 )

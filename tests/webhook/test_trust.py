@@ -1,42 +1,36 @@
-"""The authority in its Secret, the caBundle in the configuration, the leaf in the webhook."""
+"""The authorities in their Secret, and the caBundles in the configurations."""
 
-from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import jsonpatch
 import msgspec
 import pytest
-from cryptography import x509
 
-from certs.authority import Authority, CertificateError
-from certs.serving import issue_leaf
+from certs.authority import Authority
+from certs.rotation import Trust, trust_of
+from kube.client import Client
 from kube.informer import InformerSettings
+from kube.product import ROTATE_ANNOTATION
 from tests.builders import Document
 from tests.fake_api_server import FakeApiServer, running, until
 from webhook.resources import MUTATING_WEBHOOK_CONFIGURATIONS, SECRETS, WEBHOOK_CONFIGURATIONS
 from webhook.settings import ControlSettings, Settings
-from webhook.trust import (
-    BundleWriter,
-    LeafKeeper,
-    Secret,
-    authority_of,
-    is_due,
-    kept_webhooks,
-    made_authority,
-    secret_of,
-    trusting,
-)
+from webhook.trust import Secret, TrustKeeper, kept_webhooks, read_signer, secret_of, trusting
 
 NOW: Final = datetime(2026, 11, 20, tzinfo=UTC)
 DAY: Final = timedelta(days=1)
 SETTINGS: Final = Settings(
-    control=ControlSettings(retry_first_seconds=0.01, retry_most_seconds=0.02)
+    look_seconds=0.02, control=ControlSettings(retry_first_seconds=0.01, retry_most_seconds=0.02)
 )
 AUTHORITY: Final = Authority.make("test", now=NOW, life=100 * DAY)
 BUNDLE: Final = AUTHORITY.certificate_pem
 TRUSTED: Final = b64encode(BUNDLE).decode()
+TRUST: Final = Trust(
+    signer=AUTHORITY, trusted=(AUTHORITY.certificate,), since=NOW - timedelta(minutes=1)
+)
 
 
 def now() -> datetime:
@@ -72,9 +66,24 @@ def written(server: FakeApiServer) -> Document | None:
     return server.find(MUTATING_WEBHOOK_CONFIGURATIONS, SETTINGS.webhook_configuration)
 
 
-def stored(server: FakeApiServer) -> Authority:
-    found = server.find(SECRETS, SETTINGS.authority_secret, SETTINGS.namespace)
-    return authority_of(msgspec.convert(found, Secret))
+def secret(server: FakeApiServer) -> Document | None:
+    return server.find(SECRETS, SETTINGS.authority_secret, SETTINGS.namespace)
+
+
+def stored(server: FakeApiServer) -> Trust:
+    found = secret(server)
+    return trust_of(msgspec.convert(found, Secret).texts())[0] if found else Trust()
+
+
+def told(server: FakeApiServer) -> list[str | None]:
+    """Return the caBundle that the Secret asks for, as often as there are webhooks."""
+    return [b64encode(stored(server).bundle).decode()] * len(bundles(written(server)))
+
+
+def put(server: FakeApiServer, trust: Trust, **metadata: Any) -> None:
+    document = msgspec.to_builtins(secret_of(trust, SETTINGS))
+    document["metadata"] |= metadata
+    server.put(SECRETS, document)
 
 
 # --- the patch ------------------------------------------------------------------------------------
@@ -116,52 +125,174 @@ def test_a_list_that_changed_in_between_is_not_damaged() -> None:
 # --- the Secret -----------------------------------------------------------------------------------
 
 
-def test_a_secret_holds_what_was_put_in() -> None:
-    secret = msgspec.convert(secret_of(AUTHORITY, SETTINGS), Secret)
+class Clock:
+    """A wall clock that the test moves."""
 
-    assert authority_of(secret).key_pem == AUTHORITY.key_pem
-    assert b64decode((secret.data or {})["bundle.crt"]) == BUNDLE
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def keeper(client: Client, clock: Callable[[], datetime] = now) -> TrustKeeper:
+    return TrustKeeper(client, SETTINGS, clock, informer_settings=InformerSettings(backoff_s=0.01))
+
+
+async def test_the_first_authority_signs_and_is_trusted_at_once(server: FakeApiServer) -> None:
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
+    async with server.client() as client:
+        trust = keeper(client)
+        async with running(trust.run):
+            await until(lambda: bundles(written(server)) == told(server))
+            signer = await read_signer(client, SETTINGS)
+
+    life = timedelta(seconds=SETTINGS.control.authority_seconds)
+    assert signer.not_after == NOW + life
+    assert trust.not_after() == {"ca": NOW + life}
+    assert (trust.trusted(), trust.is_told()) == (1, True)
+    found = secret(server) or {}
+    assert found["metadata"]["labels"] == {"app.kubernetes.io/name": "drawbridge"}
+
+
+async def test_what_is_in_good_order_is_not_written(server: FakeApiServer) -> None:
+    put(server, TRUST)
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED, TRUSTED))
+    async with server.client() as client, running(keeper(client).run):
+        await until(lambda: server.counts["GET"] > 10)
+
+    assert {"GET", "WATCH"} == set(server.counts)
+
+
+async def test_a_rotation_takes_three_steps_and_leaves_one_authority(
+    server: FakeApiServer,
+) -> None:
+    put(server, TRUST)
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED))
+    clock, control = Clock(), SETTINGS.control
+    async with server.client() as client, running(keeper(client, clock).run):
+        clock.now = NOW + 70 * DAY  # Of a hundred.
+        await until(lambda: len(stored(server).trusted) == 2)
+        await until(lambda: bundles(written(server)) == told(server))
+        successor = stored(server).successor
+        assert (await read_signer(client, SETTINGS)).certificate == AUTHORITY.certificate
+
+        clock.now += timedelta(seconds=control.authority_published_seconds)
+        await until(lambda: stored(server).successor is None)
+        assert successor is not None
+        assert (await read_signer(client, SETTINGS)).certificate == successor.certificate
+        assert AUTHORITY.certificate in stored(server).trusted
+
+        clock.now += timedelta(seconds=SETTINGS.serve.leaf_seconds) + DAY
+        await until(lambda: stored(server).trusted == (successor.certificate,))
+        await until(lambda: bundles(written(server)) == told(server))
+
+    assert server.counts["PATCH"] == 5  # Three of the Secret, two of the configuration.
+
+
+async def test_who_asks_gets_one_new_authority(server: FakeApiServer) -> None:
+    put(server, TRUST, annotations={ROTATE_ANNOTATION: "", "team": "blue"})
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED))
+    async with server.client() as client, running(keeper(client).run):
+        await until(lambda: len(stored(server).trusted) == 2)
+        await until(lambda: bundles(written(server)) == told(server))
+
+    assert (secret(server) or {})["metadata"]["annotations"] == {"team": "blue"}
+
+
+async def test_a_successor_that_could_not_be_told_does_not_sign(server: FakeApiServer) -> None:
+    put(server, TRUST, annotations={ROTATE_ANNOTATION: ""})
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED))
+    is_configuration = "mutatingwebhookconfigurations/"
+    server.fail(
+        403,
+        times=10**6,
+        matches=lambda call: call.method == "PATCH" and is_configuration in call.path,
+    )
+    clock = Clock()
+    async with server.client() as client, running(keeper(client, clock).run):
+        await until(lambda: stored(server).successor is not None)
+        clock.now += DAY
+        before = server.counts["GET"]
+        await until(lambda: server.counts["GET"] > before + 5)
+
+    assert stored(server).successor is not None
+
+
+async def test_a_secret_that_was_deleted_leaves_served_leaves_trusted(
+    server: FakeApiServer,
+) -> None:
+    put(server, TRUST)
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED))
+    clock = Clock()
+    async with server.client() as client, running(keeper(client, clock).run):
+        await until(lambda: server.counts["GET"] > 3)
+        server.remove(SECRETS, SETTINGS.authority_secret, SETTINGS.namespace)
+        await until(lambda: stored(server).successor is not None)
+        await until(lambda: bundles(written(server)) == told(server))
+        assert AUTHORITY.certificate in stored(server).trusted
+        assert stored(server).signer is None
+
+        clock.now += timedelta(seconds=SETTINGS.control.authority_hurried_seconds)
+        await until(lambda: stored(server).signer is not None)
+
+    assert AUTHORITY.certificate in stored(server).trusted
 
 
 @pytest.mark.parametrize(
     "data",
-    [None, {}, {"ca.crt": "", "ca.key": ""}, {"ca.crt": "%", "ca.key": "%"}],
+    [None, {}, {"ca.crt": "", "ca.key": ""}, {"ca.crt": "%", "ca.key": "%", "bundle.crt": "%"}],
     ids=["no data", "nothing", "empty texts", "no base64"],
 )
-def test_a_secret_without_an_authority(data: dict[str, str] | None) -> None:
-    with pytest.raises(CertificateError):
-        authority_of(Secret(data=data))
+async def test_a_secret_of_ours_that_was_damaged_is_made_good(
+    server: FakeApiServer, data: dict[str, str] | None
+) -> None:
+    server.put(SECRETS, {**secret_of(TRUST, SETTINGS), "data": data})
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED))
+    clock = Clock()
+    async with server.client() as client, running(keeper(client, clock).run):
+        await until(lambda: stored(server).successor is not None)
+        await until(lambda: bundles(written(server)) == told(server))
+        clock.now += DAY
+        await until(lambda: stored(server).signer is not None)
+
+    assert AUTHORITY.certificate in stored(server).trusted
 
 
-async def test_the_authority_is_made_once(server: FakeApiServer) -> None:
+async def test_a_secret_of_somebody_else_is_used_and_not_changed(server: FakeApiServer) -> None:
+    put(server, TRUST, labels={}, annotations={ROTATE_ANNOTATION: ""})
+    before = secret(server)
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
+    async with server.client() as client, running(keeper(client).run):
+        await until(lambda: bundles(written(server)) == [TRUSTED])
+
+    assert before == secret(server)
+
+
+async def test_a_secret_of_somebody_else_without_an_authority_is_left_alone(
+    server: FakeApiServer,
+) -> None:
+    put(server, Trust(), labels={})
+    before = secret(server)
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED))
+    async with server.client() as client, running(keeper(client).run):
+        await until(lambda: server.counts["GET"] > 5)
+
+    assert before == secret(server)
+    assert bundles(written(server)) == [TRUSTED]
+
+
+async def test_of_two_that_write_one_does(server: FakeApiServer) -> None:
+    """A leader that does not know yet that it is none any more loses, and reads again."""
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
     async with server.client() as client:
-        first = await made_authority(client, SETTINGS, NOW)
-        second = await made_authority(client, SETTINGS, NOW)
+        first, second = keeper(client), keeper(client)
+        async with running(first.run, second.run):
+            await until(lambda: first.trusted() == second.trusted() == 1)
+            await until(lambda: first.is_told() and second.is_told())
 
-    assert first.key_pem == second.key_pem == stored(server).key_pem
-    assert first.not_after == NOW + timedelta(seconds=SETTINGS.control.authority_seconds)
-
-
-async def test_who_comes_second_takes_what_is_there(server: FakeApiServer) -> None:
-    server.put(SECRETS, dict(secret_of(AUTHORITY, SETTINGS)))
-    server.fail(404, matches=lambda call: call.method == "GET")
-
-    async with server.client() as client:
-        found = await made_authority(client, SETTINGS, NOW)
-
-    assert found.key_pem == AUTHORITY.key_pem
-
-
-async def test_a_secret_of_somebody_else_is_not_overwritten(server: FakeApiServer) -> None:
-    foreign = {"metadata": dict(secret_of(AUTHORITY, SETTINGS)["metadata"]), "data": {"a": "Yg=="}}
-    server.put(SECRETS, foreign)
-
-    async with server.client() as client:
-        with pytest.raises(CertificateError):
-            await made_authority(client, SETTINGS, NOW)
-
-    found: Any = server.find(SECRETS, SETTINGS.authority_secret, SETTINGS.namespace)
-    assert found["data"] == {"a": "Yg=="}
+    assert len(stored(server).trusted) == 1
+    assert first.not_after() == second.not_after()
 
 
 # --- the caBundle ---------------------------------------------------------------------------------
@@ -169,23 +300,18 @@ async def test_a_secret_of_somebody_else_is_not_overwritten(server: FakeApiServe
 
 async def test_a_bundle_is_written_once_and_healed_after_an_apply(server: FakeApiServer) -> None:
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
-    async with server.client() as client:
-        writer = BundleWriter(
-            client, SETTINGS, now, informer_settings=InformerSettings(backoff_s=0.01)
-        )
-        async with running(writer.run):
-            await until(lambda: None not in bundles(written(server)))
-            assert bundles(written(server)) == [b64encode(stored(server).certificate_pem).decode()]
-            server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration("", None))
+    async with server.client() as client, running(keeper(client).run):
+        await until(lambda: None not in bundles(written(server)))
+        assert bundles(written(server)) == told(server)
+        server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration("", None))
 
-            await until(lambda: all(bundles(written(server))))
+        await until(lambda: all(bundles(written(server))))
 
     assert server.counts["PATCH"] == 2
-    assert set(writer.not_after()) == {"ca"}
 
 
 async def test_a_configuration_that_comes_later_is_written(server: FakeApiServer) -> None:
-    async with server.client() as client, running(BundleWriter(client, SETTINGS, now).run):
+    async with server.client() as client, running(keeper(client).run):
         await until(lambda: server.watching == len(WEBHOOK_CONFIGURATIONS))
         server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
 
@@ -197,7 +323,7 @@ async def test_other_configurations_are_left_alone(server: FakeApiServer) -> Non
     other["metadata"]["name"] = "other"
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, other)
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
-    async with server.client() as client, running(BundleWriter(client, SETTINGS, now).run):
+    async with server.client() as client, running(keeper(client).run):
         await until(lambda: None not in bundles(written(server)))
 
     assert bundles(server.find(MUTATING_WEBHOOK_CONFIGURATIONS, "other")) == [None]
@@ -211,104 +337,14 @@ async def test_both_configurations_trust_the_same_authority(server: FakeApiServe
         name = SETTINGS.webhook_configuration
         return [bundles(server.find(resource, name)) for resource in WEBHOOK_CONFIGURATIONS]
 
-    async with server.client() as client, running(BundleWriter(client, SETTINGS, now).run):
+    async with server.client() as client, running(keeper(client).run):
         await until(lambda: [None] not in trusted())
 
-    assert [[b64encode(stored(server).certificate_pem).decode()]] * 2 == trusted()
-
-
-async def test_a_secret_that_was_deleted_is_made_anew_and_trusted(server: FakeApiServer) -> None:
-    """Else the next replica would wait for its leaf until the controller restarts."""
-    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
-    async with server.client() as client:
-        writer = BundleWriter(client, SETTINGS, now, look_s=0.02)
-        async with running(writer.run):
-            await until(lambda: None not in bundles(written(server)))
-            first = bundles(written(server))
-            server.remove(SECRETS, SETTINGS.authority_secret, SETTINGS.namespace)
-
-            await until(lambda: bundles(written(server)) != first)
-
-    assert bundles(written(server)) == [b64encode(stored(server).certificate_pem).decode()]
+    assert [told(server)] * 2 == trusted()
 
 
 async def test_trouble_is_tried_again(server: FakeApiServer) -> None:
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
     server.fail(500, times=3, matches=lambda call: call.method in {"POST", "PATCH"})
-    async with server.client() as client, running(BundleWriter(client, SETTINGS, now).run):
+    async with server.client() as client, running(keeper(client).run):
         await until(lambda: None not in bundles(written(server)))
-
-
-# --- the leaf -------------------------------------------------------------------------------------
-
-
-class Due(NamedTuple):
-    name: str
-    later: timedelta
-    authority: Authority
-    want: bool
-
-
-DUES = (
-    Due("a fresh leaf", timedelta(), AUTHORITY, want=False),
-    Due("before two thirds of its life", 1.9 * DAY, AUTHORITY, want=False),
-    Due("after two thirds of its life", 2.1 * DAY, AUTHORITY, want=True),
-    Due(
-        "the authority is another one",
-        timedelta(),
-        Authority.make("test", now=NOW, life=DAY),
-        want=True,
-    ),
-)
-
-
-@pytest.mark.parametrize("row", DUES, ids=lambda row: row.name)
-def test_is_due(row: Due) -> None:
-    leaf = issue_leaf(AUTHORITY, ["a.example"], now=NOW, life=3 * DAY)
-
-    assert row.want == is_due(leaf, row.authority, NOW + row.later, 2 / 3)
-
-
-async def test_the_first_leaf_waits_for_the_authority(server: FakeApiServer) -> None:
-    async with server.client() as client:
-        keeper = LeafKeeper(client, SETTINGS, now)
-        assert keeper.check() == "none yet"
-
-        async def wait() -> None:
-            await keeper.first()
-
-        async with running(wait):
-            await until(lambda: bool(server.calls))
-            server.put(SECRETS, dict(secret_of(AUTHORITY, SETTINGS)))
-            await until(lambda: keeper.check() == "")
-
-    certificate = x509.load_pem_x509_certificate(keeper.leaf().certificate)
-    certificate.verify_directly_issued_by(AUTHORITY.certificate)
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName)[0] == "drawbridge-webhook.drawbridge-system.svc"
-    assert set(keeper.not_after()) == {"ca", "leaf"}
-
-
-async def test_a_leaf_that_has_ended_is_told(server: FakeApiServer) -> None:
-    server.put(SECRETS, dict(secret_of(AUTHORITY, SETTINGS)))
-    clock = [NOW]
-    async with server.client() as client:
-        keeper = LeafKeeper(client, SETTINGS, lambda: clock[0])
-        await keeper.first()
-    clock[0] += 8 * DAY
-
-    assert keeper.check() == "has ended"
-
-
-async def test_an_authority_that_has_ended_is_waited_out(server: FakeApiServer) -> None:
-    server.put(SECRETS, dict(secret_of(AUTHORITY, SETTINGS)))
-    async with server.client() as client:
-        keeper = LeafKeeper(client, SETTINGS, lambda: NOW + 101 * DAY)
-
-        async def wait() -> None:
-            await keeper.first()
-
-        async with running(wait):
-            await until(lambda: len(server.calls) > 1)
-
-    assert keeper.check() == "none yet"
