@@ -26,11 +26,13 @@ from webhook.legacy import legacy_pod
 from webhook.profile import Profile
 from webhook.shipped import load_profiles
 from webhook.translation import Outcome, Translated, translate
-from webhook.world import Options, World
+from webhook.world import Options, World, vocabularies
 
 NVIDIA: Final = "gpu.nvidia.com"
 HAMI: Final = "hami-core-gpu.project-hami.io"
 EXAMPLE: Final = "gpu.example.com"
+DRANET: Final = "dra.net"
+SRIOV: Final = "sriovnetwork.k8snetworkplumbingwg.io"
 NAMESPACE: Final = "team-a"
 
 Document = dict[str, Any]
@@ -250,11 +252,12 @@ def outcome_of(
     document: Mapping[str, Any], picture: World | None = None, options: Options | None = None
 ) -> Outcome:
     """What becomes of a pod in the tests' namespace."""
+    picture, options = picture or world(), options or Options()
     return translate(
-        legacy_pod(seen(document)),
+        legacy_pod(seen(document), vocabularies(options, picture.profiles)),
         namespace=NAMESPACE,
-        world=picture or world(),
-        options=options or Options(),
+        world=picture,
+        options=options,
     )
 
 

@@ -5,8 +5,19 @@ from typing import Any
 from hypothesis import strategies as st
 
 from kube.api.resource import ResourceSlice
-from tests.builders import EXAMPLE, HAMI, NVIDIA, hami_gpu, mig_device, nvidia_gpu, published
-from webhook.world import Options
+from tests.builders import (
+    DRANET,
+    EXAMPLE,
+    HAMI,
+    NVIDIA,
+    SRIOV,
+    device,
+    hami_gpu,
+    mig_device,
+    nvidia_gpu,
+    published,
+)
+from webhook.world import DEFAULT_PROFILES, Options
 
 _DIGITS = st.text("0123456789", max_size=24)
 _SHORT_DIGITS = st.text("0123456789", max_size=4)
@@ -48,6 +59,16 @@ _AMOUNTS = {
     "cpu": ("2", "500m"),
     "example.com/nic": ("1",),
 }
+_NICS = {
+    "rdma/hca_shared_devices_a": ("1", "4", "0"),
+    "rdma/ib": ("1",),
+    "vpc.amazonaws.com/efa": ("4", "32", "0"),
+    "aliyun/erdma": ("1", "2"),
+    "networking.gke.io.networks/rdma-0": ("1",),
+    "networking.gke.io.networks/rdma-0.IP": ("1",),
+    "mellanox.com/mlnx_rdma": ("2", "33"),
+    "intel.com/intel_sriov_netdevice": ("1", "0"),
+}
 _LISTS = ("use-gputype", "nouse-gputype", "use-gpuuuid", "nouse-gpuuuid")
 _LABEL_LETTERS = "abcxyz019"
 
@@ -86,12 +107,14 @@ def _amount(draw: st.DrawFn, key: str, *, hostile: bool) -> str:
     if hostile and draw(st.integers(0, 5)) == 0:
         wild = st.sampled_from(("1e30", "-1", "500m", "8Gi", "9" * 100, "1.5"))
         return draw(quantity_texts() | wild)
-    return draw(st.sampled_from(_AMOUNTS[key]))
+    return draw(st.sampled_from((_AMOUNTS | _NICS)[key]))
 
 
 @st.composite
 def _resources(draw: st.DrawFn, *, hostile: bool) -> dict[str, Any]:
     keys = draw(st.lists(st.sampled_from(sorted(_AMOUNTS)), max_size=3, unique=True))
+    if draw(st.integers(0, 2)) == 0:
+        keys += draw(st.lists(st.sampled_from(sorted(_NICS)), max_size=3, unique=True))
     limits = {key: draw(_amount(key, hostile=hostile)) for key in keys}
     made: dict[str, Any] = {"limits": limits}
     if draw(st.booleans()):
@@ -158,19 +181,22 @@ def published_slices() -> st.SearchStrategy[list[ResourceSlice]]:
     mig = st.builds(mig_device, st.sampled_from(("4864Mi", "9728Mi", "19968Mi")))
     return st.lists(
         st.builds(published, st.just(HAMI), gpu, gpu, pool=st.sampled_from("ab"))
-        | st.builds(published, st.just(NVIDIA), whole, mig, pool=st.sampled_from("ab")),
+        | st.builds(published, st.just(NVIDIA), whole, mig, pool=st.sampled_from("ab"))
+        | st.builds(published, st.just(DRANET), st.just(device("nic")), pool=st.sampled_from("ab")),
         max_size=4,
     )
 
 
 def operators_options() -> st.SearchStrategy[Options]:
     """How an operator may want pods translated."""
-    driver = st.sampled_from((HAMI, NVIDIA, EXAMPLE))
+    gpus = st.sampled_from((HAMI, NVIDIA, EXAMPLE))
+    nics = st.sampled_from((DRANET, SRIOV, NVIDIA))
+    chosen = {"hami": gpus, "nvidia": gpus, "rdma": nics, "sriov": nics}
     return st.builds(
         Options,
-        profiles=st.just({"hami": HAMI, "nvidia": NVIDIA})
-        | st.just({"hami": HAMI, "nvidia": NVIDIA})
-        | st.fixed_dictionaries({}, optional={"hami": driver, "nvidia": driver}),
+        profiles=st.just(DEFAULT_PROFILES)
+        | st.just(DEFAULT_PROFILES)
+        | st.fixed_dictionaries({}, optional=chosen),
         bare_gpu=st.sampled_from(("nvidia", "hami")),
         adopt_schedulers=st.sampled_from(({}, {"volcano": "default-scheduler"})),
     )

@@ -10,7 +10,6 @@
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -24,12 +23,13 @@ from webhook.derivation import Derived, derive
 from webhook.edits import stripping, translating, untranslating
 from webhook.findings import Code, Finding, amount_path, error, has_errors, printable
 from webhook.guards import taken
-from webhook.intents import LegacyPod
+from webhook.intents import LegacyPod, Vocabulary
 from webhook.jsonpatch import Operation, add, apply, pointer
 from webhook.legacy import containers, device_keys, has_device_keys, legacy_pod
 from webhook.request import Request, RequestError, decode_request
 from webhook.translation import Outcome, Refused, Translated, Untouched, translate
-from webhook.world import Options, World
+from webhook.vocabularies.arbiter import VOCABULARIES
+from webhook.world import Options, World, vocabularies
 
 ANNOTATION_PATH: Final = f"metadata.annotations[{REQUEST_ANNOTATION}]"
 
@@ -95,7 +95,12 @@ def admit_created(
         namespace: Where the pod goes.
         translation: How to translate a pod that was not translated before.
     """
-    translated = partial(translation, namespace=namespace, world=world, options=options)
+    speaking = vocabularies(options, world.profiles)
+
+    def translated(legacy: Pod) -> Outcome:
+        read = legacy_pod(legacy, speaking)
+        return translation(read, namespace=namespace, world=world, options=options)
+
     if REQUEST_ANNOTATION not in pod.annotations:
         return _translated(document, pod, namespace, world, translated)
     request, derived = _recorded(pod, world)
@@ -104,9 +109,9 @@ def admit_created(
     faults = (*_underived(pod, derived.claims), *taken(derived.claims, namespace, world))
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
-    if not has_device_keys(pod):
+    if not has_device_keys(pod, speaking):
         return Answer(decision=Decision.ACCEPTED, claims=derived.claims)
-    faults = tuple(_changed(pod, request, only_recorded=True))
+    faults = tuple(_changed(pod, request, speaking, only_recorded=True))
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
     # Somebody added keys since: what was translated is undone, and translated with the rest.
@@ -123,21 +128,32 @@ def admit_created(
     )
 
 
-def admit_updated(document: Mapping[str, Any], pod: Pod, old: Pod, *, options: Options) -> Answer:
-    """Return the answer to the update of a pod, or of its status."""
+def admit_updated(
+    document: Mapping[str, Any],
+    pod: Pod,
+    old: Pod,
+    *,
+    options: Options,
+    speaking: Mapping[str, Vocabulary] = VOCABULARIES,
+) -> Answer:
+    """Return the answer to the update of a pod, or of its status.
+
+    Args:
+        speaking: The vocabularies, with the resource names that profiles give them.
+    """
     recorded = old.annotations.get(REQUEST_ANNOTATION)
     if pod.annotations.get(REQUEST_ANNOTATION) != recorded:
         return Answer(decision=Decision.REFUSED, findings=(_annotation_changed(recorded),))
-    if recorded is None or not has_device_keys(pod):
+    if recorded is None or not has_device_keys(pod, speaking):
         return Answer(decision=Decision.UNTOUCHED)
     try:
         request = decode_request(recorded)
     except RequestError as fault:
         return Answer(decision=Decision.REFUSED, findings=(_malformed(fault),))
-    faults = tuple(_changed(pod, request))
+    faults = tuple(_changed(pod, request, speaking))
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
-    keys = {container.name: device_keys(container) for _, container in containers(pod)}
+    keys = {container.name: device_keys(container, speaking) for _, container in containers(pod)}
     operations = (*stripping(document, keys), *_kept_adopted(pod, old, options))
     return Answer(decision=Decision.STRIPPED, operations=operations)
 
@@ -147,9 +163,9 @@ def _translated(
     pod: Pod,
     namespace: str,
     world: World,
-    translated: Callable[[LegacyPod], Outcome],
+    translated: Callable[[Pod], Outcome],
 ) -> Answer:
-    outcome = translated(legacy_pod(pod))
+    outcome = translated(pod)
     match outcome:
         case Untouched():
             return Answer(decision=Decision.UNTOUCHED, findings=outcome.findings)
@@ -240,12 +256,18 @@ def _recorded_limits(request: Request) -> Mapping[str, Mapping[str, str]]:
     }
 
 
-def _changed(pod: Pod, request: Request, *, only_recorded: bool = False) -> Iterator[Finding]:
+def _changed(
+    pod: Pod,
+    request: Request,
+    speaking: Mapping[str, Vocabulary],
+    *,
+    only_recorded: bool = False,
+) -> Iterator[Finding]:
     """Yield a fault for each device key whose amount is not the recorded one."""
     recorded = {container.name: container.limits for container in request.containers}
     for path, container in containers(pod):
         was = recorded.get(container.name, {})
-        for key in sorted(device_keys(container)):
+        for key in sorted(device_keys(container, speaking)):
             if key not in was and only_recorded:
                 continue
             found = _amounts(container, key)

@@ -5,7 +5,9 @@ Fail, what they let through cannot happen while we are down, and what they hold 
 because of us. An expression that raises would fail the request, so every field that may be absent
 is optional in it, and a list that Go wrote as null is no list.
 
-* CREATE: a container asks for a device key, unless the pod opted out; or the pod has our annotation.
+* CREATE: a container asks for a device key, or another webhook may add one to the pod, unless the
+  pod opted out; or the pod has our annotation. A webhook that is skipped in the first round of
+  admission is not called in the second, so what makes others add keys must let the pod through.
 * UPDATE: a pod with our annotation that brings device keys; or the annotation changes.
 * UPDATE of the status: the annotation changes. Status updates are many, and none else is ours.
 
@@ -85,14 +87,21 @@ def match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
 
     Each is about one kind of request and true for the others, so their order does not matter.
     """
-    asks = _asks_for_devices(vocabularies)
+    known = tuple(vocabularies)
+    asks = _asks_for_devices(known)
+    will_ask = [
+        f"{_annotation('object', name)}.hasValue()"
+        for name in sorted({name for vocabulary in known for name in vocabulary.triggers})
+    ]
     is_status = 'has(request.subResource) && request.subResource == "status"'
     wanted = f'object.?metadata.?labels[?{quote(TRANSLATE_LABEL)}].orValue("") != "false"'
     changed = f"{_annotation('object')} != {_annotation('oldObject')}"
     translated = f"{_annotation('object')}.hasValue()"
     return {
         "create-of-a-device-pod": _either(
-            'request.operation != "CREATE"', translated, f"({wanted}\n&& {asks})"
+            'request.operation != "CREATE"',
+            translated,
+            f"({wanted}\n&& ({_either(asks, *will_ask)}))",
         ),
         "update-of-a-translated-pod": _either(
             'request.operation != "UPDATE"', f"({is_status})", changed, f"({translated}\n&& {asks})"
@@ -107,8 +116,8 @@ def _either(*expressions: str) -> str:
     return "\n|| ".join(expressions)
 
 
-def _annotation(pod: str) -> str:
-    return f"{pod}.?metadata.?annotations[?{quote(REQUEST_ANNOTATION)}]"
+def _annotation(pod: str, name: str = REQUEST_ANNOTATION) -> str:
+    return f"{pod}.?metadata.?annotations[?{quote(name)}]"
 
 
 def _asks_for_devices(vocabularies: Iterable[Vocabulary]) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from webhook.claims import Claim, Compiled, compile_claims
 from webhook.findings import Code, Finding, error, shown
-from webhook.intents import DeviceKind, Intent, LegacyPod, Translation, Variable
+from webhook.intents import DeviceKind, Intent, LegacyPod, Translation, Variable, Vocabulary
 from webhook.inventory import Facts
 from webhook.profile import Profile
 from webhook.request import Request
@@ -49,16 +49,18 @@ def derive(request: Request, profiles: Mapping[str, Profile]) -> Derived:
         speakers[used.vocabulary] = profile
     legacy = request.legacy_pod()
     facts = {used.name: used.facts for used in request.profiles}
-    return claims_of(read(legacy, tuple(speakers)), legacy, speakers, facts)
+    speaking = arbiter.speaking(
+        {vocabulary: profile.resource_names() for vocabulary, profile in speakers.items()}
+    )
+    return claims_of(read(legacy, [speaking[name] for name in speakers]), legacy, speakers, facts)
 
 
-def read(legacy: LegacyPod, owners: Sequence[str]) -> Readings:
-    """Return what each owner makes of its keys.
+def read(legacy: LegacyPod, vocabularies: Sequence[Vocabulary]) -> Readings:
+    """Return what each vocabulary makes of its keys.
 
     Args:
-        owners: Names of vocabularies, in the order that decides shared keys.
+        vocabularies: In the order that decides shared keys.
     """
-    vocabularies = [arbiter.VOCABULARIES[name] for name in owners]
     named = {key for container in legacy.containers for key in container.limits}
     split = arbiter.divided(named, vocabularies)
     return {

@@ -25,10 +25,10 @@ from kube.api.resource import (
 )
 from kube.cel.literal import quote
 from kube.quantity import Quantity
-from webhook.findings import Code, Finding, error, warning
+from webhook.findings import Code, Finding, error, printable, warning
 from webhook.intents import DeviceKind, Intent
 from webhook.inventory import Facts, MemorySize
-from webhook.profile import DeviceProfile, Profile, Sharing
+from webhook.profile import AttributeValue, DeviceProfile, NamedDevices, Profile, Sharing
 
 _FILTERED_BY: Final = {
     "mig_profile": "MIG profiles",
@@ -64,7 +64,10 @@ class RequestCompiler:
 
     def request(self, name: str) -> DeviceRequest:
         """Return the request; `findings` tells what it could not hold."""
-        selectors = self._selectors()
+        named = self._named()
+        class_name = named.class_name or self._device.class_name
+        every = self._intent.every or (self._intent.pool and self._shared)
+        selectors = [*self._selectors(), *self._of_name(named)]
         capacity = self._capacity()
         alternatives = self._alternatives()
         if self._intent.kind is DeviceKind.MIG and len(alternatives) == 1:
@@ -73,10 +76,10 @@ class RequestCompiler:
             return DeviceRequest(
                 name=name,
                 exactly=ExactDeviceRequest(
-                    device_class_name=self._device.class_name,
+                    device_class_name=class_name,
                     selectors=_as_selectors(selectors),
-                    allocation_mode="All" if self._intent.every else "ExactCount",
-                    count=None if self._intent.every else self._intent.count,
+                    allocation_mode="All" if every else "ExactCount",
+                    count=None if every else self._intent.count,
                     capacity=_as_capacity(capacity),
                 ),
             )
@@ -85,7 +88,7 @@ class RequestCompiler:
             first_available=tuple(
                 DeviceSubRequest(
                     name=alternative.name,
-                    device_class_name=self._device.class_name,
+                    device_class_name=class_name,
                     selectors=_as_selectors([*selectors, alternative.selector]),
                     allocation_mode="ExactCount",
                     count=self._intent.count,
@@ -180,6 +183,47 @@ class RequestCompiler:
             return []
         return [selector]
 
+    def _named(self) -> NamedDevices:
+        """Return what the legacy resource name stands for; without one all of the kind will do."""
+        resource = self._intent.filter.resource
+        if resource is None:
+            return NamedDevices()
+        found = self._device.named(resource)
+        if found is None:
+            self._fail(
+                Code.CANNOT_EXPRESS,
+                "count",
+                f"the profile of {self._profile.driver} does not say which of its devices "
+                f"{printable(resource)} stands for",
+                "name it under resources in a profile of your own",
+            )
+            return NamedDevices()
+        name, named = found
+        if name != resource and not named.tells_names_apart:
+            self._warn(
+                Code.NOT_PUBLISHED,
+                "count",
+                f"{self._profile.driver} does not publish which devices {printable(resource)} "
+                f"stands for: any of {name} will do",
+            )
+        return named
+
+    def _of_name(self, named: NamedDevices) -> Iterator[str]:
+        for attribute, value in sorted(named.where.items()):
+            yield self._equal(attribute, value)
+        resource = self._intent.filter.resource or ""
+        wanted = (
+            (named.short_name, resource.partition("/")[2]),
+            (named.full_name, resource),
+        )
+        either = [self._equal(attribute, text) for attribute, text in wanted if attribute]
+        if either:
+            yield either[0] if len(either) == 1 else " || ".join(f"({each})" for each in either)
+
+    def _equal(self, attribute: str, value: AttributeValue) -> str:
+        literal = quote(value) if isinstance(value, str) else str(value).lower()
+        return f"{self._present(attribute)} && {self._value(attribute)} == {literal}"
+
     # --- amounts
 
     def _capacity(self) -> dict[str, Quantity]:
@@ -194,6 +238,13 @@ class RequestCompiler:
         if intent.exclusive:
             return self._all_of_it()
         capacity: dict[str, Quantity] = {}
+        if not self._shared and intent.pool:
+            self._warn(
+                Code.WHOLE_DEVICE,
+                "count",
+                f"{self._profile.driver} does not share its devices: the share of a pool becomes "
+                "one whole device",
+            )
         if not self._shared and (intent.memory or intent.memory_percent or intent.cores_percent):
             self._warn(
                 Code.WHOLE_DEVICE,

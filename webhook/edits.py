@@ -21,8 +21,10 @@ MAX_LABEL: Final = 63
 def translating(document: Mapping[str, Any], translated: Translated) -> list[Operation]:
     """Return the steps that turn a legacy pod into a DRA pod."""
     named = list(zip(_labels(document, translated.claims), translated.claims, strict=True))
-    keys = translated.request.keys()
-    operations = [*_stripping(document, lambda _: keys)]
+    recorded: dict[str, set[str]] = {}
+    for requested in translated.request.containers:
+        recorded.setdefault(requested.name, set()).update(requested.limits)
+    operations = stripping(document, recorded)
     for path, container in _containers(document):
         uses = list(_uses(container, named))
         operations += _appending(container.get("resources"), (*path, "resources"), "claims", uses)

@@ -111,6 +111,8 @@ class Code(StrEnum):
     """An environment variable may open devices beyond the claim."""
     NOT_INJECTED = "notInjected"
     """An environment variable asks the device plugin for something that a claim does not bring."""
+    VARIABLE_LOST = "variableLost"
+    """The device plugin tells the container its devices in a variable, and a claim does not."""
     KEPT_VALUE = "keptValue"
     """The pod already sets what the translation would add; the pod's value stays."""
     SHARED_NODE_LABEL = "sharedNodeLabel"

@@ -22,7 +22,7 @@ from webhook.legacy import (
 from webhook.vocabularies import arbiter
 from webhook.vocabularies.hami import VOCABULARY as HAMI
 from webhook.vocabularies.nvidia import VOCABULARY as NVIDIA
-from webhook.world import Options, QuotaPolicy, World
+from webhook.world import Options, QuotaPolicy, World, vocabularies
 
 NO_DEVICES: Final = frozenset({"", "void", "none"})
 """Values of NVIDIA_VISIBLE_DEVICES that open no device."""
@@ -78,15 +78,19 @@ def _scheduled_elsewhere(legacy: LegacyPod, options: Options) -> Iterator[Findin
         )
 
 
-def passes_through(legacy: LegacyPod, world: World) -> bool:
+def passes_through(legacy: LegacyPod, world: World, options: Options) -> bool:
     """Whether Kubernetes itself allocates the pod's devices (KEP-5004).
 
     Only whole devices can be said that way: no share, no filter, no annotation.
     """
     if any(name in HAMI.annotations for name in legacy.annotations):
         return False
+    speaking = vocabularies(options, world.profiles)
+    counting = [NVIDIA, *(speaking[name] for name in arbiter.NICS)]
     return all(
-        NVIDIA.speaks(key) and key in world.extended_resources and amount.is_whole
+        any(one.speaks(key) for one in counting)
+        and key in world.extended_resources
+        and amount.is_whole
         for container in legacy.containers
         for key, amount in container.limits.items()
     )

@@ -27,7 +27,7 @@ from webhook.metrics import WebhookMetrics
 from webhook.remembered import Remembered
 from webhook.review import ReviewError, decode_review, encode_answer, pod_of
 from webhook.translation import translate
-from webhook.world import Options, World
+from webhook.world import Options, World, vocabularies
 
 DEBUG: Final = 10
 """The level, as structlog and the standard library count."""
@@ -88,7 +88,10 @@ def answered(
     if found.pod is None:
         return UNTOUCHED
     if found.old is not None:
-        answer = admit_updated(found.document, found.pod, found.old, options=options)
+        speaking = vocabularies(options, world.profiles)
+        answer = admit_updated(
+            found.document, found.pod, found.old, options=options, speaking=speaking
+        )
     else:
         answer = admit_created(
             found.document,

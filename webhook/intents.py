@@ -5,7 +5,7 @@ and findings. A `LegacyPod` holds just what vocabularies may look at, so that it
 live pod and, later and elsewhere, from the request annotation alone, with the same result.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -74,7 +74,8 @@ class DeviceKind(StrEnum):
 class DeviceFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which devices will do. Models match as case-insensitive substrings, UUIDs exactly.
 
-    None means no constraint; in the negative lists nothing excluded is an empty tuple.
+    None means no constraint; in the negative lists nothing excluded is an empty tuple. The profile
+    knows which devices a legacy `resource` name stands for.
     """
 
     models: tuple[str, ...] | None = None
@@ -82,6 +83,7 @@ class DeviceFilter(msgspec.Struct, frozen=True, kw_only=True):
     uuids: tuple[str, ...] | None = None
     not_uuids: tuple[str, ...] = ()
     mig_profile: str | None = None
+    resource: str | None = None
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +99,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
         through_mps: The sharing happens through an MPS server.
         same_numa: All devices of the container on one NUMA node.
         every: All matching devices of a node, however many; `count` is 1 then.
+        pool: A share of all matching devices of a node; of devices that cannot be shared, one.
         also: Further containers that use the same devices.
         paths: Aspect (a field of the filter, "count", "memory", "cores", "mode", "numa") to the
             path to blame for it.
@@ -113,6 +116,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     through_mps: bool = False
     same_numa: bool = False
     every: bool = False
+    pool: bool = False
     also: tuple[str, ...] = ()
     filter: DeviceFilter = DeviceFilter()
     paths: Mapping[str, str] = {}
@@ -157,7 +161,10 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         name: The module's name; what `--profile NAME=...` and the request annotation call it.
         keys: Resource names that it understands.
         key_prefixes: Beginnings of further resource names.
+        takes_names: Profiles may give it further resource names.
+        companion_suffix: End of names that mean something only beside the name without it.
         annotations: Pod annotations that its translation depends on.
+        triggers: Pod annotations for which other webhooks add its keys, perhaps after ours.
         variables: Environment variables that it may add.
         added_key: The key that the legacy system itself adds to a container which asks for devices
             without it, and which quotas therefore counted.
@@ -168,7 +175,10 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     keys: tuple[str, ...]
     key_prefixes: tuple[str, ...] = ()
+    takes_names: bool = False
+    companion_suffix: str | None = None
     annotations: tuple[str, ...] = ()
+    triggers: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     added_key: str | None = None
     translate: Callable[[LegacyPod], Translation]
@@ -176,3 +186,13 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     def speaks(self, key: str) -> bool:
         """Whether the resource name is one of this vocabulary's."""
         return key in self.keys or any(key.startswith(prefix) for prefix in self.key_prefixes)
+
+    def spoken(self, names: Collection[str]) -> frozenset[str]:
+        """Return which resource names of one container are this vocabulary's."""
+        end = self.companion_suffix
+        return frozenset(
+            name
+            for name in names
+            if self.speaks(name)
+            and (end is None or not name.endswith(end) or name.removesuffix(end) in names)
+        )

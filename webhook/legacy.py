@@ -5,14 +5,14 @@ differ in nothing else become the same, and the result of one can be remembered 
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from kube.api.core import Container, EnvVar, Pod
 from kube.product import TRANSLATE_LABEL
-from kube.quantity import Quantity
 from webhook.findings import Code, Finding, amount_path, error
-from webhook.intents import LegacyContainer, LegacyPod
-from webhook.vocabularies.arbiter import VOCABULARIES, is_device_key
+from webhook.intents import LegacyContainer, LegacyPod, Vocabulary
+from webhook.vocabularies import arbiter
+from webhook.vocabularies.arbiter import VOCABULARIES
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 OPT_OUT_LABELS: Final = {TRANSLATE_LABEL: "false"}
@@ -25,6 +25,7 @@ VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 PLUGIN_VARIABLES: Final = ("NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED")
 """Variables by which a container asks the device plugin for more device nodes."""
 
+_Value = TypeVar("_Value")
 _ANNOTATIONS: Final = frozenset(
     {MIRROR_ANNOTATION, *(name for v in VOCABULARIES.values() for name in v.annotations)}
 )
@@ -51,20 +52,29 @@ def containers(pod: Pod) -> Iterator[tuple[str, Container]]:
             yield f"spec.{field}[{index}]", container
 
 
-def device_keys(container: Container) -> frozenset[str]:
+def device_keys(
+    container: Container, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
+) -> frozenset[str]:
     """Return the device keys that stand in limits or requests."""
-    return frozenset(filter(is_device_key, {*container.limits, *container.requests}))
+    return arbiter.device_keys({*container.limits, *container.requests}, vocabularies)
 
 
-def has_device_keys(pod: Pod) -> bool:
+def has_device_keys(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) -> bool:
     """Whether any container asks for devices the legacy way."""
-    return any(device_keys(container) for _, container in containers(pod))
+    return any(device_keys(container, vocabularies) for _, container in containers(pod))
 
 
-def legacy_pod(pod: Pod) -> LegacyPod:
-    """Return all that a translation may look at."""
+def legacy_pod(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) -> LegacyPod:
+    """Return all that a translation may look at.
+
+    Args:
+        vocabularies: With the resource names that profiles give them.
+    """
     return LegacyPod(
-        containers=tuple(_legacy_container(path, found) for path, found in containers(pod)),
+        containers=tuple(
+            _legacy_container(path, found, device_keys(found, vocabularies))
+            for path, found in containers(pod)
+        ),
         annotations=_named(pod.annotations, _ANNOTATIONS),
         labels=_named(pod.labels, _LABELS),
         node_selector={
@@ -77,13 +87,13 @@ def legacy_pod(pod: Pod) -> LegacyPod:
     )
 
 
-def _legacy_container(path: str, container: Container) -> LegacyContainer:
+def _legacy_container(path: str, container: Container, keys: Collection[str]) -> LegacyContainer:
     init = path.startswith("spec.initContainers")
     return LegacyContainer(
         name=container.name,
         path=path,
-        limits=_of_devices(container.limits),
-        requests=_of_devices(container.requests),
+        limits=_named(container.limits, keys),
+        requests=_named(container.requests, keys),
         init=init,
         sidecar=init and container.restart_policy == "Always",
         privileged=bool(container.security_context and container.security_context.privileged),
@@ -91,12 +101,8 @@ def _legacy_container(path: str, container: Container) -> LegacyContainer:
     )
 
 
-def _of_devices(amounts: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
-    return {key: amounts[key] for key in sorted(amounts) if is_device_key(key)}
-
-
-def _named(texts: Mapping[str, str], names: Collection[str]) -> Mapping[str, str]:
-    return {name: texts[name] for name in sorted(texts) if name in names}
+def _named(values: Mapping[str, _Value], names: Collection[str]) -> Mapping[str, _Value]:
+    return {name: values[name] for name in sorted(values) if name in names}
 
 
 def _environment(variables: Collection[EnvVar]) -> Mapping[str, str]:

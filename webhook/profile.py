@@ -91,6 +91,7 @@ class Mps(_Part, frozen=True, kw_only=True):
                 raise TypeError(f"{name}: {path} does not lead through objects of parameters")
 
 
+AttributeValue = bool | int | str
 ANY_NAME = "*"
 """As the end of a resource name: whatever follows."""
 
@@ -106,7 +107,7 @@ class NamedDevices(_Part, frozen=True, kw_only=True):
     """
 
     class_name: str | None = msgspec.field(default=None, name="class")
-    where: Mapping[str, bool | int | str] = {}
+    where: Mapping[str, AttributeValue] = {}
     short_name: str | None = None
     full_name: str | None = None
 
@@ -184,6 +185,18 @@ class Profile(_Part, frozen=True, kw_only=True):
     claims: Granularity = Granularity.POD
     devices: Mapping[DeviceKind, DeviceProfile]
     content_hash: str = ""
+
+    def resource_names(self) -> tuple[str, ...]:
+        """Return the resource names that it knows by their domain; one may end in `*`.
+
+        A bare `*` says what any name stands for, and gives none to a vocabulary.
+        """
+        return tuple(
+            name
+            for device in self.devices.values()
+            for name in device.resources or ()
+            if "/" in name
+        )
 
     def qualified(self, name: str) -> tuple[str, str]:
         """Return domain and identifier of an attribute's or capacity's name.

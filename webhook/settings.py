@@ -14,7 +14,7 @@ import yaml
 from kube.backoff import Backoff
 from kube.errors import ConfigError
 from webhook.profile import Profile
-from webhook.vocabularies import arbiter
+from webhook.vocabularies import arbiter, nvidia
 from webhook.world import DEFAULT_PROFILES, Options, QuotaPolicy
 
 MEBIBYTE: Final = 2**20
@@ -347,9 +347,11 @@ def checked_options(settings: Settings, profiles: Mapping[str, Profile]) -> Opti
             raise ConfigError(
                 f"translation.profiles.{vocabulary}: no profile {driver}; {known} are"
             )
-    if options.bare_gpu not in arbiter.VOCABULARIES:
+    speak_gpu = [name for name, each in arbiter.VOCABULARIES.items() if each.speaks(nvidia.GPU)]
+    if options.bare_gpu not in speak_gpu:
         raise ConfigError(
-            f"translation.bareGpu: no vocabulary {options.bare_gpu}; {_vocabularies()}"
+            f"translation.bareGpu: {options.bare_gpu} does not speak {nvidia.GPU}; "
+            f"{', '.join(sorted(speak_gpu))} do"
         )
     return options
 

@@ -29,7 +29,7 @@ from webhook.legacy import unequal
 from webhook.profile import Profile, Sharing
 from webhook.request import Request, excess_of, request_for
 from webhook.vocabularies import arbiter
-from webhook.world import Options, World
+from webhook.world import Options, World, vocabularies
 
 
 class Untouched(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,13 +81,15 @@ def translate(legacy: LegacyPod, *, namespace: str, world: World, options: Optio
     faults = tuple(unequal(legacy))
     if faults:
         return Refused(findings=faults)
-    if passes_through(legacy, world):
+    if passes_through(legacy, world, options):
         return Untouched(findings=(passed_through(legacy, world),))
     return _translated(legacy, namespace, world, options)
 
 
 def _translated(legacy: LegacyPod, namespace: str, world: World, options: Options) -> Outcome:
-    owners = arbiter.owners(legacy, bare_gpu=options.bare_gpu)
+    speaking = vocabularies(options, world.profiles)
+    names = arbiter.owners(legacy, bare_gpu=options.bare_gpu, vocabularies=speaking)
+    owners = [speaking[name] for name in names]
     readings = read(legacy, owners)
     speakers = _speakers(readings, world, options)
     facts = {
@@ -97,7 +99,7 @@ def _translated(legacy: LegacyPod, namespace: str, world: World, options: Option
     derived = claims_of(readings, legacy, speakers, facts)
     request = request_for(
         legacy,
-        [arbiter.VOCABULARIES[name] for name in owners],
+        owners,
         [(name, profile, facts[profile.driver]) for name, profile in speakers.items()],
     )
     annotation = request.encode()

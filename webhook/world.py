@@ -10,11 +10,17 @@ from typing import Final
 import msgspec
 
 from kube.product import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
-from webhook.intents import DeviceKind
+from webhook.intents import DeviceKind, Vocabulary
 from webhook.inventory import Facts
 from webhook.profile import Profile
+from webhook.vocabularies import arbiter
 
-DEFAULT_PROFILES: Final = {"hami": "hami-core-gpu.project-hami.io", "nvidia": "gpu.nvidia.com"}
+DEFAULT_PROFILES: Final = {
+    "hami": "hami-core-gpu.project-hami.io",
+    "nvidia": "gpu.nvidia.com",
+    "rdma": "dra.net",
+    "sriov": "sriovnetwork.k8snetworkplumbingwg.io",
+}
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,3 +73,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         if name in {"", DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME}:
             return name
         return self.adopt_schedulers.get(name)
+
+
+def vocabularies(options: Options, profiles: Mapping[str, Profile]) -> Mapping[str, Vocabulary]:
+    """Return the vocabularies, with the resource names that the profiles in force give them."""
+    return arbiter.speaking(
+        {
+            vocabulary: profiles[driver].resource_names()
+            for vocabulary, driver in options.profiles.items()
+            if driver in profiles
+        }
+    )

@@ -81,6 +81,21 @@ ROWS = (
         pod(container(limits={"nvidia.com/gpus": "1"})),
         asked=False,
     ),
+    created("a pool of NICs", pod(container(limits={"rdma/hca_a": "1"})), asked=True),
+    created("another vendor's device", pod(container(limits={"intel.com/qat": "1"})), asked=False),
+    *(
+        created(f"{name} makes others add keys", pod(PLAIN, annotations={name: "a"}), asked=True)
+        for name in (
+            "k8s.v1.cni.cncf.io/networks",
+            "v1.multus-cni.io/default-network",
+            "networking.gke.io/interfaces",
+        )
+    ),
+    created(
+        "not for a pod that opted out",
+        pod(PLAIN, annotations={"k8s.v1.cni.cncf.io/networks": "a"}, labels=OPTED_OUT),
+        asked=False,
+    ),
     created("a pod that opted out", pod(GPU, labels=OPTED_OUT), asked=False),
     created(
         "a pod that opted out, with our annotation",
@@ -94,6 +109,12 @@ ROWS = (
         "a finalizer on a translated pod", pod(annotations=OURS), pod(annotations=OURS), asked=False
     ),
     updated("a plain pod", pod(PLAIN), pod(PLAIN, labels={"a": "b"}), asked=False),
+    updated(
+        "a plain pod with networks",
+        pod(PLAIN, annotations={"k8s.v1.cni.cncf.io/networks": "a"}),
+        pod(PLAIN, annotations={"k8s.v1.cni.cncf.io/networks": "a"}),
+        asked=False,
+    ),
     updated("a legacy pod that was never translated", pod(GPU), pod(GPU), asked=False),
     updated(
         "the legacy manifest applied again",

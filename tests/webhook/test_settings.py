@@ -18,7 +18,7 @@ from webhook.settings import (
     parse_settings,
 )
 from webhook.shipped import load_profiles
-from webhook.world import Options
+from webhook.world import DEFAULT_PROFILES, Options
 
 
 class Read(NamedTuple):
@@ -140,10 +140,9 @@ def test_default_options_are_those_of_the_translation() -> None:
 def test_a_profile_that_is_not_named_keeps_its_default() -> None:
     settings = Settings(translation=TranslationSettings(profiles={"nvidia": "gpu.example.com"}))
 
-    assert checked_options(settings, load_profiles()).profiles == {
-        "hami": "hami-core-gpu.project-hami.io",
-        "nvidia": "gpu.example.com",
-    }
+    chosen = checked_options(settings, load_profiles()).profiles
+
+    assert chosen == DEFAULT_PROFILES | {"nvidia": "gpu.example.com"}
 
 
 @pytest.mark.parametrize(
@@ -151,7 +150,7 @@ def test_a_profile_that_is_not_named_keeps_its_default() -> None:
     [
         ({"profiles": {"cuda": "gpu.nvidia.com"}}, "no vocabulary cuda"),
         ({"profiles": {"nvidia": "gpu.none.example"}}, "no profile gpu.none.example"),
-        ({"bareGpu": "cuda"}, "bareGpu: no vocabulary cuda"),
+        ({"bareGpu": "rdma"}, "bareGpu: rdma does not speak nvidia.com/gpu; hami, nvidia do"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

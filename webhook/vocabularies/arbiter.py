@@ -5,33 +5,66 @@ belongs to the first vocabulary of the list that speaks it. So the controller, w
 the annotation, splits the keys as the webhook did.
 
 Bare `nvidia.com/gpu` and `mig-*` are the device plugin's. Beside a key or annotation that only HAMi
-has, `nvidia.com/gpu` is HAMi's in the whole pod; `mig-*` stays the device plugin's.
+has, `nvidia.com/gpu` is HAMi's in the whole pod; `mig-*` stays the device plugin's. NICs come last:
+names that profiles give them, perhaps a whole vendor's, take no key from another vocabulary.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from webhook.intents import LegacyPod, Vocabulary
-from webhook.vocabularies import hami, nvidia
+from webhook.vocabularies import hami, nvidia, rdma, sriov
 
+NICS: Final = (rdma.VOCABULARY.name, sriov.VOCABULARY.name)
 VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
-    vocabulary.name: vocabulary for vocabulary in (hami.VOCABULARY, nvidia.VOCABULARY)
+    vocabulary.name: vocabulary
+    for vocabulary in (hami.VOCABULARY, nvidia.VOCABULARY, rdma.VOCABULARY, sriov.VOCABULARY)
 }
 """By name, in the order in which they are asked for a key that several speak."""
 
 
-def is_device_key(key: str) -> bool:
-    """Whether a resource name belongs to any vocabulary."""
-    return any(vocabulary.speaks(key) for vocabulary in VOCABULARIES.values())
+def device_keys(
+    names: Collection[str], vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
+) -> frozenset[str]:
+    """Return which resource names of one container belong to any vocabulary."""
+    return frozenset[str]().union(*(each.spoken(names) for each in vocabularies.values()))
 
 
-def owners(pod: LegacyPod, *, bare_gpu: str = nvidia.VOCABULARY.name) -> tuple[str, ...]:
+def speaking(named: Mapping[str, Iterable[str]]) -> Mapping[str, Vocabulary]:
+    """Return the vocabularies, with the resource names that profiles give them.
+
+    Args:
+        named: Vocabulary to names; one that ends in `*` stands for all that begin so.
+    """
+    return {name: _speaking(each, named.get(name, ())) for name, each in VOCABULARIES.items()}
+
+
+def _speaking(vocabulary: Vocabulary, names: Iterable[str]) -> Vocabulary:
+    further = [name for name in names if vocabulary.takes_names and not vocabulary.speaks(name)]
+    if not further:
+        return vocabulary
+    keys = [name for name in further if not name.endswith("*")]
+    prefixes = [name.removesuffix("*") for name in further if name.endswith("*")]
+    return msgspec.structs.replace(
+        vocabulary,
+        keys=(*vocabulary.keys, *keys),
+        key_prefixes=(*vocabulary.key_prefixes, *prefixes),
+    )
+
+
+def owners(
+    pod: LegacyPod,
+    *,
+    bare_gpu: str = nvidia.VOCABULARY.name,
+    vocabularies: Mapping[str, Vocabulary] = VOCABULARIES,
+) -> tuple[str, ...]:
     """Return the vocabularies that own the pod's keys, in the order that decides shared keys.
 
     Args:
         bare_gpu: Who owns `nvidia.com/gpu` where nothing else in the pod says: "nvidia" or "hami".
+        vocabularies: With the names that profiles give them.
     """
     named = {key for container in pod.containers for key in container.limits}
     speaks_hami = (
@@ -39,7 +72,8 @@ def owners(pod: LegacyPod, *, bare_gpu: str = nvidia.VOCABULARY.name) -> tuple[s
         or any(key in named for key in hami.OWN_KEYS)
         or any(key in pod.annotations for key in hami.VOCABULARY.annotations)
     )
-    candidates = (hami.VOCABULARY, nvidia.VOCABULARY) if speaks_hami else (nvidia.VOCABULARY,)
+    gpus = (hami.VOCABULARY, nvidia.VOCABULARY) if speaks_hami else (nvidia.VOCABULARY,)
+    candidates = (*gpus, *(vocabularies[name] for name in NICS))
     split = divided(named, candidates)
     return tuple(vocabulary.name for vocabulary in candidates if split[vocabulary.name])
 

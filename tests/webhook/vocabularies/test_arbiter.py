@@ -9,6 +9,8 @@ from tests.builders import Document, container, gpus, legacy
 from webhook.vocabularies import arbiter
 
 HAMI, NVIDIA = "hami", "nvidia"
+NICS = ("rdma", "sriov")
+MIXED = {"mellanox.com/rdma": 1, "rdma/hca": 1}
 
 
 class Case(NamedTuple):
@@ -39,6 +41,8 @@ CASES = (
         (NVIDIA,),
         "nvidia.com/vgpu-mode",
     ),
+    Case("NICs come last", (container("a", {**MIXED, "nvidia.com/gpu": 1}),), (NVIDIA, *NICS)),
+    Case("and alone", (container("a", MIXED),), NICS),
     Case("nor does the operator", (gpus(mig_1g_5gb=1),), (NVIDIA,), None, HAMI),
 )
 
@@ -72,13 +76,41 @@ def test_each_key_has_one_owner() -> None:
         ("nvidia.com/gpu.product", False),
         ("deviceclass.resource.kubernetes.io/gpu.nvidia.com", False),
         ("cpu", False),
+        ("rdma/hca", True),
+        ("mellanox.com/rdma", True),
     ],
 )
-def test_is_device_key(key: str, want: bool) -> None:
-    assert want == arbiter.is_device_key(key)
+def test_device_keys(key: str, want: bool) -> None:
+    assert want is (key in arbiter.device_keys({key, "memory"}))
 
 
 def test_part_of_leaves_other_limits_out() -> None:
     part = arbiter.part_of(legacy(gpus(1, mem=2)), frozenset({"nvidia.com/gpu"}))
 
     assert [key for one in part.containers for key in one.limits] == ["nvidia.com/gpu"]
+
+
+SPEAKING = arbiter.speaking(
+    {
+        "rdma": ("rdma/ib", "acme.example/hca"),
+        "sriov": ("acme.example/*",),
+        "hami": ("a.example/b",),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "want"),
+    [
+        ("acme.example/hca", ["rdma", "sriov"]),
+        ("acme.example/vf", ["sriov"]),
+        ("rdma/ib", ["rdma"]),
+        ("a.example/b", []),
+    ],
+)
+def test_profiles_give_names_to_vocabularies_that_take_them(key: str, want: list[str]) -> None:
+    assert want == [name for name, each in SPEAKING.items() if each.speaks(key)]
+
+
+def test_a_vocabulary_that_gets_no_further_name_is_itself() -> None:
+    assert arbiter.speaking({"rdma": ("rdma/*",)}) == arbiter.VOCABULARIES
