@@ -56,6 +56,10 @@ up: setup ## start a local cluster with Drawbridge in it
 down: setup ## stop exactly what `make up` started
 	@$(BIN)/python -m e2e.local down
 
+.PHONY: sbom
+sbom: setup ## what the image's packages are, as CycloneDX, in build/sbom.cdx.json
+	@$(BIN)/python -m tools.sbom
+
 # --- judge ---------------------------------------------------------------------------------------
 
 .PHONY: check

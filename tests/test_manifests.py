@@ -153,6 +153,29 @@ def test_pods_are_restricted(deployment: Document) -> None:
     assert {"readinessProbe", "livenessProbe", "resources"} <= set(container)
 
 
+def test_a_budget_lets_a_node_be_drained_and_keeps_a_replica() -> None:
+    (budget,) = of_kind("PodDisruptionBudget")
+    (webhook,) = (d for d in of_kind("Deployment") if d["metadata"]["name"] == "drawbridge-webhook")
+
+    assert budget["spec"] == {
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": webhook["spec"]["selector"],
+    }
+
+
+def test_only_ports_that_are_served_are_open() -> None:
+    for policy, deployment in zip(of_kind("NetworkPolicy"), of_kind("Deployment"), strict=True):
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        (rule,) = policy["spec"]["ingress"]
+
+        assert policy["spec"]["podSelector"] == deployment["spec"]["selector"]
+        assert policy["spec"]["policyTypes"] == ["Ingress"]
+        assert [port["name"] for port in container["ports"]] == [
+            port["port"] for port in rule["ports"]
+        ]
+
+
 def test_names_are_those_of_the_default_settings() -> None:
     named = {(each["kind"], each["metadata"]["name"]) for each in objects() if "metadata" in each}
     settings = Settings()

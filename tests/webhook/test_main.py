@@ -5,6 +5,7 @@ import base64
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,12 +14,18 @@ import pytest
 import yaml
 from aiohttp import ClientError, ClientSession
 
-from certs.serving import client_context
+from certs.authority import Authority
+from certs.serving import client_context, issue_leaf
 from kube.files import read_objects
 from tests.builders import Document, gpus, pod, profiles
 from tests.fake_api_server import FakeApiServer, running, until
 from webhook.__main__ import Setup, control, main, serve
-from webhook.resources import MUTATING_WEBHOOK_CONFIGURATIONS, PODS, RESOURCE_CLAIM_TEMPLATES
+from webhook.resources import (
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    SECRETS,
+)
 from webhook.settings import Settings, overridden, parse_settings
 from webhook.world import Options
 
@@ -136,6 +143,31 @@ async def test_from_nothing_to_a_template(server: FakeApiServer, setup: Setup) -
     assert "[+]caches ok\n[+]leaf ok\n[+]endpoint ok\n[+]drain ok" in verbose
     assert 'drawbridge_certificate_not_after_timestamp_seconds{kind="ca"}' in leading
     assert 'leader_election_master_status{name="drawbridge-controller"} 1.0' in leading
+
+
+async def test_a_mounted_certificate_is_served_and_the_authority_left_to_others(
+    server: FakeApiServer, setup: Setup, tmp_path: Path
+) -> None:
+    now, life = datetime.now(UTC), timedelta(hours=1)  # noqa: TID251  TLS compares with the clock.
+    authority = Authority.make("test", now=now, life=life)
+    leaf = issue_leaf(authority, setup.settings.names(), now=now, life=life)
+    texts = {"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": leaf.authority}
+    for name, text in texts.items():
+        (tmp_path / name).write_bytes(text)
+    settings = overridden(setup.settings, {"serve.certificateDirectory": str(tmp_path)})
+    mounted = msgspec.structs.replace(setup, settings=settings)
+
+    async with running(lambda: control(mounted), lambda: serve(mounted)):
+        await ready(settings.serve.probe_port)
+        await until(lambda: any("/leases/" in call.path for call in server.calls))
+        url = f"https://127.0.0.1:{settings.serve.port}/livez"
+        async with (
+            ClientSession() as session,
+            session.get(url, ssl=client_context(authority.certificate_pem)) as answer,
+        ):
+            assert answer.status == 200
+
+    assert server.objects(SECRETS) == []
 
 
 def _annotation(patch: list[Document]) -> str:

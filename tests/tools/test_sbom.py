@@ -1,0 +1,50 @@
+"""The bill of materials: what is locked, and nothing else."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tools import sbom
+
+LOCKED = f"""
+# a comment
+aiohttp==3.14.5 ; sys_platform != 'win32' \\
+    --hash=sha256:{"a" * 64} \\
+    --hash=sha256:{"b" * 64}
+    # via somebody
+Multi_Dict==6.1 \\
+    --hash=sha256:{"c" * 64}
+"""
+
+
+def test_locked_packages() -> None:
+    assert [
+        ("aiohttp", "3.14.5", ("a" * 64, "b" * 64)),
+        ("multi-dict", "6.1", ("c" * 64,)),
+    ] == list(sbom.locked(LOCKED))
+
+
+def test_a_package_that_is_not_installed_has_no_licence_and_needs_nobody() -> None:
+    assert sbom.licence("no-such-package") == ""
+    assert sbom.needed("no-such-package", {}) == []
+
+
+def test_the_bill_is_complete_and_the_same_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = []
+    for name in ("a.json", "b.json"):
+        monkeypatch.setattr("sys.argv", ["sbom", str(tmp_path / name)])
+        assert sbom.main() == 0
+        texts.append((tmp_path / name).read_text())
+    made = json.loads(texts[0])
+    named = {each["bom-ref"] for each in made["components"]}
+
+    assert texts[0] == texts[1]
+    assert made["specVersion"] == "1.6"
+    assert len(named) == sum("==" in line for line in sbom.LOCKED.read_text().splitlines())
+    assert all(each["hashes"] and each["licenses"] for each in made["components"])
+    depended = {each for entry in made["dependencies"] for each in entry["dependsOn"]}
+    assert depended <= named
+    assert {name for name in named if name.startswith("pkg:pypi/aiohttp@")} <= depended
