@@ -64,7 +64,7 @@ def untranslating(
     """
     ours = {claim.template for claim in claims}
     entries = (document.get("spec") or {}).get("resourceClaims") or []
-    labels = {e["name"] for e in entries if e.get("resourceClaimTemplateName") in ours}
+    labels = {_name(e) for e in entries if e.get("resourceClaimTemplateName") in ours}
     operations: list[Operation] = []
     for path, container in _containers(document):
         resources = container.get("resources") or {}
@@ -89,9 +89,10 @@ def _containers(document: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str
             yield ("spec", field, index), container
 
 
-def _name(container: Mapping[str, Any]) -> str:
+def _name(named: Mapping[str, Any]) -> str:
+    """Return the name of a container, or of a claim in the pod."""
     # As in the typed view: what has no name, or null, is the empty name.
-    return container.get("name") or ""
+    return named.get("name") or ""
 
 
 def _stripping(
@@ -123,7 +124,7 @@ def _appending(
 
 
 def _removing(path: Path, items: list[Any], labels: Collection[str]) -> Iterator[Operation]:
-    gone = [index for index, item in enumerate(items) if item.get("name") in labels]
+    gone = [index for index, item in enumerate(items) if _name(item) in labels]
     if gone and len(gone) == len(items):
         yield remove(pointer(*path))
     else:
