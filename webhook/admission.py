@@ -18,7 +18,7 @@ from kube.api.core import Container, Pod
 from kube.api.meta import view
 from kube.product import REQUEST_ANNOTATION
 from kube.quantity import Quantity
-from webhook.claims import Claim
+from webhook.claims import MAX_LABEL, Claim
 from webhook.derivation import Derived, derive
 from webhook.edits import stripping, translating, untranslating
 from webhook.findings import Code, Finding, amount_path, error, has_errors, printable
@@ -26,10 +26,18 @@ from webhook.guards import taken
 from webhook.intents import LegacyPod, Vocabulary
 from webhook.jsonpatch import Operation, add, apply, pointer
 from webhook.legacy import containers, device_keys, has_device_keys, legacy_pod
-from webhook.request import Request, RequestError, decode_request
+from webhook.request import MAX_CONTAINERS, Request, RequestError, decode_request
 from webhook.translation import Outcome, Refused, Translated, Untouched, translate
 from webhook.vocabularies.arbiter import VOCABULARIES
 from webhook.world import Options, World, vocabularies
+
+MAX_AMOUNTS: Final = 4096
+MAX_CLAIMS: Final = 1024
+"""In one pod, which no node could run. What a body holds beyond takes seconds, not milliseconds."""
+MAX_ANNOTATIONS: Final = 256 * 1024
+"""As the API server, which counts bytes and after us: TotalAnnotationSizeLimitB."""
+MAX_USERS: Final = 5
+"""Containers that a message names."""
 
 ANNOTATION_PATH: Final = f"metadata.annotations[{REQUEST_ANNOTATION}]"
 
@@ -96,6 +104,9 @@ def admit_created(
         translation: How to translate a pod that was not translated before.
     """
     speaking = vocabularies(options, world.profiles)
+    faults = tuple(_excess(pod, speaking))
+    if faults:
+        return Answer(decision=Decision.REFUSED, findings=faults)
 
     def translated(legacy: Pod) -> Outcome:
         read = legacy_pod(legacy, speaking)
@@ -146,6 +157,9 @@ def admit_updated(
         return Answer(decision=Decision.REFUSED, findings=(_annotation_changed(recorded),))
     if recorded is None or not has_device_keys(pod, speaking):
         return Answer(decision=Decision.UNTOUCHED)
+    faults = tuple(_excess(pod, speaking))
+    if faults:
+        return Answer(decision=Decision.REFUSED, findings=faults)
     try:
         request = decode_request(recorded)
     except RequestError as fault:
@@ -187,6 +201,35 @@ def _translated_there(
         findings=outcome.findings,
         claims=outcome.claims,
     )
+
+
+def _excess(pod: Pod, speaking: Mapping[str, Vocabulary]) -> Iterator[Finding]:
+    """Yield a fault for what would take so long that other reviews wait for it.
+
+    Nothing of this is checked yet when a mutating webhook is asked: a body of 3 MiB has room for
+    tens of thousands of containers.
+    """
+    asking = [each for _, each in containers(pod) if device_keys(each, speaking)]
+    if not asking:
+        return
+    counted = {
+        "containers with devices": (len(asking), MAX_CONTAINERS),
+        "amounts of resources": (sum(map(_amounts_in, asking)), MAX_AMOUNTS),
+        "claims": (len(pod.spec.resource_claims or ()), MAX_CLAIMS),
+        "uses of claims": (sum(len(each.claims) for _, each in containers(pod)), MAX_CLAIMS),
+        "characters in annotations": (sum(map(len, pod.annotations.values())), MAX_ANNOTATIONS),
+    }
+    for what, (found, most) in counted.items():
+        if found > most:
+            yield error(
+                Code.TOO_LARGE,
+                "metadata.annotations" if "annotations" in what else "spec",
+                f"{found} {what} in a pod that asks for devices, at most {most} are read",
+            )
+
+
+def _amounts_in(container: Container) -> int:
+    return len(container.limits) + len(container.requests)
 
 
 # --- pods that were translated before -------------------------------------------------------------
@@ -233,13 +276,19 @@ def _underived(pod: Pod, claims: Sequence[Claim]) -> Iterator[Finding]:
             yield error(
                 Code.REQUEST_FORGED,
                 ANNOTATION_PATH,
-                f"derives ResourceClaimTemplate {claim.template} for "
-                f"{', '.join(sorted({use.container for use in claim.uses}))}, "
+                f"derives ResourceClaimTemplate {claim.template} for {_users(claim)}, "
                 "which the pod does not use so",
                 "remove the annotation; the webhook writes it",
             )
         else:
             free.remove(label)
+
+
+def _users(claim: Claim) -> str:
+    """Return the containers of a claim, which anybody may have named, in words."""
+    names = sorted({use.container for use in claim.uses})
+    told = [printable(name[:MAX_LABEL]) or '""' for name in names[:MAX_USERS]]
+    return ", ".join(told + ["others"] * (len(names) > MAX_USERS))
 
 
 def _kept_adopted(pod: Pod, old: Pod, options: Options) -> Iterator[Operation]:

@@ -47,6 +47,8 @@ class Code(StrEnum):
     """A list of card types or UUIDs is not blank and holds no item, so no device would match."""
     TOO_LONG = "tooLong"
     """A text is longer than a CEL selector may be."""
+    TOO_LARGE = "tooLarge"
+    """The pod asks for devices and has more of something than is read."""
     INVALID_OBJECT = "invalidObject"
     """A field of the object has the wrong type."""
 
@@ -174,6 +176,8 @@ def has_errors(findings: Iterable[Finding]) -> bool:
 
 
 SHOWN_TEXT_LENGTH = 80
+MAX_KEY_LENGTH = 317
+"""Of a resource name: 253 characters of a domain, a slash, 63 of a name."""
 
 
 def shown(text: str, length: int = SHOWN_TEXT_LENGTH) -> str:
@@ -197,4 +201,6 @@ def printable(text: str) -> str:
 
 def amount_path(container: str, section: str, key: str) -> str:
     """Return the path of a container's limit or request, as the API server writes it."""
-    return f"{container}.resources.{section}[{printable(key)}]"
+    # A key that is no resource name yet may be as long as a body.
+    cut = key if len(key) <= MAX_KEY_LENGTH else key[: MAX_KEY_LENGTH - 3] + "..."
+    return f"{container}.resources.{section}[{printable(cut)}]"

@@ -32,6 +32,9 @@ MAX_WARNINGS: Final = 10
 MAX_WARNING_LENGTH: Final = 250
 """Above 4096 runes in all, the API server cuts each warning to 256 runes."""
 MAX_CAUSES: Final = 20
+MAX_PARTS: Final = 100_000
+"""Objects and lists in a body; brackets in its texts count, too. A pod of 1.5 MiB, the most that
+etcd stores, has fewer. A body of nothing else would take more than a second to read."""
 KUBE_SYSTEM_ACCOUNT: Final = "system:serviceaccount:kube-system:"
 
 
@@ -45,6 +48,8 @@ def decode_review(body: bytes) -> AdmissionRequest:
     Raises:
         ReviewError: The body is not an admission.k8s.io/v1 AdmissionReview about a pod.
     """
+    if body.count(b"{") + body.count(b"[") > MAX_PARTS:
+        raise ReviewError(f"the body has more than {MAX_PARTS} objects and lists")
     try:
         review = decode(body, AdmissionReview)
     except (msgspec.DecodeError, RecursionError) as fault:

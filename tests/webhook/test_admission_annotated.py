@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from kube.product import REQUEST_ANNOTATION
@@ -257,3 +258,31 @@ def test_keys_that_are_wrong_refuse_the_whole_pod() -> None:
     _, answer = admitted(adding(once, "late", gpu="500m"))
 
     assert (answer.decision, answer.operations) == (Decision.REFUSED, ())
+
+
+def test_a_claim_without_a_name_is_a_claim_with_the_empty_name() -> None:
+    """The API server refuses it, but after us; it must not be a bug of ours."""
+    once, _ = admitted(pod(gpus(1)), BIG)
+    (entry,) = once["spec"]["resourceClaims"]
+    (use,) = once["spec"]["containers"][0]["resources"]["claims"]
+    del entry["name"], use["name"]
+    once["spec"]["containers"][0]["resources"]["limits"] = limits(1, mem=5)
+
+    after, answer = admitted(once, BIG)
+
+    assert answer.decision is Decision.TRANSLATED
+    assert all(entry["name"] for entry in after["spec"]["resourceClaims"])
+
+
+def test_containers_of_a_forgery_are_named_so_that_it_can_be_read() -> None:
+    names = ["\x1b[2J", "n" * 300, *map(str, range(200))]
+    once, _ = admitted(pod(*(gpus(0, mem=1, name="a"), gpus(1, name="b"))), BIG)
+    request = request_of(once)
+    request["containers"] = [{"name": name, "limits": limits(mem=1)} for name in names[:30]]
+
+    _, answer = admitted(with_request(once, msgspec.json.encode(request).decode()), BIG)
+
+    assert answer.decision is Decision.REFUSED
+    for finding in answer.findings:
+        assert finding.message.isprintable()
+        assert len(finding.message) < 300

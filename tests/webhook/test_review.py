@@ -13,6 +13,7 @@ from webhook.admission import Answer, Decision
 from webhook.findings import Code, Finding, error, info, warning
 from webhook.review import (
     MAX_CAUSES,
+    MAX_PARTS,
     MAX_WARNING_LENGTH,
     MAX_WARNINGS,
     ReviewError,
@@ -69,9 +70,10 @@ REFUSALS = (
     Refusal("very deep", b"[" * 100_000, "the body is not an AdmissionReview"),
     Refusal(
         "deep in the object",
-        body().replace(b'"uid"', b'"object":' + b"[" * 100_000 + b',"uid"'),
+        body().replace(b'"uid"', b'"object":' + b"[" * 50_000 + b',"uid"'),
         "the body is not an AdmissionReview",
     ),
+    Refusal("brackets without end", b"[{}" + b",{}" * MAX_PARTS + b"]", "objects and lists"),
     Refusal("another version", body().replace(b"io/v1", b"io/v1beta1"), "want admission.k8s.io/v1"),
     Refusal("another kind", body().replace(b"AdmissionReview", b"Pod"), "want admission.k8s.io/v1"),
     Refusal(
