@@ -277,17 +277,21 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class _Libraries(logging.Handler):
+class LibraryLines(logging.Handler):
     """Passes on what libraries log, each as a line of ours without a traceback.
 
     A TLS handshake that fails is one, and whoever reaches the port can make it fail.
     """
 
+    most: Final = 256
+    """Characters of a text that may quote the head of a request."""
+
     def emit(self, record: logging.LogRecord) -> None:
         """Log the record."""
         fault = record.exc_info[1] if record.exc_info else None
-        words = record.getMessage().partition("\n")[0]
-        log.log(record.levelno, "library.logged", logger=record.name, said=words, error=fault)
+        words = record.getMessage().partition("\n")[0][: self.most]
+        error = f"{type(fault).__name__}: {fault}"[: self.most] if fault else None
+        log.log(record.levelno, "library.logged", logger=record.name, said=words, error=error)
 
 
 def log_to(stream: TextIO, level: LogLevel) -> None:
@@ -307,7 +311,7 @@ def log_to(stream: TextIO, level: LogLevel) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(handlers=[_Libraries()], level=max(LEVELS[level], logging.WARNING))
+    logging.basicConfig(handlers=[LibraryLines()], level=max(LEVELS[level], logging.WARNING))
 
 
 def _json(value: object, **_: object) -> str:

@@ -168,7 +168,7 @@ def _tell(found: Question, answer: Answer) -> None:
         user=found.asked.user_info.username[:MAX_LOGGED],
         dry_run=bool(found.asked.dry_run),
         decision=answer.decision.value,
-        findings=[finding.code.value for finding in answer.findings],
+        findings=list(dict.fromkeys(finding.code.value for finding in answer.findings)),
         operations=len(answer.operations),
         templates=[claim.template for claim in answer.claims],
     )

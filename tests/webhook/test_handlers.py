@@ -347,6 +347,16 @@ async def test_the_log_does_not_grow_with_what_a_caller_writes(stand: Make) -> N
     assert max(len(line[field]) for field in ("pod", "uid", "user")) == MAX_LOGGED
 
 
+async def test_the_log_does_not_grow_with_what_is_wrong(stand: Make) -> None:
+    made = await stand()
+    wrong = [gpus("1500m", name=str(number)) for number in range(200)]
+    with capture_logs() as lines:
+        await made.client.post(PATH, json=review(pod(*wrong)))
+
+    (line,) = (each for each in lines if each["event"] == "pod.reviewed")
+    assert line["findings"] == ["notAnInteger"]
+
+
 @pytest.mark.parametrize(
     ("operation", "subresource"),
     [("DELETE", ""), ("CONNECT", "exec"), ("CREATE", "binding"), ("UPDATE", "resize")],

@@ -19,7 +19,7 @@ from certs.serving import client_context, issue_leaf
 from kube.files import read_objects
 from tests.builders import Document, gpus, pod, profiles
 from tests.fake_api_server import FakeApiServer, running, until
-from webhook.__main__ import Setup, control, main, serve
+from webhook.__main__ import LibraryLines, Setup, control, main, serve
 from webhook.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
     PODS,
@@ -224,6 +224,7 @@ try:
 except ValueError:
     structlog.get_logger().exception("review.failed")
     logging.getLogger("asyncio").exception("SSL handshake failed\\nprotocol: ...")
+    logging.getLogger("aiohttp.server").error("x" * 9999, exc_info=ValueError("y" * 9999))
 """
 
 
@@ -232,7 +233,8 @@ def test_the_log_is_json_to_the_last_library_and_tells_no_values() -> None:
         [sys.executable, "-c", LOGS], stdout=subprocess.PIPE, text=True, check=True
     )
 
-    ours, theirs = (msgspec.json.decode(line) for line in done.stdout.splitlines())
+    ours, theirs, long = (msgspec.json.decode(line) for line in done.stdout.splitlines())
     assert ours["exception"][0]["exc_type"] == "ValueError"
     assert (theirs["event"], theirs["said"]) == ("library.logged", "SSL handshake failed")
     assert "'secret'" not in done.stdout
+    assert max(len(long["said"]), len(long["error"])) <= LibraryLines.most
