@@ -105,14 +105,25 @@ class Drawbridge:
             self.stop(name)
         self._delete(self.applied())
 
-    def start(self, name: str) -> Child:
-        """Start the process that stands for a Deployment."""
+    def start(
+        self, name: str, *, replica: str = "", environment: Mapping[str, str] | None = None
+    ) -> Child:
+        """Start the process that stands for a Deployment.
+
+        Args:
+            name: The Deployment's.
+            replica: What to call the process, where there are several.
+            environment: What it is told besides.
+        """
         deployment = self._deployments[name]
         spec = deployment["spec"]["template"]["spec"]
         (container,) = spec["containers"]
-        declared = dict(_declared_environment(container, deployment))
-        environment = {**declared, **self._environment(spec["serviceAccountName"])}
-        return self._cluster.run(name, _command(container), environment)
+        told = {
+            **dict(_declared_environment(container, deployment)),
+            **self._environment(spec["serviceAccountName"]),
+            **(environment or {}),
+        }
+        return self._cluster.run(replica or name, _command(container), told)
 
     def stop(self, name: str) -> None:
         """End the process that stands for a Deployment; fine when it has ended."""
@@ -136,6 +147,16 @@ class Drawbridge:
         line = rf"^drawbridge_decisions_total{labels} (\S+)$"
         found = re.search(line, self.metrics(WEBHOOK), re.MULTILINE)
         return int(float(found[1])) if found else 0
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What the processes are told in their file."""
+        told: Mapping[str, Any] = json.loads(self._settings_file.read_text())
+        return told
+
+    def webhook_configurations(self) -> list[Object]:
+        """The webhook configurations as they are applied here."""
+        return [each for each in self.applied() if each["kind"] in _WEBHOOKS]
 
     def url(self, path: str = "/mutate") -> str:
         """Where the API server reaches the webhook."""

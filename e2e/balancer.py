@@ -1,0 +1,125 @@
+"""A TCP balancer in place of a Service: connections go to those that say they are ready, in turn.
+
+As with kube-proxy, whoever is not ready gets no new connections and keeps those that it has; one
+that takes none is passed over. It runs in a thread, so that stories stay plain functions.
+"""
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Mapping
+from typing import Final, Self
+
+LOOK_S: Final = 0.05
+"""Between looks at each readiness; a Service takes a second or two to hear of it."""
+PATIENCE_S: Final = 1.0
+CHUNK: Final = 2**16
+
+
+class Balancer:
+    """Forwards what comes to its port.
+
+    Attributes:
+        port: Where it listens.
+    """
+
+    def __init__(self, host: str, backends: Mapping[int, int]) -> None:
+        """Remember whom to forward to.
+
+        Args:
+            host: Where it listens, and they.
+            backends: A backend's port to the port of its probes.
+        """
+        self._host = host
+        self._backends = dict(backends)
+        self._ready: frozenset[int] = frozenset()
+        self._turn = itertools.count()
+        self._loop = asyncio.new_event_loop()
+        self._ended = asyncio.Event()
+        self._listening = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="balancer")
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._listening.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join()
+
+    def ready(self) -> frozenset[int]:
+        """The ports of those that get new connections."""
+        return self._ready
+
+    # --- in the thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._forward, self._host, self.port)
+        self.port = server.sockets[0].getsockname()[1]
+        self._listening.set()
+        async with server, asyncio.TaskGroup() as group:
+            looks = [group.create_task(self._look(*each)) for each in self._backends.items()]
+            await self._ended.wait()
+            for each in looks:
+                each.cancel()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    async def _look(self, port: int, probes: int) -> None:
+        while True:
+            is_ready = False
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    is_ready = await self._asked(probes)
+            except (OSError, TimeoutError):
+                pass
+            self._ready = self._ready | {port} if is_ready else self._ready - {port}
+            await asyncio.sleep(LOOK_S)
+
+    async def _asked(self, probes: int) -> bool:
+        reader, writer = await asyncio.open_connection(self._host, probes)
+        try:
+            writer.write(b"GET /readyz HTTP/1.1\r\nHost: balancer\r\nConnection: close\r\n\r\n")
+            return b" 200 " in await reader.readline()
+        finally:
+            writer.close()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            found = await self._connected()
+            if found is not None:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(_piped(reader, found[1]))
+                    group.create_task(_piped(found[0], writer))
+        except* OSError:
+            pass  # Who broke it off is known to the other side by what follows.
+        finally:
+            writer.close()
+
+    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        ports = sorted(self._ready)
+        first = next(self._turn)
+        for offset in range(len(ports)):
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    port = ports[(first + offset) % len(ports)]
+                    return await asyncio.open_connection(self._host, port)
+            except (OSError, TimeoutError):
+                continue
+        return None
+
+
+async def _piped(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass on what comes until it ends."""
+    try:
+        while data := await reader.read(CHUNK):
+            writer.write(data)
+            await writer.drain()
+    finally:
+        writer.close()

@@ -1,0 +1,82 @@
+"""A steady stream of pod creations, and what became of each.
+
+They are dry runs: all of admission takes place, and nothing is left to schedule.
+"""
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Self
+
+from e2e.access import Access, Object
+
+CALLERS: Final = 4
+"""Creations at a time, at most."""
+PER_SECOND: Final = 40
+
+
+class Created(NamedTuple):
+    """One creation; seconds are since the load began."""
+
+    at_s: float
+    took_s: float
+    message: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether the pod was not made."""
+        return bool(self.message)
+
+
+class Load:
+    """`with Load(cluster, namespace, pod) as load: ...`."""
+
+    def __init__(self, cluster: Access, namespace: str, document: Object) -> None:
+        self._cluster = cluster
+        self._path = f"{cluster.kind('pods').path(namespace)}?dryRun=All"
+        self._document = document
+        self._ended = threading.Event()
+        self._began = time.monotonic()
+        self._created: list[Created] = []
+        self._threads = [threading.Thread(target=self._run) for _ in range(CALLERS)]
+
+    def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        for each in self._threads:
+            each.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for each in self._threads:
+            each.join()
+
+    @property
+    def created(self) -> Sequence[Created]:
+        """What was asked for so far, in order of the answers."""
+        return tuple(self._created)
+
+    @property
+    def failures(self) -> list[Created]:
+        """What was not made."""
+        return [each for each in self.created if each.failed]
+
+    def told(self, event: str) -> str:
+        """What an event cost, in words."""
+        took = sorted(each.took_s for each in self.created)
+        slowest = f"median {took[len(took) // 2] * 1e3:.0f} ms, slowest {took[-1] * 1e3:.0f} ms"
+        return f"{event}: {len(self.failures)} of {len(took)} creations failed; {slowest}"
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while not self._ended.is_set():
+            began = time.monotonic()
+            status, body = self._cluster.request("POST", self._path, self._document)
+            now = time.monotonic()
+            made = status == http.client.CREATED
+            message = "" if made else str(json.loads(body).get("message", body))
+            self._created.append(Created(began - self._began, now - began, message))
+            due = max(due + CALLERS / PER_SECOND, now - 1)
+            self._ended.wait(due - now)

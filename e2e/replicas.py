@@ -1,0 +1,146 @@
+"""Two replicas of the webhook behind a balancer, in place of the one that `Drawbridge` runs."""
+
+import base64
+import http.client
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+from e2e.access import Access, Object
+from e2e.balancer import Balancer
+from e2e.cluster import free_ports
+from e2e.drawbridge import CONTROLLER, WEBHOOK, Drawbridge, merged
+from e2e.processes import Child
+
+COUNT: Final = 2
+TIMEOUT_S: Final = 20.0
+
+Settings = Mapping[str, Any]
+
+
+class Replicas:
+    """Our processes; a replica is named by its port.
+
+    Attributes:
+        ports: Where the replicas listen.
+    """
+
+    def __init__(self, cluster: Access, drawbridge: Drawbridge, settings: Settings) -> None:
+        self._cluster = cluster
+        self._drawbridge = drawbridge
+        self._file = cluster.directory / "replicas.json"
+        self._file.write_text(json.dumps(merged(drawbridge.settings, settings)))
+        ports = free_ports(2 * COUNT)
+        self.ports = ports[:COUNT]
+        self._probes = dict(zip(self.ports, ports[COUNT:], strict=True))
+        self._balancer = Balancer(drawbridge.endpoints.host, self._probes)
+
+    @contextmanager
+    def running(self) -> Iterator["Replicas"]:
+        """All of them, ready and believed; afterwards the one replica is back."""
+        drawbridge = self._drawbridge
+        for name in (WEBHOOK, CONTROLLER):
+            drawbridge.stop(name)
+        drawbridge.start(CONTROLLER, environment={"DRAWBRIDGE_CONFIG": str(self._file)})
+        with ExitStack() as stack:
+            stack.callback(self._end)
+            for port in self.ports:
+                self.start(port)
+            stack.enter_context(self._balancer)
+            self._reach(self._balancer.port)
+            self.wait_ready()
+            yield self
+
+    def start(self, port: int) -> Child:
+        """Start a replica that does not run."""
+        environment = {
+            "DRAWBRIDGE_CONFIG": str(self._file),
+            "DRAWBRIDGE_PORT": str(port),
+            "DRAWBRIDGE_PROBE_PORT": str(self._probes[port]),
+        }
+        return self._drawbridge.start(WEBHOOK, replica=_name(port), environment=environment)
+
+    def child(self, port: int) -> Child:
+        """The process of a replica."""
+        return self._cluster.children[_name(port)]
+
+    def stop(self, port: int) -> None:
+        """End a replica in good order; fine when it has ended."""
+        child = self._cluster.children.pop(_name(port), None)
+        if child is not None:
+            child.stop()
+
+    def wait_ready(self) -> float:
+        """Return when all get connections and a pod of ours is admitted; how long that took."""
+        began = time.monotonic()
+        self._cluster.wait_until(
+            lambda: self._balancer.ready() == set(self.ports) and self.is_told(),
+            "all replicas are ready",
+            timeout_s=TIMEOUT_S,
+        )
+        return time.monotonic() - began
+
+    def answered(self, port: int) -> int:
+        """How many reviews a replica has answered with 200."""
+        line = 'controller_runtime_webhook_requests_total{code="200",webhook="/mutate"}'
+        connection = http.client.HTTPConnection(
+            self._drawbridge.endpoints.host, self._probes[port], timeout=5
+        )
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+        values = [each.split()[-1] for each in text.splitlines() if each.startswith(line)]
+        return int(float(values[0])) if values else 0
+
+    # --- trust -----------------------------------------------------------------------------------
+
+    def secret(self) -> Mapping[str, str]:
+        """What the Secret with the authorities holds, base64; empty where there is none."""
+        found = self._cluster.find("secrets", "drawbridge-ca", self._drawbridge.namespace)
+        return dict(found["data"]) if found is not None else {}
+
+    def bundles(self) -> set[str]:
+        """The caBundles of all our webhooks, base64."""
+        return {
+            str(webhook["clientConfig"].get("caBundle", ""))
+            for each in self._drawbridge.webhook_configurations()
+            for webhook in self._cluster.get(each["kind"], each["metadata"]["name"])["webhooks"]
+        }
+
+    def trusted(self) -> int:
+        """How many authorities the API server trusts; 0 where webhooks disagree."""
+        bundles = self.bundles()
+        if len(bundles) != 1:
+            return 0
+        return base64.b64decode(bundles.pop()).count(b"BEGIN CERTIFICATE")
+
+    def is_told(self) -> bool:
+        """Whether caBundles are what the Secret says."""
+        return self.bundles() == {self.secret().get("bundle.crt", "")}
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _reach(self, port: int) -> None:
+        """Have the API server call a port of this host."""
+        ours = f":{self._drawbridge.endpoints.webhook}/"
+        for each in self._drawbridge.webhook_configurations():
+            changed: Object = {**each, "webhooks": [dict(hook) for hook in each["webhooks"]]}
+            for hook in changed["webhooks"]:
+                url = hook["clientConfig"]["url"].replace(ours, f":{port}/")
+                hook["clientConfig"] = {"url": url}
+            self._cluster.apply(changed)
+
+    def _end(self) -> None:
+        for port in self.ports:
+            self.stop(port)
+        self._reach(self._drawbridge.endpoints.webhook)
+        self._drawbridge.stop(CONTROLLER)
+        for name in (CONTROLLER, WEBHOOK):
+            self._drawbridge.start(name)
+        self._drawbridge.wait_ready()
+
+
+def _name(port: int) -> str:
+    return f"{WEBHOOK}-{port}"

@@ -1,0 +1,144 @@
+"""What a fault of one replica, or a new certificate, costs those who make pods meanwhile.
+
+`pytest -s` shows the costs; docs/operations.md repeats them.
+"""
+
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.access import Access, stream
+from e2e.drawbridge import CONTROLLER, Drawbridge
+from e2e.load import CALLERS, Load
+from e2e.objects import deployment, pod
+from e2e.replicas import Replicas
+from e2e.translated import legacy_keys
+from kube.product import ROTATE_ANNOTATION
+
+pytestmark = pytest.mark.usefixtures("fleet")
+
+LIMITS = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
+SHARE = pod("share", limits=LIMITS)
+HASTY = {
+    "lookSeconds": 0.1,
+    "serve": {
+        "drainSeconds": 0.5,
+        "drainMostSeconds": 5,
+        # New connections all the time, or old certificates would never be missed.
+        "requestsPerConnection": 4,
+        "leafSeconds": 3,
+    },
+    "control": {"authorityPublishedSeconds": 1, "authorityHurriedSeconds": 0.5},
+}
+
+
+@pytest.fixture(scope="module")
+def replicas(cluster: Access, drawbridge: Drawbridge) -> Iterator[Replicas]:
+    with Replicas(cluster, drawbridge, HASTY).running() as running:
+        yield running
+
+
+@pytest.fixture
+def load(cluster: Access, workshop: str, replicas: Replicas) -> Iterator[Load]:
+    replicas.wait_ready()
+    with Load(cluster, workshop, SHARE) as running:
+        cluster.wait_until(lambda: len(running.created) > 20, "the load runs")
+        yield running
+
+
+def test_a_drained_replica_loses_nothing(
+    cluster: Access, replicas: Replicas, load: Load, request: pytest.FixtureRequest
+) -> None:
+    first, second = replicas.ports
+    cluster.wait_until(lambda: replicas.answered(first) > 5, "the first has work")
+    before = replicas.answered(second)
+    began = time.monotonic()
+
+    replicas.child(first).signal(signal.SIGTERM)
+
+    assert replicas.child(first).wait(10)
+    drained_s = time.monotonic() - began
+    assert replicas.child(first).exit_status == 0
+    replicas.stop(first)
+    replicas.start(first)
+    started_s = replicas.wait_ready()
+    cluster.wait_until(lambda: replicas.answered(first) > 5, "the new one gets its part")
+    print(load.told(f"drain in {drained_s:.1f} s, new replica after {started_s:.1f} s"))
+    assert load.failures == []
+    assert replicas.answered(second) > before
+
+
+def test_a_killed_replica_costs_the_calls_in_flight_and_no_deployment(
+    cluster: Access, replicas: Replicas, load: Load, namespace: str
+) -> None:
+    first, _ = replicas.ports
+    serving = deployment("serving", pod("pod", limits=LIMITS), replicas=20)
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(serving))
+
+    replicas.child(first).signal(signal.SIGKILL)
+
+    cluster.wait_for(
+        "deployments",
+        "serving",
+        namespace,
+        until=lambda found: found["status"].get("readyReplicas") == 20,
+    )
+    assert not any(map(legacy_keys, cluster.objects("pods", namespace)))
+    replicas.stop(first)
+    replicas.start(first)
+    started_s = replicas.wait_ready()
+    print(load.told(f"SIGKILL, new replica after {started_s:.1f} s"))
+    assert len(load.failures) <= CALLERS
+
+
+def test_a_new_authority_and_new_leaves_lose_nothing(
+    cluster: Access, drawbridge: Drawbridge, replicas: Replicas, load: Load
+) -> None:
+    old = replicas.secret()["ca.crt"]
+    leaves = {
+        port: replicas.child(port).log.read_text().count("leaf.taken") for port in replicas.ports
+    }
+    began = time.monotonic()
+
+    asked = ("annotate", "-n", drawbridge.namespace, "secret", "drawbridge-ca")
+    cluster.kubectl(*asked, f"{ROTATE_ANNOTATION}=now")
+
+    cluster.wait_until(lambda: replicas.trusted() == 2, "a successor is trusted")
+    assert replicas.secret()["ca.crt"] == old
+    cluster.wait_until(lambda: replicas.secret()["ca.crt"] != old, "the successor signs")
+    assert replicas.trusted() == 2
+    cluster.wait_until(lambda: replicas.trusted() == 1, "the old authority is forgotten")
+    took_s = time.monotonic() - began
+    assert replicas.bundles() == {replicas.secret()["ca.crt"]}
+    time.sleep(0.5)  # And its leaves are really gone.
+    print(load.told(f"rotation in {took_s:.1f} s"))
+    assert load.failures == []
+    for port, before in leaves.items():
+        assert replicas.child(port).log.read_text().count("leaf.taken") >= before + 2
+
+
+def test_a_deleted_secret_loses_nothing(
+    cluster: Access, drawbridge: Drawbridge, replicas: Replicas, load: Load
+) -> None:
+    old = replicas.secret()["ca.crt"]
+    began = time.monotonic()
+
+    cluster.kubectl("delete", "-n", drawbridge.namespace, "secret", "drawbridge-ca")
+
+    cluster.wait_until(lambda: replicas.secret().get("ca.crt", old) != old, "another one signs")
+    healed_s = time.monotonic() - began
+    time.sleep(1)
+    print(load.told(f"Secret deleted, healed after {healed_s:.1f} s"))
+    assert load.failures == []
+
+
+def test_no_controller_costs_no_admission(
+    cluster: Access, drawbridge: Drawbridge, replicas: Replicas, load: Load
+) -> None:
+    cluster.children[CONTROLLER].signal(signal.SIGKILL)
+    assert cluster.children[CONTROLLER].wait(5)
+    time.sleep(1)
+    print(load.told("no controller for a second"))
+    assert load.failures == []
