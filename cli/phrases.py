@@ -19,6 +19,7 @@ _VALUE: Final = rf"{_DOMAIN}\.\w+"
 _CONTAINS: Final = rf"{_VALUE}\.lowerAscii\(\)\.contains\({_LITERAL}\)"
 _ANY: Final = rf"\(?(?P<tests>{_CONTAINS}(?: \|\| {_CONTAINS})*)\)?"
 _IS: Final = rf"{_VALUE} == (?P<list>{_LITERAL})"
+_IS_PLAIN: Final = rf"{_VALUE} == (?P<amount>true|false|\d+)"
 _IN: Final = rf"{_VALUE} in \[(?P<list>{_LITERAL}(?:, {_LITERAL})*)\]"
 _AMOUNT: Final = rf'{_VALUE}\.compareTo\(quantity\("(?P<amount>[^"]*)"\)\)'
 
@@ -26,6 +27,7 @@ _FORMS: Final = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
         (rf"{_PRESENT} && {_IS}", "{name} is {items}"),
+        (rf"{_PRESENT} && {_IS_PLAIN}", "{name} is {amount}"),
         (rf"{_PRESENT} && {_ANY}", "{name} contains {items}"),
         (rf"!\({_PRESENT} && {_ANY}\)", "{name} does not contain {items}"),
         (rf"{_PRESENT} && {_IN}", "{name} is {items}"),
@@ -35,6 +37,8 @@ _FORMS: Final = tuple(
         (rf"!\({_PRESENT}\)", "it has no {name}"),
     )
 )
+_EITHER: Final = re.compile(r"\(([^()]+)\) \|\| \(([^()]+)\)")
+"""Two tests that our compiler writes, neither with parentheses of its own."""
 
 
 def condition(expression: str) -> str:
@@ -45,6 +49,9 @@ def condition(expression: str) -> str:
     >>> condition("device.driver == 'a.b'")
     "device.driver == 'a.b'"
     """
+    either = _EITHER.fullmatch(expression)
+    if either is not None:
+        return " or ".join(map(condition, either.groups()))
     for pattern, words in _FORMS:
         found = pattern.fullmatch(expression)
         if found is not None:
@@ -87,7 +94,7 @@ def _alternatives(asked: Sequence[Spec]) -> str:
     shared_conditions = [text for text in conditions[0] if all(text in one for one in conditions)]
     shared_amounts = [text for text in amounts[0] if all(text in one for one in amounts)]
     count = asked[0].get("count", 1)
-    words = [f"{count} device{'' if count == 1 else 's'} of class {asked[0]['deviceClassName']}"]
+    words = [f"{_number(asked[0])} of class {asked[0]['deviceClassName']}"]
     words += [f"where {' and '.join(shared_conditions)}"] if shared_conditions else []
     words += [f"{'each ' if count > 1 else ''}with {', '.join(shared_amounts)}"] * bool(
         shared_amounts
@@ -107,6 +114,13 @@ def _alternatives(asked: Sequence[Spec]) -> str:
         for one, given in zip(conditions, amounts, strict=True)
     ]
     return f"{', '.join(words)}; the first that fits of: {' | '.join(own)}"
+
+
+def _number(asked: Spec) -> str:
+    if asked.get("allocationMode") == "All":
+        return "all devices of a node"
+    count = asked.get("count", 1)
+    return f"{count} device{'' if count == 1 else 's'}"
 
 
 def _conditions(asked: Spec) -> list[str]:

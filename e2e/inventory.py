@@ -25,6 +25,8 @@ NVIDIA: Final = "gpu.nvidia.com"
 NVIDIA_MIG_CLASS: Final = "mig.nvidia.com"
 HAMI: Final = "hami-core-gpu.project-hami.io"
 EXAMPLE: Final = "gpu.example.com"
+DRANET: Final = "dra.net"
+SRIOV: Final = "sriovnetwork.k8snetworkplumbingwg.io"
 
 NVIDIA_EXTENDED_RESOURCE: Final = "nvidia.com/gpu"
 """What the charts of both the NVIDIA and the HAMi driver put on their class."""
@@ -208,6 +210,19 @@ def example_class(*, extended_resource: str = "") -> Object:
     return device_class(EXAMPLE, expression, extended_resource=extended_resource)
 
 
+def nic_classes() -> list[Object]:
+    """The classes that users of DRANET, of EFA and of the SR-IOV driver make."""
+    efa = "Elastic Fabric Adapter (EFA)"
+    return [
+        device_class("dranet", f"device.driver == '{DRANET}'"),
+        device_class(
+            "efa.networking.k8s.aws",
+            f"device.driver == '{DRANET}' && device.attributes['{DRANET}'].pciDevice == '{efa}'",
+        ),
+        device_class(SRIOV, f"device.driver == '{SRIOV}'"),
+    ]
+
+
 def device_classes() -> list[Object]:
     """The classes of all drivers here, only gpu.nvidia.com with an extended resource's name."""
     return [*nvidia_classes(), hami_class(), example_class()]
@@ -325,6 +340,50 @@ def example_gpus(node: str, *, gpus: int = 8, shared: bool = False) -> list[Obje
         for index in range(gpus)
     ]
     return resource_slices(EXAMPLE, node, devices)
+
+
+def dranet_nics(
+    node: str, *, nics: int = 8, model: str = "MT2910 Family [ConnectX-7]", per_root: int = 2
+) -> list[Object]:
+    """What dra.net publishes for a node's RDMA devices, `per_root` of them under a PCIe root.
+
+    Args:
+        node: The node's name.
+        nics: How many.
+        model: What PCI calls them; AWS's are "Elastic Fabric Adapter (EFA)".
+        per_root: 1 for the layout of EC2's p4d, where a NIC is beside two GPUs.
+    """
+    devices = [
+        {
+            "name": f"pci-{number:04x}",
+            "attributes": {
+                f"{DRANET}/rdma": {"bool": True},
+                **_string(f"{DRANET}/rdmaDevice", f"mlx5_{number}"),
+                **_string(f"{DRANET}/pciDevice", model),
+                **_string("resource.kubernetes.io/pcieRoot", pcie_root(number * 2 // per_root)),
+                f"{DRANET}/numaNode": {"int": number * 2 // nics},
+            },
+        }
+        for number in range(nics)
+    ]
+    return resource_slices(DRANET, node, devices)
+
+
+def virtual_functions(node: str, name: str, *, functions: int = 8) -> list[Object]:
+    """What the SR-IOV driver publishes for functions that a SriovResourcePolicy gave a name."""
+    devices = [
+        {
+            "name": f"vf-{number}",
+            "attributes": {
+                **_string("resourceName", name),
+                **_string("PFName", "eth1"),
+                "rdmaCapable": {"bool": True},
+                **_string("resource.kubernetes.io/pcieRoot", pcie_root(0)),
+            },
+        }
+        for number in range(functions)
+    ]
+    return resource_slices(SRIOV, node, devices)
 
 
 def resource_slices(

@@ -10,12 +10,15 @@ from e2e.inventory import (
     MIG_LAYOUT_40GB,
     Object,
     device_classes,
+    dranet_nics,
     example_gpus,
     hami_gpus,
     kwok_node,
+    nic_classes,
     nvidia_classes,
     nvidia_gpus,
     nvidia_mig,
+    virtual_functions,
 )
 from kube.files import dump_yaml
 
@@ -41,6 +44,27 @@ def sharing_cluster() -> str:
     """Return a cluster of one node, whose GPUs NVIDIA's driver hands out in shares."""
     nodes = {"shared-0": [_in_shares(each) for each in nvidia_gpus("shared-0", gpus=2)]}
     return dump_yaml([*nvidia_classes(), *_nodes(nodes), *_slices(nodes)])
+
+
+def nic_cluster() -> str:
+    """Return a cluster of three nodes: RDMA NICs beside GPUs, EFA as EC2's p4d has it, SR-IOV."""
+    efa = "Elastic Fabric Adapter (EFA)"
+    nodes: Mapping[str, Sequence[Object]] = {
+        "rdma-0": [*nvidia_gpus("rdma-0", model=H100_80GB), *dranet_nics("rdma-0")],
+        "efa-0": [
+            *nvidia_gpus("efa-0", model=A100_40GB),
+            *dranet_nics("efa-0", nics=4, model=efa, per_root=1),
+        ],
+        "sriov-0": virtual_functions("sriov-0", "mlnx_rdma"),
+    }
+    return dump_yaml(
+        [
+            *nvidia_classes(extended_resource=""),
+            *nic_classes(),
+            *_nodes(nodes),
+            *_slices(nodes),
+        ]
+    )
 
 
 def _nodes(nodes: Mapping[str, Sequence[Object]]) -> list[Object]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kube.files import dump_yaml
-from tools.example_cluster import cluster, sharing_cluster
+from tools.example_cluster import cluster, nic_cluster, sharing_cluster
 from tools.findings_page import page
 from webhook.configuration import configuration
 from webhook.vocabularies.arbiter import VOCABULARIES
@@ -35,10 +35,16 @@ def example_sharing_cluster() -> str:
     return HEADER.format(source="tools/example_cluster.py") + sharing_cluster()
 
 
+def example_nic_cluster() -> str:
+    """Return the cluster that the examples of NICs are shown against."""
+    return HEADER.format(source="tools/example_cluster.py") + nic_cluster()
+
+
 GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     ("docs/findings.md", page),
     ("examples/cluster/cluster.yaml", example_cluster),
     ("examples/gpu-shared/cluster.yaml", example_sharing_cluster),
+    ("examples/nics/cluster.yaml", example_nic_cluster),
     ("manifests/base/mutatingwebhookconfiguration.yaml", webhook_configuration),
 )
 """Path below the root, and what makes its text."""

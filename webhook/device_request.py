@@ -204,7 +204,7 @@ class RequestCompiler:
                 Code.NOT_PUBLISHED,
                 "count",
                 f"{self._profile.driver} does not publish which devices {printable(resource)} "
-                f"stands for: any of {name} will do",
+                f"stands for: any that {name} stands for will do",
             )
         return named
 

@@ -147,6 +147,42 @@ def test_a_replica_needs_a_driver_that_publishes_shares() -> None:
     assert (words(without), codes(without)) == ([], ["error cannotExpress"])
 
 
+VF = "of class sriovnetwork.k8snetworkplumbingwg.io"
+NICS: dict[str, tuple[list[str], list[str]]] = {
+    "efa.yaml": (
+        [f"gpu: 8 devices {NVIDIA}", "nic: 4 devices of class efa.networking.k8s.aws"],
+        [],
+    ),
+    "rdma-pool.yaml": (
+        [f"gpu: 1 device {NVIDIA}", "nic: 1 device of class dranet, where rdma is true"],
+        ["warning clamped", "warning notPublished", "warning wholeDevice"],
+    ),
+    "sriov.yaml": (
+        [
+            (
+                f"nic: 2 devices {VF}, where resourceName is mlnx_rdma or "
+                "resourceName is mellanox.com/mlnx_rdma"
+            )
+        ],
+        ["warning variableLost"],
+    ),
+}
+"""Example of NICs to its requests and to what is said, against the cluster beside it."""
+
+
+def test_every_example_of_nics_stands_in_the_table() -> None:
+    assert {*NICS, "cluster.yaml"} == {path.name for path in (EXAMPLES / "nics").glob("*.yaml")}
+
+
+@pytest.mark.parametrize("name", NICS)
+def test_what_an_example_of_nics_becomes(name: str) -> None:
+    folder = EXAMPLES / "nics"
+
+    said = answer("-f", folder / name, "--snapshot", folder / "cluster.yaml")
+
+    assert NICS[name] == (words(said), codes(said))
+
+
 @pytest.mark.parametrize("path", EVERY, ids=lambda path: path.name)
 def test_an_example_begins_with_what_it_shows(path: Path) -> None:
     comment = path.read_text().split("apiVersion", 1)[0]
@@ -177,12 +213,15 @@ def test_everything_that_is_not_about_devices_stays_as_it_is() -> None:
                 assert _other_text(before[after["metadata"]["name"]]) == _other_text(after)
 
 
+KEYS = ("nvidia.com/", ".rdma/", "vpc.amazonaws.com/", "mellanox.com/")
+
+
 def _other_text(document: dict[str, Any]) -> list[str]:
     """Everything that is said in an object and has nothing to do with devices."""
     return sorted(
         text
         for text in _leaves(document, ())
-        if not any(word in text for word in ("nvidia.com/", "drawbridge.internal", "laim"))
+        if not any(word in text for word in (*KEYS, "drawbridge.internal", "laim"))
         and "CUDA_TASK_PRIORITY" not in text
         and ".env." not in text
     )

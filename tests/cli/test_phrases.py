@@ -24,6 +24,12 @@ D = 'device.attributes["a.b"]'
         ),
         ("uuid is GPU-1 or GPU-2", f'"uuid" in {D} && {D}.uuid in ["GPU-1", "GPU-2"]'),
         ("uuid is not GPU-1", f'!("uuid" in {D} && {D}.uuid in ["GPU-1"])'),
+        ("rdma is true", f'"rdma" in {D} && {D}.rdma == true'),
+        ("numaNode is 1", f'"numaNode" in {D} && {D}.numaNode == 1'),
+        (
+            "short is a or full is b/a",
+            f'("short" in {D} && {D}.short == "a") || ("full" in {D} && {D}.full == "b/a")',
+        ),
         ("it has no partition", f'!("partition" in {D})'),
         (
             "memory is at least 8Gi",
@@ -56,3 +62,11 @@ def test_constraints_and_configuration_stand_behind_their_request() -> None:
         "a": "2 devices of class c; all of different uuid; all of the same numaNode",
         "b": "2 devices of class c; all of the same numaNode; K {}",
     }
+
+
+def test_all_devices_of_a_node_are_no_number() -> None:
+    asked = {"deviceClassName": "c", "allocationMode": "All"}
+
+    (said,) = requests({"devices": {"requests": [{"name": "a", "exactly": asked}]}})
+
+    assert said == ("a", "all devices of a node of class c")

@@ -5,6 +5,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kube.api.meta import view
+from kube.api.resource import Device
+from kube.cel.compile import compile_selector
+from kube.cel.device import view as seen_by_selectors
+from kube.cel.library import Environment
 from tests.builders import (
     DRANET,
     SRIOV,
@@ -125,6 +130,55 @@ def test_claims(case: Case) -> None:
 
     assert case.want == tuple(devices_of(claim)["requests"] for claim in got.claims)
     assert list(case.said) == codes(got.findings)
+
+
+def attribute(value: object) -> Document:
+    return {{bool: "bool", int: "int", str: "string"}[type(value)]: value}
+
+
+def nic_with(**attributes: object) -> Device:
+    named = {name: attribute(value) for name, value in attributes.items()}
+    return view({"name": "nic-0", "attributes": named}, Device)
+
+
+class Match(NamedTuple):
+    name: str
+    key: str
+    driver: str
+    device: Device
+    want: bool
+
+
+MATCHES = (
+    Match("an RDMA NIC is of a pool", POOL, DRANET, nic_with(rdma=True), True),
+    Match("another NIC is not", POOL, DRANET, nic_with(rdma=False), False),
+    Match("nor one that does not say", POOL, DRANET, nic_with(), False),
+    Match("nor a GPU", POOL, "gpu.nvidia.com", nic_with(rdma=True), False),
+    Match("a function by its short name", MLNX, SRIOV, nic_with(resourceName="mlnx_rdma"), True),
+    Match("which is not the whole", MLNX, SRIOV, nic_with(resourceName=MLNX), False),
+    Match("a function of another name", MLNX, SRIOV, nic_with(resourceName="mlnx"), False),
+    Match("a function without a name", MLNX, SRIOV, nic_with(), False),
+    Match(
+        "a function by the name that Multus knows",
+        MLNX,
+        SRIOV,
+        view(
+            {"name": "vf-0", "attributes": {"k8s.cni.cncf.io/resourceName": attribute(MLNX)}},
+            Device,
+        ),
+        True,
+    ),
+)
+
+
+@pytest.mark.parametrize("case", MATCHES, ids=lambda case: case.name)
+def test_which_devices_a_selector_takes(case: Match) -> None:
+    (claim,) = translated(pod(container("main", {case.key: 1}))).claims
+    (selector,) = devices_of(claim)["requests"][0]["exactly"]["selectors"]
+
+    compiled = compile_selector(selector["cel"]["expression"], Environment.NEW)
+
+    assert case.want is compiled.matches(seen_by_selectors(case.driver, case.device))
 
 
 REFUSALS = (
