@@ -136,6 +136,8 @@ def _request(result: Translated) -> Request | None:
 def _asked(request: Request, written: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
     for container in request.containers:
         limits = written.get(container.name, {})
+        if not container.limits:
+            continue  # It uses the devices that others ask for.
         amounts = (f"{key} {limits.get(key, found)}" for key, found in container.limits.items())
         yield Row(label="asked", text=f"{container.name}: {', '.join(amounts)}")
     for key, value in request.annotations.items():

@@ -88,6 +88,45 @@ def gpus(
     return container(name, limits(gpu, **amounts), **(fields or {}))
 
 
+_KOORDINATOR: Final = {
+    "gpu": "koordinator.sh/gpu",
+    "core": "koordinator.sh/gpu-core",
+    "memory": "koordinator.sh/gpu-memory",
+    "ratio": "koordinator.sh/gpu-memory-ratio",
+    "shared": "koordinator.sh/gpu.shared",
+    "rdma": "koordinator.sh/rdma",
+    "fpga": "koordinator.sh/fpga",
+    "nvidia": "nvidia.com/gpu",
+    "amd": "amd.com/gpu",
+    "dcu": "dcu.com/gpu",
+    "npu_core": "huawei.com/npu-core",
+    "npu_cpu": "huawei.com/npu-cpu",
+    "npu_dvpp": "huawei.com/npu-dvpp",
+}
+
+
+def koordinated(name: str = "main", /, **amounts: object) -> Document:
+    """A container that asks for devices in Koordinator's words."""
+    return container(name, {_KOORDINATOR[key]: str(amount) for key, amount in amounts.items()})
+
+
+def hinted(**annotations: object) -> dict[str, str]:
+    """Koordinator's annotations, by short names; what is no text becomes JSON."""
+    return {
+        _HINTS[name]: said if isinstance(said, str) else msgspec.json.encode(said).decode()
+        for name, said in annotations.items()
+    }
+
+
+_HINTS: Final = {
+    "hint": "scheduling.koordinator.sh/device-allocate-hint",
+    "joint": "scheduling.koordinator.sh/device-joint-allocate",
+    "allocated": "scheduling.koordinator.sh/device-allocated",
+    "partition": "scheduling.koordinator.sh/gpu-partition-spec",
+    "replace": "pod.koordinator.sh/replace-resources",
+}
+
+
 def sidecar(gpu: object = None, /, *, name: str = "sidecar", **amounts: object) -> Document:
     """An init container that runs beside the app containers."""
     return gpus(gpu, name=name, fields={"restartPolicy": "Always"}, **amounts)
@@ -194,6 +233,13 @@ def nvidia_gpu(
         attributes={"type": "gpu", "uuid": "GPU-0", "productName": "NVIDIA A100"},
         capacity=capacity,
     )
+
+
+def rooted(root: str, gpu: Document | None = None) -> Document:
+    """A device, HAMi's GPU if none is given, that says under which PCIe root it is."""
+    made = copy.deepcopy(gpu or hami_gpu())
+    made["attributes"]["resource.kubernetes.io/pcieRoot"] = {"string": root}
+    return made
 
 
 def mig_device(memory: str = "9728Mi", profile: str = "1g.10gb") -> Document:

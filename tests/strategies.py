@@ -16,6 +16,7 @@ from tests.builders import (
     mig_device,
     nvidia_gpu,
     published,
+    rooted,
 )
 from webhook.world import DEFAULT_PROFILES, Options
 
@@ -69,6 +70,44 @@ _NICS = {
     "mellanox.com/mlnx_rdma": ("2", "33"),
     "intel.com/intel_sriov_netdevice": ("1", "0"),
 }
+_KOORDINATOR = {
+    "koordinator.sh/gpu": ("50", "100", "200", "0"),
+    "koordinator.sh/gpu-core": ("50", "100", "200"),
+    "koordinator.sh/gpu-memory": ("8Gi", "80Gi", "5"),
+    "koordinator.sh/gpu-memory-ratio": ("50", "100", "200"),
+    "koordinator.sh/gpu.shared": ("1", "2"),
+    "koordinator.sh/rdma": ("1", "100", "400"),
+    "koordinator.sh/fpga": ("1", "100"),
+    "nvidia.com/gpu": ("1", "4", "16"),
+    "nvidia.com/mig-1g.5gb": ("1",),
+    "nvidia.com/gpumem": ("3000",),
+    "huawei.com/npu-core": ("1",),
+}
+_RDMA = ("koordinator.sh/rdma",)
+_GPU_SETS = (
+    ("koordinator.sh/gpu",),
+    ("koordinator.sh/gpu-memory",),
+    ("koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio"),
+    ("koordinator.sh/gpu.shared", "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory"),
+    ("nvidia.com/gpu",),
+    ("nvidia.com/gpu",),
+    (),
+)
+_JSON = {
+    "device-allocate-hint": (
+        '{"rdma":{"allocateStrategy":"ApplyForAll"}}',
+        '{"rdma":{"allocateStrategy":"RequestsAsCount","exclusivePolicy":"DeviceLevel"}}',
+        '{"gpu":{"requiredTopologyScope":"PCIe"},"rdma":{"vfSelector":{}}}',
+        '{"gpu":{"requiredTopologyScope":"NUMANode"},"fpga":{"selector":{"a":"b"}}}',
+    ),
+    "device-joint-allocate": (
+        '{"deviceTypes":["gpu","rdma"]}',
+        '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}',
+        '{"deviceTypes":["rdma","gpu"],"requiredScope":"SamePCIe"}',
+    ),
+    "gpu-partition-spec": ("{}", '{"allocatePolicy":"Restricted"}'),
+    "device-allocated": ("{}",),
+}
 _LISTS = ("use-gputype", "nouse-gputype", "use-gpuuuid", "nouse-gpuuuid")
 _LABEL_LETTERS = "abcxyz019"
 
@@ -107,7 +146,7 @@ def _amount(draw: st.DrawFn, key: str, *, hostile: bool) -> str:
     if hostile and draw(st.integers(0, 5)) == 0:
         wild = st.sampled_from(("1e30", "-1", "500m", "8Gi", "9" * 100, "1.5"))
         return draw(quantity_texts() | wild)
-    return draw(st.sampled_from((_AMOUNTS | _NICS)[key]))
+    return draw(st.sampled_from((_KOORDINATOR | _AMOUNTS | _NICS)[key]))
 
 
 @st.composite
@@ -167,6 +206,41 @@ def legacy_pods(draw: st.DrawFn, *, hostile: bool = False) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+@st.composite
+def koordinator_pods(draw: st.DrawFn, *, hostile: bool = False) -> dict[str, Any]:
+    """Pods in Koordinator's words; hostile ones mix its keys and write nonsense in annotations."""
+    document = draw(legacy_pods())
+    spec = document["spec"]
+    mixed = st.lists(st.sampled_from(sorted(_KOORDINATOR)), max_size=4, unique=True)
+    gpus = draw(st.sampled_from(_GPU_SETS))
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        container.pop("resources", None)
+        if draw(st.booleans()):
+            keys = draw(mixed) if hostile else [*gpus, *draw(st.sampled_from(((), _RDMA)))]
+            limits = {
+                key: draw(_amount(key, hostile=True))
+                if hostile
+                else draw(st.sampled_from(_KOORDINATOR[key]))
+                for key in keys
+            }
+            container["resources"] = {"limits": limits}
+    chosen = draw(st.lists(st.sampled_from(sorted(_JSON)), max_size=2, unique=True))
+    annotations = {
+        f"scheduling.koordinator.sh/{name}": draw(
+            st.sampled_from(_JSON[name]) | _hostile_text
+            if hostile
+            else st.sampled_from(_JSON[name])
+        )
+        for name in chosen
+    }
+    if hostile and draw(st.booleans()):
+        annotations["pod.koordinator.sh/replace-resources"] = draw(
+            _hostile_text | st.just("nvidia.com/gpu:koordinator.sh/gpu,koordinator.sh/rdma:")
+        )
+    document["metadata"]["annotations"] = annotations
+    return document
+
+
 def published_slices() -> st.SearchStrategy[list[ResourceSlice]]:
     """What drivers may have published."""
     sizes = st.sampled_from(("80Gi", "40Gi", "24576Mi", "85899345920", "17179869183"))
@@ -178,11 +252,25 @@ def published_slices() -> st.SearchStrategy[list[ResourceSlice]]:
         replicas=st.booleans(),
         default=st.sampled_from((None, "0", "1Gi")),
     )
+    under_roots = st.lists(st.sampled_from(("pci0000:01", "pci0000:02", "")), max_size=6)
+    pools = st.sampled_from("abc")
+    gpus_under_roots = st.builds(
+        lambda roots, pool: published(HAMI, *map(rooted, roots), pool=pool), under_roots, pools
+    )
+    nics_under_roots = st.builds(
+        lambda roots, pool: published(
+            DRANET, *(rooted(root, device()) for root in roots), pool=pool
+        ),
+        under_roots,
+        pools,
+    )
     mig = st.builds(mig_device, st.sampled_from(("4864Mi", "9728Mi", "19968Mi")))
     return st.lists(
         st.builds(published, st.just(HAMI), gpu, gpu, pool=st.sampled_from("ab"))
         | st.builds(published, st.just(NVIDIA), whole, mig, pool=st.sampled_from("ab"))
-        | st.builds(published, st.just(DRANET), st.just(device("nic")), pool=st.sampled_from("ab")),
+        | st.builds(published, st.just(DRANET), st.just(device("nic")), pool=st.sampled_from("ab"))
+        | gpus_under_roots
+        | nics_under_roots,
         max_size=4,
     )
 
@@ -191,12 +279,12 @@ def operators_options() -> st.SearchStrategy[Options]:
     """How an operator may want pods translated."""
     gpus = st.sampled_from((HAMI, NVIDIA, EXAMPLE))
     nics = st.sampled_from((DRANET, SRIOV, NVIDIA))
-    chosen = {"hami": gpus, "nvidia": gpus, "rdma": nics, "sriov": nics}
+    chosen = {"hami": gpus, "nvidia": gpus, "koordinator": gpus, "rdma": nics, "sriov": nics}
     return st.builds(
         Options,
         profiles=st.just(DEFAULT_PROFILES)
         | st.just(DEFAULT_PROFILES)
         | st.fixed_dictionaries({}, optional=chosen),
-        bare_gpu=st.sampled_from(("nvidia", "hami")),
+        bare_gpu=st.sampled_from(("nvidia", "hami", "koordinator")),
         adopt_schedulers=st.sampled_from(({}, {"volcano": "default-scheduler"})),
     )

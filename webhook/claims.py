@@ -90,6 +90,11 @@ def template_digest(template: ResourceClaimTemplate) -> str:
     return spec_digest(content)
 
 
+def claim_spec(claim: DeviceClaim) -> Mapping[str, Any]:
+    """Return the spec of the template that makes such claims, as JSON."""
+    return {"spec": msgspec.to_builtins(ResourceClaimSpec(devices=claim), enc_hook=str)}
+
+
 def template_name(prefix: str, spec: Mapping[str, Any]) -> str:
     """Return the name of the template with this content, a DNS label."""
     named = sha256(f"{RECIPE}:{spec_digest(spec)}".encode()).hexdigest()
@@ -206,7 +211,7 @@ def _spec(
     )
     for compiler, _ in named:
         findings.extend(compiler.findings)
-    return {"spec": msgspec.to_builtins(ResourceClaimSpec(devices=claim), enc_hook=str)}, names
+    return claim_spec(claim), names
 
 
 def _request_names(intents: Sequence[Intent]) -> list[str]:

@@ -10,8 +10,17 @@ import msgspec
 
 from webhook.claims import Claim, Compiled, compile_claims
 from webhook.findings import Code, Finding, error, shown
-from webhook.intents import DeviceKind, Intent, LegacyPod, Translation, Variable, Vocabulary
-from webhook.inventory import Facts
+from webhook.intents import (
+    Alignment,
+    DeviceKind,
+    Intent,
+    LegacyPod,
+    Translation,
+    Variable,
+    Vocabulary,
+)
+from webhook.inventory import UNKNOWN, Facts
+from webhook.joint import Member, compile_joint
 from webhook.profile import Profile
 from webhook.request import Request
 from webhook.vocabularies import arbiter
@@ -89,9 +98,14 @@ def claims_of(
     for vocabulary, reading in readings.items():
         findings += reading.findings
         variables += reading.variables
-        for profile, intents in _by_speaker(reading, vocabulary, speakers, findings).values():
-            compiled: Compiled = compile_claims(
-                intents,
+        held = _by_speaker(reading, vocabulary, speakers, findings)
+        if reading.alignment is not None:
+            compiled = _joint(reading.alignment, held, facts, prefix=vocabulary)
+            claims += compiled.claims
+            findings += compiled.findings
+        for profile, intents in held.values():
+            compiled = compile_claims(
+                _alone(intents, reading.alignment),
                 containers_by_name,
                 profile,
                 facts.get(profile.driver, {}),
@@ -100,6 +114,34 @@ def claims_of(
             claims += compiled.claims
             findings += compiled.findings
     return Derived(claims=tuple(claims), variables=tuple(variables), findings=tuple(findings))
+
+
+def _joint(
+    alignment: Alignment,
+    held: Mapping[str, tuple[Profile, list[Intent]]],
+    facts: Mapping[str, Mapping[DeviceKind, Facts]],
+    *,
+    prefix: str,
+) -> Compiled:
+    """Return the claim of the intents that belong together; none where a driver lacks one."""
+    members = {
+        intent.kind: Member(
+            intent=intent,
+            profile=profile,
+            facts=facts.get(profile.driver, {}).get(intent.kind, UNKNOWN),
+        )
+        for profile, intents in held.values()
+        for intent in intents
+    }
+    if any(kind not in members for kind in alignment.kinds):
+        return Compiled()
+    return compile_joint(alignment, [members[kind] for kind in alignment.kinds], prefix=prefix)
+
+
+def _alone(intents: Sequence[Intent], alignment: Alignment | None) -> Sequence[Intent]:
+    if alignment is None:
+        return intents
+    return [intent for intent in intents if intent.kind not in alignment.kinds]
 
 
 def _by_speaker(

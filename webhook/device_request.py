@@ -26,8 +26,8 @@ from kube.api.resource import (
 from kube.cel.literal import quote
 from kube.quantity import Quantity
 from webhook.findings import Code, Finding, error, printable, warning
-from webhook.intents import DeviceKind, Intent
-from webhook.inventory import Facts, MemorySize
+from webhook.intents import DeviceKind, Intent, Scope
+from webhook.inventory import PCIE_ROOT, Facts, MemorySize
 from webhook.profile import AttributeValue, DeviceProfile, NamedDevices, Profile, Sharing
 
 _FILTERED_BY: Final = {
@@ -98,24 +98,50 @@ class RequestCompiler:
             ),
         )
 
-    def constraints(self, name: str) -> Iterator[DeviceConstraint]:
-        """Yield what must hold between the devices of the request."""
-        if self._intent.count == 1:
+    def constraints(self, *names: str) -> Iterator[DeviceConstraint]:
+        """Yield what must hold between the devices of the requests, which are this intent's."""
+        if self._intent.count == 1 and not self._intent.every:
             return
         if self._shared and self._device.unique:
             yield DeviceConstraint(
-                requests=(name,), distinct_attribute=self._full_name(self._device.unique)
+                requests=names, distinct_attribute=self._full_name(self._device.unique)
             )
+        yield from self._within(names)
         if self._intent.same_numa:
             numa = self._device.attributes.numa
             if numa:
-                yield DeviceConstraint(requests=(name,), match_attribute=self._full_name(numa))
+                yield DeviceConstraint(requests=names, match_attribute=self._full_name(numa))
             else:
                 self._warn(
                     Code.NOT_PUBLISHED,
                     "numa",
                     f"{self._profile.driver} publishes no NUMA node; the devices may be apart",
                 )
+
+    def _within(self, names: tuple[str, ...]) -> Iterator[DeviceConstraint]:
+        match self._intent.within:
+            case None:
+                return
+            case Scope.PCIE_ROOT if self._facts.per_root == ():
+                self._fail(
+                    Code.CANNOT_EXPRESS,
+                    "scope",
+                    f"no device of {self._profile.driver} says under which PCIe root it is",
+                    "use a driver that publishes it, or leave the scope out",
+                )
+            case Scope.PCIE_ROOT:
+                yield DeviceConstraint(requests=names, match_attribute=PCIE_ROOT)
+            case Scope.NUMA_NODE:
+                numa = self._device.attributes.numa
+                if numa is None:
+                    self._fail(
+                        Code.CANNOT_EXPRESS,
+                        "scope",
+                        f"{self._profile.driver} publishes no NUMA node",
+                        "use a driver that publishes it, or leave the scope out",
+                    )
+                else:
+                    yield DeviceConstraint(requests=names, match_attribute=self._full_name(numa))
 
     def configs(self, name: str) -> Iterator[DeviceClaimConfiguration]:
         """Yield the configuration that the driver needs for the request."""
@@ -235,8 +261,13 @@ class RequestCompiler:
             return self._through_mps()
         if intent.kind is DeviceKind.MIG:
             return {}
-        if intent.exclusive:
-            return self._all_of_it()
+        if intent.kind is not DeviceKind.GPU and intent.cores_percent is not None:
+            return self._part_of_other(intent.cores_percent)
+        return self._all_of_it() if intent.exclusive else self._share()
+
+    def _share(self) -> dict[str, Quantity]:
+        """Return the amounts of memory and cores that the container asks for."""
+        intent = self._intent
         capacity: dict[str, Quantity] = {}
         if not self._shared and intent.pool:
             self._warn(
@@ -267,6 +298,27 @@ class RequestCompiler:
                 "the rest of it",
             )
         return capacity | self._cores()
+
+    def _part_of_other(self, percent: int) -> dict[str, Quantity]:
+        """Return the share of a device without memory, such as a NIC."""
+        if not self._shared:
+            if percent < 100:
+                self._warn(
+                    Code.WHOLE_DEVICE,
+                    "count",
+                    f"{self._profile.driver} does not share its devices: the share becomes a whole "
+                    "one",
+                )
+            return {}
+        if self._device.cores is not None:
+            return self._cores()
+        if percent == 100:
+            self._warn(
+                Code.NOT_ALONE,
+                "count",
+                "its devices are published for any number of users: others may come beside",
+            )
+        return {}
 
     def _cores(self) -> dict[str, Quantity]:
         asked = self._intent.cores_percent

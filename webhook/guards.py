@@ -21,6 +21,7 @@ from webhook.legacy import (
 )
 from webhook.vocabularies import arbiter
 from webhook.vocabularies.hami import VOCABULARY as HAMI
+from webhook.vocabularies.koordinator import takes_whole_gpus
 from webhook.vocabularies.nvidia import VOCABULARY as NVIDIA
 from webhook.world import Options, QuotaPolicy, World, vocabularies
 
@@ -83,7 +84,7 @@ def passes_through(legacy: LegacyPod, world: World, options: Options) -> bool:
 
     Only whole devices can be said that way: no share, no filter, no annotation.
     """
-    if any(name in HAMI.annotations for name in legacy.annotations):
+    if any(name in HAMI.annotations for name in legacy.annotations) or takes_whole_gpus(legacy):
         return False
     speaking = vocabularies(options, world.profiles)
     counting = [NVIDIA, *(speaking[name] for name in arbiter.NICS)]

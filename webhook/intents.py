@@ -69,6 +69,14 @@ class DeviceKind(StrEnum):
     GPU = "gpu"
     MIG = "mig"
     NIC = "nic"
+    FPGA = "fpga"
+
+
+class Scope(StrEnum):
+    """A part of a node that holds several devices."""
+
+    NUMA_NODE = "numaNode"
+    PCIE_ROOT = "pcieRoot"
 
 
 class DeviceFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,11 +101,13 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
         count: Number of different devices, at least 1.
         memory: Bytes; None when all of it, or `memory_percent` says.
         memory_percent: 1 to 99 percent of each device's memory; None when all or `memory` says.
-        cores_percent: Percent of each device's compute; 0 is uncapped. None asks for no share.
+        cores_percent: Percent of each device's compute, of a NIC or FPGA percent of the device; 0 is
+            uncapped. None asks for no share.
         exclusive: Nobody else may use the device.
         replica: One time-sliced or MPS replica, of no particular size.
         through_mps: The sharing happens through an MPS server.
         same_numa: All devices of the container on one NUMA node.
+        within: All of the devices are in one such part of a node; nothing else will do.
         every: All matching devices of a node, however many; `count` is 1 then.
         pool: A share of all matching devices of a node; of devices that cannot be shared, one.
         also: Further containers that use the same devices.
@@ -115,6 +125,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     replica: bool = False
     through_mps: bool = False
     same_numa: bool = False
+    within: Scope | None = None
     every: bool = False
     pool: bool = False
     also: tuple[str, ...] = ()
@@ -129,6 +140,22 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     def path(self, aspect: str) -> str:
         """Return the path to blame for an aspect; the count's where nothing better is known."""
         return self.paths.get(aspect) or self.paths.get("count") or "spec"
+
+
+class Alignment(msgspec.Struct, frozen=True, kw_only=True):
+    """Devices of several kinds that belong together: each group of them under one PCIe root.
+
+    Attributes:
+        kinds: Which intents it is about, at least two. The devices of the first kind are dealt into
+            groups, and the devices of the others join them.
+        required: Every group has devices of every kind, and nothing else will do; otherwise groups
+            are together where a node has room for that.
+        path: To blame for it.
+    """
+
+    kinds: tuple[DeviceKind, ...]
+    required: bool
+    path: str
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,11 +173,13 @@ class Translation(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         intents: In the order of the pod's containers.
         variables: To add where the container does not set them itself.
+        alignment: Which of the intents must be, or should be, allocated together.
         findings: Errors refuse the pod; the rest is told to its author.
     """
 
     intents: tuple[Intent, ...] = ()
     variables: tuple[Variable, ...] = ()
+    alignment: Alignment | None = None
     findings: tuple[Finding, ...] = ()
 
 
@@ -165,7 +194,9 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         companion_suffix: End of names that mean something only beside the name without it.
         annotations: Pod annotations that its translation depends on.
         triggers: Pod annotations for which other webhooks add its keys, perhaps after ours.
+        labels: Pod labels that its findings depend on; its intents never do.
         variables: Environment variables that it may add.
+        whole_pod: Its devices are for every container, so those without keys are recorded, too.
         added_key: The key that the legacy system itself adds to a container which asks for devices
             without it, and which quotas therefore counted.
         translate: From a pod whose limits hold only this vocabulary's keys to its wishes. Never
@@ -179,7 +210,9 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     companion_suffix: str | None = None
     annotations: tuple[str, ...] = ()
     triggers: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
+    whole_pod: bool = False
     added_key: str | None = None
     translate: Callable[[LegacyPod], Translation]
 

@@ -1,15 +1,16 @@
-"""What published devices tell a translation: memory sizes, and whether devices can be shared.
+"""What published devices tell a translation: memory sizes, sharing, and devices per PCIe root.
 
 Each ResourceSlice becomes a small summary when it arrives, so that the inventory of a large cluster
 costs little to keep; the summaries of a driver are merged into its facts.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Final
 
 import msgspec
 
-from kube.api.resource import Device, DeviceCapacity, ResourceSlice
+from kube.api.resource import MAX_RESULTS, Device, DeviceCapacity, ResourceSlice
 from kube.quantity import Format, Quantity
 from webhook.intents import DeviceKind
 from webhook.profile import DeviceProfile, Profile
@@ -20,6 +21,8 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 MAX_REPLICAS: Final = 2**31 - 1
+PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
+"""The one attribute by which devices of different drivers can be matched. Source: KEP-4381."""
 
 
 class MemorySize(_Part, frozen=True, kw_only=True, omit_defaults=True):
@@ -55,24 +58,32 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
         default_is_part: On some device a claim that names no memory gets less than all of it.
         replicas: Distinct numbers of replicas that devices publish, ascending; empty when they
             publish none, None when no device is known.
+        per_root: Distinct numbers of devices under one PCIe root, that of most nodes first. Where
+            they count, empty when devices are known and publish no root; else None.
     """
 
     sizes: tuple[MemorySize, ...] | None = None
     shared: bool | None = None
     default_is_part: bool = False
     replicas: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLICAS)], ...] | None = None
+    per_root: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_RESULTS)], ...] | None = None
 
 
 UNKNOWN = Facts()
 
 
 class SliceSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What one slice adds to the facts of its driver."""
+    """What one slice adds to the facts of its driver.
+
+    Attributes:
+        roots: PCIe root to the number of devices under it; kinds without any are left out.
+    """
 
     driver: str
     pool: str
     generation: int
     facts: Mapping[DeviceKind, Facts]
+    roots: Mapping[DeviceKind, Mapping[str, int]] = {}
 
 
 def summary(published: ResourceSlice, profiles: Mapping[str, Profile]) -> SliceSummary | None:
@@ -91,6 +102,11 @@ def summary(published: ResourceSlice, profiles: Mapping[str, Profile]) -> SliceS
                 if _is_of(device, kind_profile, profile)
             )
             for kind, kind_profile in profile.devices.items()
+        },
+        roots={
+            kind: roots
+            for kind, kind_profile in profile.devices.items()
+            if (roots := _roots(published.spec.devices or (), kind_profile, profile))
         },
     )
 
@@ -112,10 +128,38 @@ def facts_by_driver(
         for part in parts:
             for kind, facts in part.facts.items():
                 kinds.setdefault(kind, []).append(facts)
+    per_root = _per_root(newest)
     return {
-        driver: {kind: merged(facts) for kind, facts in kinds.items()}
+        driver: {
+            kind: msgspec.structs.replace(merged(facts), per_root=per_root.get((driver, kind)))
+            for kind, facts in kinds.items()
+        }
         for driver, kinds in by_driver.items()
     }
+
+
+def _per_root(
+    pools: Mapping[tuple[str, str], Iterable[SliceSummary]],
+) -> Mapping[tuple[str, DeviceKind], tuple[int, ...]]:
+    """Return driver and kind to the numbers of devices under one PCIe root, most usual first.
+
+    A pool is a node, whose number is that of most of its roots, so a broken GPU changes nothing. Of
+    two numbers that are as usual the smaller comes first.
+    """
+    nodes: dict[tuple[str, DeviceKind], Counter[int]] = {}
+    for (driver, _), parts in pools.items():
+        roots: dict[DeviceKind, Counter[str]] = {}
+        for part in parts:
+            for kind, found in part.roots.items():
+                roots.setdefault(kind, Counter()).update(found)
+        for kind, counted in roots.items():
+            usual = _usual(Counter(min(count, MAX_RESULTS) for count in counted.values()))[0]
+            nodes.setdefault((driver, kind), Counter())[usual] += 1
+    return {key: _usual(counted) for key, counted in nodes.items()}
+
+
+def _usual(counted: Counter[int]) -> tuple[int, ...]:
+    return tuple(sorted(counted, key=lambda number: (-counted[number], number)))
 
 
 def merged(parts: Iterable[Facts]) -> Facts:
@@ -146,6 +190,16 @@ def _is_of(device: Device, kind: DeviceProfile, profile: Profile) -> bool:
     return not any(
         name in attributes or "/".join(profile.qualified(name)) in attributes for name in kind.lacks
     )
+
+
+def _roots(devices: Iterable[Device], kind: DeviceProfile, profile: Profile) -> Mapping[str, int]:
+    """Return PCIe root to devices of the kind; drivers that know none may publish an empty text."""
+    counted: Counter[str] = Counter()
+    for device in devices:
+        root = (device.attributes or {}).get(PCIE_ROOT)
+        if root is not None and root.string and _is_of(device, kind, profile):
+            counted[root.string] += 1
+    return dict(counted)
 
 
 def _facts(device: Device, kind: DeviceProfile) -> Facts:

@@ -29,7 +29,14 @@ _Value = TypeVar("_Value")
 _ANNOTATIONS: Final = frozenset(
     {MIRROR_ANNOTATION, *(name for v in VOCABULARIES.values() for name in v.annotations)}
 )
-_LABELS: Final = frozenset({**OPT_OUT_LABELS, **HAMI_OPT_OUT_LABELS, **CONVERTED_LABELS})
+_LABELS: Final = frozenset(
+    {
+        *OPT_OUT_LABELS,
+        *HAMI_OPT_OUT_LABELS,
+        *CONVERTED_LABELS,
+        *(name for vocabulary in VOCABULARIES.values() for name in vocabulary.labels),
+    }
+)
 _VARIABLES: Final = frozenset(
     {
         VISIBLE_DEVICES,
@@ -70,10 +77,11 @@ def legacy_pod(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) 
     Args:
         vocabularies: With the resource names that profiles give them.
     """
+    found = [(path, each, device_keys(each, vocabularies)) for path, each in containers(pod)]
+    beside = arbiter.companions({key for _, _, keys in found for key in keys})
     return LegacyPod(
         containers=tuple(
-            _legacy_container(path, found, device_keys(found, vocabularies))
-            for path, found in containers(pod)
+            _legacy_container(path, each, keys | beside) for path, each, keys in found
         ),
         annotations=_named(pod.annotations, _ANNOTATIONS),
         labels=_named(pod.labels, _LABELS),

@@ -48,7 +48,7 @@ class UsedProfile(_Part, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RequestedContainer(_Part, frozen=True, kw_only=True, omit_defaults=True):
-    """The device keys of one container, as they were in its limits."""
+    """The device keys of one container, as they were in its limits; none where it only uses."""
 
     name: str
     limits: Mapping[str, Quantity]
@@ -61,7 +61,8 @@ class Request(_Part, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         profiles: In the order that decides who owns a key which several vocabularies speak.
-        containers: Those with device keys, in the order of the pod.
+        containers: Those with device keys, in the order of the pod; all of them where a vocabulary
+            gives its devices to the whole pod.
         annotations: Of the pod, those that its vocabularies depend on.
     """
 
@@ -148,6 +149,7 @@ def request_for(
         profiles: Vocabulary name, the profile that speaks for it, and the facts that were used.
     """
     depends_on = {name for vocabulary in vocabularies for name in vocabulary.annotations}
+    every_container = any(vocabulary.whole_pod for vocabulary in vocabularies)
     return Request(
         recipe=RECIPE,
         profiles=tuple(
@@ -167,7 +169,7 @@ def request_for(
                 sidecar=container.sidecar,
             )
             for container in pod.containers
-            if container.limits
+            if container.limits or every_container
         ),
         annotations={
             name: text for name, text in sorted(pod.annotations.items()) if name in depends_on

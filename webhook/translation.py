@@ -23,7 +23,7 @@ from webhook.guards import (
     passes_through,
     uncounted,
 )
-from webhook.intents import DeviceKind, Intent, LegacyPod, Variable
+from webhook.intents import Alignment, DeviceKind, Intent, LegacyPod, Scope, Variable
 from webhook.inventory import UNKNOWN, Facts
 from webhook.legacy import unequal
 from webhook.profile import Profile, Sharing
@@ -78,7 +78,7 @@ def translate(legacy: LegacyPod, *, namespace: str, world: World, options: Optio
     left = left_alone(legacy, namespace, world, options)
     if left:
         return Untouched(findings=tuple(left))
-    faults = tuple(unequal(legacy))
+    faults = (*unequal(legacy), *arbiter.conflicts(legacy))
     if faults:
         return Refused(findings=faults)
     if passes_through(legacy, world, options):
@@ -148,7 +148,8 @@ def _amounts(legacy: LegacyPod) -> Iterator[object]:
 def _speakers(readings: Readings, world: World, options: Options) -> Mapping[str, Profile]:
     """Return vocabulary to profile, for the owners and for whom they must borrow from.
 
-    HAMi's modes mig and mps are held by the profile that speaks for the device plugin.
+    HAMi's modes mig and mps are held by the profile that speaks for the device plugin, and
+    Koordinator's NICs by the one that speaks for RDMA.
     """
     configured = {
         name: world.profiles[driver]
@@ -156,25 +157,22 @@ def _speakers(readings: Readings, world: World, options: Options) -> Mapping[str
         if driver in world.profiles
     }
     own = {name: configured[name] for name in readings if name in configured}
-    borrowed = {
-        name: profile
-        for name, profile in configured.items()
-        if name not in own and _lends(name, profile, readings, configured)
+    lenders = {
+        _lender(intent, configured, own)
+        for vocabulary, reading in readings.items()
+        for intent in reading.intents
+        if vocabulary in own and not holds(own[vocabulary], intent)
     }
+    borrowed = {name: configured[name] for name in configured if name in lenders}
     return own | borrowed
 
 
-def _lends(
-    name: str, profile: Profile, readings: Readings, configured: Mapping[str, Profile]
-) -> bool:
-    return any(
-        name != vocabulary
-        and vocabulary in configured
-        and not holds(configured[vocabulary], intent)
-        and holds(profile, intent)
-        for vocabulary, reading in readings.items()
-        for intent in reading.intents
-    )
+def _lender(
+    intent: Intent, configured: Mapping[str, Profile], own: Mapping[str, Profile]
+) -> str | None:
+    """Return whose profile holds what an owner's own does not: another owner's first."""
+    names = (*own, *(name for name in configured if name not in own))
+    return next((name for name in names if holds(configured[name], intent)), None)
 
 
 def _used(
@@ -188,15 +186,42 @@ def _used(
     So a request, and with it the name of its template, changes only when a claim does.
     """
     held = [
-        intent
+        (intent, reading.alignment)
         for vocabulary, reading in readings.items()
         for intent in reading.intents
         if speaker(intent, vocabulary, speakers) is profile
     ]
-    return {
-        kind: _used_of(profile, kind, facts, [intent for intent in held if intent.kind is kind])
-        for kind, facts in known.items()
-    }
+    used: dict[DeviceKind, Facts] = {}
+    for kind, facts in known.items():
+        of_kind = [(intent, alignment) for intent, alignment in held if intent.kind is kind]
+        used[kind] = msgspec.structs.replace(
+            _used_of(profile, kind, facts, [intent for intent, _ in of_kind]),
+            per_root=_used_roots(facts, of_kind),
+        )
+    return used
+
+
+def _used_roots(
+    facts: Facts, intents: Sequence[tuple[Intent, Alignment | None]]
+) -> tuple[int, ...] | None:
+    """Return the sizes of groups where devices are dealt into groups.
+
+    Elsewhere it only matters whether known devices publish no root.
+    """
+    rooted = [
+        (intent, alignment)
+        for intent, alignment in intents
+        if intent.within is Scope.PCIE_ROOT or (alignment and intent.kind in alignment.kinds)
+    ]
+    if not rooted or facts == UNKNOWN:
+        return None
+    if facts.per_root is None:
+        return ()
+    deals = any(
+        alignment and intent.kind is alignment.kinds[0] and intent.count > 1
+        for intent, alignment in rooted
+    )
+    return facts.per_root if deals else None
 
 
 def _used_of(profile: Profile, kind: DeviceKind, facts: Facts, intents: Sequence[Intent]) -> Facts:

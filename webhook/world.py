@@ -18,6 +18,7 @@ from webhook.vocabularies import arbiter
 DEFAULT_PROFILES: Final = {
     "hami": "hami-core-gpu.project-hami.io",
     "nvidia": "gpu.nvidia.com",
+    "koordinator": "hami-core-gpu.project-hami.io",
     "rdma": "dra.net",
     "sriov": "sriovnetwork.k8snetworkplumbingwg.io",
 }

@@ -21,7 +21,7 @@ from kube.cel.compile import compile_selector
 from kube.cel.library import Environment
 from kube.product import REQUEST_ANNOTATION
 from tests.builders import Document, admitted, devices_of, outcome_of, updated, world
-from tests.strategies import legacy_pods, operators_options, published_slices
+from tests.strategies import koordinator_pods, legacy_pods, operators_options, published_slices
 from webhook.admission import Decision
 from webhook.claims import Claim
 from webhook.derivation import derive
@@ -36,7 +36,8 @@ pytestmark = pytest.mark.property
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
-any_pod = legacy_pods(hostile=True) | legacy_pods()
+any_legacy_pod = legacy_pods() | koordinator_pods()
+any_pod = any_legacy_pod | legacy_pods(hostile=True) | koordinator_pods(hostile=True)
 slices = published_slices()
 options = operators_options()
 
@@ -140,7 +141,7 @@ def without_devices(document: Document) -> Document:
     return made
 
 
-@given(legacy_pods(), slices, options, st.randoms(use_true_random=False))
+@given(any_legacy_pod, slices, options, st.randoms(use_true_random=False))
 def test_order_and_strangers_do_not_matter(
     document: Document, published: list[ResourceSlice], chosen: Options, random: Any
 ) -> None:
@@ -176,7 +177,8 @@ def test_names_are_labels_and_contents_are_within_limits(
         for request in requests:
             assert len(request.get("firstAvailable", ())) <= MAX_ALTERNATIVES
         for asked in asked_of(claim):
-            assert asked["count"] >= 1
+            every = asked["allocationMode"] == "All"
+            assert ("count" not in asked) if every else asked["count"] >= 1
             assert len(asked.get("selectors", ())) <= 32
             assert LABEL.fullmatch(asked.get("name", "x"))
 
@@ -188,7 +190,7 @@ def asked_of(claim: Claim) -> Iterator[Document]:
 
 def most_devices(request: Document) -> int:
     asked: list[Document] = request.get("firstAvailable") or [request["exactly"]]
-    return max(int(one["count"]) for one in asked)
+    return max(int(one.get("count", 1)) for one in asked)
 
 
 @given(any_pod, slices, options)
@@ -203,7 +205,7 @@ def test_every_selector_compiles(
                 compile_selector(expression, Environment.NEW)
 
 
-@given(legacy_pods(), slices, options)
+@given(any_legacy_pod, slices, options)
 def test_undoing_a_translation_and_doing_it_again_is_the_same(
     document: Document, published: list[ResourceSlice], chosen: Options
 ) -> None:
@@ -223,7 +225,7 @@ def test_undoing_a_translation_and_doing_it_again_is_the_same(
     assert once == again
 
 
-@given(legacy_pods(), slices)
+@given(any_legacy_pod, slices)
 def test_applying_the_legacy_manifest_again_changes_nothing(
     document: Document, published: list[ResourceSlice]
 ) -> None:

@@ -5,6 +5,7 @@ from itertools import permutations
 from typing import NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from kube.api.resource import ResourceSlice
 from kube.quantity import Quantity
@@ -19,6 +20,7 @@ from tests.builders import (
     nvidia_gpu,
     profiles,
     published,
+    rooted,
 )
 from webhook.intents import DeviceKind
 from webhook.inventory import UNKNOWN, Facts, MemorySize, facts_by_driver, merged, summary
@@ -131,6 +133,34 @@ CASES = (
         NVIDIA,
         [published(NVIDIA, nvidia_gpu("0"), nvidia_gpu("500m"), nvidia_gpu("-1Gi"))],
         Facts(sizes=(), shared=False, replicas=()),
+    ),
+    Case(
+        "devices under one PCIe root",
+        HAMI,
+        [published(HAMI, *map(rooted, "aabb"))],
+        replace(SHARE, per_root=(2,)),
+    ),
+    Case(
+        "slices of a pool add up",
+        HAMI,
+        [published(HAMI, rooted("a")), published(HAMI, rooted("a"))],
+        replace(SHARE, per_root=(2,)),
+    ),
+    Case(
+        "the number that most roots and most nodes have comes first",
+        HAMI,
+        [
+            published(HAMI, *map(rooted, "aabbc"), pool="1"),
+            published(HAMI, *map(rooted, "abc"), pool="2"),
+            published(HAMI, *map(rooted, "aa"), pool="3"),
+        ],
+        replace(SHARE, per_root=(2, 1)),
+    ),
+    Case(
+        "a root without a name is none",
+        HAMI,
+        [published(HAMI, rooted(""), hami_gpu())],
+        SHARE,
     ),
     Case("an empty slice tells nothing", NVIDIA, [published(NVIDIA)], UNKNOWN),
 )

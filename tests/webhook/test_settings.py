@@ -150,7 +150,10 @@ def test_a_profile_that_is_not_named_keeps_its_default() -> None:
     [
         ({"profiles": {"cuda": "gpu.nvidia.com"}}, "no vocabulary cuda"),
         ({"profiles": {"nvidia": "gpu.none.example"}}, "no profile gpu.none.example"),
-        ({"bareGpu": "rdma"}, "bareGpu: rdma does not speak nvidia.com/gpu; hami, nvidia do"),
+        (
+            {"bareGpu": "rdma"},
+            "bareGpu: rdma does not speak nvidia.com/gpu; hami, koordinator, nvidia do",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

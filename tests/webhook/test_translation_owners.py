@@ -11,6 +11,7 @@ from tests.builders import (
     Document,
     container,
     gpus,
+    koordinated,
     limits,
     outcome_of,
     pod,
@@ -43,6 +44,7 @@ SPOKEN = (
         pod(gpus(mem=1), annotations=MIG_MODE),
         [("hami", HAMI), ("nvidia", NVIDIA)],
     ),
+    Spoken("Koordinator", pod(koordinated(gpu=100)), [("koordinator", HAMI)]),
     Spoken(
         "bare gpu is HAMi's if the operator says so",
         pod(gpus(1)),

@@ -5,22 +5,30 @@ belongs to the first vocabulary of the list that speaks it. So the controller, w
 the annotation, splits the keys as the webhook did.
 
 Bare `nvidia.com/gpu` and `mig-*` are the device plugin's. Beside a key or annotation that only HAMi
-has, `nvidia.com/gpu` is HAMi's in the whole pod; `mig-*` stays the device plugin's. NICs come last:
+has, `nvidia.com/gpu` is HAMi's in the whole pod; `mig-*` stays the device plugin's. Where an
+annotation says of GPUs what only Koordinator knows, `nvidia.com/gpu` is Koordinator's. NICs come last:
 names that profiles give them, perhaps a whole vendor's, take no key from another vocabulary.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from webhook.findings import Code, Finding, error
 from webhook.intents import LegacyPod, Vocabulary
-from webhook.vocabularies import hami, nvidia, rdma, sriov
+from webhook.vocabularies import hami, koordinator, nvidia, rdma, sriov
 
 NICS: Final = (rdma.VOCABULARY.name, sriov.VOCABULARY.name)
 VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
     vocabulary.name: vocabulary
-    for vocabulary in (hami.VOCABULARY, nvidia.VOCABULARY, rdma.VOCABULARY, sriov.VOCABULARY)
+    for vocabulary in (
+        hami.VOCABULARY,
+        nvidia.VOCABULARY,
+        koordinator.VOCABULARY,
+        rdma.VOCABULARY,
+        sriov.VOCABULARY,
+    )
 }
 """By name, in the order in which they are asked for a key that several speak."""
 
@@ -30,6 +38,12 @@ def device_keys(
 ) -> frozenset[str]:
     """Return which resource names of one container belong to any vocabulary."""
     return frozenset[str]().union(*(each.spoken(names) for each in vocabularies.values()))
+
+
+def companions(keys: Collection[str]) -> frozenset[str]:
+    """Return the keys that are of other vendors' devices, and read beside these keys only."""
+    beside = any(key in koordinator.OWN_KEYS for key in keys)
+    return frozenset(koordinator.FOREIGN_GPUS if beside else ())
 
 
 def speaking(named: Mapping[str, Iterable[str]]) -> Mapping[str, Vocabulary]:
@@ -63,7 +77,8 @@ def owners(
     """Return the vocabularies that own the pod's keys, in the order that decides shared keys.
 
     Args:
-        bare_gpu: Who owns `nvidia.com/gpu` where nothing else in the pod says: "nvidia" or "hami".
+        bare_gpu: Who owns `nvidia.com/gpu` where nothing else in the pod says: "nvidia", "hami" or
+            "koordinator".
         vocabularies: With the names that profiles give them.
     """
     named = {key for container in pod.containers for key in container.limits}
@@ -73,9 +88,32 @@ def owners(
         or any(key in pod.annotations for key in hami.VOCABULARY.annotations)
     )
     gpus = (hami.VOCABULARY, nvidia.VOCABULARY) if speaks_hami else (nvidia.VOCABULARY,)
-    candidates = (*gpus, *(vocabularies[name] for name in NICS))
+    koordinator_first = (
+        bare_gpu == koordinator.VOCABULARY.name and not speaks_hami
+    ) or koordinator.takes_whole_gpus(pod)
+    ordered = (
+        (koordinator.VOCABULARY, *gpus) if koordinator_first else (*gpus, koordinator.VOCABULARY)
+    )
+    candidates = (*ordered, *(vocabularies[name] for name in NICS))
     split = divided(named, candidates)
     return tuple(vocabulary.name for vocabulary in candidates if split[vocabulary.name])
+
+
+def conflicts(pod: LegacyPod) -> Iterator[Finding]:
+    """Yield an error for each key of HAMi on GPUs that are Koordinator's in the same pod."""
+    named = {key for container in pod.containers for key in container.limits}
+    whole_gpus = hami.COUNT in named and koordinator.takes_whole_gpus(pod)
+    if not whole_gpus and not any(key in named for key in koordinator.GPU_KEYS):
+        return
+    for container in pod.containers:
+        for key in hami.OWN_KEYS:
+            if key in container.limits:
+                yield error(
+                    Code.SEVERAL_OWNERS,
+                    container.limit_path(key),
+                    "is HAMi's, and the pod's GPUs are Koordinator's",
+                    "use the keys of one of them",
+                )
 
 
 def divided(keys: Iterable[str], candidates: Sequence[Vocabulary]) -> Mapping[str, frozenset[str]]:

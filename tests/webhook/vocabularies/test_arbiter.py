@@ -5,12 +5,14 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from tests.builders import Document, container, gpus, legacy
+from tests.builders import Document, container, gpus, hinted, koordinated, legacy, pod, seen, told
+from webhook.legacy import legacy_pod
 from webhook.vocabularies import arbiter
 
-HAMI, NVIDIA = "hami", "nvidia"
 NICS = ("rdma", "sriov")
 MIXED = {"mellanox.com/rdma": 1, "rdma/hca": 1}
+HAMI, KOORDINATOR, NVIDIA = "hami", "koordinator", "nvidia"
+JOINT, PARTITION = (name for one in ("joint", "partition") for name in hinted(**{one: ""}))
 
 
 class Case(NamedTuple):
@@ -25,6 +27,8 @@ CASES = (
     Case("no key, no owner", (container(),), ()),
     Case("bare gpu is the device plugin's", (gpus(1),), (NVIDIA,)),
     Case("unless the operator says that HAMi has it", (gpus(1),), (HAMI,), None, HAMI),
+    Case("or Koordinator", (gpus(1),), (KOORDINATOR,), None, KOORDINATOR),
+    Case("beside gpumem not even then", (gpus(1, mem=1),), (HAMI,), None, KOORDINATOR),
     Case("beside gpumem it is HAMi's", (gpus(1, mem=1),), (HAMI,)),
     Case("gpumem-percentage is HAMi's", (gpus(pct=1),), (HAMI,)),
     Case("gpucores are HAMi's", (gpus(cores=1),), (HAMI,)),
@@ -32,6 +36,31 @@ CASES = (
     Case("a HAMi annotation makes bare gpu HAMi's", (gpus(1),), (HAMI,), "nvidia.com/use-gputype"),
     Case(
         "one HAMi container makes the whole pod HAMi's", (gpus(1, name="a"), gpus(mem=1)), (HAMI,)
+    ),
+    Case("shares are Koordinator's", (koordinated(gpu=50),), (KOORDINATOR,)),
+    Case(
+        "a NIC beside bare gpu leaves it to the device plugin",
+        (koordinated(nvidia=1, rdma=1),),
+        (NVIDIA, KOORDINATOR),
+    ),
+    Case(
+        "joint allocation makes it Koordinator's",
+        (koordinated(nvidia=1, rdma=1),),
+        (KOORDINATOR,),
+        JOINT,
+    ),
+    Case(
+        "in the whole pod, but for MIG devices",
+        (gpus(1, mig_1g_5gb=1, name="a"), koordinated(rdma=1)),
+        (KOORDINATOR, NVIDIA),
+        JOINT,
+    ),
+    Case("joint allocation of nothing does not", (gpus(1),), (NVIDIA,), JOINT),
+    Case("a partition does", (gpus(1),), (KOORDINATOR,), PARTITION),
+    Case(
+        "HAMi's shares beside Koordinator's NICs",
+        (gpus(mem=1, name="a"), koordinated(rdma=1)),
+        (HAMI, KOORDINATOR),
     ),
     Case("replicas are the device plugin's", (gpus(shared=1),), (NVIDIA,)),
     Case("mig- stays the device plugin's", (gpus(1, mem=1, mig_1g_5gb=1),), (HAMI, NVIDIA)),
@@ -114,3 +143,53 @@ def test_profiles_give_names_to_vocabularies_that_take_them(key: str, want: list
 
 def test_a_vocabulary_that_gets_no_further_name_is_itself() -> None:
     assert arbiter.speaking({"rdma": ("rdma/*",)}) == arbiter.VOCABULARIES
+
+
+class Conflict(NamedTuple):
+    name: str
+    containers: tuple[Document, ...]
+    annotations: dict[str, str]
+    want: tuple[str, ...]
+
+
+AT_MEM = ("error severalOwners spec.containers[0].resources.limits[nvidia.com/gpumem]",)
+JOINTLY = hinted(joint={})
+
+CONFLICTS = (
+    Conflict("shares of both", (gpus(mem=1), koordinated("b", gpu=50)), {}, AT_MEM),
+    Conflict("GPUs allocated jointly", (gpus(1, mem=1), koordinated("b", rdma=1)), JOINTLY, AT_MEM),
+    Conflict("a NIC is no GPU", (gpus(1, mem=1), koordinated("b", rdma=1)), {}, ()),
+    Conflict("nothing of HAMi", (gpus(1), koordinated("b", gpu=50)), {}, ()),
+)
+
+
+@pytest.mark.parametrize("case", CONFLICTS, ids=lambda case: case.name)
+def test_conflicts(case: Conflict) -> None:
+    asking = legacy_pod(seen(pod(*case.containers, annotations=case.annotations)))
+
+    assert case.want == tuple(told(arbiter.conflicts(asking)))
+
+
+def test_a_key_that_is_renamed_is_koordinators() -> None:
+    said = hinted(replace="nvidia.com/gpu:koordinator.sh/gpu")
+    asking = legacy_pod(seen(pod(gpus(50), annotations=said)))
+
+    assert (KOORDINATOR,) == arbiter.owners(asking)
+
+
+OTHERS: tuple[tuple[str, Document, set[str]], ...] = (
+    (
+        "beside Koordinator's keys",
+        koordinated(gpu=50, amd=1),
+        {"koordinator.sh/gpu", "amd.com/gpu"},
+    ),
+    ("beside the device plugin's", koordinated(nvidia=1, amd=1), {"nvidia.com/gpu"}),
+    ("alone", koordinated(amd=1), set()),
+)
+
+
+@pytest.mark.parametrize(("_name", "asking", "want"), OTHERS, ids=lambda one: str(one)[:40])
+def test_where_other_vendors_keys_are_read(_name: str, asking: Document, want: set[str]) -> None:
+    (seen_of_it,) = legacy(asking).containers
+
+    assert want == set(seen_of_it.limits)
