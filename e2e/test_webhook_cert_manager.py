@@ -1,0 +1,53 @@
+"""The overlay with cert-manager, as kubectl renders it; cert-manager itself is not here."""
+
+import pytest
+
+from e2e.access import Access, Object
+from e2e.drawbridge import CONTROLLER, MANIFESTS, WEBHOOK, rendered
+
+OVERLAY = MANIFESTS.parent / "overlays" / "cert-manager"
+
+
+@pytest.fixture(scope="module")
+def objects(cluster: Access) -> list[Object]:
+    return rendered(cluster, OVERLAY)
+
+
+def named(objects: list[Object], kind: str) -> dict[str, Object]:
+    return {each["metadata"]["name"]: each for each in objects if each["kind"] == kind}
+
+
+def test_nobody_of_ours_can_reach_a_secret(objects: list[Object]) -> None:
+    roles = {**named(objects, "Role"), **named(objects, "ClusterRole")}
+
+    assert "secrets" not in {
+        resource
+        for role in roles.values()
+        for rule in role["rules"]
+        for resource in rule["resources"]
+    }
+    assert named(objects, "Role").keys() == named(objects, "RoleBinding").keys() == {CONTROLLER}
+
+
+def test_both_processes_know_whose_the_certificates_are(objects: list[Object]) -> None:
+    for deployment in named(objects, "Deployment").values():
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        told = {each["name"]: each.get("value") for each in container["env"]}
+        assert told["DRAWBRIDGE_CERTIFICATES"] == "/certificate"
+
+
+def test_what_is_served_is_what_is_issued_and_believed(objects: list[Object]) -> None:
+    certificate = named(objects, "Certificate")["drawbridge-webhook"]
+    spec = named(objects, "Deployment")[WEBHOOK]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    (mount,) = container["volumeMounts"]
+    (volume,) = spec["volumes"]
+    service = f"{WEBHOOK}.{certificate['metadata']['namespace']}.svc"
+
+    assert (mount["mountPath"], mount["name"]) == ("/certificate", volume["name"])
+    assert volume["secret"]["secretName"] == certificate["spec"]["secretName"]
+    assert service in certificate["spec"]["dnsNames"]
+    for each in objects:
+        if each["kind"].endswith("WebhookConfiguration"):
+            (source,) = each["metadata"]["annotations"].values()
+            assert source == f"{certificate['metadata']['namespace']}/drawbridge-webhook"

@@ -1,0 +1,93 @@
+"""Whatever is posted, and however slowly, the webhook stays within its memory limit and answers."""
+
+import re
+import socket
+import ssl
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from e2e.access import Access
+from e2e.drawbridge import WEBHOOK, Drawbridge
+
+MEBIBYTE = 2**20
+LIMIT = 512 * MEBIBYTE
+"""In manifests/base/webhook.yaml."""
+SIZE = 7 * MEBIBYTE - 1
+CALLERS = 40
+HELD_S = 0.5
+"""So that as many bodies as may be are there at the same time."""
+HEAD = b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+
+pytestmark = pytest.mark.usefixtures("fleet")
+
+
+def peak(pid: int) -> int:
+    """The most memory that a process ever had, in bytes."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def posted(drawbridge: Drawbridge, body: bytes) -> int:
+    """Post, and hold back the last byte for a while; returns the status, 0 for none."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    address = (drawbridge.endpoints.host, drawbridge.endpoints.webhook)
+    try:
+        with (
+            socket.create_connection(address, timeout=20) as plain,
+            context.wrap_socket(plain) as connection,
+        ):
+            connection.sendall(HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode())
+            connection.sendall(body[:-1])
+            time.sleep(HELD_S)
+            connection.sendall(body[-1:])
+            return int(connection.recv(12).split()[1] or 0)
+    except (OSError, IndexError):
+        return 0  # It was refused and closed before it was all sent.
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("no JSON", b"\0" * SIZE),
+        ("small objects", (b"[" + b"{}," * (SIZE // 3))[: SIZE - 3] + b"{}]"),
+        ("one long text", b'"' + b"a" * (SIZE - 2) + b'"'),
+        ("a review of many containers", b""),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_many_large_bodies(cluster: Access, drawbridge: Drawbridge, name: str, body: bytes) -> None:
+    record = cluster.children[WEBHOOK].record
+    assert record is not None
+    statuses: list[int] = []
+    body = body or many_containers()
+
+    threads = [
+        threading.Thread(target=lambda: statuses.append(posted(drawbridge, body)))
+        for _ in range(CALLERS)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+    print(f"{name}: at most {peak(record.pid) / MEBIBYTE:.0f} MiB, {sorted(statuses)}")
+    assert set(statuses) <= {0, 200, 400, 413, 503}
+    assert {200, 400} & set(statuses)
+    assert peak(record.pid) < LIMIT
+    assert drawbridge.post(b"{}")[0] == 400
+
+
+def many_containers() -> bytes:
+    """A review as large as it may be, of a pod that asks for a device in each container."""
+    one = b'{"name":"a","image":"i","resources":{"limits":{"nvidia.com/gpu":1}}}'
+    review = (
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u",'
+        b'"resource":{"group":"","version":"v1","resource":"pods"},"namespace":"default",'
+        b'"operation":"CREATE","object":{"metadata":{"name":"p"},"spec":{"containers":['
+    )
+    return review + b",".join([one] * ((SIZE - 1000) // (len(one) + 1))) + b"]}}}}"
