@@ -22,6 +22,7 @@ from certs.authority import Authority
 from certs.serving import Listener, issue_leaf
 from webhook.__main__ import log_to
 from webhook.app import Endpoint
+from webhook.configuration import PATH
 from webhook.handlers import Mutation
 from webhook.metrics import WebhookMetrics
 from webhook.settings import ServeSettings
@@ -58,7 +59,7 @@ async def serve(authority: Authority) -> None:
     mutation = Mutation(
         lambda: known, Options(), metrics, read_timeout_s=settings.read_timeout_seconds
     )
-    ours = Endpoint(settings, mutation, metrics, chance=random.random)
+    ours = Endpoint(settings, {PATH: mutation.mutate}, metrics, chance=random.random)
     await ours.start(context, {})
 
     app = web.Application()

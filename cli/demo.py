@@ -16,11 +16,11 @@ import msgspec
 from cli import diff, text
 from cli.manifests import Translated, translated
 from cli.report import DEFAULT_NAMESPACE
-from cli.workloads import pod_path, reached, replaced
 from cli.world import world_of
 from kube.files import SourceObject, read_objects
 from kube.product import NAME, REQUEST_ANNOTATION
 from webhook.shipped import load_profiles
+from webhook.workloads import pod_path, reached, replaced
 from webhook.world import Options, World
 
 CLUSTER: Final = "cluster/cluster.yaml"

@@ -12,7 +12,6 @@ import msgspec
 
 from cli.reading import KINDS, viewed, viewed_pod
 from cli.report import Reported, namespace_of, reference
-from cli.workloads import pod_path, reached, replaced
 from kube.api.core import Pod
 from kube.api.meta import ObjectHead
 from kube.files import SourceObject
@@ -20,6 +19,7 @@ from webhook.admission import Answer, admit_created
 from webhook.claims import Claim
 from webhook.findings import Finding
 from webhook.jsonpatch import apply
+from webhook.workloads import pod_path, reached, replaced
 from webhook.world import Options, World
 
 Document = Mapping[str, Any]

@@ -10,7 +10,6 @@ import msgspec
 from cli.manifests import Translated
 from cli.phrases import requests
 from cli.report import printable
-from cli.workloads import pod_path, reached
 from kube.product import REQUEST_ANNOTATION
 from webhook.admission import Decision
 from webhook.claims import Claim
@@ -18,6 +17,7 @@ from webhook.edits import CONTAINER_FIELDS
 from webhook.findings import Code, Finding, Severity
 from webhook.request import Request, UsedProfile, decode_request
 from webhook.vocabularies.arbiter import VOCABULARIES, divided
+from webhook.workloads import pod_path, reached
 
 MARGIN: Final = 12
 """Columns before a row's text; its label stands in them."""

@@ -79,6 +79,28 @@ def job(name: str, template: Object, *, completions: int = 1) -> Object:
     }
 
 
+def daemon_set(name: str, template: Object) -> Object:
+    """A DaemonSet of pods like `template`, whose name is forgotten."""
+    return _selecting("DaemonSet", name, template)
+
+
+def replica_set(name: str, template: Object, *, replicas: int = 1) -> Object:
+    """A ReplicaSet of pods like `template`, whose name is forgotten."""
+    return _selecting("ReplicaSet", name, template, replicas=replicas)
+
+
+def cron_job(name: str, template: Object) -> Object:
+    """A CronJob that starts no Job, of pods like `template`, whose name is forgotten."""
+    inside = job(name, template)["spec"]
+    spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": inside}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
 def _selecting(kind: str, name: str, template: Object, **spec: Any) -> Object:
     labels = {"app": name}
     inside = _nameless(template)

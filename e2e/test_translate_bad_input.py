@@ -380,17 +380,20 @@ def test_what_is_no_quantity_is_refused_by_the_api_server_itself(
     assert "quantities must match the regular expression" in refused.stderr
 
 
-def test_the_cause_reaches_who_looks_at_a_deployment(
+def test_the_cause_reaches_who_looks_at_what_makes_the_pods(
     cluster: Access, namespace: str, drawbridge: Drawbridge
 ) -> None:
+    """As long as that is of a kind that is not judged itself."""
     wrong = deployment("wrong", asking({GPU: 1, MEMORY: "8Gi"}))
+    wrong |= {"apiVersion": "v1", "kind": "ReplicationController"}
+    wrong["spec"]["selector"] = wrong["spec"]["selector"]["matchLabels"]
     cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(wrong))
 
     def causes() -> list[str]:
         events = cluster.objects("events", namespace)
         return [each["message"] for each in events if each["reason"] == "FailedCreate"]
 
-    cluster.wait_until(causes, "the ReplicaSet says why it makes no pod")
+    cluster.wait_until(causes, "the controller says why it makes no pod")
 
     assert "the amount is a count of MiB, not of bytes; write 8192 for 8Gi" in causes()[0]
 

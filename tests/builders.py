@@ -26,6 +26,7 @@ from webhook.legacy import legacy_pod
 from webhook.profile import Profile
 from webhook.shipped import load_profiles
 from webhook.translation import Outcome, Translated, translate
+from webhook.workloads import pod_path
 from webhook.world import Options, World, vocabularies
 
 NVIDIA: Final = "gpu.nvidia.com"
@@ -400,3 +401,13 @@ def with_request(document: Mapping[str, Any], text: str) -> Document:
     made = copy.deepcopy(dict(document))
     made["metadata"].setdefault("annotations", {})[REQUEST_ANNOTATION] = text
     return made
+
+
+def workload(template: Mapping[str, Any], kind: str = "Deployment", **metadata: Any) -> Document:
+    """An object that makes pods like the template, whose name is forgotten."""
+    inside: Any = {name: template[name] for name in ("metadata", "spec")}
+    inside["metadata"] = {k: v for k, v in inside["metadata"].items() if k != "name"}
+    version = "batch/v1" if kind in {"Job", "CronJob"} else "apps/v1"
+    for field in reversed(pod_path(version, kind) or ()):
+        inside = {field: inside}
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "train"} | metadata, **inside}

@@ -8,7 +8,8 @@ import pytest
 
 from kube.files import read_paths
 from tools import generate
-from webhook.configuration import configuration
+from webhook.caches import KUEUE_CONFIGURATION, NAMED
+from webhook.configuration import configuration, validating_configuration
 from webhook.resources import WEBHOOK_CONFIGURATIONS, WORKLOADS
 from webhook.settings import Settings
 from webhook.vocabularies.arbiter import VOCABULARIES
@@ -59,10 +60,12 @@ def test_a_changed_file_is_stale_until_it_is_written(tmp_path: Path) -> None:
     assert generate.stale(tmp_path) == []
 
 
-def test_the_generated_configuration_reads_back() -> None:
-    (written,) = of_kind("MutatingWebhookConfiguration")
+def test_the_generated_configurations_read_back() -> None:
+    (mutating,) = of_kind("MutatingWebhookConfiguration")
+    (validating,) = of_kind("ValidatingWebhookConfiguration")
 
-    assert configuration(VOCABULARIES.values()) == written
+    assert configuration(VOCABULARIES.values()) == mutating
+    assert validating_configuration(VOCABULARIES.values()) == validating
 
 
 def test_no_role_has_a_wildcard() -> None:
@@ -78,6 +81,8 @@ def test_no_role_has_a_wildcard() -> None:
 FOLLOW: Final = ("list", "watch")
 CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "drawbridge-webhook": {
+        "configmaps": FOLLOW,
+        "customresourcedefinitions": FOLLOW,
         "deviceclasses": FOLLOW,
         "namespaces": FOLLOW,
         "resourceclaimtemplates": FOLLOW,
@@ -116,6 +121,21 @@ def test_secrets_are_read_by_name() -> None:
 
     assert secrets
     assert {("drawbridge-ca",)} == {tuple(rule["resourceNames"]) for rule in secrets}
+
+
+def test_what_may_not_see_claims_is_looked_for_by_name() -> None:
+    looked_for = {
+        (resource, name)
+        for role in of_kind("ClusterRole")
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        if resource in {"configmaps", "customresourcedefinitions"}
+        for name in rule.get("resourceNames", ["any"])
+    }
+
+    assert looked_for == {
+        (resource.plural, name) for resource, _, name in (*NAMED.values(), KUEUE_CONFIGURATION)
+    }
 
 
 def test_nobody_reads_secrets_of_the_whole_cluster() -> None:
@@ -184,6 +204,7 @@ def test_names_are_those_of_the_default_settings() -> None:
         ("Namespace", settings.namespace),
         ("Service", settings.service),
         ("MutatingWebhookConfiguration", settings.webhook_configuration),
+        ("ValidatingWebhookConfiguration", settings.webhook_configuration),
     } <= named
 
 

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Iterator
 
 from webhook import findings
-from webhook.findings import Code
+from webhook.findings import MAY_PASS, Code
 
 HEADER = """\
 # Findings
@@ -19,9 +19,21 @@ is one, the fix.
 """
 
 
+ON_WORKLOADS = """
+## On workloads
+
+The pods of a workload come after it. So these errors, whose cause is the cluster of the moment, are only warnings there; every other one is wrong by itself and refuses it.
+
+| code | how it passes |
+| --- | --- |
+"""
+
+
 def page() -> str:
     """Return the page's text."""
-    return HEADER + "".join(f"| `{code.value}` | {cause} |\n" for code, cause in documented())
+    causes = "".join(f"| `{code.value}` | {cause} |\n" for code, cause in documented())
+    passing = "".join(f"| `{code.value}` | {how} |\n" for code, how in MAY_PASS.items())
+    return HEADER + causes + ON_WORKLOADS + passing
 
 
 def documented() -> Iterator[tuple[Code, str]]:

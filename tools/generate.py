@@ -12,7 +12,7 @@ from typing import Final
 from kube.files import dump_yaml
 from tools.example_cluster import cluster, nic_cluster, sharing_cluster
 from tools.findings_page import page
-from webhook.configuration import configuration
+from webhook.configuration import configuration, validating_configuration
 from webhook.vocabularies.arbiter import VOCABULARIES
 
 ROOT: Final = Path(__file__).parent.parent
@@ -23,6 +23,12 @@ def webhook_configuration() -> str:
     """Return the manifest of the webhook's configuration."""
     header = HEADER.format(source="webhook/configuration.py")
     return header + dump_yaml([configuration(VOCABULARIES.values())])
+
+
+def validating_webhook_configuration() -> str:
+    """Return the manifest of the configuration that has workloads judged."""
+    header = HEADER.format(source="webhook/configuration.py")
+    return header + dump_yaml([validating_configuration(VOCABULARIES.values())])
 
 
 def example_cluster() -> str:
@@ -46,6 +52,7 @@ GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     ("examples/gpu-shared/cluster.yaml", example_sharing_cluster),
     ("examples/nics/cluster.yaml", example_nic_cluster),
     ("manifests/base/mutatingwebhookconfiguration.yaml", webhook_configuration),
+    ("manifests/base/validatingwebhookconfiguration.yaml", validating_webhook_configuration),
 )
 """Path below the root, and what makes its text."""
 

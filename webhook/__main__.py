@@ -38,7 +38,8 @@ from kube.files import dump_yaml
 from kube.leader import Leader, LeaderSettings
 from webhook.app import Endpoint, SelfCheck
 from webhook.caches import Caches
-from webhook.handlers import Mutation
+from webhook.configuration import PATH, VALIDATE_PATH
+from webhook.handlers import Mutation, Validation
 from webhook.leaves import LeafKeeper, LeafSource, MountedLeaves, SignedLeaves
 from webhook.metrics import (
     CacheCollector,
@@ -126,7 +127,7 @@ async def serve(setup: Setup) -> None:
     """Answer the API server until a signal comes."""
     settings, registry = setup.settings, process_registry()
     async with await setup.client() as client:
-        caches = Caches(client, setup.profiles)
+        caches = Caches(client, setup.profiles, seeing=setup.options.claims_seen_by)
         leaves = LeafKeeper(
             _leaf_source(client, settings),
             _now,
@@ -136,13 +137,11 @@ async def serve(setup: Setup) -> None:
         metrics = WebhookMetrics(registry)
         registry.register(CacheCollector(caches.informers))
         registry.register(CertificateCollector(leaves.not_after))
-        mutation = Mutation(
-            caches.world,
-            setup.options,
-            metrics,
-            read_timeout_s=settings.serve.read_timeout_seconds,
-        )
-        endpoint = Endpoint(settings.serve, mutation, metrics, chance=random.random)
+        timeout_s = settings.serve.read_timeout_seconds
+        mutation = Mutation(caches.world, setup.options, metrics, read_timeout_s=timeout_s)
+        validation = Validation(caches.world, setup.options, metrics, read_timeout_s=timeout_s)
+        reviews = {PATH: mutation.mutate, VALIDATE_PATH: validation.validate}
+        endpoint = Endpoint(settings.serve, reviews, metrics, chance=random.random)
         self_check = SelfCheck(
             endpoint,
             leaves.leaf,

@@ -52,6 +52,8 @@ class Decision(StrEnum):
     UNTRANSLATED = "untranslated"
     """It was translated before, and with the keys that came since it is to be left alone."""
     STRIPPED = "stripped"
+    JUDGED = "judged"
+    """A workload whose pods will be translated, or were before."""
     REFUSED = "refused"
 
 

@@ -2,9 +2,9 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from time import perf_counter
 from typing import Final
 
@@ -12,8 +12,7 @@ import structlog
 from aiohttp import web
 
 from certs.serving import Leaf, client_context, names_of_peer
-from webhook.configuration import PATH
-from webhook.handlers import UID, Mutation
+from webhook.handlers import UID
 from webhook.metrics import WebhookMetrics
 from webhook.probes import Check, probe_routes
 from webhook.settings import ServeSettings
@@ -23,6 +22,9 @@ LINGERING_S: Final = 1.0
 """For how long the rest of a refused body is read and thrown away."""
 RETRY_AFTER_S: Final = "1"
 """With this header, and not without, the API server tries again within the webhook's timeout."""
+
+Review = Callable[[web.Request], Awaitable[web.Response]]
+"""Answers a review; it may raise web.HTTPException."""
 
 log = structlog.get_logger()
 
@@ -37,7 +39,7 @@ class Endpoint:
     def __init__(
         self,
         settings: ServeSettings,
-        mutation: Mutation,
+        reviews: Mapping[str, Review],
         metrics: WebhookMetrics,
         *,
         chance: Callable[[], float],
@@ -45,19 +47,21 @@ class Endpoint:
         """Remember what to serve.
 
         Args:
+            reviews: Path to what answers a POST there.
             chance: Uniform from 0 to 1.
         """
         self._settings = settings
-        self._mutation = mutation
+        self._reviews = reviews
         self._metrics = metrics
         self._chance = chance
         self._callers = frozenset(settings.client_names) if settings.client_ca_file else None
         self._asked_at = 0.0
-        self._in_flight = 0
+        self._in_flight = dict.fromkeys(reviews, 0)
         self._bytes_in_flight = 0
-        self._latency = metrics.latency.labels(PATH)
-        self._requests_by_status = cache(lambda code: metrics.requests.labels(PATH, str(code)))
-        metrics.in_flight.labels(PATH).set_function(lambda: self._in_flight)
+        self._latency = {path: metrics.latency.labels(path) for path in reviews}
+        self._by_status = cache(lambda path, code: metrics.requests.labels(path, str(code)))
+        for path in reviews:
+            metrics.in_flight.labels(path).set_function(partial(self._in_flight.__getitem__, path))
         self.draining = False
         self.port = settings.port
         self._runner: web.AppRunner | None = None
@@ -66,7 +70,8 @@ class Endpoint:
     def application(self, checks: Mapping[str, Check]) -> web.Application:
         """Return the routes with the limits around them."""
         app = web.Application(client_max_size=self._settings.max_body_bytes)
-        app.add_routes([web.post(PATH, self._review), *probe_routes(checks)])
+        posts = [web.post(path, partial(self._review, path)) for path in self._reviews]
+        app.add_routes([*posts, *probe_routes(checks)])
         return app
 
     async def start(self, context: ssl.SSLContext, checks: Mapping[str, Check]) -> None:
@@ -136,7 +141,7 @@ class Endpoint:
         """Return why no new work should come."""
         return "draining" if self.draining else ""
 
-    async def _review(self, request: web.Request) -> web.Response:
+    async def _review(self, path: str, request: web.Request) -> web.Response:
         """Answer within the limits, and count.
 
         Not a middleware of aiohttp: those cost as much as a small review.
@@ -148,24 +153,24 @@ class Endpoint:
         elif not self._has_room_for(size):
             response = self._shed()
         else:
-            self._in_flight += 1
+            self._in_flight[path] += 1
             self._bytes_in_flight += size
             try:
-                response = await self._mutation.mutate(request)
+                response = await self._reviews[path](request)
             except web.HTTPException as refusal:
                 response = _refused(refusal)
             except (ConnectionError, web.RequestPayloadError):
                 response = _refused(web.HTTPBadRequest(text="the body broke off"))
             except Exception:  # A bug of ours, so the administrator's failurePolicy decides.
                 log.exception("review.failed", uid=request.get(UID))
-                response = self._failed()
+                response = self._failed(path)
             finally:
-                self._in_flight -= 1
+                self._in_flight[path] -= 1
                 self._bytes_in_flight -= size
         if self.draining or self._chance() * self._settings.requests_per_connection < 1:
             response.force_close()
-        self._requests_by_status(response.status).inc()
-        self._latency.observe(perf_counter() - began)
+        self._by_status(path, response.status).inc()
+        self._latency[path].observe(perf_counter() - began)
         return response
 
     def _may_ask(self, request: web.Request) -> bool:
@@ -183,7 +188,7 @@ class Endpoint:
 
     def _has_room_for(self, size: int) -> bool:
         return (
-            self._in_flight < self._settings.max_in_flight
+            sum(self._in_flight.values()) < self._settings.max_in_flight
             and self._bytes_in_flight + size <= self._settings.max_bytes_in_flight
         )
 
@@ -195,8 +200,8 @@ class Endpoint:
         response.force_close()  # The body was not read.
         return response
 
-    def _failed(self) -> web.Response:
-        self._metrics.panics.labels(PATH).inc()
+    def _failed(self, path: str) -> web.Response:
+        self._metrics.panics.labels(path).inc()
         return web.Response(status=500, text="internal error")
 
 

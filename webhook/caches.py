@@ -1,40 +1,63 @@
 """What the webhook knows of the cluster, kept up to date by watches, so that a review calls nobody.
 
 Of each object only what a translation reads is kept: of a slice a summary, of a template the digest
-of its spec, of a quota the names that it counts. A part of the world is put together anew when the
+of its spec, of a quota the names that it counts, of what may not see claims that it is there. A part of the world is put together anew when the
 next review after a change asks for it.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
+import yaml
 
 from kube.api.core import Namespace, ResourceQuota
-from kube.api.meta import ObjectMeta, decode
+from kube.api.meta import ApiStruct, ObjectMeta, decode
 from kube.api.resource import DeviceClass, DeviceClassSpec, ResourceClaimTemplate, ResourceSlice
-from kube.client import Client
+from kube.client import Client, Resource
 from kube.informer import DEFAULTS, Handler, Informer, InformerSettings
 from webhook.claims import template_digest
 from webhook.extended_resources import extended_resources
 from webhook.inventory import SliceSummary, facts_by_driver, summary
 from webhook.profile import Profile
 from webhook.resources import (
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
     DEVICE_CLASSES,
     NAMESPACES,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
 )
-from webhook.world import World
+from webhook.world import Onlooker, World
+
+
+class Named(NamedTuple):
+    """One object; the namespace of a cluster-scoped one is empty."""
+
+    resource: Resource
+    namespace: str
+    name: str
+
+
+NAMED: Final[Mapping[Onlooker, Named]] = {
+    Onlooker.CLUSTER_AUTOSCALER: Named(CONFIG_MAPS, "kube-system", "cluster-autoscaler-status"),
+    Onlooker.KARPENTER: Named(CUSTOM_RESOURCE_DEFINITIONS, "", "nodepools.karpenter.sh"),
+    Onlooker.KUEUE: Named(CUSTOM_RESOURCE_DEFINITIONS, "", "clusterqueues.kueue.x-k8s.io"),
+}
+"""Onlooker to an object that is there when it is installed."""
+KUEUE_CONFIGURATION: Final = Named(CONFIG_MAPS, "kueue-system", "kueue-manager-config")
+"""Where Kueue's manifests and its chart keep its configuration."""
 
 
 class Caches:
-    """Five informers, and the world that they tell.
+    """Informers, and the world that they tell.
 
     Attributes:
         informers: Resource name to informer, for probes and metrics.
+        onlooking: Those that tell who may not see claims. Nobody waits for them: without the right
+            to look, or where nothing is found, nobody is warned.
     """
 
     def __init__(
@@ -42,8 +65,15 @@ class Caches:
         client: Client,
         profiles: Mapping[str, Profile],
         *,
+        seeing: Collection[Onlooker] = frozenset(),
         settings: InformerSettings = DEFAULTS,
     ) -> None:
+        """Remember what to follow; nothing is asked before `run`.
+
+        Args:
+            seeing: Onlookers that nobody has to look for.
+        """
+
         def of_slice(raw: bytes) -> SliceSummary | None:
             return summary(decode(raw, ResourceSlice), profiles)
 
@@ -79,7 +109,16 @@ class Caches:
             "facts": self._of_slices,
             "quotas": self._of_quotas,
             "namespaces": self._of_namespaces,
+            "onlookers": self._of_onlookers,
         }
+        self._onlookers = {
+            onlooker: self._one(client, NAMED[onlooker], kept_presence, settings)
+            for onlooker in Onlooker
+            if onlooker not in seeing
+        }
+        self._counted = self._one(client, KUEUE_CONFIGURATION, kept_mapped_classes, settings)
+        kueue = [self._counted] if Onlooker.KUEUE in self._onlookers else []
+        self.onlooking: Final[tuple[Informer[Any], ...]] = (*self._onlookers.values(), *kueue)
         self._changed = set(self._parts)
         # Templates change with every workload; their store already is what a review looks up.
         self._world = World(profiles=profiles, templates=self._templates.store)
@@ -117,8 +156,26 @@ class Caches:
     async def run(self) -> None:
         """Follow the API server; ends only by cancellation."""
         async with asyncio.TaskGroup() as group:
-            for informer in self.informers.values():
+            for informer in (*self.informers.values(), *self.onlooking):
                 group.create_task(informer.run())
+
+    def _one(
+        self,
+        client: Client,
+        named: Named,
+        keep: Callable[[bytes], frozenset[str] | None],
+        settings: InformerSettings,
+    ) -> Informer[frozenset[str]]:
+        """Return the informer of one object, which may be there or not."""
+        return Informer(
+            client,
+            named.resource,
+            keep,
+            namespace=named.namespace,
+            field_selector=f"metadata.name={named.name}",
+            handlers=(self._noted("onlookers"),),
+            settings=settings,
+        )
 
     def _noted(self, part: str) -> Handler[Any]:
         def note(_key: tuple[str, str], old: object, new: object) -> None:
@@ -148,6 +205,16 @@ class Caches:
             "namespaces": {name: labels for (_, name), labels in self._namespaces.store.items()}
         }
 
+    def _of_onlookers(self) -> Mapping[str, Any]:
+        counted = frozenset().union(*self._counted.store.values())
+        return {
+            "onlookers": {
+                onlooker: counted if onlooker is Onlooker.KUEUE else frozenset()
+                for onlooker, informer in self._onlookers.items()
+                if informer.store
+            }
+        }
+
 
 # --- what is kept of an object --------------------------------------------------------------------
 
@@ -171,6 +238,45 @@ def kept_template(raw: bytes) -> str:
 def kept_quota(raw: bytes) -> frozenset[str] | None:
     """Return the names that a ResourceQuota counts; None when it counts nothing."""
     return frozenset(decode(raw, ResourceQuota).spec.hard or ()) or None
+
+
+def kept_presence(_raw: bytes) -> frozenset[str]:
+    """Return that an object is there, and nothing of it."""
+    return frozenset()
+
+
+def kept_mapped_classes(raw: bytes) -> frozenset[str]:
+    """Return the DeviceClasses whose claims Kueue counts; none where its configuration says none.
+
+    Source: kueue apis/config, Configuration.resources.deviceClassMappings.
+    """
+    data = decode(raw, _ConfigMap).data or {}
+    try:
+        document = yaml.safe_load(data.get(_KUEUE_KEY, ""))
+        configuration = msgspec.convert(document or {}, _KueueConfiguration)
+    except (yaml.YAMLError, msgspec.ValidationError, RecursionError):
+        return frozenset()
+    mappings = configuration.resources.mappings if configuration.resources else ()
+    return frozenset(name for mapping in mappings for name in mapping.classes)
+
+
+_KUEUE_KEY: Final = "controller_manager_config.yaml"
+
+
+class _ConfigMap(ApiStruct, frozen=True, kw_only=True):
+    data: Mapping[str, str] | None = None
+
+
+class _KueueMapping(msgspec.Struct, frozen=True, kw_only=True):
+    classes: tuple[str, ...] = msgspec.field(default=(), name="deviceClassNames")
+
+
+class _KueueResources(msgspec.Struct, frozen=True, kw_only=True):
+    mappings: tuple[_KueueMapping, ...] = msgspec.field(default=(), name="deviceClassMappings")
+
+
+class _KueueConfiguration(msgspec.Struct, frozen=True, kw_only=True):
+    resources: _KueueResources | None = None
 
 
 def kept_labels(raw: bytes) -> Mapping[str, str]:

@@ -1,9 +1,13 @@
-"""The MutatingWebhookConfiguration, generated from the vocabularies.
+"""The webhook configurations, generated from the vocabularies.
 
-Its matchConditions decide, inside the API server, which requests depend on us: with failurePolicy
+Their matchConditions decide, inside the API server, which requests depend on us: with failurePolicy
 Fail, what they let through cannot happen while we are down, and what they hold back is never late
-because of us. An expression that raises would fail the request, so every field that may be absent
-is optional in it, and a list that Go wrote as null is no list.
+because of us. What asks about workloads has failurePolicy Ignore: it only tells early what their
+pods would hit, so nothing waits for it. An expression that raises would fail the request, or leave
+it unjudged, so every field that may be absent is optional in it, and a list that Go wrote as null
+is no list.
+
+For pods, the MutatingWebhookConfiguration:
 
 * CREATE: a container asks for a device key, or another webhook may add one to the pod, unless the
   pod opted out; or the pod has our annotation. A webhook that is skipped in the first round of
@@ -11,20 +15,29 @@ is optional in it, and a list that Go wrote as null is no list.
 * UPDATE: a pod with our annotation that brings device keys; or the annotation changes.
 * UPDATE of the status: the annotation changes. Status updates are many, and none else is ours.
 
+For what makes pods, the ValidatingWebhookConfiguration, all of these together:
+
+* No controller made it of another object, whose template was judged before.
+* Its pods will ask for a device key and did not opt out, or have our annotation.
+* It is new, or its pod template is.
+
 Source: k8s.io/apiserver pkg/admission/plugin/webhook/matchconditions, predicates and mutating.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kube.cel.literal import quote
 from kube.product import GROUP, NAME, REQUEST_ANNOTATION, TRANSLATE_LABEL
 from webhook.intents import Vocabulary
 from webhook.settings import CONFIGURATION, NAMESPACE, SERVICE
+from webhook.workloads import JUDGED, JUDGED_PATHS
 
 PATH: Final = "/mutate"
+VALIDATE_PATH: Final = "/validate"
 WEBHOOK: Final = f"pods.{GROUP}"
-"""The name that users read in a denial."""
+VALIDATING_WEBHOOK: Final = f"workloads.{GROUP}"
+"""The names that users read in a denial."""
 TIMEOUT_S: Final = 5
 """The p99 is milliseconds; what takes longer is broken, and the client should hear it soon."""
 EXEMPT_NAMESPACES: Final = ("kube-system", NAMESPACE)
@@ -32,13 +45,34 @@ EXEMPT_NAMESPACES: Final = ("kube-system", NAMESPACE)
 
 
 def configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str, Any]:
-    """Return the object as it is applied.
+    """Return the MutatingWebhookConfiguration as it is applied.
 
     It has no caBundle: the controller writes that, and an apply without the key leaves it alone.
     """
+    rules = [_rule("v1", ["pods"], "CREATE", "UPDATE"), _rule("v1", ["pods/status"], "UPDATE")]
+    webhook = _webhook(WEBHOOK, PATH, "Fail", rules, match_conditions(vocabularies))
+    return _configuration(
+        "MutatingWebhookConfiguration", {**webhook, "reinvocationPolicy": "IfNeeded"}
+    )
+
+
+def validating_configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str, Any]:
+    """Return the ValidatingWebhookConfiguration as it is applied; without caBundle, as the other."""
+    resources: dict[str, list[str]] = {}
+    for (api_version, _), resource in JUDGED.items():
+        resources.setdefault(api_version, []).append(resource)
+    rules = [_rule(version, named, "CREATE", "UPDATE") for version, named in resources.items()]
+    conditions = workload_match_conditions(vocabularies)
+    return _configuration(
+        "ValidatingWebhookConfiguration",
+        _webhook(VALIDATING_WEBHOOK, VALIDATE_PATH, "Ignore", rules, conditions),
+    )
+
+
+def _configuration(kind: str, webhook: Mapping[str, Any]) -> Mapping[str, Any]:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingWebhookConfiguration",
+        "kind": kind,
         "metadata": {
             "name": CONFIGURATION,
             "labels": {
@@ -46,39 +80,38 @@ def configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str, Any]:
                 "app.kubernetes.io/component": "webhook",
             },
         },
-        "webhooks": [
-            {
-                "name": WEBHOOK,
-                "clientConfig": {
-                    "service": {
-                        "name": SERVICE,
-                        "namespace": NAMESPACE,
-                        "path": PATH,
-                        "port": 443,
-                    }
-                },
-                "rules": [
-                    _rule("pods", "CREATE", "UPDATE"),
-                    _rule("pods/status", "UPDATE"),
-                ],
-                "namespaceSelector": {
-                    "matchExpressions": [
-                        _not_in("kubernetes.io/metadata.name", *EXEMPT_NAMESPACES),
-                        _not_in(TRANSLATE_LABEL, "false"),
-                    ]
-                },
-                "matchConditions": [
-                    {"name": name, "expression": expression}
-                    for name, expression in match_conditions(vocabularies).items()
-                ],
-                "matchPolicy": "Equivalent",
-                "failurePolicy": "Fail",
-                "sideEffects": "None",
-                "reinvocationPolicy": "IfNeeded",
-                "timeoutSeconds": TIMEOUT_S,
-                "admissionReviewVersions": ["v1"],
-            }
+        "webhooks": [webhook],
+    }
+
+
+def _webhook(
+    name: str,
+    path: str,
+    failure_policy: str,
+    rules: Sequence[Mapping[str, Any]],
+    conditions: Mapping[str, str],
+) -> Mapping[str, Any]:
+    return {
+        "name": name,
+        "clientConfig": {
+            "service": {"name": SERVICE, "namespace": NAMESPACE, "path": path, "port": 443}
+        },
+        "rules": rules,
+        "namespaceSelector": {
+            "matchExpressions": [
+                _not_in("kubernetes.io/metadata.name", *EXEMPT_NAMESPACES),
+                _not_in(TRANSLATE_LABEL, "false"),
+            ]
+        },
+        "matchConditions": [
+            {"name": condition, "expression": expression}
+            for condition, expression in conditions.items()
         ],
+        "matchPolicy": "Equivalent",
+        "failurePolicy": failure_policy,
+        "sideEffects": "None",
+        "timeoutSeconds": TIMEOUT_S,
+        "admissionReviewVersions": ["v1"],
     }
 
 
@@ -88,13 +121,13 @@ def match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
     Each is about one kind of request and true for the others, so their order does not matter.
     """
     known = tuple(vocabularies)
-    asks = _asks_for_devices(known)
+    asks = _asks_for_devices(known, ["object"])
     will_ask = [
         f"{_annotation('object', name)}.hasValue()"
         for name in sorted({name for vocabulary in known for name in vocabulary.triggers})
     ]
     is_status = 'has(request.subResource) && request.subResource == "status"'
-    wanted = f'object.?metadata.?labels[?{quote(TRANSLATE_LABEL)}].orValue("") != "false"'
+    wanted = _wanted("object")
     changed = f"{_annotation('object')} != {_annotation('oldObject')}"
     translated = f"{_annotation('object')}.hasValue()"
     return {
@@ -112,6 +145,27 @@ def match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
     }
 
 
+def workload_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
+    """Return name to CEL expression; the API server calls us where all of them are true.
+
+    A workload has its pod template at one of a few places; at the others there is nothing.
+    """
+    templates = [".?".join(("object", *path)) for path in JUDGED_PATHS]
+    olds = [".?".join(("oldObject", *path)) for path in JUDGED_PATHS]
+    asks = _asks_for_devices(vocabularies, templates)
+    wanted = "\n&& ".join(map(_wanted, templates))
+    translated = (f"{_annotation(template)}.hasValue()" for template in templates)
+    changed = (f"{template} != {old}" for template, old in zip(templates, olds, strict=True))
+    owned = _some(
+        "owner", ["object.?metadata.?ownerReferences"], "owner.?controller.orValue(false)"
+    )
+    return {
+        "no-controller-made-it": f"!{owned}",
+        "pods-with-devices": _either(*translated, f"({wanted}\n&& {asks})"),
+        "a-new-pod-template": _either('request.operation != "UPDATE"', *changed),
+    }
+
+
 def _either(*expressions: str) -> str:
     return "\n|| ".join(expressions)
 
@@ -120,10 +174,17 @@ def _annotation(pod: str, name: str = REQUEST_ANNOTATION) -> str:
     return f"{pod}.?metadata.?annotations[?{quote(name)}]"
 
 
-def _asks_for_devices(vocabularies: Iterable[Vocabulary]) -> str:
+def _wanted(pod: str) -> str:
+    return f'{pod}.?metadata.?labels[?{quote(TRANSLATE_LABEL)}].orValue("") != "false"'
+
+
+def _asks_for_devices(vocabularies: Iterable[Vocabulary], pods: Iterable[str]) -> str:
     """Return an expression: some container has a device key in its limits or requests.
 
     Ephemeral containers cannot have resources.
+
+    Args:
+        pods: Where there may be a pod, or a template of one.
     """
     known = tuple(vocabularies)
     keys = sorted({key for vocabulary in known for key in vocabulary.keys})
@@ -135,7 +196,8 @@ def _asks_for_devices(vocabularies: Iterable[Vocabulary]) -> str:
         ]
     )
     amounts = ("container.?resources.?limits", "container.?resources.?requests")
-    containers = ("object.?spec.?containers", "object.?spec.?initContainers")
+    fields = ("containers", "initContainers")
+    containers = [f"{pod}.?spec.?{field}" for pod in pods for field in fields]
     return _some("container", containers, _some("key", amounts, speaks))
 
 
@@ -150,12 +212,13 @@ def _some(item: str, places: Iterable[str], holds: str) -> str:
     return f"[{every}].exists({found},\n  {inner})"
 
 
-def _rule(resource: str, *operations: str) -> Mapping[str, Any]:
+def _rule(api_version: str, resources: Iterable[str], *operations: str) -> Mapping[str, Any]:
+    group, _, version = api_version.rpartition("/")
     return {
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
+        "apiGroups": [group],
+        "apiVersions": [version],
         "operations": list(operations),
-        "resources": [resource],
+        "resources": list(resources),
         "scope": "Namespaced",
     }
 

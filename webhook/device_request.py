@@ -60,6 +60,9 @@ class RequestCompiler:
         self._shared = device.sharing is Sharing.ALWAYS or (
             device.sharing is Sharing.PUBLISHED and bool(facts.shared)
         )
+        self._unsayable = (
+            Code.PUBLISHED_OTHERWISE if device.sharing is Sharing.PUBLISHED else Code.CANNOT_EXPRESS
+        )
         self.findings: list[Finding] = []
 
     def request(self, name: str) -> DeviceRequest:
@@ -328,7 +331,7 @@ class RequestCompiler:
             # Uncapped needs no words, and all of an unshared device is what one gets.
             if asked and not (asked == 100 and not self._shared):
                 self._fail(
-                    Code.CANNOT_EXPRESS,
+                    self._unsayable if asked == 100 else Code.CANNOT_EXPRESS,
                     "cores",
                     f"{self._profile.driver} publishes no share of compute",
                     "drop the cores, or use a driver that shares them: --profile hami=NAME",
@@ -361,7 +364,7 @@ class RequestCompiler:
         name = self._device.replicas
         if name is None or self._facts.replicas == ():
             self._fail(
-                Code.CANNOT_EXPRESS,
+                Code.CANNOT_EXPRESS if name is None else Code.PUBLISHED_OTHERWISE,
                 "count",
                 f"{self._profile.driver} publishes no replicas of a GPU",
                 "run the driver with a number of consumable shares, or give a DeviceClass "
@@ -381,7 +384,7 @@ class RequestCompiler:
             self._fail(Code.CANNOT_EXPRESS, "mode", f"{self._profile.driver} starts no MPS server")
         elif self._shared:
             self._fail(
-                Code.CANNOT_EXPRESS,
+                self._unsayable,
                 "mode",
                 f"{self._profile.driver} starts no MPS server on devices that it shares itself",
                 "drop the vgpu-mode, or publish the devices without consumable shares",

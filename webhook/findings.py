@@ -4,8 +4,9 @@ A finding is a value. The command line prints it, the webhook turns errors into 
 and warnings into admission warnings. Codes are part of the interface: scripts match on them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -59,6 +60,8 @@ class Code(StrEnum):
     # Wishes that the target cannot hold.
     CANNOT_EXPRESS = "cannotExpress"
     """The profile's driver has no way to say this key."""
+    PUBLISHED_OTHERWISE = "publishedOtherwise"
+    """The driver could hold this key, if it published its devices in another way."""
     SIZES_UNKNOWN = "sizesUnknown"
     """A percentage of memory needs the published sizes of the devices, and none are known."""
     TOO_MANY_SIZES = "tooManySizes"
@@ -81,6 +84,8 @@ class Code(StrEnum):
     """The cluster state has no DeviceClass of the name that the claim uses."""
     FOREIGN_SCHEDULER = "foreignScheduler"
     """The pod names a scheduler that is not known to understand claims; left alone."""
+    CLAIMS_NOT_SEEN = "claimsNotSeen"
+    """Something that counts pods, or adds nodes for them, may not see their claims."""
     NODE_NAME_SET = "nodeNameSet"
     """The pod is bound to a node without a scheduler; left alone."""
 
@@ -137,6 +142,19 @@ class Code(StrEnum):
     """Another converter made this pod's claims."""
     NODE_LABEL = "nodeLabel"
     """The node selector uses labels of GPU feature discovery, which must keep running."""
+
+
+MAY_PASS: Final[Mapping[Code, str]] = {
+    Code.PUBLISHED_OTHERWISE: "the driver's settings can change before its next pods come",
+    Code.SIZES_UNKNOWN: "drivers publish when they start, often after the workloads are applied",
+    Code.TOO_MANY_SIZES: "nodes come and go, and the sizes of their devices with them",
+    Code.QUOTA_NOT_COUNTED: "quotas are applied beside workloads, in no order",
+    Code.TEMPLATE_TAKEN: "the template is deleted, by its owner or by our controller",
+    Code.DEVICE_CLASS_MISSING: "a driver brings its classes, often after the workloads",
+    Code.PROFILE_CHANGED: "a profile comes with an upgrade, beside the workloads made for it",
+}
+"""Codes whose cause is the cluster of the moment, and how it passes. The pods of a workload come
+later, so there these only warn; every other error is wrong by itself and refuses it."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

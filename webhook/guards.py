@@ -9,7 +9,7 @@ from typing import Final
 
 from webhook.claims import Claim
 from webhook.derivation import Readings
-from webhook.findings import Code, Finding, error, info, shown, warning
+from webhook.findings import Code, Finding, error, info, printable, shown, warning
 from webhook.intents import LegacyPod, Variable
 from webhook.legacy import (
     CONVERTED_LABELS,
@@ -23,7 +23,7 @@ from webhook.vocabularies import arbiter
 from webhook.vocabularies.hami import VOCABULARY as HAMI
 from webhook.vocabularies.koordinator import takes_whole_gpus
 from webhook.vocabularies.nvidia import VOCABULARY as NVIDIA
-from webhook.world import Options, QuotaPolicy, World, vocabularies
+from webhook.world import Onlooker, Options, QuotaPolicy, World, vocabularies
 
 NO_DEVICES: Final = frozenset({"", "void", "none"})
 """Values of NVIDIA_VISIBLE_DEVICES that open no device."""
@@ -203,6 +203,43 @@ def node_labels(legacy: LegacyPod) -> Iterator[Finding]:
             yield info(
                 Code.NODE_LABEL, path, "set by GPU feature discovery, which must keep running"
             )
+
+
+def unseen(
+    claims: Sequence[Claim], resource: str, world: World, options: Options
+) -> Iterator[Finding]:
+    """Yield a warning for each onlooker that is there and may not see the claims.
+
+    Args:
+        resource: The device key that the claims replace.
+
+    Source:
+        kueue Configuration, resources.deviceClassMappings; cluster-autoscaler, its flag
+        enable-dynamic-resource-allocation; karpenter, its setting IGNORE_DRA_REQUESTS.
+    """
+    for onlooker in sorted(world.onlookers.keys() - options.claims_seen_by):
+        classes = [name for name in _classes(claims) if name not in world.onlookers[onlooker]]
+        if classes:
+            yield warning(
+                Code.CLAIMS_NOT_SEEN,
+                "spec.resourceClaims",
+                _unseen_by(onlooker, resource, classes),
+                "where it sees claims, name it in claimsSeenBy of the settings",
+            )
+
+
+def _unseen_by(onlooker: Onlooker, resource: str, classes: Sequence[str]) -> str:
+    match onlooker:
+        case Onlooker.KUEUE:
+            mapping = f"{{name: {printable(resource)}, deviceClassNames: [{', '.join(classes)}]}}"
+            return f"Kueue does not count these claims; add to its deviceClassMappings: {mapping}"
+        case Onlooker.CLUSTER_AUTOSCALER:
+            return (
+                "the cluster autoscaler adds no node for claims, unless it runs with "
+                "--enable-dynamic-resource-allocation"
+            )
+        case Onlooker.KARPENTER:
+            return "Karpenter adds no node for claims, unless IGNORE_DRA_REQUESTS is false"
 
 
 # --- what the pod says itself ---------------------------------------------------------------------

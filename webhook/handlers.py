@@ -1,7 +1,7 @@
-"""HTTP in, a pure call, HTTP out: POST /mutate.
+"""HTTP in, a pure call, HTTP out: POST /mutate for pods, POST /validate for what makes them.
 
-What is wrong with a pod is an answer; what is wrong with the call is a 4xx; what is wrong with us is
-a 500, so that the administrator's failurePolicy decides, never `allowed: false`.
+What is wrong with an object is an answer; what is wrong with the call is a 4xx; what is wrong with
+us is a 500, so that the administrator's failurePolicy decides, never `allowed: false`.
 """
 
 import asyncio
@@ -23,9 +23,17 @@ from webhook.admission import (
     admit_updated,
 )
 from webhook.jsonpatch import apply
+from webhook.judgement import Workload, judge_workload
 from webhook.metrics import WebhookMetrics
 from webhook.remembered import Remembered
-from webhook.review import ReviewError, decode_review, encode_answer, pod_of
+from webhook.review import (
+    WORKLOADS,
+    ReviewError,
+    decode_review,
+    encode_answer,
+    pod_of,
+    workload_of,
+)
 from webhook.translation import translate
 from webhook.world import Options, World, vocabularies
 
@@ -37,6 +45,8 @@ MAX_LOGGED: Final = 256
 """Characters of a text that somebody else wrote; what is no name yet may be as long as a body."""
 
 log = structlog.get_logger()
+
+# --- pods -----------------------------------------------------------------------------------------
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +139,7 @@ class Mutation:
         Raises:
             web.HTTPException: The body is too large, too slow, or not a review of pods.
         """
-        body = await self._body(request)
+        body = await body_of(request, self._read_timeout_s)
         try:
             found = question(body)
         except ReviewError as fault:
@@ -139,36 +149,143 @@ class Mutation:
         answer = answered(found, self._world(), self._options, self._translation)
 
         self._metrics.count(found.asked.operation, answer)
-        _tell(found, answer)
-        body = encode_answer(found.asked, answer)
-        return web.Response(body=body, content_type="application/json")
+        _tell(
+            "pod.reviewed",
+            found.asked,
+            answer,
+            pod=found.name[:MAX_LOGGED],
+            subresource=found.asked.sub_resource,
+            operations=len(answer.operations),
+        )
+        return _response(found.asked, answer)
 
-    async def _body(self, request: web.Request) -> bytes:
-        if request.content_type != "application/json":
-            raise web.HTTPUnsupportedMediaType(text="want application/json")
-        if request.content.is_eof():  # All of it is here already, as nearly always.
-            return await request.read()
+
+# --- workloads ------------------------------------------------------------------------------------
+
+
+class WorkloadQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A review with the workload that it is about.
+
+    Attributes:
+        workload: None where the review is about nothing that we answer for.
+        old: What it was before; None when it is made.
+    """
+
+    asked: AdmissionRequest
+    workload: Workload | None = None
+    old: Workload | None = None
+
+    @property
+    def name(self) -> str:
+        """What to call the workload in a log."""
+        name = self.asked.name
+        if not name and self.workload is not None:
+            name = f"{self.workload.metadata.generate_name}*"
+        return f"{self.asked.kind.kind}/{self.asked.namespace}/{name}"
+
+
+def workload_question(body: bytes) -> WorkloadQuestion:
+    """Return the question in a body.
+
+    Raises:
+        ReviewError: The body is not a review of workloads.
+    """
+    asked = decode_review(body, WORKLOADS)
+    match asked.operation, asked.sub_resource:
+        case "CREATE", "":
+            return WorkloadQuestion(asked=asked, workload=workload_of(asked, asked.object))
+        case "UPDATE", "":
+            return WorkloadQuestion(
+                asked=asked,
+                workload=workload_of(asked, asked.object),
+                old=workload_of(asked, asked.old_object),
+            )
+        case _:
+            return WorkloadQuestion(asked=asked)
+
+
+class Validation:
+    """The endpoint that judges workloads; what it knows of the cluster comes from `world`."""
+
+    def __init__(
+        self,
+        world: Callable[[], World],
+        options: Options,
+        metrics: WebhookMetrics,
+        *,
+        read_timeout_s: float,
+    ) -> None:
+        self._world = world
+        self._options = options
+        self._metrics = metrics
+        self._read_timeout_s = read_timeout_s
+        self._translation = Remembered()
+
+    async def validate(self, request: web.Request) -> web.Response:
+        """Answer one AdmissionReview of a workload; nothing is ever changed.
+
+        Raises:
+            web.HTTPException: The body is too large, too slow, or not a review of workloads.
+        """
+        body = await body_of(request, self._read_timeout_s)
         try:
-            async with asyncio.timeout(self._read_timeout_s):
-                return await request.read()
-        except TimeoutError as fault:
-            raise web.HTTPRequestTimeout(text="the body did not come in time") from fault
+            found = workload_question(body)
+        except ReviewError as fault:
+            raise web.HTTPBadRequest(text=str(fault)) from fault
+        request[UID] = found.asked.uid[:MAX_LOGGED]
+
+        if found.workload is None:
+            return _response(found.asked, UNTOUCHED)
+        answer = judge_workload(
+            found.workload,
+            found.old,
+            namespace=found.asked.namespace,
+            world=self._world(),
+            options=self._options,
+            translation=self._translation,
+        )
+
+        self._metrics.count_judgement(found.asked.kind.kind, found.asked.operation, answer)
+        _tell("workload.reviewed", found.asked, answer, workload=found.name[:MAX_LOGGED])
+        return _response(found.asked, answer)
 
 
-def _tell(found: Question, answer: Answer) -> None:
+# --- both -----------------------------------------------------------------------------------------
+
+
+async def body_of(request: web.Request, timeout_s: float) -> bytes:
+    """Return the body of a call.
+
+    Raises:
+        web.HTTPException: It is too large, too slow, or of another type.
+    """
+    if request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(text="want application/json")
+    if request.content.is_eof():  # All of it is here already, as nearly always.
+        return await request.read()
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await request.read()
+    except TimeoutError as fault:
+        raise web.HTTPRequestTimeout(text="the body did not come in time") from fault
+
+
+def _response(asked: AdmissionRequest, answer: Answer) -> web.Response:
+    return web.Response(body=encode_answer(asked, answer), content_type="application/json")
+
+
+def _tell(event: str, asked: AdmissionRequest, answer: Answer, **more: object) -> None:
     if answer.decision is Decision.UNTOUCHED and not log.is_enabled_for(DEBUG):
         return
     say = log.debug if answer.decision is Decision.UNTOUCHED else log.info
     say(
-        "pod.reviewed",
-        uid=found.asked.uid[:MAX_LOGGED],
-        pod=found.name[:MAX_LOGGED],
-        operation=found.asked.operation,
-        subresource=found.asked.sub_resource,
-        user=found.asked.user_info.username[:MAX_LOGGED],
-        dry_run=bool(found.asked.dry_run),
+        event,
+        uid=asked.uid[:MAX_LOGGED],
+        operation=asked.operation,
+        user=asked.user_info.username[:MAX_LOGGED],
+        dry_run=bool(asked.dry_run),
         decision=answer.decision.value,
         findings=list(dict.fromkeys(finding.code.value for finding in answer.findings)),
-        operations=len(answer.operations),
         templates=[claim.template for claim in answer.claims],
+        **more,
     )

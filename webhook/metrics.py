@@ -57,6 +57,12 @@ class WebhookMetrics:
             ("operation", "decision"),
             registry=registry,
         )
+        self._judgements = Counter(
+            "drawbridge_judgements",
+            "Workloads by what was decided.",
+            ("kind", "operation", "decision"),
+            registry=registry,
+        )
         self._findings = Counter(
             "drawbridge_findings", "Findings told.", ("severity", "code"), registry=registry
         )
@@ -65,12 +71,24 @@ class WebhookMetrics:
         )
 
     def count(self, operation: str, answer: Answer) -> None:
-        """Count one answer."""
+        """Count one answer about a pod."""
         self._decisions.labels(operation, answer.decision.value).inc()
-        for finding in answer.findings:
-            self._findings.labels(finding.severity.value, finding.code.value).inc()
+        self._count_findings(answer)
         if answer.operations:
             self._operations.inc(len(answer.operations))
+
+    def count_judgement(self, kind: str, operation: str, answer: Answer) -> None:
+        """Count one answer about a workload.
+
+        Args:
+            kind: One of a few: it becomes a label.
+        """
+        self._judgements.labels(kind, operation, answer.decision.value).inc()
+        self._count_findings(answer)
+
+    def _count_findings(self, answer: Answer) -> None:
+        for finding in answer.findings:
+            self._findings.labels(finding.severity.value, finding.code.value).inc()
 
 
 class CacheCollector(Collector):

@@ -5,7 +5,7 @@ pkg/admission/plugin/webhook/request (VerifyAdmissionResponse) and webhook/mutat
 """
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -22,11 +22,13 @@ from kube.api.admission import (
     StatusDetails,
 )
 from kube.api.core import Pod
-from kube.api.meta import decode, encode
+from kube.api.meta import ObjectHead, decode, encode, view
 from kube.product import NAME
 from webhook.admission import Answer
-from webhook.findings import Finding, Severity
+from webhook.findings import Finding, Severity, shown
 from webhook.jsonpatch import Operation
+from webhook.judgement import Workload
+from webhook.workloads import JUDGED, pod_path, reached
 
 MAX_WARNINGS: Final = 10
 MAX_WARNING_LENGTH: Final = 250
@@ -35,6 +37,8 @@ MAX_CAUSES: Final = 20
 MAX_PARTS: Final = 100_000
 """Objects and lists in a body; brackets in its texts count, too. A pod of 1.5 MiB, the most that
 etcd stores, has fewer. A body of nothing else would take more than a second to read."""
+PODS: Final = frozenset({"pods"})
+WORKLOADS: Final = frozenset(JUDGED.values())
 KUBE_SYSTEM_ACCOUNT: Final = "system:serviceaccount:kube-system:"
 
 
@@ -42,11 +46,14 @@ class ReviewError(ValueError):
     """A body that is not a review which this endpoint answers; the caller's fault."""
 
 
-def decode_review(body: bytes) -> AdmissionRequest:
+def decode_review(body: bytes, resources: Collection[str] = PODS) -> AdmissionRequest:
     """Return the question that a body holds.
 
+    Args:
+        resources: What it may be about, as URLs name it.
+
     Raises:
-        ReviewError: The body is not an admission.k8s.io/v1 AdmissionReview about a pod.
+        ReviewError: The body is not an admission.k8s.io/v1 AdmissionReview about one of them.
     """
     if body.count(b"{") + body.count(b"[") > MAX_PARTS:
         raise ReviewError(f"the body has more than {MAX_PARTS} objects and lists")
@@ -56,8 +63,8 @@ def decode_review(body: bytes) -> AdmissionRequest:
         raise ReviewError(f"the body is not an AdmissionReview: {fault}") from fault
     if (review.api_version, review.kind) != (API_VERSION, KIND) or review.request is None:
         raise ReviewError(f"want {API_VERSION} {KIND} with a request")
-    if review.request.resource.resource != "pods":
-        raise ReviewError("want a review of pods")
+    if review.request.resource.resource not in resources:
+        raise ReviewError(f"want a review of {', '.join(sorted(resources))}")
     if review.request.operation not in OPERATIONS:
         # It labels a metric, so a word of the caller's choice would be one more series for ever.
         raise ReviewError(f"want one of the operations {', '.join(sorted(OPERATIONS))}")
@@ -74,6 +81,30 @@ def pod_of(raw: msgspec.Raw) -> tuple[Mapping[str, Any], Pod]:
         return decode(bytes(raw), dict[str, Any]), decode(bytes(raw), Pod)
     except (msgspec.DecodeError, RecursionError) as fault:
         raise ReviewError(f"the object under review is not a pod: {fault}") from fault
+
+
+def workload_of(asked: AdmissionRequest, raw: msgspec.Raw) -> Workload:
+    """Return the workload in a review, new or old.
+
+    Raises:
+        ReviewError: It is none of a kind that is judged.
+    """
+    version = (asked.kind.group, asked.kind.version)
+    kind = "/".join(filter(None, version)), asked.kind.kind
+    path = pod_path(*kind)
+    if path is None or kind not in JUDGED:
+        raise ReviewError(f"want a workload, not {shown(asked.kind.kind)}")
+    try:
+        document = decode(bytes(raw), dict[str, Any])
+        _, template = reached(document, path)
+        return Workload(
+            metadata=view(document, ObjectHead).metadata,
+            path=path,
+            template=template,
+            pod=view(template, Pod),
+        )
+    except (msgspec.DecodeError, RecursionError) as fault:
+        raise ReviewError(f"the object under review is no {kind[1]}: {fault}") from fault
 
 
 def encode_answer(asked: AdmissionRequest, answer: Answer) -> bytes:

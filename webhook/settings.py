@@ -15,7 +15,7 @@ from kube.backoff import Backoff
 from kube.errors import ConfigError
 from webhook.profile import Profile
 from webhook.vocabularies import arbiter, nvidia
-from webhook.world import DEFAULT_PROFILES, Options, QuotaPolicy
+from webhook.world import DEFAULT_PROFILES, Onlooker, Options, QuotaPolicy
 
 MEBIBYTE: Final = 2**20
 DAY_S: Final = 86_400.0
@@ -56,6 +56,10 @@ class TranslationSettings(_Part, frozen=True, kw_only=True):
     """`deny` or `warn`, where a ResourceQuota counts a key that a translation takes away. `deny`:
     a quota that silently stops counting is worse than a refused pod."""
 
+    claims_seen_by: tuple[Onlooker, ...] = ()
+    """Which of `clusterAutoscaler`, `karpenter` and `kueue` see claims in this cluster; nothing looks
+    for them then, and nobody is warned. Empty: as installed, none of them does."""
+
     def options(self) -> Options:
         """Return the same, as the translation takes it."""
         return Options(
@@ -63,6 +67,7 @@ class TranslationSettings(_Part, frozen=True, kw_only=True):
             bare_gpu=self.bare_gpu,
             adopt_schedulers=self.adopt_schedulers,
             quota=self.quota,
+            claims_seen_by=frozenset(self.claims_seen_by),
         )
 
 

@@ -24,6 +24,14 @@ DEFAULT_PROFILES: Final = {
 }
 
 
+class Onlooker(StrEnum):
+    """What looks at pods and may not see their claims; the value is its name in settings."""
+
+    CLUSTER_AUTOSCALER = "clusterAutoscaler"
+    KARPENTER = "karpenter"
+    KUEUE = "kueue"
+
+
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """A picture of the cluster.
 
@@ -35,6 +43,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         templates: (namespace, name) to the full digest of a ResourceClaimTemplate's spec.
         quotas: Namespace to ResourceQuota name to the keys of `spec.hard`.
         namespaces: Namespace to its labels.
+        onlookers: Who is there, to the DeviceClasses whose claims it is known to count.
     """
 
     profiles: Mapping[str, Profile]
@@ -44,6 +53,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     templates: Mapping[tuple[str, str], str] = {}
     quotas: Mapping[str, Mapping[str, frozenset[str]]] = {}
     namespaces: Mapping[str, Mapping[str, str]] = {}
+    onlookers: Mapping[Onlooker, frozenset[str]] = {}
 
 
 class QuotaPolicy(StrEnum):
@@ -62,12 +72,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         adopt_schedulers: Foreign scheduler to the scheduler that gets its pods; the same name keeps
             them there, for schedulers that understand claims.
         quota: What to do about quotas that would stop counting.
+        claims_seen_by: Onlookers that see claims here, so that nobody is warned of them.
     """
 
     profiles: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(DEFAULT_PROFILES))
     bare_gpu: str = "nvidia"
     adopt_schedulers: Mapping[str, str] = {}
     quota: QuotaPolicy = QuotaPolicy.DENY
+    claims_seen_by: frozenset[Onlooker] = frozenset()
 
     def scheduler_for(self, name: str) -> str | None:
         """Return who schedules the translated pods of a scheduler; None leaves the pods alone."""

@@ -144,7 +144,7 @@ def test_a_replica_needs_a_driver_that_publishes_shares() -> None:
     without = answer("-f", folder / "pod.yaml", "--snapshot", CLUSTER)
 
     assert [f"gpu: 1 device {NVIDIA}, with shares 1"] == words(with_shares)
-    assert (words(without), codes(without)) == ([], ["error cannotExpress"])
+    assert (words(without), codes(without)) == ([], ["error publishedOtherwise"])
 
 
 VF = "of class sriovnetwork.k8snetworkplumbingwg.io"

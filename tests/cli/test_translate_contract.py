@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from cli.workloads import pod_path, reached
 from kube.files import dump_yaml, read_objects
 from kube.product import REQUEST_ANNOTATION
 from tests.builders import EXAMPLE, HAMI, NVIDIA, gpus, pod, profiles, seen
 from tests.cli.command import CLUSTER, EXAMPLES, answer, drawbridge, kinds, told, translate
 from webhook.admission import admit_created
 from webhook.jsonpatch import apply
+from webhook.workloads import pod_path, reached
 from webhook.world import Options, World
 
 Document = dict[str, Any]

@@ -22,6 +22,7 @@ from certs.serving import Leaf, Listener, client_context, issue_leaf
 from tests.builders import world
 from tests.fake_api_server import running, until
 from webhook.app import Endpoint, SelfCheck
+from webhook.configuration import PATH
 from webhook.handlers import Mutation
 from webhook.metrics import WebhookMetrics
 from webhook.settings import ServeSettings
@@ -51,7 +52,7 @@ async def started(
     settings = ServeSettings(bind_address="127.0.0.1", **chosen)
     metrics = WebhookMetrics(registry)
     mutation = Mutation(world, Options(), metrics, read_timeout_s=1.0)
-    made = Endpoint(settings, mutation, metrics, chance=lambda: 0.5)
+    made = Endpoint(settings, {PATH: mutation.mutate}, metrics, chance=lambda: 0.5)
     await made.start(listener.context, {"drain": made.check})
     yield made
     await made.stop()

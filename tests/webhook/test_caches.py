@@ -10,16 +10,19 @@ import pytest
 from kube.client import Resource
 from tests.builders import EXAMPLE, Document, nvidia_gpu, profiles, published
 from tests.fake_api_server import FakeApiServer, running, until
-from webhook.caches import Caches
+from webhook.caches import Caches, kept_mapped_classes
 from webhook.claims import spec_digest
 from webhook.intents import DeviceKind
 from webhook.resources import (
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
     DEVICE_CLASSES,
     NAMESPACES,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
 )
+from webhook.world import Onlooker
 
 SPEC: Final = {
     "spec": {
@@ -110,7 +113,7 @@ async def test_everything_that_a_translation_reads_is_there(
         fill()
     async with caches(server) as made:
         if order == "watched":
-            await until(lambda: server.watching == 5)
+            await until(lambda: server.watching == len((*made.informers, *made.onlooking)))
             made.world()
             fill()
             await until(lambda: made.world().namespaces != {} and made.world().quotas != {})
@@ -149,6 +152,101 @@ async def test_a_change_of_what_is_not_kept_changes_nothing(server: FakeApiServe
         await until(lambda: made.world() is not first)
 
         assert made.world().namespaces is first.namespaces
+
+
+# --- who may not see claims -----------------------------------------------------------------------
+
+THERE: Final = {
+    Onlooker.CLUSTER_AUTOSCALER: (
+        CONFIG_MAPS,
+        {"metadata": {"name": "cluster-autoscaler-status", "namespace": "kube-system"}},
+    ),
+    Onlooker.KARPENTER: (
+        CUSTOM_RESOURCE_DEFINITIONS,
+        {"metadata": {"name": "nodepools.karpenter.sh"}},
+    ),
+    Onlooker.KUEUE: (
+        CUSTOM_RESOURCE_DEFINITIONS,
+        {"metadata": {"name": "clusterqueues.kueue.x-k8s.io"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("onlooker", Onlooker)
+async def test_an_onlooker_is_seen_coming_and_going(
+    onlooker: Onlooker, server: FakeApiServer
+) -> None:
+    resource, document = THERE[onlooker]
+    async with caches(server) as made:
+        assert made.world().onlookers == {}
+
+        server.put(resource, document)
+        await until(lambda: made.world().onlookers == {onlooker: frozenset()})
+        metadata = document["metadata"]
+        server.remove(resource, metadata["name"], metadata.get("namespace", ""))
+
+        await until(lambda: made.world().onlookers == {})
+
+
+async def test_objects_of_other_names_and_places_are_no_onlookers(server: FakeApiServer) -> None:
+    elsewhere = {"name": "cluster-autoscaler-status", "namespace": "default"}
+    server.put(CONFIG_MAPS, {"metadata": elsewhere})
+    server.put(CUSTOM_RESOURCE_DEFINITIONS, {"metadata": {"name": "workloads.kueue.x-k8s.io"}})
+    async with caches(server) as made:
+        await until(lambda: all(each.synced.is_set() for each in made.onlooking))
+
+        assert made.world().onlookers == {}
+
+
+async def test_what_kueue_counts_is_read_from_its_configuration(server: FakeApiServer) -> None:
+    server.put(*THERE[Onlooker.KUEUE])
+    server.put(CONFIG_MAPS, kueue("resources: {deviceClassMappings: [{deviceClassNames: [a]}]}"))
+    async with caches(server) as made:
+        await until(lambda: made.world().onlookers == {Onlooker.KUEUE: frozenset({"a"})})
+
+
+async def test_nobody_is_looked_for_who_is_known_to_see(server: FakeApiServer) -> None:
+    for resource, document in THERE.values():
+        server.put(resource, document)
+    async with server.client() as client:
+        assert not Caches(client, profiles(), seeing=frozenset(Onlooker)).onlooking
+
+
+async def test_without_the_right_to_look_nobody_waits(server: FakeApiServer) -> None:
+    server.fail(403, times=99, matches=lambda call: "configmaps" in call.path)
+    async with caches(server) as made:
+        assert made.check() == ""
+        assert made.world().onlookers == {}
+
+
+def kueue(text: str) -> Document:
+    metadata = {"name": "kueue-manager-config", "namespace": "kueue-system"}
+    return {"metadata": metadata, "data": {"controller_manager_config.yaml": text}}
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("", ()),
+        ("resources: {}", ()),
+        ("resources: {deviceClassMappings: []}", ()),
+        ("resources: {deviceClassMappings: [{name: a, deviceClassNames: [b, c]}]}", ("b", "c")),
+        ("resources: {deviceClassMappings: [{deviceClassNames: [b]}, {name: a}]}", ("b",)),
+        ("resources: {deviceClassMappings: 1}", ()),
+        ("resources: {deviceClassMappings: null}", ()),
+        ("- a", ()),
+        ("{", ()),
+        ("!!python/object:os.system {}", ()),
+    ],
+)
+def test_kept_mapped_classes(text: str, want: tuple[str, ...]) -> None:
+    raw = msgspec.json.encode(kueue(text))
+
+    assert frozenset(want) == kept_mapped_classes(raw)
+
+
+def test_a_configuration_without_data_maps_nothing() -> None:
+    assert kept_mapped_classes(b'{"metadata": {}}') == frozenset()
 
 
 async def test_slices_of_drivers_without_a_profile_are_not_kept(server: FakeApiServer) -> None:

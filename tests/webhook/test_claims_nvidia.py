@@ -210,13 +210,13 @@ REFUSALS = (
     Refusal(
         "replicas that the driver does not publish",
         asking(shared=1),
-        ("error cannotExpress",),
+        ("error publishedOtherwise",),
         (UNSHARED,),
     ),
     Refusal(
         "MPS on devices that the driver shares itself",
         asking(1, mem=1, annotations={"nvidia.com/vgpu-mode": "mps"}),
-        ("error cannotExpress",),
+        ("error publishedOtherwise",),
         (BY_MEMORY,),
     ),
     Refusal("a share of cores", asking(1, mem=1, cores=30), ("error cannotExpress",), (BY_MEMORY,)),

@@ -1,6 +1,6 @@
 """Which requests the generated configuration lets the API server send us."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -8,11 +8,19 @@ import pytest
 from cel_expr_python import cel
 
 from kube.product import REQUEST_ANNOTATION, TRANSLATE_LABEL
-from webhook.configuration import configuration, match_conditions
+from webhook.configuration import (
+    configuration,
+    match_conditions,
+    validating_configuration,
+    workload_match_conditions,
+)
+from webhook.intents import Vocabulary
 from webhook.vocabularies.arbiter import VOCABULARIES
 
 CONDITIONS: Final = match_conditions(VOCABULARIES.values())
+WORKLOAD_CONDITIONS: Final = workload_match_conditions(VOCABULARIES.values())
 Document = Mapping[str, Any]
+Generated = Callable[[Iterable[Vocabulary]], Document]
 
 
 def pod(
@@ -169,12 +177,12 @@ def compiled(expression: str) -> Any:
     return environment.compile(expression)
 
 
-def verdicts(row: Row) -> Mapping[str, object]:
+def verdicts(row: Row, conditions: Mapping[str, str] = CONDITIONS) -> Mapping[str, object]:
     request = {"operation": "UPDATE" if row.old else "CREATE"}
     if row.subresource:
         request["subResource"] = row.subresource
     data = {"object": row.object, "oldObject": row.old, "request": request}
-    return {name: compiled(text).eval(data=data).value() for name, text in CONDITIONS.items()}
+    return {name: compiled(text).eval(data=data).value() for name, text in conditions.items()}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -187,21 +195,147 @@ def test_no_condition_ever_raises(row: Row) -> None:
     assert {bool} == {type(verdict) for verdict in verdicts(row).values()}
 
 
-def test_every_key_of_every_vocabulary_is_asked_about() -> None:
-    text = "".join(CONDITIONS.values())
+# --- workloads ------------------------------------------------------------------------------------
+
+
+def template(*containers: Document, **metadata: Mapping[str, str]) -> Document:
+    """Return a pod template as the API server shows it."""
+    return {"metadata": metadata, "spec": {"containers": list(containers)}}
+
+
+def workload(pods: Document, *, cron: bool = False, **metadata: Any) -> Document:
+    """Return what makes these pods."""
+    spec: Document = {"template": pods}
+    spec = {"jobTemplate": {"spec": spec}} if cron else spec
+    return {"metadata": {"name": "a", **metadata}, "spec": {"replicas": 1, **spec}}
+
+
+def owner(**fields: bool) -> list[Document]:
+    return [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "b", "uid": "u", **fields}]
+
+
+WORKLOAD_ROWS = (
+    created("pods without devices never depend on us", workload(template(PLAIN)), asked=False),
+    created("nor do those of a CronJob", workload(template(PLAIN), cron=True), asked=False),
+    created("pods with devices", workload(template(PLAIN, GPU)), asked=True),
+    created("those of a CronJob", workload(template(GPU), cron=True), asked=True),
+    created(
+        "a device key in requests alone",
+        workload(template(container(requests={"nvidia.com/gpu": "1"}))),
+        asked=True,
+    ),
+    created(
+        "a device key in an init container",
+        workload({"spec": {"initContainers": [GPU], "containers": [PLAIN]}}),
+        asked=True,
+    ),
+    created("containers that are null", workload({"spec": {"containers": None}}), asked=False),
+    created("no template at all", {"metadata": {"name": "a"}, "spec": {}}, asked=False),
+    created("no spec at all", {"metadata": {"name": "a"}}, asked=False),
+    created("pods that opt out", workload(template(GPU, labels=OPTED_OUT)), asked=False),
+    created(
+        "pods of a CronJob that opt out",
+        workload(template(GPU, labels=OPTED_OUT), cron=True),
+        asked=False,
+    ),
+    created(
+        "a workload's own label is no matter of its pods",
+        workload(template(GPU), labels=OPTED_OUT),
+        asked=True,
+    ),
+    created("our annotation without keys", workload(template(PLAIN, annotations=OURS)), asked=True),
+    created(
+        "our annotation in a CronJob",
+        workload(template(PLAIN, annotations=OURS), cron=True),
+        asked=True,
+    ),
+    created(
+        "our annotation on pods that opt out",
+        workload(template(PLAIN, annotations=OURS, labels=OPTED_OUT)),
+        asked=True,
+    ),
+    created(
+        "our annotation on the workload itself means nothing",
+        workload(template(PLAIN), annotations=OURS),
+        asked=False,
+    ),
+    created(
+        "what a controller made",
+        workload(template(GPU), ownerReferences=owner(controller=True)),
+        asked=False,
+    ),
+    created(
+        "an owner that is no controller",
+        workload(template(GPU), ownerReferences=owner(controller=False)),
+        asked=True,
+    ),
+    created(
+        "an owner that does not say", workload(template(GPU), ownerReferences=owner()), asked=True
+    ),
+    created("owners that are null", workload(template(GPU), ownerReferences=None), asked=True),
+    updated(
+        "another number of replicas",
+        workload(template(GPU)),
+        {**workload(template(GPU)), "spec": {"replicas": 5, "template": template(GPU)}},
+        asked=False,
+    ),
+    updated(
+        "other labels of a CronJob",
+        workload(template(GPU), cron=True),
+        workload(template(GPU), cron=True, labels={"a": "b"}),
+        asked=False,
+    ),
+    updated("another template", workload(template(PLAIN)), workload(template(GPU)), asked=True),
+    updated(
+        "another template of a CronJob",
+        workload(template(PLAIN), cron=True),
+        workload(template(GPU), cron=True),
+        asked=True,
+    ),
+    updated(
+        "another template without devices",
+        workload(template(GPU)),
+        workload(template(PLAIN)),
+        asked=False,
+    ),
+    updated(
+        "another template of what a controller made",
+        workload(template(PLAIN), ownerReferences=owner(controller=True)),
+        workload(template(GPU), ownerReferences=owner(controller=True)),
+        asked=False,
+    ),
+)
+
+
+@pytest.mark.parametrize("row", WORKLOAD_ROWS, ids=lambda row: row.name)
+def test_workload_match_conditions(row: Row) -> None:
+    found = verdicts(row, WORKLOAD_CONDITIONS)
+
+    assert row.asked == all(found.values())
+    assert {bool} == {type(verdict) for verdict in found.values()}
+
+
+# --- both -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("conditions", [CONDITIONS, WORKLOAD_CONDITIONS], ids=["pods", "workloads"])
+def test_every_key_of_every_vocabulary_is_asked_about(conditions: Mapping[str, str]) -> None:
+    text = "".join(conditions.values())
     keys = {key for v in VOCABULARIES.values() for key in (*v.keys, *v.key_prefixes)}
 
     assert [key for key in sorted(keys) if f'"{key}"' not in text] == []
 
 
-def test_the_configuration_leaves_the_authority_to_the_controller() -> None:
-    (webhook,) = configuration(VOCABULARIES.values())["webhooks"]
+@pytest.mark.parametrize("generated", [configuration, validating_configuration])
+def test_a_configuration_leaves_the_authority_to_the_controller(generated: Generated) -> None:
+    (webhook,) = generated(VOCABULARIES.values())["webhooks"]
 
     assert {"service"} == set(webhook["clientConfig"])
 
 
-def test_an_unguarded_wildcard_is_nowhere() -> None:
-    (webhook,) = configuration(VOCABULARIES.values())["webhooks"]
+@pytest.mark.parametrize("generated", [configuration, validating_configuration])
+def test_an_unguarded_wildcard_is_nowhere(generated: Generated) -> None:
+    (webhook,) = generated(VOCABULARIES.values())["webhooks"]
 
     assert "*" not in {
         word
@@ -209,3 +343,12 @@ def test_an_unguarded_wildcard_is_nowhere() -> None:
         for field in ("apiGroups", "apiVersions", "operations", "resources")
         for word in rule[field]
     }
+
+
+def test_pods_wait_for_us_and_workloads_never_do() -> None:
+    (pods,) = configuration(VOCABULARIES.values())["webhooks"]
+    (workloads,) = validating_configuration(VOCABULARIES.values())["webhooks"]
+
+    assert ("Fail", "Ignore") == (pods["failurePolicy"], workloads["failurePolicy"])
+    assert pods["namespaceSelector"] == workloads["namespaceSelector"]
+    assert {"None"} == {pods["sideEffects"], workloads["sideEffects"]}

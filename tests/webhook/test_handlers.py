@@ -18,14 +18,15 @@ from structlog.testing import capture_logs
 from certs.authority import Authority
 from certs.serving import Listener, client_context, issue_leaf
 from kube.api.admission import AdmissionRequest
-from tests.builders import NAMESPACE, Document, admitted, gpus, limits, pod, seen, world
+from tests.builders import NAMESPACE, Document, admitted, gpus, limits, pod, seen, workload, world
 from tests.fake_api_server import until
 from webhook.admission import Decision
 from webhook.app import Endpoint
-from webhook.configuration import PATH
-from webhook.handlers import MAX_LOGGED, Mutation, Question, answered
+from webhook.configuration import PATH, VALIDATE_PATH
+from webhook.handlers import MAX_LOGGED, Mutation, Question, Validation, answered
 from webhook.metrics import WebhookMetrics
 from webhook.settings import ServeSettings
+from webhook.workloads import JUDGED
 from webhook.world import Options, World
 
 SETTINGS: Final = ServeSettings(
@@ -66,10 +67,11 @@ async def stand() -> AsyncIterator[Callable[..., Awaitable[Stand]]]:
             registry = CollectorRegistry()
             metrics = WebhookMetrics(registry)
             served = msgspec.structs.replace(SETTINGS, **settings)
-            mutation = Mutation(
-                picture, Options(), metrics, read_timeout_s=served.read_timeout_seconds
-            )
-            endpoint = Endpoint(served, mutation, metrics, chance=lambda: 0.5)
+            timeout_s = served.read_timeout_seconds
+            mutation = Mutation(picture, Options(), metrics, read_timeout_s=timeout_s)
+            validation = Validation(picture, Options(), metrics, read_timeout_s=timeout_s)
+            reviews = {PATH: mutation.mutate, VALIDATE_PATH: validation.validate}
+            endpoint = Endpoint(served, reviews, metrics, chance=lambda: 0.5)
             await endpoint.start(Listener(LEAF).context, {"always": str})
             undo.push_async_callback(endpoint.stop)
             client = ClientSession(
@@ -139,6 +141,11 @@ class Call(NamedTuple):
 
 def encoded(document: object) -> bytes:
     return msgspec.json.encode(document)
+
+
+def _asking(body: Document, **request: Any) -> Document:
+    """Return a review that asks something else."""
+    return {**body, "request": {**body["request"], **request}}
 
 
 REVIEW: Final = review(pod(gpus(1)))
@@ -396,3 +403,139 @@ async def test_decisions_and_findings_are_counted(stand: Make) -> None:
     }
     assert decisions == {Decision.TRANSLATED: 1, Decision.UNTOUCHED: 1, Decision.REFUSED: 0}
     assert made.sample("drawbridge_patch_operations_total")
+
+
+# --- workloads ------------------------------------------------------------------------------------
+
+BYTES: Final = pod(gpus(1, mem="8Gi"))
+"""A mistake that the API server lets pass."""
+RESOURCES: Final = {kind: (version, resource) for (version, kind), resource in JUDGED.items()}
+
+
+def workload_review(document: Document, old: object = None, **request: Any) -> Document:
+    """Return an AdmissionReview of a workload as the API server sends it."""
+    kind = document["kind"]
+    api_version, resource = RESOURCES[kind]
+    group, version = api_version.split("/")
+    named = {"group": group, "version": version}
+    about = {"kind": {**named, "kind": kind}, "resource": {**named, "resource": resource}}
+    return review(document, old, **about, name="train", **request)
+
+
+async def judged(stand: Stand, document: Document, old: object = None, **request: Any) -> Document:
+    """Return the response to a review of a workload."""
+    body = workload_review(document, old, **request)
+    answer = await stand.client.post(VALIDATE_PATH, json=body)
+    assert answer.status == 200, await answer.text()
+    response: Document = (await answer.json())["response"]
+    assert response["uid"] == "u-1"
+    assert not {"patch", "patchType"} & response.keys()
+    return response
+
+
+@pytest.mark.parametrize("kind", RESOURCES)
+async def test_a_workload_whose_pods_would_be_denied_is_denied(kind: str, stand: Make) -> None:
+    made = await stand()
+
+    response = await judged(made, workload(BYTES, kind))
+
+    assert not response["allowed"]
+    status = response["status"]
+    assert (status["code"], status["reason"]) == (422, "Invalid")
+    assert (status["details"]["kind"], status["details"]["name"]) == (kind, "train")
+    (cause,) = status["details"]["causes"]
+    above = "spec.jobTemplate.spec" if kind == "CronJob" else "spec"
+    limit = "containers[0].resources.limits[nvidia.com/gpumem]"
+    assert cause["field"] == f"{above}.template.spec.{limit}"
+    assert status["message"].startswith(f"{kind} cannot be translated: {cause['field']}: ")
+
+
+async def test_a_workload_whose_pods_lose_something_is_told(stand: Make) -> None:
+    made = await stand()
+    policy = pod(gpus(1, mem=1), annotations={"hami.io/gpu-scheduler-policy": "binpack"})
+
+    response = await judged(made, workload(policy))
+
+    assert response["allowed"]
+    (warning,) = response["warnings"]
+    assert warning.startswith("drawbridge: spec.template.metadata.annotations[hami.io/gpu-sch")
+    assert response["auditAnnotations"] == {"decision": "judged"}
+
+
+async def test_an_update_of_a_workload(stand: Make) -> None:
+    made = await stand()
+    old = workload(BYTES)
+
+    same = await judged(made, {**old, "metadata": {"name": "train", "labels": {"a": "b"}}}, old)
+    mended = await judged(made, workload(pod(gpus(1, mem=8192))), old)
+    broken = await judged(made, old, workload(pod(gpus(1, mem=8192))))
+
+    assert [True, True, False] == [each["allowed"] for each in (same, mended, broken)]
+
+
+@pytest.mark.parametrize(
+    ("operation", "subresource"), [("DELETE", ""), ("UPDATE", "scale"), ("UPDATE", "status")]
+)
+async def test_other_operations_on_workloads_are_allowed(
+    operation: str, subresource: str, stand: Make
+) -> None:
+    made = await stand()
+
+    response = await judged(
+        made, workload(BYTES), operation=operation, object=None, subResource=subresource
+    )
+
+    assert response["allowed"]
+
+
+DEPLOYMENT: Final = workload_review(workload(BYTES))
+WORKLOAD_CALLS: Final = (
+    Call("no body", b"", 400),
+    Call("a review of pods", encoded(REVIEW), 400),
+    Call("another kind of object", encoded(_asking(DEPLOYMENT, kind={"kind": "Pod"})), 400),
+    Call("no kind", encoded(_asking(DEPLOYMENT, kind={})), 400),
+    Call("a workload that is missing", encoded(_asking(DEPLOYMENT, object=None)), 400),
+    Call("a workload that is text", encoded(_asking(DEPLOYMENT, object="a")), 400),
+    Call("no pod template", encoded(_asking(DEPLOYMENT, object={"spec": {}})), 400),
+    Call("a spec that is text", encoded(_asking(DEPLOYMENT, object={"spec": "a"})), 400),
+    Call(
+        "a pod template that is text",
+        encoded(_asking(DEPLOYMENT, object={"spec": {"template": "a"}})),
+        400,
+    ),
+    Call("metadata that is text", encoded(_asking(DEPLOYMENT, object={"metadata": "a"})), 400),
+    Call(
+        "an amount that is no quantity",
+        encoded(_asking(DEPLOYMENT, object=workload(pod(gpus("x"))))),
+        400,
+    ),
+    Call("an update without what was", encoded(_asking(DEPLOYMENT, operation="UPDATE")), 400),
+    Call("another type of content", encoded(DEPLOYMENT), 415, {"Content-Type": "text/plain"}),
+)
+
+
+@pytest.mark.parametrize("call", WORKLOAD_CALLS, ids=lambda call: call.name)
+async def test_a_wrong_call_about_workloads_is_the_callers_fault(call: Call, stand: Make) -> None:
+    made = await stand()
+
+    answer = await made.client.post(VALIDATE_PATH, data=call.body, headers=call.headers)
+
+    assert call.status == answer.status
+    assert not made.sample("controller_runtime_webhook_panics_total", webhook=VALIDATE_PATH)
+
+
+async def test_judgements_are_logged_and_counted_apart_from_pods(stand: Make) -> None:
+    made = await stand()
+    with capture_logs() as lines:
+        await judged(made, workload(BYTES))
+
+    (line,) = (each for each in lines if each["event"] == "workload.reviewed")
+    assert (line["workload"], line["decision"]) == ("Deployment/team-a/train", "refused")
+    assert made.sample(
+        "drawbridge_judgements_total", kind="Deployment", operation="CREATE", decision="refused"
+    )
+    assert made.sample("drawbridge_findings_total", severity="error", code="wrongUnit")
+    assert not made.sample("drawbridge_decisions_total", operation="CREATE", decision="refused")
+    assert made.sample(
+        "controller_runtime_webhook_requests_total", webhook=VALIDATE_PATH, code="200"
+    )

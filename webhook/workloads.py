@@ -21,6 +21,19 @@ _POD_PATHS: Final[Mapping[tuple[str, str], Path]] = {
     ("batch/v1", "Job"): ("spec", "template"),
 }
 
+JUDGED: Final[Mapping[tuple[str, str], str]] = {
+    ("apps/v1", "DaemonSet"): "daemonsets",
+    ("apps/v1", "Deployment"): "deployments",
+    ("apps/v1", "ReplicaSet"): "replicasets",
+    ("apps/v1", "StatefulSet"): "statefulsets",
+    ("batch/v1", "CronJob"): "cronjobs",
+    ("batch/v1", "Job"): "jobs",
+}
+"""The kinds that are judged when somebody applies them, to what URLs call them."""
+
+JUDGED_PATHS: Final[tuple[Path, ...]] = tuple(dict.fromkeys(_POD_PATHS[kind] for kind in JUDGED))
+"""Where their pod templates are."""
+
 
 def pod_path(api_version: str, kind: str) -> Path | None:
     """Return the fields that lead to the pod; None for kinds without one that we know.

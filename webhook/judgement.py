@@ -1,0 +1,122 @@
+"""A workload under review to an answer: what its pods will hit, told to who applies it; pure.
+
+The pods that its template would make are put through the pipeline of pods. What that denies is
+denied here, so that nobody has to look for it in the events of a ReplicaSet; with two differences,
+since the pods come later and somebody else makes them:
+
+* What may have passed by then only warns (`webhook.findings.MAY_PASS`).
+* Only what a person or a tool applies is judged: no workload that a controller made of another one,
+  and no update that leaves the pod template as it was.
+
+Nothing is ever changed: the pods are translated when they are made.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from kube.api.core import Pod
+from kube.api.meta import ObjectMeta
+from kube.product import REQUEST_ANNOTATION
+from webhook.admission import UNTOUCHED, Answer, Decision, Translation, admit_created
+from webhook.claims import Claim
+from webhook.findings import MAY_PASS, Finding, Severity, has_errors
+from webhook.guards import unseen
+from webhook.intents import Vocabulary
+from webhook.legacy import containers, device_keys
+from webhook.request import decode_request
+from webhook.translation import translate
+from webhook.workloads import Path
+from webhook.world import Options, World, vocabularies
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that makes pods.
+
+    Attributes:
+        path: The fields that lead to its pod template.
+        template: The pod template as it was parsed.
+        pod: The typed view of the same.
+    """
+
+    metadata: ObjectMeta
+    path: Path
+    template: Mapping[str, Any]
+    pod: Pod
+
+    @property
+    def is_controlled(self) -> bool:
+        """Whether a controller made it, and will make it again as its owner says."""
+        return any(owner.controller for owner in self.metadata.owner_references or ())
+
+
+def judge_workload(
+    workload: Workload,
+    old: Workload | None,
+    *,
+    namespace: str,
+    world: World,
+    options: Options,
+    translation: Translation = translate,
+) -> Answer:
+    """Return the answer to a workload; its patch is empty, its paths lead from the workload.
+
+    Args:
+        old: What it was before; None when it is made.
+        namespace: Where its pods go.
+        translation: How to translate its pods.
+    """
+    if workload.is_controlled or (old is not None and old.template == workload.template):
+        return UNTOUCHED
+    answer = admit_created(
+        workload.template,
+        workload.pod,
+        namespace=namespace,
+        world=world,
+        options=options,
+        translation=translation,
+    )
+    prefix = ".".join(workload.path)
+    findings = tuple(
+        finding.below(prefix)
+        for finding in (
+            *map(_of_later_pods, answer.findings),
+            *_unseen(workload.pod, answer.claims, world, options),
+        )
+    )
+    return Answer(decision=_decision(answer, findings), findings=findings, claims=answer.claims)
+
+
+def _decision(answer: Answer, findings: tuple[Finding, ...]) -> Decision:
+    if has_errors(findings):
+        return Decision.REFUSED
+    if answer.decision in {Decision.UNTOUCHED, Decision.UNTRANSLATED}:
+        return Decision.UNTOUCHED
+    return Decision.JUDGED
+
+
+def _of_later_pods(finding: Finding) -> Finding:
+    """Return what a finding about a pod means for pods that come later."""
+    if not finding.is_error or finding.code not in MAY_PASS:
+        return finding
+    advice = f"{finding.message}; {finding.fix}" if finding.fix else finding.message
+    return msgspec.structs.replace(
+        finding, severity=Severity.WARNING, message=f"pods would be refused now: {advice}"
+    )
+
+
+def _unseen(
+    pod: Pod, claims: tuple[Claim, ...], world: World, options: Options
+) -> Iterator[Finding]:
+    if claims and world.onlookers:
+        keys = _keys(pod, vocabularies(options, world.profiles))
+        yield from unseen(claims, min(keys), world, options)
+
+
+def _keys(pod: Pod, speaking: Mapping[str, Vocabulary]) -> frozenset[str]:
+    """Return the device keys that a pod has, and those that it had before it was translated."""
+    there = (device_keys(container, speaking) for _, container in containers(pod))
+    recorded = pod.annotations.get(REQUEST_ANNOTATION)
+    before = frozenset() if recorded is None else decode_request(recorded).keys()
+    return before.union(*there)
