@@ -3,6 +3,7 @@
 `pytest -s` shows the costs; docs/operations.md repeats them.
 """
 
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -91,6 +92,44 @@ def test_a_killed_replica_costs_the_calls_in_flight_and_no_deployment(
     started_s = replicas.wait_ready()
     print(load.told(f"SIGKILL, new replica after {started_s:.1f} s"))
     assert len(load.failures) <= CALLERS
+
+
+def test_a_replica_that_hangs_costs_the_calls_that_wait_for_it(
+    replicas: Replicas, load: Load
+) -> None:
+    first, _ = replicas.ports
+    replicas.child(first).signal(signal.SIGSTOP)
+    try:
+        time.sleep(6)  # Longer than timeoutSeconds.
+    finally:
+        replicas.child(first).signal(signal.SIGCONT)
+    replicas.wait_ready()
+    print(load.told("SIGSTOP for 6 s"))
+    assert len(load.failures) <= CALLERS
+    assert all("deadline exceeded" in each.message for each in load.failures)
+
+
+def test_a_ca_bundle_that_was_taken_away_is_back_at_once(
+    cluster: Access, drawbridge: Drawbridge, replicas: Replicas, load: Load
+) -> None:
+    began = time.monotonic()
+    for each in drawbridge.webhook_configurations():
+        steps = [
+            {"op": "remove", "path": f"/webhooks/{index}/clientConfig/caBundle"}
+            for index, _ in enumerate(each["webhooks"])
+        ]
+        target = (each["kind"], each["metadata"]["name"], "--type=json")
+        cluster.kubectl("patch", *target, "-p", json.dumps(steps))
+    cluster.wait_until(replicas.is_told, "the controller has written it again")
+    healed_s = time.monotonic() - began
+    time.sleep(0.5)
+    healed = load.told(f"caBundle removed, healed after {healed_s:.2f} s")
+    before = len(load.failures)
+    time.sleep(0.5)
+
+    print(healed)
+    assert healed_s < 5
+    assert len(load.failures) == before
 
 
 def test_a_new_authority_and_new_leaves_lose_nothing(
