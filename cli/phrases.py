@@ -113,7 +113,11 @@ def _alternatives(asked: Sequence[Spec]) -> str:
         )
         for one, given in zip(conditions, amounts, strict=True)
     ]
-    return f"{', '.join(words)}; the first that fits of: {' | '.join(own)}"
+    # What differs only in which constraint names it is told behind the request.
+    different = list(dict.fromkeys(own))
+    if len(different) == 1:
+        return ", ".join(words)
+    return f"{', '.join(words)}; the first that fits of: {' | '.join(different)}"
 
 
 def _number(asked: Spec) -> str:
@@ -138,13 +142,20 @@ def _amounts(asked: Spec) -> list[str]:
 
 def _constraints(request: str, constraints: Sequence[Spec]) -> Iterator[str]:
     for constraint in constraints:
-        if request not in (constraint.get("requests") or (request,)):
+        named = constraint.get("requests") or (request,)
+        # A request with alternatives stands for all of them, or "request/alternative" for one.
+        parents = dict.fromkeys(name.partition("/")[0] for name in named)
+        if request not in parents:
             continue
+        others = " and ".join(name for name in parents if name != request)
+        preferred = "if possible " if any("/" in name for name in named) else ""
         distinct, match = constraint.get("distinctAttribute"), constraint.get("matchAttribute")
         if distinct:
-            yield f"all of different {distinct.rpartition('/')[2]}"
+            beside = f", also than {others}" if others else ""
+            yield f"{preferred}all of different {distinct.rpartition('/')[2]}{beside}"
         if match:
-            yield f"all of the same {match.rpartition('/')[2]}"
+            beside = f" as {others}" if others else ""
+            yield f"{preferred}all of the same {match.rpartition('/')[2]}{beside}"
 
 
 def _configurations(request: str, configurations: Sequence[Spec]) -> Iterator[str]:

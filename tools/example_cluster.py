@@ -12,6 +12,7 @@ from e2e.inventory import (
     device_classes,
     dranet_nics,
     example_gpus,
+    hami_class,
     hami_gpus,
     kwok_node,
     nic_classes,
@@ -65,6 +66,18 @@ def nic_cluster() -> str:
             *_slices(nodes),
         ]
     )
+
+
+def koordinator_cluster() -> str:
+    """Return a cluster of three nodes, two with a NIC under the PCIe root of every two GPUs."""
+    nodes: Mapping[str, Sequence[Object]] = {
+        **{
+            name: [*hami_gpus(name), *dranet_nics(name, nics=4, per_root=1)]
+            for name in ("hami-rdma-0", "hami-rdma-1")
+        },
+        "hami-0": hami_gpus("hami-0"),
+    }
+    return dump_yaml([hami_class(), *nic_classes(), *_nodes(nodes), *_slices(nodes)])
 
 
 def _nodes(nodes: Mapping[str, Sequence[Object]]) -> list[Object]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kube.files import dump_yaml
-from tools.example_cluster import cluster, nic_cluster, sharing_cluster
+from tools.example_cluster import cluster, koordinator_cluster, nic_cluster, sharing_cluster
 from tools.findings_page import page
 from webhook.configuration import configuration, validating_configuration
 from webhook.vocabularies.arbiter import VOCABULARIES
@@ -46,10 +46,16 @@ def example_nic_cluster() -> str:
     return HEADER.format(source="tools/example_cluster.py") + nic_cluster()
 
 
+def example_koordinator_cluster() -> str:
+    """Return the cluster that the examples of Koordinator are shown against."""
+    return HEADER.format(source="tools/example_cluster.py") + koordinator_cluster()
+
+
 GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     ("docs/findings.md", page),
     ("examples/cluster/cluster.yaml", example_cluster),
     ("examples/gpu-shared/cluster.yaml", example_sharing_cluster),
+    ("examples/koordinator/cluster.yaml", example_koordinator_cluster),
     ("examples/nics/cluster.yaml", example_nic_cluster),
     ("manifests/base/mutatingwebhookconfiguration.yaml", webhook_configuration),
     ("manifests/base/validatingwebhookconfiguration.yaml", validating_webhook_configuration),

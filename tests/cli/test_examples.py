@@ -183,6 +183,44 @@ def test_what_an_example_of_nics_becomes(name: str) -> None:
     assert NICS[name] == (words(said), codes(said))
 
 
+SHARE = f"gpu: 2 devices {HAMI}, each with cores 50, memory 2Gi; all of different uuid"
+JOINT = [
+    line
+    for here, there in ((0, 1), (1, 0))
+    for line in (
+        (
+            f"gpu-{here}: 2 devices {HAMI}, each with cores 100; "
+            f"all of the same pcieRoot as nic-{here}; "
+            f"all of different uuid, also than gpu-{there}"
+        ),
+        (
+            f"nic-{here}: 1 device of class dranet, where rdma is true; "
+            f"all of the same pcieRoot as gpu-{here}"
+        ),
+    )
+]
+KOORDINATOR: dict[str, tuple[list[str], list[str]]] = {
+    "joint.yaml": (JOINT, []),
+    "share.yaml": ([SHARE], ["warning notInjected"]),
+}
+"""Example of Koordinator to the same, against the cluster beside it."""
+
+
+def test_every_example_of_koordinator_stands_in_the_table() -> None:
+    found = {path.name for path in (EXAMPLES / "koordinator").glob("*.yaml")}
+
+    assert {*KOORDINATOR, "cluster.yaml"} == found
+
+
+@pytest.mark.parametrize("name", KOORDINATOR)
+def test_what_an_example_of_koordinator_becomes(name: str) -> None:
+    folder = EXAMPLES / "koordinator"
+
+    said = answer("-f", folder / name, "--snapshot", folder / "cluster.yaml")
+
+    assert KOORDINATOR[name] == (words(said), codes(said))
+
+
 @pytest.mark.parametrize("path", EVERY, ids=lambda path: path.name)
 def test_an_example_begins_with_what_it_shows(path: Path) -> None:
     comment = path.read_text().split("apiVersion", 1)[0]
@@ -213,7 +251,14 @@ def test_everything_that_is_not_about_devices_stays_as_it_is() -> None:
                 assert _other_text(before[after["metadata"]["name"]]) == _other_text(after)
 
 
-KEYS = ("nvidia.com/", ".rdma/", "vpc.amazonaws.com/", "mellanox.com/")
+KEYS = (
+    "nvidia.com/",
+    "koordinator.sh/gpu",
+    "koordinator.sh/rdma",
+    ".rdma/",
+    "vpc.amazonaws.com/",
+    "mellanox.com/",
+)
 
 
 def _other_text(document: dict[str, Any]) -> list[str]:

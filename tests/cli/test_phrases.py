@@ -70,3 +70,29 @@ def test_all_devices_of_a_node_are_no_number() -> None:
     (said,) = requests({"devices": {"requests": [{"name": "a", "exactly": asked}]}})
 
     assert said == ("a", "all devices of a node of class c")
+
+
+def test_constraints_name_the_requests_beside() -> None:
+    asked = {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1}
+    ways = [asked | {"name": "aligned"}, asked | {"name": "any"}]
+    devices: dict[str, Any] = {
+        "requests": [
+            {"name": "a", "exactly": asked},
+            {"name": "b", "exactly": asked},
+            {"name": "c", "firstAvailable": ways},
+            {"name": "d", "firstAvailable": ways},
+        ],
+        "constraints": [
+            {"requests": ["a", "b"], "matchAttribute": "k/pcieRoot"},
+            {"requests": ["c", "d"], "distinctAttribute": "d/uuid"},
+            {"requests": ["c/aligned", "d/aligned"], "matchAttribute": "k/pcieRoot"},
+        ],
+    }
+
+    said = dict(requests({"devices": devices}))
+
+    assert "1 device of class c; all of the same pcieRoot as b" == said["a"]
+    assert (
+        "1 device of class c; all of different uuid, also than d; "
+        "if possible all of the same pcieRoot as d"
+    ) == said["c"]
