@@ -97,6 +97,10 @@ oracle: setup ## compare with the real Go packages, at length
 oracle-record: setup ## ask the real Go packages again and write tests/oracle/data
 	$(BIN)/python -m tests.oracle.record
 
+.PHONY: fuzz
+fuzz: setup ## hostile reviews through the real endpoint; SEED=n for one run again, REVIEWS=n for less
+	$(BIN)/python -m tests.fuzz $(if $(SEED),--seed "$(SEED)") $(if $(REVIEWS),--reviews "$(REVIEWS)")
+
 .PHONY: bench
 bench: setup ## measure side by side with the anchors; OUT=file for JSON lines
 	$(BIN)/python -m bench $(if $(OUT),--out "$(OUT)")

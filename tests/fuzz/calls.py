@@ -1,0 +1,386 @@
+"""Hostile calls, one after the other for ever: what may come to the port as bytes."""
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from tests.builders import NAMESPACE, Document, gpus, pod
+from tests.fuzz.mutations import DEEP, KEYS, TEXTS, bent, devices_changed, forged, mutate
+from tests.fuzz.reviews import Origin, applied_again, copied, review
+from webhook.configuration import PATH, VALIDATE_PATH
+from webhook.workloads import JUDGED, pod_path
+
+MEBIBYTE: Final = 2**20
+LARGEST_BYTES: Final = 7 * MEBIBYTE - 4096
+"""What is still read, but for the envelope."""
+OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT", "create", "PATCH", "", "x" * 300)
+SUBRESOURCES: Final = ("", "status", "status", "binding", "resize", "ephemeralcontainers", "é" * 99)
+HEAD: Final = f"POST {PATH} HTTP/1.1\r\nHost: webhook\r\n"
+JSON: Final = "Content-Type: application/json\r\n"
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes that somebody sends.
+
+    Attributes:
+        kind: What was done, for people.
+        is_http: Whether HTTP itself is right, so that 415 and 408 would be wrong.
+        breaks_off: The caller goes away without waiting for an answer.
+    """
+
+    kind: str
+    head: bytes
+    body: bytes
+    is_http: bool = True
+    breaks_off: bool = False
+
+    @property
+    def bytes(self) -> bytes:
+        """All that is sent."""
+        return self.head + self.body
+
+
+def posted(body: bytes, kind: str, path: str = PATH) -> Call:
+    """Return a body as the API server would send it."""
+    to = HEAD.replace(PATH, path)
+    head = f"{to}{JSON}Content-Length: {len(body)}\r\n\r\n".encode()
+    return Call(kind=kind, head=head, body=body)
+
+
+class Calls:
+    """Draws calls; the same chance and origins give the same calls."""
+
+    def __init__(self, chance: Random, origins: Sequence[Origin]) -> None:
+        self._chance = chance
+        self._origins = origins
+        self._translated = [origin for origin in origins if origin.translated is not None]
+
+    def __iter__(self) -> Iterator[Call]:
+        """Yield calls for ever."""
+        kinds: Mapping[Callable[[], Call], int] = {
+            self._honest: 120,
+            self._other_devices: 250,
+            self._other_tree: 190,
+            self._forged: 170,
+            self._bent: 100,
+            self._workload: 120,
+            self._odd_http: 48,
+            self._large: 2,
+        }
+        while True:
+            (draw,) = self._chance.choices(list(kinds), list(kinds.values()))
+            yield draw()
+
+    # --- reviews ----------------------------------------------------------------------------------
+
+    def _honest(self) -> Call:
+        return posted(msgspec.json.encode(self._review()), "honest")
+
+    def _other_devices(self) -> Call:
+        made = copied(self._origin().legacy)
+        devices_changed(made, self._chance)
+        return posted(msgspec.json.encode(review(made)), "other devices")
+
+    def _other_tree(self) -> Call:
+        made = copied(self._review())
+        times = self._chance.choice((1, 1, 2, 3, 6))
+        whole = self._chance.random() < 0.25
+        mutate(made if whole else {"object": made["request"]["object"]}, self._chance, times)
+        if not whole and self._chance.random() < 0.3:
+            mutate({"old": made["request"]["oldObject"]}, self._chance, times)
+        return posted(msgspec.json.encode(made), "other tree")
+
+    def _forged(self) -> Call:
+        origin = self._chance.choice(self._translated)
+        assert origin.translated is not None
+        made = forged(origin.translated, self._chance)
+        old = self._chance.choice((None, None, None, origin.translated, made))
+        return posted(msgspec.json.encode(review(made, old)), "forged")
+
+    def _bent(self) -> Call:
+        return posted(bent(msgspec.json.encode(self._review()), self._chance), "bent")
+
+    def _workload(self) -> Call:
+        """Return a review of what makes pods, for the endpoint that judges."""
+        chance = self._chance
+        made, old = self._judged(), self._judged()
+        if chance.random() < 0.7:
+            mutate({"object": made["request"]["object"]}, chance, chance.choice((1, 1, 2, 4)))
+        if chance.random() < 0.3:
+            made["request"] |= {"operation": "UPDATE", "oldObject": old["request"]["object"]}
+        body = msgspec.json.encode(made)
+        body = bent(body, chance) if chance.random() < 0.1 else body
+        return posted(body, "workload", VALIDATE_PATH)
+
+    def _judged(self) -> Document:
+        """Return a review of a workload of some kind."""
+        (api_version, kind), resource = self._chance.choice(list(JUDGED.items()))
+        group, _, version = api_version.rpartition("/")
+        origin = self._origin()
+        made: Any = copied(self._chance.choice((origin.legacy, origin.translated or origin.legacy)))
+        if self._chance.random() < 0.5:
+            devices_changed(made, self._chance)
+        for field in reversed(pod_path(api_version, kind) or ()):
+            made = {field: made}
+        owner = {"apiVersion": "v1", "kind": "A", "name": "a", "controller": True}
+        owners = self._chance.choice(([], [], [owner]))
+        made |= {"apiVersion": api_version, "kind": kind}
+        made["metadata"] = {"name": "w", "ownerReferences": owners}
+        return review(
+            made,
+            kind={"group": group, "version": version, "kind": kind},
+            resource={"group": group, "version": version, "resource": resource},
+        )
+
+    def _origin(self) -> Origin:
+        return self._chance.choice(self._origins)
+
+    def _review(self) -> Document:
+        """Return one of the reviews that a pod's life brings, and some that it does not."""
+        chance = self._chance
+        origin = self._origin()
+        if origin.translated is None or chance.random() < 0.4:
+            return review(origin.legacy, **self._request())
+        if chance.random() < 0.3:
+            return review(origin.translated, **self._request())
+        made = chance.choice((applied_again(origin), origin.translated, origin.legacy))
+        old = chance.choice((origin.translated, origin.translated, origin.legacy))
+        return review(made, old, **self._request())
+
+    def _request(self) -> Mapping[str, Any]:
+        """Return fields of the request that are sometimes other than usual."""
+        chance = self._chance
+        if chance.random() < 0.7:
+            return {}
+        fields: Mapping[str, Callable[[], Any]] = {
+            "operation": lambda: chance.choice(OPERATIONS),
+            "subResource": lambda: chance.choice(SUBRESOURCES),
+            "dryRun": lambda: chance.choice((True, None)),
+            "namespace": lambda: chance.choice((*TEXTS, NAMESPACE)),
+            "name": lambda: chance.choice(TEXTS),
+            "uid": lambda: chance.choice(TEXTS),
+            "userInfo": lambda: {"username": chance.choice(TEXTS)},
+            "resource": lambda: {"resource": chance.choice(("pods", "nodes", ""))},
+            "object": lambda: None,
+        }
+        return {name: fields[name]() for name in chance.sample(sorted(fields), 1)}
+
+    # --- HTTP -------------------------------------------------------------------------------------
+
+    def _odd_http(self) -> Call:
+        chance = self._chance
+        body = msgspec.json.encode(self._review())
+        return chance.choice(ODDITIES)(body, chance)
+
+    def _large(self) -> Call:
+        size = self._chance.choice((MEBIBYTE, 3 * MEBIBYTE, LARGEST_BYTES))
+        shape = self._chance.choice(sorted(LARGE))
+        body = msgspec.json.encode(LARGE[shape](size, self._chance))
+        if self._chance.random() < 0.1:
+            body += b" " * (7 * MEBIBYTE + 1 - len(body))
+        return posted(body, f"large: {shape}, {len(body)} bytes")
+
+
+def _http(kind: str, headers: str, body: bytes, **fields: bool) -> Call:
+    return Call(kind=kind, head=f"{HEAD}{headers}\r\n".encode(), body=body, is_http=False, **fields)
+
+
+def _other_type(body: bytes, chance: Random) -> Call:
+    odd = chance.choice(
+        (
+            "Content-Type: text/plain\r\n",
+            "Content-Type: application/json; charset=utf-16\r\n",
+            "Content-Type: application/JSON;;;=\r\n",
+            "Content-Type: multipart/form-data; boundary=x\r\n",
+            "Content-Type: application/x-www-form-urlencoded\r\n",
+            "Content-Type: \r\n",
+            "Content-Type: application/json\r\nContent-Type: text/plain\r\n",
+            f"Content-Type: {'a' * 4000}\r\n",
+            "",
+        )
+    )
+    return _http("another type", f"{odd}Content-Length: {len(body)}\r\n", body)
+
+
+def _other_length(body: bytes, chance: Random) -> Call:
+    length = chance.choice(("-1", "+5", "0", "7", "1e3", "0x10", "", "9" * 30, "5, 5", "५"))
+    doubled = chance.choice(("", f"Content-Length: {len(body)}\r\n"))
+    return _http("another length", f"{JSON}Content-Length: {length}\r\n{doubled}", body)
+
+
+def _too_long(body: bytes, chance: Random) -> Call:
+    missing = chance.choice((1, 1000))
+    return _http("a body that stops", f"{JSON}Content-Length: {len(body) + missing}\r\n", body)
+
+
+def _broken_off(body: bytes, chance: Random) -> Call:
+    part = body[: chance.randrange(len(body))]
+    headers = f"{JSON}Content-Length: {len(body)}\r\n"
+    return _http("broken off", headers, part, breaks_off=True)
+
+
+def _compressed(body: bytes, chance: Random) -> Call:
+    name, packed = chance.choice(
+        (
+            ("gzip", gzip.compress(body, mtime=0)),
+            ("gzip", gzip.compress(b" " * 10 * MEBIBYTE, mtime=0)),
+            ("deflate", zlib.compress(body)),
+            ("gzip", body),
+            ("br", body),
+            ("identity", body),
+        )
+    )
+    headers = f"{JSON}Content-Encoding: {name}\r\nContent-Length: {len(packed)}\r\n"
+    return _http("compressed", headers, packed)
+
+
+def _chunked(body: bytes, chance: Random) -> Call:
+    size = chance.choice((1, 100, 70_000))
+    parts = [body[start : start + size] for start in range(0, min(len(body), 200 * size), size)]
+    sent = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+    if chance.random() < 0.4:
+        sent = bent(sent, chance)
+    return _http("chunked", f"{JSON}Transfer-Encoding: chunked\r\n", sent)
+
+
+def _other_header(body: bytes, chance: Random) -> Call:
+    odd = chance.choice(
+        (
+            "Expect: 100-continue\r\n",
+            "Expect: miracles\r\n",
+            "Transfer-Encoding: gzip, chunked\r\n",
+            "Transfer-Encoding: xchunked\r\n",
+            "Connection: close\r\n",
+            "Connection: upgrade\r\nUpgrade: websocket\r\n",
+            "X-A: \x00\r\n",
+            "X A: b\r\n",
+            "Authorization: Bearer x\r\n",
+            "Cookie: " + "a=b;" * 500 + "\r\n",
+            "X-Long: " + "a" * 9000 + "\r\n",
+            "X-Many: a\r\n" * 300,
+            " folded\r\n",
+            ": empty\r\n",
+        )
+    )
+    return _http("another header", f"{JSON}Content-Length: {len(body)}\r\n{odd}", body)
+
+
+def _other_line(body: bytes, chance: Random) -> Call:
+    line = chance.choice(
+        (
+            "POST /mutate HTTP/9.9",
+            "POST /mutate",
+            "post /mutate HTTP/1.1",
+            "POST http://[::1/mutate HTTP/1.1",
+            f"POST /mutate?{'a' * 9000} HTTP/1.1",
+            "POST /mutate\x00 HTTP/1.1",
+            "\x16\x03\x01 /mutate HTTP/1.1",
+            "PRI * HTTP/2.0",
+        )
+    )
+    head = f"{line}\r\nHost: a\r\n{JSON}Content-Length: {len(body)}\r\n\r\n".encode()
+    return Call(kind="another request line", head=head, body=body, is_http=False)
+
+
+def _bent_http(body: bytes, chance: Random) -> Call:
+    call = posted(body, "bent HTTP")
+    return Call(kind=call.kind, head=bent(call.head, chance), body=body, is_http=False)
+
+
+ODDITIES: Final = (
+    *(_other_type, _other_length, _compressed, _chunked, _other_header, _other_line, _bent_http),
+    *(_too_long, _broken_off),
+)
+"""Ways to get HTTP itself wrong, or odd."""
+
+
+# --- large bodies ---------------------------------------------------------------------------------
+
+
+def _filled(size: int, one: Callable[[int], Any]) -> list[Any]:
+    each = len(msgspec.json.encode(one(10**6))) + 1
+    return [one(number) for number in range(size // each)]
+
+
+def _many_containers(size: int, chance: Random) -> Any:
+    key = chance.choice(KEYS)
+    return review(pod(*_filled(size, lambda n: _asking(str(n), key))))
+
+
+def _many_init_containers(size: int, _chance: Random) -> Any:
+    init = _filled(size, lambda n: {**_asking(str(n), "nvidia.com/gpu"), "restartPolicy": "Always"})
+    return review(pod(gpus(1), init=init))
+
+
+def _asking(name: str, key: str) -> Document:
+    return {"name": name, "resources": {"limits": {key: "1"}}}
+
+
+def _many_keys(size: int, _chance: Random) -> Any:
+    names = _filled(size, lambda n: f"nvidia.com/mig-{n}g.5gb1234")
+    return review(pod({"name": "a", "resources": {"limits": dict.fromkeys(names, "1")}}))
+
+
+def _many_claims(size: int, _chance: Random) -> Any:
+    claims = _filled(size, lambda n: {"name": str(n), "resourceClaimTemplateName": "a"})
+    return review(pod(gpus(1), resourceClaims=claims))
+
+
+def _many_variables(size: int, _chance: Random) -> Any:
+    variables = _filled(size, lambda n: {"name": str(n), "value": "a"})
+    return review(pod(gpus(1, mem=100, priority=1, fields={"env": variables})))
+
+
+def _many_annotations(size: int, _chance: Random) -> Any:
+    annotations = dict.fromkeys(_filled(size, lambda n: f"example.com/{n}"), "b")
+    return review(pod(gpus(1, mem=1), annotations=annotations))
+
+
+def _long_annotation(size: int, chance: Random) -> Any:
+    item = chance.choice(("a,", '"', "\x00", "é", ",", "[", '{"recipe":1},'))
+    text = item * (size // len(msgspec.json.encode(item)))
+    name = chance.choice(("nvidia.com/use-gputype", "drawbridge.internal/request"))
+    return review(pod(gpus(1, mem=1), annotations={name: text}))
+
+
+def _long_key(size: int, _chance: Random) -> Any:
+    return review(
+        pod({"name": "a", "resources": {"limits": {"nvidia.com/mig-" + "a" * size: "1"}}})
+    )
+
+
+def _long_amount(size: int, _chance: Random) -> Any:
+    return review(pod({"name": "a", "resources": {"limits": {"nvidia.com/gpu": "1" * size}}}))
+
+
+def _long_name(size: int, _chance: Random) -> Any:
+    return review(pod(gpus(1, name="n" * size)), name="é")
+
+
+def _many_brackets(size: int, _chance: Random) -> Any:
+    return review(pod(gpus(1), volumes=[{}] * (size // 3)))
+
+
+def _deep_pairs(size: int, _chance: Random) -> Any:
+    deep = DEEP[3]
+    return review(pod(gpus(1), volumes=[deep] * (size // 2000)))
+
+
+def _two_pods(size: int, _chance: Random) -> Any:
+    made = pod(*_filled(size // 2, lambda n: _asking(str(n), "nvidia.com/gpu")))
+    return review(made, made)
+
+
+LARGE: Final[Mapping[str, Callable[[int, Random], Any]]] = {
+    made.__name__.strip("_").replace("_", " "): made
+    for made in (
+        *(_many_containers, _many_init_containers, _many_keys, _many_claims, _many_variables),
+        *(_many_annotations, _long_annotation, _long_key, _long_amount, _long_name),
+        *(_many_brackets, _deep_pairs, _two_pods),
+    )
+}
+"""Shapes of bodies that are as large as is read."""

@@ -1,0 +1,36 @@
+"""Hostile calls: the same again from the same seed, and of every kind."""
+
+from itertools import islice
+from random import Random
+
+import msgspec
+import pytest
+
+from tests.builders import admitted, gpus, pod
+from tests.fuzz.calls import LARGE, MEBIBYTE, Call, Calls
+from tests.fuzz.reviews import Origin
+
+
+def calls(seed: int, count: int) -> list[Call]:
+    legacy = pod(gpus(1, mem=5), gpus(2, name="b"))
+    after, _ = admitted(legacy)
+    return list(islice(Calls(Random(seed), [Origin(legacy, after)]), count))
+
+
+def test_a_seed_gives_the_same_calls_again() -> None:
+    assert calls(7, 300) == calls(7, 300)
+    assert calls(7, 300) != calls(8, 300)
+
+
+def test_every_kind_comes() -> None:
+    kinds = {call.kind.partition(":")[0] for call in calls(1, 3000)}
+
+    assert {"honest", "other devices", "other tree", "forged", "bent", "large"} <= kinds
+    assert {"another type", "another length", "compressed", "chunked", "broken off"} <= kinds
+
+
+@pytest.mark.parametrize("shape", LARGE)
+def test_a_large_body_is_as_large_as_was_asked_for(shape: str) -> None:
+    body = msgspec.json.encode(LARGE[shape](MEBIBYTE, Random(1)))
+
+    assert 0.4 * MEBIBYTE < len(body) < 1.6 * MEBIBYTE

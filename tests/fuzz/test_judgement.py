@@ -1,0 +1,130 @@
+"""The judge of answers finds what is wrong with them: each fault that it is there for, once."""
+
+import json
+import logging
+from base64 import b64encode
+from typing import Any, NamedTuple
+
+import pytest
+from aiohttp.http_exceptions import BadHttpMessage
+
+from tests.builders import Document, gpus, pod
+from tests.fuzz.calls import Call, posted
+from tests.fuzz.endpoint import Answer, Log
+from tests.fuzz.judgement import complaints
+from tests.fuzz.reviews import review
+
+UID = review(None)["request"]["uid"]
+CALL = posted(json.dumps(review(pod(gpus(1)))).encode(), "a pod")
+STEP = {"op": "add", "path": "/spec/schedulerName", "value": "a"}
+CAUSE = {"field": "spec", "message": "wrong", "reason": "FieldValueInvalid"}
+REFUSED: Document = {
+    "allowed": False,
+    "status": {"code": 422, "reason": "Invalid", "details": {"causes": [CAUSE]}},
+}
+
+
+def answer(
+    code: int = 200, body: bytes | None = None, *, cpu_s: float = 0.0, **said: Any
+) -> Answer:
+    response = {"uid": UID, "allowed": True} | said
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+    told = json.dumps(review).encode() if body is None else body
+    return Answer(status=code, closes=False, body=told, cpu_s=cpu_s)
+
+
+def patching(*steps: object, kind: str = "JSONPatch") -> Document:
+    return {"patch": b64encode(json.dumps(steps).encode()).decode(), "patchType": kind}
+
+
+def refused(**status: Any) -> Document:
+    return REFUSED | {"status": REFUSED["status"] | status}
+
+
+def line(event: str, **fields: Any) -> Document:
+    return {"event": event, "log_level": "info", **fields}
+
+
+def record(fault: Exception) -> logging.LogRecord:
+    return logging.LogRecord("a", logging.ERROR, "", 0, "m", (), (type(fault), fault, None))
+
+
+class Right(NamedTuple):
+    name: str
+    answer: Answer | None
+    call: Call = CALL
+    log: Log = Log([], [])
+
+
+class Wrong(NamedTuple):
+    name: str
+    complaint: str
+    answer: Answer | None
+    call: Call = CALL
+    log: Log = Log([], [])
+
+
+ODD = Call(kind="odd", head=b"POST /mutate HTTP/1.1\r\n\r\n", body=b"", is_http=False)
+RIGHT = (
+    Right("allowed", answer()),
+    Right("patched", answer(**patching(STEP))),
+    Right("refused with a cause", answer(**REFUSED)),
+    Right("no review", answer(400, b"no")),
+    Right("too large", answer(413, b"no")),
+    Right("HTTP is wrong", answer(415, b"no"), ODD),
+    Right("the caller went away", None, ODD),
+    Right(
+        "HTTP is wrong, and logged", answer(400, b"no"), ODD, Log([], [record(BadHttpMessage("a"))])
+    ),
+)
+WRONG = (
+    Wrong("none at all", "no answer", None),
+    Wrong("slow", "took 0.300 s", answer(cpu_s=0.3)),
+    Wrong("a bug", "status 500", answer(500, b"internal error")),
+    Wrong("a type that was right", "status 415", answer(415, b"no")),
+    Wrong("a refusal as long as the body", "a refusal of", answer(400, b"x" * 5000)),
+    Wrong("no JSON", "no valid answer", answer(body=b"{")),
+    Wrong("no response", "no valid answer", answer(body=b"{}")),
+    Wrong("of another kind", "no valid answer", answer(body=b'{"apiVersion":"v1","kind":"Pod"}')),
+    Wrong("another uid", "another uid", answer(uid="b")),
+    Wrong("a patch without its type", "no valid answer", answer(patch="W10=")),
+    Wrong("a patch of another type", "no valid answer", answer(**patching(STEP, kind="JSON"))),
+    Wrong("a patch without steps", "no valid answer", answer(**patching())),
+    Wrong("a patch that is no base64", "no valid answer", answer(patch="*", patchType="JSONPatch")),
+    Wrong(
+        "a patch that does not apply",
+        "no valid answer",
+        answer(**patching({"op": "remove", "path": "/spec/containers/0/resources/claims"})),
+    ),
+    Wrong(
+        "a patch of what is not ours",
+        "a patch of '/metadata/labels'",
+        answer(**patching({"op": "add", "path": "/metadata/labels", "value": {}})),
+    ),
+    Wrong("refused with a patch", "refused with a patch", answer(**REFUSED, **patching(STEP))),
+    Wrong("refused without a cause", "without a cause", answer(**refused(details={}))),
+    Wrong("refused as a fault of ours", "refused with 500", answer(**refused(code=500))),
+    Wrong(
+        "a cause that hides",
+        "nobody can read",
+        answer(**refused(details={"causes": [CAUSE | {"message": "a\x1b[2J"}]})),
+    ),
+    Wrong("a warning of two lines", "nobody sees", answer(warnings=["a\nb"])),
+    Wrong("a long warning", "nobody sees", answer(warnings=["a" * 251])),
+    Wrong("many warnings", "beyond what the API server", answer(warnings=["a" * 250] * 17)),
+    Wrong("a status beside allowed", "a status", answer(**REFUSED | {"allowed": True})),
+    Wrong("what is no JSON", "answered what is no JSON", answer(), posted(b"{", "no JSON")),
+    Wrong("a traceback", "logged a bug", answer(), CALL, Log([line("a", exception="b")], [])),
+    Wrong("a long line", "logged 5", answer(), CALL, Log([line("a", pod="b" * 5000)], [])),
+    Wrong("a library's bug", "a logged KeyError", answer(), CALL, Log([], [record(KeyError(1))])),
+)
+
+
+@pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
+def test_nothing_is_wrong(case: Right) -> None:
+    assert list(complaints(case.call, case.answer, case.log)) == []
+
+
+@pytest.mark.parametrize("case", WRONG, ids=lambda case: case.name)
+def test_what_is_wrong_is_told(case: Wrong) -> None:
+    assert case.complaint in "\n".join(complaints(case.call, case.answer, case.log))

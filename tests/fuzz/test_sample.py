@@ -1,0 +1,22 @@
+"""A few thousand hostile reviews: what `make fuzz` does at length, with seeds that never change."""
+
+import pytest
+
+from tests.fuzz.run import MAX_GROWTH_MIB, run
+
+pytestmark = pytest.mark.property
+
+SEEDS = (1, 2)
+REVIEWS = 2000
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_hostile_reviews_are_answered_as_they_should_be(seed: int) -> None:
+    report = run(seed, REVIEWS)
+
+    assert [(one.number, one.kind, one.complaint) for one in report.failures] == []
+    assert report.reviews == REVIEWS
+    assert report.growth_mib < MAX_GROWTH_MIB
+    # The sample reaches what it is for.
+    assert report.again > REVIEWS // 50
+    assert {"200", "400", "408", "415"} <= set(report.statuses)
