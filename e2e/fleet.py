@@ -38,6 +38,15 @@ def sharing_node() -> tuple[Object, list[Object]]:
     return node, recorded["ResourceSlice"]
 
 
+def nic_nodes() -> tuple[list[Object], list[Object], dict[str, list[Object]]]:
+    """Return classes, nodes, and the slices of each node by name, of examples/nics."""
+    recorded = _recorded("nics")
+    slices: dict[str, list[Object]] = {}
+    for published in recorded["ResourceSlice"]:
+        slices.setdefault(published["spec"]["nodeName"], []).append(published)
+    return recorded["DeviceClass"], recorded["Node"], slices
+
+
 def _recorded(folder: str) -> dict[str, list[Object]]:
     """The objects of a recorded state, by kind."""
     by_kind: dict[str, list[Object]] = {}

@@ -12,7 +12,7 @@ from kube.product import REQUEST_ANNOTATION
 from kube.quantity import Quantity
 
 LEGACY: Final = "nvidia.com/"
-"""How every resource name of the two vocabularies begins."""
+"""How every resource name of the vocabularies of GPUs begins."""
 
 _OF_ONE_OBJECT: Final = frozenset(
     {

@@ -60,9 +60,9 @@ def nic_cluster() -> str:
     }
     return dump_yaml(
         [
-            *nvidia_classes(extended_resource=""),
+            *nvidia_classes(),
             *nic_classes(),
-            *_nodes(nodes),
+            *map(_with_huge_pages, _nodes(nodes)),
             *_slices(nodes),
         ]
     )
@@ -89,6 +89,13 @@ def _labelled(node: Object) -> Object:
     metadata = node["metadata"]
     if metadata["name"].startswith("hami-"):
         metadata["labels"]["gpu"] = "on"
+    return node
+
+
+def _with_huge_pages(node: Object) -> Object:
+    """Return the node, with the memory that RDMA applications map."""
+    for amounts in (node["status"]["capacity"], node["status"]["allocatable"]):
+        amounts["hugepages-2Mi"] = "16Gi"
     return node
 
 

@@ -4,8 +4,8 @@
 with an account of its own, of whose replicas one works.
 
 Both take `--config FILE` (or DRAWBRIDGE_CONFIG), `--kubeconfig FILE` (without: the service account
-of the pod, else kubectl's files), `--bind ADDRESS`, `--probe-port PORT` and `--print-settings`;
-`serve` takes `--port PORT` as well. Flags win over the environment, which wins over the file;
+of the pod, else kubectl's files), `--bind ADDRESS`, `--probe-port PORT`, `--print-settings` and
+`--print-configuration`; `serve` takes `--port PORT` as well. Flags win over the environment, which wins over the file;
 webhook/settings.py says what there is to set, and names the variables.
 
 Logs are JSON lines on standard error, unless that is a terminal. SIGTERM drains; a second one ends
@@ -38,7 +38,12 @@ from kube.files import dump_yaml
 from kube.leader import Leader, LeaderSettings
 from webhook.app import Endpoint, SelfCheck
 from webhook.caches import Caches
-from webhook.configuration import PATH, VALIDATE_PATH
+from webhook.configuration import (
+    PATH,
+    VALIDATE_PATH,
+    configuration,
+    validating_configuration,
+)
 from webhook.handlers import Mutation, Validation
 from webhook.leaves import LeafKeeper, LeafSource, MountedLeaves, SignedLeaves
 from webhook.metrics import (
@@ -54,7 +59,7 @@ from webhook.settings import LogLevel, Settings, checked_options, overridden, pa
 from webhook.shipped import load_profiles
 from webhook.templates import TemplateController
 from webhook.trust import TrustKeeper
-from webhook.world import Options
+from webhook.world import Options, vocabularies
 
 LEVELS: Final[Mapping[LogLevel, int]] = {
     "debug": logging.DEBUG,
@@ -101,12 +106,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.print_settings:
             sys.stdout.write(dump_yaml([msgspec.to_builtins(settings)]))
             return status
-        log_to(sys.stderr, settings.log_level)
         directory = settings.profiles_directory
         profiles = load_profiles(Path(directory) if directory else None)
+        options = checked_options(settings, profiles)
+        if given.print_configuration:
+            speaking = vocabularies(options, profiles).values()
+            both = [configuration(speaking), validating_configuration(speaking)]
+            sys.stdout.write(dump_yaml(both))
+            return status
+        log_to(sys.stderr, settings.log_level)
         setup = Setup(
             settings=settings,
-            options=checked_options(settings, profiles),
+            options=options,
             profiles=profiles,
             kubeconfig=given.kubeconfig,
             identity=f"{socket.gethostname()}_{uuid.uuid4()}",
@@ -360,6 +371,11 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         sub.add_argument("--bind", metavar="ADDRESS", help="listen there only")
         sub.add_argument("--probe-port", type=int, metavar="PORT", help="plain HTTP")
         sub.add_argument("--print-settings", action="store_true", help="print them and exit")
+        sub.add_argument(
+            "--print-configuration",
+            action="store_true",
+            help="print the webhook configurations that the profiles need, and exit",
+        )
         if name == "serve":
             sub.add_argument("--port", type=int, metavar="PORT", help="HTTPS")
     return parser.parse_args(arguments)

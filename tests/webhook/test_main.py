@@ -192,6 +192,22 @@ def test_printed_settings_are_those_in_force(
     assert (found.namespace, found.serve.port, found.serve.probe_port) == ("a", 3, 4)
 
 
+def test_the_printed_configuration_knows_the_names_that_profiles_give(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "sriov.yaml").write_text(
+        "driver: sriovnetwork.k8snetworkplumbingwg.io\n"
+        "devices: {nic: {class: vf, resources: {acme.example/*: {}, intel.com/x700_pppoe: {}}}}\n"
+    )
+    monkeypatch.setenv("DRAWBRIDGE_PROFILES", str(tmp_path))
+
+    assert main(["serve", "--print-configuration"]) == 0
+
+    printed = capsys.readouterr().out
+    assert 'key.startsWith("acme.example/")' in printed
+    assert '"intel.com/x700_pppoe"' in printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
