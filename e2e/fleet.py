@@ -40,7 +40,25 @@ def sharing_node() -> tuple[Object, list[Object]]:
 
 def nic_nodes() -> tuple[list[Object], list[Object], dict[str, list[Object]]]:
     """Return classes, nodes, and the slices of each node by name, of examples/nics."""
-    recorded = _recorded("nics")
+    return _nodes_of("nics")
+
+
+def nodes_of_koordinator() -> tuple[list[Object], list[Object], dict[str, list[Object]]]:
+    """Return classes, nodes and slices by node of examples/koordinator, and of a node besides.
+
+    On apart-0 the NIC is under another PCIe root than the two GPUs.
+    """
+    classes, recorded, slices = _nodes_of("koordinator")
+    (nics,) = inventory.dranet_nics("apart-0", nics=2, per_root=1)
+    del nics["spec"]["devices"][0]
+    slices["apart-0"] = [*inventory.hami_gpus("apart-0", gpus=2), nics]
+    # The fleet has a node of its own that is called hami-0.
+    nodes = [node for node in recorded if node["metadata"]["name"] != "hami-0"]
+    return classes, [*nodes, inventory.kwok_node("apart-0")], slices
+
+
+def _nodes_of(folder: str) -> tuple[list[Object], list[Object], dict[str, list[Object]]]:
+    recorded = _recorded(folder)
     slices: dict[str, list[Object]] = {}
     for published in recorded["ResourceSlice"]:
         slices.setdefault(published["spec"]["nodeName"], []).append(published)

@@ -108,10 +108,18 @@ KEYS = (
     "nvidia.com/gpucores",
     "nvidia.com/priority",
     "nvidia.com/mig-1g.5gb",
+    "koordinator.sh/gpu",
+    "koordinator.sh/gpu-memory-ratio",
+    "koordinator.sh/rdma",
     "cpu",
     "",
 )
 ANNOTATIONS = ("nvidia.com/vgpu-mode", "nvidia.com/use-gputype", "hami.io/gpu-scheduler-policy")
+JOINT = "scheduling.koordinator.sh/device-joint-allocate"
+SCOPES = (
+    '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}',
+    '{"deviceTypes":["rdma","gpu"]}',
+)
 
 memory = st.sampled_from(("80Gi", "1", "3k", "9223372036854775807")) | amounts()
 sizes = st.fixed_dictionaries({"size": memory}, optional={"min": memory, "step": memory})
@@ -122,15 +130,16 @@ facts = st.fixed_dictionaries(
         "shared": st.booleans(),
         "default_is_part": st.booleans(),
         "replicas": st.lists(st.integers(), max_size=3),
+        "per_root": st.lists(st.integers(0, 33), max_size=3),
     },
 )
 used = st.sampled_from([*profiles().values()]).flatmap(
     lambda profile: st.fixed_dictionaries(
         {
-            "vocabulary": st.sampled_from(("hami", "nvidia")),
+            "vocabulary": st.sampled_from(("hami", "nvidia", "koordinator", "rdma")),
             "name": st.just(profile.driver),
             "hash": st.just(profile.content_hash),
-            "facts": st.dictionaries(st.sampled_from(("gpu", "mig")), facts),
+            "facts": st.dictionaries(st.sampled_from(("gpu", "mig", "nic")), facts),
         }
     )
 )
@@ -148,7 +157,8 @@ requests = st.fixed_dictionaries(
         "containers": st.lists(wanting, max_size=4),
         "annotations": st.dictionaries(
             st.sampled_from(ANNOTATIONS), st.sampled_from(("mig", "mps", "mutex")) | st.text()
-        ),
+        )
+        | st.fixed_dictionaries({JOINT: st.sampled_from(SCOPES)}),
     }
 )
 

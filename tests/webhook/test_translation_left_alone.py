@@ -4,7 +4,18 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.builders import NAMESPACE, Document, container, gpus, outcome_of, pod, told, world
+from tests.builders import (
+    NAMESPACE,
+    Document,
+    container,
+    gpus,
+    hinted,
+    koordinated,
+    outcome_of,
+    pod,
+    told,
+    world,
+)
 from webhook.translation import Translated, Untouched
 from webhook.world import Options, World
 
@@ -63,6 +74,11 @@ ELSEWHERE = (
     Case("bound to a node", pod(gpus(1), nodeName="node-1"), NODE),
     Case("another scheduler", pod(gpus(1), schedulerName="volcano"), SCHEDULER),
     Case(
+        "Koordinator's, which does not count claims",
+        pod(koordinated(gpu=100), schedulerName="koord-scheduler"),
+        SCHEDULER,
+    ),
+    Case(
         "bound by another scheduler is told once",
         pod(gpus(1), nodeName="n", schedulerName="volcano"),
         NODE,
@@ -110,6 +126,7 @@ def test_left_alone(case: Case) -> None:
     assert case.want == tuple(told(got.findings))
 
 
+PARTITION = "metadata.annotations[scheduling.koordinator.sh/gpu-partition-spec]"
 ADOPTED = Options(adopt_schedulers={"volcano": "drawbridge-scheduler", "kai": "kai"})
 
 TRANSLATED = (
@@ -123,9 +140,22 @@ TRANSLATED = (
     Case(
         "a scheduler that was adopted", pod(gpus(1), schedulerName="volcano"), (), world(), ADOPTED
     ),
+    Case(
+        "so may Koordinator's be",
+        pod(koordinated(gpu=100), schedulerName="koord-scheduler"),
+        (),
+        world(),
+        Options(adopt_schedulers={"koord-scheduler": "default-scheduler"}),
+    ),
     Case("a name that no class maps", pod(gpus(mig_1g_5gb=1)), (), ON_CLASS),
     Case("one name of two is mapped", pod(gpus(1), gpus(mig_1g_5gb=1, name="b")), (), ON_CLASS),
     Case("a companion key needs what a class cannot say", pod(gpus(1, mem=1)), (), ON_CLASS),
+    Case(
+        "so does one of Koordinator's",
+        pod(gpus(1), annotations=hinted(partition={})),
+        (f"warning policyDropped {PARTITION}",),
+        ON_CLASS,
+    ),
     Case(
         "so does an annotation",
         pod(gpus(1), annotations={"nvidia.com/use-gputype": "A100"}),

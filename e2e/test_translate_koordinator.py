@@ -1,0 +1,128 @@
+"""Koordinator's joint allocation: GPUs and NICs of two drivers under the same PCIe roots.
+
+The nodes have a NIC under the root of every two GPUs, but for one, whose NIC is under another root.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.access import Access, Object, stream
+from e2e.fleet import EXAMPLES, nodes_of_koordinator
+from e2e.inventory import DRANET, HAMI
+from e2e.objects import pod
+from e2e.translated import Allocated, devices
+from kube.product import REQUEST_ANNOTATION
+from kube.quantity import Quantity
+
+pytestmark = pytest.mark.usefixtures("fleet", "drawbridge", "joint_nodes")
+
+FOLDER = EXAMPLES / "koordinator"
+JOINT = "scheduling.koordinator.sh/device-joint-allocate"
+TOGETHER = {"deviceTypes": ["gpu", "rdma"]}
+SAME_PCIE = TOGETHER | {"requiredScope": "SamePCIe"}
+ROOT = "resource.kubernetes.io/pcieRoot"
+APART = {"kubernetes.io/hostname": "apart-0"}
+
+
+def joint(name: str, gpus: int, wanted: object, **spec: Any) -> Object:
+    return pod(
+        name,
+        limits={"nvidia.com/gpu": gpus, "koordinator.sh/rdma": 100},
+        annotations={JOINT: json.dumps(wanted)},
+        **spec,
+    )
+
+
+@pytest.fixture(scope="module")
+def joint_nodes(cluster: Access, stage: str) -> Iterator[None]:
+    classes, nodes, slices = nodes_of_koordinator()
+    cluster.apply(classes)
+    made = cluster.add_nodes(nodes, lambda node: slices.get(node, ()))
+    asking = stream(joint("asking", 4, SAME_PCIE))
+    command = ("create", "-n", stage, "--dry-run=server", "-o", "json", "-f", "-")
+
+    def known() -> bool:
+        shown = json.loads(cluster.kubectl(*command, input=asking).stdout)
+        return '"per_root":[2]' in shown["metadata"]["annotations"][REQUEST_ANNOTATION]
+
+    cluster.wait_until(known, "the webhook knows how many GPUs share a root")
+    yield
+    cluster.remove_nodes(made)
+    for each in classes:
+        if each["metadata"]["name"] != HAMI:  # The fleet has that one, too.
+            cluster.kubectl("delete", "deviceclass", each["metadata"]["name"])
+
+
+def got(cluster: Access, namespace: str, running: Object) -> dict[str, list[str]]:
+    """Driver to the PCIe root of each device that the pod's first container got."""
+    roots = {
+        (spec["driver"], spec["pool"]["name"], device["name"]): device["attributes"][ROOT]["string"]
+        for spec in (each["spec"] for each in cluster.objects("resourceslices"))
+        for device in spec["devices"]
+        if ROOT in device["attributes"]
+    }
+    found: list[Allocated] = next(
+        iter(devices(running, cluster.objects("resourceclaims", namespace)).values())
+    )
+    return {
+        driver: sorted(roots[driver, one.pool, one.device] for one in found if one.driver == driver)
+        for driver in (HAMI, DRANET)
+    }
+
+
+def test_every_group_of_gpus_has_a_nic_under_its_root(cluster: Access, namespace: str) -> None:
+    cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(joint("four", 4, SAME_PCIE)))
+
+    roots = got(cluster, namespace, cluster.wait_running("four", namespace))
+
+    first, second = roots[DRANET]
+    assert first != second
+    assert roots[HAMI] == [first, first, second, second]
+
+
+def test_where_no_nic_is_under_the_root_the_pod_waits(cluster: Access, namespace: str) -> None:
+    strict = joint("strict", 2, SAME_PCIE, nodeSelector=APART)
+    lenient = joint("lenient", 2, TOGETHER, nodeSelector=APART)
+    for each in (strict, lenient):
+        cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(each))
+
+    # The later one runs on what the earlier one could not take.
+    roots = got(cluster, namespace, cluster.wait_running("lenient", namespace))
+
+    assert not set(roots[HAMI]) & set(roots[DRANET])
+    assert cluster.get("pods", "strict", namespace)["status"]["phase"] == "Pending"
+
+
+def test_a_preference_is_kept_where_there_is_room(cluster: Access, namespace: str) -> None:
+    document = joint("near", 2, TOGETHER, nodeSelector={"kubernetes.io/hostname": "hami-rdma-0"})
+    cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(document))
+
+    roots = got(cluster, namespace, cluster.wait_running("near", namespace))
+
+    assert roots[HAMI] == roots[DRANET] * 2
+
+
+def test_more_than_a_claim_can_hold_is_refused(cluster: Access, namespace: str) -> None:
+    asking = stream(joint("many", 40, SAME_PCIE))
+
+    done = cluster.kubectl("create", "-n", namespace, "-f", "-", input=asking, check=False)
+
+    assert done.returncode != 0
+    assert "constraints cannot span claims" in done.stderr
+
+
+def test_shares_are_divided_and_seen_by_every_container(cluster: Access, namespace: str) -> None:
+    manifest: Path = FOLDER / "share.yaml"
+    cluster.kubectl("apply", "-n", namespace, "-f", manifest)
+
+    running = cluster.wait_running("shares", namespace)
+
+    found = devices(running, cluster.objects("resourceclaims", namespace))
+    assert found["train"] == found["watch"]
+    assert len({(one.pool, one.device) for one in found["train"]}) == 2
+    half = {"cores": Quantity(50), "memory": Quantity("2Gi")}
+    assert [half, half] == [one.amounts for one in found["train"]]
