@@ -124,7 +124,8 @@ def after(action: Action, trust: Trust, seen: Seen, fresh: Callable[[], Authorit
         case Action.MEND:
             known = trust.trusted or _living(seen.believed, seen.now)
             trusted = tuple(dict.fromkeys((*known, *_needed(trust))))
-            return msgspec.structs.replace(trust, trusted=trusted, since=trust.since or seen.now)
+            since = None if trust.signer is None else trust.since or seen.now
+            return msgspec.structs.replace(trust, trusted=trusted, since=since)
         case Action.PUBLISH:
             made = fresh()
             trusted = (*trust.trusted, made.certificate)

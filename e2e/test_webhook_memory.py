@@ -54,8 +54,6 @@ def posted(drawbridge: Drawbridge, body: bytes) -> int:
     ("name", "body"),
     [
         ("no JSON", b"\0" * SIZE),
-        ("small objects", (b"[" + b"{}," * (SIZE // 3))[: SIZE - 3] + b"{}]"),
-        ("one long text", b'"' + b"a" * (SIZE - 2) + b'"'),
         ("a review of many containers", b""),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
