@@ -127,7 +127,7 @@ class RequestCompiler:
                 return
             case Scope.PCIE_ROOT if self._facts.per_root == ():
                 self._fail(
-                    Code.CANNOT_EXPRESS,
+                    Code.PUBLISHED_OTHERWISE,
                     "scope",
                     f"no device of {self._profile.driver} says under which PCIe root it is",
                     "use a driver that publishes it, or leave the scope out",

@@ -61,7 +61,7 @@ class Code(StrEnum):
     CANNOT_EXPRESS = "cannotExpress"
     """The profile's driver has no way to say this key."""
     PUBLISHED_OTHERWISE = "publishedOtherwise"
-    """The driver could hold this key, if it published its devices in another way."""
+    """The driver could hold this with other devices, or if it published them in another way."""
     SIZES_UNKNOWN = "sizesUnknown"
     """A percentage of memory needs the published sizes of the devices, and none are known."""
     TOO_MANY_SIZES = "tooManySizes"

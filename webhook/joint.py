@@ -70,7 +70,7 @@ def compile_joint(alignment: Alignment, members: Sequence[Member], *, prefix: st
     """
     total = sum(member.intent.count for member in members)
     if total > MAX_RESULTS:
-        return Compiled(findings=(_too_many(alignment, total),))
+        return Compiled(findings=(_too_many(Code.TOO_MANY_DEVICES, alignment, total),))
     unrooted = list(_unrooted(alignment, members))
     if has_errors(unrooted):
         return Compiled(findings=tuple(unrooted))
@@ -79,7 +79,8 @@ def compile_joint(alignment: Alignment, members: Sequence[Member], *, prefix: st
     groups = _groups(alignment, members, size)
     total = sum(count for group in groups for count in group.values())
     if total > MAX_RESULTS:
-        return Compiled(findings=(*findings, _too_many(alignment, total)))
+        # Where more devices share a root, fewer groups need one of the other kinds each.
+        return Compiled(findings=(*findings, _too_many(Code.PUBLISHED_OTHERWISE, alignment, total)))
     claim, said = _claim(alignment, members, groups, prefix, align=not unrooted)
     return Compiled(claims=(claim,), findings=tuple(dict.fromkeys((*findings, *said))))
 
@@ -285,7 +286,7 @@ def _unrooted(alignment: Alignment, members: Sequence[Member]) -> Iterator[Findi
         message = f"no device of {member.profile.driver} says under which PCIe root it is"
         if alignment.required:
             yield error(
-                Code.CANNOT_EXPRESS,
+                Code.PUBLISHED_OTHERWISE,
                 alignment.path,
                 f"{message}, so none can be aligned",
                 "use a driver that publishes it, or leave requiredScope out",
@@ -296,9 +297,9 @@ def _unrooted(alignment: Alignment, members: Sequence[Member]) -> Iterator[Findi
             )
 
 
-def _too_many(alignment: Alignment, total: int) -> Finding:
+def _too_many(code: Code, alignment: Alignment, total: int) -> Finding:
     return error(
-        Code.TOO_MANY_DEVICES,
+        code,
         alignment.path,
         f"{total} devices that belong together are one claim, and Kubernetes allocates at most "
         f"{MAX_RESULTS} with one; constraints cannot span claims",

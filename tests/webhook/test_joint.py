@@ -268,19 +268,24 @@ def test_one_scope_for_all_gpus_is_one_group() -> None:
 
 ROOTLESS_NICS = published(NICS, device())
 REFUSALS: tuple[tuple[str, list[ResourceSlice], dict[str, int], str], ...] = (
-    ("more than one claim holds", [node("a", 1, 1)], {"nvidia": 17}, "error tooManyDevices"),
+    (
+        "more than one claim holds on this hardware",
+        [node("a", 1, 1)],
+        {"nvidia": 17},
+        "error publishedOtherwise",
+    ),
     ("more than one claim can ever hold", [], {"nvidia": 10**12}, "error tooManyDevices"),
     (
         "GPUs that publish no root",
         [published(HAMI, hami_gpu())],
         {"nvidia": 2},
-        "error cannotExpress",
+        "error publishedOtherwise",
     ),
     (
         "NICs that publish no root",
         [ROOTLESS_NICS, node("a", 2)],
         {"nvidia": 2},
-        "error cannotExpress",
+        "error publishedOtherwise",
     ),
 )
 
