@@ -66,7 +66,7 @@ class Secret(ApiStruct, frozen=True, kw_only=True):
         return ROTATE_ANNOTATION in (self.metadata.annotations or {})
 
     def texts(self) -> Mapping[str, bytes]:
-        """Return the texts in it; one that is no base64 is kept as it is, and nothing else."""
+        """Return the texts in it; what is no base64 stays as it is, for others to find wrong."""
         return {name: _decoded(value) for name, value in (self.data or {}).items()}
 
 
