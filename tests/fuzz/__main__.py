@@ -2,6 +2,10 @@
 
 A seed gives the same calls again. What is answered wrongly is written to a folder as it was sent;
 `--replay` shows the answers to such a file.
+
+Not guided by coverage. Tried with atheris 3.0: from 300 of these calls it reached 1,201 edges of our
+code in 260,000 runs, where 20,000 calls drawn here reach 1,508; from all of them, another 90,000 runs
+reached 2 more and found nothing. It would cost a compiled package in every environment.
 """
 
 import argparse

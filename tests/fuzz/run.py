@@ -1,6 +1,7 @@
 """A run: so many hostile calls, judged one by one, from one seed."""
 
 import asyncio
+import ctypes
 import gc
 from collections import Counter
 from itertools import islice
@@ -110,7 +111,6 @@ async def _run(seed: int, reviews: int, part: int) -> Report:
                     report.failures.append(failure)
             if number == int(reviews * WARM_UP):
                 early = _resident_mib()
-        gc.collect()
         report.growth_mib = _resident_mib() - early
     report.peak_mib = _peak_mib()
     gc.unfreeze()
@@ -131,7 +131,9 @@ async def _judged(stand: Stand, call: Call, number: int, report: Report) -> list
     if number % THROUGH_TLS == 0 and answer is not None:
         report.through_tls += 1
         other = await stand.ask_over_tls(call)
-        if other is None or (other.status, other.body) != (answer.status, answer.body):
+        found += [f"through TLS: {fault}" for fault in complaints(call, other, stand.log)]
+        # Where HTTP is odd, it may depend on the pace whether all of a body came in time.
+        if call.is_http and (other is None or other.body != answer.body):
             found.append(f"through TLS another answer: {other.status if other else None}")
     return found
 
@@ -159,6 +161,11 @@ async def _again(stand: Stand, call: Call, answer: Answer, report: Report) -> li
 
 
 def _resident_mib() -> float:
+    """Return what the process holds, without what the allocator only has not given back yet."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
     return _status_mib("VmRSS")
 
 
