@@ -274,10 +274,12 @@ def test_an_example_that_is_left_alone(applied: Applied, name: str) -> None:
 def test_what_is_lost_was_told(applied: Applied) -> None:
     lines = applied.words.splitlines()
 
-    # Of the lossy examples these two are pods; a controller's pods have no eyes to warn.
-    assert len(lines) == 2, applied.words
+    # Two pods and two workloads are lossy; a controller's pods have no eyes to warn.
+    assert len(lines) == 4, applied.words
     assert any('the GPU policy "binpack"' in line for line in lines)
     assert any("the MPS server serves this pod alone" in line for line in lines)
+    assert any("uses the devices of container serve" in line for line in lines)
+    assert any("publishes no NUMA node" in line for line in lines)
 
 
 # --- the command line says the same ---------------------------------------------------------------
