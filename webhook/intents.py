@@ -190,6 +190,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         name: The module's name; what `--profile NAME=...` and the request annotation call it.
         keys: Resource names that it understands.
         key_prefixes: Beginnings of further resource names.
+        foreign: Keys of others that it reads beside its own, to refuse them.
         takes_names: Profiles may give it further resource names.
         companion_suffix: End of names that mean something only beside the name without it.
         annotations: Pod annotations that its translation depends on.
@@ -206,6 +207,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     keys: tuple[str, ...]
     key_prefixes: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
     takes_names: bool = False
     companion_suffix: str | None = None
     annotations: tuple[str, ...] = ()

@@ -120,7 +120,7 @@ def divided(keys: Iterable[str], candidates: Sequence[Vocabulary]) -> Mapping[st
     """Return vocabulary name to the keys that are its own; each key has at most one owner."""
     split: dict[str, set[str]] = {vocabulary.name: set() for vocabulary in candidates}
     for key in keys:
-        owner = next((v for v in candidates if v.speaks(key)), None)
+        owner = next((v for v in candidates if v.speaks(key) or key in v.foreign), None)
         if owner is not None:
             split[owner.name].add(key)
     return {name: frozenset(owned) for name, owned in split.items()}

@@ -691,6 +691,7 @@ def _path(annotation: str) -> str:
 VOCABULARY: Final = Vocabulary(
     name="koordinator",
     keys=(*OWN_KEYS, WHOLE_GPU),
+    foreign=FOREIGN_GPUS,
     annotations=(ALLOCATED, HINT, JOINT, PARTITION, REPLACE),
     labels=(ISOLATION_LABEL,),
     whole_pod=True,

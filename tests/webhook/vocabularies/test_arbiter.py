@@ -5,7 +5,19 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from tests.builders import Document, container, gpus, hinted, koordinated, legacy, pod, seen, told
+from tests.builders import (
+    Document,
+    codes,
+    container,
+    gpus,
+    hinted,
+    koordinated,
+    legacy,
+    outcome_of,
+    pod,
+    seen,
+    told,
+)
 from webhook.legacy import legacy_pod
 from webhook.vocabularies import arbiter
 
@@ -168,6 +180,12 @@ def test_conflicts(case: Conflict) -> None:
     asking = legacy_pod(seen(pod(*case.containers, annotations=case.annotations)))
 
     assert case.want == tuple(told(arbiter.conflicts(asking)))
+
+
+def test_other_vendors_keys_beside_koordinators_are_refused() -> None:
+    outcome = outcome_of(pod(koordinated(gpu=50, npu_core=1)))
+
+    assert "error cannotExpress" in codes(outcome.findings)
 
 
 def test_a_key_that_is_renamed_is_koordinators() -> None:
