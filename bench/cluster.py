@@ -6,6 +6,7 @@ no-op webhook that the API server calls for other pods of the same kind, in turn
 
 import asyncio
 import base64
+import http.client
 import json
 import subprocess
 import sys
@@ -63,8 +64,25 @@ def _starts(installed: Drawbridge) -> Iterator[float]:
         installed.stop(WEBHOOK)
         began = time.perf_counter()
         installed.start(WEBHOOK)
-        installed.wait_ready(READY_WITHIN_S)
+        _await_ready(installed.endpoints.host, installed.endpoints.probes[WEBHOOK])
         yield time.perf_counter() - began
+        installed.wait_ready(READY_WITHIN_S)
+
+
+def _await_ready(host: str, port: int) -> None:
+    deadline = time.perf_counter() + READY_WITHIN_S
+    while time.perf_counter() < deadline:
+        connection = http.client.HTTPConnection(host, port, timeout=1)
+        try:
+            connection.request("GET", "/readyz")
+            if connection.getresponse().status == http.client.OK:
+                return
+        except OSError:
+            pass  # It does not listen yet.
+        finally:
+            connection.close()
+        time.sleep(0.01)
+    raise TimeoutError(f"not ready within {READY_WITHIN_S} s")
 
 
 def _rss_mb(installed: Drawbridge) -> float:

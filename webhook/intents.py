@@ -220,7 +220,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
 
     def speaks(self, key: str) -> bool:
         """Whether the resource name is one of this vocabulary's."""
-        return key in self.keys or any(key.startswith(prefix) for prefix in self.key_prefixes)
+        return key in self.keys or key.startswith(self.key_prefixes)
 
     def spoken(self, names: Collection[str]) -> frozenset[str]:
         """Return which resource names of one container are this vocabulary's."""

@@ -198,6 +198,10 @@ class Profile(_Part, frozen=True, kw_only=True):
             if "/" in name
         )
 
+    def __hash__(self) -> int:
+        """Profiles are equal by content, which the hash stands for."""
+        return hash(self.content_hash)
+
     def qualified(self, name: str) -> tuple[str, str]:
         """Return domain and identifier of an attribute's or capacity's name.
 

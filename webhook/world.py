@@ -5,6 +5,7 @@ Both are frozen pictures: a review reads them and nothing else, so it needs no c
 
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -90,10 +91,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 def vocabularies(options: Options, profiles: Mapping[str, Profile]) -> Mapping[str, Vocabulary]:
     """Return the vocabularies, with the resource names that the profiles in force give them."""
-    return arbiter.speaking(
-        {
-            vocabulary: profiles[driver].resource_names()
-            for vocabulary, driver in options.profiles.items()
-            if driver in profiles
-        }
+    in_force = options.profiles.items()
+    return _speaking(
+        tuple((name, profiles[driver]) for name, driver in in_force if driver in profiles)
     )
+
+
+@lru_cache(maxsize=16)
+def _speaking(speakers: tuple[tuple[str, Profile], ...]) -> Mapping[str, Vocabulary]:
+    # Asked for with every pod, and the same until a profile changes.
+    return arbiter.speaking({name: profile.resource_names() for name, profile in speakers})
