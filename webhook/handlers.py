@@ -6,7 +6,7 @@ us is a 500, so that the administrator's failurePolicy decides, never `allowed: 
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
@@ -45,6 +45,8 @@ MAX_LOGGED: Final = 256
 """Characters of a text that somebody else wrote; what is no name yet may be as long as a body."""
 
 log = structlog.get_logger()
+
+_Asked = TypeVar("_Asked", "Question", "WorkloadQuestion")
 
 # --- pods -----------------------------------------------------------------------------------------
 
@@ -116,8 +118,11 @@ def answered(
     return answer
 
 
-class Mutation:
-    """The endpoint; what it knows of the cluster comes from `world`."""
+class _Reviewer:
+    """What both endpoints share: what they know, and how they take a question.
+
+    What they know of the cluster comes from `world`.
+    """
 
     def __init__(
         self,
@@ -133,18 +138,30 @@ class Mutation:
         self._read_timeout_s = read_timeout_s
         self._translation = Remembered()
 
+    async def _asked(self, request: web.Request, read: Callable[[bytes], _Asked]) -> _Asked:
+        """Return the question in a call.
+
+        Raises:
+            web.HTTPException: The body is too large, too slow, or not a review of this endpoint.
+        """
+        try:
+            found = read(await body_of(request, self._read_timeout_s))
+        except ReviewError as fault:
+            raise web.HTTPBadRequest(text=str(fault)) from fault
+        request[UID] = found.asked.uid[:MAX_LOGGED]
+        return found
+
+
+class Mutation(_Reviewer):
+    """The endpoint that translates pods."""
+
     async def mutate(self, request: web.Request) -> web.Response:
         """Answer one AdmissionReview of a pod.
 
         Raises:
             web.HTTPException: The body is too large, too slow, or not a review of pods.
         """
-        body = await body_of(request, self._read_timeout_s)
-        try:
-            found = question(body)
-        except ReviewError as fault:
-            raise web.HTTPBadRequest(text=str(fault)) from fault
-        request[UID] = found.asked.uid[:MAX_LOGGED]
+        found = await self._asked(request, question)
 
         answer = answered(found, self._world(), self._options, self._translation)
 
@@ -204,22 +221,8 @@ def workload_question(body: bytes) -> WorkloadQuestion:
             return WorkloadQuestion(asked=asked)
 
 
-class Validation:
-    """The endpoint that judges workloads; what it knows of the cluster comes from `world`."""
-
-    def __init__(
-        self,
-        world: Callable[[], World],
-        options: Options,
-        metrics: WebhookMetrics,
-        *,
-        read_timeout_s: float,
-    ) -> None:
-        self._world = world
-        self._options = options
-        self._metrics = metrics
-        self._read_timeout_s = read_timeout_s
-        self._translation = Remembered()
+class Validation(_Reviewer):
+    """The endpoint that judges workloads."""
 
     async def validate(self, request: web.Request) -> web.Response:
         """Answer one AdmissionReview of a workload; nothing is ever changed.
@@ -227,12 +230,7 @@ class Validation:
         Raises:
             web.HTTPException: The body is too large, too slow, or not a review of workloads.
         """
-        body = await body_of(request, self._read_timeout_s)
-        try:
-            found = workload_question(body)
-        except ReviewError as fault:
-            raise web.HTTPBadRequest(text=str(fault)) from fault
-        request[UID] = found.asked.uid[:MAX_LOGGED]
+        found = await self._asked(request, workload_question)
 
         if found.workload is None:
             return _response(found.asked, UNTOUCHED)
