@@ -7,9 +7,6 @@ no-op webhook that the API server calls for other pods of the same kind, in turn
 import asyncio
 import base64
 import http.client
-import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -22,6 +19,7 @@ import msgspec
 
 from bench.report import Result, below, informative
 from bench.reviews import pod
+from bench.servers import running
 from e2e.cluster import Cluster
 from e2e.drawbridge import WEBHOOK, Drawbridge, install_drawbridge
 from e2e.inventory import device_classes, hami_gpus, kwok_nodes
@@ -126,14 +124,7 @@ def _document(limits: dict[str, str], labels: Mapping[str, str], number: int) ->
 def _no_op_webhook(folder: Path) -> Iterator[Mapping[str, Any]]:
     """Run the no-op server; yield the configuration that has labelled pods sent to it."""
     authority = folder / "no-op-ca.pem"
-    with subprocess.Popen(
-        [sys.executable, "-m", "bench.servers", str(authority)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as servers:
-        assert servers.stdout is not None
-        assert servers.stdin is not None
-        port = json.loads(servers.stdout.readline())["anchor"]
+    with running(authority) as ports:
         yield {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "MutatingWebhookConfiguration",
@@ -142,7 +133,7 @@ def _no_op_webhook(folder: Path) -> Iterator[Mapping[str, Any]]:
                 {
                     "name": "no-op.bench.drawbridge.internal",
                     "clientConfig": {
-                        "url": f"https://127.0.0.1:{port}/mutate",
+                        "url": f"https://127.0.0.1:{ports['anchor']}/mutate",
                         "caBundle": base64.b64encode(authority.read_bytes()).decode(),
                     },
                     "rules": [
@@ -159,4 +150,3 @@ def _no_op_webhook(folder: Path) -> Iterator[Mapping[str, Any]]:
                 }
             ],
         }
-        servers.stdin.close()

@@ -1,11 +1,9 @@
 """The mutate endpoint against a no-op aiohttp server on the same loop."""
 
-import json
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from time import process_time
@@ -15,6 +13,7 @@ import msgspec
 from bench import reviews
 from bench.load import Job, Measured
 from bench.report import Result, against, below, informative
+from bench.servers import running
 from webhook.handlers import Question, answered, question
 from webhook.review import encode_answer
 from webhook.world import Options
@@ -32,7 +31,7 @@ def measure() -> Iterator[Result]:
     """Yield the results; ours and the anchor alternate, the median of the rounds counts."""
     translating, quiet = reviews.shares(WORKLOADS), reviews.untouched(WORKLOADS)
     different = reviews.shares(DIFFERENT)
-    with _servers() as (ports, authority):
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder) / "ca.pem") as ports:
 
         def load(server: str, bodies: Sequence[bytes], connections: int) -> Measured:
             return _loaded(
@@ -42,7 +41,7 @@ def measure() -> Iterator[Result]:
                     bodies=bodies,
                     connections=connections,
                     seconds=SECONDS,
-                    authority=str(authority),
+                    authority=str(Path(folder) / "ca.pem"),
                 )
             )
 
@@ -103,21 +102,6 @@ def _loaded(job: Job) -> Measured:
         check=True,
     )
     return msgspec.msgpack.decode(done.stdout, type=Measured)
-
-
-@contextmanager
-def _servers() -> Iterator[tuple[dict[str, int], Path]]:
-    with tempfile.TemporaryDirectory() as folder:
-        authority = Path(folder) / "ca.pem"
-        with subprocess.Popen(
-            [sys.executable, "-m", "bench.servers", str(authority)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        ) as servers:
-            assert servers.stdout is not None
-            assert servers.stdin is not None
-            yield json.loads(servers.stdout.readline()), authority
-            servers.stdin.close()
 
 
 def _cpu_us(bodies: Sequence[bytes]) -> float:

@@ -9,7 +9,10 @@ import json
 import os
 import random
 import re
+import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -37,6 +40,22 @@ NO_OP_ANSWER = json.dumps(
         "response": {"uid": NO_UID.decode(), "allowed": True},
     }
 ).encode()
+
+
+@contextmanager
+def running(authority: Path) -> Iterator[Mapping[str, int]]:
+    """Run both servers; yield their ports, as "ours" and "anchor".
+
+    Args:
+        authority: Where to write the certificate that clients must trust.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.servers", str(authority)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as servers:  # Leaving closes their standard input, and waits.
+        assert servers.stdout is not None
+        yield json.loads(servers.stdout.readline())
 
 
 async def no_op(request: web.Request) -> web.Response:

@@ -403,23 +403,6 @@ def resource_slices(
     ]
 
 
-# --- a whole cluster -----------------------------------------------------------------------------
-
-
-def small_cluster() -> tuple[list[Object], list[Object], dict[str, list[Object]]]:
-    """Three nodes, one per kind of sharing: classes, nodes, and the slices of each node by name.
-
-    gpu-node has eight whole A100, mig-node two A100 cut into four MIG devices each, hami-node four
-    A100 in HAMi's shares.
-    """
-    slices = {
-        "gpu-node": nvidia_gpus("gpu-node", gpus=8, model=A100_80GB),
-        "mig-node": nvidia_mig("mig-node", gpus=2, model=A100_40GB, layout=MIG_LAYOUT_40GB),
-        "hami-node": hami_gpus("hami-node", gpus=4, model=A100_80GB),
-    }
-    return device_classes(), [kwok_node(name) for name in slices], slices
-
-
 # --- identities ----------------------------------------------------------------------------------
 
 

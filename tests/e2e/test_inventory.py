@@ -11,8 +11,18 @@ def devices(slices: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [device for each in slices for device in each["spec"]["devices"]]
 
 
+def small_cluster() -> list[Any]:
+    return [
+        inventory.device_classes(),
+        inventory.kwok_node("gpu-node"),
+        inventory.nvidia_gpus("gpu-node", gpus=8, model=inventory.A100_80GB),
+        inventory.nvidia_mig("mig-node", gpus=2, model=inventory.A100_40GB),
+        inventory.hami_gpus("hami-node", gpus=4, model=inventory.A100_80GB),
+    ]
+
+
 def test_the_same_arguments_give_the_same_inventory() -> None:
-    assert inventory.small_cluster() == inventory.small_cluster()
+    assert small_cluster() == small_cluster()
 
 
 def test_identities_differ_between_nodes_and_devices() -> None:
