@@ -1,14 +1,14 @@
 """The real Kubernetes packages, asked over a pipe.
 
-One small Go program (main.go) reads JSON questions and writes JSON answers, line by line. It is
-built once and kept in the cache folder under a hash of its sources.
+One small Go program (main.go and its neighbours) reads JSON questions and writes JSON answers, line
+by line. It is built once and kept in the cache folder under a hash of its sources.
 """
 
 import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -17,8 +17,9 @@ from tools.go import go_command
 
 SOURCES: Final = Path(__file__).parent
 
-_BATCH: Final = 64
-"""Questions on their way at once; few enough that neither pipe fills while both sides write."""
+_BATCH_BYTES: Final = 1 << 14
+"""Questions on their way at once. No pipe is smaller, so writing them never waits for Go, which may
+be waiting for us to read its answers."""
 
 
 class Oracle:
@@ -45,11 +46,8 @@ class Oracle:
 
     def ask(self, questions: Iterable[Mapping[str, Any]]) -> list[Any]:
         """Return one answer per question, in their order."""
-        lines = [json.dumps(question).encode() + b"\n" for question in questions]
-        answers: list[Any] = []
-        for start in range(0, len(lines), _BATCH):
-            answers += self._ask(lines[start : start + _BATCH])
-        return answers
+        lines = (json.dumps(question).encode() + b"\n" for question in questions)
+        return [answer for batch in _batches(lines) for answer in self._ask(batch)]
 
     def _ask(self, lines: list[bytes]) -> list[Any]:
         process = self._process
@@ -63,14 +61,28 @@ class Oracle:
         return [json.loads(answer) for answer in answers]
 
 
+def _batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield the lines in lists that fit into a pipe, or of one line."""
+    batch: list[bytes] = []
+    size = 0
+    for line in lines:
+        if batch and size + len(line) > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(line)
+        size += len(line)
+    if batch:
+        yield batch
+
+
 def built() -> Path:
     """Return the oracle's binary, built when its sources are new.
 
     Raises:
         subprocess.CalledProcessError: It does not build; the compiler's words are on stderr.
     """
-    names = ("go.mod", "go.sum", "main.go")
-    content = b"\0".join((SOURCES / name).read_bytes() for name in names)
+    sources = (SOURCES / "go.mod", SOURCES / "go.sum", *sorted(SOURCES.glob("*.go")))
+    content = b"\0".join(source.read_bytes() for source in sources)
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     binary = Path(home) / "drawbridge" / f"oracle-{hashlib.sha256(content).hexdigest()[:16]}"
     if not binary.exists():

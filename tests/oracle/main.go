@@ -1,4 +1,5 @@
-// The oracle asks the real Kubernetes packages what they make of quantities and CEL selectors.
+// The oracle asks the real Kubernetes packages what they make of quantities, CEL selectors and
+// whole allocations.
 //
 // It reads one JSON question per line and writes one JSON answer per line, in order, until its
 // input ends. tests/oracle/go.py is the other side.
@@ -29,6 +30,8 @@ type question struct {
 	Quantity *pair         `json:"quantity,omitempty"`
 	Cel      *selector     `json:"cel,omitempty"`
 	Text     *textQuestion `json:"text,omitempty"`
+	Allocate *scenario     `json:"allocate,omitempty"`
+	Bench    *measurement  `json:"bench,omitempty"`
 }
 
 // pair is two texts that may be quantities.
@@ -97,7 +100,7 @@ func main() {
 		line, err := input.ReadBytes('\n')
 		if len(line) > 0 {
 			var asked question
-			if err := json.Unmarshal(line, &asked); err != nil {
+			if err := strictly(line, &asked); err != nil {
 				fail(err)
 			}
 			if err := encoder.Encode(answer(asked)); err != nil {
@@ -132,6 +135,10 @@ func answer(asked question) any {
 		return judged(*asked.Cel)
 	case asked.Text != nil:
 		return text(*asked.Text)
+	case asked.Allocate != nil:
+		return allocated(*asked.Allocate)
+	case asked.Bench != nil:
+		return measured(*asked.Bench)
 	default:
 		return versions()
 	}
