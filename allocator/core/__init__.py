@@ -1,0 +1,1 @@
+"""Allocation as functions from values to values; knows no clock, file, log or network."""
