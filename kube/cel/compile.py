@@ -39,6 +39,7 @@ class Selector:
         attributes: The attributes that it looks at as (domain, identifier); None when it may look
             at any, as with a computed domain or a loop over one.
         capacities: The same of capacities.
+        cost: An upper bound of what one evaluation costs, in upstream's units.
     """
 
     def __init__(self, expression: str, environment: Environment) -> None:
@@ -51,7 +52,8 @@ class Selector:
         self.expression = expression
         types = checked(expression, environment)
         tree = rewritten(types, strict=False)
-        if cost.estimated(tree) > cost.LIMIT:
+        self.cost = cost.estimated(tree)
+        if self.cost > cost.LIMIT:
             raise UnsupportedSelector("the expression may cost more than upstream's limit")
         self._program = _Program(tree)
         self._strict_program = self._program

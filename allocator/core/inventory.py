@@ -1,0 +1,207 @@
+"""Selectors judged once for all devices that look alike to them.
+
+Every device has a uuid, so no two devices are equal; but a selector that reads only `model` sees
+as many devices as there are models. What a chain of selectors can see of a device is its
+*projection*, and each projection is judged once, for the whole cluster.
+
+Source of the order of evaluation: upstream's isSelectable and selectorsMatch.
+"""
+
+from collections.abc import Hashable, Iterable
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from allocator.core.model import Expression, PublishedDevice
+from allocator.core.outcome import AttemptFailed
+from kube.api.resource import Device, DeviceAttribute
+from kube.cel.compile import Environment, Selector, compile_selector
+from kube.cel.device import view
+from kube.cel.semver import Semver
+from kube.errors import CelError, InvalidSelector, UnsupportedSelector
+
+COST_PER_STEP: Final = 150
+"""Units of CEL cost that take about as long as one step of the search (3 us)."""
+
+_CHAINS: Final = 4096
+_PROJECTIONS: Final = 1 << 17
+
+
+class Place(msgspec.Struct, frozen=True, order=True):
+    """Where a selector looks: an attribute, or a capacity, by domain and identifier."""
+
+    domain: str
+    identifier: str
+    is_capacity: bool = False
+
+    def value(self, driver: str, device: Device) -> Hashable:
+        """Return what a device has there; None when it has nothing.
+
+        A name without a domain is filed under the driver's. A device that publishes both forms of
+        one name shows both here, since which of them counts is the view's business.
+        """
+        found = device.capacity if self.is_capacity else device.attributes
+        if not found:
+            return None
+        whole = found.get(f"{self.domain}/{self.identifier}")
+        if self.domain != driver:
+            return whole
+        bare = found.get(self.identifier)
+        return whole if bare is None else bare if whole is None else (whole, bare)
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A selector could not be judged: looking at the device ends the attempt."""
+
+    message: str
+
+
+class Chain:
+    """Selectors in order, all of which must be true; remembers its verdicts.
+
+    Attributes:
+        places: All that they look at, sorted; None when they may look at anything.
+        spent: Steps that evaluations have cost so far; a caller charges the difference.
+    """
+
+    def __init__(self, expressions: tuple[Expression, ...]) -> None:
+        self._links = tuple(_compiled(each) for each in expressions)
+        self.places = _places(each for each in self._links if isinstance(each, _Link))
+        self.spent = 0
+        self._verdicts: dict[Hashable, bool | Failure] = {}
+
+    def verdict(self, published: PublishedDevice) -> bool | Failure:
+        """Return whether a device satisfies all of them; a failure when one of them raises."""
+        seen = projection(published, self.places)
+        known = self._verdicts.get(seen)
+        if known is None:
+            if len(self._verdicts) >= _PROJECTIONS:
+                self._verdicts.clear()
+            known = self._verdicts[seen] = self._judged(published)
+        return known
+
+    def _judged(self, published: PublishedDevice) -> bool | Failure:
+        device = view(published.id.driver, published.device)
+        for link in self._links:
+            if isinstance(link, Failure):
+                return link
+            self.spent += 1 + link.selector.cost // COST_PER_STEP
+            try:
+                if not link.selector.matches(device):
+                    return False
+            except UnsupportedSelector as error:
+                return Failure(f"{link.origin}: unsupportedCel: {error}")
+            except CelError as error:
+                return Failure(
+                    f"{link.origin} on device {published.id}: CEL runtime error: {error}"
+                )
+        return True
+
+
+class _Link(msgspec.Struct, frozen=True):
+    """A compiled selector and where it stands."""
+
+    selector: Selector
+    origin: str
+
+
+@lru_cache(maxsize=_CHAINS)
+def chain(expressions: tuple[Expression, ...]) -> Chain:
+    """Return the chain of these expressions; the same object for the same texts."""
+    return Chain(expressions)
+
+
+def projection(published: PublishedDevice, places: tuple[Place, ...] | None) -> Hashable:
+    """Return what selectors that look at `places` can tell of a device.
+
+    Apart from the places these are the driver, whether it can be shared, and whether an attribute
+    is malformed, which spoils every expression.
+    """
+    device, driver = published.device, published.id.driver
+    shareable = device.allow_multiple_allocations or False
+    if places is None:
+        return driver, shareable, _everything(device.attributes), _everything(device.capacity)
+    return (
+        driver,
+        shareable,
+        _quirk(device),
+        tuple([place.value(driver, device) for place in places]),
+    )
+
+
+def known_places(chains: Iterable[Chain]) -> tuple[Place, ...] | None:
+    """Return the union of what several chains look at; None when one may look at anything."""
+    union: set[Place] = set()
+    for each in chains:
+        if each.places is None:
+            return None
+        union.update(each.places)
+    return tuple(sorted(union))
+
+
+def checked(verdict: bool | Failure) -> bool:  # noqa: FBT001
+    """Return a verdict that is none of the failures.
+
+    Raises:
+        AttemptFailed: It is one.
+    """
+    if isinstance(verdict, Failure):
+        raise AttemptFailed(verdict.message)
+    return verdict
+
+
+def _compiled(expression: Expression) -> _Link | Failure:
+    """Return a selector of the environment in which the scheduler reads stored expressions."""
+    try:
+        return _Link(compile_selector(expression.text, Environment.STORED), expression.origin)
+    except InvalidSelector as error:
+        return Failure(f"{expression.origin}: CEL compile error: {error}")
+    except UnsupportedSelector as error:
+        return Failure(f"{expression.origin}: unsupportedCel: {error}")
+
+
+def _places(links: Iterable[_Link]) -> tuple[Place, ...] | None:
+    union: set[Place] = set()
+    for each in links:
+        selector = each.selector
+        if selector.attributes is None or selector.capacities is None:
+            return None
+        union.update(Place(*pair) for pair in selector.attributes)
+        union.update(Place(*pair, is_capacity=True) for pair in selector.capacities)
+    return tuple(sorted(union))
+
+
+def _everything(named: object) -> Hashable:
+    # A mapping of frozen values; its items in the driver's order would tell equal devices apart.
+    return frozenset(named.items()) if isinstance(named, dict) else None
+
+
+def _quirk(device: Device) -> Hashable:
+    """Return what makes selectors fail, or compare otherwise, whatever they look at."""
+    has_versions = False
+    for attribute in (device.attributes or {}).values():
+        text = attribute.string
+        if text is not None:
+            if "\0" in text:
+                return _everything(device.attributes)
+        elif attribute.int_ is None and attribute.bool_ is None:
+            if not _is_sound(attribute):
+                return _everything(device.attributes)
+            has_versions |= attribute.version is not None or attribute.versions is not None
+    return has_versions
+
+
+@lru_cache(maxsize=_CHAINS)
+def _is_sound(attribute: DeviceAttribute) -> bool:
+    """Return whether a version or a list is one that selectors can be judged on."""
+    texts = attribute.strings or ()
+    if any("\0" in text for text in texts):
+        return False
+    versions = attribute.versions or (() if attribute.version is None else (attribute.version,))
+    try:
+        for version in versions:
+            Semver.parsed(version)
+    except ValueError:
+        return False
+    return bool(versions or texts or attribute.ints or attribute.bools)
