@@ -15,9 +15,7 @@ import pytest
 from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 
-from webhook.intents import Vocabulary
 from webhook.profile import parse_profile
-from webhook.vocabularies.arbiter import VOCABULARIES
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
@@ -98,11 +96,3 @@ def test_the_map_knows_every_module(package: str) -> None:
     modules = {path.stem for path in (ROOT / package).glob("[a-z]*.py")}
 
     assert not {name for name in modules if not re.search(rf"\b{name}\b", text)}
-
-
-@pytest.mark.parametrize("vocabulary", VOCABULARIES.values(), ids=lambda each: each.name)
-def test_every_key_has_its_fate_in_the_docs(vocabulary: Vocabulary) -> None:
-    page = (ROOT / "docs" / "vocabularies.md").read_text()
-    names = (*vocabulary.keys, *vocabulary.key_prefixes, *vocabulary.annotations)
-
-    assert [name for name in names if name not in page and name.split("/")[1] not in page] == []

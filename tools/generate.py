@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from kube.files import dump_yaml
+from tools import findings_page, keys_tables
 from tools.example_cluster import cluster, koordinator_cluster, nic_cluster, sharing_cluster
-from tools.findings_page import page
 from webhook.configuration import configuration, validating_configuration
 from webhook.vocabularies.arbiter import VOCABULARIES
 
@@ -52,7 +52,8 @@ def example_koordinator_cluster() -> str:
 
 
 GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
-    ("docs/findings.md", page),
+    ("docs/findings.md", findings_page.page),
+    ("docs/vocabularies.md", keys_tables.page),
     ("examples/cluster/cluster.yaml", example_cluster),
     ("examples/gpu-shared/cluster.yaml", example_sharing_cluster),
     ("examples/koordinator/cluster.yaml", example_koordinator_cluster),

@@ -16,12 +16,11 @@ from webhook.legacy import (
     HAMI_OPT_OUT_LABELS,
     MIRROR_ANNOTATION,
     OPT_OUT_LABELS,
-    PLUGIN_VARIABLES,
-    VISIBLE_DEVICES,
 )
 from webhook.vocabularies import arbiter
 from webhook.vocabularies.hami import VOCABULARY as HAMI
 from webhook.vocabularies.koordinator import takes_whole_gpus
+from webhook.vocabularies.nvidia import PLUGIN_VARIABLES, SHARED_PRODUCT, VISIBLE_DEVICES
 from webhook.vocabularies.nvidia import VOCABULARY as NVIDIA
 from webhook.world import Onlooker, Options, QuotaPolicy, World, vocabularies
 
@@ -191,13 +190,13 @@ def node_labels(legacy: LegacyPod) -> Iterator[Finding]:
     """Yield what to say of node labels that come from GPU feature discovery."""
     for key, text in legacy.node_selector.items():
         path = f"spec.nodeSelector[{key}]"
-        if text.endswith("-SHARED"):
+        if text.endswith(SHARED_PRODUCT):
             yield warning(
                 Code.SHARED_NODE_LABEL,
                 path,
                 f"{shown(text)} stands on nodes whose device plugin shares GPUs; a driver's nodes "
                 "do not carry it",
-                "select the product without -SHARED",
+                f"select the product without {SHARED_PRODUCT}",
             )
         else:
             yield info(

@@ -12,6 +12,7 @@ import msgspec
 
 from kube.quantity import Quantity
 from webhook.findings import Finding, amount_path
+from webhook.keys import Table
 
 MEBIBYTE = 2**20
 
@@ -188,6 +189,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: The module's name; what `--profile NAME=...` and the request annotation call it.
+        table: Every name that it has to do with, and what becomes of it.
         keys: Resource names that it understands.
         key_prefixes: Beginnings of further resource names.
         foreign: Keys of others that it reads beside its own, to refuse them.
@@ -205,6 +207,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    table: Table = ()
     keys: tuple[str, ...]
     key_prefixes: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()

@@ -11,19 +11,15 @@ from kube.api.core import Container, EnvVar, Pod
 from kube.product import TRANSLATE_LABEL
 from webhook.findings import Code, Finding, amount_path, error
 from webhook.intents import LegacyContainer, LegacyPod, Vocabulary
-from webhook.vocabularies import arbiter
+from webhook.vocabularies import arbiter, hami
 from webhook.vocabularies.arbiter import VOCABULARIES
+from webhook.vocabularies.nvidia import DISCOVERY_PREFIX, PLUGIN_VARIABLES, VISIBLE_DEVICES
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 OPT_OUT_LABELS: Final = {TRANSLATE_LABEL: "false"}
-HAMI_OPT_OUT_LABELS: Final = {"hami.io/webhook": "ignore"}
-CONVERTED_LABELS: Final = {"hami.io/dra": "true"}
+HAMI_OPT_OUT_LABELS: Final = {hami.OPT_OUT: "ignore"}
+CONVERTED_LABELS: Final = {hami.CONVERTED: "true"}
 """Labels of other converters on pods that they made claims for."""
-DISCOVERY_PREFIX: Final = "nvidia.com/"
-"""Of node labels that GPU feature discovery sets."""
-VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
-PLUGIN_VARIABLES: Final = ("NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED")
-"""Variables by which a container asks the device plugin for more device nodes."""
 
 _Value = TypeVar("_Value")
 _ANNOTATIONS: Final = frozenset(

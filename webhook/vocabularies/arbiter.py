@@ -18,6 +18,7 @@ import msgspec
 from webhook.findings import Code, Finding, error
 from webhook.intents import LegacyPod, Vocabulary
 from webhook.vocabularies import hami, koordinator, nvidia, rdma, sriov
+from webhook.vocabularies.koordinator_keys import FOREIGN_GPUS, GPU_KEYS, OWN_KEYS
 
 NICS: Final = (rdma.VOCABULARY.name, sriov.VOCABULARY.name)
 VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
@@ -42,8 +43,8 @@ def device_keys(
 
 def companions(keys: Collection[str]) -> frozenset[str]:
     """Return the keys that are of other vendors' devices, and read beside these keys only."""
-    beside = any(key in koordinator.OWN_KEYS for key in keys)
-    return frozenset(koordinator.FOREIGN_GPUS if beside else ())
+    beside = any(key in OWN_KEYS for key in keys)
+    return frozenset(FOREIGN_GPUS if beside else ())
 
 
 def speaking(named: Mapping[str, Iterable[str]]) -> Mapping[str, Vocabulary]:
@@ -103,7 +104,7 @@ def conflicts(pod: LegacyPod) -> Iterator[Finding]:
     """Yield an error for each key of HAMi on GPUs that are Koordinator's in the same pod."""
     named = {key for container in pod.containers for key in container.limits}
     whole_gpus = hami.COUNT in named and koordinator.takes_whole_gpus(pod)
-    if not whole_gpus and not any(key in named for key in koordinator.GPU_KEYS):
+    if not whole_gpus and not any(key in named for key in GPU_KEYS):
         return
     for container in pod.containers:
         for key in hami.OWN_KEYS:

@@ -27,6 +27,7 @@ from webhook.intents import (
     Variable,
     Vocabulary,
 )
+from webhook.keys import Fate, Place, Table, annotation, annotations, label, limit, names
 
 COUNT: Final = "nvidia.com/gpu"
 MEMORY_MIB: Final = "nvidia.com/gpumem"
@@ -44,8 +45,91 @@ GPU_POLICY: Final = "hami.io/gpu-scheduler-policy"
 NODE_POLICY: Final = "hami.io/node-scheduler-policy"
 SCORING_WEIGHTS: Final = "hami.io/device-scoring-weights"
 
+OPT_OUT: Final = "hami.io/webhook"
+CONVERTED: Final = "hami.io/dra"
+
 OWN_KEYS: Final = (MEMORY_MIB, MEMORY_PERCENT, CORES_PERCENT, PRIORITY)
 """Keys that nobody but HAMi has; `COUNT` is shared with the device plugin."""
+
+TABLE: Final[Table] = (
+    limit(
+        COUNT,
+        "devices",
+        Fate.COUNT,
+        "N devices, all different. Absent beside `gpumem`, `gpumem-percentage` or `gpucores` it is "
+        "1; `0` asks for nothing, with a warning where other keys stand beside it. Without an "
+        "amount, or with all memory and all cores, it is the whole card for nobody else: "
+        "`cores: 100`, memory at its default, which is all",
+    ),
+    limit(
+        MEMORY_MIB,
+        "MiB",
+        Fate.CAPACITY,
+        "`memory: <M>Mi`. A count of MiB: `5k` is 5000, `8Gi` is refused. `0` is all of it",
+    ),
+    limit(
+        MEMORY_PERCENT,
+        "percent",
+        Fate.CAPACITY,
+        "one alternative per published memory size, each with its share rounded down. Refused "
+        "above 100, and where no size is known; `100` and `0` are all of it; `gpumem` beats it",
+    ),
+    limit(
+        CORES_PERCENT,
+        "percent",
+        Fate.CAPACITY,
+        "`cores: <C>`; absent it is `0`, which reserves none and caps none. Above 100 it is 100, "
+        "with a warning",
+    ),
+    limit(
+        PRIORITY,
+        "",
+        Fate.VARIABLE,
+        "`CUDA_TASK_PRIORITY`, unless the container sets it. Alone it asks for no device",
+    ),
+    annotation(
+        USE_TYPE,
+        Fate.SELECTOR,
+        "the product's name contains one of the items, whatever the case. Only commas is refused",
+    ),
+    annotation(NO_USE_TYPE, Fate.SELECTOR, "the product's name contains none of the items"),
+    annotation(USE_UUID, Fate.SELECTOR, "the UUID is one of the items. Only commas is refused"),
+    annotation(NO_USE_UUID, Fate.SELECTOR, "the UUID is none of the items"),
+    annotation(
+        NUMA_BIND,
+        Fate.CONSTRAINT,
+        "the same NUMA node for all devices of a container",
+        case="the driver publishes it",
+    ),
+    annotation(
+        NUMA_BIND,
+        Fate.DROPPED,
+        "the devices may be apart",
+        case="it does not, as HAMi's",
+    ),
+    annotation(MODE, Fate.KEPT, "it is how every share is kept", case="`hami-core`"),
+    annotation(
+        MODE,
+        Fate.CLASS,
+        "MIG devices of `gpu.nvidia.com` with at least that memory, the smallest first. Needs "
+        "`gpumem`; cores are dropped with a warning",
+        case="`mig`",
+    ),
+    annotation(
+        MODE,
+        Fate.CONFIG,
+        "whole GPUs of `gpu.nvidia.com` with an MPS server for this pod alone, with a warning",
+        case="`mps`",
+    ),
+    annotation(MODE, Fate.REFUSED, "a card has no such mode", case="any other"),
+    annotation(GPU_POLICY, Fate.CAPACITY, "the whole card", case="`mutex`"),
+    annotation(GPU_POLICY, Fate.CONSTRAINT, f"as `{NUMA_BIND}`", case="`numa`"),
+    annotation(GPU_POLICY, Fate.DROPPED, "it steers HAMi's scheduler", case="any other"),
+    annotation(NODE_POLICY, Fate.DROPPED, "it steers HAMi's scheduler"),
+    annotation(SCORING_WEIGHTS, Fate.DROPPED, "it steers HAMi's scheduler"),
+    label(OPT_OUT, Fate.SKIPPED, "on a pod that HAMi owns, or its namespace", case="`ignore`"),
+    label(CONVERTED, Fate.SKIPPED, "HAMi's own converter made the claims", case="`true`"),
+)
 
 DEFAULT_COUNT: Final = 1
 MAX_MEMORY_MIB: Final = 2**31 - 1
@@ -440,18 +524,9 @@ def _annotation_path(key: str) -> str:
 
 VOCABULARY: Final = Vocabulary(
     name="hami",
-    keys=(COUNT, *OWN_KEYS),
-    annotations=(
-        USE_TYPE,
-        NO_USE_TYPE,
-        USE_UUID,
-        NO_USE_UUID,
-        NUMA_BIND,
-        MODE,
-        GPU_POLICY,
-        NODE_POLICY,
-        SCORING_WEIGHTS,
-    ),
+    table=TABLE,
+    keys=names(TABLE, Place.LIMIT),
+    annotations=annotations(TABLE),
     variables=(TASK_PRIORITY,),
     added_key=COUNT,
     translate=translate,

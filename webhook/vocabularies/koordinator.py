@@ -28,38 +28,27 @@ from webhook.intents import (
     Translation,
     Vocabulary,
 )
-
-PERCENT: Final = "koordinator.sh/gpu"
-"""Percent of a GPU's compute and memory together; the deprecated spelling of both."""
-CORE: Final = "koordinator.sh/gpu-core"
-MEMORY: Final = "koordinator.sh/gpu-memory"
-"""Bytes."""
-RATIO: Final = "koordinator.sh/gpu-memory-ratio"
-"""Percent of a GPU's memory."""
-SHARED: Final = "koordinator.sh/gpu.shared"
-"""The number of GPUs that the totals are divided by."""
-RDMA: Final = "koordinator.sh/rdma"
-FPGA: Final = "koordinator.sh/fpga"
-WHOLE_GPU: Final = "nvidia.com/gpu"
-"""The device plugin's key, which is Koordinator's where the pod says so; see `takes_whole_gpus`."""
-
-GPU_KEYS: Final = (PERCENT, CORE, MEMORY, RATIO, SHARED)
-OWN_KEYS: Final = (*GPU_KEYS, RDMA, FPGA)
-FOREIGN_GPUS: Final = (
-    "amd.com/gpu",
-    "dcu.com/gpu",
-    "huawei.com/npu-core",
-    "huawei.com/npu-cpu",
-    "huawei.com/npu-dvpp",
+from webhook.keys import Place, annotations, names
+from webhook.vocabularies.koordinator_keys import (
+    ALLOCATED,
+    CORE,
+    FOREIGN_GPUS,
+    FPGA,
+    GPU_KEYS,
+    HINT,
+    ISOLATION_LABEL,
+    JOINT,
+    MEMORY,
+    OWN_KEYS,
+    PARTITION,
+    PERCENT,
+    RATIO,
+    RDMA,
+    REPLACE,
+    SHARED,
+    TABLE,
+    WHOLE_GPU,
 )
-"""Keys of other vendors that Koordinator reads beside its own."""
-
-ALLOCATED: Final = "scheduling.koordinator.sh/device-allocated"
-HINT: Final = "scheduling.koordinator.sh/device-allocate-hint"
-JOINT: Final = "scheduling.koordinator.sh/device-joint-allocate"
-PARTITION: Final = "scheduling.koordinator.sh/gpu-partition-spec"
-REPLACE: Final = "pod.koordinator.sh/replace-resources"
-ISOLATION_LABEL: Final = "koordinator.sh/gpu-isolation-provider"
 
 MAX_AMOUNT: Final = 2**63 - 1
 """What the API server's quantities hold."""
@@ -690,10 +679,11 @@ def _path(annotation: str) -> str:
 
 VOCABULARY: Final = Vocabulary(
     name="koordinator",
-    keys=(*OWN_KEYS, WHOLE_GPU),
-    foreign=FOREIGN_GPUS,
-    annotations=(ALLOCATED, HINT, JOINT, PARTITION, REPLACE),
-    labels=(ISOLATION_LABEL,),
+    table=TABLE,
+    keys=names(TABLE, Place.LIMIT),
+    foreign=names(TABLE, Place.FOREIGN),
+    annotations=annotations(TABLE),
+    labels=names(TABLE, Place.LABEL),
     whole_pod=True,
     translate=translate,
 )

@@ -21,11 +21,61 @@ from webhook.intents import (
     Translation,
     Vocabulary,
 )
+from webhook.keys import Fate, Place, Table, limit, names, node_label, prefixes, variable
 
 GPU: Final = "nvidia.com/gpu"
 SHARED: Final = "nvidia.com/gpu.shared"
 MIG_PREFIX: Final = "nvidia.com/mig-"
 SHARED_SUFFIX: Final = ".shared"
+VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+PLUGIN_VARIABLES: Final = ("NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED")
+"""Variables by which a container asks the device plugin for more device nodes."""
+DISCOVERY_PREFIX: Final = "nvidia.com/"
+"""Of node labels that GPU feature discovery sets."""
+SHARED_PRODUCT: Final = "-SHARED"
+"""End of the product's name on nodes whose device plugin shares GPUs."""
+
+TABLE: Final[Table] = (
+    limit(
+        GPU,
+        "devices",
+        Fate.COUNT,
+        "N devices of class `gpu.nvidia.com`. `0` asks for nothing. Left as it is where a "
+        "DeviceClass maps the name: Kubernetes allocates it natively",
+    ),
+    limit(
+        SHARED,
+        "replicas",
+        Fate.CAPACITY,
+        "one device with capacity `shares: 1`, if the driver publishes shares; else refused. Two "
+        "replicas give no bigger share than one, so N above 1 is one, with a warning",
+    ),
+    limit(
+        f"{MIG_PREFIX}*",
+        "devices",
+        Fate.COUNT,
+        "N devices of class `mig.nvidia.com` whose `profile` is the name; `.me`, `.me.all` and "
+        "`.gfx` at its end stand for `+me`, `+me.all` and `+gfx`. An unknown name is refused",
+    ),
+    limit(
+        f"{MIG_PREFIX}*{SHARED_SUFFIX}",
+        "replicas",
+        Fate.REFUSED,
+        "no driver publishes replicas of a MIG device",
+    ),
+    variable(VISIBLE_DEVICES, Fate.WARNED, "a value by hand could open devices beyond the claim"),
+    *(
+        variable(name, Fate.WARNED, "a claim does not bring the device nodes that it asks for")
+        for name in PLUGIN_VARIABLES
+    ),
+    node_label(f"{DISCOVERY_PREFIX}*", Fate.KEPT, "GPU feature discovery must keep running"),
+    node_label(
+        f"{DISCOVERY_PREFIX}*",
+        Fate.WARNED,
+        "nodes of a DRA driver do not carry such a value",
+        case=f"value ends in `{SHARED_PRODUCT}`",
+    ),
+)
 
 _MIG_RESOURCE = re.compile(r"[1-9]\d?g\.[1-9]\d{0,3}gb(\.me\.all|\.me|\.gfx|-me)?", re.ASCII)
 """The part after `mig-`. A "+" cannot stand in a resource name, so it becomes "."; "-me" stays."""
@@ -130,7 +180,8 @@ def _clamped(container: LegacyContainer, key: str) -> Iterator[Finding]:
 
 VOCABULARY: Final = Vocabulary(
     name="nvidia",
-    keys=(GPU, SHARED),
-    key_prefixes=(MIG_PREFIX,),
+    table=TABLE,
+    keys=names(TABLE, Place.LIMIT),
+    key_prefixes=prefixes(TABLE, Place.LIMIT),
     translate=translate,
 )

@@ -31,6 +31,7 @@ from webhook.intents import (
     Translation,
     Vocabulary,
 )
+from webhook.keys import Fate, Place, Table, annotation, limit, names, prefixes
 
 POOL_PREFIX: Final = "rdma/"
 ERDMA: Final = "aliyun/erdma"
@@ -39,6 +40,50 @@ GKE_PREFIX: Final = "networking.gke.io.networks/"
 ADDRESS_SUFFIX: Final = ".IP"
 INTERFACES: Final = "networking.gke.io/interfaces"
 """A pod annotation that lists GKE's networks; GKE's webhook adds keys for them."""
+DEFAULT_INTERFACE: Final = "networking.gke.io/default-interface"
+
+TABLE: Final[Table] = (
+    limit(
+        f"{POOL_PREFIX}*",
+        "shares",
+        Fate.COUNT,
+        "all NICs that the name stands for (`allocationMode: All`), if the profile says that they "
+        "can be shared; else one of them, with a warning. N counts shares of the pool, never NICs: "
+        "above 1 is one share, with a warning. Containers with shares of one pool use the same "
+        "request",
+    ),
+    limit(
+        ERDMA,
+        "shares",
+        Fate.COUNT,
+        "the same of class `erdma.alibaba.dra.net`: the plugin hands every interface out in 200 "
+        "shares",
+    ),
+    limit(EFA, "devices", Fate.COUNT, "N devices of class `efa.networking.k8s.aws`"),
+    limit(
+        f"{GKE_PREFIX}*",
+        "interfaces",
+        Fate.COUNT,
+        "N devices of class `mrdma.google.com` where the network is called `rdma-*`, else of "
+        "`netdev.google.com`, with a warning: which network a NIC is on is not said by that name",
+    ),
+    limit(
+        f"{GKE_PREFIX}*{ADDRESS_SUFFIX}",
+        "addresses",
+        Fate.COMPANION,
+        "with the key of its network",
+        case="beside its network",
+    ),
+    limit(
+        f"{GKE_PREFIX}*{ADDRESS_SUFFIX}",
+        "addresses",
+        Fate.KEPT,
+        "an address and no device",
+        case="alone",
+    ),
+    annotation(INTERFACES, Fate.KEPT, "for GKE's networks"),
+    annotation(DEFAULT_INTERFACE, Fate.KEPT, "for GKE's networks"),
+)
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,8 +184,9 @@ def _clamped(asked: _Asked) -> Iterator[Finding]:
 
 VOCABULARY: Final = Vocabulary(
     name="rdma",
-    keys=(EFA, ERDMA),
-    key_prefixes=(POOL_PREFIX, GKE_PREFIX),
+    table=TABLE,
+    keys=names(TABLE, Place.LIMIT),
+    key_prefixes=prefixes(TABLE, Place.LIMIT),
     takes_names=True,
     companion_suffix=ADDRESS_SUFFIX,
     triggers=(INTERFACES,),

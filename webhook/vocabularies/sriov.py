@@ -28,6 +28,7 @@ from webhook.intents import (
     Translation,
     Vocabulary,
 )
+from webhook.keys import Fate, Place, Table, annotation, limit, names, prefixes, variable
 
 HOST_DEVICES: Final = "nvidia.com/hostdev"
 """Of NVIDIA's network operator: NICs as they are. Its other names are a cluster's own."""
@@ -40,6 +41,29 @@ PREFIXES: Final = (
 NETWORKS: Final = "k8s.v1.cni.cncf.io/networks"
 DEFAULT_NETWORK: Final = "v1.multus-cni.io/default-network"
 VARIABLE_PREFIX: Final = "PCIDEVICE_"
+
+_FUNCTIONS: Final = (
+    "N devices of class `sriovnetwork.k8snetworkplumbingwg.io` whose `resourceName` is what "
+    "follows the slash, or whose `k8s.cni.cncf.io/resourceName` is the whole name"
+)
+TABLE: Final[Table] = (
+    *(limit(f"{prefix}*", "devices", Fate.COUNT, _FUNCTIONS) for prefix in PREFIXES),
+    limit(HOST_DEVICES, "devices", Fate.COUNT, _FUNCTIONS),
+    variable(
+        f"{VARIABLE_PREFIX}*",
+        Fate.DROPPED,
+        "the device plugin set it to the addresses of the devices; a driver does not",
+    ),
+    *(
+        annotation(
+            name,
+            Fate.KEPT,
+            "for Multus. A pod with it is shown to the webhook even without device keys, so that "
+            "keys which network-resources-injector adds later are seen",
+        )
+        for name in (NETWORKS, DEFAULT_NETWORK)
+    ),
+)
 
 
 def translate(pod: LegacyPod) -> Translation:
@@ -57,10 +81,10 @@ def translate(pod: LegacyPod) -> Translation:
     return Translation(intents=tuple(intents), findings=tuple(findings))
 
 
-def variable(key: str) -> str:
+def addresses_in(key: str) -> str:
     """Return the variable in which the device plugin lists PCI addresses.
 
-    >>> variable("intel.com/intel_sriov_netdevice")
+    >>> addresses_in("intel.com/intel_sriov_netdevice")
     'PCIDEVICE_INTEL_COM_INTEL_SRIOV_NETDEVICE'
     """
     return VARIABLE_PREFIX + key.upper().replace(".", "_").replace("/", "_")
@@ -81,15 +105,16 @@ def _unset(container: LegacyContainer, key: str) -> Finding:
     return warning(
         Code.VARIABLE_LOST,
         container.limit_path(key),
-        f"{printable(variable(key))}, in which the device plugin lists PCI addresses, is not set",
+        f"{printable(addresses_in(key))}, in which the device plugin lists PCI addresses, is not set",
         "read the addresses from what the driver sets",
     )
 
 
 VOCABULARY: Final = Vocabulary(
     name="sriov",
-    keys=(HOST_DEVICES,),
-    key_prefixes=PREFIXES,
+    table=TABLE,
+    keys=names(TABLE, Place.LIMIT),
+    key_prefixes=prefixes(TABLE, Place.LIMIT),
     takes_names=True,
     triggers=(NETWORKS, DEFAULT_NETWORK),
     translate=translate,

@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import Document, container, legacy, told
 from webhook.intents import DeviceKind, Intent
-from webhook.vocabularies.sriov import VOCABULARY, translate, variable
+from webhook.vocabularies.sriov import VOCABULARY, addresses_in, translate
 
 LIMITS = "spec.containers[0].resources.limits"
 NETDEVICE = "intel.com/intel_sriov_netdevice"
@@ -106,4 +106,4 @@ def test_a_name_that_may_be_another_vendors_device_is_not(key: str) -> None:
 
 
 def test_the_variable_is_the_name_in_capitals() -> None:
-    assert variable("nvidia.com/bf2-sf.1") == "PCIDEVICE_NVIDIA_COM_BF2-SF_1"
+    assert addresses_in("nvidia.com/bf2-sf.1") == "PCIDEVICE_NVIDIA_COM_BF2-SF_1"
