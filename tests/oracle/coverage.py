@@ -1,0 +1,267 @@
+"""What a sample of scenarios reaches, as a table: `python -m tests.oracle.coverage [COUNT]`.
+
+A scenario counts for a feature when the feature is in its objects, whatever it was meant to be about.
+Fit is of the verdicts, one per node.
+"""
+
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, Final, NamedTuple
+
+from tests.oracle.draft import BARE_SELECTORS, BROKEN_SELECTORS, Json
+from tests.oracle.go import Oracle
+from tests.oracle.scenarios import Scenario, seeded
+
+Answer = Mapping[str, Any]
+
+
+class Sample(NamedTuple):
+    """Scenarios and what upstream says to each."""
+
+    scenarios: Sequence[Scenario]
+    answers: Sequence[Answer]
+
+
+class Row(NamedTuple):
+    """A feature, the share of scenarios that have it, and what becomes of those."""
+
+    feature: str
+    present: float
+    fit: float
+    fatal: float
+    median_steps: float
+
+
+# --- looking into a scenario ----------------------------------------------------------------------
+
+
+def slices(one: Scenario) -> Iterator[Json]:
+    """The specs of its slices."""
+    return (each["spec"] for each in one["slices"])
+
+
+def devices(one: Scenario) -> Iterator[Json]:
+    """Its devices."""
+    return (device for spec in slices(one) for device in spec.get("devices", ()))
+
+
+def requests(one: Scenario) -> Iterator[Json]:
+    """The requests of all its claims."""
+    return (r for c in one["claims"] for r in c["spec"]["devices"].get("requests", ()))
+
+
+def asked(one: Scenario) -> Iterator[Json]:
+    """What is asked, alternatives included."""
+    for request in requests(one):
+        yield from [request["exactly"]] if "exactly" in request else request["firstAvailable"]
+
+
+def constraints(one: Scenario) -> Iterator[Json]:
+    """The constraints of all its claims."""
+    return (c for each in one["claims"] for c in each["spec"]["devices"].get("constraints", ()))
+
+
+def results(one: Scenario) -> Iterator[Json]:
+    """What is allocated already."""
+    for holder in one["allocated"]:
+        yield from holder["status"]["allocation"]["devices"]["results"]
+
+
+def policies(one: Scenario) -> Iterator[Json]:
+    """The request policies of its devices' capacities."""
+    for device in devices(one):
+        for amount in device["capacity"].values():
+            if "requestPolicy" in amount:
+                yield amount["requestPolicy"]
+
+
+def expressions(one: Scenario) -> Iterator[str]:
+    """The selectors of its requests."""
+    return (s["cel"]["expression"] for a in asked(one) for s in a.get("selectors", ()))
+
+
+def _gate(name: str) -> Callable[[Scenario], bool]:
+    return lambda one: one["features"].get(name, False)
+
+
+def _slice_with(key: str) -> Callable[[Scenario], bool]:
+    return lambda one: any(spec.get(key) for spec in slices(one))
+
+
+def _device_with(key: str) -> Callable[[Scenario], bool]:
+    return lambda one: any(device.get(key) for device in devices(one))
+
+
+def _asked_with(key: str) -> Callable[[Scenario], bool]:
+    return lambda one: any(each.get(key) for each in asked(one))
+
+
+def _policy_with(key: str) -> Callable[[Scenario], bool]:
+    return lambda one: any(key in policy for policy in policies(one))
+
+
+def _several_generations(one: Scenario) -> bool:
+    seen = {(s["driver"], s["pool"]["name"], s["pool"]["generation"]) for s in slices(one)}
+    return len(seen) > len({pool[:2] for pool in seen})
+
+
+def _wrong_count(one: Scenario) -> bool:
+    found = Counter((s["driver"], s["pool"]["name"], s["pool"]["generation"]) for s in slices(one))
+    return any(
+        found[s["driver"], s["pool"]["name"], s["pool"]["generation"]]
+        != s["pool"]["resourceSliceCount"]
+        for s in slices(one)
+    )
+
+
+def _broken_pool(one: Scenario) -> bool:
+    names = Counter(
+        (s["driver"], s["pool"]["name"], d["name"])
+        for s in slices(one)
+        for d in s.get("devices", ())
+    )
+    return max(names.values(), default=0) > 1 or any(
+        "nothing" in (used["counterSet"], *used["counters"])
+        for device in devices(one)
+        for used in device.get("consumesCounters", ())
+    )
+
+
+def _fraction(one: Scenario) -> bool:
+    return any("share" in device["capacity"] for device in devices(one))
+
+
+def _most_asked(one: Scenario) -> int:
+    return max((each.get("count", 0) for each in asked(one)), default=0)
+
+
+FEATURES: Final[Mapping[str, Callable[[Scenario], bool]]] = {
+    "node-local slices": _slice_with("nodeName"),
+    "node-selected slices": _slice_with("nodeSelector"),
+    "slices for all nodes": _slice_with("allNodes"),
+    "per-device node selection": _slice_with("perDeviceNodeSelection"),
+    "several slices in a pool": lambda one: any(
+        s["pool"]["resourceSliceCount"] > 1 for s in slices(one)
+    ),
+    "several drivers": lambda one: len({s["driver"] for s in slices(one)}) > 1,
+    "several nodes": lambda one: len(one["nodes"]) > 1,
+    "several claims": lambda one: len(one["claims"]) > 1,
+    "several generations": _several_generations,
+    "incomplete pools": _wrong_count,
+    "invalid pools": _broken_pool,
+    "devices held": lambda one: any("shareID" not in result for result in results(one)),
+    "request selectors": _asked_with("selectors"),
+    "careless selectors": lambda one: any(text in BARE_SELECTORS for text in expressions(one)),
+    "broken selectors": lambda one: any(text in BROKEN_SELECTORS for text in expressions(one)),
+    "mode All": lambda one: any(each["allocationMode"] == "All" for each in asked(one)),
+    "several devices per request": lambda one: _most_asked(one) > 1,
+    "firstAvailable": lambda one: any("firstAvailable" in r for r in requests(one)),
+    "matchAttribute": lambda one: any("matchAttribute" in c for c in constraints(one)),
+    "distinctAttribute": lambda one: any("distinctAttribute" in c for c in constraints(one)),
+    "constraints on some requests": lambda one: any("requests" in c for c in constraints(one)),
+    "list attributes": _gate("DRAListTypeAttributes"),
+    "derived attributes": _asked_with("derivedAttributes"),
+    "admin access": _asked_with("adminAccess"),
+    "shared counters": _slice_with("sharedCounters"),
+    "compatibility groups": lambda one: any(
+        "compatibilityGroups" in used
+        for d in devices(one)
+        for used in d.get("consumesCounters", ())
+    ),
+    "multiple allocations": _device_with("allowMultipleAllocations"),
+    "capacity requests": _asked_with("capacity"),
+    "capacity: only a default": lambda one: any(
+        policy.keys() == {"default"} for policy in policies(one)
+    ),
+    "capacity: valid values": _policy_with("validValues"),
+    "capacity: ranges": _policy_with("validRange"),
+    "capacity: fractions": _fraction,
+    "capacity: gate for fractions": _gate("DRAFractionalCapacityRange"),
+    "shares held": lambda one: any("shareID" in result for result in results(one)),
+    "taints": _device_with("taints"),
+    "taint rules": lambda one: bool(one.get("taintRules")),
+    "tolerations": _asked_with("tolerations"),
+    "binding conditions": _device_with("bindingConditions"),
+    "bindsToNode": _device_with("bindsToNode"),
+    "class configuration": lambda one: any("config" in c["spec"] for c in one["classes"]),
+    "claim configuration": lambda one: any("config" in c["spec"]["devices"] for c in one["claims"]),
+    "skipped node operations": _slice_with("skipNodeOperations"),
+    "16 devices asked or more": lambda one: _most_asked(one) >= 16,
+    "gates off": lambda one: any(not on for on in one["features"].values()),
+    "experimental forced": lambda one: one.get("implementation") == "experimental",
+}
+"""Each feature and how to see it in a scenario."""
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def sampled(count: int) -> Sample:
+    """Return the first scenarios of the fixed sample with upstream's answers."""
+    made = [seeded(number) for number in range(count)]
+    with Oracle() as oracle:
+        return Sample(made, oracle.ask({"allocate": one} for one in made))
+
+
+def steps(answer: Answer) -> int:
+    """Upstream's steps on all nodes."""
+    return sum(verdict["steps"] for verdict in answer["nodes"].values())
+
+
+def rows(sample: Sample) -> list[Row]:
+    """Return a row for all scenarios, then one per feature."""
+    found = [_row("all", sample, range(len(sample.scenarios)))]
+    for feature, present in FEATURES.items():
+        having = [index for index, one in enumerate(sample.scenarios) if present(one)]
+        found.append(_row(feature, sample, having))
+    return found
+
+
+def _row(feature: str, sample: Sample, having: Sequence[int]) -> Row:
+    verdicts = [v for index in having for v in sample.answers[index]["nodes"].values()]
+    total = max(1, len(verdicts))
+    return Row(
+        feature,
+        len(having) / len(sample.scenarios),
+        sum(verdict["results"] is not None for verdict in verdicts) / total,
+        sum(verdict["error"] == "fatal" for verdict in verdicts) / total,
+        statistics.median([steps(sample.answers[index]) for index in having] or [0]),
+    )
+
+
+def pairs(sample: Sample) -> Counter[tuple[str, str]]:
+    """Return how many scenarios have both features, for each pair of features."""
+    together: Counter[tuple[str, str]] = Counter(dict.fromkeys(combinations(FEATURES, 2), 0))
+    for one in sample.scenarios:
+        together.update(combinations([name for name, has in FEATURES.items() if has(one)], 2))
+    return together
+
+
+def table(found: Iterable[Row]) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield f"{'feature':<32}{'present':>9}{'fit':>7}{'fatal':>7}{'median steps':>14}"
+    for row in found:
+        yield (
+            f"{row.feature:<32}{row.present:>8.1%} {row.fit:>6.0%} {row.fatal:>6.0%}"
+            f"{row.median_steps:>13.0f}"
+        )
+
+
+def main() -> None:
+    """Print the table."""
+    sample = sampled(int(sys.argv[1]) if len(sys.argv) > 1 else 2_000)
+    print("\n".join(table(rows(sample))))
+    rare = sorted(pairs(sample).items(), key=lambda pair: pair[1])
+    print(
+        f"\n{sum(count > 0 for _, count in rare)} of {len(rare)} pairs of features are met; the rarest:"
+    )
+    print("\n".join(f"  {count:>4}  {first} + {second}" for (first, second), count in rare[:10]))
+    ends = Counter(v["error"] for a in sample.answers for v in a["nodes"].values())
+    print(f"\nerrors: {dict(ends)}")
+
+
+if __name__ == "__main__":
+    main()

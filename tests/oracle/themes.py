@@ -1,0 +1,577 @@
+"""One function per feature of the allocator: each works its feature into a draft.
+
+A theme changes what it finds, so several of them meet on the same devices and requests. Their order
+in `THEMES` matters: the cluster first, then what is asked, then who holds what already.
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Final
+
+from tests.oracle.draft import (
+    BARE_SELECTORS,
+    BROKEN_SELECTORS,
+    GPU,
+    NIC,
+    ROOT,
+    SELECTORS,
+    Draft,
+    Json,
+    chosen,
+    claim,
+)
+
+CONSTRAINED: Final = (ROOT, f"{GPU}/numa", f"{GPU}/model", f"{GPU}/healthy", f"{GPU}/driverVersion")
+"""Attributes with few values."""
+
+NUMAS: Final = f"{GPU}/numas"
+"""An attribute with lists of values."""
+
+DERIVED: Final = "derived.example.com/group"
+
+# --- the cluster ----------------------------------------------------------------------------------
+
+
+def partitions(draft: Draft) -> None:
+    """Devices that share counters: whole, half and quarter cards, as MIG has them."""
+    plain = [
+        pool for pool in draft.pools if not any("sharedCounters" in one["spec"] for one in pool)
+    ]
+    for pool in draft.some(plain, 0.4):
+        first = pool[0]
+        cards = draft.weighted({1: 60, 2: 40})
+        sets = [
+            {"name": f"card-{card}", "counters": _counters("8", "80Gi")} for card in range(cards)
+        ]
+        counters = {
+            "metadata": {"name": f"{first['metadata']['name']}-counters"},
+            "spec": {key: value for key, value in first["spec"].items() if key != "devices"}
+            | {"sharedCounters": sets},
+        }
+        for index, device in enumerate(draft.devices(pool)):
+            if draft.maybe(0.15):
+                continue
+            card = f"card-{index % cards}"
+            size = draft.weighted({"whole": 15, "half": 35, "quarter": 50})
+            device["consumesCounters"] = [{"counterSet": card, "counters": dict(_PROFILES[size])}]
+            if cards > 1 and draft.maybe(0.1):
+                other = f"card-{(index + 1) % cards}"
+                device["consumesCounters"].append(
+                    {"counterSet": other, "counters": {"slices": {"value": "1"}}}
+                )
+        pool.append(counters)
+        for one in pool:
+            one["spec"]["pool"]["resourceSliceCount"] = len(pool)
+
+
+def _counters(slices: str, memory: str) -> Json:
+    return {"slices": {"value": slices}, "memory": {"value": memory}}
+
+
+_PROFILES: Final = {
+    "whole": _counters("8", "80Gi"),
+    "half": _counters("4", "40Gi"),
+    "quarter": _counters("2", "20Gi"),
+}
+
+
+def groups(draft: Draft) -> None:
+    """Devices that exclude each other on a counter set (KEP-5963)."""
+    partitions(draft)
+    draft.gates["DRADeviceCompatibilityGroups"] = draft.maybe(0.9)
+    choices = (["mig"], ["mig"], ["vgpu"], ["mig", "vgpu"], ["mig", "mps"])
+    for device in draft.devices():
+        for consumed in device.get("consumesCounters", ()):
+            if draft.maybe(0.8):
+                consumed["compatibilityGroups"] = list(draft.one(choices))
+
+
+def capacity(draft: Draft) -> None:
+    """Devices that several claims may share, and how much of them is asked."""
+    for device in draft.some(draft.devices(), 0.7):
+        device["allowMultipleAllocations"] = draft.maybe(0.9)
+        device["capacity"] |= {"memory": {"value": "80Gi"}, "cores": {"value": "100"}}
+        if device["allowMultipleAllocations"]:
+            _share(draft, device)
+    for asked in draft.some(draft.asked(), 0.8):
+        amounts = {
+            "memory": draft.one(_MEMORY),
+            "cores": draft.one(("10", "25", "50", "60", "101")),
+        }
+        if draft.maybe(0.06):
+            amounts["absent"] = "1"
+        asked["capacity"] = {"requests": dict(draft.some(list(amounts.items())))}
+    if draft.maybe(0.3):
+        selector = draft.one(
+            ("device.allowMultipleAllocations", "!device.allowMultipleAllocations")
+        )
+        draft.one(draft.asked())["selectors"] = chosen(selector)
+
+
+_MEMORY: Final = ("1Gi", "10Gi", "16Gi", "20Gi", "30000Mi", "40Gi", "80Gi", "0")
+
+
+def _share(draft: Draft, device: Json) -> None:
+    """Give a device's capacities a policy."""
+    memory: Json = draft.one(
+        (
+            {},
+            {"default": "10Gi"},
+            {"default": "10Gi", "validValues": ["5Gi", "10Gi", "20Gi", "40Gi"]},
+            {"default": "4Gi", "validRange": {"min": "4Gi", "step": "4Gi"}},
+            {"default": "8Gi", "validRange": {"min": "2Gi", "max": "32Gi", "step": "2Gi"}},
+            {"default": "2Gi", "validRange": {"min": "2Gi"}},
+            {"default": "0"},
+        )
+    )
+    cores: Json = draft.one(
+        ({}, {"default": "10"}, {"default": "20", "validRange": {"min": "5", "step": "5"}})
+    )
+    for key, policy in (("memory", memory), ("cores", cores)):
+        if policy:
+            device["capacity"][key]["requestPolicy"] = policy
+
+
+def fractions(draft: Draft) -> None:
+    """Amounts below one, with and without the gate for ranges of them."""
+    if draft.maybe(0.6):
+        draft.gates["DRAFractionalCapacityRange"] = True
+    policies: tuple[Json, ...] = (
+        {"default": "500m", "validRange": {"min": "200m", "max": "3", "step": "100m"}},
+        {"default": "1", "validRange": {"min": "1", "max": "4", "step": "1"}},
+        {"default": "1", "validRange": {"min": "500m"}},
+        {"default": "250m", "validValues": ["250m", "500m", "2"]},
+        {"default": "100m"},
+        {},
+    )
+    for device in draft.some(draft.devices(), 0.8):
+        device["allowMultipleAllocations"] = True
+        share: Json = {"value": draft.one(("4", "2500m", "4"))}
+        policy = draft.one(policies)
+        if (
+            policy.get("validRange", {}).get("max") == "4"
+            or "3" in policy.get("validRange", {}).values()
+        ):
+            share["value"] = "4"
+        device["capacity"]["share"] = share | ({"requestPolicy": policy} if policy else {})
+    for asked in draft.some(draft.asked(), 0.8):
+        amount = draft.weighted(
+            {
+                "200m": 20,
+                "250m": 20,
+                "1500m": 20,
+                "1": 20,
+                "50m": 10,
+                "3": 10,
+                "100u": 2,
+                "-1": 1,
+                "9e18": 1,
+            }
+        )
+        asked.setdefault("capacity", {"requests": {}})["requests"]["share"] = amount
+
+
+def lists(draft: Draft) -> None:
+    """Attributes with several values."""
+    draft.gates["DRAListTypeAttributes"] = draft.maybe(0.85)
+    for device in draft.devices():
+        if draft.maybe(0.9):
+            values: Json = draft.one(
+                ({"ints": [0]}, {"ints": [0, 1]}, {"ints": [1, 2]}, {"int": 0}, {"int": 1})
+            )
+            device["attributes"][draft.one((NUMAS, "numas"))] = dict(values)
+    for one in draft.some(draft.claims):
+        constrain(draft, one, NUMAS)
+
+
+def tainted(draft: Draft) -> None:
+    """Taints on devices, and requests that tolerate some."""
+    for device in draft.some(draft.devices(), 0.35):
+        device["taints"] = [dict(taint) for taint in draft.some(_TAINTS, 0.3)]
+    tolerate(draft)
+
+
+_TAINTS: Final[tuple[Json, ...]] = (
+    {"key": "example.com/broken", "effect": "NoSchedule"},
+    {"key": "example.com/for", "value": "tests", "effect": "NoExecute"},
+    {"key": "example.com/slow", "value": "yes", "effect": "None"},
+)
+
+_TOLERATIONS: Final[tuple[Json, ...]] = (
+    {"operator": "Exists"},
+    {"key": "example.com/broken", "operator": "Exists", "effect": "NoSchedule"},
+    {"key": "example.com/for", "operator": "Equal", "value": "tests"},
+    {"key": "example.com/for", "operator": "Equal", "value": "others"},
+    {"key": "example.com/for", "operator": "Exists", "effect": "NoSchedule"},
+    {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 10},
+)
+
+
+def tolerate(draft: Draft) -> None:
+    """Let some of what is asked tolerate some taints."""
+    for asked in draft.some(draft.asked()):
+        asked["tolerations"] = [dict(one) for one in draft.some(_TOLERATIONS, 0.25)]
+
+
+def taint_rules(draft: Draft) -> None:
+    """Taints that an administrator lays on devices from outside."""
+    for index in range(draft.weighted({1: 70, 2: 30})):
+        one = draft.one([one for one in draft.slices() if one["spec"].get("devices")])
+        selector = {
+            "driver": one["spec"]["driver"],
+            "pool": one["spec"]["pool"]["name"],
+            "device": draft.one(one["spec"]["devices"])["name"],
+        }
+        spec: Json = {"taint": dict(draft.one(_TAINTS))}
+        if draft.maybe(0.95):
+            spec["deviceSelector"] = dict(draft.some(list(selector.items()), 0.75))
+        draft.taint_rules.append({"metadata": {"name": f"rule-{index}"}, "spec": spec})
+    if draft.maybe(0.5):
+        tolerate(draft)
+    if draft.maybe(0.1):
+        draft.gates["DRADeviceTaintRules"] = False
+
+
+def binding(draft: Draft) -> None:
+    """Devices that must be made ready after they are chosen; their pools come last."""
+    for pool in draft.some(draft.pools, 0.4):
+        for device in draft.some(draft.devices(pool), 0.6):
+            device["bindingConditions"] = draft.some(("example.com/attached", "example.com/ready"))
+            device["bindingFailureConditions"] = ["example.com/failed"]
+            if draft.maybe(0.5):
+                device["bindsToNode"] = draft.maybe(0.8)
+
+
+def node_operations(draft: Draft) -> None:
+    """Slices whose devices need no preparation on the node."""
+    draft.gates["DRAOptionalNodeOperations"] = draft.maybe(0.85)
+    for node in draft.nodes:
+        if draft.maybe(0.7):
+            node["status"] = {"declaredFeatures": ["DRAOptionalNodeOperations"]}
+    skipped = (
+        ["*"],
+        ["NodeUnprepareResources"],
+        ["NodePrepareResources", "NodeUnprepareResources"],
+    )
+    for one in draft.some([one for one in draft.slices() if one["spec"].get("devices")]):
+        one["spec"]["skipNodeOperations"] = list(draft.one(skipped))
+
+
+def generations(draft: Draft) -> None:
+    """Pools in the middle of an update: old slices still there, new ones not all."""
+    for pool in draft.some(draft.pools, 0.3):
+        first = pool[0]
+        old = _another(first, "old")
+        old["spec"]["pool"] |= {
+            "generation": 1,
+            "resourceSliceCount": draft.weighted({1: 80, 2: 20}),
+        }
+        new = _another(first, "new")
+        new["spec"]["pool"]["generation"] = 3
+        if "nodeName" in new["spec"]:
+            new["spec"]["nodeName"] = draft.one(draft.nodes)["metadata"]["name"]
+        pool.extend(draft.one(([old], [old], [new], [old, new])))
+        draft.rng.shuffle(pool)
+
+
+def incomplete(draft: Draft) -> None:
+    """Pools with fewer or more slices than they say."""
+    for pool in draft.some(draft.pools, 0.2):
+        for one in draft.some(pool, 0.9):
+            one["spec"]["pool"]["resourceSliceCount"] += draft.one((1, 1, -1)) or 0
+            one["spec"]["pool"]["resourceSliceCount"] = max(
+                1, one["spec"]["pool"]["resourceSliceCount"]
+            )
+        if draft.maybe(0.3):
+            pool.append(_another(pool[0], "more"))
+
+
+def invalid(draft: Draft) -> None:
+    """Pools with a device twice, or with counters that nobody defined."""
+    pool = draft.one(draft.pools)
+    devices = draft.devices(pool)
+    match draft.one(("twice", "unknown set", "unknown counter", "two sets")):
+        case "twice" if len(devices) > 1:
+            devices[-1]["name"] = devices[0]["name"]
+        case "unknown counter" if any("consumesCounters" in device for device in devices):
+            consumer = draft.one([device for device in devices if "consumesCounters" in device])
+            consumer["consumesCounters"][0]["counters"]["nothing"] = {"value": "1"}
+        case "two sets" if any("sharedCounters" in one["spec"] for one in pool):
+            for one in pool:
+                if "sharedCounters" in one["spec"]:
+                    one["spec"]["sharedCounters"] *= 2
+        case _:
+            draft.one(devices)["consumesCounters"] = [
+                {"counterSet": "nothing", "counters": {"slices": {"value": "1"}}}
+            ]
+
+
+def _another(one: Json, suffix: str) -> Json:
+    """A slice of the same pool under another name, with one device."""
+    spec = copy.deepcopy(one["spec"])
+    spec.pop("sharedCounters", None)
+    spec["devices"] = spec.get("devices", [])[:1]
+    for device in spec["devices"]:
+        device["name"] += f"-{suffix}"
+    return {"metadata": {"name": f"{one['metadata']['name']}-{suffix}"}, "spec": spec}
+
+
+# --- what is asked --------------------------------------------------------------------------------
+
+
+def selectors(draft: Draft) -> None:
+    """Selectors in classes and requests, as careful as people write them."""
+    careless = draft.maybe(0.75)
+    for asked in draft.some(draft.asked(), 0.6):
+        texts = draft.some(SELECTORS, 0.1)
+        if careless and draft.maybe(0.5):
+            texts.insert(draft.rng.randrange(len(texts) + 1), draft.one(BARE_SELECTORS))
+        asked["selectors"] = chosen(*texts)
+    if draft.maybe(0.3):
+        draft.one(draft.classes)["spec"]["selectors"] += chosen(draft.one(SELECTORS))
+
+
+def broken_selectors(draft: Draft) -> None:
+    """Selectors that end the attempt where they are evaluated."""
+    asked = draft.one(draft.asked())
+    text = draft.one(BROKEN_SELECTORS)
+    guard = draft.one((SELECTORS[1], SELECTORS[3], f'device.driver == "{NIC}"'))
+    asked["selectors"] = chosen(guard, text) if draft.maybe(0.7) else chosen(text)
+
+
+def all_devices(draft: Draft) -> None:
+    """Requests for all devices that match."""
+    for asked in draft.some(draft.asked(), 0.2):
+        asked["allocationMode"] = "All"
+        del asked["count"]
+        if draft.maybe(0.5):
+            asked["selectors"] = chosen(draft.one(SELECTORS))
+
+
+def alternatives(draft: Draft) -> None:
+    """Requests with a list of alternatives, the best first."""
+    for _, request in draft.some(draft.requests(), 0.5):
+        if "exactly" not in request:
+            continue
+        first = {
+            key: value for key, value in request.pop("exactly").items() if key != "adminAccess"
+        }
+        many = draft.weighted({1: 10, 2: 50, 3: 30, 8: 10})
+        others = [draft.exactly() for _ in range(many - 1)]
+        if draft.maybe(0.7) and "count" in first:
+            first["count"] += draft.one((1, 2, 4))
+        request["firstAvailable"] = [
+            {"name": f"s{index}"} | one for index, one in enumerate([first, *others])
+        ]
+
+
+def admin(draft: Draft) -> None:
+    """Requests that look at devices whoever holds them."""
+    for _, request in draft.some(draft.requests(), 0.4):
+        if "exactly" in request:
+            request["exactly"]["adminAccess"] = draft.maybe(0.9)
+
+
+def matching(draft: Draft) -> None:
+    """Devices that must be alike."""
+    for one in draft.some(draft.claims, 0.7):
+        constrain(draft, one, draft.one(CONSTRAINED), kind="matchAttribute")
+
+
+def distinct(draft: Draft) -> None:
+    """Devices that must differ."""
+    for one in draft.some(draft.claims, 0.7):
+        constrain(draft, one, draft.one((*CONSTRAINED, f"{GPU}/index")), kind="distinctAttribute")
+
+
+def constrain(draft: Draft, one: Json, attribute: str, kind: str | None = None) -> None:
+    """Add a constraint on some of a claim's requests."""
+    kind = kind or draft.weighted({"matchAttribute": 70, "distinctAttribute": 30})
+    constraint: Json = {kind: attribute}
+    if draft.maybe(0.4):
+        constraint["requests"] = references(draft, one)
+    if draft.maybe(0.03):
+        constraint |= {"matchAttribute": attribute, "distinctAttribute": attribute}
+    one["spec"]["devices"].setdefault("constraints", []).append(constraint)
+
+
+def references(draft: Draft, one: Json) -> list[str]:
+    """Some requests of a claim, or some of their alternatives, as `request/alternative`."""
+    names: list[str] = []
+    for request in draft.some(one["spec"]["devices"]["requests"], 0.6):
+        alternative = [sub["name"] for sub in request.get("firstAvailable", ())]
+        if alternative and draft.maybe(0.5):
+            names += [f"{request['name']}/{sub}" for sub in draft.some(alternative)]
+        else:
+            names.append(request["name"])
+    return names
+
+
+def derived(draft: Draft) -> None:
+    """Attributes that a request computes, for a constraint."""
+    draft.gates["DRADerivedAttributes"] = draft.maybe(0.96)
+    expressions = (
+        f'device.attributes["{GPU}"].?numa.orValue(0)',
+        f'device.attributes["{GPU}"].?index.orValue(0) / 2',
+        f'device.attributes["{GPU}"].?model.orValue("none")',
+        'device.driver == "gpu.example.com"',
+        '"same"',
+    )
+    for one in draft.some(draft.claims, 0.7):
+        expression = draft.one(expressions)
+        for request in draft.some(one["spec"]["devices"]["requests"], 0.9):
+            for asked in (
+                [request["exactly"]] if "exactly" in request else request["firstAvailable"]
+            ):
+                text = expression if draft.maybe(0.8) else draft.one(expressions)
+                if draft.maybe(0.04):
+                    text = f'device.attributes["{GPU}"].nothing'
+                asked["derivedAttributes"] = [{"name": DERIVED, "expression": text}]
+        constrain(draft, one, DERIVED)
+
+
+def configs(draft: Draft) -> None:
+    """Configuration from classes and claims."""
+    for index, one in enumerate(draft.classes):
+        if draft.maybe(0.6):
+            one["spec"]["config"] = [
+                _config(f"class-{index}-{k}") for k in range(draft.one((1, 1, 2)))
+            ]
+    for index, one in enumerate(draft.claims):
+        entries = [_config(f"claim-{index}-{k}") for k in range(draft.one((0, 1, 2, 3)))]
+        for entry in entries:
+            if draft.maybe(0.6):
+                entry["requests"] = references(draft, one)
+        if entries:
+            one["spec"]["devices"]["config"] = entries
+
+
+def _config(name: str) -> Json:
+    return {"opaque": {"driver": GPU, "parameters": {"kind": "Tuning", "name": name}}}
+
+
+def limits(draft: Draft) -> None:
+    """More devices than a claim may have, or nearly."""
+    if draft.maybe(0.5):
+        pool = draft.one(draft.pools)
+        last = [one for one in pool if one["spec"].get("devices")][-1]
+        last["spec"]["devices"] += [
+            {"name": f"more-{index}", "attributes": {"model": {"string": "A100"}}, "capacity": {}}
+            for index in range(draft.one((20, 30, 40)))
+        ]
+    _, request = draft.one(draft.requests())
+    counts = {16: 10, 20: 10, 31: 10, 32: 20, 33: 15, 500: 10, 2**63 - 1: 10}
+    if "exactly" in request:
+        if draft.maybe(0.7):
+            first = request.pop("exactly") | {"name": "s0"}
+            first.pop("adminAccess", None)
+            request["firstAvailable"] = [first, {"name": "s1"} | draft.exactly()]
+        else:
+            counts = {16: 50, 32: 30, 33: 20}
+    asked = request["exactly"] if "exactly" in request else request["firstAvailable"][0]
+    asked |= {"allocationMode": "ExactCount", "count": draft.weighted(counts)}
+
+
+def missing_class(draft: Draft) -> None:
+    """A class that nobody has made."""
+    draft.one(draft.asked())["deviceClassName"] = "nothing"
+
+
+def no_requests(draft: Draft) -> None:
+    """A claim for nothing."""
+    draft.claims.append(claim("nothing", {}))
+
+
+def gates_off(draft: Draft) -> None:
+    """Gates that are on by default, off."""
+    names = (
+        "DRAConsumableCapacity",
+        "DRADeviceBindingConditions",
+        "DRADeviceTaints",
+        "DRAPartitionableDevices",
+        "DRAPrioritizedList",
+        "DRAAdminAccess",
+    )
+    for name in draft.some(names, 0.2):
+        draft.gates[name] = False
+
+
+# --- who holds what -------------------------------------------------------------------------------
+
+
+def held(draft: Draft) -> None:
+    """Claims that hold devices already."""
+    chance = draft.one((0.15, 0.3, 0.5))
+    for one in list(draft.slices()):
+        for device in one["spec"].get("devices", ()):
+            if draft.maybe(chance):
+                for _ in range(2 if device.get("allowMultipleAllocations") else 1):
+                    _hold(draft, one["spec"], device)
+    if draft.maybe(0.1):
+        gone = {"driver": GPU, "pool": "gone", "device": "d0", "request": "r0"}
+        draft.allocated.append(_holder(draft, gone))
+
+
+def _hold(draft: Draft, spec: Json, device: Json) -> None:
+    result: Json = {
+        "request": "r0",
+        "driver": spec["driver"],
+        "pool": spec["pool"]["name"],
+        "device": device["name"],
+    }
+    if draft.maybe(0.07):
+        result["adminAccess"] = True
+    if draft.maybe(0.85 if device.get("allowMultipleAllocations") else 0.03):
+        number = len(draft.allocated)
+        result["shareID"] = f"00000000-0000-4000-8000-{number:012d}"
+        consumed = {
+            key: draft.one(_CONSUMED[key]) for key in device["capacity"] if key in _CONSUMED
+        }
+        if consumed and draft.maybe(0.95):
+            result["consumedCapacity"] = consumed
+    draft.allocated.append(_holder(draft, result))
+
+
+_CONSUMED: Final = {
+    "memory": ("4Gi", "10Gi", "20Gi", "0"),
+    "cores": ("10", "20", "50"),
+    "share": ("250m", "1", "500m"),
+}
+
+
+def _holder(draft: Draft, result: Json) -> Json:
+    holder = claim(f"holder-{len(draft.allocated)}", {"requests": []})
+    return holder | {"status": {"allocation": {"devices": {"results": [result]}}}}
+
+
+Theme = Callable[[Draft], None]
+
+THEMES: Final[dict[Theme, int]] = {
+    partitions: 10,
+    groups: 8,
+    capacity: 12,
+    fractions: 10,
+    lists: 8,
+    tainted: 8,
+    taint_rules: 7,
+    binding: 7,
+    node_operations: 8,
+    generations: 7,
+    incomplete: 5,
+    invalid: 5,
+    selectors: 14,
+    broken_selectors: 5,
+    all_devices: 8,
+    alternatives: 12,
+    admin: 8,
+    matching: 12,
+    distinct: 8,
+    derived: 8,
+    configs: 8,
+    limits: 6,
+    missing_class: 1,
+    no_requests: 2,
+    gates_off: 5,
+    held: 25,
+}
+"""Each theme, in the order of their turn, and how often it is taken."""
