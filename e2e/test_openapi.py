@@ -13,13 +13,20 @@ import pytest
 import kube.api.admission
 import kube.api.core
 import kube.api.meta
+import kube.api.node_selector
 import kube.api.resource
 from e2e.access import Access
 from kube.api.meta import ApiStruct
 
 Schema = dict[str, Any]
 
-MODULES: Final = (kube.api.admission, kube.api.core, kube.api.meta, kube.api.resource)
+MODULES: Final = (
+    kube.api.admission,
+    kube.api.core,
+    kube.api.meta,
+    kube.api.node_selector,
+    kube.api.resource,
+)
 
 UNDESCRIBED: Final = {
     # admission.k8s.io is spoken to webhooks only; the API server serves no document of it.
@@ -41,6 +48,7 @@ class Root(NamedTuple):
 
 ROOTS: Final = (
     Root(kube.api.core.Pod, "api/v1", "io.k8s.api.core.v1.Pod"),
+    Root(kube.api.core.Node, "api/v1", "io.k8s.api.core.v1.Node"),
     Root(kube.api.core.Namespace, "api/v1", "io.k8s.api.core.v1.Namespace"),
     Root(kube.api.core.ResourceQuota, "api/v1", "io.k8s.api.core.v1.ResourceQuota"),
     Root(kube.api.meta.ObjectHead, "api/v1", "io.k8s.api.core.v1.Pod"),
@@ -54,6 +62,7 @@ ROOTS: Final = (
         Root(each, "apis/resource.k8s.io/v1", f"io.k8s.api.resource.v1.{each.__name__}")
         for each in (
             kube.api.resource.DeviceClass,
+            kube.api.resource.DeviceTaintRule,
             kube.api.resource.ResourceClaim,
             kube.api.resource.ResourceClaimTemplate,
             kube.api.resource.ResourceSlice,

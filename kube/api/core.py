@@ -1,8 +1,12 @@
 """The parts of core/v1, apps/v1 and batch/v1 that we read."""
 
 from collections.abc import Mapping
+from typing import Any
+
+from msgspec import field
 
 from kube.api.meta import ApiStruct, ObjectMeta
+from kube.api.node_selector import NodeSelector, NodeSelectorTerm
 from kube.quantity import Quantity
 
 
@@ -70,6 +74,47 @@ class PodResourceClaim(ApiStruct, frozen=True, kw_only=True):
     resource_claim_template_name: str | None = None
 
 
+class Toleration(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 Toleration; an empty operator is `Equal`."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class PreferredSchedulingTerm(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 PreferredSchedulingTerm."""
+
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 NodeAffinity."""
+
+    required: NodeSelector | None = field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[PreferredSchedulingTerm, ...] | None = field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(ApiStruct, frozen=True, kw_only=True):
+    """The part of core/v1 Affinity that we read.
+
+    Attributes:
+        pod_affinity: Never judged; only told apart from None.
+        pod_anti_affinity: As above.
+    """
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: Mapping[str, Any] | None = None
+    pod_anti_affinity: Mapping[str, Any] | None = None
+
+
 class PodSpec(ApiStruct, frozen=True, kw_only=True):
     """The parts of core/v1 PodSpec that we read."""
 
@@ -79,6 +124,8 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     node_name: str = ""
     scheduler_name: str = ""
     node_selector: Mapping[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] | None = None
     runtime_class_name: str | None = None
 
 
@@ -89,11 +136,27 @@ class PodResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
     resource_claim_name: str | None = None
 
 
+class ContainerExtendedResourceRequest(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 ContainerExtendedResourceRequest."""
+
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class PodExtendedResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
+    """The claim that the scheduler made for extended resources of the pod."""
+
+    request_mappings: tuple[ContainerExtendedResourceRequest, ...] | None = None
+    resource_claim_name: str = ""
+
+
 class PodStatus(ApiStruct, frozen=True, kw_only=True):
     """The parts of core/v1 PodStatus that we read."""
 
     phase: str = ""
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] | None = None
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
 
 
 class Pod(ApiStruct, frozen=True, kw_only=True):
@@ -107,6 +170,45 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
     def annotations(self) -> Mapping[str, str]:
         """The annotations, empty when there are none."""
         return self.metadata.annotations or {}
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels, empty when there are none."""
+        return self.metadata.labels or {}
+
+
+class Taint(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 Taint."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(ApiStruct, frozen=True, kw_only=True):
+    """The parts of core/v1 NodeSpec that we read."""
+
+    taints: tuple[Taint, ...] | None = None
+    unschedulable: bool = False
+
+
+class NodeStatus(ApiStruct, frozen=True, kw_only=True):
+    """The parts of core/v1 NodeStatus that we read.
+
+    Attributes:
+        declared_features: Names of features that the kubelet has, sorted.
+    """
+
+    allocatable: Mapping[str, Quantity] | None = None
+    declared_features: tuple[str, ...] | None = None
+
+
+class Node(ApiStruct, frozen=True, kw_only=True):
+    """The parts of core/v1 Node that we read."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
 
     @property
     def labels(self) -> Mapping[str, str]:

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import field
 
 from kube.api.meta import ApiStruct, ObjectMeta
+from kube.api.node_selector import NodeSelector
 from kube.quantity import Quantity
 
 MAX_RESULTS = 32
@@ -155,27 +156,6 @@ class DeviceAllocationResult(ApiStruct, frozen=True, kw_only=True):
 
     results: tuple[DeviceRequestAllocationResult, ...] | None = None
     config: tuple[DeviceAllocationConfiguration, ...] | None = None
-
-
-class NodeSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
-    """Source: core/v1 NodeSelectorRequirement."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] | None = None
-
-
-class NodeSelectorTerm(ApiStruct, frozen=True, kw_only=True):
-    """Source: core/v1 NodeSelectorTerm."""
-
-    match_expressions: tuple[NodeSelectorRequirement, ...] | None = None
-    match_fields: tuple[NodeSelectorRequirement, ...] | None = None
-
-
-class NodeSelector(ApiStruct, frozen=True, kw_only=True):
-    """Source: core/v1 NodeSelector."""
-
-    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
 class AllocationResult(ApiStruct, frozen=True, kw_only=True):
@@ -378,3 +358,25 @@ class ResourceSlice(ApiStruct, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceSliceSpec
+
+
+class DeviceTaintSelector(ApiStruct, frozen=True, kw_only=True):
+    """Which devices a rule taints; what is not set restricts nothing."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(ApiStruct, frozen=True, kw_only=True):
+    """A taint and its devices; without a selector there are none."""
+
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint
+
+
+class DeviceTaintRule(ApiStruct, frozen=True, kw_only=True):
+    """Taints devices on behalf of an administrator, cluster scoped."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DeviceTaintRuleSpec
