@@ -226,7 +226,7 @@ class Draft:
     def _add_claim(self, name: str) -> None:
         requests = [
             {"name": f"r{index}", "exactly": self.exactly()}
-            for index in range(self.weighted({1: 30, 2: 40, 3: 30}))
+            for index in range(self.weighted({1: 27, 2: 40, 3: 33}))
         ]
         self.claims.append(claim(name, {"requests": requests}))
 
