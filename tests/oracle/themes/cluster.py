@@ -3,7 +3,7 @@
 import copy
 from typing import Final
 
-from tests.oracle.draft import Draft, Json
+from tests.oracle.draft import Draft, Json, chosen
 from tests.oracle.themes.asked import NUMAS, constrain
 
 
