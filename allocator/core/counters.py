@@ -1,0 +1,213 @@
+"""Counters that devices of a pool share: partitions of one piece of hardware (KEP-4815).
+
+What is available of a counter is what its pool declares less what all allocated devices of the
+pool consume, each once, as their slices say it *now*. So a device that is no longer published
+charges nothing, and a changed consumption counts as changed.
+
+Source: k8s.io/dynamic-resource-allocation v0.37.1,
+structured/internal/experimental/allocator_experimental.go, checkAvailableCounters.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from allocator.core.model import (
+    Features,
+    NodeDevices,
+    Pool,
+    PoolUse,
+    Request,
+    Usage,
+)
+from allocator.core.outcome import Reason, Refusal
+from kube.api.resource import Device
+from kube.quantity import Quantity
+
+_POOLS: Final = 8192
+_NOTHING: Final[PoolUse] = {}
+
+Takes = tuple[tuple[int, int], ...]
+"""Number of a counter to nano-units, for each counter that has a say in whether a device fits."""
+
+
+class Declared(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """The counters of a pool and what its devices take from them, whoever holds them.
+
+    Attributes:
+        names: (counter set, counter), numbered by position here.
+        amounts: What the pool declares of each.
+        takes: Device name to what it takes; devices without `consumesCounters` are absent. Of all
+            devices, also of those on slices that do not target the node.
+    """
+
+    names: tuple[tuple[str, str], ...] = ()
+    amounts: tuple[Quantity, ...] = ()
+    takes: dict[str, Takes] = msgspec.field(default_factory=dict)
+
+
+class Availability(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What allocated devices leave of a pool's counters.
+
+    Attributes:
+        declared: The counters.
+        left: Nano-units by number of the counter; negative where more is in use than declared.
+    """
+
+    declared: Declared
+    left: tuple[int, ...]
+
+
+def refusal(device: Device, features: Features) -> Refusal | None:
+    """Return why a device that consumes counters will not do while partitions are off."""
+    # "Devices that consume counters can not be allocated if the PartitionableDevices feature is
+    # not enabled."
+    if device.consumes_counters and not features.partitionable_devices:
+        return Refusal(
+            reason=Reason.PARTITIONS_OFF,
+            detail="it consumes counters, and DRAPartitionableDevices is off",
+        )
+    return None
+
+
+@lru_cache(maxsize=_POOLS)
+def declared(pool: Pool) -> Declared:
+    """Return the counters of a pool; the same object for the same pool."""
+    amounts = {
+        (name, counter): amount.value
+        for name, counter_set in pool.counter_sets.items()
+        for counter, amount in (counter_set.counters or {}).items()
+    }
+    numbers = {name: number for number, name in enumerate(amounts)}
+    takes = {
+        each.id.device: _takes(each.device, numbers)
+        for each in (*pool.devices, *pool.elsewhere)
+        if each.device.consumes_counters
+    }
+    return Declared(names=tuple(amounts), amounts=tuple(amounts.values()), takes=takes)
+
+
+def availability(pool: Pool, use: PoolUse) -> Availability:
+    """Return what is left of a pool's counters; worth keeping while neither argument changes."""
+    counters = declared(pool)
+    left = [amount.nanos for amount in counters.amounts]
+    if counters.takes:
+        # Exclusively held, shared by id or known by its consumption only: a use is any of these.
+        for name in use:
+            for number, nanos in counters.takes.get(name, ()):
+                left[number] -= nanos
+    return Availability(declared=counters, left=tuple(left))
+
+
+def tracker(
+    node: NodeDevices,
+    usage: Usage,
+    features: Features,
+    availability_of: Callable[[Pool, PoolUse], Availability] = availability,
+) -> "Counters | None":
+    """Return the tracker of an attempt; None when no device of the node consumes counters."""
+    if not features.partitionable_devices or not any(
+        each.device.consumes_counters for each in node.devices
+    ):
+        return None
+    return Counters(
+        node, [availability_of(pool, usage.pools.get(pool.id, _NOTHING)) for pool in node.pools]
+    )
+
+
+class Counters:
+    """What is left of every counter that devices of a node consume."""
+
+    def __init__(self, node: NodeDevices, pools: Iterable[Availability]) -> None:
+        """Lay the counters of all pools out in one row."""
+        self._left: list[int] = []
+        self._counters: list[tuple[str, str, Quantity]] = []
+        by_pool = [self._laid_out(each) for each in pools]
+        self._takes: list[Takes] = [
+            by_pool[pool].get(each.id.device, ())
+            for pool, each in zip(node.pool_of, node.devices, strict=True)
+        ]
+        numbers: dict[Takes, int] = {}
+        self._sees = [numbers.setdefault(takes, len(numbers)) for takes in self._takes]
+
+    def sees(self, position: int) -> Hashable:
+        """Return which counters a device takes how much of, as a number."""
+        return self._sees[position]
+
+    def add(self, request: Request, position: int, *, further_share: bool) -> bool:  # noqa: ARG002
+        """Charge a device's counters if enough is left of each."""
+        takes = self._takes[position]
+        # "Its counters are already accounted for, so a further share must not charge them again."
+        if further_share or not takes:
+            return True
+        left = self._left
+        for number, nanos in takes:
+            if left[number] < nanos:
+                return False
+        for number, nanos in takes:
+            left[number] -= nanos
+        return True
+
+    def undo(self, request: Request, position: int, *, further_share: bool) -> None:  # noqa: ARG002
+        """Give back what `add` charged."""
+        if not further_share:
+            left = self._left
+            for number, nanos in self._takes[position]:
+                left[number] += nanos
+
+    def state(self) -> Hashable:
+        """Return what is left of each counter."""
+        return tuple(self._left)
+
+    def refusal(self, request: Request, position: int, *, further_share: bool) -> Refusal | None:  # noqa: ARG002
+        """Return which counter has too little left for a device."""
+        for number, nanos in () if further_share else self._takes[position]:
+            left = self._left[number]
+            if left < nanos:
+                return Refusal(reason=Reason.COUNTERS, detail=self._detail(number, left, nanos))
+        return None
+
+    def _laid_out(self, pool: Availability) -> dict[str, Takes]:
+        """Append a pool's counters to the row; return its devices' takes, numbered for the row."""
+        first = len(self._left)
+        self._left += pool.left
+        of_pool = zip(pool.declared.names, pool.declared.amounts, strict=True)
+        self._counters += [(name, counter, amount) for (name, counter), amount in of_pool]
+        # A counter that is in the red stops every device that consumes any counter of the pool:
+        # upstream compares all of them. Taking nothing from what is below nothing is refused.
+        overdrawn = [number for number, left in enumerate(pool.left) if left < 0]
+        return {
+            name: _merged(
+                [(first + number, nanos) for number, nanos in takes]
+                + [(first + number, 0) for number in overdrawn]
+            )
+            for name, takes in pool.declared.takes.items()
+        }
+
+    def _detail(self, number: int, left: int, nanos: int) -> str:
+        name, counter, amount = self._counters[number]
+        if left < 0:
+            over = Quantity.from_nanos(-left, amount.format)
+            return f"counter {counter} of {name} is overdrawn by {over}"
+        needed, remains = (Quantity.from_nanos(each, amount.format) for each in (nanos, left))
+        return f"counter {counter} of {name}: {remains} left, {needed} needed"
+
+
+def _takes(device: Device, numbers: dict[tuple[str, str], int]) -> Takes:
+    """Return what a device takes of counters that exist; validation refuses to name others."""
+    return _merged(
+        (numbers[each.counter_set, name], counter.value.nanos)
+        for each in device.consumes_counters or ()
+        for name, counter in (each.counters or {}).items()
+        if (each.counter_set, name) in numbers
+    )
+
+
+def _merged(takes: Iterable[tuple[int, int]]) -> Takes:
+    """Return one entry per counter, in order."""
+    sums: dict[int, int] = {}
+    for number, nanos in takes:
+        sums[number] = sums.get(number, 0) + nanos
+    return tuple(sorted(sums.items()))
