@@ -24,7 +24,7 @@ THEMES: Final[dict[Theme, int]] = {
     cluster.node_operations: 8,
     cluster.generations: 7,
     cluster.incomplete: 5,
-    cluster.invalid: 5,
+    cluster.invalid: 6,
     asked.selectors: 14,
     asked.broken_selectors: 5,
     asked.all_devices: 8,

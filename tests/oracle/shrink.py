@@ -1,0 +1,60 @@
+"""A scenario made as small as it can be while it still shows something: delta debugging on JSON.
+
+`python -m tests.oracle.shrink SEED` prints the smallest scenario on which we and upstream differ.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from tests.oracle.scenarios import Scenario
+
+_KEPT_WORDS: Final = """
+allocated allocation allocationMode attributes capacity cel claims classes count counters
+counterSet device deviceClassName devices driver effect exactly expression features
+firstAvailable generation key metadata name namespace nodes nodeSelectorTerms operator pool
+request requests resourceSliceCount results sharedCounters slices spec status taint uid value
+values
+"""
+KEPT: Final = frozenset(_KEPT_WORDS.split())
+"""Members without which the objects would not be what they are; everything else may go."""
+
+Path = tuple[str | int, ...]
+
+
+def shrunk(scenario: Scenario, shows: Callable[[Scenario], bool]) -> Scenario:
+    """Return the smallest scenario found that still shows it.
+
+    Args:
+        scenario: Is not changed.
+        shows: Whether a scenario still shows what it is about; true of `scenario`.
+    """
+    best = scenario
+    smaller: Scenario | None = scenario
+    while smaller is not None:
+        best = smaller
+        smaller = next((one for one in _smaller(best) if shows(one)), None)
+    return best
+
+
+def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+    """Yield the scenario with one member less, the largest members first."""
+    for path in sorted(_removable(scenario), key=lambda path: (len(path), str(path))):
+        one = copy.deepcopy(scenario)
+        parent: Any = one
+        for step in path[:-1]:
+            parent = parent[step]
+        del parent[path[-1]]
+        yield one
+
+
+def _removable(value: Any, path: Path = ()) -> Iterator[Path]:
+    if isinstance(value, dict):
+        for key, member in value.items():
+            if key not in KEPT or path[-1:] in (("attributes",), ("capacity",), ("features",)):
+                yield (*path, key)
+            yield from _removable(member, (*path, key))
+    elif isinstance(value, list):
+        for index, member in enumerate(value):
+            yield (*path, index)
+            yield from _removable(member, (*path, index))

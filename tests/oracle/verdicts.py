@@ -1,0 +1,127 @@
+"""One form for the verdicts of both sides, so that they can be compared with `==`.
+
+Amounts become exact numbers, share ids become their order of appearance, and what is empty is left
+out, as it would be in JSON. Everything else of upstream's AllocationResult is compared as it is.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from kube.quantity import Quantity
+
+Json = Mapping[str, Any]
+
+FIT: Final = "fit"
+UNFIT: Final = "unfit"
+NODE: Final = "node"
+FATAL: Final = "fatal"
+GAVE_UP: Final = "gave up"
+
+_ENDS: Final = {
+    None: UNFIT,
+    "node": NODE,
+    "fatal": FATAL,
+    "steps": GAVE_UP,
+    "timeout": GAVE_UP,
+}
+
+
+class Verdict(NamedTuple):
+    """How an attempt on one node ended.
+
+    Attributes:
+        end: One of the words above.
+        claims: One normal AllocationResult per claim where it fits.
+        message: For people; not compared.
+    """
+
+    end: str
+    claims: tuple[Json, ...] = ()
+    message: str = ""
+
+    @property
+    def compared(self) -> tuple[str, tuple[Json, ...]]:
+        """What must agree."""
+        return self.end, self.claims
+
+
+def upstream(answer: Json) -> dict[str, Verdict]:
+    """Return the verdict per node of an answer of the Go program.
+
+    Raises:
+        ValueError: There was no allocator to ask: the scenario itself is wrong.
+    """
+    if "error" in answer:
+        raise ValueError(answer["error"])
+    return {node: _verdict(verdict) for node, verdict in answer.get("nodes", {}).items()}
+
+
+def _verdict(answer: Json) -> Verdict:
+    if answer["results"] is not None and answer["error"] is None:
+        return Verdict(FIT, normal(answer["results"]))
+    return Verdict(_ENDS[answer["error"]], message=answer.get("message", ""))
+
+
+def normal(results: Sequence[Json]) -> tuple[Json, ...]:
+    """Return AllocationResults, as JSON, in the form that is compared."""
+    shares = {share: f"share-{index}" for index, share in enumerate(_share_ids(results))}
+    return tuple(
+        {
+            "results": [
+                _device(one, shares) for one in result.get("devices", {}).get("results") or ()
+            ],
+            "config": [_pruned(one) for one in result.get("devices", {}).get("config") or ()],
+            "nodeSelector": _pruned(result.get("nodeSelector")),
+        }
+        for result in results
+    )
+
+
+def _share_ids(results: Iterable[Json]) -> Iterator[str]:
+    for result in results:
+        for one in result.get("devices", {}).get("results") or ():
+            if one.get("shareID"):
+                yield one["shareID"]
+
+
+def _device(one: Json, shares: Mapping[str, str]) -> Any:
+    device = dict(one)
+    if device.get("shareID"):
+        device["shareID"] = shares[device["shareID"]]
+    if device.get("consumedCapacity"):
+        device["consumedCapacity"] = {
+            key: Quantity(amount) for key, amount in device["consumedCapacity"].items()
+        }
+    return _pruned(device)
+
+
+def _pruned(value: Any) -> Any:
+    """The value without its empty members: null, false, empty text, lists and maps."""
+    if isinstance(value, Mapping):
+        members = {key: _pruned(member) for key, member in value.items()}
+        return {key: member for key, member in members.items() if member not in _EMPTY}
+    if isinstance(value, list | tuple):
+        return [_pruned(member) for member in value]
+    return value
+
+
+_EMPTY: Final[tuple[Any, ...]] = (None, False, "", [], {})
+
+
+def differences(ours: Mapping[str, Verdict], theirs: Mapping[str, Verdict]) -> dict[str, str]:
+    """Return, per node on which the two differ, both verdicts in words; where one gave up, none."""
+    return {
+        node: f"upstream: {_words(theirs[node])}\nours:     {_words(ours[node])}"
+        for node in sorted(theirs)
+        if GAVE_UP not in (ours[node].end, theirs[node].end)
+        and ours[node].compared != theirs[node].compared
+    }
+
+
+def _words(verdict: Verdict) -> str:
+    devices = [
+        f"{one['request']}={one['driver']}/{one['pool']}/{one['device']}"
+        for claim in verdict.claims
+        for one in claim["results"]
+    ]
+    return " ".join((verdict.end, *devices)) + (f" ({verdict.message})" if verdict.message else "")
