@@ -4,7 +4,7 @@ Positions: within one attempt on one node, devices are numbered 0 to n-1 in upst
 (pools, then slices by name, then devices as listed), and sets of devices are bit masks of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -278,3 +278,29 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[tuple[Choice, ...], ...]
     alternatives: tuple[tuple[int, ...], ...]
     steps: int = 0
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one attempt on one node may cost, in steps and never in seconds.
+
+    Attributes:
+        steps: Devices tried; evaluating a selector counts by its CEL cost. 200,000 take below a
+            second here; upstream's answer to the same question is a deadline of 10 s.
+    """
+
+    steps: int = 200_000
+
+
+def renumbered(node: NodeDevices, order: Sequence[int]) -> NodeDevices:
+    """Return a node with its devices in another order, so that the search tries them so.
+
+    Args:
+        order: Positions, each once.
+    """
+    devices = tuple([node.devices[position] for position in order])
+    return msgspec.structs.replace(
+        node,
+        devices=devices,
+        pool_of=tuple([node.pool_of[position] for position in order]),
+        positions={published.id: number for number, published in enumerate(devices)},
+    )
