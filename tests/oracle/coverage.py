@@ -1,15 +1,15 @@
 """What a sample of scenarios reaches, as a table: `python -m tests.oracle.coverage [COUNT]`.
 
 A scenario counts for a feature when the feature is in its objects, whatever it was meant to be about.
-Fit is of the verdicts, one per node.
+Fit and fatal are of the verdicts, one per node; steps are upstream's on all nodes of a scenario.
 """
 
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from tests.oracle.draft import BARE_SELECTORS, BROKEN_SELECTORS, Json
 from tests.oracle.go import Oracle
@@ -17,22 +17,71 @@ from tests.oracle.scenarios import Scenario, seeded
 
 Answer = Mapping[str, Any]
 
-
-class Sample(NamedTuple):
-    """Scenarios and what upstream says to each."""
-
-    scenarios: Sequence[Scenario]
-    answers: Sequence[Answer]
+CHUNK: Final = 200
+"""Scenarios in memory at once."""
 
 
-class Row(NamedTuple):
-    """A feature, the share of scenarios that have it, and what becomes of those."""
+class Row:
+    """What becomes of the scenarios that have a feature."""
 
-    feature: str
-    present: float
-    fit: float
-    fatal: float
-    median_steps: float
+    def __init__(self) -> None:
+        self.scenarios = 0
+        self.steps: list[int] = []
+        self.ends: Counter[str] = Counter()
+
+    def add(self, answer: Answer) -> None:
+        """Count one scenario."""
+        self.scenarios += 1
+        self.steps.append(sum(verdict["steps"] for verdict in answer["nodes"].values()))
+        for verdict in answer["nodes"].values():
+            fits = verdict["results"] is not None
+            self.ends["fit" if fits else verdict["error"] or "unfit"] += 1
+
+    @property
+    def median_steps(self) -> float:
+        """Half of the scenarios take at least so many; 0 of no scenarios."""
+        return statistics.median(self.steps or [0])
+
+    def share(self, end: str) -> float:
+        """How many of the verdicts end so, between 0 and 1."""
+        return self.ends[end] / max(1, self.ends.total())
+
+
+class Coverage:
+    """A growing count over scenarios."""
+
+    def __init__(self) -> None:
+        self.total = Row()
+        self.features = {feature: Row() for feature in FEATURES}
+        self.pairs: Counter[tuple[str, str]] = Counter(dict.fromkeys(combinations(FEATURES, 2), 0))
+
+    def add(self, scenario: Scenario, answer: Answer) -> None:
+        """Count a scenario with upstream's answer."""
+        present = [feature for feature, has in FEATURES.items() if has(scenario)]
+        self.total.add(answer)
+        for feature in present:
+            self.features[feature].add(answer)
+        self.pairs.update(combinations(present, 2))
+
+    def present(self, feature: str) -> float:
+        """How many of the scenarios have it, between 0 and 1."""
+        return self.features[feature].scenarios / max(1, self.total.scenarios)
+
+    def table(self) -> Iterator[str]:
+        """Yield lines for people."""
+        yield f"{'feature':<32}{'present':>9}{'fit':>8}{'fatal':>8}{'median steps':>14}"
+        for feature, row in {"all": self.total, **self.features}.items():
+            present = row.scenarios / max(1, self.total.scenarios)
+            yield (
+                f"{feature:<32}{present:>9.1%}{row.share('fit'):>8.0%}{row.share('fatal'):>8.0%}"
+                f"{row.median_steps:>14.0f}"
+            )
+        rare = sorted(self.pairs.items(), key=lambda pair: (pair[1], pair[0]))
+        yield ""
+        yield f"{sum(count > 0 for _, count in rare)} of {len(rare)} pairs of features are met; the rarest:"
+        for (first, second), count in rare[:5]:
+            yield f"{count:>6}  {first} + {second}"
+        yield f"{self.total.ends.total()} verdicts: {dict(self.total.ends.most_common())}"
 
 
 # --- looking into a scenario ----------------------------------------------------------------------
@@ -196,71 +245,25 @@ FEATURES: Final[Mapping[str, Callable[[Scenario], bool]]] = {
 """Each feature and how to see it in a scenario."""
 
 
-# --- the table ------------------------------------------------------------------------------------
+# --- asking --------------------------------------------------------------------------------------
 
 
-def sampled(count: int) -> Sample:
-    """Return the first scenarios of the fixed sample with upstream's answers."""
-    made = [seeded(number) for number in range(count)]
-    with Oracle() as oracle:
-        return Sample(made, oracle.ask({"allocate": one} for one in made))
-
-
-def steps(answer: Answer) -> int:
-    """Upstream's steps on all nodes."""
-    return sum(verdict["steps"] for verdict in answer["nodes"].values())
-
-
-def rows(sample: Sample) -> list[Row]:
-    """Return a row for all scenarios, then one per feature."""
-    found = [_row("all", sample, range(len(sample.scenarios)))]
-    for feature, present in FEATURES.items():
-        having = [index for index, one in enumerate(sample.scenarios) if present(one)]
-        found.append(_row(feature, sample, having))
-    return found
-
-
-def _row(feature: str, sample: Sample, having: Sequence[int]) -> Row:
-    verdicts = [v for index in having for v in sample.answers[index]["nodes"].values()]
-    total = max(1, len(verdicts))
-    return Row(
-        feature,
-        len(having) / len(sample.scenarios),
-        sum(verdict["results"] is not None for verdict in verdicts) / total,
-        sum(verdict["error"] == "fatal" for verdict in verdicts) / total,
-        statistics.median([steps(sample.answers[index]) for index in having] or [0]),
-    )
-
-
-def pairs(sample: Sample) -> Counter[tuple[str, str]]:
-    """Return how many scenarios have both features, for each pair of features."""
-    together: Counter[tuple[str, str]] = Counter(dict.fromkeys(combinations(FEATURES, 2), 0))
-    for one in sample.scenarios:
-        together.update(combinations([name for name, has in FEATURES.items() if has(one)], 2))
-    return together
-
-
-def table(found: Iterable[Row]) -> Iterator[str]:
-    """Yield the lines of the table."""
-    yield f"{'feature':<32}{'present':>9}{'fit':>7}{'fatal':>7}{'median steps':>14}"
-    for row in found:
-        yield (
-            f"{row.feature:<32}{row.present:>8.1%} {row.fit:>6.0%} {row.fatal:>6.0%}"
-            f"{row.median_steps:>13.0f}"
-        )
+def answered(oracle: Oracle, seeds: range) -> Iterator[tuple[int, Scenario, Answer]]:
+    """Yield each scenario of the numbers with upstream's answer."""
+    for start in range(seeds.start, seeds.stop, CHUNK):
+        numbers = range(start, min(start + CHUNK, seeds.stop))
+        made = [seeded(number) for number in numbers]
+        yield from zip(numbers, made, oracle.ask({"allocate": one} for one in made), strict=True)
 
 
 def main() -> None:
     """Print the table."""
-    sample = sampled(int(sys.argv[1]) if len(sys.argv) > 1 else 2_000)
-    print("\n".join(table(rows(sample))))
-    rare = sorted(pairs(sample).items(), key=lambda pair: pair[1])
-    print(
-        f"\n{sum(count > 0 for _, count in rare)} of {len(rare)} pairs of features are met; the rarest:"
-    )
-    print("\n".join(f"  {count:>4}  {first} + {second}" for (first, second), count in rare[:10]))
-    ends = Counter(v["error"] for a in sample.answers for v in a["nodes"].values())
-    print(f"\nerrors: {dict(ends)}")
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000
+    coverage = Coverage()
+    with Oracle() as oracle:
+        for _, scenario, answer in answered(oracle, range(count)):
+            coverage.add(scenario, answer)
+    print("\n".join(coverage.table()))
 
 
 if __name__ == "__main__":
