@@ -1,0 +1,510 @@
+"""Published slices become the pools that one node sees: newest generation, whole and valid.
+
+Decides which slices are relevant for a node, whether a pool may be used, and the order in which
+devices are tried. Whether a device fits a request is decided elsewhere.
+
+Source: k8s.io/dynamic-resource-allocation v0.37.1, structured/internal/experimental,
+pools_experimental.go (the incubating allocator has the same); resourceslice/tracker/tracker.go.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from allocator.core.model import (
+    DeviceId,
+    Features,
+    NodeDevices,
+    Pool,
+    PoolId,
+    PoolState,
+    PublishedDevice,
+)
+from allocator.core.outcome import AttemptFailed
+from kube.api.core import Node
+from kube.api.node_selector import NodeSelector, NodeSelectorTerm, check, matches
+from kube.api.resource import (
+    CounterSet,
+    Device,
+    DeviceTaint,
+    DeviceTaintRule,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+
+Anchor = tuple[str, str]
+"""A label and its value without which a slice is not for a node; `_NAME` stands for its name."""
+
+_NAME: Final = ""
+_K = TypeVar("_K")
+
+# --- the index ------------------------------------------------------------------------------------
+
+
+class PublishedSlice(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A slice with what never has to be found out again. Compared by identity.
+
+    Attributes:
+        rank: Place among all slices as they were listed.
+        devices: Of the slice, made once so that all nodes share them.
+        is_hidden: A gate that is off hides it; it makes no pool visible.
+        is_counted: It counts when the slices of its pool are counted.
+        is_local: On one node, and so tried before slices that are not.
+        holds_counters: Read for its counter sets, and for nothing else.
+    """
+
+    slice: ResourceSlice
+    pool: PoolId
+    rank: int
+    devices: tuple[PublishedDevice, ...]
+    is_hidden: bool
+    is_counted: bool
+    is_local: bool
+    holds_counters: bool
+
+    @property
+    def name(self) -> str:
+        """Of the slice."""
+        return self.slice.metadata.name
+
+    @property
+    def generation(self) -> int:
+        """Of the pool, as this slice has it."""
+        return self.slice.spec.pool.generation
+
+
+class _Built(NamedTuple):
+    pool: Pool
+    has_binding_conditions: bool = False
+
+
+class SliceIndex(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """All slices of a cluster by where they are relevant and by pool. Never changed, but replaced.
+
+    Attributes:
+        by_anchor: Slices that only nodes with one of their anchors can see.
+        unanchored: All other slices, as listed.
+        by_pool: All slices of a pool, as listed.
+        next_rank: For a slice that is added.
+        built: Of each pool, what its relevant slices became; the only part that grows. A pool of
+            all nodes is built once, whichever node asks first.
+    """
+
+    features: Features
+    by_anchor: Mapping[Anchor, tuple[PublishedSlice, ...]]
+    unanchored: tuple[PublishedSlice, ...]
+    by_pool: Mapping[PoolId, tuple[PublishedSlice, ...]]
+    next_rank: int
+    built: dict[PoolId, dict[tuple[PublishedSlice, ...], _Built | None]]
+
+    def replaced(self, old: ResourceSlice | None, new: ResourceSlice | None) -> "SliceIndex":
+        """Return the index after one slice came, went or changed.
+
+        Costs what that slice is worth and three shallow copies. Devices of other slices stay the
+        same objects, and pools to which neither belongs stay built.
+
+        Args:
+            old: As listed before, found by driver, pool and name; None if `new` is new.
+            new: As listed now; None if `old` is gone.
+        """
+        by_anchor, by_pool, built = dict(self.by_anchor), dict(self.by_pool), dict(self.built)
+        unanchored, rank = self.unanchored, self.next_rank
+        gone = self._found(old)
+        if gone is not None:
+            rank = gone.rank
+            built.pop(gone.pool, None)
+            _put(by_pool, gone.pool, _without(by_pool[gone.pool], gone))
+            for anchor in _anchors(gone.slice) or ():
+                _put(by_anchor, anchor, _without(by_anchor[anchor], gone))
+            unanchored = _without(unanchored, gone)
+        if new is not None:
+            added = _published(new, rank, self.features)
+            built.pop(added.pool, None)
+            by_pool[added.pool] = _with(by_pool.get(added.pool, ()), added)
+            anchors = _anchors(new)
+            for anchor in anchors or ():
+                by_anchor[anchor] = _with(by_anchor.get(anchor, ()), added)
+            unanchored = _with(unanchored, added) if anchors is None else unanchored
+        return SliceIndex(
+            features=self.features,
+            by_anchor=by_anchor,
+            unanchored=unanchored,
+            by_pool=by_pool,
+            next_rank=self.next_rank + 1,
+            built=built,
+        )
+
+    def _found(self, old: ResourceSlice | None) -> PublishedSlice | None:
+        if old is None:
+            return None
+        pool = PoolId(old.spec.driver, old.spec.pool.name)
+        same = (one for one in self.by_pool.get(pool, ()) if one.name == old.metadata.name)
+        return next(same, None)
+
+
+def index(slices: Iterable[ResourceSlice], features: Features) -> SliceIndex:
+    """Return all slices, with the taints of rules already in them, ready to be asked per node."""
+    by_anchor: dict[Anchor, list[PublishedSlice]] = {}
+    by_pool: dict[PoolId, list[PublishedSlice]] = {}
+    unanchored: list[PublishedSlice] = []
+    rank = 0
+    for rank, listed in enumerate(slices, start=1):
+        published = _published(listed, rank, features)
+        by_pool.setdefault(published.pool, []).append(published)
+        anchors = _anchors(listed)
+        if anchors is None:
+            unanchored.append(published)
+        for anchor in anchors or ():
+            by_anchor.setdefault(anchor, []).append(published)
+    return SliceIndex(
+        features=features,
+        by_anchor={anchor: tuple(found) for anchor, found in by_anchor.items()},
+        unanchored=tuple(unanchored),
+        by_pool={pool: tuple(found) for pool, found in by_pool.items()},
+        next_rank=rank + 1,
+        built={},
+    )
+
+
+def _published(listed: ResourceSlice, rank: int, features: Features) -> PublishedSlice:
+    spec = listed.spec
+    driver, pool, devices = spec.driver, spec.pool.name, spec.devices or ()
+    is_grouped = not features.compatibility_groups and any(map(_has_groups, devices))
+    needs_partitions = spec.per_device_node_selection is not None or bool(spec.shared_counters)
+    return PublishedSlice(
+        slice=listed,
+        pool=PoolId(driver, pool),
+        rank=rank,
+        devices=tuple(
+            PublishedDevice(id=DeviceId(driver, pool, one.name), device=one, slice=listed)
+            for one in devices
+        ),
+        is_hidden=is_grouped or (needs_partitions and not features.partitionable_devices),
+        is_counted=not is_grouped,
+        is_local=bool(spec.node_name),
+        holds_counters=features.partitionable_devices and bool(spec.shared_counters),
+    )
+
+
+def _has_groups(device: Device) -> bool:
+    return any(taken.compatibility_groups for taken in device.consumes_counters or ())
+
+
+def _with(found: tuple[PublishedSlice, ...], one: PublishedSlice) -> tuple[PublishedSlice, ...]:
+    if not found or found[-1].rank < one.rank:
+        return (*found, one)
+    return tuple(sorted((*found, one), key=_rank))
+
+
+def _without(found: tuple[PublishedSlice, ...], one: PublishedSlice) -> tuple[PublishedSlice, ...]:
+    return tuple(each for each in found if each is not one)
+
+
+def _put(
+    index: dict[_K, tuple[PublishedSlice, ...]], key: _K, found: tuple[PublishedSlice, ...]
+) -> None:
+    if found:
+        index[key] = found
+    else:
+        del index[key]
+
+
+def _rank(one: PublishedSlice) -> int:
+    return one.rank
+
+
+# --- where a slice can be relevant ----------------------------------------------------------------
+
+
+def _anchors(listed: ResourceSlice) -> frozenset[Anchor] | None:
+    """Return of what a node must have one; None if any node has to be asked.
+
+    Selectors that cannot be judged are for all nodes, since they fail the attempt on all.
+    """
+    if _says_where(listed.spec):
+        return _place_anchors(listed.spec)
+    if not listed.spec.per_device_node_selection:
+        return frozenset()  # Upstream ignores what says nothing of its nodes.
+    return _union(_place_anchors(one) for one in listed.spec.devices or ())
+
+
+def _place_anchors(place: ResourceSliceSpec | Device) -> frozenset[Anchor] | None:
+    if place.node_name:
+        return frozenset(((_NAME, place.node_name),))
+    if place.all_nodes:
+        return None
+    if place.node_selector is None:
+        return frozenset()
+    try:
+        _checked(place.node_selector)
+    except AttemptFailed:
+        return None
+    return _union(map(_term_anchors, place.node_selector.node_selector_terms))
+
+
+def _union(parts: Iterable[frozenset[Anchor] | None]) -> frozenset[Anchor] | None:
+    merged: frozenset[Anchor] = frozenset()
+    for part in parts:
+        if part is None:
+            return None
+        merged |= part
+    return merged
+
+
+def _term_anchors(term: NodeSelectorTerm) -> frozenset[Anchor] | None:
+    if not (term.match_fields or term.match_expressions):
+        return frozenset()
+    for field in term.match_fields or ():
+        if field.key == "metadata.name" and field.operator == "In":
+            return frozenset((_NAME, value) for value in field.values or ())
+    for label in term.match_expressions or ():
+        if label.operator == "In":
+            return frozenset((label.key, value) for value in label.values or ())
+    return None
+
+
+def _candidates(index: SliceIndex, node: Node) -> Sequence[PublishedSlice]:
+    """Return the slices that may be relevant: those on the node alone first, each part as listed."""
+    found = list(index.by_anchor.get((_NAME, node.metadata.name), ()))
+    for label in node.labels.items():
+        found += index.by_anchor.get(label, ())
+    found += index.unanchored
+    if len(found) == 1:
+        return found
+    return sorted(dict.fromkeys(found), key=lambda one: (not one.is_local, one.rank))
+
+
+def _is_relevant(listed: PublishedSlice, node: Node) -> bool:
+    """Return whether a slice has a device for the node.
+
+    Raises:
+        AttemptFailed: A node selector cannot be judged.
+    """
+    spec, name, labels = listed.slice.spec, node.metadata.name, node.labels
+    if _says_where(spec):
+        return _is_for(spec, name, labels)
+    if not spec.per_device_node_selection:
+        return False
+    # Upstream looks no further than the first device that matches, so neither do we: a selector
+    # behind it may be broken.
+    return any(_is_for(one, name, labels) for one in spec.devices or ())
+
+
+def targets(device: PublishedDevice, node: NodeDevices) -> bool:
+    """Return whether a device of one of the node's slices is for this node.
+
+    Always so unless its slice leaves that to each device. Source: isSelectable.
+
+    Raises:
+        AttemptFailed: Its node selector cannot be judged.
+    """
+    if not device.slice.spec.per_device_node_selection:
+        return True
+    return _is_for(device.device, node.node, node.labels)
+
+
+def _says_where(spec: ResourceSliceSpec) -> bool:
+    return bool(spec.node_name or spec.all_nodes or spec.node_selector is not None)
+
+
+def _is_for(place: ResourceSliceSpec | Device, node: str, labels: Mapping[str, str]) -> bool:
+    """Source: NodeMatches."""
+    if place.node_name:
+        return place.node_name == node
+    if place.all_nodes:
+        return True
+    selector = place.node_selector
+    return selector is not None and matches(_checked(selector), node, labels)
+
+
+@lru_cache(maxsize=4096)
+def _checked(selector: NodeSelector) -> NodeSelector:
+    try:
+        check(selector)
+    except ValueError as fault:
+        raise AttemptFailed(f"failed to parse node selector: {fault}") from fault
+    return selector
+
+
+# --- what a node sees -----------------------------------------------------------------------------
+
+
+def node_devices(index: SliceIndex, node: Node) -> NodeDevices:
+    """Return the pools and devices of one node in the order in which upstream tries them.
+
+    By driver and pool name, in a pool by name of the slice, in a slice as listed; pools with
+    binding conditions come last. So drivers can rank devices by names.
+
+    Raises:
+        AttemptFailed: A node selector cannot be judged.
+    """
+    relevant: dict[PoolId, list[PublishedSlice]] = {}
+    for listed in _candidates(index, node):
+        if listed.is_hidden or not _is_relevant(listed, node):
+            continue
+        same = relevant.setdefault(listed.pool, [])
+        if same and listed.generation < same[0].generation:
+            continue
+        if same and listed.generation > same[0].generation:
+            same.clear()
+        same.append(listed)
+
+    built = [
+        pool
+        for slices in relevant.values()
+        if (pool := _cached(index, slices[0].pool, tuple(slices))) is not None
+    ]
+    built.sort(key=lambda one: (one.has_binding_conditions, one.pool.id))
+    return _numbered(node, tuple(one.pool for one in built))
+
+
+def _numbered(node: Node, pools: tuple[Pool, ...]) -> NodeDevices:
+    devices: list[PublishedDevice] = []
+    pool_of: list[int] = []
+    for number, pool in enumerate(pools):
+        devices += pool.devices
+        pool_of += [number] * len(pool.devices)
+    return NodeDevices(
+        node=node.metadata.name,
+        labels=node.labels,
+        declared_features=frozenset(node.status.declared_features or ()),
+        pools=pools,
+        devices=tuple(devices),
+        pool_of=tuple(pool_of),
+        positions={device.id: position for position, device in enumerate(devices)},
+    )
+
+
+def _cached(index: SliceIndex, pool: PoolId, relevant: tuple[PublishedSlice, ...]) -> _Built | None:
+    cache = index.built.setdefault(pool, {})
+    if relevant not in cache:
+        cache[relevant] = _built(pool, relevant, index)
+    return cache[relevant]
+
+
+def _built(pool: PoolId, relevant: tuple[PublishedSlice, ...], index: SliceIndex) -> _Built | None:
+    """Return a pool of the slices that are relevant for a node; None when it is obsolete.
+
+    Upstream looks beyond the node's own slices only if these are not all: while they are, a pool
+    lives on although other nodes see a newer generation of it.
+    """
+    expected = relevant[0].slice.spec.pool.resource_slice_count
+    if len(relevant) == expected:
+        return _validated(pool, relevant, (), index.features)
+    generation = relevant[0].generation
+    if any(one.generation > generation for one in index.by_pool[pool]):
+        return None
+    whole = [one for one in index.by_pool[pool] if one.generation == generation and one.is_counted]
+    if len(whole) != expected:
+        why = f"{len(whole)} of {expected} slices of generation {generation}"
+        return _Built(Pool(id=pool, state=PoolState.INCOMPLETE, why=why))
+    names = {one.name for one in relevant} if len(relevant) < len(whole) else None
+    rest = [one for one in whole if one.name not in names] if names is not None else []
+    return _validated(pool, relevant, rest, index.features)
+
+
+def _validated(
+    pool: PoolId,
+    relevant: Sequence[PublishedSlice],
+    rest: Sequence[PublishedSlice],
+    features: Features,
+) -> _Built:
+    """Return a whole pool, or why it is invalid.
+
+    Args:
+        rest: Slices of the pool that are not relevant for the node.
+    """
+    ordered = sorted(relevant, key=lambda one: one.name)
+    devices = tuple(d for one in ordered if not one.holds_counters for d in one.devices)
+    elsewhere: tuple[PublishedDevice, ...] = ()
+    counter_sets: dict[str, CounterSet] = {}
+    why = _duplicate("device", (one.id.device for one in devices))
+    if features.partitionable_devices and not why:
+        elsewhere = tuple(d for one in rest if not one.holds_counters for d in one.devices)
+        holders = (one for one in (*ordered, *rest) if one.holds_counters)
+        listed = [found for one in holders for found in one.slice.spec.shared_counters or ()]
+        counter_sets = {one.name: one for one in listed}
+        why = _duplicate("counter set", (one.name for one in listed)) or _undefined(
+            (*devices, *elsewhere), counter_sets
+        )
+    if why:
+        return _Built(Pool(id=pool, state=PoolState.INVALID, why=why))
+    whole = Pool(id=pool, devices=devices, elsewhere=elsewhere, counter_sets=counter_sets)
+    return _Built(whole, any(one.device.binding_conditions is not None for one in devices))
+
+
+def _duplicate(kind: str, names: Iterable[str]) -> str:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return f"duplicate {kind} name {name}"
+        seen.add(name)
+    return ""
+
+
+def _undefined(devices: Iterable[PublishedDevice], counter_sets: Mapping[str, CounterSet]) -> str:
+    """Return the first counter that a device consumes and the pool does not have."""
+    for published in devices:
+        for taken in published.device.consumes_counters or ():
+            found = counter_sets.get(taken.counter_set)
+            if found is None:
+                return f"counter set {taken.counter_set} not found"
+            for counter in taken.counters or ():
+                if counter not in (found.counters or {}):
+                    return f"counter {counter} not found in counter set {found.name}"
+    return ""
+
+
+# --- taint rules ----------------------------------------------------------------------------------
+
+
+def tainted(
+    slices: Iterable[ResourceSlice], rules: Iterable[DeviceTaintRule]
+) -> tuple[ResourceSlice, ...]:
+    """Return the slices with the taints of rules behind their devices' own.
+
+    Slices that no rule matches stay the same objects. Upstream appends in no particular order;
+    here the rules' names give it.
+    """
+    by_scope: dict[tuple[str | None, str | None], list[DeviceTaintRule]] = {}
+    for rule in sorted(rules, key=lambda one: one.metadata.name):
+        if (wanted := rule.spec.device_selector) is not None:
+            by_scope.setdefault((wanted.driver, wanted.pool), []).append(rule)
+    if not by_scope:
+        return tuple(slices)
+    return tuple(_with_taints(one, by_scope) for one in slices)
+
+
+def _with_taints(
+    listed: ResourceSlice,
+    by_scope: Mapping[tuple[str | None, str | None], Sequence[DeviceTaintRule]],
+) -> ResourceSlice:
+    driver, pool = listed.spec.driver, listed.spec.pool.name
+    scopes = ((driver, pool), (driver, None), (None, pool), (None, None))
+    rules = [rule for scope in scopes for rule in by_scope.get(scope, ())]
+    if not rules:
+        return listed
+    rules.sort(key=lambda one: one.metadata.name)
+    devices = listed.spec.devices or ()
+    changed = tuple(_with_added(one, _matching(rules, one.name)) for one in devices)
+    if all(before is after for before, after in zip(devices, changed, strict=True)):
+        return listed
+    spec = msgspec.structs.replace(listed.spec, devices=changed)
+    return msgspec.structs.replace(listed, spec=spec)
+
+
+def _matching(rules: Iterable[DeviceTaintRule], device: str) -> tuple[DeviceTaint, ...]:
+    return tuple(
+        rule.spec.taint
+        for rule in rules
+        if rule.spec.device_selector is not None
+        and rule.spec.device_selector.device in {None, device}
+    )
+
+
+def _with_added(device: Device, taints: tuple[DeviceTaint, ...]) -> Device:
+    if not taints:
+        return device
+    return msgspec.structs.replace(device, taints=(*(device.taints or ()), *taints))
