@@ -12,6 +12,7 @@
     |   |-- InvalidSelector      does not compile, or cannot be a boolean
     |   |-- UnsupportedSelector  legal upstream, beyond our engine: the verdict is unknown
     |   `-- SelectorFailed       raised while it was evaluated on a device
+    |       `-- NotBoolean       gave something else than true or false
     `-- KubeError          the API server said no, or could not be asked
         |-- AlreadyExists, Conflict, Forbidden, Gone, Invalid, NotFound, Throttled
 
@@ -65,6 +66,10 @@ class UnsupportedSelector(CelError):
 
 class SelectorFailed(CelError):
     """An expression that raised on a device; ends an attempt, as upstream."""
+
+
+class NotBoolean(SelectorFailed):
+    """An expression that gave something else than a boolean on a device."""
 
 
 class KubeError(DrawbridgeError):

@@ -21,7 +21,7 @@ from kube.cel.device import DeviceView
 from kube.cel.library import Environment, evaluator
 from kube.cel.rewrite import Rewritten, Variable, rewritten
 from kube.cel.syntax import CheckedExpr, encoded
-from kube.errors import SelectorFailed, UnsupportedSelector
+from kube.errors import NotBoolean, SelectorFailed, UnsupportedSelector
 
 __all__ = ["Environment", "Selector", "compile_selector"]
 
@@ -66,7 +66,7 @@ class Selector:
         """Return whether the device satisfies the expression.
 
         Raises:
-            SelectorFailed: The evaluation raised, or gave something else than a boolean.
+            SelectorFailed: The evaluation raised, or (NotBoolean) gave no boolean.
             UnsupportedSelector: Our engine cannot judge this device, or gives up on the way.
         """
         if device.fault:
@@ -115,7 +115,7 @@ class _Program:
             raise SelectorFailed(words(error)) from error
         if kind == cel.Type.ERROR:
             raise SelectorFailed(self._explained(str(value.plain_value())))
-        raise SelectorFailed(f"CEL result of type {kind.name()} could not be converted to bool")
+        raise NotBoolean(f"CEL result of type {kind.name()} could not be converted to bool")
 
     def _explained(self, message: str) -> str:
         unbound = _UNBOUND.search(message)
