@@ -44,6 +44,16 @@ class Verdict(NamedTuple):
         """What must agree."""
         return self.end, self.claims
 
+    @property
+    def words(self) -> str:
+        """The end, the devices and the message, for people."""
+        devices = [
+            f"{one['request']}={one['driver']}/{one['pool']}/{one['device']}"
+            for claim in self.claims
+            for one in claim["results"]
+        ]
+        return " ".join((self.end, *devices)) + (f" ({self.message})" if self.message else "")
+
 
 def upstream(answer: Json) -> dict[str, Verdict]:
     """Return the verdict per node of an answer of the Go program.
@@ -106,22 +116,3 @@ def _pruned(value: Any) -> Any:
 
 
 _EMPTY: Final[tuple[Any, ...]] = (None, False, "", [], {})
-
-
-def differences(ours: Mapping[str, Verdict], theirs: Mapping[str, Verdict]) -> dict[str, str]:
-    """Return, per node on which the two differ, both verdicts in words; where one gave up, none."""
-    return {
-        node: f"upstream: {_words(theirs[node])}\nours:     {_words(ours[node])}"
-        for node in sorted(theirs)
-        if GAVE_UP not in (ours[node].end, theirs[node].end)
-        and ours[node].compared != theirs[node].compared
-    }
-
-
-def _words(verdict: Verdict) -> str:
-    devices = [
-        f"{one['request']}={one['driver']}/{one['pool']}/{one['device']}"
-        for claim in verdict.claims
-        for one in claim["results"]
-    ]
-    return " ".join((verdict.end, *devices)) + (f" ({verdict.message})" if verdict.message else "")

@@ -1,0 +1,213 @@
+"""The Go program says of small scenarios what upstream is known to do: it asks upstream rightly.
+
+One node, one pool of one slice, a class without selectors, the gates of 1.37.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.oracle.draft import Json, chosen, claim
+from tests.oracle.go import Oracle
+from tests.oracle.verdicts import FATAL, FIT, NODE, UNFIT, Verdict, upstream
+
+pytestmark = pytest.mark.oracle
+
+M4: Json = {"m": {"value": "4"}}
+
+
+def device(name: str = "d0", **fields: Any) -> Json:
+    """A device."""
+    return {"name": name} | fields
+
+
+def shared(policy: Json | None = None) -> Json:
+    """A device with 4 of m, for several claims at once."""
+    amount = {"value": "4"} | ({"requestPolicy": policy} if policy else {})
+    return device(allowMultipleAllocations=True, capacity={"m": amount})
+
+
+def exactly(count: int = 1, **fields: Any) -> Json:
+    """A request of mode ExactCount."""
+    asked = {"deviceClassName": "any", "allocationMode": "ExactCount", "count": count}
+    return {"exactly": asked | fields}
+
+
+def amount(value: str, key: str = "m") -> Json:
+    """A request for so much of a device."""
+    return exactly(capacity={"requests": {key: value}})
+
+
+def asking(*requests: Json, **fields: Any) -> Json:
+    """A claim."""
+    named = [{"name": f"r{index}"} | request for index, request in enumerate(requests)]
+    return claim("wanted", {"requests": named} | fields)
+
+
+ALL: Json = {"exactly": {"deviceClassName": "any", "allocationMode": "All"}}
+ADMIN = exactly(adminAccess=True)
+
+
+STABLE = {"DRAConsumableCapacity": False, "DRADeviceBindingConditions": False}
+
+
+class Case(NamedTuple):
+    name: str
+    devices: list[Json]
+    claims: list[Json]
+    want: str
+    got: tuple[str, ...] = ()
+    features: Mapping[str, bool] | None = None
+
+
+CASES = (
+    Case("admin, then normal", [device()], [asking(ADMIN), asking(exactly())], UNFIT),
+    Case("normal, then admin", [device()], [asking(exactly()), asking(ADMIN)], FIT, ("d0", "d0")),
+    Case("two admin requests of one claim", [device()], [asking(ADMIN, ADMIN)], UNFIT),
+    Case("normal, then admin, of one claim", [device()], [asking(exactly(), ADMIN)], UNFIT),
+    Case(
+        "a list attribute to match, one device, the gate off",
+        [device(attributes={"x": {"ints": [1, 2]}})],
+        [asking(exactly(), constraints=[{"matchAttribute": "d.example.com/x"}])],
+        FIT,
+        ("d0",),
+    ),
+    Case(
+        "a capacity with the driver's domain",
+        [shared()],
+        [asking(amount("1", "d.example.com/m"))],
+        UNFIT,
+    ),
+    Case(
+        "two shares of one device",
+        [shared()],
+        [asking(amount("1"), amount("3"))],
+        FIT,
+        ("d0 1", "d0 3"),
+    ),
+    Case(
+        "count 2 of one shared device",
+        [shared()],
+        [asking(exactly(2, capacity={"requests": {"m": "1"}}))],
+        UNFIT,
+    ),
+    Case(
+        "silence takes the whole device", [shared()], [asking(exactly()), asking(exactly())], UNFIT
+    ),
+    Case("a share of nothing", [shared()], [asking(amount("0"))], FIT, ("d0 0",)),
+    Case("too much of a dedicated device", [device(capacity=M4)], [asking(amount("5"))], UNFIT),
+    Case("some of a dedicated device", [device(capacity=M4)], [asking(amount("3"))], FIT, ("d0",)),
+    Case(
+        "a fraction is raised to a step",
+        [shared({"default": "1", "validRange": {"min": "1", "step": "1"}})],
+        [asking(amount("1500m"))],
+        FIT,
+        ("d0 2",),
+    ),
+    Case(
+        "a fraction without steps stays",
+        [shared({"default": "1", "validRange": {"min": "1"}})],
+        [asking(amount("1500m"))],
+        FIT,
+        ("d0 1500m",),
+    ),
+    Case("less than nothing", [shared()], [asking(amount("-1"))], FATAL),
+    Case(
+        "an alternative of a missing class",
+        [device()],
+        [
+            asking(
+                {
+                    "firstAvailable": [
+                        {"name": "s0"} | exactly()["exactly"],
+                        {"name": "s1"} | exactly(deviceClassName="missing")["exactly"],
+                    ]
+                }
+            )
+        ],
+        FATAL,
+    ),
+    Case("all of 33 devices", [device(f"d{index}") for index in range(33)], [asking(ALL)], FATAL),
+    Case(
+        "a selector that fails on the second device",
+        [device(attributes={"x": {"bool": True}}), device("d1")],
+        [asking(exactly(selectors=chosen('device.attributes["d.example.com"].x')))],
+        FIT,
+        ("d0",),
+    ),
+    Case(
+        "a selector that fails on the first device",
+        [device(), device("d1", attributes={"x": {"bool": True}})],
+        [asking(exactly(selectors=chosen('device.attributes["d.example.com"].x')))],
+        FATAL,
+    ),
+    Case("a claim without requests", [device()], [asking()], FIT),
+    Case("one name twice", [device(), device()], [asking(exactly())], NODE),
+    Case(
+        "capacity, the gate off",
+        [device(capacity=M4)],
+        [asking(amount("1"))],
+        FATAL,
+        features={"DRAConsumableCapacity": False},
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_upstream(oracle: Oracle, case: Case) -> None:
+    verdict = answered(oracle, case)
+
+    assert case.want == verdict.end
+    assert case.got == tuple(
+        " ".join(
+            (one["device"], *(str(taken) for taken in one.get("consumedCapacity", {}).values()))
+        )
+        for each in verdict.claims
+        for one in each["results"]
+    )
+
+
+def answered(oracle: Oracle, case: Case) -> Verdict:
+    """What upstream says of a case."""
+    (answer,) = oracle.ask([{"allocate": scenario(case)}])
+    return upstream(answer)["n1"]
+
+
+def scenario(case: Case) -> Json:
+    """The case as a question."""
+    published = {
+        "metadata": {"name": "slice"},
+        "spec": {
+            "driver": "d.example.com",
+            "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
+            "nodeName": "n1",
+            "devices": case.devices,
+        },
+    }
+    return {
+        "features": case.features or {},
+        "slices": [published],
+        "classes": [{"metadata": {"name": "any"}, "spec": {}}],
+        "allocated": [],
+        "claims": case.claims,
+        "nodes": [{"metadata": {"name": "n1"}}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "steps"),
+    [
+        ({}, None, 16),
+        ({"implementation": "experimental"}, None, 16),
+        ({"implementation": "stable", "features": STABLE}, None, 65),
+        ({"maxSteps": 10}, "steps", 11),
+    ],
+    ids=("upstream's choice", "experimental", "stable", "cut off"),
+)
+def test_steps(oracle: Oracle, more: Json, error: str | None, steps: int) -> None:
+    case = Case("", [device(f"d{index}") for index in range(4)], [asking(exactly(5))], UNFIT)
+
+    (answer,) = oracle.ask([{"allocate": scenario(case) | more}])
+
+    assert (error, steps) == (answer["nodes"]["n1"]["error"], answer["nodes"]["n1"]["steps"])
