@@ -145,12 +145,16 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
         claim: Its name.
         request: As in the allocation result.
         parameters: Opaque parameters for the device's driver that apply to the request, in order.
+        share_id: Of its share; None when it holds the device alone.
+        consumed: What its share takes of each capacity; None when that is not told.
     """
 
     namespace: str
     claim: str
     request: str
     parameters: tuple[Mapping[str, object], ...] = ()
+    share_id: str | None = None
+    consumed: Mapping[str, Quantity] | None = None
 
 
 class DeviceUse(msgspec.Struct, frozen=True, kw_only=True):
