@@ -4,7 +4,7 @@ What upstream refuses is `InvalidSelector`; what our engine cannot judge is `Uns
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from cel_expr_python import cel
@@ -29,11 +29,32 @@ _CONVERSIONS: Final = frozenset(
 _SIMPLE_TYPES: Final = frozenset({"dyn", "primitive", "well_known", "message_type"})
 
 
-def checked(expression: str, environment: Environment) -> Any:
-    """Return the `CheckedExpr` of an expression that can be a boolean and that we can evaluate.
+Requirement = Callable[[Any, Environment], None]
+"""Refuses a type that a kind of expression may not have; None stands for one that we do not know.
+
+Raises:
+    InvalidSelector: It may not.
+"""
+
+
+def require_boolean(kind: Any, environment: Environment) -> None:
+    """Refuse what can be no boolean: only bool itself and exactly an attribute's type may be."""
+    if kind is not None:
+        is_new = environment is Environment.NEW
+        is_any = kind.well_known == syntax.WELL_KNOWN_ANY
+        is_attribute = is_any if is_new else kind.HasField("dyn")
+        if kind.primitive == syntax.PRIMITIVE_BOOL or is_attribute:
+            return
+    raise InvalidSelector("must evaluate to bool or the unknown type")
+
+
+def checked(
+    expression: str, environment: Environment, requirement: Requirement = require_boolean
+) -> Any:
+    """Return the `CheckedExpr` of an expression of a required type, and that we can evaluate.
 
     Raises:
-        InvalidSelector: It does not compile, cannot be a boolean, or is longer than 10 KiB.
+        InvalidSelector: It does not compile, has another type, or is longer than 10 KiB.
         UnsupportedSelector: Upstream may accept it; it calls or nests what our engine cannot.
     """
     _require_size(expression)
@@ -45,7 +66,7 @@ def checked(expression: str, environment: Environment) -> Any:
         tree = syntax.decoded(compiled.serialize())
     except DecodeError as error:
         raise UnsupportedSelector("the expression is nested too deeply for our engine") from error
-    _require_boolean(tree, environment)
+    requirement(_types(tree).get(tree.expr.id), environment)
     _require_known_functions(tree)
     _require_sound_literals(tree)
     _require_like_elements(tree)
@@ -101,18 +122,6 @@ def _refusal(error: RuntimeError) -> InvalidSelector | UnsupportedSelector:
         if f"overload for '{word}'" in str(error):
             return UnsupportedSelector(f"our engine may lack an overload of {word}()")
     return InvalidSelector(f"compilation failed: {words(error)}")
-
-
-def _require_boolean(tree: Any, environment: Environment) -> None:
-    """Refuse what can be no boolean: only bool itself and exactly an attribute's type may be."""
-    kind = _types(tree).get(tree.expr.id)
-    if kind is not None:
-        is_new = environment is Environment.NEW
-        is_any = kind.well_known == syntax.WELL_KNOWN_ANY
-        is_attribute = is_any if is_new else kind.HasField("dyn")
-        if kind.primitive == syntax.PRIMITIVE_BOOL or is_attribute:
-            return
-    raise InvalidSelector("must evaluate to bool or the unknown type")
 
 
 def _require_known_functions(tree: Any) -> None:

@@ -16,14 +16,14 @@ from typing import Any, Final
 from cel_expr_python import cel
 
 from kube.cel import cost
-from kube.cel.check import checked, is_at_its_limits, words
+from kube.cel.check import Requirement, checked, is_at_its_limits, require_boolean, words
 from kube.cel.device import DeviceView
 from kube.cel.library import Environment, evaluator
 from kube.cel.rewrite import Rewritten, Variable, rewritten
 from kube.cel.syntax import CheckedExpr, encoded
 from kube.errors import NotBoolean, SelectorFailed, UnsupportedSelector
 
-__all__ = ["Environment", "Selector", "compile_selector"]
+__all__ = ["Compiled", "Environment", "Selector", "compile_selector"]
 
 CACHED: Final = 1024
 """Compiled expressions that are kept, a few kilobytes each."""
@@ -31,7 +31,7 @@ CACHED: Final = 1024
 _UNBOUND: Final = re.compile(r'No value with name "(?P<name>[^"]*)"')
 
 
-class Selector:
+class Compiled:
     """A compiled expression; immutable, safe to share.
 
     Attributes:
@@ -42,15 +42,15 @@ class Selector:
         cost: An upper bound of what one evaluation costs, in upstream's units.
     """
 
-    def __init__(self, expression: str, environment: Environment) -> None:
-        """Compile; `compile_selector` is the public way, with a cache.
+    def __init__(self, expression: str, environment: Environment, requirement: Requirement) -> None:
+        """Compile what meets a requirement.
 
         Raises:
             InvalidSelector: See `compile_selector`.
             UnsupportedSelector: See `compile_selector`.
         """
         self.expression = expression
-        types = checked(expression, environment)
+        types = checked(expression, environment, requirement)
         tree = rewritten(types, strict=False)
         self.cost = cost.estimated(tree)
         if self.cost > cost.LIMIT:
@@ -62,11 +62,11 @@ class Selector:
         self.attributes = _places(tree, "attributes")
         self.capacities = _places(tree, "capacity")
 
-    def matches(self, device: DeviceView) -> bool:
-        """Return whether the device satisfies the expression.
+    def evaluated(self, device: DeviceView) -> cel.Value:
+        """Return what the engine makes of the expression on a device.
 
         Raises:
-            SelectorFailed: The evaluation raised, or (NotBoolean) gave no boolean.
+            SelectorFailed: The evaluation raised.
             UnsupportedSelector: Our engine cannot judge this device, or gives up on the way.
         """
         if device.fault:
@@ -75,6 +75,27 @@ class Selector:
             raise UnsupportedSelector(device.beyond)
         program = self._strict_program if device.has_versions else self._program
         return program.run(device)
+
+
+class Selector(Compiled):
+    """A compiled expression that says whether a device will do."""
+
+    def __init__(self, expression: str, environment: Environment) -> None:
+        """Compile; `compile_selector` is the public way, with a cache."""
+        super().__init__(expression, environment, require_boolean)
+
+    def matches(self, device: DeviceView) -> bool:
+        """Return whether the device satisfies the expression.
+
+        Raises:
+            SelectorFailed: The evaluation raised, or (NotBoolean) gave no boolean.
+            UnsupportedSelector: Our engine cannot judge this device, or gives up on the way.
+        """
+        value = self.evaluated(device)
+        kind = value.type()
+        if kind == cel.Type.BOOL:
+            return bool(value.value())
+        raise NotBoolean(f"CEL result of type {kind.name()} could not be converted to bool")
 
 
 @lru_cache(maxsize=CACHED)
@@ -100,22 +121,19 @@ class _Program:
         self._bindings = [_binding(name, each) for name, each in tree.variables.items()]
         self._bindings += [_device_binding(name) for name in tree.device_fields]
 
-    def run(self, device: DeviceView) -> bool:
+    def run(self, device: DeviceView) -> cel.Value:
         data = dict(self._tree.constants)
         for bind in self._bindings:
             bind(device, data)
         try:
             value = self._compiled.eval(data=data)
-            kind = value.type()
-            if kind == cel.Type.BOOL:
-                return bool(value.value())
         except (RuntimeError, TypeError, ValueError) as error:
             if is_at_its_limits(error):
                 raise UnsupportedSelector(words(error)) from error
             raise SelectorFailed(words(error)) from error
-        if kind == cel.Type.ERROR:
+        if value.type() == cel.Type.ERROR:
             raise SelectorFailed(self._explained(str(value.plain_value())))
-        raise NotBoolean(f"CEL result of type {kind.name()} could not be converted to bool")
+        return value
 
     def _explained(self, message: str) -> str:
         unbound = _UNBOUND.search(message)

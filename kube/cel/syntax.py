@@ -52,12 +52,14 @@ message Expr {
   }
 }
 message Empty { }
+message ListType { Type elem_type = 1; }
 message MapType { Type key_type = 1; Type value_type = 2; }
 message Type {
   oneof kind {
     Empty dyn = 1;
     int64 primitive = 3;
     int64 well_known = 5;
+    ListType list_type = 6;
     MapType map_type = 7;
     string message_type = 9;
   }
@@ -76,6 +78,7 @@ message Any { string type_url = 1; bytes value = 2; }
 
 # Numbers of PrimitiveType and WellKnownType.
 PRIMITIVE_BOOL: Final = 1
+PRIMITIVE_INT: Final = 2
 PRIMITIVE_STRING: Final = 5
 WELL_KNOWN_ANY: Final = 1
 
