@@ -25,17 +25,26 @@ _NOTHING: Final[PoolUse] = {}
 _SHOWN: Final = 5
 
 
-def tracker(node: NodeDevices, usage: Usage, features: Features) -> "Groups | None":
-    """Return the tracker of an attempt; None when no device near the node declares groups."""
-    if not features.compatibility_groups or not any(map(_declares_groups, node.pools)):
+def tracker(
+    node: NodeDevices, usage: Usage, features: Features, governed: frozenset[str] = frozenset()
+) -> "Groups | None":
+    """Return the tracker of an attempt; None when no device near the node declares groups.
+
+    Args:
+        governed: Drivers of which a policy of ours judges the groups, more strictly than this.
+    """
+    judged = [pool for pool in node.pools if pool.id.driver not in governed]
+    if not features.compatibility_groups or not any(map(_declares_groups, judged)):
         return None
-    return Groups(node, usage)
+    return Groups(node, usage, governed)
 
 
 class Groups:
     """What the members of each counter set have in common, members of this attempt included."""
 
-    def __init__(self, node: NodeDevices, usage: Usage) -> None:
+    def __init__(
+        self, node: NodeDevices, usage: Usage, governed: frozenset[str] = frozenset()
+    ) -> None:
         """Fold what allocated devices have in common, pool by pool."""
         self._bits: dict[str, int] = {}
         self._sets: dict[tuple[int, str], int] = {}
@@ -44,7 +53,7 @@ class Groups:
         for number, pool in enumerate(node.pools):
             self._fold(number, pool, usage.pools.get(pool.id, _NOTHING))
         self._joins = [
-            self._joined(pool, each.device)
+            () if each.id.driver in governed else self._joined(pool, each.device)
             for pool, each in zip(node.pool_of, node.devices, strict=True)
         ]
         numbers: dict[Hashable, int] = {}

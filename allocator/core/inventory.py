@@ -67,7 +67,7 @@ class Chain:
 
     def __init__(self, expressions: tuple[Expression, ...]) -> None:
         self._links = tuple(_compiled(each) for each in expressions)
-        self.places = _places(each for each in self._links if isinstance(each, _Link))
+        self.places = places_of(each.selector for each in self._links if isinstance(each, _Link))
         self.spent = 0
         self._verdicts: dict[Hashable, bool | Failure] = {}
 
@@ -130,6 +130,17 @@ def projection(published: PublishedDevice, places: tuple[Place, ...] | None) -> 
     )
 
 
+def places_of(selectors: Iterable[Selector]) -> tuple[Place, ...] | None:
+    """Return all that selectors look at, sorted; None when one may look at anything."""
+    union: set[Place] = set()
+    for selector in selectors:
+        if selector.attributes is None or selector.capacities is None:
+            return None
+        union.update(Place(*pair) for pair in selector.attributes)
+        union.update(Place(*pair, is_capacity=True) for pair in selector.capacities)
+    return tuple(sorted(union))
+
+
 def known_places(chains: Iterable[Chain]) -> tuple[Place, ...] | None:
     """Return the union of what several chains look at; None when one may look at anything."""
     union: set[Place] = set()
@@ -159,17 +170,6 @@ def _compiled(expression: Expression) -> _Link | Failure:
         return Failure(f"{expression.origin}: CEL compile error: {error}")
     except UnsupportedSelector as error:
         return Failure(f"{expression.origin}: unsupportedCel: {error}")
-
-
-def _places(links: Iterable[_Link]) -> tuple[Place, ...] | None:
-    union: set[Place] = set()
-    for each in links:
-        selector = each.selector
-        if selector.attributes is None or selector.capacities is None:
-            return None
-        union.update(Place(*pair) for pair in selector.attributes)
-        union.update(Place(*pair, is_capacity=True) for pair in selector.capacities)
-    return tuple(sorted(union))
 
 
 def _everything(named: object) -> Hashable:

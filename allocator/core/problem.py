@@ -47,7 +47,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         features: The gates.
-        policies: Compatibility policies in force, at most one a driver counts.
+        policies: Compatibility policies in force; all of a driver's have to be met.
         tombstones: Last known data of devices that are held and no longer published.
         keeps_configurations_apart: Claims whose sharing configurations contradict never meet on
             one device. A rule of ours; upstream lets the node driver refuse the second.
@@ -213,7 +213,7 @@ class _Layout:
         """Return the rules about combinations that have a say, in upstream's order, then ours."""
         node, usage, features = self._node, self._usage, self._features
         found = (
-            groups.tracker(node, usage, features),
+            groups.tracker(node, usage, features, compatibility.governed(self._rules.policies)),
             counters.tracker(node, usage, features),
             bound,
             self._capacity,
