@@ -18,12 +18,10 @@ from allocator.core import (
     counters,
     groups,
     node_operations,
-    sharing,
     taints,
 )
 from allocator.core.capacity import Capacity
-from allocator.core.compatibility import CompiledPolicy
-from allocator.core.constraints import Constraints
+from allocator.core.constraints import Constraints, Need
 from allocator.core.inventory import Failure, chain
 from allocator.core.model import (
     Asked,
@@ -39,6 +37,7 @@ from allocator.core.model import (
 from allocator.core.outcome import AttemptFailed, Reason, Refusal
 from allocator.core.pools import targets
 from allocator.core.requests import limits
+from allocator.core.rules import CompiledPolicy
 from allocator.core.tracker import Tracker
 
 
@@ -132,17 +131,25 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Return why no search is needed; None when one is, or when it must find the error."""
         if self.is_treacherous:
             return None
+        needs: dict[Request, Need] = {}
         for claim in self.tables:
             for alternatives in claim:
-                few = [table.candidates.bit_count() < table.need for table in alternatives]
-                none = [table.listed is not None and not table.listed for table in alternatives]
-                if all(map(any, zip(few, none, strict=True))):
+                if all(map(_is_short, alternatives)):
                     return Refusal(reason=Reason.TOO_FEW)
-        return None
+                table = alternatives[0]
+                if table.request.parent is None and table.listed is None:
+                    needs[table.request] = Need(table.candidates, table.need)
+        return None if self.constraints is None else self.constraints.hopeless(needs)
 
     def narrowed(self, request: Request, mask: int) -> int:
         """Return a superset of the positions in `mask` that constraints can still accept."""
-        return mask if self.constraints is None else self.constraints.narrowed(request, mask)
+        return mask if self.constraints is None else mask & self.constraints.allowed(request)
+
+
+def _is_short(table: Table) -> bool:
+    """Return whether a request cannot be met, whatever the others take."""
+    is_empty = table.listed is not None and not table.listed
+    return is_empty or table.candidates.bit_count() < table.need
 
 
 def problem(node: NodeDevices, asked: Asked, usage: Usage, rules: Rules) -> Problem:
@@ -220,9 +227,6 @@ class _Layout:
             compatibility.tracker(
                 node, usage, self._rules.policies, self._asked, self._rules.tombstones
             ),
-            sharing.tracker(node, usage, self._asked)
-            if self._rules.keeps_configurations_apart
-            else None,
         )
         return tuple(each for each in found if each is not None)
 

@@ -1,0 +1,364 @@
+"""A cluster's inventory and its use, kept as it changes, and asked as a whole.
+
+What is published and what is held are values; this is the one place where they are replaced. A
+change costs what changed: an allocation touches the nodes of its pools, a local slice its node.
+A question costs one search per class of nodes that was not asked the same before.
+"""
+
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from allocator import nodeclass
+from allocator.core import pools
+from allocator.core.model import (
+    Asked,
+    Budget,
+    Choice,
+    NodeDevices,
+    Plan,
+    Pool,
+    PoolId,
+    PoolUse,
+    Usage,
+)
+from allocator.core.outcome import GaveUp, Unfit
+from allocator.core.problem import Rules
+from allocator.core.requests import asked as flat
+from allocator.core.search import DEFAULT_BUDGET, allocate
+from allocator.core.usage import gathered, with_claim, without_claim
+from allocator.nodeclass import Lens
+from allocator.strategies.first_fit import FIRST_FIT
+from allocator.strategies.strategy import Strategy
+from kube.api.core import Node
+from kube.api.meta import encode
+from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
+
+Outcome = Plan | Unfit | GaveUp
+
+_LENSES: Final = 64
+_VERDICTS: Final = 1 << 16
+_NOTHING: Final[PoolUse] = {}
+
+
+class ClassVerdict(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """One outcome and the nodes that it holds for.
+
+    Attributes:
+        outcome: A plan names the devices of `example`.
+        score: 0 to 100, of the strategy; 0 where the claims do not fit.
+        example: The node that was searched.
+        nodes: All nodes of the class, by name.
+    """
+
+    outcome: Outcome
+    score: int
+    example: NodeDevices
+    nodes: tuple[str, ...]
+
+
+class Verdicts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Of every node, whether the claims fit; good until the cluster changes."""
+
+    classes: tuple[ClassVerdict, ...]
+    devices: Mapping[str, NodeDevices]
+
+    def __iter__(self) -> Iterator[tuple[str, Outcome, int]]:
+        """Yield each node's name, outcome and score; nodes of one class together."""
+        for each in self.classes:
+            for node in each.nodes:
+                yield node, each.outcome, each.score
+
+    def plan(self, node: str) -> Plan | None:
+        """Return which devices a node would give; None where the claims do not fit."""
+        for each in self.classes:
+            if node in each.nodes:
+                outcome = each.outcome
+                if not isinstance(outcome, Plan):
+                    return None
+                return moved(outcome, each.example, self.devices[node])
+        return None
+
+
+def moved(plan: Plan, example: NodeDevices, node: NodeDevices) -> Plan:
+    """Return the plan for another node of the same class: the same positions, its own devices."""
+    if example is node:
+        return plan
+
+    def elsewhere(choice: Choice) -> Choice:
+        position = example.positions[choice.device.id]
+        return msgspec.structs.replace(choice, device=node.devices[position])
+
+    choices = tuple([tuple([elsewhere(one) for one in claim]) for claim in plan.choices])
+    return msgspec.structs.replace(plan, node=node.node, choices=choices)
+
+
+class Cluster:
+    """Inventory and usage of a cluster. Not for several threads at once.
+
+    Attributes:
+        usage: What all allocated claims hold; a value, replaced with every change.
+        rules: Gates and policies in force.
+    """
+
+    def __init__(
+        self,
+        *,
+        slices: Iterable[ResourceSlice],
+        nodes: Iterable[Node],
+        claims: Iterable[ResourceClaim],
+        classes: Mapping[str, DeviceClass],
+        rules: Rules,
+    ) -> None:
+        self.rules = rules
+        self.usage = gathered(claims, rules.features)
+        self._classes = classes
+        self._index = pools.index(slices, rules.features)
+        self._nodes = {node.metadata.name: node for node in nodes}
+        self._seats: dict[str, _Seat] = {}
+        self._by_pool: dict[PoolId, dict[str, None]] = {}
+        self._devices: dict[str, NodeDevices] = {}
+        self._ids: dict[Hashable, int] = {}
+        self._uses: dict[tuple[int, int], tuple[Pool, PoolUse, int]] = {}
+        self._partitions: dict[Lens, _Partition] = {}
+        self._verdicts: dict[Hashable, tuple[Outcome, int, NodeDevices]] = {}
+        for name in sorted(self._nodes):
+            self._seat(name)
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """All nodes by name."""
+        return self._nodes
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def node_devices(self, node: str) -> NodeDevices:
+        """Return what a node can be given; KeyError when there is no such node."""
+        return self._devices[node]
+
+    def ask(self, claims: Sequence[ResourceClaim]) -> Asked:
+        """Return claims ready for the search.
+
+        Raises:
+            AttemptFailed: They can be met nowhere: a class is missing, a gate is off.
+        """
+        return flat(claims, self._classes, self.rules.features)
+
+    def verdict(
+        self,
+        asked: Asked,
+        node: str,
+        *,
+        strategy: Strategy = FIRST_FIT,
+        budget: Budget = DEFAULT_BUDGET,
+    ) -> Outcome:
+        """Return the outcome of one node, with its own devices.
+
+        Raises:
+            AttemptFailed: The attempt ends on all nodes.
+        """
+        devices = self._devices[node]
+        order = strategy.order(devices, self.usage, asked)
+        return allocate(devices, asked, self.usage, self.rules, budget=budget, order=order)
+
+    def verdicts(
+        self,
+        asked: Asked,
+        *,
+        strategy: Strategy = FIRST_FIT,
+        budget: Budget = DEFAULT_BUDGET,
+        nodes: Collection[str] | None = None,
+    ) -> Verdicts:
+        """Return the outcome of every node, searched once per class of nodes.
+
+        Args:
+            nodes: Only these; None for all.
+
+        Raises:
+            AttemptFailed: The attempt ends on all nodes.
+        """
+        partition = self._partition(nodeclass.lens(asked, *strategy.places))
+        question = (_signature(asked), strategy.name, budget.steps, partition.lens)
+        wanted = None if nodes is None else frozenset(nodes)
+        classes = []
+        for kind, members in partition.members.items():
+            names = tuple(members) if wanted is None else tuple(wanted.intersection(members))
+            if names:
+                outcome, score, example = self._known(
+                    (question, kind), asked, strategy, budget, names[0]
+                )
+                classes.append(
+                    ClassVerdict(outcome=outcome, score=score, example=example, nodes=names)
+                )
+        return Verdicts(classes=tuple(classes), devices=self._devices)
+
+    # --- changes ---------------------------------------------------------------------------------
+
+    def allocate(self, claim: ResourceClaim) -> None:
+        """Count what a claim's `status.allocation` holds."""
+        self._change(claim, with_claim(self.usage, claim, self.rules.features))
+
+    def release(self, claim: ResourceClaim) -> None:
+        """Stop counting what a claim's `status.allocation` holds."""
+        self._change(claim, without_claim(self.usage, claim, self.rules.features))
+
+    def replace_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        """Take notice of a slice that came, changed or went."""
+        self._index = self._index.replaced(old, new)
+        locals_ = {one.spec.node_name for one in (old, new) if one is not None}
+        changed = locals_ if all(locals_) else set(self._nodes)
+        for name in sorted(name for name in changed if name in self._nodes):
+            self._seat(name)
+
+    def replace_node(self, name: str, node: Node | None) -> None:
+        """Take notice of a node that came, changed or went."""
+        if node is None:
+            self._unseat(name)
+            self._nodes.pop(name, None)
+            return
+        self._nodes[name] = node
+        self._seat(name)
+
+    # --- how it is kept --------------------------------------------------------------------------
+
+    def _known(
+        self,
+        question: Hashable,
+        asked: Asked,
+        strategy: Strategy,
+        budget: Budget,
+        node: str,
+    ) -> tuple[Outcome, int, NodeDevices]:
+        known = self._verdicts.get(question)
+        if known is None:
+            outcome = self.verdict(asked, node, strategy=strategy, budget=budget)
+            devices = self._devices[node]
+            score = 0
+            if isinstance(outcome, Plan):
+                score = strategy.score(devices, self.usage, outcome)
+            if len(self._verdicts) >= _VERDICTS:
+                self._verdicts.clear()
+            known = self._verdicts[question] = (outcome, score, devices)
+        return known
+
+    def _partition(self, through: Lens) -> "_Partition":
+        partition = self._partitions.get(through)
+        if partition is None:
+            if len(self._partitions) >= _LENSES:
+                self._partitions.pop(next(iter(self._partitions)))
+            partition = self._partitions[through] = _Partition(through)
+            partition.stale.update(self._seats)
+        for name in partition.stale:
+            seat = self._seats.get(name)
+            if seat is None:
+                partition.place(name, None)
+                continue
+            view = seat.views.get(through)
+            if view is None:
+                view = seat.views[through] = self._id(nodeclass.seen(seat.devices, through))
+            partition.place(name, (seat.fixed, seat.use, view))
+        partition.stale.clear()
+        return partition
+
+    def _seat(self, name: str) -> None:
+        """Look at a node anew."""
+        self._unseat(name)
+        devices = pools.node_devices(self._index, self._nodes[name])
+        self._devices[name] = devices
+        for pool in devices.pools:
+            self._by_pool.setdefault(pool.id, {})[name] = None
+        fixed = self._id(nodeclass.fixed(devices, self.rules))
+        self._seats[name] = _Seat(devices, fixed, self._use_of(devices))
+        self._mark(name)
+
+    def _unseat(self, name: str) -> None:
+        devices = self._devices.pop(name, None)
+        if devices is None:
+            return
+        del self._seats[name]
+        for pool in devices.pools:
+            del self._by_pool[pool.id][name]
+        self._mark(name)
+
+    def _change(self, claim: ResourceClaim, usage: Usage) -> None:
+        """Put another usage in force, which differs in what one claim holds."""
+        before, self.usage = self.usage, usage
+        allocation = claim.status.allocation if claim.status else None
+        results = (allocation.devices.results if allocation else None) or ()
+        touched = {PoolId(result.driver, result.pool) for result in results}
+        changed = {pool for pool in touched if before.pools.get(pool) is not usage.pools.get(pool)}
+        for name in {name for pool in changed for name in self._by_pool.get(pool, ())}:
+            self._seats[name].use = self._use_of(self._devices[name])
+            self._mark(name)
+
+    def _use_of(self, devices: NodeDevices) -> int:
+        """Return a number for how a node's devices are used; 0 when none is."""
+        looks = []
+        for number, pool in enumerate(devices.pools):
+            held = self.usage.pools.get(pool.id)
+            if held:
+                looks.append((number, self._pool_use(pool, held)))
+        return self._id(tuple(looks)) if looks else 0
+
+    def _pool_use(self, pool: Pool, held: PoolUse) -> int:
+        key = (id(pool), id(held))
+        known = self._uses.get(key)
+        if known is None:
+            if len(self._uses) >= _VERDICTS:
+                self._uses.clear()
+            look = self._id(nodeclass.use(pool, held, self.rules))
+            # Both are kept, so that their ids stay theirs.
+            known = self._uses[key] = (pool, held, look)
+        return known[2]
+
+    def _mark(self, name: str) -> None:
+        for partition in self._partitions.values():
+            partition.stale.add(name)
+
+    def _id(self, look: Hashable) -> int:
+        return self._ids.setdefault(look, len(self._ids) + 1)
+
+
+class _Seat:
+    """What is known of a node: numbers that are equal where looks are."""
+
+    def __init__(self, devices: NodeDevices, fixed: int, use: int) -> None:
+        self.devices = devices
+        self.fixed = fixed
+        self.use = use
+        self.views: dict[Lens, int] = {}
+
+
+class _Partition:
+    """Nodes by class, for everything that looks through one lens.
+
+    Attributes:
+        members: Class to names of its nodes, in order of arrival.
+        stale: Nodes that changed since they were placed.
+    """
+
+    def __init__(self, lens: Lens) -> None:
+        self.lens = lens
+        self.members: dict[Hashable, dict[str, None]] = {}
+        self.stale: set[str] = set()
+        self._class_of: dict[str, Hashable] = {}
+
+    def place(self, name: str, kind: Hashable | None) -> None:
+        """Put a node into a class; None when it is gone."""
+        before = self._class_of.get(name)
+        if before == kind:
+            return
+        if before is not None:
+            del self.members[before][name]
+            if not self.members[before]:
+                del self.members[before]
+            del self._class_of[name]
+        if kind is not None:
+            self.members.setdefault(kind, {})[name] = None
+            self._class_of[name] = kind
+
+
+def _signature(asked: Asked) -> bytes:
+    """Return all of the claims that a verdict depends on."""
+    return encode([claim.spec.devices for claim in asked.claims])

@@ -1,0 +1,139 @@
+"""Which part of a selector a device does not meet, in words.
+
+A selector is usually a chain of `&&`; people want to know which link broke and what the device
+has there: `memory 16Gi below 40Gi`, not `CEL is false`. Texts come from claims and values from
+drivers, so both are bounded and shown without control characters.
+"""
+
+import re
+from typing import Final
+
+from allocator.core.inventory import Chain, Place, chain
+from allocator.core.model import Expression, PublishedDevice
+from kube.api.resource import DeviceAttribute, DeviceCapacity
+
+_SHOWN: Final = 96
+"""Characters of an expression, or of a value, that a message shows."""
+
+# A string of CEL, raw or not, or one character of anything else.
+_TOKEN: Final = re.compile(
+    r"""[rR]?(?P<quote>\"\"\"|'''|"|')(?:\\.|(?!(?P=quote)).)*+(?P=quote)|&&|.""", re.DOTALL
+)
+_AMOUNT: Final = r"""quantity\(\s*["'](?P<wanted>[^"'\\]*)["']\s*\)"""
+_NAME: Final = r"""(?:\.(?P<name>\w+)|\[\s*["'](?P<key>[^"'\\]*)["']\s*\])"""
+_AT_LEAST: Final = re.compile(rf"{_NAME}\s*\.compareTo\(\s*{_AMOUNT}\s*\)\s*(?P<sign>>=|>)\s*0$")
+_GREATER: Final = re.compile(rf"{_NAME}\s*\.isGreaterThan\(\s*{_AMOUNT}\s*\)$")
+_NUMBER: Final = re.compile(rf"{_NAME}\s*(?P<sign>>=|>)\s*(?P<wanted>-?\d+)$")
+_EQUAL: Final = re.compile(rf"{_NAME}\s*==\s*(?P<wanted>\"[^\"\\]*\"|'[^'\\]*'|-?\d+|true|false)$")
+
+
+def unmet(expressions: tuple[Expression, ...], published: PublishedDevice) -> str:
+    """Return what a device lacks for the first selector that it does not satisfy.
+
+    >>> from kube.api.resource import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
+    >>> from allocator.core.model import DeviceId
+    >>> slice_ = ResourceSlice(spec=ResourceSliceSpec(driver="d.e", pool=ResourcePool(name="p")))
+    >>> gpu = Device(name="g", attributes={"model": DeviceAttribute(string="T4")})
+    >>> published = PublishedDevice(id=DeviceId("d.e", "p", "g"), device=gpu, slice=slice_)
+    >>> unmet((Expression(text='device.attributes["d.e"].model == "A100"', origin=""),), published)
+    'model is "T4", not "A100"'
+    """
+    for expression in expressions:
+        if chain((expression,)).verdict(published) is not False:
+            continue
+        for text in conjuncts(expression.text):
+            link = chain((Expression(text=text, origin=expression.origin),))
+            if link.verdict(published) is False:
+                return _told(text, link, published)
+        return f"does not satisfy {_shown(expression.text)}"
+    return "is selected"
+
+
+def conjuncts(expression: str) -> tuple[str, ...]:
+    """Return the parts that `&&` joins at the top level, or the whole where it joins nothing.
+
+    >>> conjuncts('a == "x && y" && (b && c)')
+    ('a == "x && y"', 'b', 'c')
+    """
+    parts: list[str] = []
+    start = depth = 0
+    is_plain = True
+    for token in _TOKEN.finditer(expression):
+        word = token.group()
+        depth += (word in "([{") - (word in ")]}")
+        if depth == 0 and word == "&&":
+            parts.append(expression[start : token.start()])
+            start = token.end()
+        # An alternative or a choice at the top binds weaker than `&&`.
+        is_plain &= not (depth == 0 and word in "|?")
+    parts.append(expression[start:])
+    if not is_plain:
+        return (expression.strip(),)
+    if len(parts) == 1:
+        inner = expression.strip()
+        return conjuncts(inner[1:-1]) if _is_wrapped(inner) else (inner,)
+    return tuple(one for part in parts for one in conjuncts(part))
+
+
+def _is_wrapped(text: str) -> bool:
+    """Return whether one pair of parentheses holds the whole text."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return False
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        depth += (token.group() == "(") - (token.group() == ")")
+        if depth == 0:
+            return token.end() == len(text)
+    return False
+
+
+def _told(text: str, link: Chain, published: PublishedDevice) -> str:
+    places = [place for place in link.places or () if place.identifier]
+    found = {place.identifier: _value(place, published) for place in places}
+    for pattern in (_AT_LEAST, _GREATER, _NUMBER):
+        match = pattern.search(text)
+        if match and len(found) == 1 and (value := found.get(_named(match))) is not None:
+            relation = "below" if match.groupdict().get("sign") == ">=" else "not above"
+            return f"{_named(match)} {value} {relation} {_shown(match['wanted'])}"
+    match = _EQUAL.search(text)
+    if match and len(found) == 1 and (value := found.get(_named(match))) is not None:
+        return f"{_named(match)} is {value}, not {_shown(match['wanted'])}"
+    if not places:
+        if text.startswith("device.driver"):
+            return f"driver is {published.id.driver}; wanted is {_shown(text)}"
+        return f"does not satisfy {_shown(text)}"
+    has = ", ".join(
+        f"{name} is {value}" if value is not None else f"no {name}"
+        for name, value in sorted(found.items())
+    )
+    return f"{has}; wanted is {_shown(text)}"
+
+
+def _named(match: re.Match[str]) -> str:
+    return match["name"] or match["key"] or ""
+
+
+def _value(place: Place, published: PublishedDevice) -> str | None:
+    value = place.value(published.id.driver, published.device)
+    if isinstance(value, tuple):
+        value = value[0]
+    if isinstance(value, DeviceCapacity):
+        return str(value.value)
+    if not isinstance(value, DeviceAttribute):
+        return None
+    if value.bool_ is not None:
+        return "true" if value.bool_ else "false"
+    if value.int_ is not None:
+        return str(value.int_)
+    if value.string is not None:
+        return f'"{_shown(value.string)}"'
+    if value.version is not None:
+        return _shown(value.version)
+    many = value.ints or value.bools or value.strings or value.versions or ()
+    return _shown("[" + ", ".join(str(one) for one in many) + "]")
+
+
+def _shown(text: str) -> str:
+    """Return a text in one line of bounded length."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _SHOWN]).split())
+    return line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "..."

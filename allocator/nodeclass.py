@@ -1,0 +1,186 @@
+"""Nodes that must get the same verdict, so that each verdict is found once.
+
+Two nodes are of one class, for one attempt, when no rule of the allocator can tell their devices
+apart, position by position. What can tell devices apart is relative to what is asked: a uuid or a
+bus id counts only if a selector or a constraint looks at it. Names of nodes, pools and devices
+never count; everything else that a rule reads has to be in one of the three looks, or the memo
+lies: what is published (`fixed`), what is in use (`use`), what the attempt looks at (`seen`).
+"""
+
+from collections.abc import Hashable, Mapping
+
+import msgspec
+
+from allocator.core.inventory import Chain, Place, chain, known_places, projection
+from allocator.core.model import (
+    Asked,
+    DeviceUse,
+    NodeDevices,
+    Pool,
+    PoolUse,
+    PublishedDevice,
+)
+from allocator.core.outcome import AttemptFailed
+from allocator.core.pools import targets
+from allocator.core.problem import Rules
+from kube.api.resource import DeviceAttribute
+
+
+class Lens(msgspec.Struct, frozen=True):
+    """What an attempt looks at in devices.
+
+    Attributes:
+        places: Of selectors and strategy; None for everything.
+        compared: Fully qualified attributes of constraints, of which only equality counts.
+    """
+
+    places: tuple[Place, ...] | None
+    compared: tuple[str, ...] = ()
+
+
+def lens(asked: Asked, *more: Place) -> Lens:
+    """Return what claims, and the strategy's own places, look at."""
+    requests = [one for claim in asked.requests for alternatives in claim for one in alternatives]
+    if any(request.derived for request in requests):
+        return Lens(None)
+    chains: list[Chain] = [chain(request.expressions) for request in requests]
+    places = known_places(chains)
+    if places is None:
+        return Lens(None)
+    compared = {
+        constraint.match_attribute or constraint.distinct_attribute or ""
+        for claim in asked.claims
+        for constraint in claim.spec.devices.constraints or ()
+    }
+    return Lens(tuple(sorted({*places, *more})), tuple(sorted(compared)))
+
+
+def fixed(node: NodeDevices, rules: Rules) -> Hashable:
+    """Return what is published of a node's devices that any attempt may read.
+
+    Attributes are left out, unless policies may read them; see `seen`.
+    """
+    has_operations = any(each.slice.spec.skip_node_operations for each in node.devices)
+    return (
+        tuple([_pool(pool) for pool in node.pools]),
+        node.pool_of,
+        node.declared_features if has_operations else None,
+        tuple([_device(each, node, rules) for each in node.devices]),
+    )
+
+
+def use(pool: Pool, held: PoolUse, rules: Rules) -> Hashable:
+    """Return how devices of a pool are used, by position where they have one."""
+    places = {each.id.device: number for number, each in enumerate(pool.devices)}
+    return frozenset((places.get(name, name), _use(one, rules)) for name, one in held.items())
+
+
+def seen(node: NodeDevices, through: Lens) -> Hashable:
+    """Return what an attempt sees of a node's devices."""
+    places = through.places
+    if places is None:
+        return tuple([_attributes(each) for each in node.devices])
+    return (
+        tuple([projection(each, places) for each in node.devices]),
+        tuple([_pattern(node, name) for name in through.compared]),
+    )
+
+
+def _pool(pool: Pool) -> Hashable:
+    if not pool.counter_sets and not pool.elsewhere:
+        return pool.state
+    # Devices elsewhere count against the counters: such a pool is like no other.
+    if pool.elsewhere:
+        return pool.state, id(pool)
+    return pool.state, tuple(
+        (name, tuple((key, one.value) for key, one in sorted((each.counters or {}).items())))
+        for name, each in sorted(pool.counter_sets.items())
+    )
+
+
+def _device(published: PublishedDevice, node: NodeDevices, rules: Rules) -> Hashable:
+    device, spec = published.device, published.slice.spec
+    reached: Hashable = None
+    if spec.per_device_node_selection:
+        try:
+            reached = targets(published, node)
+        except AttemptFailed as error:
+            reached = str(error)
+    return (
+        published.id.driver,
+        device.allow_multiple_allocations or False,
+        _capacity(published),
+        _consumed(published),
+        device.taints or None,
+        device.binding_conditions or None,
+        spec.skip_node_operations or None,
+        reached,
+        _attributes(published) if rules.policies else None,
+    )
+
+
+def _capacity(published: PublishedDevice) -> Hashable:
+    capacity = published.device.capacity
+    return frozenset(capacity.items()) if capacity else None
+
+
+def _consumed(published: PublishedDevice) -> Hashable:
+    consumes = published.device.consumes_counters
+    if not consumes:
+        return None
+    return tuple(
+        (
+            each.counter_set,
+            frozenset((name, one.value) for name, one in (each.counters or {}).items()),
+            each.compatibility_groups or None,
+        )
+        for each in consumes
+    )
+
+
+def _attributes(published: PublishedDevice) -> Hashable:
+    attributes = published.device.attributes
+    return (published.id.driver, frozenset(attributes.items()) if attributes else None)
+
+
+def _use(one: DeviceUse, rules: Rules) -> Hashable:
+    capacity = None if one.capacity is None else frozenset(one.capacity.items())
+    parameters = None
+    if rules.keeps_configurations_apart and one.share_ids:
+        parameters = msgspec.json.encode(
+            [holder.parameters for holder in one.holders], order="sorted"
+        )
+    return one.exclusive, len(one.share_ids), capacity, parameters
+
+
+def _pattern(node: NodeDevices, name: str) -> Hashable:
+    """Return which devices of a node have equal values of one attribute, whatever the values."""
+    numbers: dict[DeviceAttribute, int] = {}
+    domain, _, identifier = name.partition("/")
+    pattern: list[Hashable] = []
+    for each in node.devices:
+        value = _compared(each, name, domain, identifier)
+        if value is None:
+            pattern.append(None)
+        elif _is_list(value):
+            # Lists are compared by what they have in common, so their values count.
+            pattern.append(value)
+        else:
+            pattern.append(numbers.setdefault(value, len(numbers)))
+    if any(isinstance(one, DeviceAttribute) for one in pattern):
+        return tuple([_compared(each, name, domain, identifier) for each in node.devices])
+    return tuple(pattern)
+
+
+def _compared(
+    published: PublishedDevice, name: str, domain: str, identifier: str
+) -> DeviceAttribute | None:
+    attributes: Mapping[str, DeviceAttribute] = published.device.attributes or {}
+    found = attributes.get(name)
+    if found is None and identifier and domain == published.id.driver:
+        return attributes.get(identifier)
+    return found
+
+
+def _is_list(value: DeviceAttribute) -> bool:
+    return bool(value.ints or value.bools or value.strings or value.versions)
