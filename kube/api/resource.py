@@ -35,10 +35,10 @@ class DeviceSelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceToleration(ApiStruct, frozen=True, kw_only=True):
-    """Tolerates device taints that it matches."""
+    """Tolerates device taints that it matches; an empty operator is `Equal`."""
 
     key: str = ""
-    operator: str = "Equal"
+    operator: str = ""
     value: str = ""
     effect: str = ""
     toleration_seconds: int | None = None
