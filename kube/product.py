@@ -18,6 +18,9 @@ TRANSLATE_LABEL: Final = f"{GROUP}/translate"
 MANAGED_LABEL: Final = f"{GROUP}/managed"
 """On a ResourceClaimTemplate that our controller made; only those are ever collected."""
 
+STRATEGY_ANNOTATION: Final = f"{GROUP}/strategy"
+"""On a pod or a DeviceClass: which strategy chooses nodes and devices."""
+
 ROTATE_ANNOTATION: Final = f"{GROUP}/rotate"
 """On the Secret of the certificate authority; with any value it asks for a new one, once."""
 
