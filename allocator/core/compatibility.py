@@ -64,7 +64,10 @@ __all__ = [
 
 MAX_DETAIL: Final = 512
 """Characters of one refusal; an event holds 1024."""
-_MAX_CAUSES: Final = 4
+_FAMILIES: Final[Mapping[Clause, str]] = dict.fromkeys(
+    (Clause.GROUPS, Clause.REFUSES, Clause.REFUSED, Clause.UNDECLARED), "no"
+)
+"""Clauses of which one is enough: a pair that breaks one of them mostly breaks them all."""
 _MAX_NAMED: Final = 3
 _POOLS: Final = 8192
 _NOTHING: Final[PoolUse] = {}
@@ -249,18 +252,17 @@ class Compatibility:
         return f"{metadata.namespace}/{metadata.name}"
 
     def _detail(self, ledger: "_Ledger", causes: Sequence[Cause], request: Request) -> str:
-        """Return the causes in words, one of each clause, with who holds the other devices."""
-        first = {cause.clause: cause for cause in reversed(causes)}
+        """Return the causes in words, one of each family, with who holds the other devices."""
         namespace = self._asked.claims[request.claim].metadata.namespace
         chosen: dict[DeviceId, list[str]] = {}
         for position, each in self._chosen:
             name = self._asked.claims[each.claim].metadata.name
             chosen.setdefault(self._node.devices[position].id, []).append(f"claim {name}")
-        told = [
-            f"{cause.message}{ledger.held(cause.others, namespace, chosen)}"
-            for cause in ranked(first.values())[:_MAX_CAUSES]
-        ]
-        text = "; ".join(told)
+        told: dict[str, str] = {}
+        for cause in causes:
+            held = ledger.held(cause.others, namespace, chosen)
+            told.setdefault(_FAMILIES.get(cause.clause, cause.clause), f"{cause.message}{held}")
+        text = "; ".join(told.values())
         return text if len(text) <= MAX_DETAIL else f"{text[: MAX_DETAIL - 1]}…"
 
 

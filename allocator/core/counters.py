@@ -190,9 +190,9 @@ class Counters:
         name, counter, amount = self._counters[number]
         if left < 0:
             over = Quantity.from_nanos(-left, amount.format)
-            return f"counter {counter} of {name} is overdrawn by {over}"
+            return f"counter {counter} on set {name} is overdrawn by {over}"
         needed, remains = (Quantity.from_nanos(each, amount.format) for each in (nanos, left))
-        return f"counter {counter} of {name}: {remains} left, {needed} needed"
+        return f"counter {counter} on set {name} exhausted: needs {needed}, free {remains}"
 
 
 def _takes(device: Device, numbers: dict[tuple[str, str], int]) -> Takes:

@@ -108,7 +108,7 @@ def test_refusal_tells_what_is_left() -> None:
 
     assert found is not None
     assert found.reason is Reason.COUNTERS
-    assert found.detail == "counter memory of set-0: 4Gi left, 6Gi needed"
+    assert found.detail == "counter memory on set set-0 exhausted: needs 6Gi, free 4Gi"
 
 
 def test_refusal_tells_of_an_overdrawn_counter() -> None:
@@ -118,7 +118,7 @@ def test_refusal_tells_of_an_overdrawn_counter() -> None:
     found = tracker.refusal(REQUEST, 2, further_share=False)
 
     assert found is not None
-    assert found.detail == "counter memory of set-0 is overdrawn by 2Gi"
+    assert found.detail == "counter memory on set set-0 is overdrawn by 2Gi"
 
 
 def test_no_tracker_without_consumers() -> None:

@@ -1,0 +1,339 @@
+"""The worked rows of mutual exclusion: what is held, what is wanted, and both verdicts.
+
+`kep` is the verdict without a policy, by groups and counters as in 1.37; `ours` is what a policy
+with a rule per device adds, as fragments of the refusal in the order in which they are told (nothing
+for an allowed device). E1 to E7 are the messages of clause.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pytest
+
+from allocator.core import compatibility, counters, groups
+from allocator.core.compatibility import CompiledPolicy, compiled
+from allocator.core.model import (
+    Asked,
+    DeviceId,
+    DeviceUse,
+    Features,
+    Holder,
+    NodeDevices,
+    PoolId,
+    Usage,
+)
+from allocator.core.outcome import Reason, Refusal
+from allocator.core.tracker import Tracker
+from kube.api.meta import ObjectMeta
+from kube.api.policy import (
+    CompatibilityRule,
+    CompatibleOnlyWith,
+    DeviceCompatibilityPolicy,
+    DeviceCompatibilityPolicySpec,
+)
+from kube.api.resource import CelSelector, Device
+from tests.allocator.builders import (
+    DRIVER,
+    claim,
+    consumes,
+    counter_set,
+    device,
+    node_with,
+    pool_of,
+    selectors,
+    wanted,
+)
+
+ON = Features(compatibility_groups=True)
+HERE = f'device.attributes["{DRIVER}"]'
+MODE = f"{HERE}.partitioningMode"
+SOFT = f'{MODE} in ["GPUFractioning", "MPSSharing"]'
+MIG = f'{MODE} == "MIGSlicing"'
+
+# --- the catalog ----------------------------------------------------------------------------------
+
+RULES: Mapping[str, str] = {
+    "F0": "false",
+    "R0": SOFT,
+    "R1": SOFT,
+    "S0": SOFT,
+    "G1": SOFT,
+    "M0": MIG,
+    "M1": MIG,
+    "X": f'{MODE} == "Y"',
+    "Y": f'{MODE} == "Z"',
+    "P1": f'{HERE}.physicalDevice != "dev-0"',
+    "NB": MODE,
+    "SY": "device.attributes[",
+    "unless": f'!has({MODE}) || {MODE} == "W"',
+    "multi": "device.allowMultipleAllocations",
+    "full": f'{HERE}.physicalDevice != "dev-0"',
+    "part": f'{MODE} == "MIGSlicing"',
+}
+"""Name of a device to what it demands of every other."""
+
+
+def made(
+    name: str,
+    sm: int,
+    mode: str | None = None,
+    group: str | None = None,
+    *,
+    on: str = "gpu-0-cs",
+    shared: bool | None = None,
+    physical: str | None = None,
+) -> Device:
+    attributes = {"partitioningMode": mode, "physicalDevice": physical, "rule": name}
+    return device(
+        name,
+        consumes(on, sm=sm, groups=[group] if group else None),
+        attributes={key: value for key, value in attributes.items() if value is not None},
+        shared=shared,
+    )
+
+
+def on_q(name: str, sm: int = 1, /, **sets: str) -> Device:
+    """A device of pool q; the groups are letters, or words joined by commas."""
+    return device(
+        name, *(consumes(each, sm=sm, groups=text.split(",")) for each, text in sets.items())
+    )
+
+
+CATALOG: Sequence[tuple[str, Device]] = (
+    ("p", made("F0", 152, "None")),
+    ("p", made("R0", 76, "GPUFractioning", "soft", shared=True)),
+    ("p", made("R1", 76, "GPUFractioning", "soft", shared=True)),
+    ("p", made("M0", 2, "MIGSlicing", "mig")),
+    ("p", made("M1", 2, "MIGSlicing", "mig")),
+    ("p", made("S0", 15, "MPSSharing", "soft", shared=True)),
+    ("p", made("G1", 76, "GPUFractioning", "soft", on="gpu-1-cs", shared=True)),
+    ("p", made("U0", 4)),
+    ("p", made("U1", 4)),
+    ("p", made("X", 1, "X")),
+    ("p", made("Y", 1, "Y")),
+    ("p", made("PY", 1, "Y")),
+    ("p", made("PW", 1, "W")),
+    ("p", made("P1", 1, "F", physical="dev-0")),
+    ("p", made("of-dev-0", 1, "F", physical="dev-0")),
+    ("p", made("of-dev-1", 1, "F", physical="dev-1")),
+    ("p", made("NB", 1, "W")),
+    ("p", made("SY", 1, "W")),
+    ("p", made("unless", 1, "W")),
+    ("p", made("multi", 1, "W")),
+    ("p", made("full", 1, physical="dev-0")),
+    ("p", made("part", 1, "MIGSlicing")),
+    ("q", on_q("A", cs="a,b")),
+    ("q", on_q("B", cs="b,c")),
+    ("q", on_q("C", cs="a,c")),
+    ("q", on_q("foo", 17, cs="foo,bar")),
+    ("q", on_q("bar", 2, cs="bar")),
+    ("q", on_q("fooonly", 2, cs="foo")),
+    ("q", on_q("m1", cs="mig")),
+    ("q", on_q("m2", cs2="mig")),
+    ("q", on_q("v2", cs2="vgpu")),
+    ("q", on_q("BR", cs="mig", cs2="vgpu")),
+    ("q", on_q("BM", cs="mig", cs2="mig")),
+    ("z", on_q("om", cs="vgpu")),
+)
+SETS: Mapping[str, Sequence[str]] = {
+    "p": ("gpu-0-cs", "gpu-1-cs"),
+    "q": ("cs", "cs2"),
+    "z": ("cs",),
+}
+POOL_OF = {each.name: pool for pool, each in CATALOG}
+DEVICES = {each.name: each for _, each in CATALOG}
+
+
+def policy() -> CompiledPolicy:
+    """A rule per device that has one; groups are those of the slices."""
+    return compiled(
+        DeviceCompatibilityPolicy(
+            metadata=ObjectMeta(name="rows"),
+            spec=DeviceCompatibilityPolicySpec(
+                driver=DRIVER,
+                rules=tuple(
+                    CompatibilityRule(
+                        name=name.lower(),
+                        selectors=selectors(f'{HERE}.?rule.orValue("") == "{name}"'),
+                        compatible_only_with=CompatibleOnlyWith(cel=CelSelector(expression=text)),
+                    )
+                    for name, text in RULES.items()
+                ),
+            ),
+        )
+    )
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+E1 = "counter sm on set gpu-0-cs exhausted"
+E2 = "compatibility groups on set"
+E3 = "accepts only devices matching its rule"
+E4 = "does not accept"
+E5 = "failed on"
+E6 = "is invalid"
+E7 = "taken"
+
+
+class Row(NamedTuple):
+    number: str
+    held: str
+    wanted: str
+    kep: bool | None
+    ours: tuple[str, ...] = ()
+    namespace: str = "default"
+    sm: int = 152
+    vanished: str = ""
+    admin: bool = False
+
+
+ROWS = (
+    Row("1", "", "F0", True),
+    Row("2", "F0", "R0", False, (E1, E3)),
+    Row("3", "F0", "M0", False, (E1, E3)),
+    Row("4", "F0", "S0", False, (E1, E3)),
+    Row("5", "R0", "F0", False, (E1, E3)),
+    Row("6", "R0", "S0", True),
+    Row("7", "S0", "R0", True),
+    Row("8", "R0", "M0", False, (E2,)),
+    Row("9", "M0", "R0", False, (E2,)),
+    Row("10", "M0", "M1", True),
+    Row("11", "M0", "S0", False, (E2,)),
+    Row("11, the other way", "S0", "M0", False, (E2,)),
+    Row("12", "M0", "F0", False, (E1, E3)),
+    Row("13", "R0", "R0", True),
+    Row("14", "R0", "R1", True),
+    Row("15", "R0 S0", "R1", False, (E1,)),
+    Row("16", "M0", "G1", True),
+    Row("17", "U0", "M0", False, (E2, E5)),
+    Row("18", "M0", "U0", False, (E2, E5)),
+    Row("19", "U0", "U1", True),
+    Row("20", "foo", "bar", True),
+    Row("21", "foo", "m1", False, (E2,)),
+    Row("22", "foo bar", "fooonly", False, (E2,)),
+    Row("22, without bar", "foo", "fooonly", True),
+    Row("23", "foo fooonly", "bar", False, (E2,)),
+    Row("24", "A B", "C", False, (E2,)),
+    Row("25", "A", "C", True),
+    Row("26", "", "A B C", False, (E2,)),
+    Row("27", "m1", "BR", True),
+    Row("28", "m1 m2", "BR", False, (f"{E2} cs2",)),
+    Row("29", "m1 v2", "BR", True),
+    Row("30", "m1 v2", "BM", False, (f"{E2} cs2",)),
+    Row("31", "m1", "v2", True),
+    Row("32", "m1", "om", True),
+    Row("33", "M0", "R0", False, (E2, "a claim in another namespace"), namespace="team-b"),
+    Row("34", "", "M0 R0", False, (E2,)),
+    Row("35", "", "M0 M1", True),
+    Row("36", "", "S0 S0", True),
+    Row("37", "M0", "R0", False, (E2,), admin=True),
+    Row("37b", "M0", "M0", False, (E7,)),
+    Row("38", "M0", "M0", True, admin=True),
+    Row("39", "F0", "M0", True, (E1,), vanished="F0"),
+    Row("40", "M0 S0", "M1", False, (E2, "break the policy already")),
+    Row("41", "M0 U0", "M1", True, (E2, "break the policy already")),
+    Row("41, the undeclared", "M0 U0", "U1", False, (E2, "break the policy already")),
+    Row("42", "U0 M0", "M1", False, (E2, "break the policy already")),
+    Row("42, the undeclared", "U0 M0", "U1", True, (E2, "break the policy already")),
+    Row("43", "X", "Y", True, (E3,)),
+    Row("44", "Y", "X", True, (E4,)),
+    Row("45", "X", "PY", True),
+    Row("45, the other way", "PY", "X", True),
+    Row("46", "X", "PW", True, (E4,)),
+    Row("47", "PW", "X", True, (E3,)),
+    Row("48", "P1", "of-dev-0", True, (E4,)),
+    Row("48b", "full", "part", True, (E5, "no such key: partitioningMode")),
+    Row("49", "P1", "of-dev-1", True),
+    Row("50", "NB", "PW", True, (E6,)),
+    Row("51", "SY", "PW", True, (E6,)),
+    Row("51, at publish", "", "SY", True, (E6,)),
+    Row("51, never allocated", "", "PW", True),
+    Row("52", "unless", "U0", True),
+    Row("53", "multi", "R0", False, (E3,)),
+    Row("57", "R0 S0", "S0", True, sm=80),
+)  # fmt: skip
+"""Rows 54 to 56 are about the search: see below."""
+
+
+def node(row: Row) -> NodeDevices:
+    """The pools with the devices that the row names, in its order."""
+    named = dict.fromkeys([*row.held.split(), *row.wanted.split(), "SY"])
+    pools = (
+        pool_of(
+            *(DEVICES[name] for name in named if POOL_OF[name] == pool and name != row.vanished),
+            pool=pool,
+            counters=[counter_set(name, sm=row.sm) for name in sets],
+        )
+        for pool, sets in SETS.items()
+    )
+    return node_with(*pools)
+
+
+def usage(row: Row) -> Usage:
+    pools: dict[PoolId, dict[str, DeviceUse]] = {}
+    for name in row.held.split():
+        holder = Holder(namespace=row.namespace, claim=f"holds-{name.lower()}", request="gpu")
+        shares = frozenset(["share-0"]) if DEVICES[name].allow_multiple_allocations else frozenset()
+        use = DeviceUse(exclusive=not shares, share_ids=shares, holders=(holder,))
+        pools.setdefault(PoolId(DRIVER, POOL_OF[name]), {})[name] = use
+    return Usage(pools=pools)
+
+
+class Attempt:
+    """The search's order of checks for devices that are named one by one."""
+
+    def __init__(self, row: Row, *policies: CompiledPolicy) -> None:
+        self.node = node(row)
+        self.usage = usage(row)
+        self.request = wanted("gpu", admin=row.admin)
+        gone = node(row._replace(vanished=""))
+        tombstones = {each.id: each for each in gone.devices if each.id.device == row.vanished}
+        asked = Asked(claims=(claim(name="wants"),), requests=(((self.request,),),))
+        governed = compatibility.governed(policies)
+        trackers: Sequence[Tracker | None] = (
+            groups.tracker(self.node, self.usage, ON, governed),
+            counters.tracker(self.node, self.usage, ON),
+            compatibility.tracker(self.node, self.usage, policies, asked, tombstones),
+        )
+        self.trackers = [each for each in trackers if each is not None]
+        self.shared: set[str] = set()
+
+    def refusals(self, name: str) -> list[Refusal]:
+        """Choose a device, or tell all that speaks against it."""
+        device_id = DeviceId(DRIVER, POOL_OF[name], name)
+        position = self.node.positions[device_id]
+        use = self.usage.of(device_id)
+        if use is not None and use.exclusive and not self.request.admin:
+            return [Refusal(reason=Reason.TAKEN, detail="taken")]
+        further = name in self.shared or (use is not None and use.is_shared)
+        found = [
+            refusal
+            for each in self.trackers
+            if (refusal := each.refusal(self.request, position, further_share=further)) is not None
+        ]
+        for each in () if found else self.trackers:
+            assert each.add(self.request, position, further_share=further)
+        if DEVICES[name].allow_multiple_allocations:
+            self.shared.add(name)
+        return found
+
+
+def refusals(row: Row, *policies: CompiledPolicy) -> list[Refusal]:
+    attempt = Attempt(row, *policies)
+    return [refusal for name in row.wanted.split() for refusal in attempt.refusals(name)]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"row {row.number}")
+def test_without_a_policy_the_kep_decides(row: Row) -> None:
+    assert row.kep is (not refusals(row))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"row {row.number}")
+def test_with_a_policy_both_directions_decide(row: Row) -> None:
+    told = "; ".join(refusal.detail for refusal in refusals(row, policy()))
+
+    assert bool(row.ours) is bool(told)
+    places = [told.find(fragment) for fragment in row.ours]
+    assert -1 not in places, told
+    assert sorted(places) == places, told
+    assert "holds-" not in told or row.namespace == "default"
