@@ -177,7 +177,7 @@ def _class_of(
         raise AttemptFailed(f"{place}: missing device class name (unsupported request type?)")
     if name not in classes:
         raise AttemptFailed(
-            f'{place}: could not retrieve device class {name}: deviceclass "{name}" not found'
+            f'{place}: could not retrieve device class {name}: deviceclass.resource.k8s.io "{name}" not found'
         )
     return classes[name]
 

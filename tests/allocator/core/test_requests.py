@@ -201,7 +201,7 @@ CASES: Final = (
     ),
     fails(
         "a class that is not there",
-        'could not retrieve device class none: deviceclass "none" not found',
+        'could not retrieve device class none: deviceclass.resource.k8s.io "none" not found',
         request(device_class_name="none"),
     ),
     fails(
