@@ -7,7 +7,7 @@ Source: k8s.io/dynamic-resource-allocation v0.37.1, structured/internal/experime
 pools_experimental.go (the incubating allocator has the same); resourceslice/tracker/tracker.go.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeVar
 
@@ -76,7 +76,14 @@ class PublishedSlice(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class _Built(NamedTuple):
+    """A pool with what its place among others depends on.
+
+    Attributes:
+        places: Device name to its place in the pool.
+    """
+
     pool: Pool
+    places: Mapping[str, int]
     has_binding_conditions: bool = False
 
 
@@ -357,24 +364,59 @@ def node_devices(index: SliceIndex, node: Node) -> NodeDevices:
         if (pool := _cached(index, slices[0].pool, tuple(slices))) is not None
     ]
     built.sort(key=lambda one: (one.has_binding_conditions, one.pool.id))
-    return _numbered(node, tuple(one.pool for one in built))
+    return _numbered(node, built)
 
 
-def _numbered(node: Node, pools: tuple[Pool, ...]) -> NodeDevices:
-    devices: list[PublishedDevice] = []
-    pool_of: list[int] = []
-    for number, pool in enumerate(pools):
-        devices += pool.devices
-        pool_of += [number] * len(pool.devices)
+def _numbered(node: Node, built: Sequence[_Built]) -> NodeDevices:
+    starts: dict[PoolId, tuple[int, Mapping[str, int]]] = {}
+    devices: tuple[PublishedDevice, ...] = ()
+    for one in built:
+        starts[one.pool.id] = (len(devices), one.places)
+        devices += one.pool.devices
     return NodeDevices(
         node=node.metadata.name,
         labels=node.labels,
         declared_features=frozenset(node.status.declared_features or ()),
-        pools=pools,
-        devices=tuple(devices),
-        pool_of=tuple(pool_of),
-        positions={device.id: position for position, device in enumerate(devices)},
+        pools=tuple(one.pool for one in built),
+        devices=devices,
+        pool_of=_pool_of(tuple(len(one.pool.devices) for one in built)),
+        positions=_Positions(starts, devices),
     )
+
+
+@lru_cache(maxsize=1024)
+def _pool_of(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the number of its pool for each device, of pools of these sizes."""
+    return tuple(number for number, size in enumerate(sizes) for _ in range(size))
+
+
+class _Positions(Mapping[DeviceId, int]):
+    """Device to position, of pools whose devices have their places already.
+
+    A dict per node would cost more than everything else where nodes share large pools.
+    """
+
+    __slots__ = ("_devices", "_starts")
+
+    def __init__(
+        self,
+        starts: Mapping[PoolId, tuple[int, Mapping[str, int]]],
+        devices: tuple[PublishedDevice, ...],
+    ) -> None:
+        self._starts = starts
+        self._devices = devices
+
+    def __getitem__(self, device: DeviceId) -> int:
+        found = self._starts.get(PoolId(device.driver, device.pool))
+        if found is None or device.device not in found[1]:
+            raise KeyError(device)
+        return found[0] + found[1][device.device]
+
+    def __iter__(self) -> Iterator[DeviceId]:
+        return (one.id for one in self._devices)
+
+    def __len__(self) -> int:
+        return len(self._devices)
 
 
 def _cached(index: SliceIndex, pool: PoolId, relevant: tuple[PublishedSlice, ...]) -> _Built | None:
@@ -399,7 +441,7 @@ def _built(pool: PoolId, relevant: tuple[PublishedSlice, ...], index: SliceIndex
     whole = [one for one in index.by_pool[pool] if one.generation == generation and one.is_counted]
     if len(whole) != expected:
         why = f"{len(whole)} of {expected} slices of generation {generation}"
-        return _Built(Pool(id=pool, state=PoolState.INCOMPLETE, why=why))
+        return _Built(Pool(id=pool, state=PoolState.INCOMPLETE, why=why), {})
     names = {one.name for one in relevant} if len(relevant) < len(whole) else None
     rest = [one for one in whole if one.name not in names] if names is not None else []
     return _validated(pool, relevant, rest, index.features)
@@ -430,9 +472,13 @@ def _validated(
             (*devices, *elsewhere), counter_sets
         )
     if why:
-        return _Built(Pool(id=pool, state=PoolState.INVALID, why=why))
+        return _Built(Pool(id=pool, state=PoolState.INVALID, why=why), {})
     whole = Pool(id=pool, devices=devices, elsewhere=elsewhere, counter_sets=counter_sets)
-    return _Built(whole, any(one.device.binding_conditions is not None for one in devices))
+    return _Built(
+        pool=whole,
+        places={one.id.device: place for place, one in enumerate(devices)},
+        has_binding_conditions=any(one.device.binding_conditions is not None for one in devices),
+    )
 
 
 def _duplicate(kind: str, names: Iterable[str]) -> str:
