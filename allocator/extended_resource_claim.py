@@ -1,0 +1,126 @@
+"""The claim that the scheduler makes for a pod's extended resources that DeviceClasses map (KEP-5004).
+
+One claim per pod and node: a resource that a device plugin offers on the node is left to it, the
+rest becomes one request per container and resource. Init containers that end before the others
+start use what those will get; only what the greediest of them needs beyond that is asked for.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/dynamicresources,
+extendeddynamicresources.go, createRequestsAndMappings.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from allocator.pod_claims import owner, pod_name
+from kube.api.core import Container, Node, Pod
+from kube.api.meta import ObjectMeta
+from kube.api.resource import (
+    DeviceClaim,
+    DeviceRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
+from kube.quantity import Quantity
+
+ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
+SUFFIX: Final = "extended-resources"
+"""kube-scheduler appends random characters; here the name stays as it is."""
+
+
+def mapped_resources(pod: Pod, classes: Mapping[str, str]) -> frozenset[str]:
+    """Return the extended resources of a pod that a class maps.
+
+    Args:
+        classes: Name of an extended resource to name of its DeviceClass.
+    """
+    return frozenset(
+        name
+        for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+        for name, amount in _requests(container).items()
+        if name in classes and amount > Quantity(0)
+    )
+
+
+def plugged_in(node: Node) -> frozenset[str]:
+    """Return the resources that a node offers without DRA."""
+    offered = node.status.allocatable or {}
+    return frozenset(name for name, amount in offered.items() if amount > Quantity(0))
+
+
+def extended_resource_claim(
+    pod: Pod, resources: Collection[str], classes: Mapping[str, str]
+) -> ResourceClaim:
+    """Return the claim for these of a pod's extended resources.
+
+    Args:
+        resources: Some of its `mapped_resources`: those that DRA has to provide on the node.
+        classes: Name of an extended resource to name of its DeviceClass.
+    """
+    requests = [
+        request
+        for resource in sorted(resources)
+        for request in _device_requests(pod, resource, classes[resource])
+    ]
+    return ResourceClaim(
+        metadata=ObjectMeta(
+            name=f"{pod_name(pod)}-{SUFFIX}",
+            namespace=pod.metadata.namespace,
+            annotations={ANNOTATION: "true"},
+            owner_references=(owner(pod),),
+        ),
+        spec=ResourceClaimSpec(
+            devices=DeviceClaim(requests=tuple(sorted(requests, key=lambda one: one.name)))
+        ),
+    )
+
+
+def _requests(container: Container) -> Mapping[str, Quantity]:
+    # The API server fills requests in from limits; files have not been there.
+    return {**container.limits, **container.requests}
+
+
+def _device_requests(pod: Pod, resource: str, device_class: str) -> Iterable[DeviceRequest]:
+    init, regular = pod.spec.init_containers or (), pod.spec.containers or ()
+    containers = (*init, *regular)
+    lasting = {
+        index: _request(index, container, resource, device_class, ())
+        for index, container in enumerate(containers)
+        if index >= len(init) or container.restart_policy == "Always"
+    }
+    surplus: DeviceRequest | None = None
+    for index, container in enumerate(init):
+        if index in lasting:
+            continue
+        reusable = [one for later, one in lasting.items() if later > index and one is not None]
+        request = _request(index, container, resource, device_class, reusable)
+        if request is not None and _count(request) > _count(surplus):
+            surplus = request
+    return [one for one in (surplus, *lasting.values()) if one is not None]
+
+
+def _request(
+    index: int,
+    container: Container,
+    resource: str,
+    device_class: str,
+    reusable: Sequence[DeviceRequest],
+) -> DeviceRequest | None:
+    """Return what a container needs beyond the devices that it can reuse; None for nothing."""
+    requests = _requests(container)
+    amount = requests.get(resource)
+    if amount is None or not amount.is_whole:
+        return None
+    needed = int(amount) - sum(map(_count, reusable))
+    if needed <= 0:
+        return None
+    return DeviceRequest(
+        name=f"container-{index}-request-{sorted(requests).index(resource)}",
+        exactly=ExactDeviceRequest(
+            device_class_name=device_class, allocation_mode="ExactCount", count=needed
+        ),
+    )
+
+
+def _count(request: DeviceRequest | None) -> int:
+    return (request.exactly.count or 0) if request and request.exactly else 0

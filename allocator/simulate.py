@@ -1,0 +1,503 @@
+"""Where pods and claims would go: the scheduler's own decisions, on a picture of a cluster.
+
+Pods come first, then claims that no pod brings along, each in order; what one gets counts for the
+next. `together` asks what upstream is asked in one call: all claims at once, on one node.
+
+What a claim gets is decided by the allocator, whether a node takes a pod at all by
+`allocator.eligibility`, whose `NOT_MODELLED` says what neither looks at.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from allocator.cluster import Cluster, Outcome, Verdicts
+from allocator.core.model import Asked, Budget, NodeDevices, Plan, Usage
+from allocator.core.outcome import AttemptFailed, GaveUp, Reason, Shortage
+from allocator.core.problem import Rules
+from allocator.core.results import allocations, share_ids
+from allocator.core.search import DEFAULT_BUDGET
+from allocator.eligibility import is_for, obstacle
+from allocator.extended_resource_claim import (
+    extended_resource_claim,
+    mapped_resources,
+    plugged_in,
+)
+from allocator.pod_claims import Name, PodClaims, allocation_of, claim_name, pod_claims, pod_name
+from allocator.strategies.first_fit import FIRST_FIT
+from allocator.strategies.strategy import Strategy
+from kube.api.core import Pod
+from kube.api.resource import (
+    AllocationResult,
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimStatus,
+    ResourceClaimTemplate,
+)
+from kube.product import STRATEGY_ANNOTATION
+
+GAVE_UP: Final = "gaveUp"
+ATTEMPT_FAILED: Final = "attemptFailed"
+
+Explain = Callable[[NodeDevices, Asked, Usage, Rules], tuple[Shortage, ...]]
+"""Says why claims do not fit a node, request by request."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be placed, beside what there is. Every object says its namespace.
+
+    Attributes:
+        pods: To be placed, in order; none is bound yet.
+        claims: To be placed, in order; those that pods refer to are placed with them.
+        known: All claims by namespace and name, allocated or not, those above included.
+        templates: By namespace and name.
+        classes: By name.
+        extended_resources: Name of an extended resource to name of the class that maps it.
+    """
+
+    pods: tuple[Pod, ...] = ()
+    claims: tuple[ResourceClaim, ...] = ()
+    known: Mapping[Name, ResourceClaim] = msgspec.field(default_factory=dict)
+    templates: Mapping[Name, ResourceClaimTemplate] = msgspec.field(default_factory=dict)
+    classes: Mapping[str, DeviceClass] = msgspec.field(default_factory=dict)
+    extended_resources: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+class Ways(msgspec.Struct, frozen=True, kw_only=True):
+    """How it is to be decided.
+
+    Attributes:
+        strategy: Beats what pods and classes say; None leaves it to them.
+        strategies: Those that annotations can name.
+        default: Where nobody says.
+        budget: Of each search.
+        explain: None leaves the reasons of devices out.
+        progress: Called with how many pods and claims are done, after each.
+    """
+
+    strategy: Strategy | None = None
+    strategies: Mapping[str, Strategy] = msgspec.field(default_factory=dict)
+    default: Strategy = FIRST_FIT
+    budget: Budget = DEFAULT_BUDGET
+    explain: Explain | None = None
+    progress: Callable[[int], None] = lambda _done: None
+
+
+class PlacedClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a claim.
+
+    Attributes:
+        node: To which its allocation pins it; None without an allocation or when it is not pinned.
+        allocation: As in `status.allocation`, without a timestamp; None when it was not placed.
+    """
+
+    namespace: str
+    name: str
+    node: str | None = None
+    allocation: AllocationResult | None = None
+
+
+class PlacedPod(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a pod; `node` is None when no node takes it."""
+
+    namespace: str
+    name: str
+    node: str | None = None
+
+
+class NodeReason(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason why a node does not do.
+
+    Attributes:
+        code: A `Reason`, or one of this module's own codes.
+        count: Devices that it rules out; 0 where it is about more than devices.
+    """
+
+    code: str
+    message: str
+    count: int = 0
+
+
+class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one node says; `score` is 0 to 100, and 0 where it does not fit."""
+
+    name: str
+    fits: bool
+    score: int = 0
+    reasons: tuple[NodeReason, ...] = ()
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole simulation.
+
+    Attributes:
+        claims: All that were to be placed, in the order in which they were tried.
+        pods: All that were to be placed, in order.
+        nodes: By name, what each says of the last pod or claim that was not placed.
+        error: The first that ended an attempt on all nodes.
+        failed: What `nodes` is about: `Pod namespace/name`; empty when all were placed.
+        notes: What else has to be known.
+    """
+
+    claims: tuple[PlacedClaim, ...] = ()
+    pods: tuple[PlacedPod, ...] = ()
+    nodes: tuple[NodeAnswer, ...] = ()
+    error: str | None = None
+    failed: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def all_placed(self) -> bool:
+        """Every pod has a node, and every claim its devices."""
+        return (
+            self.error is None
+            and all(pod.node is not None for pod in self.pods)
+            and all(claim.allocation is not None for claim in self.claims)
+        )
+
+
+def placed(cluster: Cluster, question: Question, ways: Ways) -> Answer:
+    """Place everything, one after the other; the cluster holds the result afterwards."""
+    run = _Run(cluster, question, ways)
+    for done, pod in enumerate(question.pods, start=1):
+        run.place_pod(pod)
+        ways.progress(done)
+    for done, claim in enumerate(question.claims, start=1 + len(question.pods)):
+        run.place_claim(claim)
+        ways.progress(done)
+    return run.answer()
+
+
+def together(cluster: Cluster, question: Question, ways: Ways, node: str) -> Answer:
+    """Place all claims at once on one node, all or nothing, as one call of upstream's Allocate.
+
+    Args:
+        node: One of the cluster's.
+    """
+    run = _Run(cluster, question, ways)
+    run.place_together(node)
+    return run.answer()
+
+
+def pinned_to(allocation: AllocationResult) -> str | None:
+    """Return the node to which an allocation is local; None when it is usable on several."""
+    selector = allocation.node_selector
+    for term in selector.node_selector_terms if selector is not None else ():
+        for field in term.match_fields or ():
+            if field.key == "metadata.name" and field.operator == "In" and field.values:
+                return field.values[0]
+    return None
+
+
+class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod, or a claim on its own, that is to be placed.
+
+    Attributes:
+        pod: None for a claim on its own.
+        resources: Extended resources of the pod that a class maps.
+    """
+
+    title: str
+    pod: Pod | None = None
+    claims: PodClaims = PodClaims()
+    resources: frozenset[str] = frozenset()
+
+
+class _Best(msgspec.Struct, frozen=True, kw_only=True):
+    """The best node so far, with what it gives; the greater `rank` wins, then the smaller name."""
+
+    rank: int
+    node: str
+    plan: Plan
+    asked: Asked
+
+
+class _Run:
+    """Places one after the other and keeps account."""
+
+    def __init__(self, cluster: Cluster, question: Question, ways: Ways) -> None:
+        self._cluster = cluster
+        self._question = question
+        self._ways = ways
+        self._known = dict(question.known)
+        self._claims: dict[Name, PlacedClaim] = {}
+        self._pods: list[PlacedPod] = []
+        self._nodes: Mapping[str, NodeAnswer] = {}
+        self._failed = ""
+        self._error: str | None = None
+        self._notes: dict[str, None] = {}
+
+    def answer(self) -> Answer:
+        """Return what became of everything."""
+        return Answer(
+            claims=tuple(self._claims.values()),
+            pods=tuple(self._pods),
+            nodes=tuple(self._nodes[name] for name in sorted(self._nodes)),
+            error=self._error,
+            failed=self._failed,
+            notes=tuple(self._notes),
+        )
+
+    # --- what is tried ---------------------------------------------------------------------------
+
+    def place_pod(self, pod: Pod) -> None:
+        """Try a pod with all claims that it needs."""
+        self._add_pod(pod, self._tried(self._attempt(pod)))
+
+    def place_claim(self, claim: ResourceClaim) -> None:
+        """Try a claim on its own, unless a pod brought it along."""
+        if claim_name(claim) not in self._claims:
+            title = f"ResourceClaim {'/'.join(claim_name(claim))}"
+            self._tried(_Attempt(title=title, claims=PodClaims(open=(claim,))))
+
+    def place_together(self, node: str) -> None:
+        """Try all claims at once on one node."""
+        attempts = [self._attempt(pod) for pod in self._question.pods]
+        claims = {claim_name(one): one for each in attempts for one in each.claims.open}
+        claims |= {claim_name(one): one for one in self._question.claims}
+        for attempt in attempts:
+            wanted = self._left_to_claims(attempt, node)
+            claims |= {claim_name(one): one for one in self._for_extended(attempt, wanted)}
+        self._expect(claims.values())
+        obstacles = [reason for each in attempts for reason in self._obstacles(each, node)]
+        if obstacles:
+            refused = NodeAnswer(name=node, fits=False, reasons=tuple(obstacles))
+            self._nodes = {node: refused}
+        fits = not obstacles and self._is_given(node, tuple(claims.values()))
+        self._failed = "" if fits else "all claims together"
+        for pod in self._question.pods:
+            self._add_pod(pod, node if fits else None)
+
+    def _is_given(self, node: str, claims: Sequence[ResourceClaim]) -> bool:
+        """Return whether a node gives claims all that they ask for; then it is counted."""
+        try:
+            asked = self._cluster.ask(claims)
+            strategy = self._strategy(None, claims)
+            verdicts = self._verdicts(asked, strategy, (node,))
+            self._nodes = dict(self._answers(verdicts, asked))
+            plan = verdicts.plan(node)
+            if plan is not None:
+                self._count(plan, asked)
+        except AttemptFailed as error:
+            self._fail((node,), error)
+            return False
+        return plan is not None
+
+    def _attempt(self, pod: Pod) -> _Attempt:
+        return _Attempt(
+            title=f"Pod {pod.metadata.namespace}/{pod_name(pod)}",
+            pod=pod,
+            claims=pod_claims(pod, self._known, self._question.templates),
+            resources=mapped_resources(pod, self._question.extended_resources),
+        )
+
+    def _add_pod(self, pod: Pod, node: str | None) -> None:
+        namespace, name = pod.metadata.namespace, pod_name(pod)
+        self._pods.append(PlacedPod(namespace=namespace, name=name, node=node))
+
+    # --- nodes -----------------------------------------------------------------------------------
+
+    def _tried(self, attempt: _Attempt) -> str | None:
+        """Place what is tried on the best node; None, and what all nodes say, when none will do."""
+        self._expect(attempt.claims.open)
+        answers: dict[str, NodeAnswer] = {}
+        nodes: dict[frozenset[str], list[str]] = {}
+        for name in self._cluster.nodes:
+            reasons = self._obstacles(attempt, name)
+            if reasons:
+                answers[name] = NodeAnswer(name=name, fits=False, reasons=reasons)
+            else:
+                nodes.setdefault(self._left_to_claims(attempt, name), []).append(name)
+        try:
+            best = self._best(attempt, nodes, answers)
+            if best is not None:
+                self._count(best.plan, best.asked)
+                return best.node
+        except AttemptFailed as error:
+            self._fail(self._cluster.nodes, error)
+        else:
+            self._nodes = answers
+        self._failed = attempt.title
+        self._expect(self._for_extended(attempt, attempt.resources))
+        return None
+
+    def _best(
+        self,
+        attempt: _Attempt,
+        nodes: Mapping[frozenset[str], Collection[str]],
+        answers: dict[str, NodeAnswer],
+    ) -> _Best | None:
+        """Return the node to take; where there is none, all nodes are among the answers.
+
+        Args:
+            nodes: Extended resources that a claim has to provide, to the nodes where that is so.
+
+        Raises:
+            AttemptFailed: The attempt ends on all nodes.
+        """
+        best: _Best | None = None
+        for wanted, names in nodes.items():
+            claims = (*attempt.claims.open, *self._for_extended(attempt, wanted))
+            asked = self._cluster.ask(claims)
+            strategy = self._strategy(attempt.pod, claims)
+            verdicts = self._verdicts(asked, strategy, names)
+            for each in verdicts.classes:
+                if not isinstance(each.outcome, Plan):
+                    continue
+                rank, node = 0 if strategy is FIRST_FIT else each.score, min(each.nodes)
+                if best is None or (-rank, node) < (-best.rank, best.node):
+                    plan = verdicts.plan(node)
+                    assert plan is not None
+                    best = _Best(rank=rank, node=node, plan=plan, asked=asked)
+            if best is None:
+                answers.update(self._answers(verdicts, asked))
+        return best
+
+    def _verdicts(self, asked: Asked, strategy: Strategy, nodes: Collection[str]) -> Verdicts:
+        """Return verdicts in which the best node is right.
+
+        Raises:
+            AttemptFailed: The attempt ends before a node is found.
+        """
+        budget = self._ways.budget
+        try:
+            return self._cluster.verdicts(asked, strategy=strategy, budget=budget, nodes=nodes)
+        except AttemptFailed:
+            if strategy is not FIRST_FIT:
+                raise
+            # Whoever goes by name meets the node that ends it only if none before it fits.
+            for node in sorted(nodes):
+                verdicts = self._cluster.verdicts(asked, budget=budget, nodes=(node,))
+                if verdicts.plan(node) is not None:
+                    return verdicts
+            raise
+
+    def _obstacles(self, attempt: _Attempt, node: str) -> tuple[NodeReason, ...]:
+        """Return why a node is out before any device is looked at."""
+        if attempt.claims.missing:
+            return tuple(
+                NodeReason(code=each.code, message=each.message) for each in attempt.claims.missing
+            )
+        found = self._cluster.nodes[node]
+        refusal = obstacle(attempt.pod, found) if attempt.pod is not None else None
+        details = [refusal.detail] if refusal is not None else []
+        for claim in attempt.claims.held:
+            allocation = allocation_of(claim)
+            selector = allocation.node_selector if allocation is not None else None
+            if selector is not None and not is_for(selector, found):
+                pin = pinned_to(allocation) if allocation is not None else None
+                where = f"to node {pin}" if pin else "for other nodes"
+                details.append(f"claim {'/'.join(claim_name(claim))} is allocated {where}")
+        return tuple(NodeReason(code=Reason.NODE, message=detail) for detail in details)
+
+    def _left_to_claims(self, attempt: _Attempt, node: str) -> frozenset[str]:
+        """Return the extended resources that no device plugin of the node offers."""
+        if not attempt.resources:
+            return frozenset()
+        return attempt.resources - plugged_in(self._cluster.nodes[node])
+
+    def _for_extended(
+        self, attempt: _Attempt, resources: Collection[str]
+    ) -> tuple[ResourceClaim, ...]:
+        """Return the claim that the scheduler makes for these extended resources, if any."""
+        if attempt.pod is None or not resources:
+            return ()
+        mapping = self._question.extended_resources
+        return (extended_resource_claim(attempt.pod, resources, mapping),)
+
+    # --- outcomes --------------------------------------------------------------------------------
+
+    def _count(self, plan: Plan, asked: Asked) -> None:
+        """Let the cluster hold what a plan gives.
+
+        Raises:
+            AttemptFailed: The devices have node selectors that cannot be joined.
+        """
+        features = self._cluster.rules.features
+        seed = ",".join("/".join(claim_name(claim)) for claim in asked.claims)
+        found = allocations(plan, asked, features, share_ids(seed))
+        for claim, allocation in zip(asked.claims, found, strict=True):
+            status = msgspec.structs.replace(
+                claim.status or ResourceClaimStatus(), allocation=allocation
+            )
+            held = msgspec.structs.replace(claim, status=status)
+            self._cluster.allocate(held)
+            namespace, name = claim_name(claim)
+            self._known[namespace, name] = held
+            self._claims[namespace, name] = PlacedClaim(
+                namespace=namespace, name=name, node=pinned_to(allocation), allocation=allocation
+            )
+
+    def _answers(self, verdicts: Verdicts, asked: Asked) -> Iterator[tuple[str, NodeAnswer]]:
+        for each in verdicts.classes:
+            fits = isinstance(each.outcome, Plan)
+            reasons = () if fits else self._reasons(each.outcome, each.example, asked)
+            for node in each.nodes:
+                score = each.score if fits else 0
+                yield node, NodeAnswer(name=node, fits=fits, score=score, reasons=reasons)
+
+    def _reasons(
+        self, outcome: Outcome, example: NodeDevices, asked: Asked
+    ) -> tuple[NodeReason, ...]:
+        if isinstance(outcome, GaveUp):
+            return (NodeReason(code=GAVE_UP, message=outcome.proved),)
+        shortages: tuple[Shortage, ...] = ()
+        if self._ways.explain is not None:
+            cluster = self._cluster
+            shortages = self._ways.explain(example, asked, cluster.usage, cluster.rules)
+        return tuple(map(_reason, shortages)) or (_NO_COMBINATION,)
+
+    def _fail(self, nodes: Iterable[str], error: AttemptFailed) -> None:
+        """Keep the first error; no node says anything else than the last one."""
+        self._error = self._error or str(error)
+        reasons = (NodeReason(code=ATTEMPT_FAILED, message=str(error)),)
+        self._nodes = {name: NodeAnswer(name=name, fits=False, reasons=reasons) for name in nodes}
+
+    def _expect(self, claims: Iterable[ResourceClaim]) -> None:
+        """List claims among those that are to be placed."""
+        for claim in claims:
+            namespace, name = claim_name(claim)
+            self._claims.setdefault((namespace, name), PlacedClaim(namespace=namespace, name=name))
+
+    def _strategy(self, pod: Pod | None, claims: Iterable[ResourceClaim]) -> Strategy:
+        """Return the strategy: of the call, the pod, the first class that names one, the default."""
+        if self._ways.strategy is not None:
+            return self._ways.strategy
+        for who, annotations in self._who_may_choose(pod, claims):
+            wanted = annotations.get(STRATEGY_ANNOTATION)
+            if wanted is None:
+                continue
+            if wanted in self._ways.strategies:
+                return self._ways.strategies[wanted]
+            known = ", ".join(sorted(self._ways.strategies))
+            self._notes[f"{who}: no strategy is called {wanted!r}; known are: {known}"] = None
+        return self._ways.default
+
+    def _who_may_choose(
+        self, pod: Pod | None, claims: Iterable[ResourceClaim]
+    ) -> Iterator[tuple[str, Mapping[str, str]]]:
+        if pod is not None:
+            yield f"Pod {pod.metadata.namespace}/{pod_name(pod)}", pod.annotations
+        for name in dict.fromkeys(name for claim in claims for name in _class_names(claim)):
+            found = self._question.classes.get(name)
+            if found is not None:
+                yield f"DeviceClass {name}", found.metadata.annotations or {}
+
+
+_NO_COMBINATION: Final = NodeReason(
+    code=Reason.COMBINATION, message="no combination of its devices meets all requests"
+)
+
+
+def _reason(shortage: Shortage) -> NodeReason:
+    refusal = shortage.refusal
+    where = f"claim {shortage.claim}, request {shortage.request}"
+    message = f"{where}: {refusal.detail}" if refusal.detail else where
+    return NodeReason(code=refusal.reason, message=message, count=shortage.devices)
+
+
+def _class_names(claim: ResourceClaim) -> Iterator[str]:
+    for request in claim.spec.devices.requests or ():
+        asked = (request.exactly, *(request.first_available or ()))
+        yield from (one.device_class_name for one in asked if one is not None)
