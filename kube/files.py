@@ -28,6 +28,7 @@ from yaml.events import (
 )
 
 from kube import scalars
+from kube.api.meta import ApiStruct, ObjectMeta, decode
 from kube.errors import ObjectFileError
 
 MAX_BYTES: Final = 128 * 2**20
@@ -82,6 +83,35 @@ class SourceObject(msgspec.Struct, frozen=True, kw_only=True):
         return value if isinstance(value, str) else ""
 
 
+class ViewedObject(msgspec.Struct, frozen=True, kw_only=True):
+    """One object of a file of which only a typed view was made.
+
+    Attributes:
+        value: The view; its `metadata` is an ObjectMeta.
+        source: The file's name, or `<stdin>`.
+    """
+
+    api_version: str
+    kind: str
+    value: ApiStruct
+    source: str
+
+    @property
+    def name(self) -> str:
+        """`metadata.name`, else `metadata.generateName` as written, else empty."""
+        return self._metadata.name or self._metadata.generate_name
+
+    @property
+    def namespace(self) -> str:
+        """`metadata.namespace` as written; empty when absent."""
+        return self._metadata.namespace
+
+    @property
+    def _metadata(self) -> ObjectMeta:
+        metadata: ObjectMeta = self.value.metadata  # type: ignore[attr-defined] # See above.
+        return metadata
+
+
 class _Located(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed value and its first line; `item_lines` are those of a List's items, if known."""
 
@@ -98,14 +128,41 @@ def read_paths(paths: Iterable[str], *, stdin: BinaryIO | None = None) -> list[S
     Raises:
         ObjectFileError: A path cannot be read, or `read_objects` refuses its text.
     """
-    found: list[SourceObject] = []
+    return [each for name, text in _all_texts(paths, stdin) for each in read_objects(text, name)]
+
+
+def read_views(
+    paths: Iterable[str],
+    kinds: Mapping[tuple[str, str], type[ApiStruct]],
+    *,
+    stdin: BinaryIO | None = None,
+) -> list[SourceObject | ViewedObject]:
+    """Return the objects of these kinds, as views where they stand in a JSON List.
+
+    That is what `kubectl get -o json` prints, and it takes a tenth of the time that documents do.
+    What cannot be viewed comes as a document, for the caller to say what is wrong with it.
+
+    Args:
+        paths: As for `read_paths`.
+        kinds: (apiVersion, kind) to view. Objects of other kinds are left out, if that is easy.
+
+    Raises:
+        ObjectFileError: As `read_paths`.
+    """
+    found: list[SourceObject | ViewedObject] = []
+    for name, text in _all_texts(paths, stdin):
+        _check_size(text, name)
+        views = _views(text, kinds, name)
+        found += read_objects(text, name) if views is None else views
+    return found
+
+
+def _all_texts(paths: Iterable[str], stdin: BinaryIO | None) -> Iterator[tuple[str, bytes]]:
     for path in paths:
         try:
-            for name, text in _texts(path, sys.stdin.buffer if stdin is None else stdin):
-                found += read_objects(text, name)
+            yield from _texts(path, sys.stdin.buffer if stdin is None else stdin)
         except OSError as error:
             raise ObjectFileError(f"{error.filename or path}: {error.strerror}") from error
-    return found
 
 
 def _texts(path: str, stdin: BinaryIO) -> Iterator[tuple[str, bytes]]:
@@ -143,15 +200,19 @@ def read_objects(text: bytes, source: str) -> list[SourceObject]:
         ObjectFileError: The text is neither YAML nor JSON, a document is not an object with
             apiVersion and kind, or a bound is exceeded. The message begins with `source:line:`.
     """
-    if len(text) > MAX_BYTES:
-        raise ObjectFileError(f"{source}:1: larger than {MAX_BYTES >> 20} MiB")
-    if sum(text.count(mark) for mark in (b",", b"[", b"{", b"- ", b"\n")) > MAX_MARKS:
-        raise ObjectFileError(f"{source}:1: more than {MAX_MARKS} values or lines")
+    _check_size(text, source)
     text = text.removeprefix(b"\xef\xbb\xbf")
     documents = _json_documents(text, source)
     if documents is None:
         documents = _YamlReader(text, source).documents()
     return [each for document in documents for each in _objects(document, source)]
+
+
+def _check_size(text: bytes, source: str) -> None:
+    if len(text) > MAX_BYTES:
+        raise ObjectFileError(f"{source}:1: larger than {MAX_BYTES >> 20} MiB")
+    if sum(text.count(mark) for mark in (b",", b"[", b"{", b"- ", b"\n")) > MAX_MARKS:
+        raise ObjectFileError(f"{source}:1: more than {MAX_MARKS} values or lines")
 
 
 def _refuse(source: str, line: int, message: str) -> NoReturn:
@@ -292,6 +353,52 @@ def _bounded(value: Any, source: str, line: int) -> Any:
             if type(child) is dict or type(child) is list
         ]
     _refuse(source, line, f"nested deeper than {MAX_DEPTH} levels")
+
+
+class _Head(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What an object says of itself; of a List, also what it holds."""
+
+    api_version: str
+    kind: str
+    items: list[msgspec.Raw] | None = None
+
+
+def _views(
+    text: bytes, kinds: Mapping[tuple[str, str], type[ApiStruct]], source: str
+) -> list[SourceObject | ViewedObject] | None:
+    """Return the objects of a JSON List; None when the text is anything else.
+
+    >>> _views(b'{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": 1}]}', {}, "-")
+    """
+    try:
+        outer = msgspec.json.decode(text, type=_Head)
+        if outer.kind != "List" or outer.items is None:
+            return None
+        heads = [msgspec.json.decode(raw, type=_Head) for raw in outer.items]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if not all(head.api_version and head.kind and head.items is None for head in heads):
+        return None
+    found: list[SourceObject | ViewedObject] = []
+    for head, raw in zip(heads, outer.items, strict=True):
+        kind = kinds.get((head.api_version, head.kind))
+        if kind is not None:
+            found.append(_view(head, raw, kind, source) or _item(text, bytes(raw), source))
+    return found
+
+
+def _view(head: _Head, raw: msgspec.Raw, kind: type[ApiStruct], source: str) -> ViewedObject | None:
+    try:
+        value = decode(raw, kind)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return ViewedObject(api_version=head.api_version, kind=head.kind, value=value, source=source)
+
+
+def _item(text: bytes, item: bytes, source: str) -> SourceObject:
+    line = 1 + text.count(b"\n", 0, text.find(item))
+    document = _bounded(msgspec.json.decode(item), source, line)
+    return SourceObject(document=document, source=source, line=line)
 
 
 # YAML
