@@ -9,7 +9,7 @@ pools_experimental.go (the incubating allocator has the same); resourceslice/tra
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,22 +22,16 @@ from allocator.core.model import (
     PoolState,
     PublishedDevice,
 )
-from allocator.core.outcome import AttemptFailed
+from allocator.core.node_selection import Anchor, anchors, anchors_of_node, is_for, is_relevant
 from kube.api.core import Node
-from kube.api.node_selector import NodeSelector, NodeSelectorTerm, check, matches
 from kube.api.resource import (
     CounterSet,
     Device,
     DeviceTaint,
     DeviceTaintRule,
     ResourceSlice,
-    ResourceSliceSpec,
 )
 
-Anchor = tuple[str, str]
-"""A label and its value without which a slice is not for a node; `_NAME` stands for its name."""
-
-_NAME: Final = ""
 _K = TypeVar("_K")
 
 # --- the index ------------------------------------------------------------------------------------
@@ -123,17 +117,17 @@ class SliceIndex(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             rank = gone.rank
             built.pop(gone.pool, None)
             _put(by_pool, gone.pool, _without(by_pool[gone.pool], gone))
-            for anchor in _anchors(gone.slice) or ():
+            for anchor in anchors(gone.slice) or ():
                 _put(by_anchor, anchor, _without(by_anchor[anchor], gone))
             unanchored = _without(unanchored, gone)
         if new is not None:
             added = _published(new, rank, self.features)
             built.pop(added.pool, None)
             by_pool[added.pool] = _with(by_pool.get(added.pool, ()), added)
-            anchors = _anchors(new)
-            for anchor in anchors or ():
+            needed = anchors(new)
+            for anchor in needed or ():
                 by_anchor[anchor] = _with(by_anchor.get(anchor, ()), added)
-            unanchored = _with(unanchored, added) if anchors is None else unanchored
+            unanchored = _with(unanchored, added) if needed is None else unanchored
         return SliceIndex(
             features=self.features,
             by_anchor=by_anchor,
@@ -160,10 +154,10 @@ def index(slices: Iterable[ResourceSlice], features: Features) -> SliceIndex:
     for rank, listed in enumerate(slices, start=1):
         published = _published(listed, rank, features)
         by_pool.setdefault(published.pool, []).append(published)
-        anchors = _anchors(listed)
-        if anchors is None:
+        needed = anchors(listed)
+        if needed is None:
             unanchored.append(published)
-        for anchor in anchors or ():
+        for anchor in needed or ():
             by_anchor.setdefault(anchor, []).append(published)
     return SliceIndex(
         features=features,
@@ -222,119 +216,6 @@ def _rank(one: PublishedSlice) -> int:
     return one.rank
 
 
-# --- where a slice can be relevant ----------------------------------------------------------------
-
-
-def _anchors(listed: ResourceSlice) -> frozenset[Anchor] | None:
-    """Return of what a node must have one; None if any node has to be asked.
-
-    Selectors that cannot be judged are for all nodes, since they fail the attempt on all.
-    """
-    if _says_where(listed.spec):
-        return _place_anchors(listed.spec)
-    if not listed.spec.per_device_node_selection:
-        return frozenset()  # Upstream ignores what says nothing of its nodes.
-    return _union(_place_anchors(one) for one in listed.spec.devices or ())
-
-
-def _place_anchors(place: ResourceSliceSpec | Device) -> frozenset[Anchor] | None:
-    if place.node_name:
-        return frozenset(((_NAME, place.node_name),))
-    if place.all_nodes:
-        return None
-    if place.node_selector is None:
-        return frozenset()
-    try:
-        _checked(place.node_selector)
-    except AttemptFailed:
-        return None
-    return _union(map(_term_anchors, place.node_selector.node_selector_terms))
-
-
-def _union(parts: Iterable[frozenset[Anchor] | None]) -> frozenset[Anchor] | None:
-    merged: frozenset[Anchor] = frozenset()
-    for part in parts:
-        if part is None:
-            return None
-        merged |= part
-    return merged
-
-
-def _term_anchors(term: NodeSelectorTerm) -> frozenset[Anchor] | None:
-    if not (term.match_fields or term.match_expressions):
-        return frozenset()
-    for field in term.match_fields or ():
-        if field.key == "metadata.name" and field.operator == "In":
-            return frozenset((_NAME, value) for value in field.values or ())
-    for label in term.match_expressions or ():
-        if label.operator == "In":
-            return frozenset((label.key, value) for value in label.values or ())
-    return None
-
-
-def _candidates(index: SliceIndex, node: Node) -> Sequence[PublishedSlice]:
-    """Return the slices that may be relevant: those on the node alone first, each part as listed."""
-    found = list(index.by_anchor.get((_NAME, node.metadata.name), ()))
-    for label in node.labels.items():
-        found += index.by_anchor.get(label, ())
-    found += index.unanchored
-    if len(found) == 1:
-        return found
-    return sorted(dict.fromkeys(found), key=lambda one: (not one.is_local, one.rank))
-
-
-def _is_relevant(listed: PublishedSlice, node: Node) -> bool:
-    """Return whether a slice has a device for the node.
-
-    Raises:
-        AttemptFailed: A node selector cannot be judged.
-    """
-    spec, name, labels = listed.slice.spec, node.metadata.name, node.labels
-    if _says_where(spec):
-        return _is_for(spec, name, labels)
-    if not spec.per_device_node_selection:
-        return False
-    # Upstream looks no further than the first device that matches, so neither do we: a selector
-    # behind it may be broken.
-    return any(_is_for(one, name, labels) for one in spec.devices or ())
-
-
-def targets(device: PublishedDevice, node: NodeDevices) -> bool:
-    """Return whether a device of one of the node's slices is for this node.
-
-    Always so unless its slice leaves that to each device. Source: isSelectable.
-
-    Raises:
-        AttemptFailed: Its node selector cannot be judged.
-    """
-    if not device.slice.spec.per_device_node_selection:
-        return True
-    return _is_for(device.device, node.node, node.labels)
-
-
-def _says_where(spec: ResourceSliceSpec) -> bool:
-    return bool(spec.node_name or spec.all_nodes or spec.node_selector is not None)
-
-
-def _is_for(place: ResourceSliceSpec | Device, node: str, labels: Mapping[str, str]) -> bool:
-    """Source: NodeMatches."""
-    if place.node_name:
-        return place.node_name == node
-    if place.all_nodes:
-        return True
-    selector = place.node_selector
-    return selector is not None and matches(_checked(selector), node, labels)
-
-
-@lru_cache(maxsize=4096)
-def _checked(selector: NodeSelector) -> NodeSelector:
-    try:
-        check(selector)
-    except ValueError as fault:
-        raise AttemptFailed(f"failed to parse node selector: {fault}") from fault
-    return selector
-
-
 # --- what a node sees -----------------------------------------------------------------------------
 
 
@@ -349,7 +230,7 @@ def node_devices(index: SliceIndex, node: Node) -> NodeDevices:
     """
     relevant: dict[PoolId, list[PublishedSlice]] = {}
     for listed in _candidates(index, node):
-        if listed.is_hidden or not _is_relevant(listed, node):
+        if listed.is_hidden or not is_relevant(listed.slice, node):
             continue
         same = relevant.setdefault(listed.pool, [])
         if same and listed.generation < same[0].generation:
@@ -365,6 +246,30 @@ def node_devices(index: SliceIndex, node: Node) -> NodeDevices:
     ]
     built.sort(key=lambda one: (one.has_binding_conditions, one.pool.id))
     return _numbered(node, built)
+
+
+def _candidates(index: SliceIndex, node: Node) -> Sequence[PublishedSlice]:
+    """Return the slices that may be relevant: those on the node alone first, each part as listed."""
+    found: list[PublishedSlice] = []
+    for anchor in anchors_of_node(node):
+        found += index.by_anchor.get(anchor, ())
+    found += index.unanchored
+    if len(found) == 1:
+        return found
+    return sorted(dict.fromkeys(found), key=lambda one: (not one.is_local, one.rank))
+
+
+def targets(device: PublishedDevice, node: NodeDevices) -> bool:
+    """Return whether a device of one of the node's slices is for this node.
+
+    Always so unless its slice leaves that to each device. Source: isSelectable.
+
+    Raises:
+        AttemptFailed: Its node selector cannot be judged.
+    """
+    if not device.slice.spec.per_device_node_selection:
+        return True
+    return is_for(device.device, node.node, node.labels)
 
 
 def _numbered(node: Node, built: Sequence[_Built]) -> NodeDevices:
