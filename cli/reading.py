@@ -10,9 +10,16 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from kube.api.core import Namespace, Pod, ResourceQuota
+from kube.api import policy
+from kube.api.core import Namespace, Node, Pod, ResourceQuota
 from kube.api.meta import ApiStruct, view
-from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from kube.api.resource import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from kube.errors import QuantityError
 from kube.quantity import Quantity
 from webhook.findings import Code, Finding, error
@@ -20,16 +27,28 @@ from webhook.findings import Code, Finding, error
 T = TypeVar("T", bound=ApiStruct)
 
 KINDS: Final[Mapping[tuple[str, str], type[ApiStruct]]] = {
+    (policy.API_VERSION, "DeviceCompatibilityPolicy"): policy.DeviceCompatibilityPolicy,
     ("resource.k8s.io/v1", "DeviceClass"): DeviceClass,
+    ("resource.k8s.io/v1", "DeviceTaintRule"): DeviceTaintRule,
     ("resource.k8s.io/v1", "ResourceClaim"): ResourceClaim,
     ("resource.k8s.io/v1", "ResourceClaimTemplate"): ResourceClaimTemplate,
     ("resource.k8s.io/v1", "ResourceSlice"): ResourceSlice,
     ("v1", "Namespace"): Namespace,
+    ("v1", "Node"): Node,
     ("v1", "ResourceQuota"): ResourceQuota,
 }
-"""What is read besides pods: the state of a cluster that a translation may depend on."""
+"""What is read besides pods: the state of a cluster that our answers depend on."""
 
-CLUSTER_SCOPED: Final = frozenset({"DeviceClass", "Namespace", "Node", "ResourceSlice"})
+CLUSTER_SCOPED: Final = frozenset(
+    {
+        "DeviceClass",
+        "DeviceCompatibilityPolicy",
+        "DeviceTaintRule",
+        "Namespace",
+        "Node",
+        "ResourceSlice",
+    }
+)
 """Kinds without a namespace, of those that findings can be about."""
 
 _PLACED = re.compile(r"(?P<message>.*) - at `(?P<path>\$.*)`", re.DOTALL)

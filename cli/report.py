@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from cli.reading import CLUSTER_SCOPED
-from kube.files import SourceObject
+from kube.files import SourceObject, ViewedObject
 from webhook.findings import Finding
 
 DEFAULT_NAMESPACE = "default"
@@ -47,14 +47,14 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
-def namespace_of(found: SourceObject, default: str) -> str:
+def namespace_of(found: SourceObject | ViewedObject, default: str) -> str:
     """Return where the object goes; empty for a kind that has no namespace."""
     if found.kind in CLUSTER_SCOPED:
         return ""
     return found.namespace or default
 
 
-def reference(found: SourceObject, default: str) -> str:
+def reference(found: SourceObject | ViewedObject, default: str) -> str:
     """Return `Kind/namespace/name`; generateName stands as it is written."""
     return f"{found.kind}/{namespace_of(found, default)}/{found.name}"
 

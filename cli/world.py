@@ -4,32 +4,24 @@ The pure part of what `--snapshot`, `--live` and `-f` mean together: an object o
 namesake of the snapshot.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
-from cli.reading import KINDS, viewed
-from cli.report import DEFAULT_NAMESPACE, Reported, namespace_of, reference
+from cli.objects import FoundObject, joined, of_kind, placed
+from cli.reading import KINDS
+from cli.report import DEFAULT_NAMESPACE, Reported
 from kube.api.core import Namespace, ResourceQuota
-from kube.api.meta import ApiStruct
 from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
-from kube.files import SourceObject
 from webhook.claims import template_digest
 from webhook.extended_resources import extended_resources
-from webhook.findings import Finding
 from webhook.inventory import facts_by_driver, summary
 from webhook.profile import Profile
 from webhook.world import World
 
-T = TypeVar("T", bound=ApiStruct)
-
-_Placed = tuple[str, ApiStruct]
-"""The namespace that an object is in, empty for none, and the object."""
-
 
 def world_of(
     profiles: Mapping[str, Profile],
-    given: Sequence[SourceObject],
-    snapshot: Sequence[SourceObject] | None = None,
+    given: Sequence[FoundObject],
+    snapshot: Sequence[FoundObject] | None = None,
     *,
     namespace: str = DEFAULT_NAMESPACE,
 ) -> tuple[World, list[Reported]]:
@@ -42,11 +34,12 @@ def world_of(
         snapshot: The state of the cluster; None when nothing is known of it.
         namespace: Where objects go that do not say.
     """
-    placed, faults = _read(_joined(snapshot or (), given, namespace), given, namespace)
-    classes = [device_class for _, device_class in _of(placed, DeviceClass)]
-    summaries = (summary(published, profiles) for _, published in _of(placed, ResourceSlice))
+    everything = joined(snapshot or (), given, namespace)
+    known, faults = placed(everything, KINDS, namespace, told=given)
+    classes = [device_class for _, device_class in of_kind(known, DeviceClass)]
+    summaries = (summary(published, profiles) for _, published in of_kind(known, ResourceSlice))
     quotas: dict[str, dict[str, frozenset[str]]] = {}
-    for place, quota in _of(placed, ResourceQuota):
+    for place, quota in of_kind(known, ResourceQuota):
         quotas.setdefault(place, {})[quota.metadata.name] = frozenset(quota.spec.hard or {})
     world = World(
         profiles=profiles,
@@ -55,46 +48,11 @@ def world_of(
         extended_resources=extended_resources(classes),
         templates={
             (place, template.metadata.name): template_digest(template)
-            for place, template in _of(placed, ResourceClaimTemplate)
+            for place, template in of_kind(known, ResourceClaimTemplate)
         },
         quotas=quotas,
         namespaces={
-            one.metadata.name: one.metadata.labels or {} for _, one in _of(placed, Namespace)
+            one.metadata.name: one.metadata.labels or {} for _, one in of_kind(known, Namespace)
         },
     )
     return world, faults
-
-
-def _of(placed: Iterable[_Placed], kind: type[T]) -> list[tuple[str, T]]:
-    return [(place, value) for place, value in placed if isinstance(value, kind)]
-
-
-def _joined(
-    snapshot: Iterable[SourceObject], given: Iterable[SourceObject], namespace: str
-) -> list[SourceObject]:
-    """Return the objects of both, the later of namesakes; those without a name are all kept."""
-    named: dict[tuple[str, ...], SourceObject] = {}
-    for number, found in enumerate((*snapshot, *given)):
-        # A version is a way to look at an object, so only the group counts.
-        group = found.api_version.rpartition("/")[0]
-        place = (group, found.kind, namespace_of(found, namespace), found.name)
-        named[place if found.name else (str(number),)] = found
-    return list(named.values())
-
-
-def _read(
-    objects: Iterable[SourceObject], given: Sequence[SourceObject], namespace: str
-) -> tuple[list[_Placed], list[Reported]]:
-    told_elsewhere = {id(found) for found in given}
-    placed: list[_Placed] = []
-    faults: list[Reported] = []
-    for found in objects:
-        kind = KINDS.get((found.api_version, found.kind))
-        if kind is None:
-            continue
-        value = viewed(found.document, kind)
-        if not isinstance(value, Finding):
-            placed.append((namespace_of(found, namespace), value))
-        elif id(found) not in told_elsewhere:
-            faults.append(Reported(object=reference(found, namespace), finding=value))
-    return placed, faults
