@@ -157,6 +157,13 @@ def _several_generations(one: Scenario) -> bool:
     return len(seen) > len({pool[:2] for pool in seen})
 
 
+def _several_hosts(one: Scenario) -> bool:
+    hosts = {
+        (s["driver"], s["pool"]["name"], s["nodeName"]) for s in slices(one) if "nodeName" in s
+    }
+    return len(hosts) > len({host[:2] for host in hosts})
+
+
 def _wrong_count(one: Scenario) -> bool:
     found = Counter((s["driver"], s["pool"]["name"], s["pool"]["generation"]) for s in slices(one))
     return any(
@@ -195,6 +202,7 @@ FEATURES: Final[Mapping[str, Callable[[Scenario], bool]]] = {
     "several slices in a pool": lambda one: any(
         s["pool"]["resourceSliceCount"] > 1 for s in slices(one)
     ),
+    "pools over several nodes": _several_hosts,
     "several drivers": lambda one: len({s["driver"] for s in slices(one)}) > 1,
     "several nodes": lambda one: len(one["nodes"]) > 1,
     "several claims": lambda one: len(one["claims"]) > 1,

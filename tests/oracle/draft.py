@@ -164,6 +164,13 @@ class Draft:
         )
         return {"nodeSelectorTerms": [term]}
 
+    def _terms(self) -> Json:
+        """Of a device, where nobody keeps the number of terms at one."""
+        selector = self.node_selector()
+        if self.maybe(0.03):
+            selector["nodeSelectorTerms"] += self.node_selector()["nodeSelectorTerms"]
+        return selector
+
     def add_pool(self, driver: str, pool: str, placement: Json) -> list[Json]:
         """A pool of one or two slices with up to 8 devices."""
         count = self.weighted({1: 4, 2: 8, 3: 8, 4: 20, 5: 10, 6: 20, 8: 30})
@@ -191,13 +198,13 @@ class Draft:
     def _device_placement(self) -> Json:
         if self.maybe(0.4):
             return {"nodeName": self.one(self.nodes)["metadata"]["name"]}
-        return {"nodeSelector": self.node_selector()} if self.maybe(0.5) else {"allNodes": True}
+        return {"nodeSelector": self._terms()} if self.maybe(0.5) else {"allNodes": True}
 
     def _device(self, driver: str, name: str, index: int) -> Json:
         present = {
             "model": {"string": self.weighted({"A100": 60, "H100": 25, "L4": 15})},
             "index": {"int": index},
-            "numa": {"int": index % 2},
+            f"{driver}/numa" if self.maybe(0.1) else "numa": {"int": index % 2},
             "healthy": {"bool": self.maybe(0.85)},
             "driverVersion": {"version": self.one(("1.2.0", "1.2.0", "1.10.0-rc.1", "1.1.0+x"))},
             ROOT: {"string": f"pci{index // 2 % 2}"},

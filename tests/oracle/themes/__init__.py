@@ -13,6 +13,7 @@ from tests.oracle.themes import asked, cluster, held
 Theme = Callable[[Draft], None]
 
 THEMES: Final[dict[Theme, int]] = {
+    cluster.several_hosts: 7,
     cluster.partitions: 10,
     cluster.groups: 8,
     cluster.capacity: 12,

@@ -115,12 +115,16 @@ def references(draft: Draft, one: Json) -> list[str]:
 def derived(draft: Draft) -> None:
     """Attributes that a request computes, for a constraint."""
     draft.gates["DRADerivedAttributes"] = draft.maybe(0.96)
+    name = draft.weighted({DERIVED: 70, f"{GPU}/numa": 20, ROOT: 10})
     expressions = (
         f'device.attributes["{GPU}"].?numa.orValue(0)',
         f'device.attributes["{GPU}"].?index.orValue(0) / 2',
         f'device.attributes["{GPU}"].?model.orValue("none")',
         'device.driver == "gpu.example.com"',
         '"same"',
+        "[1, 2]",
+        f'device.attributes["{GPU}"].?healthy.orValue(true) ? ["a", "b"] : ["b", "c"]',
+        f'device.attributes["{GPU}"].?driverVersion.orValue(semver("1.2.0"))',
     )
     for one in draft.some(draft.claims, 0.7):
         expression = draft.one(expressions)
@@ -131,8 +135,8 @@ def derived(draft: Draft) -> None:
                 text = expression if draft.maybe(0.8) else draft.one(expressions)
                 if draft.maybe(0.04):
                     text = f'device.attributes["{GPU}"].nothing'
-                asked["derivedAttributes"] = [{"name": DERIVED, "expression": text}]
-        constrain(draft, one, DERIVED)
+                asked["derivedAttributes"] = [{"name": name, "expression": text}]
+        constrain(draft, one, name)
 
 
 def configs(draft: Draft) -> None:

@@ -3,7 +3,7 @@
 import copy
 from typing import Final
 
-from tests.oracle.draft import Draft, Json, chosen
+from tests.oracle.draft import GPU, Draft, Json, chosen
 from tests.oracle.themes.asked import NUMAS, constrain
 
 
@@ -76,6 +76,11 @@ def capacity(draft: Draft) -> None:
         if draft.maybe(0.06):
             amounts["absent"] = "1"
         asked["capacity"] = {"requests": dict(draft.some(list(amounts.items())))}
+        if draft.maybe(0.04):
+            asked["capacity"] = {}
+    if draft.maybe(0.1):
+        device = draft.one(draft.devices())
+        device["capacity"][f"{GPU}/memory"] = device["capacity"].pop("memory", {"value": "1"})
     if draft.maybe(0.3):
         selector = draft.one(
             ("device.allowMultipleAllocations", "!device.allowMultipleAllocations")
@@ -115,6 +120,7 @@ def fractions(draft: Draft) -> None:
         {"default": "500m", "validRange": {"min": "200m", "max": "3", "step": "100m"}},
         {"default": "1", "validRange": {"min": "1", "max": "4", "step": "1"}},
         {"default": "1", "validRange": {"min": "500m"}},
+        {"default": "1", "validRange": {"min": "-1"}},
         {"default": "250m", "validValues": ["250m", "500m", "2"]},
         {"default": "100m"},
         {},
@@ -143,7 +149,7 @@ def fractions(draft: Draft) -> None:
                 "9e18": 1,
             }
         )
-        asked.setdefault("capacity", {"requests": {}})["requests"]["share"] = amount
+        asked.setdefault("capacity", {}).setdefault("requests", {})["share"] = amount
 
 
 def lists(draft: Draft) -> None:
@@ -157,6 +163,16 @@ def lists(draft: Draft) -> None:
             device["attributes"][draft.one((NUMAS, "numas"))] = dict(values)
     for one in draft.some(draft.claims):
         constrain(draft, one, NUMAS)
+    if draft.maybe(0.25):
+        draft.one(draft.asked())["selectors"] = chosen(draft.one(_OF_LISTS))
+
+
+_NUMAS: Final = f'device.attributes["{GPU}"].numas'
+_OF_LISTS: Final = (
+    f'"numas" in device.attributes["{GPU}"] && {_NUMAS} == 0',
+    f"has({_NUMAS}) && type({_NUMAS}) == list && {_NUMAS}.exists(n, n == 1)",
+    f"has({_NUMAS}) && 1 in {_NUMAS}",
+)
 
 
 def tainted(draft: Draft) -> None:
@@ -232,6 +248,26 @@ def node_operations(draft: Draft) -> None:
         one["spec"]["skipNodeOperations"] = list(draft.one(skipped))
 
 
+def several_hosts(draft: Draft) -> None:
+    """One pool whose slices are for several nodes, one of them perhaps without devices."""
+    local = [pool for pool in draft.pools if "nodeName" in pool[0]["spec"]]
+    same = [pool for pool in local if pool[0]["spec"]["driver"] == GPU]
+    for number, pool in enumerate(same):
+        for device in draft.devices(pool):
+            device["name"] = f"h{number}-{device['name']}"
+    joined = [one for pool in same for one in pool]
+    if joined and draft.maybe(0.3):
+        joined.append(_another(joined[0], "empty"))
+        joined[-1]["spec"]["devices"] = []
+    for one in joined:
+        one["spec"]["pool"] = {
+            "name": "hosts",
+            "generation": draft.weighted({2: 97, 3: 3}),
+            "resourceSliceCount": len(joined),
+        }
+    draft.pools = [pool for pool in draft.pools if pool not in same] + ([joined] if joined else [])
+
+
 def generations(draft: Draft) -> None:
     """Pools in the middle of an update: old slices still there, new ones not all."""
     for pool in draft.some(draft.pools, 0.3):
@@ -253,10 +289,8 @@ def incomplete(draft: Draft) -> None:
     """Pools with fewer or more slices than they say."""
     for pool in draft.some(draft.pools, 0.2):
         for one in draft.some(pool, 0.9):
-            one["spec"]["pool"]["resourceSliceCount"] += draft.one((1, 1, -1)) or 0
-            one["spec"]["pool"]["resourceSliceCount"] = max(
-                1, one["spec"]["pool"]["resourceSliceCount"]
-            )
+            said = one["spec"]["pool"]
+            said["resourceSliceCount"] = max(1, said["resourceSliceCount"] + draft.one((1, 1, -1)))
         if draft.maybe(0.3):
             pool.append(_another(pool[0], "more"))
 

@@ -1,0 +1,110 @@
+"""Our verdicts beside upstream's: `python -m tests.oracle.compare [FIRST] STOP [--shrink]`.
+
+Prints each scenario of these numbers on which the two differ, made small with `--shrink`.
+"""
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tests.oracle.coverage import Coverage, answered
+from tests.oracle.go import Oracle
+from tests.oracle.ours import verdicts
+from tests.oracle.scenarios import Scenario
+from tests.oracle.shrink import shrunk
+from tests.oracle.skips import SKIPS, Skip
+from tests.oracle.verdicts import GAVE_UP, Verdict, upstream
+
+
+class Difference(NamedTuple):
+    """A node on which we and upstream do not agree."""
+
+    seed: int
+    scenario: Scenario
+    node: str
+    ours: Verdict
+    theirs: Verdict
+
+    @property
+    def skip(self) -> Skip | None:
+        """The entry that explains it; None when it is a bug."""
+        return next(
+            (each for each in SKIPS if each.applies(self.scenario, self.ours, self.theirs)), None
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.seed}, node {self.node}\n"
+            f"  upstream: {self.theirs.words}\n  ours:     {self.ours.words}"
+        )
+
+
+class Comparison:
+    """A growing comparison over scenarios."""
+
+    def __init__(self) -> None:
+        self.coverage = Coverage()
+        self.unexplained: list[Difference] = []
+        self.used: set[str] = set()
+        self.not_proved: Counter[str] = Counter()
+
+    def add(self, oracle: Oracle, seeds: range) -> None:
+        """Compare on the scenarios of these numbers."""
+        for seed, scenario, answer in answered(oracle, seeds):
+            self.coverage.add(scenario, answer)
+            theirs, ours = upstream(answer), verdicts(scenario)
+            self.not_proved["upstream"] += sum(one.end == GAVE_UP for one in theirs.values())
+            self.not_proved["ours"] += sum(one.end == GAVE_UP for one in ours.values())
+            for difference in differing(seed, scenario, ours, theirs):
+                if difference.skip is None:
+                    self.unexplained.append(difference)
+                else:
+                    self.used.add(difference.skip.reason)
+
+
+def differing(
+    seed: int, scenario: Scenario, ours: dict[str, Verdict], theirs: dict[str, Verdict]
+) -> Iterator[Difference]:
+    """Yield the nodes on which verdicts differ; where one side gave up nothing is known."""
+    for node, one in sorted(theirs.items()):
+        if GAVE_UP not in (one.end, ours[node].end) and ours[node].compared != one.compared:
+            yield Difference(seed, scenario, node, ours[node], one)
+
+
+def smallest(oracle: Oracle, difference: Difference) -> Difference:
+    """Return a difference of the same two ends on the smallest scenario that shows one."""
+    ends = difference.ours.end, difference.theirs.end
+
+    def found(scenario: Scenario) -> Difference | None:
+        (answer,) = oracle.ask([{"allocate": scenario}])
+        if "error" in answer:
+            return None
+        pairs = differing(difference.seed, scenario, verdicts(scenario), upstream(answer))
+        return next((one for one in pairs if (one.ours.end, one.theirs.end) == ends), None)
+
+    small = shrunk(difference.scenario, lambda scenario: found(scenario) is not None)
+    return found(small) or difference
+
+
+def main() -> None:
+    """Print what differs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seeds", nargs="+", type=int, metavar="SEED")
+    parser.add_argument("--shrink", action="store_true")
+    asked = parser.parse_args()
+    comparison = Comparison()
+    with Oracle() as oracle:
+        comparison.add(oracle, range(*asked.seeds))
+        for difference in comparison.unexplained:
+            if asked.shrink:
+                small = smallest(oracle, difference)
+                print(f"{small}\n{json.dumps(small.scenario, indent=1)}")
+            else:
+                print(difference)
+    print(f"{len(comparison.unexplained)} unexplained; not proved: {dict(comparison.not_proved)}")
+
+
+if __name__ == "__main__":
+    main()
