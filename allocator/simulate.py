@@ -157,7 +157,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def placed(cluster: Cluster, question: Question, ways: Ways) -> Answer:
+def one_by_one(cluster: Cluster, question: Question, ways: Ways) -> Answer:
     """Place everything, one after the other; the cluster holds the result afterwards."""
     run = _Run(cluster, question, ways)
     for done, pod in enumerate(question.pods, start=1):
