@@ -39,7 +39,10 @@ _MAX_INT64: Final = 2**63 - 1
 _SHAPES: Final = 1 << 16
 _ANSWERS: Final = 1 << 14
 _NOT_IN_USE: Final[PoolUse] = {}
-_NEVER: Final = (-1,)
+_Needs = tuple[tuple[int, int], ...]
+"""Index of a capacity to nano-units, for each capacity of a device."""
+
+_NEVER: Final[_Needs] = ((-1, -1),)
 """Stands for the needs of a request that no use of the device leaves room for."""
 
 
@@ -267,7 +270,7 @@ class Capacity:
         self._changing = [
             room for room, shared in zip(self._room, self._shared, strict=True) if shared
         ]
-        self._needs: dict[Request, list[tuple[int, ...] | None]] = {}
+        self._needs: dict[Request, list[_Needs | None]] = {}
         numbers: dict[Hashable, int] = {}
         self._sees = [
             numbers.setdefault((each, tuple(room)), len(numbers))
@@ -314,19 +317,20 @@ class Capacity:
         if needs is _NEVER:
             return False
         room = self._room[position]
-        for left, need in zip(room, needs, strict=True):
-            if need > left:
+        for index, nanos in needs:
+            if room[index] < nanos:
                 return False
         if self._shared[position]:
-            room[:] = [left - need for left, need in zip(room, needs, strict=True)]
+            for index, nanos in needs:
+                room[index] -= nanos
         return True
 
     def undo(self, request: Request, position: int, *, further_share: bool) -> None:  # noqa: ARG002
         """Give back what the latest `add` took."""
         if self._shared[position]:
             room, needs = self._room[position], self._needs[request][position]
-            assert needs is not None
-            room[:] = [left + need for left, need in zip(room, needs, strict=True)]
+            for index, nanos in needs or ():
+                room[index] += nanos
 
     def state(self) -> Hashable:
         """Return what is left of devices that can be shared."""
@@ -349,11 +353,11 @@ class Capacity:
                 return Refusal(reason=Reason.CAPACITY, detail=detail)
         return None
 
-    def _needed(self, request: Request, position: int) -> tuple[int, ...]:
+    def _needed(self, request: Request, position: int) -> _Needs:
         answer = self.static(request, position)
-        needs: tuple[int, ...] = _NEVER
+        needs = _NEVER
         if isinstance(answer, Consumption):
-            needs = tuple([amount.nanos for amount in answer.amounts.values()])
+            needs = tuple([(i, each.nanos) for i, each in enumerate(answer.amounts.values())])
         self._needs.setdefault(request, [None] * len(self._devices))[position] = needs
         return needs
 

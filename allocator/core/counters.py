@@ -178,6 +178,8 @@ class Counters:
         # A counter that is in the red stops every device that consumes any counter of the pool:
         # upstream compares all of them. Taking nothing from what is below nothing is refused.
         overdrawn = [number for number, left in enumerate(pool.left) if left < 0]
+        if not first and not overdrawn:
+            return pool.declared.takes
         return {
             name: _merged(
                 [(first + number, nanos) for number, nanos in takes]

@@ -49,7 +49,7 @@ class Groups:
         self._bits: dict[str, int] = {}
         self._sets: dict[tuple[int, str], int] = {}
         self._common: list[int] = []
-        self._before: list[tuple[int, ...]] = []
+        self._before: list[list[tuple[int, int]]] = []
         for number, pool in enumerate(node.pools):
             self._fold(number, pool, usage.pools.get(pool.id, _NOTHING))
         self._joins = [
@@ -72,16 +72,15 @@ class Groups:
         for number, groups in joins:
             if not common[number] & groups:
                 return False
-        self._before.append(tuple([common[number] for number, _ in joins]))
+        self._before.append([(number, common[number]) for number, _ in joins])
         for number, groups in joins:
             common[number] &= groups
         return True
 
     def undo(self, request: Request, position: int, *, further_share: bool) -> None:  # noqa: ARG002
         """Restore what the members had in common before the latest `add`."""
-        joins = self._joins[position]
-        if not further_share and joins:
-            for (number, _), before in zip(joins, self._before.pop(), strict=True):
+        if not further_share and self._joins[position]:
+            for number, before in self._before.pop():
                 self._common[number] = before
 
     def state(self) -> Hashable:
