@@ -1,0 +1,42 @@
+"""NodeCompactDeviceLowLoad: pack nodes, spread devices inside them.
+
+Devices: as LowLoadFirst. Nodes: as CompactFirst. Whole nodes stay free (for scaling down, or for
+jobs that need one) while neighbours on one card disturb each other as little as possible.
+
+==============================================  =======================  ====================
+inventory                                       node                     device
+==============================================  =======================  ====================
+node-1: gpu-0 idle, gpu-1 half used             node-1: load after 1/2   gpu-0: idle
+node-2: gpu-0 idle, gpu-1 idle                  (node-2: load 1/4)
+==============================================  =======================  ====================
+
+(Half a GPU is asked for.)
+
+Source: tensor-fusion's default, there NodeCompactGPULowLoad; HAMi's defaults say the same.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from allocator.core.inventory import Place
+from allocator.core.model import Asked, NodeDevices, Plan, Usage
+from allocator.strategies.compact_first import COMPACT_FIRST
+from allocator.strategies.low_load_first import LOW_LOAD_FIRST
+
+
+class NodeCompactDeviceLowLoad:
+    """Empty devices first, full nodes first."""
+
+    name = "NodeCompactDeviceLowLoad"
+    places: tuple[Place, ...] = ()
+
+    def order(self, node: NodeDevices, usage: Usage, asked: Asked) -> Sequence[int] | None:
+        """Return the emptiest devices first."""
+        return LOW_LOAD_FIRST.order(node, usage, asked)
+
+    def score(self, node: NodeDevices, usage: Usage, plan: Plan) -> int:
+        """Return the node's load after the plan, in percent."""
+        return COMPACT_FIRST.score(node, usage, plan)
+
+
+NODE_COMPACT_DEVICE_LOW_LOAD: Final = NodeCompactDeviceLowLoad()
