@@ -138,6 +138,7 @@ class CompiledPolicy:
     """A policy ready to judge devices. Immutable but for what it remembers of devices.
 
     Attributes:
+        source: As written.
         name: Of the policy.
         driver: Whose devices it is about.
         is_enforced: Whether it refuses; else it only tells what it would refuse.
@@ -153,6 +154,7 @@ class CompiledPolicy:
     def __init__(self, policy: DeviceCompatibilityPolicy) -> None:
         """Compile every expression; `compiled` is the public way."""
         spec = policy.spec
+        self.source = policy
         self.name = policy.metadata.name
         self.driver = spec.driver
         self.is_enforced = spec.enforcement is Enforcement.ENFORCE
