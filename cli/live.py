@@ -5,13 +5,18 @@ from typing import Any, Final
 
 import msgspec
 
+from cli.reading import STATE_KINDS
+from kube.api.meta import decode
 from kube.client import Client, Resource
 from kube.errors import Forbidden, NotFound
-from kube.files import SourceObject
+from kube.files import SourceObject, ViewedObject
+from kube.product import GROUP
 from webhook.resources import (
     DEVICE_CLASSES,
     NAMESPACES,
+    PODS,
     RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
 )
@@ -23,12 +28,27 @@ class _Listed(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     resource: Resource
 
+    @property
+    def api_version(self) -> str:
+        """As objects write it."""
+        group = f"{self.resource.group}/" if self.resource.group else ""
+        return f"{group}{self.resource.version}"
+
     def object(self, raw: bytes) -> SourceObject:
         """Return one item as an object."""
-        group = f"{self.resource.group}/" if self.resource.group else ""
-        head = {"apiVersion": f"{group}{self.resource.version}", "kind": self.kind}
+        head = {"apiVersion": self.api_version, "kind": self.kind}
         document: dict[str, Any] = head | msgspec.json.decode(raw)
-        return SourceObject(document=document, source="the cluster", line=0)
+        return SourceObject(document=document, source=_SOURCE, line=0)
+
+    def view(self, raw: bytes) -> ViewedObject:
+        """Return one item as a view of what the API server has checked."""
+        value = decode(raw, STATE_KINDS[self.api_version, self.kind])
+        return ViewedObject(
+            api_version=self.api_version, kind=self.kind, value=value, source=_SOURCE
+        )
+
+
+_SOURCE: Final = "the cluster"
 
 
 _CLUSTER: Final = (
@@ -40,6 +60,24 @@ _NAMESPACED: Final = (
     _Listed(kind="ResourceQuota", resource=RESOURCE_QUOTAS),
 )
 _NAMESPACE: Final = _Listed(kind="Namespace", resource=NAMESPACES)
+_ALLOCATION: Final = (
+    _Listed(kind="Node", resource=Resource(version="v1", plural="nodes", namespaced=False)),
+    _Listed(kind="Pod", resource=PODS),
+    _Listed(kind="ResourceClaim", resource=RESOURCE_CLAIMS),
+    _Listed(kind="ResourceClaimTemplate", resource=RESOURCE_CLAIM_TEMPLATES),
+    _Listed(
+        kind="DeviceTaintRule",
+        resource=Resource(
+            group=RESOURCE_CLAIMS.group, version="v1", plural="devicetaintrules", namespaced=False
+        ),
+    ),
+    _Listed(
+        kind="DeviceCompatibilityPolicy",
+        resource=Resource(
+            group=GROUP, version="v1alpha1", plural="devicecompatibilitypolicies", namespaced=False
+        ),
+    ),
+)
 
 
 async def cluster_state(
@@ -72,6 +110,25 @@ async def cluster_state(
             notes.append(_note("labels", namespace, refusal))
         else:
             found.append(_NAMESPACE.object(bytes(raw)))
+    return found, notes
+
+
+async def allocation_state(client: Client) -> tuple[list[ViewedObject], list[str]]:
+    """Return what allocation depends on beside `cluster_state`, of all namespaces, and notes.
+
+    Raises:
+        KubeError: The API server cannot be asked.
+    """
+    found: list[ViewedObject] = []
+    notes: list[str] = []
+    for listed in _ALLOCATION:
+        try:
+            async for page in client.pages(listed.resource):
+                found += [listed.view(bytes(raw)) for raw in page.items]
+        except NotFound:
+            continue  # The cluster does not have this kind.
+        except Forbidden as refusal:
+            notes.append(_note(listed.resource.plural, "", refusal))
     return found, notes
 
 

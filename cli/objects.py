@@ -3,12 +3,12 @@
 What is read with `-f` replaces its namesake in the state of the cluster.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
 
-from cli.reading import viewed
+from cli.reading import Kinds, viewed
 from cli.report import Reported, namespace_of, reference
 from kube.api.meta import ApiStruct
 from kube.files import SourceObject, ViewedObject
@@ -46,7 +46,7 @@ def joined(
 
 def placed(
     objects: Iterable[FoundObject],
-    kinds: Mapping[tuple[str, str], type[ApiStruct]],
+    kinds: Kinds,
     namespace: str,
     *,
     told: Sequence[FoundObject] = (),
@@ -54,7 +54,6 @@ def placed(
     """Return the objects of these kinds, and what is wrong with those that cannot be viewed.
 
     Args:
-        kinds: (apiVersion, kind) to view.
         namespace: Where objects go that do not say.
         told: Objects whose faults are told elsewhere.
     """

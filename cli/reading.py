@@ -26,7 +26,10 @@ from webhook.findings import Code, Finding, error
 
 T = TypeVar("T", bound=ApiStruct)
 
-KINDS: Final[Mapping[tuple[str, str], type[ApiStruct]]] = {
+Kinds = Mapping[tuple[str, str], type[ApiStruct]]
+"""(apiVersion, kind) to view."""
+
+KINDS: Final[Kinds] = {
     (policy.API_VERSION, "DeviceCompatibilityPolicy"): policy.DeviceCompatibilityPolicy,
     ("resource.k8s.io/v1", "DeviceClass"): DeviceClass,
     ("resource.k8s.io/v1", "DeviceTaintRule"): DeviceTaintRule,
@@ -38,6 +41,9 @@ KINDS: Final[Mapping[tuple[str, str], type[ApiStruct]]] = {
     ("v1", "ResourceQuota"): ResourceQuota,
 }
 """What is read besides pods: the state of a cluster that our answers depend on."""
+
+STATE_KINDS: Final[Kinds] = {**KINDS, ("v1", "Pod"): Pod}
+"""What is read where pods are part of the state."""
 
 CLUSTER_SCOPED: Final = frozenset(
     {

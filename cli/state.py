@@ -15,7 +15,6 @@ from allocator.core.problem import Rules
 from allocator.core.rules import compiled
 from allocator.pod_claims import Name
 from cli.objects import Placed, of_kind
-from cli.reading import KINDS
 from kube.api.core import Node, Pod
 from kube.api.meta import ApiStruct, ObjectMeta
 from kube.api.policy import DeviceCompatibilityPolicy
@@ -29,9 +28,6 @@ from kube.api.resource import (
 
 T = TypeVar("T", bound=ApiStruct)
 N = TypeVar("N", Pod, ResourceClaim, ResourceClaimTemplate)
-
-STATE_KINDS: Final[Mapping[tuple[str, str], type[ApiStruct]]] = {**KINDS, ("v1", "Pod"): Pod}
-"""What is read of a cluster, (apiVersion, kind) to view."""
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
