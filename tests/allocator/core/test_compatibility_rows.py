@@ -6,7 +6,7 @@ for an allowed device). E1 to E7 are the messages of clause.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,10 +19,16 @@ from allocator.core.model import (
     Features,
     Holder,
     NodeDevices,
+    Plan,
     PoolId,
+    PoolState,
     Usage,
 )
 from allocator.core.outcome import Reason, Refusal
+from allocator.core.pools import index, node_devices
+from allocator.core.problem import Rules
+from allocator.core.requests import asked
+from allocator.core.search import allocate
 from allocator.core.tracker import Tracker
 from kube.api.meta import ObjectMeta
 from kube.api.policy import (
@@ -31,18 +37,30 @@ from kube.api.policy import (
     DeviceCompatibilityPolicy,
     DeviceCompatibilityPolicySpec,
 )
-from kube.api.resource import CelSelector, Device
+from kube.api.resource import (
+    CelSelector,
+    Device,
+    DeviceRequest,
+    DeviceSubRequest,
+    ResourceClaim,
+)
 from tests.allocator.builders import (
     DRIVER,
+    alternative,
     claim,
+    classes,
     consumes,
     counter_set,
     device,
+    first_of,
     node_with,
     pool_of,
+    request,
     selectors,
+    slice_of,
     wanted,
 )
+from tests.allocator.builders import node as at_node
 
 ON = Features(compatibility_groups=True)
 HERE = f'device.attributes["{DRIVER}"]'
@@ -95,7 +113,9 @@ def made(
 def on_q(name: str, sm: int = 1, /, **sets: str) -> Device:
     """A device of pool q; the groups are letters, or words joined by commas."""
     return device(
-        name, *(consumes(each, sm=sm, groups=text.split(",")) for each, text in sets.items())
+        name,
+        *(consumes(each, sm=sm, groups=text.split(",")) for each, text in sets.items()),
+        attributes={"rule": name},
     )
 
 
@@ -252,7 +272,7 @@ ROWS = (
     Row("53", "multi", "R0", False, (E3,)),
     Row("57", "R0 S0", "S0", True, sm=80),
 )  # fmt: skip
-"""Rows 54 to 56 are about the search: see below."""
+"""Rows 54 to 56 are about whole attempts: see below."""
 
 
 def node(row: Row) -> NodeDevices:
@@ -287,13 +307,13 @@ class Attempt:
         self.usage = usage(row)
         self.request = wanted("gpu", admin=row.admin)
         gone = node(row._replace(vanished=""))
-        tombstones = {each.id: each for each in gone.devices if each.id.device == row.vanished}
-        asked = Asked(claims=(claim(name="wants"),), requests=(((self.request,),),))
+        self.tombstones = {each.id: each for each in gone.devices if each.id.device == row.vanished}
+        single = Asked(claims=(claim(name="wants"),), requests=(((self.request,),),))
         governed = compatibility.governed(policies)
         trackers: Sequence[Tracker | None] = (
             groups.tracker(self.node, self.usage, ON, governed),
             counters.tracker(self.node, self.usage, ON),
-            compatibility.tracker(self.node, self.usage, policies, asked, tombstones),
+            compatibility.tracker(self.node, self.usage, policies, single, self.tombstones),
         )
         self.trackers = [each for each in trackers if each is not None]
         self.shared: set[str] = set()
@@ -337,3 +357,77 @@ def test_with_a_policy_both_directions_decide(row: Row) -> None:
     assert -1 not in places, told
     assert sorted(places) == places, told
     assert "holds-" not in told or row.namespace == "default"
+
+
+# --- whole attempts -------------------------------------------------------------------------------
+
+
+def named(name: str, **fields: Any) -> DeviceRequest:
+    """A request for one device of the catalog."""
+    return request("gpu", f'{HERE}.?rule.orValue("") == "{name}"', **fields)
+
+
+def searched(row: Row, *claims: ResourceClaim, policies: Sequence[CompiledPolicy]) -> list[str]:
+    """The devices that the search chooses; none when it finds none."""
+    attempt = Attempt(row)
+    found = allocate(
+        attempt.node,
+        asked(claims, classes(), ON),
+        attempt.usage,
+        Rules(features=ON, policies=tuple(policies), tombstones=attempt.tombstones),
+    )
+    if not isinstance(found, Plan):
+        return []
+    return [choice.device.id.device for choices in found.choices for choice in choices]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"row {row.number}")
+def test_the_search_says_the_same(row: Row) -> None:
+    wanted_names = row.wanted.split()
+    claims = [
+        claim(named(name, admin_access=row.admin or None), name=f"wants-{place}")
+        for place, name in enumerate(wanted_names)
+    ]
+
+    kep = searched(row, *claims, policies=[])
+    ours = searched(row, *claims, policies=[policy()])
+
+    assert (wanted_names if row.kep else []) == kep
+    assert ([] if row.ours else wanted_names) == ours
+
+
+def test_row_54_without_the_gate_a_slice_with_groups_makes_its_pool_incomplete() -> None:
+    listed = [DEVICES["F0"], DEVICES["M0"]]
+    slices = [
+        slice_of(*listed, name="devices", count=2),
+        slice_of(name="counters", count=2, counters=[counter_set("gpu-0-cs", sm=152)]),
+    ]
+
+    states = {
+        gate: node_devices(index(slices, Features(compatibility_groups=gate)), at_node()).pools[0]
+        for gate in (True, False)
+    }
+
+    assert PoolState.COMPLETE is states[True].state
+    assert PoolState.INCOMPLETE is states[False].state
+
+
+@pytest.mark.parametrize("policies", [[], [policy()]], ids=["without a policy", "with one"])
+def test_row_55_a_second_alternative_takes_what_goes_together(
+    policies: Sequence[CompiledPolicy],
+) -> None:
+    def only(name: str, device_name: str) -> DeviceSubRequest:
+        return alternative(name, f'{HERE}.?rule.orValue("") == "{device_name}"')
+
+    wants = claim(first_of("gpu", only("mig", "M0"), only("fraction", "R1")))
+
+    assert ["R1"] == searched(Row("55", "R0", "M0 R1", None), wants, policies=policies)
+
+
+@pytest.mark.parametrize("policies", [[], [policy()]], ids=["without a policy", "with one"])
+def test_row_56_all_devices_have_to_go_together(policies: Sequence[CompiledPolicy]) -> None:
+    everything = claim(request("gpu", f'{HERE}.rule in ["M0", "R0"]', count=None))
+    alike = claim(request("gpu", f'{HERE}.rule in ["M0", "M1"]', count=None))
+
+    assert [] == searched(Row("56", "", "M0 R0", None), everything, policies=policies)
+    assert ["M0", "M1"] == searched(Row("56", "", "M0 M1", None), alike, policies=policies)
