@@ -88,8 +88,11 @@ async def serve(authority: Authority) -> None:
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
 
-    print(json.dumps({"ours": ours.port, "anchor": runner.addresses[0][1]}), flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    async with asyncio.TaskGroup() as group:
+        answering = group.create_task(ours.run())
+        print(json.dumps({"ours": ours.port, "anchor": runner.addresses[0][1]}), flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+        answering.cancel()
     await ours.stop()
     await runner.cleanup()
 

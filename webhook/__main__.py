@@ -177,6 +177,7 @@ async def serve(setup: Setup) -> None:
             gc.collect()
             gc.freeze()
             async with asyncio.TaskGroup() as group:
+                group.create_task(_endless(endpoint.run))
                 group.create_task(_endless(leaves.run))
                 group.create_task(_endless(self_check.run))
 

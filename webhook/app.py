@@ -12,12 +12,12 @@ import structlog
 from aiohttp import web
 
 from certs.serving import Leaf, client_context, names_of_peer
+from webhook.connections import Connections
 from webhook.handlers import UID
 from webhook.metrics import WebhookMetrics
 from webhook.probes import Check, probe_routes
 from webhook.settings import ServeSettings
 
-BACKLOG: Final = 1024
 LINGERING_S: Final = 1.0
 """For how long the rest of a refused body is read and thrown away."""
 RETRY_AFTER_S: Final = "1"
@@ -64,8 +64,11 @@ class Endpoint:
             metrics.in_flight.labels(path).set_function(partial(self._in_flight.__getitem__, path))
         self.draining = False
         self.port = settings.port
+        self._connections = Connections(
+            settings.max_connections, head_s=settings.head_seconds, metrics=metrics
+        )
+        self._context: ssl.SSLContext | None = None
         self._runner: web.AppRunner | None = None
-        self._site: web.TCPSite | None = None
 
     def application(self, checks: Mapping[str, Check]) -> web.Application:
         """Return the routes with the limits around them."""
@@ -75,7 +78,7 @@ class Endpoint:
         return app
 
     async def start(self, context: ssl.SSLContext, checks: Mapping[str, Check]) -> None:
-        """Listen.
+        """Listen; who comes is answered by `run`.
 
         Args:
             checks: That say whether the process is ready; told over TLS as well.
@@ -90,16 +93,20 @@ class Endpoint:
             shutdown_timeout=settings.shutdown_seconds,
         )
         await self._runner.setup()
-        self._site = web.TCPSite(
-            self._runner,
-            settings.bind_address or None,
-            settings.port,
-            ssl_context=context,
-            backlog=BACKLOG,
-        )
-        await self._site.start()
-        self.port = self._runner.addresses[0][1]
+        await self._connections.listen(settings.bind_address, settings.port)
+        self._context = context
+        self.port = self._connections.port
         log.info("endpoint.listening", port=self.port)
+
+    async def run(self) -> None:
+        """Take connections until cancelled, new ones until it has drained.
+
+        Raises:
+            RuntimeError: It was not started.
+        """
+        if self._runner is None or self._runner.server is None or self._context is None:
+            raise RuntimeError("start first")
+        await self._connections.run(self._runner.server, self._context)
 
     async def drain(self) -> None:
         """Stop without losing a review: become unready, answer on until it is quiet, then close.
@@ -115,8 +122,7 @@ class Endpoint:
         with suppress(TimeoutError):
             async with asyncio.timeout(most_s):
                 await self._quiet()
-        if self._site is not None:
-            await self._site.stop()
+        await self._connections.close()
         log.info("endpoint.closed", after_s=round(perf_counter() - began, 3))
 
     async def _quiet(self) -> None:
@@ -129,6 +135,7 @@ class Endpoint:
 
     async def stop(self) -> None:
         """Close what is left; running reviews get `shutdownSeconds`."""
+        await self._connections.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -147,6 +154,7 @@ class Endpoint:
         Not a middleware of aiohttp: those cost as much as a small review.
         """
         began = self._asked_at = perf_counter()
+        self._connections.begins(request.protocol)
         size = self._announced(request)
         if not self._may_ask(request):
             response = _refused(web.HTTPForbidden(text="the certificate is not of a caller"))
@@ -169,6 +177,7 @@ class Endpoint:
                 self._bytes_in_flight -= size
         if self.draining or self._chance() * self._settings.requests_per_connection < 1:
             response.force_close()
+        self._connections.ends(request.protocol)
         self._by_status(path, response.status).inc()
         self._latency[path].observe(perf_counter() - began)
         return response

@@ -6,6 +6,7 @@ the path. No label holds a namespace or a name: their number has no bound.
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Final
 
 from prometheus_client import (
@@ -25,6 +26,19 @@ from webhook.admission import Answer
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 """Buckets. Those of controller-runtime begin at ten nanoseconds."""
+
+
+class Ended(StrEnum):
+    """Why we ended a connection, or took none."""
+
+    HANDSHAKE = "handshake"
+    """TLS was not agreed."""
+    HEAD = "head"
+    """A request began and did not get on."""
+    MADE_ROOM = "made_room"
+    """It was of no use for longest, and all places were taken."""
+    REFUSED = "refused"
+    """All places were taken, and none could be taken back."""
 
 
 class WebhookMetrics:
@@ -51,6 +65,15 @@ class WebhookMetrics:
         self.shed = Counter(
             "drawbridge_requests_shed", "Requests beyond maxInFlight.", registry=registry
         )
+        self.connections = Gauge(
+            "drawbridge_connections", "Open connections of the endpoint.", registry=registry
+        )
+        self._ended = Counter(
+            "drawbridge_connections_ended",
+            "Connections that were cut or not taken.",
+            ("reason",),
+            registry=registry,
+        )
         self._decisions = Counter(
             "drawbridge_decisions",
             "Reviews by what was decided.",
@@ -69,6 +92,10 @@ class WebhookMetrics:
         self._operations = Counter(
             "drawbridge_patch_operations", "Steps of patches.", registry=registry
         )
+
+    def ended(self, why: Ended) -> None:
+        """Count a connection that was cut or not taken."""
+        self._ended.labels(why.value).inc()
 
     def count(self, operation: str, answer: Answer) -> None:
         """Count one answer about a pod."""

@@ -101,6 +101,17 @@ class ServeSettings(_Part, frozen=True, kw_only=True):
     of `maxInFlight` at a hundred times the usual 6 KiB. An eighth of the memory limit in the
     manifests, since a parsed body takes several times its size."""
 
+    max_connections: Positive = 256
+    """Connections at a time. When all are taken, the one that was of no use for longest makes room,
+    and where a review is answered on each, nobody new is taken. What `maxInFlight` reviews need,
+    and the 25 idle ones that each of six API servers keeps. One that a large review came through
+    keeps half a MiB of buffers, so all of them a quarter of the memory limit in the manifests."""
+
+    head_seconds: Seconds = 10.0
+    """A connection on which no review began so long after it was opened, or after a request began on
+    it, is cut. An API server takes milliseconds from one to the other; what stays longer wants a
+    place and nothing else. Whoever asks for anything but reviews has as long."""
+
     keepalive_seconds: Seconds = 110.0
     """Idle connections are closed after it. Above the 90 s after which the API server closes them:
     who closes first must not be us, since a POST that races with it is lost."""

@@ -20,6 +20,7 @@ from structlog.testing import capture_logs
 
 from certs.authority import Authority
 from certs.serving import Listener, client_context, issue_leaf
+from tests.fake_api_server import running
 from tests.fuzz.calls import Call
 from tests.fuzz.reviews import Place
 from webhook.__main__ import LibraryLines
@@ -304,7 +305,8 @@ async def standing(places: Sequence[Place]) -> AsyncIterator[Stand]:
     endpoint = Endpoint(SETTINGS, reviews, current.metrics, chance=lambda: 0.5)
     with recorded_log() as log:
         await endpoint.start(Listener(leaf).context, {"always": str})
-        try:
-            yield Stand(endpoint, current, log, client_context(leaf.authority))
-        finally:
-            await endpoint.stop()
+        async with running(endpoint.run):
+            try:
+                yield Stand(endpoint, current, log, client_context(leaf.authority))
+            finally:
+                await endpoint.stop()

@@ -54,8 +54,9 @@ async def started(
     mutation = Mutation(world, Options(), metrics, read_timeout_s=1.0)
     made = Endpoint(settings, {PATH: mutation.mutate}, metrics, chance=lambda: 0.5)
     await made.start(listener.context, {"drain": made.check})
-    yield made
-    await made.stop()
+    async with running(made.run):
+        yield made
+        await made.stop()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from certs.authority import Authority
 from certs.serving import Listener, client_context, issue_leaf
 from kube.api.admission import AdmissionRequest
 from tests.builders import NAMESPACE, Document, admitted, gpus, limits, pod, seen, workload, world
-from tests.fake_api_server import until
+from tests.fake_api_server import running, until
 from webhook.admission import Decision
 from webhook.app import Endpoint
 from webhook.configuration import PATH, VALIDATE_PATH
@@ -73,6 +73,7 @@ async def stand() -> AsyncIterator[Callable[..., Awaitable[Stand]]]:
             reviews = {PATH: mutation.mutate, VALIDATE_PATH: validation.validate}
             endpoint = Endpoint(served, reviews, metrics, chance=lambda: 0.5)
             await endpoint.start(Listener(LEAF).context, {"always": str})
+            await undo.enter_async_context(running(endpoint.run))
             undo.push_async_callback(endpoint.stop)
             client = ClientSession(
                 f"https://127.0.0.1:{endpoint.port}",

@@ -1,0 +1,230 @@
+"""Connections by real sockets: how many there may be, and for how long one may only begin to ask."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from certs.authority import Authority
+from certs.serving import Listener, client_context, issue_leaf
+from tests.fake_api_server import running, until
+from webhook import connections
+from webhook.app import Endpoint
+from webhook.metrics import WebhookMetrics
+from webhook.settings import ServeSettings
+
+NAME: Final = "w.n.svc"
+NOW: Final = datetime.now(UTC)  # noqa: TID251  TLS compares with the clock.
+LIFE: Final = timedelta(hours=1)
+LEAF: Final = issue_leaf(Authority.make("test", now=NOW, life=LIFE), [NAME], now=NOW, life=LIFE)
+TRUST: Final = client_context(LEAF.authority)
+ASK: Final = b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
+
+
+class Stand:
+    """An endpoint that answers when it is let."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.registry = CollectorRegistry()
+        self.answering = asyncio.Event()
+        self.answering.set()
+        self.asked = 0
+        self._writers: list[asyncio.StreamWriter] = []
+        served = ServeSettings(bind_address="127.0.0.1", port=0, drain_seconds=0, **settings)
+        reviews = {"/mutate": self.answer}
+        metrics = WebhookMetrics(self.registry)
+        self.endpoint = Endpoint(served, reviews, metrics, chance=lambda: 0.5)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        await request.read()
+        self.asked += 1
+        await self.answering.wait()
+        return web.Response(text="ok")
+
+    async def plain(self) -> Streams:
+        return self._kept(await asyncio.open_connection("127.0.0.1", self.endpoint.port))
+
+    async def connected(self) -> Streams:
+        return self._kept(
+            await asyncio.open_connection(
+                "127.0.0.1", self.endpoint.port, ssl=TRUST, server_hostname=NAME
+            )
+        )
+
+    def _kept(self, streams: Streams) -> Streams:
+        self._writers.append(streams[1])
+        return streams
+
+    def close(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def is_answered(self, streams: Streams | None = None) -> bool:
+        """Whether somebody who asks gets an answer."""
+        try:
+            reader, writer = streams or await self.connected()
+            writer.write(ASK)
+            answer = await reader.readuntil(b"\r\n\r\nok")
+        except (OSError, asyncio.IncompleteReadError):
+            return False
+        return answer.startswith(b"HTTP/1.1 200")
+
+    def open(self) -> float | None:
+        return self.registry.get_sample_value("drawbridge_connections")
+
+    def ended(self, reason: str) -> float | None:
+        name = "drawbridge_connections_ended_total"
+        return self.registry.get_sample_value(name, {"reason": reason})
+
+
+@asynccontextmanager
+async def standing(**settings: Any) -> AsyncIterator[Stand]:
+    made = Stand(**settings)
+    await made.endpoint.start(Listener(LEAF).context, {})
+    async with asyncio.timeout(10), running(made.endpoint.run):
+        yield made
+        made.close()
+        made.answering.set()
+        await made.endpoint.stop()
+
+
+@pytest.fixture(autouse=True)
+def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "LOOK_S", 0.05)
+
+
+async def is_over(streams: Streams) -> bool:
+    """Whether the other side ends the connection."""
+    try:
+        return await streams[0].read(1) == b""
+    except OSError:
+        return True
+
+
+async def test_an_idle_connection_makes_room_for_who_asks() -> None:
+    async with standing(max_connections=2) as stand:
+        oldest, newer = await stand.connected(), await stand.connected()
+        assert await stand.is_answered(newer)
+        await until(lambda: stand.open() == 2)
+        await asyncio.sleep(0.1)
+
+        assert await stand.is_answered()
+
+        assert await is_over(oldest)
+        assert await stand.is_answered(newer)
+        assert (2, 1, None) == (stand.open(), stand.ended("made_room"), stand.ended("refused"))
+
+
+async def test_who_is_being_answered_keeps_the_place_and_nobody_new_is_taken() -> None:
+    async with standing(max_connections=1) as stand, asyncio.TaskGroup() as group:
+        stand.answering.clear()
+        first = group.create_task(stand.is_answered())
+        await until(lambda: stand.asked == 1)
+        await asyncio.sleep(0.1)
+
+        assert not await stand.is_answered()
+
+        stand.answering.set()
+        assert await first
+        assert (1, None) == (stand.ended("refused"), stand.ended("made_room"))
+
+
+BEGINNINGS: Final = {
+    "nothing, not even TLS": None,
+    "TLS, and then nothing": b"",
+    "half a head": ASK[:30],
+    "half a head after a review": ASK + ASK[:30],
+}
+
+
+@pytest.mark.parametrize("sent", BEGINNINGS.values(), ids=BEGINNINGS)
+async def test_who_only_begins_to_ask_loses_the_connection(sent: bytes | None) -> None:
+    async with standing(head_seconds=0.2) as stand:
+        streams = await (stand.plain() if sent is None else stand.connected())
+        if sent and len(sent) > len(ASK):
+            assert await stand.is_answered(streams)
+            sent = sent.removeprefix(ASK)
+        streams[1].write(sent or b"")
+
+        assert await is_over(streams)
+
+        assert stand.open() == 0
+        assert (stand.ended("head"), stand.ended("handshake")) in {(1, None), (None, 1)}
+
+
+async def test_dribbling_does_not_help() -> None:
+    async with standing(head_seconds=0.2) as stand:
+        _, writer = await stand.connected()
+        writer.write(b"POST /mutate HTTP/1.1\r\n")
+        while stand.ended("head") is None:
+            writer.write(b"A: b\r\n")
+            await asyncio.sleep(0.02)
+
+
+async def test_half_sent_heads_cannot_hold_all_places() -> None:
+    async with standing(max_connections=5) as stand:
+        half = [await stand.connected() for _ in range(3)]
+        half += [await stand.plain() for _ in range(2)]
+        for _, writer in half:
+            writer.write(ASK[:30])
+        await asyncio.sleep(0.1)
+
+        assert [True] * 5 == [await stand.is_answered() for _ in range(5)]
+
+
+async def test_an_idle_connection_outlives_the_deadline_of_heads() -> None:
+    async with standing(head_seconds=0.5) as stand:
+        kept = await stand.connected()
+        assert await stand.is_answered(kept)
+
+        await asyncio.sleep(0.8)
+
+        assert await stand.is_answered(kept)
+        assert stand.ended("head") is None
+
+
+async def test_a_slow_body_is_no_head() -> None:
+    async with standing(head_seconds=0.5) as stand:
+        reader, writer = await stand.connected()
+        writer.write(ASK[:-1])
+        await asyncio.sleep(0.8)
+        writer.write(ASK[-1:])
+
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_failed_handshake_gives_its_place_back() -> None:
+    async with standing() as stand:
+        with pytest.raises(ssl.SSLError):
+            await asyncio.open_connection(
+                "127.0.0.1",
+                stand.endpoint.port,
+                ssl=ssl.create_default_context(),
+                server_hostname=NAME,
+            )
+        _, writer = await stand.plain()
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+
+        await until(lambda: stand.open() == 0)
+
+
+async def test_all_addresses_are_those_of_both_families() -> None:
+    made = connections.Connections(1, head_s=1.0, metrics=WebhookMetrics(CollectorRegistry()))
+    await made.listen("", 0)
+
+    for host in ("127.0.0.1", "::1"):
+        _, writer = await asyncio.open_connection(host, made.port)
+        writer.close()
+        await writer.wait_closed()
+    await made.close()
