@@ -1,13 +1,11 @@
 """One form for the verdicts of both sides, so that they can be compared with `==`.
 
-Amounts become exact numbers, share ids become their order of appearance, and what is empty is left
-out, as it would be in JSON. Everything else of upstream's AllocationResult is compared as it is.
+Share ids become their order of appearance, and what is empty is left out, as it would be in JSON.
+Everything else of upstream's AllocationResult is compared as it is written, amounts included.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
-
-from kube.quantity import Quantity
 
 Json = Mapping[str, Any]
 
@@ -98,10 +96,6 @@ def _device(one: Json, shares: Mapping[str, str]) -> Any:
     device = dict(one)
     if device.get("shareID"):
         device["shareID"] = shares[device["shareID"]]
-    if device.get("consumedCapacity"):
-        device["consumedCapacity"] = {
-            key: Quantity(amount) for key, amount in device["consumedCapacity"].items()
-        }
     return _pruned(device)
 
 
