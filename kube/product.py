@@ -15,6 +15,9 @@ REQUEST_ANNOTATION: Final = f"{GROUP}/request"
 TRANSLATE_LABEL: Final = f"{GROUP}/translate"
 """On a pod or a namespace; "false" opts out of translation."""
 
+ENFORCEMENT_LABEL: Final = f"{GROUP}/enforcement"
+"""On a namespace: "deny", "warn" or "off", what to do about wrong objects there."""
+
 MANAGED_LABEL: Final = f"{GROUP}/managed"
 """On a ResourceClaimTemplate that our controller made; only those are ever collected."""
 

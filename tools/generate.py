@@ -13,6 +13,7 @@ from kube.files import dump_yaml
 from tools import findings_page, keys_tables
 from tools.example_cluster import cluster, koordinator_cluster, nic_cluster, sharing_cluster
 from webhook.configuration import configuration, validating_configuration
+from webhook.rules.in_server import documents
 from webhook.vocabularies.arbiter import VOCABULARIES
 
 ROOT: Final = Path(__file__).parent.parent
@@ -51,6 +52,11 @@ def example_koordinator_cluster() -> str:
     return HEADER.format(source="tools/example_cluster.py") + koordinator_cluster()
 
 
+def policies() -> str:
+    """Return the policies that the API server enforces without us."""
+    return HEADER.format(source="webhook/rules") + dump_yaml(documents())
+
+
 GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     ("docs/findings.md", findings_page.page),
     ("docs/vocabularies.md", keys_tables.page),
@@ -60,6 +66,7 @@ GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     ("examples/nics/cluster.yaml", example_nic_cluster),
     ("manifests/base/mutatingwebhookconfiguration.yaml", webhook_configuration),
     ("manifests/base/validatingwebhookconfiguration.yaml", validating_webhook_configuration),
+    ("manifests/policies/policies.yaml", policies),
 )
 """Path below the root, and what makes its text."""
 

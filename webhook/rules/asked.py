@@ -1,0 +1,68 @@
+"""The requests of a claim, one by one: whole requests and the alternatives of others.
+
+Source: resource.k8s.io/v1, DeviceRequest; an alternative is called `parent/name`.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from kube.api.resource import DeviceClaim, DeviceSubRequest, ExactDeviceRequest
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to ask.
+
+    Attributes:
+        path: Below `devices`, as the API server writes it.
+        name: As constraints and configurations name it, `request` or `request/alternative`.
+    """
+
+    path: str
+    name: str
+    request: ExactDeviceRequest | DeviceSubRequest
+
+
+def asked(claim: DeviceClaim) -> Iterator[Asked]:
+    """Yield every way to ask, in order."""
+    for index, request in enumerate(claim.requests or ()):
+        path = f"requests[{index}]"
+        if request.exactly is not None:
+            yield Asked(path=f"{path}.exactly", name=request.name, request=request.exactly)
+        for number, alternative in enumerate(request.first_available or ()):
+            yield Asked(
+                path=f"{path}.firstAvailable[{number}]",
+                name=f"{request.name}/{alternative.name}",
+                request=alternative,
+            )
+
+
+def named(claim: DeviceClaim, names: tuple[str, ...] | None) -> tuple[Asked, ...]:
+    """Return what a constraint or configuration is about: all, when it names nothing.
+
+    The name of a request with alternatives stands for all of them.
+    """
+    every = tuple(asked(claim))
+    if not names:
+        return every
+    wanted = frozenset(names)
+    return tuple(one for one in every if one.name in wanted or one.name.partition("/")[0] in wanted)
+
+
+def names_of(claim: DeviceClaim) -> tuple[str, ...]:
+    """Return every name that a constraint or configuration may use, in order."""
+    names: dict[str, None] = {}
+    for request in claim.requests or ():
+        names[request.name] = None
+        for alternative in request.first_available or ():
+            names[f"{request.name}/{alternative.name}"] = None
+    return tuple(names)
+
+
+def at(path: str, *steps: str) -> str:
+    """Return a longer path.
+
+    >>> at("spec.devices", "config[0]"), at("", "spec")
+    ('spec.devices.config[0]', 'spec')
+    """
+    return ".".join(filter(None, (path, *steps)))
