@@ -1,8 +1,8 @@
 """Compatibility policies, compiled: which rules a device falls under, and what rules say of it.
 
 A device falls under every rule whose selectors are all true of it, and has to meet all of them:
-expressions are joined by "and", of the groups of several rules it keeps those that all name. So the
-order of rules means nothing, and another rule can only forbid more.
+expressions are joined by "and", of the groups of several rules it keeps those that all of them name,
+perhaps none, with which it goes together with nobody. The order of rules means nothing.
 
 Nothing here compares two devices: each expression is asked about each device, once per distinct
 projection of a device on what the expression looks at, and a pair is judged from the answers

@@ -21,6 +21,12 @@ from allocator.core.model import (
 from kube.api.core import Node
 from kube.api.meta import ObjectMeta, view
 from kube.api.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from kube.api.policy import (
+    CompatibilityRule,
+    CompatibleOnlyWith,
+    DeviceCompatibilityPolicy,
+    DeviceCompatibilityPolicySpec,
+)
 from kube.api.resource import (
     AllocationResult,
     CapacityRequestPolicy,
@@ -455,3 +461,35 @@ def wanted(
         "capacity": quantities(capacity) if capacity is not None else None,
     }
     return Request(**(made | fields))
+
+
+# --- compatibility policies -----------------------------------------------------------------------
+
+
+def rule(
+    name: str, *where: str, only: str | None = None, groups: Sequence[str] | None = None
+) -> CompatibilityRule:
+    """A rule for the devices that its expressions select; `only` is its compatibleOnlyWith."""
+    return CompatibilityRule(
+        name=name,
+        selectors=selectors(*where),
+        compatibility_groups=tuple(groups) if groups is not None else None,
+        compatible_only_with=None
+        if only is None
+        else CompatibleOnlyWith(cel=CelSelector(expression=only)),
+    )
+
+
+def policy(
+    *rules: CompatibilityRule, name: str = "policy", driver: str = DRIVER, **spec: Any
+) -> DeviceCompatibilityPolicy:
+    """A policy; `spec` are the further fields of its spec."""
+    return DeviceCompatibilityPolicy(
+        metadata=ObjectMeta(name=name),
+        spec=DeviceCompatibilityPolicySpec(driver=driver, rules=rules or None, **spec),
+    )
+
+
+def attribute_of(name: str, driver: str = DRIVER) -> str:
+    """An attribute in CEL: `device.attributes["gpu.example.com"].mode`."""
+    return f'device.attributes["{driver}"].{name}'

@@ -30,15 +30,7 @@ from allocator.core.problem import Rules
 from allocator.core.requests import asked
 from allocator.core.search import allocate
 from allocator.core.tracker import Tracker
-from kube.api.meta import ObjectMeta
-from kube.api.policy import (
-    CompatibilityRule,
-    CompatibleOnlyWith,
-    DeviceCompatibilityPolicy,
-    DeviceCompatibilityPolicySpec,
-)
 from kube.api.resource import (
-    CelSelector,
     Device,
     DeviceRequest,
     DeviceSubRequest,
@@ -54,9 +46,10 @@ from tests.allocator.builders import (
     device,
     first_of,
     node_with,
+    policy,
     pool_of,
     request,
-    selectors,
+    rule,
     slice_of,
     wanted,
 )
@@ -164,24 +157,12 @@ POOL_OF = {each.name: pool for pool, each in CATALOG}
 DEVICES = {each.name: each for _, each in CATALOG}
 
 
-def policy() -> CompiledPolicy:
+def judged() -> CompiledPolicy:
     """A rule per device that has one; groups are those of the slices."""
-    return compiled(
-        DeviceCompatibilityPolicy(
-            metadata=ObjectMeta(name="rows"),
-            spec=DeviceCompatibilityPolicySpec(
-                driver=DRIVER,
-                rules=tuple(
-                    CompatibilityRule(
-                        name=name.lower(),
-                        selectors=selectors(f'{HERE}.?rule.orValue("") == "{name}"'),
-                        compatible_only_with=CompatibleOnlyWith(cel=CelSelector(expression=text)),
-                    )
-                    for name, text in RULES.items()
-                ),
-            ),
-        )
-    )
+    return compiled(policy(*(
+        rule(name.lower(), f'{HERE}.?rule.orValue("") == "{name}"', only=text)
+        for name, text in RULES.items()
+    )))  # fmt: skip
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -350,7 +331,7 @@ def test_without_a_policy_the_kep_decides(row: Row) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"row {row.number}")
 def test_with_a_policy_both_directions_decide(row: Row) -> None:
-    told = "; ".join(refusal.detail for refusal in refusals(row, policy()))
+    told = "; ".join(refusal.detail for refusal in refusals(row, judged()))
 
     assert bool(row.ours) is bool(told)
     places = [told.find(fragment) for fragment in row.ours]
@@ -390,7 +371,7 @@ def test_the_search_says_the_same(row: Row) -> None:
     ]
 
     kep = searched(row, *claims, policies=[])
-    ours = searched(row, *claims, policies=[policy()])
+    ours = searched(row, *claims, policies=[judged()])
 
     assert (wanted_names if row.kep else []) == kep
     assert ([] if row.ours else wanted_names) == ours
@@ -412,7 +393,7 @@ def test_row_54_without_the_gate_a_slice_with_groups_makes_its_pool_incomplete()
     assert PoolState.INCOMPLETE is states[False].state
 
 
-@pytest.mark.parametrize("policies", [[], [policy()]], ids=["without a policy", "with one"])
+@pytest.mark.parametrize("policies", [[], [judged()]], ids=["without a policy", "with one"])
 def test_row_55_a_second_alternative_takes_what_goes_together(
     policies: Sequence[CompiledPolicy],
 ) -> None:
@@ -424,7 +405,7 @@ def test_row_55_a_second_alternative_takes_what_goes_together(
     assert ["R1"] == searched(Row("55", "R0", "M0 R1", None), wants, policies=policies)
 
 
-@pytest.mark.parametrize("policies", [[], [policy()]], ids=["without a policy", "with one"])
+@pytest.mark.parametrize("policies", [[], [judged()]], ids=["without a policy", "with one"])
 def test_row_56_all_devices_have_to_go_together(policies: Sequence[CompiledPolicy]) -> None:
     everything = claim(request("gpu", f'{HERE}.rule in ["M0", "R0"]', count=None))
     alike = claim(request("gpu", f'{HERE}.rule in ["M0", "M1"]', count=None))
