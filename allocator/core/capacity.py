@@ -23,6 +23,7 @@ from allocator.core.model import (
     Usage,
 )
 from allocator.core.outcome import AttemptFailed, Reason, Refusal
+from allocator.core.tracker import Ahead
 from kube.api.resource import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
@@ -270,6 +271,7 @@ class Capacity:
         self._changing = [
             room for room, shared in zip(self._room, self._shared, strict=True) if shared
         ]
+        self._ahead: dict[Ahead, list[list[int]]] = {}
         self._needs: dict[Request, list[_Needs | None]] = {}
         numbers: dict[Hashable, int] = {}
         self._sees = [
@@ -335,6 +337,19 @@ class Capacity:
     def state(self) -> Hashable:
         """Return what is left of devices that can be shared."""
         return tuple([tuple(room) for room in self._changing])
+
+    def outlook(self, ahead: Ahead) -> Hashable:
+        """Return what is left of the devices ahead that can be shared."""
+        rooms = self._ahead.get(ahead)
+        if rooms is None:
+            rooms = self._ahead[ahead] = [
+                room
+                for position, (room, shared) in enumerate(
+                    zip(self._room, self._shared, strict=True)
+                )
+                if shared and ahead.positions >> position & 1
+            ]
+        return tuple([tuple(room) for room in rooms])
 
     def refusal(self, request: Request, position: int, *, further_share: bool) -> Refusal | None:  # noqa: ARG002
         """Return which capacity has too little left.

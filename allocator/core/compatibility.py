@@ -45,6 +45,7 @@ from allocator.core.neighbours import (
 )
 from allocator.core.outcome import Refusal
 from allocator.core.rules import CompiledPolicy, compiled
+from allocator.core.tracker import Ahead
 from kube.api.resource import CounterSet
 from kube.quantity import Quantity
 
@@ -185,6 +186,10 @@ class Compatibility:
         if self._has_admin:
             return frozenset(position for position, _ in self._chosen)
         return tuple(sorted(filter(None, [self._number(place) for place, _ in self._chosen])))
+
+    def outlook(self, ahead: Ahead) -> Hashable:  # noqa: ARG002
+        """Return the whole state: any device chosen may exclude one ahead."""
+        return self.state()
 
     def refusal(self, request: Request, position: int, *, further_share: bool) -> Refusal | None:
         """Return which rule keeps a device away now."""

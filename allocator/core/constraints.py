@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from allocator.core.model import Asked, Features, NodeDevices, PublishedDevice, Request
 from allocator.core.outcome import AttemptFailed, Reason, Refusal
+from allocator.core.tracker import Ahead
 from kube.api.resource import DeviceAttribute, DeviceConstraint
 from kube.cel.derived import compile_derived
 from kube.cel.device import view
@@ -74,6 +75,7 @@ class Constraints:
         self._states: list[int] = []
         self._before: list[list[tuple[int, int]]] = []
         self._rules: list[_Rule] = []
+        self._ahead: dict[Ahead, tuple[int, ...]] = {}
         self._applying: dict[Request, list[_Rule]] = {}
         for claim, constraint in constraints:
             # Both may be set by mistake; upstream looks at matchAttribute first.
@@ -140,6 +142,19 @@ class Constraints:
         """Return what the chosen devices have in common, or used up."""
         return tuple(self._states)
 
+    def outlook(self, ahead: Ahead) -> Hashable:
+        """Return the states of constraints that apply to a request ahead."""
+        numbers = self._ahead.get(ahead)
+        if numbers is None:
+            applying = {
+                rule.number
+                for rule in self._rules
+                if (rule.request.claim, rule.request.index) >= (ahead.claim, ahead.index)
+            }
+            numbers = self._ahead[ahead] = tuple(sorted(applying))
+        states = self._states
+        return tuple([states[number] for number in numbers])
+
     def refusal(self, request: Request, position: int, *, further_share: bool) -> Refusal | None:  # noqa: ARG002
         """Return which constraint a device would break.
 
@@ -160,6 +175,17 @@ class Constraints:
                 continue
             return Refusal(reason=Reason.CONSTRAINT, detail=why)
         return None
+
+    def applies(self, request: Request) -> bool:
+        """Return whether any constraint is about a request."""
+        return request in self._applying
+
+    def unjudged(self, request: Request) -> int:
+        """Return the positions for which `add` would raise, as a mask."""
+        mask = 0
+        for rule in self._applying.get(request, ()):
+            mask |= rule.column.unjudged
+        return mask
 
     # --- what the search can leave out ------------------------------------------------------------
 

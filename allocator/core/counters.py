@@ -23,6 +23,7 @@ from allocator.core.model import (
     Usage,
 )
 from allocator.core.outcome import Reason, Refusal
+from allocator.core.tracker import Ahead
 from kube.api.resource import Device
 from kube.quantity import Quantity
 
@@ -130,6 +131,7 @@ class Counters:
             for pool, each in zip(node.pool_of, node.devices, strict=True)
         ]
         numbers: dict[Takes, int] = {}
+        self._ahead: dict[Ahead, tuple[int, ...]] = {}
         self._sees = [numbers.setdefault(takes, len(numbers)) for takes in self._takes]
 
     def sees(self, position: int) -> Hashable:
@@ -160,6 +162,20 @@ class Counters:
     def state(self) -> Hashable:
         """Return what is left of each counter."""
         return tuple(self._left)
+
+    def outlook(self, ahead: Ahead) -> Hashable:
+        """Return what is left of the counters that devices ahead consume."""
+        numbers = self._ahead.get(ahead)
+        if numbers is None:
+            taken = {
+                number
+                for position, takes in enumerate(self._takes)
+                if ahead.positions >> position & 1
+                for number, _ in takes
+            }
+            numbers = self._ahead[ahead] = tuple(sorted(taken))
+        left = self._left
+        return tuple([left[number] for number in numbers])
 
     def refusal(self, request: Request, position: int, *, further_share: bool) -> Refusal | None:  # noqa: ARG002
         """Return which counter has too little left for a device."""

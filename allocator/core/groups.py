@@ -15,6 +15,7 @@ from typing import Final
 
 from allocator.core.model import Features, NodeDevices, Pool, PoolUse, Request, Usage
 from allocator.core.outcome import Reason, Refusal
+from allocator.core.tracker import Ahead
 from kube.api.resource import Device
 
 # Sets of groups are bit masks. Having no group is a group of its own, so that devices without
@@ -57,6 +58,7 @@ class Groups:
             for pool, each in zip(node.pool_of, node.devices, strict=True)
         ]
         numbers: dict[Hashable, int] = {}
+        self._ahead: dict[Ahead, tuple[int, ...]] = {}
         self._sees = [numbers.setdefault(joins, len(numbers)) for joins in self._joins]
 
     def sees(self, position: int) -> Hashable:
@@ -86,6 +88,20 @@ class Groups:
     def state(self) -> Hashable:
         """Return what the members of each counter set have in common."""
         return tuple(self._common)
+
+    def outlook(self, ahead: Ahead) -> Hashable:
+        """Return what members have in common of the counter sets that devices ahead join."""
+        numbers = self._ahead.get(ahead)
+        if numbers is None:
+            joined = {
+                number
+                for position, joins in enumerate(self._joins)
+                if ahead.positions >> position & 1
+                for number, _ in joins
+            }
+            numbers = self._ahead[ahead] = tuple(sorted(joined))
+        common = self._common
+        return tuple([common[number] for number in numbers])
 
     def refusal(self, request: Request, position: int, *, further_share: bool) -> Refusal | None:  # noqa: ARG002
         """Return on which counter set a device has nothing in common with the members."""

@@ -18,6 +18,7 @@ from allocator.core import (
     counters,
     groups,
     node_operations,
+    sharing,
     taints,
 )
 from allocator.core.capacity import Capacity
@@ -198,9 +199,12 @@ class _Layout:
         bound = constraints.tracker(self._node, self._asked, self._features)
         trackers = self._trackers(bound)
         every = [table for claim in tables for one in claim for table in one]
-        must = bound is not None and any(table.listed is not None for table in every)
+        must = bound is not None and any(
+            table.listed is not None and bound.applies(table.request) for table in every
+        )
         treacherous = must or any(table.fatal for table in every)
-        treacherous |= any(request.derived for request in self._requests)
+        if bound is not None:
+            treacherous |= any(table.candidates & bound.unjudged(table.request) for table in every)
         return Problem(
             node=self._node,
             asked=self._asked,
@@ -227,6 +231,9 @@ class _Layout:
             compatibility.tracker(
                 node, usage, self._rules.policies, self._asked, self._rules.tombstones
             ),
+            sharing.tracker(node, usage, self._asked, features)
+            if self._rules.keeps_configurations_apart
+            else None,
         )
         return tuple(each for each in found if each is not None)
 

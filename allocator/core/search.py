@@ -5,11 +5,14 @@ one before it: the first complete assignment wins. What upstream tries in vain i
 can be proved that it is in vain:
 
 * a device that looks like one that just failed in the same place (`Problem.kinds`);
-* a request that was reached before in an equivalent state (`_memo`);
-* a request with fewer candidates left than it needs.
+* a request that was reached before in a state that is equivalent for all that lies ahead (`_memo`);
+* other devices for a choice that had no part in the failure of a later request (`_Blame`), since
+  choosing more never makes a later answer better;
+* a request with fewer candidates left than it, or one behind it, needs.
 
-The first two leave even fatal errors where upstream has them. The third looks ahead, so it is off
-for problems in which merely looking at a device can end the attempt (`Problem.is_treacherous`).
+The first two leave even fatal errors where upstream has them. The others look ahead, so they are
+off for problems in which merely looking at a device can end the attempt
+(`Problem.is_treacherous`).
 
 The stack is explicit: 200 claims of 32 devices are deeper than Python recurses.
 
@@ -19,12 +22,12 @@ allocateDevice; research notes give its steps in words. ADR 2, ADR 3.
 
 from collections.abc import Hashable, Sequence
 from enum import Enum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocator.core.model import Asked, Budget, NodeDevices, Plan, Usage, renumbered
 from allocator.core.outcome import AttemptFailed, GaveUp, Unfit
 from allocator.core.problem import Problem, Rules, Table, bits, problem
-from allocator.core.tracker import Tracker
+from allocator.core.tracker import Ahead, Tracker
 from kube.api.resource import MAX_RESULTS
 
 DEFAULT_BUDGET: Final = Budget()
@@ -76,6 +79,10 @@ def search(attempt: Problem, budget: Budget) -> Plan | Unfit | GaveUp:
     return _Search(attempt, budget.steps).run()
 
 
+_NEVER_REMEMBERED: Final = None
+"""The key of a frame that is not the first of its request."""
+
+
 class _Signal(Enum):
     """How a part of the search ended.
 
@@ -85,6 +92,14 @@ class _Signal(Enum):
     FAILED = auto()
     TOO_MANY = auto()
     DONE = auto()
+
+
+class _Blame(NamedTuple):
+    """The request that has just failed, and the state it failed in."""
+
+    claim: int
+    request: int
+    key: Hashable
 
 
 class _Choices:
@@ -101,7 +116,7 @@ class _Choices:
         self.tables = tables
         self.alternative = -1
         self.all_too_many = True
-        self.key: Hashable = None
+        self.key: Hashable = _NEVER_REMEMBERED
         self.opens_claim = False
 
 
@@ -122,12 +137,12 @@ class _Slot:
         self.position = -1
         self.further_share = False
         self.failed_kinds: set[int] = set()
-        self.key: Hashable = None
+        self.index = table.request.index
+        self.key: Hashable = _NEVER_REMEMBERED
         self.opens_claim = False
 
 
 _Frame = _Choices | _Slot
-_NEVER_REMEMBERED: Final = None
 
 
 class _Search:
@@ -144,6 +159,9 @@ class _Search:
         self._taken_by = [0 for _ in problem.tables]
         self._shares: dict[int, int] = {}
         self._memo: dict[Hashable, _Signal] = {}
+        self._blame: _Blame | None = None
+        self._ahead = _ahead(problem)
+        self._spare = _spare(problem)
 
     def run(self) -> Plan | Unfit | GaveUp:
         """Drive the stack until it is empty or all claims have their devices."""
@@ -180,13 +198,19 @@ class _Search:
             known = self._begin(claim, index, tables[claim][index])
             if known is None:
                 self._stack[height].key = key
+                self._stack[height].index = index
                 self._stack[height].opens_claim = opens_claim
                 return None
+            if known is _Signal.DONE:
+                return known
             self._memo[key] = known
+        self._blame = _Blame(claim, index, key)
         return _Signal.FAILED if opens_claim and known is _Signal.TOO_MANY else known
 
     def _begin(self, claim: int, index: int, alternatives: tuple[Table, ...]) -> _Signal | None:
         self._steps += 1
+        if not self._problem.is_treacherous and self._starves(claim, index):
+            return _Signal.FAILED
         if alternatives[0].request.parent is None:
             return self._enter_slot(claim, alternatives[0], 0, 0)
         self._stack.append(_Choices(claim, index, alternatives))
@@ -219,6 +243,8 @@ class _Search:
         while True:
             if signal is not None and signal is not _Signal.TOO_MANY:
                 frame.all_too_many = False
+                if self._had_no_part():
+                    return self._leave(frame, signal, explored=False)
             frame.alternative += 1
             if frame.alternative == len(frame.tables):
                 ended = _Signal.TOO_MANY if frame.all_too_many else _Signal.FAILED
@@ -234,17 +260,37 @@ class _Search:
                 self._put_back(frame)
                 if signal is _Signal.TOO_MANY or frame.table.listed is not None:
                     return self._leave(frame, signal)
+                if self._had_no_part():
+                    return self._leave(frame, signal, explored=False)
             if not self._take_next(frame):
                 return self._leave(frame, _Signal.FAILED)
             signal = self._enter_slot(frame.claim, frame.table, frame.slot + 1, frame.position + 1)
             if signal is None or signal is _Signal.DONE:
                 return signal
 
-    def _leave(self, frame: _Frame, signal: _Signal) -> _Signal:
+    def _leave(self, frame: _Frame, signal: _Signal, *, explored: bool = True) -> _Signal:
+        """Give a frame up.
+
+        Args:
+            explored: All of it was tried; if not, what was blamed before still is to blame.
+        """
         self._stack.pop()
         if frame.key is not _NEVER_REMEMBERED:
             self._memo[frame.key] = signal
+        if explored:
+            is_whole = frame.key is not _NEVER_REMEMBERED and signal is _Signal.FAILED
+            self._blame = _Blame(frame.claim, frame.index, frame.key) if is_whole else None
         return _Signal.FAILED if frame.opens_claim and signal is _Signal.TOO_MANY else signal
+
+    def _had_no_part(self) -> bool:
+        """Return whether what was just undone had no part in the failure that is to blame."""
+        blame = self._blame
+        if blame is None or self._problem.is_treacherous:
+            return False
+        if self._key(blame.claim, blame.request) == blame.key:
+            return True
+        self._blame = None
+        return False
 
     # --- one device ------------------------------------------------------------------------------
 
@@ -334,22 +380,38 @@ class _Search:
 
     def _key(self, claim: int, index: int) -> Hashable:
         """Return all that the rest of the search depends on, blind to which twin was taken."""
-        kinds = self._problem.kinds
+        kinds, ahead = self._problem.kinds, self._ahead[claim][index]
         taken: dict[Hashable, int] = {}
         for number, mask in enumerate(self._taken_by):
             # Who holds a device matters only for admin access, and only within a claim.
             holder = number if number == claim else -1
-            for position in bits(mask):
+            for position in bits(mask & ahead.positions):
                 look = (kinds[position], holder)
                 taken[look] = taken.get(look, 0) + 1
+        count = len(self._chosen[claim])
         return (
             claim,
             index,
-            len(self._chosen[claim]),
+            # How many devices the claim has matters only where it could come to have too many.
+            count if count > self._spare[claim][index] else 0,
             frozenset(taken.items()),
-            frozenset(self._shares.items()),
-            tuple([tracker.state() for tracker in self._trackers]),
+            frozenset([share for share in self._shares if ahead.positions >> share & 1]),
+            tuple([tracker.outlook(ahead) for tracker in self._trackers]),
         )
+
+    def _starves(self, claim: int, index: int) -> bool:
+        """Return whether some request from here on has too few candidates left."""
+        for number in range(claim, len(self._problem.tables)):
+            requests = self._problem.tables[number]
+            for alternatives in requests[index if number == claim else 0 :]:
+                if all(self._is_starved(table) for table in alternatives):
+                    return True
+        return False
+
+    def _is_starved(self, table: Table) -> bool:
+        if table.request.admin:
+            return False
+        return (table.candidates & ~self._taken).bit_count() < table.need
 
     def _progress(self) -> str:
         wanted = sum(len(requests) for requests in self._problem.tables)
@@ -380,3 +442,31 @@ class _Search:
             alternatives=tuple(tuple(each) for each in alternatives),
             steps=self._steps,
         )
+
+
+def _ahead(problem: Problem) -> list[list[Ahead]]:
+    """Return what lies ahead of each request, per claim."""
+    every: list[list[Ahead]] = []
+    positions = 0
+    for claim in range(len(problem.tables) - 1, -1, -1):
+        row: list[Ahead] = []
+        for index in range(len(problem.tables[claim]) - 1, -1, -1):
+            for table in problem.tables[claim][index]:
+                positions |= table.candidates
+                for position in table.listed or ():
+                    positions |= 1 << position
+            row.append(Ahead(claim=claim, index=index, positions=positions))
+        every.append(row[::-1])
+    return every[::-1]
+
+
+def _spare(problem: Problem) -> list[list[int]]:
+    """Return how many devices a claim may have when a request begins without running out."""
+    every: list[list[int]] = []
+    for requests in problem.tables:
+        row, wanted = [], 0
+        for alternatives in reversed(requests):
+            wanted += max(table.need for table in alternatives)
+            row.append(MAX_RESULTS - wanted)
+        every.append(row[::-1])
+    return every

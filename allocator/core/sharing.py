@@ -23,6 +23,7 @@ import msgspec
 
 from allocator.core.model import Asked, DeviceUse, Features, NodeDevices, PoolUse, Request, Usage
 from allocator.core.outcome import Reason, Refusal
+from allocator.core.tracker import Ahead
 from kube.api.resource import OpaqueDeviceConfiguration
 
 _SHARING: Final = frozenset(
@@ -132,6 +133,17 @@ class Sharing:
     def state(self) -> Hashable:
         """Return what is settled of each device."""
         return tuple(self._settled)
+
+    def outlook(self, ahead: Ahead) -> Hashable:
+        """Return what is settled of the devices ahead."""
+        positions = ahead.positions
+        return tuple(
+            [
+                (place, one)
+                for place, one in enumerate(self._settled)
+                if one and positions >> place & 1
+            ]
+        )
 
     def refusal(self, request: Request, position: int, *, further_share: bool) -> Refusal | None:  # noqa: ARG002
         """Return which kind of configuration a request contradicts."""

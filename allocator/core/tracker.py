@@ -8,8 +8,24 @@ interchangeable.
 from collections.abc import Hashable
 from typing import Protocol
 
+import msgspec
+
 from allocator.core.model import Request
 from allocator.core.outcome import Refusal
+
+
+class Ahead(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left to do when a request begins; one value per request, so it can be a key.
+
+    Attributes:
+        claim: Index of the request's claim; all later claims lie ahead, too.
+        index: Of the request in its claim.
+        positions: Mask of the devices that may still be looked at.
+    """
+
+    claim: int
+    index: int
+    positions: int
 
 
 class Tracker(Protocol):
@@ -43,6 +59,14 @@ class Tracker(Protocol):
 
     def state(self) -> Hashable:
         """Return all of this attempt that later answers depend on."""
+        ...
+
+    def outlook(self, ahead: "Ahead") -> Hashable:
+        """Return all of `state` on which answers about what lies ahead depend.
+
+        Choosing more never makes a later answer better: where two states differ only in what was
+        chosen, and the outlook is the same, the rest of the search ends alike.
+        """
         ...
 
     def refusal(self, request: Request, position: int, *, further_share: bool) -> Refusal | None:
