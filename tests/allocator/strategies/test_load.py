@@ -1,0 +1,134 @@
+"""Load of devices and of nodes, as thousandths."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pytest
+
+from allocator.core.model import NodeDevices
+from allocator.strategies.load import FULL, device_loads, node_load
+from kube.api.resource import DeviceCapacity, DeviceRequestAllocationResult
+from tests.allocator.builders import (
+    DRIVER,
+    amount,
+    consumes,
+    counter_set,
+    device,
+    devices,
+    node_with,
+    pool_of,
+    result,
+)
+from tests.allocator.strategies.placing import cards, held, share, sharing, usage, whole
+
+NIC = "nic.example.com"
+
+
+class Row(NamedTuple):
+    name: str
+    node: NodeDevices
+    held: Sequence[DeviceRequestAllocationResult]
+    loads: list[int]
+    node_load: int
+
+
+def two(capacity: Mapping[str, str | DeviceCapacity] | None = None) -> NodeDevices:
+    """Two equal devices that can be shared."""
+    return node_with(pool_of(*devices("gpu-0", "gpu-1", shared=True, capacity=capacity)))
+
+
+MIXED = {"memory": amount("80Gi"), "cores": amount("100")}
+SHAREABLE_CARD = node_with(
+    pool_of(
+        device("gpu-0", consumes(slots=4), shared=True, capacity={"memory": "80Gi"}),
+        device("half-0", consumes(slots=2)),
+        counters=[counter_set(slots=4)],
+    )
+)
+UNMEASURED = tuple(result("gpu-0", share=f"share-{number}") for number in range(3))
+
+ROWS = (
+    Row("nothing is held", whole(2), (), [0, 0], 0),
+    Row("a device held alone is full", whole(2), held("gpu-1"), [0, 1000], 500),
+    Row(
+        "a share counts by what it consumes",
+        sharing(2),
+        (share("gpu-0", memory="20Gi"),),
+        [250, 0],
+        125,
+    ),
+    Row(
+        "the fullest capacity decides",
+        two(MIXED),
+        (share("gpu-0", memory="8Gi", cores=75),),
+        [750, 0],
+        375,
+    ),
+    Row(
+        "more than there is counts as full",
+        sharing(2),
+        (share("gpu-0", memory="200Gi"),),
+        [1000, 0],
+        500,
+    ),
+    Row(
+        "a capacity of zero, or that is no longer published, measures nothing",
+        two({"memory": "0"}),
+        (share("gpu-0", memory="1Gi", gone=1),),
+        [500, 0],
+        250,
+    ),
+    Row("shares that measure nothing count by number", two(), UNMEASURED, [750, 0], 375),
+    Row("devices of the pool that are gone count for nothing", whole(2), held("gone"), [0, 0], 0),
+    Row(
+        "a partition fills its whole card as far as it goes",
+        cards(1),
+        held("card-0-1g-0"),
+        [142, 1000, *[142] * 8],
+        142,
+    ),
+    Row(
+        "other cards are left as they are",
+        cards(2),
+        held("card-1-3g-0", "card-1-3g-4"),
+        [*[0] * 10, *[857] * 8, 1000, 1000],
+        428,
+    ),
+    Row(
+        "a card that is itself shared is as full as its shares",
+        SHAREABLE_CARD,
+        (share("gpu-0", memory="20Gi"),),
+        [250, 250],
+        250,
+    ),
+)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_loads(row: Row) -> None:
+    use = usage(*row.held)
+
+    loads = [load * 1000 // FULL for load in device_loads(row.node, use)]
+
+    assert row.loads == loads
+    assert row.node_load == node_load(row.node, use, [DRIVER]) * 1000 // FULL
+
+
+def test_a_node_counts_only_hardware_of_the_drivers_that_are_used() -> None:
+    gpus = pool_of(device("gpu-0"), device("gpu-1"))
+    nics = pool_of(device("nic-0"), driver=NIC)
+    use = usage(result("gpu-0"), result("nic-0", driver=NIC))
+
+    loads = [node_load(node_with(gpus, nics), use, drivers) for drivers in ([DRIVER], [NIC], [])]
+
+    assert [FULL // 2, FULL, 0] == loads
+
+
+def test_devices_that_other_nodes_see_fill_the_counters_they_share() -> None:
+    pool = pool_of(
+        device("half-0", consumes(slots=2)),
+        counters=[counter_set(slots=4)],
+        elsewhere=[device("half-1", consumes(slots=2))],
+    )
+
+    assert [FULL // 2] == device_loads(node_with(pool), usage(result("half-1")))

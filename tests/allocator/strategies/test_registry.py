@@ -1,0 +1,107 @@
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pytest
+
+from allocator.strategies.registry import ALL, DEFAULT, chosen, strategy
+from kube.errors import FieldError
+from kube.product import STRATEGY_ANNOTATION
+
+KNOWN = (
+    "one of FirstFit, CompactFirst, LowLoadFirst, NodeCompactDeviceLowLoad, TopologyPacked, BestFit"
+)
+
+
+def wants(word: str) -> dict[str, str]:
+    """Annotations that choose."""
+    return {STRATEGY_ANNOTATION: word, "example.com/other": "x"}
+
+
+@pytest.mark.parametrize("each", ALL, ids=lambda each: each.name)
+def test_every_strategy_is_known_by_the_name_of_its_class(each: object) -> None:
+    assert strategy(type(each).__name__) is each
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    assert strategy("binpack") == FieldError(
+        path="strategy", message='"binpack" is not a strategy', fix=KNOWN
+    )
+
+
+def test_a_long_name_is_cut() -> None:
+    error = strategy("x" * 10_000)
+
+    assert isinstance(error, FieldError)
+    assert len(error.message) < 100
+
+
+class Row(NamedTuple):
+    name: str
+    pod: Mapping[str, str]
+    classes: Mapping[str, Mapping[str, str]]
+    want: str
+
+
+ROWS = (
+    Row("nobody says anything", {}, {}, DEFAULT),
+    Row("the configuration is the last word", {}, {"gpu": {}}, "FirstFit"),
+    Row("the class comes before it", {}, {"gpu": wants("BestFit")}, "BestFit"),
+    Row(
+        "the pod before the class", wants("LowLoadFirst"), {"gpu": wants("BestFit")}, "LowLoadFirst"
+    ),
+    Row("the pod alone", wants("TopologyPacked"), {}, "TopologyPacked"),
+    Row(
+        "of several classes the first that says something",
+        {},
+        {"nic": {}, "gpu": wants("BestFit"), "fpga": wants("CompactFirst")},
+        "BestFit",
+    ),
+    Row("space around a word is nothing", wants(" BestFit\n"), {}, "BestFit"),
+    Row(
+        "a wrong word of a class that is outvoted does no harm",
+        wants("BestFit"),
+        {"gpu": wants("x")},
+        "BestFit",
+    ),
+)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_chosen(row: Row) -> None:
+    assert row.want == chosen(row.pod, row.classes, "FirstFit")
+
+
+class Wrong(NamedTuple):
+    name: str
+    pod: Mapping[str, str]
+    classes: Mapping[str, Mapping[str, str]]
+    default: str
+    path: str
+
+
+WRONG = (
+    Wrong(
+        "of the pod",
+        wants("bestfit"),
+        {},
+        DEFAULT,
+        "metadata.annotations[drawbridge.internal/strategy]",
+    ),
+    Wrong("empty", wants(""), {}, DEFAULT, "metadata.annotations[drawbridge.internal/strategy]"),
+    Wrong(
+        "of a class",
+        {},
+        {"nic": {}, "gpu": wants("spread")},
+        DEFAULT,
+        "deviceClass[gpu].metadata.annotations[drawbridge.internal/strategy]",
+    ),
+    Wrong("of the configuration", {}, {}, "packed", "strategy"),
+)
+
+
+@pytest.mark.parametrize("row", WRONG, ids=lambda row: row.name)
+def test_a_wrong_word_is_a_field_error(row: Wrong) -> None:
+    error = chosen(row.pod, row.classes, row.default)
+
+    assert isinstance(error, FieldError)
+    assert (row.path, KNOWN) == (error.path, error.fix)
