@@ -156,6 +156,9 @@ def _in_range(
     if not exact and asked.nanos > _MAX_INT64 * _NANOS:
         raise _not_representable(name, f"{asked} is beyond 64 bits")
     start, step = _units(range_.min, unit), _step(name, range_.step, unit)
+    if exact and start < 0:
+        # Upstream's guard against overflow overflows itself.
+        raise _not_representable(name, f"minimum {range_.min} is negative")
     rounded = start + -(-(_units(asked, unit) - start) // step) * step
     if rounded > _MAX_INT64:
         raise _not_representable(name, f"{asked} rounded up to the next step is beyond 64 bits")
@@ -199,7 +202,11 @@ def _out_of_range(
 
 
 def _is_identical(amount: Quantity, default: Quantity | None) -> bool:
-    """Return whether an amount is the default as it is written: upstream compares with ==."""
+    """Return whether an amount is the default as it is written: upstream compares with ==.
+
+    It matters only for a default that violates its own policy, which the API server refuses.
+    Unlike upstream's, the answer does not depend on whether Go keeps the amount in 64 bits.
+    """
     return default is not None and amount == default and amount.format == default.format
 
 

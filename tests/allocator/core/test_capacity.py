@@ -82,6 +82,8 @@ FATAL = (
     Case("cannot be represented", "rounded beyond 64 bits", str(2**63 - 1), amount("80", "1", min="1", step="4")),
     Case("cannot be represented", "finer than thousandths", "1100u",
          amount("1", "1m", min="1m", step="1m"), FRACTIONAL),
+    Case("cannot be represented", "a negative minimum, in thousandths", "2",
+         amount("4", "1", min="-1", step="1"), FRACTIONAL),
     Case("cannot be represented", "a step of nothing", "2", amount("4", "1", min="1", step="0")),
 )  # fmt: skip
 
