@@ -157,9 +157,9 @@ class CompiledPolicy:
         self.source = policy
         self.name = policy.metadata.name
         self.driver = spec.driver
-        self.is_enforced = spec.enforcement is Enforcement.ENFORCE
-        self.isolates = spec.undeclared is Undeclared.ISOLATED
-        self.is_pool_wide = spec.scope is Scope.POOL
+        self.is_enforced = spec.enforcement != Enforcement.AUDIT
+        self.isolates = spec.undeclared != Undeclared.COMPATIBLE
+        self.is_pool_wide = spec.scope == Scope.POOL
         names = (
             PHYSICAL_ATTRIBUTES if spec.physical_attributes is None else spec.physical_attributes
         )

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.core import capacity, constraints, counters, groups, sharing
+from allocator.core import capacity, compatibility, constraints, counters, groups, sharing
+from allocator.core.compatibility import compiled
 from allocator.core.constraints import Constraints, Need
 from allocator.core.model import (
     Asked,
@@ -25,10 +26,12 @@ from allocator.core.model import (
 )
 from allocator.core.outcome import AttemptFailed
 from allocator.core.tracker import Tracker
+from kube.api.policy import Enforcement
 from kube.api.resource import Device
 from tests.allocator.builders import (
     Version,
     amount,
+    attribute_of,
     claim,
     configured,
     consumes,
@@ -37,8 +40,10 @@ from tests.allocator.builders import (
     distinct,
     match,
     node_with,
+    policy,
     pool_of,
     quantities,
+    rule,
     wanted,
 )
 
@@ -187,6 +192,18 @@ def histories(draw: st.DrawFn) -> tuple[World, list[Step]]:
     return world, draw(st.lists(step, max_size=12))
 
 
+POLICIES: Final = (
+    compiled(
+        policy(
+            rule("ones", f"{attribute_of('?root')}.orValue(0) == 1", only="true", groups="ab"),
+            rule("shared", "device.allowMultipleAllocations", groups="bc"),
+            rule("alone", f"{attribute_of('?numa')}.orValue(0) == 2", only="false"),
+        )
+    ),
+    compiled(policy(rule("twos", only=f"{attribute_of('root')} == 2"), enforcement=Enforcement.AUDIT)),
+)
+
+
 MAKERS: Final[dict[str, Callable[[World], Tracker | None]]] = {
     "counters": lambda world: counters.tracker(world.node, world.usage, world.features),
     "groups": lambda world: groups.tracker(world.node, world.usage, world.features),
@@ -195,6 +212,9 @@ MAKERS: Final[dict[str, Callable[[World], Tracker | None]]] = {
     ),
     "constraints": lambda world: constraints.tracker(world.node, world.asked, world.features),
     "sharing": lambda world: sharing.tracker(world.node, world.usage, world.asked, world.features),
+    "compatibility": lambda world: compatibility.tracker(
+        world.node, world.usage, POLICIES, world.asked, {}
+    ),
 }
 
 

@@ -1,0 +1,229 @@
+"""Exclusion is symmetric, knows no order, and is the same for pairs, sets, the search and groups."""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations, permutations
+from typing import Final, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.core import compatibility, groups
+from allocator.core.compatibility import CompiledPolicy, compatible, compiled, judge
+from allocator.core.model import (
+    Asked,
+    DeviceId,
+    DeviceUse,
+    Features,
+    Pool,
+    PublishedDevice,
+    Usage,
+)
+from allocator.core.outcome import Refusal
+from allocator.matrix import as_groups
+from kube.api.policy import CompatibilityRule, DeviceCompatibilityPolicy, Scope, Undeclared
+from kube.api.resource import Device
+from tests.allocator.builders import (
+    attribute_of,
+    claim,
+    consumes,
+    device,
+    node_with,
+    policy,
+    pool_of,
+    rule,
+    wanted,
+)
+
+pytestmark = pytest.mark.property
+
+REQUEST: Final = wanted()
+ASKED: Final = Asked(claims=(claim(),), requests=(((REQUEST,),),))
+MODE: Final = attribute_of("mode")
+EXPRESSIONS: Final = (
+    "true",
+    "false",
+    f'{MODE} == "a"',
+    f'{MODE} != "a"',
+    f'{attribute_of("?mode")}.orValue("") in ["a", "b"]',
+    MODE,
+    "device.allowMultipleAllocations",
+    "device.attributes[",
+)
+HARMLESS: Final = tuple(EXPRESSIONS[place] for place in (0, 1, 4, 6))
+"""Those that always answer."""
+
+names: Final = st.sampled_from(("x", "y", "z"))
+
+
+def rules(expressions: Sequence[str]) -> st.SearchStrategy[CompatibilityRule]:
+    return st.builds(
+        lambda name, where, only, named: rule(name, *where, only=only, groups=named),
+        st.sampled_from(("one", "two")),
+        st.lists(st.sampled_from(expressions), max_size=1),
+        st.none() | st.sampled_from(expressions),
+        st.none() | st.sets(names, min_size=1).map(sorted),
+    )
+
+
+def policies(
+    expressions: Sequence[str] = EXPRESSIONS, scopes: Sequence[Scope] = tuple(Scope)
+) -> st.SearchStrategy[DeviceCompatibilityPolicy]:
+    return st.builds(
+        lambda rules_, undeclared, scope: policy(*rules_, undeclared=undeclared, scope=scope),
+        st.lists(rules(expressions), max_size=3),
+        st.sampled_from(Undeclared),
+        st.sampled_from(scopes),
+    )
+
+
+def devices(
+    sets: Sequence[Sequence[str]] = ((), ("one",), ("two",), ("one", "two")),
+    size: int = 4,
+    modes: Sequence[str | None] = ("a", "b", None),
+) -> st.SearchStrategy[list[Device]]:
+    """Devices without and with counters, some of which name their hardware."""
+    one = st.builds(
+        lambda on, declared, mode, uuid, shared: device(
+            "unnamed",
+            *(consumes(name, groups=declared) for name in on),
+            attributes={
+                key: value for key, value in (("mode", mode), ("uuid", uuid)) if value is not None
+            },
+            shared=shared,
+        ),
+        st.sampled_from(sets),
+        st.none() | st.sets(names, min_size=1, max_size=2).map(sorted),
+        st.sampled_from(modes),
+        st.sampled_from(("gpu-0", "gpu-1", None)),
+        st.booleans(),
+    )
+    return st.lists(one, min_size=1, max_size=size).map(
+        lambda made: [
+            msgspec.structs.replace(each, name=f"d{place}") for place, each in enumerate(made)
+        ]
+    )
+
+
+class Chosen(NamedTuple):
+    """What the search's tracker allowed, in order."""
+
+    added: list[bool]
+    tracker: compatibility.Compatibility | None
+
+
+def tried(pool: Pool, order: Sequence[int], by: CompiledPolicy, held: Sequence[str] = ()) -> Chosen:
+    usage = Usage(pools={pool.id: dict.fromkeys(held, DeviceUse(exclusive=True))})
+    tracker = compatibility.tracker(node_with(pool), usage, (by,), ASKED, {})
+    assert tracker is not None
+    added = [tracker.add(REQUEST, place, further_share=False) for place in order]
+    return Chosen(added, tracker)
+
+
+@given(made=devices(size=2), source=policies())
+def test_a_pair_is_judged_alike_from_both_sides(
+    made: list[Device], source: DeviceCompatibilityPolicy
+) -> None:
+    by, pool = compiled(source), pool_of(*made)
+    one, other = pool.devices[0], pool.devices[-1]
+
+    assert judge(by, one, other).is_compatible == judge(by, other, one).is_compatible
+
+
+@given(made=devices(), source=policies())
+def test_whether_a_set_goes_together_depends_on_no_order(
+    made: list[Device], source: DeviceCompatibilityPolicy
+) -> None:
+    by, pool = compiled(source), pool_of(*made)
+    want = compatible(pool.devices, by).is_compatible
+
+    for order in permutations(range(len(made))):
+        assert want == compatible([pool.devices[place] for place in order], by).is_compatible
+        assert want == all(tried(pool, order, by).added)
+
+
+@given(made=devices(), source=policies(), data=st.data())
+def test_what_is_held_counts_like_what_is_chosen(
+    made: list[Device], source: DeviceCompatibilityPolicy, data: st.DataObject
+) -> None:
+    """As long as it is consistent; and an allocation of any part of a set changes nothing."""
+    by, pool = compiled(source), pool_of(*made)
+    split = data.draw(st.integers(0, len(made) - 1))
+    held = [each.name for each in made[:split]]
+    if not compatible(pool.devices[:split], by).is_compatible:
+        return
+
+    got = all(tried(pool, range(split, len(made)), by, held).added)
+
+    assert compatible(pool.devices, by).is_compatible == got
+
+
+@given(made=devices(), source=policies(), data=st.data())
+def test_whoever_joins_inconsistent_tenants_is_refused(
+    made: list[Device], source: DeviceCompatibilityPolicy, data: st.DataObject
+) -> None:
+    by, pool = compiled(source), pool_of(*made)
+    one = data.draw(st.sampled_from(range(len(made))))
+    rest = [each for place, each in enumerate(pool.devices) if place != one]
+    held = [each.id.device for each in rest]
+
+    (added,) = tried(pool, [one], by, held).added
+
+    assert (
+        not added
+        or compatible([*rest, pool.devices[one]], by).is_compatible
+        or not meets_all(by, pool.devices[one], rest)
+    )
+
+
+def meets_all(
+    by: CompiledPolicy, candidate: PublishedDevice, tenants: Sequence[PublishedDevice]
+) -> bool:
+    """Return whether a candidate shares a counter set with each of the tenants."""
+    own = {taken.counter_set for taken in candidate.device.consumes_counters or ()}
+    return bool(own) and all(
+        own & {taken.counter_set for taken in each.device.consumes_counters or ()}
+        for each in tenants
+    )
+
+
+@given(made=devices(), source=policies())
+def test_a_larger_set_is_never_easier(
+    made: list[Device], source: DeviceCompatibilityPolicy
+) -> None:
+    by, pool = compiled(source), pool_of(*made)
+    if compatible(pool.devices, by).is_compatible:
+        for some in combinations(pool.devices, len(made) - 1):
+            assert compatible(some, by).is_compatible
+
+
+@given(
+    made=devices(sets=(("one",),), size=5, modes=("a", "b", "c")),
+    source=policies(HARMLESS, (Scope.PHYSICAL,)),
+)
+def test_derived_groups_say_what_the_rules_say(
+    made: list[Device], source: DeviceCompatibilityPolicy
+) -> None:
+    by, pool = compiled(source), pool_of(*made)
+    derived = as_groups(by, pool.devices)
+    if isinstance(derived, Refusal):
+        return
+    assert set(derived) == {each.id for each in pool.devices}
+    declaring = pool_of(*(with_groups(each, derived) for each in pool.devices))
+
+    for size in range(1, len(made) + 1):
+        for some in combinations(range(len(made)), size):
+            want = compatible([pool.devices[place] for place in some], by).is_compatible
+            assert want == by_groups(declaring, some)
+
+
+def with_groups(each: PublishedDevice, derived: Mapping[DeviceId, tuple[str, ...]]) -> Device:
+    return device(each.id.device, consumes("one", groups=derived[each.id] or None))
+
+
+def by_groups(pool: Pool, some: Sequence[int]) -> bool:
+    tracker = groups.tracker(node_with(pool), Usage(), Features(compatibility_groups=True))
+    return tracker is None or all(
+        tracker.add(REQUEST, place, further_share=False) for place in some
+    )
