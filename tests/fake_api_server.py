@@ -110,6 +110,14 @@ class Fault:
 
 
 @dataclass(kw_only=True)
+class Delay:
+    """Answers of matching calls wait for the event, although what they ask for is done."""
+
+    over: asyncio.Event
+    matches: Callable[[Call], bool]
+
+
+@dataclass(kw_only=True)
 class Watcher:
     """An open watch: what it may see, and lines to send; None ends it, False breaks it."""
 
@@ -129,6 +137,7 @@ class FakeApiServer:
         self._oldest = 0
         self._uids = 0
         self._faults: list[Fault] = []
+        self._delays: list[Delay] = []
         self._watchers: list[Watcher] = []
         self._running = asyncio.Event()
         self._running.set()
@@ -222,6 +231,11 @@ class FakeApiServer:
         """Answer the next matching calls with a status, or with None close the connection."""
         self._faults.append(Fault(left=times, status=status, matches=matches))
 
+    def delay(self, matches: Callable[[Call], bool]) -> asyncio.Event:
+        """Do what matching calls ask for and answer them only when the event is set."""
+        self._delays.append(Delay(over=asyncio.Event(), matches=matches))
+        return self._delays[-1].over
+
     def expire(self) -> None:
         """Forget history and continuations, as compaction does: older versions get 410."""
         self._version += 1
@@ -269,6 +283,9 @@ class FakeApiServer:
             status, document = self._answer(call)
         except Refusal as refusal:
             status, document = refusal.status, refusal.document
+        for delay in self._delays:
+            if delay.matches(call):
+                await delay.over.wait()
         return web.json_response(document, status=status)
 
     def _fail_if_told(self, call: Call, request: web.Request) -> None:

@@ -299,8 +299,9 @@ class TrustKeeper:
             steps = trusting(webhooks, bundle)
             if steps:
                 raw = await self._client.patch(resource, name, steps, PatchType.JSON, msgspec.Raw)
-                # The watch will tell the same, later.
-                self._latest[resource, name] = kept_webhooks(bytes(raw))
+                # The watch tells the same, later; what it has told already may be newer.
+                if self._latest.get((resource, name)) is webhooks:
+                    self._latest[resource, name] = kept_webhooks(bytes(raw))
                 log.info("trust.written", configuration=f"{resource.plural}/{name}")
         if self._told is None or self._told[0] != bundle:
             self._told = bundle, self._now()

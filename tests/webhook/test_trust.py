@@ -1,5 +1,6 @@
 """The authorities in their Secret, and the caBundles in the configurations."""
 
+import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
@@ -139,6 +140,12 @@ def keeper(client: Client, clock: Callable[[], datetime] = now) -> TrustKeeper:
     return TrustKeeper(client, SETTINGS, clock, informer_settings=InformerSettings(backoff_s=0.01))
 
 
+async def looked(server: FakeApiServer) -> None:
+    """Wait until the keeper knows that it has written what the server has."""
+    before = server.counts["GET"]
+    await until(lambda: server.counts["GET"] > before + 1)
+
+
 async def test_the_first_authority_signs_and_is_trusted_at_once(server: FakeApiServer) -> None:
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
     async with server.client() as client:
@@ -174,11 +181,13 @@ async def test_a_rotation_takes_three_steps_and_leaves_one_authority(
         clock.now = NOW + 70 * DAY  # Of a hundred.
         await until(lambda: len(stored(server).trusted) == 2)
         await until(lambda: bundles(written(server)) == told(server))
+        await looked(server)
         successor = stored(server).successor
         assert (await read_signer(client, SETTINGS)).certificate == AUTHORITY.certificate
 
         clock.now += timedelta(seconds=control.authority_published_seconds)
         await until(lambda: stored(server).successor is None)
+        await looked(server)
         assert successor is not None
         assert (await read_signer(client, SETTINGS)).certificate == successor.certificate
         assert AUTHORITY.certificate in stored(server).trusted
@@ -232,6 +241,7 @@ async def test_a_secret_that_was_deleted_leaves_served_leaves_trusted(
         await until(lambda: bundles(written(server)) == told(server))
         assert AUTHORITY.certificate in stored(server).trusted
         assert stored(server).signer is None
+        await looked(server)
 
         clock.now += timedelta(seconds=SETTINGS.control.authority_hurried_seconds)
         await until(lambda: stored(server).signer is not None)
@@ -253,6 +263,7 @@ async def test_a_secret_of_ours_that_was_damaged_is_made_good(
     async with server.client() as client, running(keeper(client, clock).run):
         await until(lambda: stored(server).successor is not None)
         await until(lambda: bundles(written(server)) == told(server))
+        await looked(server)
         clock.now += DAY
         await until(lambda: stored(server).signer is not None)
 
@@ -308,6 +319,20 @@ async def test_a_bundle_is_written_once_and_healed_after_an_apply(server: FakeAp
         await until(lambda: all(bundles(written(server))))
 
     assert server.counts["PATCH"] == 2
+
+
+async def test_what_the_watch_tells_before_a_write_is_answered_counts(
+    server: FakeApiServer,
+) -> None:
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
+    answered = server.delay(lambda call: call.method == "PATCH")
+    async with server.client() as client, running(keeper(client).run):
+        await until(lambda: None not in bundles(written(server)))
+        server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
+        await asyncio.sleep(0.05)  # The watch tells; if it is later, there is nothing to see.
+        answered.set()
+
+        await until(lambda: None not in bundles(written(server)))
 
 
 async def test_a_configuration_that_comes_later_is_written(server: FakeApiServer) -> None:
