@@ -1,0 +1,200 @@
+"""A strategy prefers: it never says no, and nothing but what devices are like moves it.
+
+The scenarios are those of the oracle, so every feature is met.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.core import pools, requests, usage
+from allocator.core.model import (
+    Asked,
+    Budget,
+    DeviceId,
+    NodeDevices,
+    Plan,
+    Pool,
+    PoolId,
+    PublishedDevice,
+    Usage,
+)
+from allocator.core.outcome import AttemptFailed, GaveUp, Unfit
+from allocator.core.problem import Rules
+from allocator.core.search import allocate
+from allocator.strategies.registry import ALL
+from allocator.strategies.strategy import Strategy
+from tests.oracle.ours import objects
+from tests.oracle.scenarios import Scenario, scenarios
+
+pytestmark = pytest.mark.property
+
+BUDGET = Budget(steps=5_000)
+
+strategies = st.sampled_from(ALL)
+
+
+class Attempt(NamedTuple):
+    """Claims on one node."""
+
+    node: NodeDevices
+    asked: Asked
+    usage: Usage
+    rules: Rules
+
+    def with_strategy(self, strategy: Strategy) -> Plan | Unfit | GaveUp | str:
+        """The outcome; the message where the attempt ends on all nodes."""
+        order = strategy.order(self.node, self.usage, self.asked)
+        try:
+            return allocate(*self, budget=BUDGET, order=order)
+        except AttemptFailed as error:
+            return str(error)
+
+
+def attempts(scenario: Scenario) -> Iterator[Attempt]:
+    """The attempts of a scenario, one per node; none where its claims can be met nowhere."""
+    given_ = objects(scenario)
+    try:
+        asked = requests.asked(given_.claims, given_.classes, given_.features)
+        nodes = [
+            pools.node_devices(pools.index(given_.slices, given_.features), node)
+            for node in given_.nodes
+        ]
+    except AttemptFailed:
+        return
+    held = usage.gathered(given_.allocated, given_.features)
+    for node in nodes:
+        yield Attempt(node, asked, held, Rules(features=given_.features))
+
+
+@given(scenarios(), strategies)
+def test_a_verdict_does_not_depend_on_the_strategy(scenario: Scenario, strategy: Strategy) -> None:
+    for attempt in attempts(scenario):
+        want, got = attempt.with_strategy(ALL[0]), attempt.with_strategy(strategy)
+        if isinstance(want, GaveUp) or isinstance(got, GaveUp):
+            continue  # One order may need more steps than another.
+
+        assert type(want) is type(got)
+        if isinstance(want, Plan) and isinstance(got, Plan):
+            assert want.alternatives == got.alternatives
+
+
+@given(scenarios(), strategies)
+def test_an_order_has_every_position_once(scenario: Scenario, strategy: Strategy) -> None:
+    for attempt in attempts(scenario):
+        order = strategy.order(attempt.node, attempt.usage, attempt.asked)
+
+        assert order is None or sorted(order) == list(range(len(attempt.node.devices)))
+
+
+@given(scenarios(), strategies)
+def test_a_score_is_a_percentage(scenario: Scenario, strategy: Strategy) -> None:
+    for attempt in attempts(scenario):
+        plan = attempt.with_strategy(strategy)
+        if isinstance(plan, Plan):
+            score = strategy.score(attempt.node, attempt.usage, plan)
+
+            assert 0 <= score <= 100
+            assert score == strategy.score(attempt.node, attempt.usage, plan)
+
+
+@given(scenarios(), strategies)
+def test_an_earlier_alternative_is_never_worth_less(scenario: Scenario, strategy: Strategy) -> None:
+    plans: list[tuple[int, int]] = []
+    for attempt in attempts(scenario):
+        plan = attempt.with_strategy(strategy)
+        if isinstance(plan, Plan):
+            score = strategy.score(attempt.node, attempt.usage, plan)
+            plans.append((sum(sum(each) for each in plan.alternatives), -score))
+
+    for rank, cost in plans:
+        assert all(cost <= other_cost for other, other_cost in plans if rank < other)
+
+
+@given(scenarios(), strategies)
+def test_names_do_not_count(scenario: Scenario, strategy: Strategy) -> None:
+    for attempt in attempts(scenario):
+        other = renamed(attempt)
+        order = strategy.order(attempt.node, attempt.usage, attempt.asked)
+
+        assert order == strategy.order(other.node, other.usage, other.asked)
+
+        plan = attempt.with_strategy(strategy)
+        if isinstance(plan, Plan):
+            moved = carried_over(plan, attempt.node, other.node)
+            score = strategy.score(attempt.node, attempt.usage, plan)
+            assert score == strategy.score(other.node, other.usage, moved)
+
+
+# --- the same attempt under other names -----------------------------------------------------------
+
+
+def renamed(attempt: Attempt) -> Attempt:
+    """Node, pools and devices have other names, which sort the other way round."""
+    node = attempt.node
+    ids = {
+        each.id: _other(each.id) for pool in node.pools for each in (*pool.devices, *pool.elsewhere)
+    }
+    twins = {
+        each.id: _twin(each, ids[each.id])
+        for pool in node.pools
+        for each in (*pool.devices, *pool.elsewhere)
+    }
+    devices = tuple(twins[each.id] for each in node.devices)
+    uses = {
+        PoolId(pool.driver, _word(pool.pool)): {_word(name): one for name, one in use.items()}
+        for pool, use in attempt.usage.pools.items()
+    }
+    return attempt._replace(
+        node=msgspec.structs.replace(
+            node,
+            node="other",
+            pools=tuple(_pool(pool, twins) for pool in node.pools),
+            devices=devices,
+            positions={each.id: position for position, each in enumerate(devices)},
+        ),
+        usage=Usage(pools=uses),
+    )
+
+
+def _pool(pool: Pool, twins: dict[DeviceId, PublishedDevice]) -> Pool:
+    return msgspec.structs.replace(
+        pool,
+        id=PoolId(pool.id.driver, _word(pool.id.pool)),
+        devices=tuple(twins[each.id] for each in pool.devices),
+        elsewhere=tuple(twins[each.id] for each in pool.elsewhere),
+    )
+
+
+def _twin(published: PublishedDevice, id_: DeviceId) -> PublishedDevice:
+    device = msgspec.structs.replace(published.device, name=id_.device)
+    return msgspec.structs.replace(published, id=id_, device=device)
+
+
+def _other(id_: DeviceId) -> DeviceId:
+    return DeviceId(id_.driver, _word(id_.pool), _word(id_.device))
+
+
+def _word(name: str) -> str:
+    return "".join(chr(0x10FFF - ord(letter)) for letter in name)
+
+
+def carried_over(plan: Plan, node: NodeDevices, other: NodeDevices) -> Plan:
+    """The plan with the devices at the same positions of another node."""
+    return msgspec.structs.replace(
+        plan,
+        node=other.node,
+        choices=tuple(
+            tuple(
+                msgspec.structs.replace(
+                    choice, device=other.devices[node.positions[choice.device.id]]
+                )
+                for choice in claim
+            )
+            for claim in plan.choices
+        ),
+    )
