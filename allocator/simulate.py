@@ -25,6 +25,7 @@ from allocator.extended_resource_claim import (
     plugged_in,
 )
 from allocator.pod_claims import Name, PodClaims, allocation_of, claim_name, pod_claims, pod_name
+from allocator.strategies import registry
 from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Pod
@@ -35,7 +36,7 @@ from kube.api.resource import (
     ResourceClaimStatus,
     ResourceClaimTemplate,
 )
-from kube.product import STRATEGY_ANNOTATION
+from kube.errors import FieldError
 
 GAVE_UP: Final = "gaveUp"
 ATTEMPT_FAILED: Final = "attemptFailed"
@@ -69,16 +70,12 @@ class Ways(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         strategy: Beats what pods and classes say; None leaves it to them.
-        strategies: Those that annotations can name.
-        default: Where nobody says.
         budget: Of each search.
         explain: None leaves the reasons of devices out.
         progress: Called with how many pods and claims are done, after each.
     """
 
     strategy: Strategy | None = None
-    strategies: Mapping[str, Strategy] = msgspec.field(default_factory=dict)
-    default: Strategy = FIRST_FIT
     budget: Budget = DEFAULT_BUDGET
     explain: Explain | None = None
     progress: Callable[[int], None] = lambda _done: None
@@ -128,6 +125,25 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     reasons: tuple[NodeReason, ...] = ()
 
 
+class Alike(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that say the same, sorted by name."""
+
+    nodes: tuple[str, ...]
+    reasons: tuple[NodeReason, ...]
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod or claim that was not placed.
+
+    Attributes:
+        title: `Pod namespace/name`.
+        groups: What nodes say, those that most say first.
+    """
+
+    title: str
+    groups: tuple[Alike, ...]
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The whole simulation.
 
@@ -136,7 +152,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         pods: All that were to be placed, in order.
         nodes: By name, what each says of the last pod or claim that was not placed.
         error: The first that ended an attempt on all nodes.
-        failed: What `nodes` is about: `Pod namespace/name`; empty when all were placed.
+        failures: In order; `nodes` is about the last of them.
         notes: What else has to be known.
     """
 
@@ -144,7 +160,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[PlacedPod, ...] = ()
     nodes: tuple[NodeAnswer, ...] = ()
     error: str | None = None
-    failed: str = ""
+    failures: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -224,7 +240,7 @@ class _Run:
         self._claims: dict[Name, PlacedClaim] = {}
         self._pods: list[PlacedPod] = []
         self._nodes: Mapping[str, NodeAnswer] = {}
-        self._failed = ""
+        self._failures: list[Failure] = []
         self._error: str | None = None
         self._notes: dict[str, None] = {}
 
@@ -235,7 +251,7 @@ class _Run:
             pods=tuple(self._pods),
             nodes=tuple(self._nodes[name] for name in sorted(self._nodes)),
             error=self._error,
-            failed=self._failed,
+            failures=tuple(self._failures),
             notes=tuple(self._notes),
         )
 
@@ -265,7 +281,8 @@ class _Run:
             refused = NodeAnswer(name=node, fits=False, reasons=tuple(obstacles))
             self._nodes = {node: refused}
         fits = not obstacles and self._is_given(node, tuple(claims.values()))
-        self._failed = "" if fits else "all claims together"
+        if not fits:
+            self._note_failure("all claims together")
         for pod in self._question.pods:
             self._add_pod(pod, node if fits else None)
 
@@ -318,7 +335,7 @@ class _Run:
             self._fail(self._cluster.nodes, error)
         else:
             self._nodes = answers
-        self._failed = attempt.title
+        self._note_failure(attempt.title)
         self._expect(self._for_extended(attempt, attempt.resources))
         return None
 
@@ -454,6 +471,14 @@ class _Run:
         reasons = (NodeReason(code=ATTEMPT_FAILED, message=str(error)),)
         self._nodes = {name: NodeAnswer(name=name, fits=False, reasons=reasons) for name in nodes}
 
+    def _note_failure(self, title: str) -> None:
+        nodes: dict[tuple[NodeReason, ...], list[str]] = {}
+        for name in sorted(self._nodes):
+            nodes.setdefault(self._nodes[name].reasons, []).append(name)
+        groups = [Alike(nodes=tuple(names), reasons=each) for each, names in nodes.items()]
+        groups.sort(key=lambda group: -len(group.nodes))
+        self._failures.append(Failure(title=title, groups=tuple(groups)))
+
     def _expect(self, claims: Iterable[ResourceClaim]) -> None:
         """List claims among those that are to be placed."""
         for claim in claims:
@@ -461,28 +486,22 @@ class _Run:
             self._claims.setdefault((namespace, name), PlacedClaim(namespace=namespace, name=name))
 
     def _strategy(self, pod: Pod | None, claims: Iterable[ResourceClaim]) -> Strategy:
-        """Return the strategy: of the call, the pod, the first class that names one, the default."""
+        """Return the strategy: of the call, of the pod, of a class, or the default."""
         if self._ways.strategy is not None:
             return self._ways.strategy
-        for who, annotations in self._who_may_choose(pod, claims):
-            wanted = annotations.get(STRATEGY_ANNOTATION)
-            if wanted is None:
-                continue
-            if wanted in self._ways.strategies:
-                return self._ways.strategies[wanted]
-            known = ", ".join(sorted(self._ways.strategies))
-            self._notes[f"{who}: no strategy is called {wanted!r}; known are: {known}"] = None
-        return self._ways.default
-
-    def _who_may_choose(
-        self, pod: Pod | None, claims: Iterable[ResourceClaim]
-    ) -> Iterator[tuple[str, Mapping[str, str]]]:
-        if pod is not None:
-            yield f"Pod {pod.metadata.namespace}/{pod_name(pod)}", pod.annotations
-        for name in dict.fromkeys(name for claim in claims for name in _class_names(claim)):
-            found = self._question.classes.get(name)
-            if found is not None:
-                yield f"DeviceClass {name}", found.metadata.annotations or {}
+        names = dict.fromkeys(name for claim in claims for name in _class_names(claim))
+        classes = {name: self._question.classes.get(name) for name in names}
+        name = registry.chosen(
+            pod.annotations if pod is not None else {},
+            {name: one.metadata.annotations or {} for name, one in classes.items() if one},
+        )
+        found = name if isinstance(name, FieldError) else registry.strategy(name)
+        if isinstance(found, FieldError):
+            title = f"Pod {pod.metadata.namespace}/{pod_name(pod)}: " if pod is not None else ""
+            note = f"{title}{found.path}: {found.message}; {registry.DEFAULT} decides"
+            self._notes[note] = None
+            return FIRST_FIT
+        return found
 
 
 _NO_COMBINATION: Final = NodeReason(

@@ -1,13 +1,20 @@
 """The command: `drawbridge`, and `kubectl drawbridge`."""
 
 import os
-from typing import Any
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final
 
 import click
 
-from cli.demo import demo
-from cli.translate import translate
 from kube.errors import DrawbridgeError
+
+SUBCOMMANDS: Final[Mapping[str, str]] = {
+    "demo": "cli.demo",
+    "simulate": "cli.simulate",
+    "translate": "cli.translate",
+}
+"""Name to module; the command has the name of its subcommand there."""
 
 
 class _Refusal(click.ClickException):
@@ -17,7 +24,20 @@ class _Refusal(click.ClickException):
 
 
 class _Group(click.Group):
-    """Tells every error that we raise on purpose in one line; a traceback is a bug."""
+    """Tells every error that we raise on purpose in one line; a traceback is a bug.
+
+    Subcommands are imported when they are called: no one pays for what another needs.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return sorted(SUBCOMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        module = SUBCOMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = getattr(import_module(module), cmd_name)
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -40,9 +60,6 @@ def main(context: click.Context) -> None:
     if os.environ.get("NO_COLOR"):
         context.color = False
 
-
-main.add_command(demo)
-main.add_command(translate)
 
 if __name__ == "__main__":
     main()

@@ -96,11 +96,12 @@ def paragraph(result: Translated) -> Paragraph:
     return Paragraph(
         title=f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}",
         place=f"{result.source.source}:{result.source.line}",
-        rows=tuple(_once_per_label(_rows(result))),
+        rows=tuple(once_per_label(_rows(result))),
     )
 
 
-def _once_per_label(rows: Iterable[Row]) -> Iterator[Row]:
+def once_per_label(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows, those without their label that have the one before's."""
     last = ""
     for row in rows:
         yield msgspec.structs.replace(row, label="" if row.label == last else row.label)

@@ -1,0 +1,98 @@
+"""Hints about classes and claims that are written in a way that people copy from old examples.
+
+The allocator treats such objects as Kubernetes does: they fail, or select nothing. A hint says why.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from allocator.simulate import Question
+from kube.api.resource import (
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    DeviceSelector,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
+
+_BARE: Final = re.compile(r"(?<![\w.\"'])(attributes|capacity)\s*\[")
+_TYPED: Final = re.compile(
+    r"\]\s*(?:\.\w+|\[[^]]*\])\.(string|int|bool|version|stringValue|intValue|boolValue|value)\b(?!\()"
+)
+_NO_DOMAIN: Final = re.compile(r"device\.(attributes|capacity)\[\s*([\"'])([^\"'./]+)\2\s*\]")
+_DOTTED: Final = re.compile(r"device\.(attributes|capacity)\.(\w+)")
+
+
+def hints(question: Question, templates: Iterable[ResourceClaimTemplate]) -> list[str]:
+    """Return what to change, each hint once.
+
+    Args:
+        templates: Those that count; of the question only claims and classes are looked at.
+    """
+    found = [
+        *_of_classes(question.classes),
+        *_of_claims(question.claims, templates),
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _of_classes(classes: Mapping[str, DeviceClass]) -> Iterator[str]:
+    for name, each in sorted(classes.items()):
+        yield from _of_selectors(f"DeviceClass {name}", each.spec.selectors)
+
+
+def _of_claims(
+    claims: Iterable[ResourceClaim], templates: Iterable[ResourceClaimTemplate]
+) -> Iterator[str]:
+    for claim in claims:
+        place = f"ResourceClaim {claim.metadata.namespace}/{claim.metadata.name}"
+        yield from _of_claim(place, claim.spec.devices)
+    for template in templates:
+        place = f"ResourceClaimTemplate {template.metadata.namespace}/{template.metadata.name}"
+        yield from _of_claim(place, template.spec.spec.devices)
+
+
+def _of_claim(place: str, devices: DeviceClaim) -> Iterator[str]:
+    for request in devices.requests or ():
+        yield from _of_request(f"{place}, request {request.name}", request)
+
+
+def _of_request(place: str, request: DeviceRequest) -> Iterator[str]:
+    if request.exactly is None and not request.first_available:
+        yield (
+            f"{place}: since v1beta2 deviceClassName, selectors and count stand below `exactly:`; "
+            "here it is missing, so nothing is asked for"
+        )
+    for asked in (request.exactly, *(request.first_available or ())):
+        if asked is not None:
+            yield from _of_selectors(place, asked.selectors)
+
+
+def _of_selectors(place: str, selectors: Iterable[DeviceSelector] | None) -> Iterator[str]:
+    for selector in selectors or ():
+        if selector.cel is not None:
+            for hint in _of_expression(selector.cel.expression):
+                yield f"{place}: {hint}"
+
+
+def _of_expression(expression: str) -> Iterator[str]:
+    """Yield what is copied wrongly in an expression.
+
+    >>> list(_of_expression('attributes["gpu.example.com"].model.string == "H100"'))[0]
+    'write device.attributes[...], there is no variable attributes'
+    """
+    if bare := _BARE.search(expression):
+        yield f"write device.{bare[1]}[...], there is no variable {bare[1]}"
+    if typed := _TYPED.search(expression):
+        yield f"leave out .{typed[1]}: an attribute is its value already"
+    if lone := _NO_DOMAIN.search(expression):
+        yield (
+            f"device.{lone[1]}[...] takes the domain first, which is mostly the driver's name: "
+            f'device.{lone[1]}["DOMAIN"].{lone[3]}'
+        )
+    if dotted := _DOTTED.search(expression):
+        yield (
+            f'write device.{dotted[1]}["DOMAIN"].{dotted[2]}; the domain is mostly the driver\'s name'
+        )

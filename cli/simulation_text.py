@@ -1,0 +1,148 @@
+"""A simulation for people: who goes where, who does not and why, and a map of the devices."""
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from allocator.cluster import Cluster
+from allocator.core.model import Usage
+from allocator.eligibility import NOT_MODELLED
+from allocator.simulate import Answer, Failure, NodeReason, PlacedClaim
+from cli.device_map import device_map
+from cli.report import printable
+from cli.text import NARROWEST, Paragraph, Row, laid_out, once_per_label
+from kube.api.resource import AllocationResult
+
+_GROUPS: Final = 4
+"""Different things that nodes say of one failure, as far as they are shown."""
+_REASONS: Final = 8
+_NAMES: Final = 3
+
+
+def rendered(answer: Answer, cluster: Cluster, before: Usage, width: int) -> str:
+    """Return the whole answer, no line wider than `width` columns where words can be broken.
+
+    Args:
+        cluster: As it is after the simulation.
+        before: What was held before it.
+    """
+    parts = [laid_out(each, width) for each in _paragraphs(answer)]
+    parts += _maps(answer, cluster, before)
+    parts.append("\n".join(_last(answer, width)))
+    return "\n\n".join(parts)
+
+
+def _paragraphs(answer: Answer) -> Iterator[Paragraph]:
+    claims = {(each.namespace, each.name): each for each in answer.claims}
+    failed = {each.title: each for each in answer.failures}
+    told: set[tuple[str, str]] = set()
+    for pod in answer.pods:
+        title = f"Pod {pod.namespace}/{pod.name}"
+        if pod.node is None:
+            yield _unplaced(title, failed.get(title))
+            continue
+        prefix = f"{pod.name}-"
+        own = [key for key in claims if key[0] == pod.namespace and key[1].startswith(prefix)]
+        told.update(own)
+        yield Paragraph(
+            title=title,
+            place=pod.node,
+            rows=tuple(
+                once_per_label(row for key in own for row in _rows(claims[key], with_name=True))
+            ),
+        )
+    for key, claim in claims.items():
+        title = f"ResourceClaim {claim.namespace}/{claim.name}"
+        if key in told:
+            continue
+        if claim.allocation is not None:
+            place = claim.node or "usable on several nodes"
+            yield Paragraph(title=title, place=place, rows=tuple(_rows(claim)))
+        elif title in failed or not answer.pods:
+            yield _unplaced(title, failed.get(title))
+    if together := failed.get("all claims together"):
+        yield _unplaced("All claims together", together)
+    if answer.error is not None:
+        yield Paragraph(title="Error", place="", rows=(Row(label="because", text=answer.error),))
+
+
+def _rows(claim: PlacedClaim, *, with_name: bool = False) -> Iterator[Row]:
+    name = f"claim {claim.name}: " if with_name else ""
+    if claim.allocation is not None:
+        for words in _devices(claim.allocation) or ("no devices",):
+            yield Row(label="gets", text=f"{name}{words}")
+
+
+def _devices(allocation: AllocationResult) -> list[str]:
+    """Return the devices in words, pool by pool."""
+    pools: dict[tuple[str, str], list[str]] = {}
+    for result in allocation.devices.results or ():
+        share = ""
+        if result.consumed_capacity:
+            amounts = sorted(result.consumed_capacity.items())
+            share = f" ({', '.join(f'{key} {amount}' for key, amount in amounts)})"
+        elif result.share_id is not None:
+            share = " (a share)"
+        pools.setdefault((result.driver, result.pool), []).append(f"{result.device}{share}")
+    return [
+        f"{', '.join(names)} of {driver}, pool {pool}" for (driver, pool), names in pools.items()
+    ]
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+def _unplaced(title: str, failure: Failure | None) -> Paragraph:
+    rows: list[Row] = []
+    for group in failure.groups[:_GROUPS] if failure is not None else ():
+        rows.append(Row(label="on", text=_names(group.nodes)))
+        rows += _because(group.reasons)
+    more = len(failure.groups) - _GROUPS if failure is not None else 0
+    if more > 0:
+        rows.append(Row(label="on", text=f"other nodes, for {more} more combinations of reasons"))
+    return Paragraph(title=title, place="not placed", rows=tuple(once_per_label(rows)))
+
+
+def _because(reasons: Sequence[NodeReason]) -> Iterator[Row]:
+    for reason in reasons[:_REASONS]:
+        devices = f"{reason.count} device{'' if reason.count == 1 else 's'}: "
+        text = f"{devices if reason.count else ''}{reason.message} [{reason.code}]"
+        yield Row(label="because", text=text)
+    if len(reasons) > _REASONS:
+        yield Row(label="because", text=f"{len(reasons) - _REASONS} more reasons")
+
+
+def _names(nodes: Sequence[str]) -> str:
+    if len(nodes) <= _NAMES + 1:
+        return ", ".join(nodes)
+    return f"{', '.join(nodes[:_NAMES])} and {len(nodes) - _NAMES} more"
+
+
+# --- devices --------------------------------------------------------------------------------------
+
+
+def _maps(answer: Answer, cluster: Cluster, before: Usage) -> Iterator[str]:
+    """Yield the map of nodes that gave something, then of those that could not."""
+    changed = {
+        pool for pool, use in cluster.usage.pools.items() if before.pools.get(pool) is not use
+    }
+    nodes: Mapping[str, None] = dict.fromkeys(
+        name
+        for name in sorted(cluster.nodes)
+        if any(pool.id in changed for pool in cluster.node_devices(name).pools)
+    )
+    nodes = {**nodes, **dict.fromkeys(node.name for node in answer.nodes)}
+    lines = device_map((cluster.node_devices(name) for name in nodes), before, cluster.usage)
+    if lines:
+        yield "\n".join(printable(line) for line in lines)
+
+
+def _last(answer: Answer, width: int) -> list[str]:
+    pods = sum(pod.node is not None for pod in answer.pods)
+    claims = sum(claim.allocation is not None for claim in answer.claims)
+    said = f"{pods} of {len(answer.pods)} pods placed, {claims} of {len(answer.claims)} claims"
+    lines = textwrap.wrap(said, max(width, NARROWEST))
+    if answer.pods:
+        words = f"Not modelled: {', '.join(NOT_MODELLED)}."
+        lines += textwrap.wrap(words, max(width, NARROWEST))
+    return lines
