@@ -121,7 +121,7 @@ class Cluster:
         self._devices: dict[str, NodeDevices] = {}
         self._ids: dict[Hashable, int] = {}
         self._uses: dict[tuple[int, int], tuple[Pool, PoolUse, int]] = {}
-        self._partitions: dict[Lens, _Partition] = {}
+        self._partitions: dict[Hashable, _Partition] = {}
         self._verdicts: dict[Hashable, tuple[Outcome, int, NodeDevices]] = {}
         for name in sorted(self._nodes):
             self._seat(name)
@@ -178,8 +178,10 @@ class Cluster:
         Raises:
             AttemptFailed: The attempt ends on all nodes.
         """
-        partition = self._partition(nodeclass.lens(asked, *strategy.places))
-        question = (_signature(asked), strategy.name, budget.steps, partition.lens)
+        partition = self._partition(
+            nodeclass.lens(asked, strategy.places, weighs=strategy.name != FIRST_FIT.name)
+        )
+        question = (_signature(asked), strategy.name, budget.steps)
         wanted = None if nodes is None else frozenset(nodes)
         classes = []
         for kind, members in partition.members.items():
@@ -243,21 +245,24 @@ class Cluster:
         return known
 
     def _partition(self, through: Lens) -> "_Partition":
-        partition = self._partitions.get(through)
+        key = through.key
+        partition = self._partitions.get(key)
         if partition is None:
             if len(self._partitions) >= _LENSES:
                 self._partitions.pop(next(iter(self._partitions)))
-            partition = self._partitions[through] = _Partition(through)
+            partition = self._partitions[key] = _Partition()
             partition.stale.update(self._seats)
         for name in partition.stale:
             seat = self._seats.get(name)
             if seat is None:
+                partition.views.pop(name, None)
                 partition.place(name, None)
                 continue
-            view = seat.views.get(through)
-            if view is None:
-                view = seat.views[through] = self._id(nodeclass.seen(seat.devices, through))
-            partition.place(name, (seat.fixed, seat.use, view))
+            known = partition.views.get(name)
+            if known is None or known[0] is not seat:
+                view = self._id(nodeclass.seen(seat.devices, through))
+                known = partition.views[name] = (seat, view)
+            partition.place(name, (seat.fixed, seat.use, known[1]))
         partition.stale.clear()
         return partition
 
@@ -327,7 +332,6 @@ class _Seat:
         self.devices = devices
         self.fixed = fixed
         self.use = use
-        self.views: dict[Lens, int] = {}
 
 
 class _Partition:
@@ -335,12 +339,13 @@ class _Partition:
 
     Attributes:
         members: Class to names of its nodes, in order of arrival.
+        views: Node to a number for what is seen of its devices, while they stay the same.
         stale: Nodes that changed since they were placed.
     """
 
-    def __init__(self, lens: Lens) -> None:
-        self.lens = lens
+    def __init__(self) -> None:
         self.members: dict[Hashable, dict[str, None]] = {}
+        self.views: dict[str, tuple[_Seat, int]] = {}
         self.stale: set[str] = set()
         self._class_of: dict[str, Hashable] = {}
 

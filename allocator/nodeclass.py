@@ -11,10 +11,11 @@ from collections.abc import Hashable, Mapping
 
 import msgspec
 
-from allocator.core.inventory import Chain, Place, chain, known_places, projection
+from allocator.core.inventory import Chain, Place, chain
 from allocator.core.model import (
     Asked,
     DeviceUse,
+    Expression,
     NodeDevices,
     Pool,
     PoolUse,
@@ -30,29 +31,38 @@ class Lens(msgspec.Struct, frozen=True):
     """What an attempt looks at in devices.
 
     Attributes:
-        places: Of selectors and strategy; None for everything.
+        chains: Selectors of each request that differs in them, in order.
+        places: What the strategy looks at beside capacities; None for all attributes of all
+            devices, where it cannot be told what counts.
         compared: Fully qualified attributes of constraints, of which only equality counts.
+        weighs: Capacities count of devices that cannot be shared, too.
     """
 
+    chains: tuple[tuple[Expression, ...], ...]
     places: tuple[Place, ...] | None
     compared: tuple[str, ...] = ()
+    weighs: bool = False
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for lenses that show the same."""
+        texts = tuple([chain(expressions).key for expressions in self.chains])
+        return texts, self.places, self.compared, self.weighs
 
 
-def lens(asked: Asked, *more: Place) -> Lens:
-    """Return what claims, and the strategy's own places, look at."""
+def lens(asked: Asked, places: tuple[Place, ...] = (), *, weighs: bool = False) -> Lens:
+    """Return what claims look at, and a strategy that looks at `places`, and maybe capacities."""
     requests = [one for claim in asked.requests for alternatives in claim for one in alternatives]
+    chains = tuple({chain(one.expressions).key: one.expressions for one in requests}.values())
+    weighs |= any(request.capacity for request in requests)
     if any(request.derived for request in requests):
-        return Lens(None)
-    chains: list[Chain] = [chain(request.expressions) for request in requests]
-    places = known_places(chains)
-    if places is None:
-        return Lens(None)
+        return Lens(chains, None, (), weighs)
     compared = {
         constraint.match_attribute or constraint.distinct_attribute or ""
         for claim in asked.claims
         for constraint in claim.spec.devices.constraints or ()
     }
-    return Lens(tuple(sorted({*places, *more})), tuple(sorted(compared)))
+    return Lens(chains, places, tuple(sorted(compared)), weighs)
 
 
 def fixed(node: NodeDevices, rules: Rules) -> Hashable:
@@ -76,14 +86,36 @@ def use(pool: Pool, held: PoolUse, rules: Rules) -> Hashable:
 
 
 def seen(node: NodeDevices, through: Lens) -> Hashable:
-    """Return what an attempt sees of a node's devices."""
+    """Return what an attempt sees of a node's devices: verdicts of selectors, equal attributes."""
     places = through.places
+    attributes: Hashable
     if places is None:
-        return tuple([_attributes(each) for each in node.devices])
+        attributes = tuple([_attributes(each) for each in node.devices])
+    else:
+        attributes = tuple(
+            [
+                tuple([place.value(each.id.driver, each.device) for place in places])
+                for each in node.devices
+            ]
+        )
     return (
-        tuple([projection(each, places) for each in node.devices]),
+        tuple([_verdicts(node, chain(expressions)) for expressions in through.chains]),
+        attributes if places is None or places else None,
         tuple([_pattern(node, name) for name in through.compared]),
+        tuple([_capacity(each) for each in node.devices]) if through.weighs else None,
     )
+
+
+def _verdicts(node: NodeDevices, selectors: Chain) -> Hashable:
+    """Return which devices the selectors choose, and on which they fail."""
+    chosen, failing = 0, []
+    for position, each in enumerate(node.devices):
+        verdict = selectors.verdict(each)
+        if verdict is True:
+            chosen |= 1 << position
+        elif verdict is not False:
+            failing.append(position)
+    return chosen, tuple(failing)
 
 
 def _pool(pool: Pool) -> Hashable:
@@ -109,7 +141,7 @@ def _device(published: PublishedDevice, node: NodeDevices, rules: Rules) -> Hash
     return (
         published.id.driver,
         device.allow_multiple_allocations or False,
-        _capacity(published),
+        _capacity(published) if device.allow_multiple_allocations else None,
         _consumed(published),
         device.taints or None,
         device.binding_conditions or None,

@@ -14,7 +14,6 @@ from typing import Final
 import msgspec
 
 from allocator.core.model import Expression, PublishedDevice
-from allocator.core.outcome import AttemptFailed
 from kube.api.resource import Device, DeviceAttribute
 from kube.cel.compile import Environment, Selector, compile_selector
 from kube.cel.device import view
@@ -58,21 +57,55 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Chain:
-    """Selectors in order, all of which must be true; remembers its verdicts.
+    """Selectors in order, all of which must be true.
+
+    Verdicts are shared by all chains of the same texts, whichever class or claim wrote them.
 
     Attributes:
         places: All that they look at, sorted; None when they may look at anything.
-        spent: Steps that evaluations have cost so far; a caller charges the difference.
     """
 
     def __init__(self, expressions: tuple[Expression, ...]) -> None:
-        self._links = tuple(_compiled(each) for each in expressions)
-        self.places = places_of(each.selector for each in self._links if isinstance(each, _Link))
-        self.spent = 0
-        self._verdicts: dict[Hashable, bool | Failure] = {}
+        self._origins = [expression.origin for expression in expressions]
+        self._judge = _judge(tuple([expression.text for expression in expressions]))
+        self.places = self._judge.places
+
+    @property
+    def spent(self) -> int:
+        """Steps that evaluations have cost so far; a caller charges the difference."""
+        return self._judge.spent
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for chains that always give the same verdict."""
+        return self._judge.texts
 
     def verdict(self, published: PublishedDevice) -> bool | Failure:
         """Return whether a device satisfies all of them; a failure when one of them raises."""
+        known = self._judge.verdict(published)
+        if isinstance(known, _Fault):
+            return Failure(f"{self._origins[known.link]}{known.message}")
+        return known
+
+
+class _Fault(msgspec.Struct, frozen=True):
+    """Which selector of a chain could not be judged, and why."""
+
+    link: int
+    message: str
+
+
+class _Judge:
+    """Selectors as texts; remembers its verdicts."""
+
+    def __init__(self, texts: tuple[str, ...]) -> None:
+        self.texts = texts
+        self._links = tuple(_compiled(text) for text in texts)
+        self.places = _places(each for each in self._links if isinstance(each, Selector))
+        self.spent = 0
+        self._verdicts: dict[Hashable, bool | _Fault] = {}
+
+    def verdict(self, published: PublishedDevice) -> bool | _Fault:
         seen = projection(published, self.places)
         known = self._verdicts.get(seen)
         if known is None:
@@ -81,35 +114,31 @@ class Chain:
             known = self._verdicts[seen] = self._judged(published)
         return known
 
-    def _judged(self, published: PublishedDevice) -> bool | Failure:
+    def _judged(self, published: PublishedDevice) -> bool | _Fault:
         device = view(published.id.driver, published.device)
-        for link in self._links:
-            if isinstance(link, Failure):
-                return link
-            self.spent += 1 + link.selector.cost // COST_PER_STEP
+        for number, link in enumerate(self._links):
+            if isinstance(link, str):
+                return _Fault(number, link)
+            self.spent += 1 + link.cost // COST_PER_STEP
             try:
-                if not link.selector.matches(device):
+                if not link.matches(device):
                     return False
             except UnsupportedSelector as error:
-                return Failure(f"{link.origin}: unsupportedCel: {error}")
+                return _Fault(number, f" on device {published.id}: unsupportedCel: {error}")
             except CelError as error:
-                return Failure(
-                    f"{link.origin} on device {published.id}: CEL runtime error: {error}"
-                )
+                return _Fault(number, f" on device {published.id}: CEL runtime error: {error}")
         return True
-
-
-class _Link(msgspec.Struct, frozen=True):
-    """A compiled selector and where it stands."""
-
-    selector: Selector
-    origin: str
 
 
 @lru_cache(maxsize=_CHAINS)
 def chain(expressions: tuple[Expression, ...]) -> Chain:
-    """Return the chain of these expressions; the same object for the same texts."""
+    """Return the chain of these expressions; the same object for the same ones."""
     return Chain(expressions)
+
+
+@lru_cache(maxsize=_CHAINS)
+def _judge(texts: tuple[str, ...]) -> _Judge:
+    return _Judge(texts)
 
 
 def projection(published: PublishedDevice, places: tuple[Place, ...] | None) -> Hashable:
@@ -141,35 +170,24 @@ def places_of(selectors: Iterable[Selector]) -> tuple[Place, ...] | None:
     return tuple(sorted(union))
 
 
-def known_places(chains: Iterable[Chain]) -> tuple[Place, ...] | None:
-    """Return the union of what several chains look at; None when one may look at anything."""
-    union: set[Place] = set()
-    for each in chains:
-        if each.places is None:
-            return None
-        union.update(each.places)
-    return tuple(sorted(union))
-
-
-def checked(verdict: bool | Failure) -> bool:  # noqa: FBT001
-    """Return a verdict that is none of the failures.
-
-    Raises:
-        AttemptFailed: It is one.
-    """
-    if isinstance(verdict, Failure):
-        raise AttemptFailed(verdict.message)
-    return verdict
-
-
-def _compiled(expression: Expression) -> _Link | Failure:
-    """Return a selector of the environment in which the scheduler reads stored expressions."""
+def _compiled(text: str) -> Selector | str:
+    """Return a selector as the scheduler reads stored ones, or why there is none."""
     try:
-        return _Link(compile_selector(expression.text, Environment.STORED), expression.origin)
+        return compile_selector(text, Environment.STORED)
     except InvalidSelector as error:
-        return Failure(f"{expression.origin}: CEL compile error: {error}")
+        return f": CEL compile error: {error}"
     except UnsupportedSelector as error:
-        return Failure(f"{expression.origin}: unsupportedCel: {error}")
+        return f": unsupportedCel: {error}"
+
+
+def _places(selectors: Iterable[Selector]) -> tuple[Place, ...] | None:
+    union: set[Place] = set()
+    for selector in selectors:
+        if selector.attributes is None or selector.capacities is None:
+            return None
+        union.update(Place(*pair) for pair in selector.attributes)
+        union.update(Place(*pair, is_capacity=True) for pair in selector.capacities)
+    return tuple(sorted(union))
 
 
 def _everything(named: object) -> Hashable:
