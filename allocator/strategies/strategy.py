@@ -14,7 +14,7 @@ from allocator.core.model import Asked, NodeDevices, Plan, Usage
 class Strategy(Protocol):
     """One way to prefer devices and nodes; holds no state.
 
-    Laws (tests/allocator/strategies/test_laws.py): `order` is a permutation of the positions; both
+    Laws (tests/property/test_strategy_laws.py): `order` is a permutation of the positions; both
     levels depend only on what nodes that look alike have in common: capacities, counters, usage
     and the attributes at `places`; names of nodes, pools and devices never count.
 

@@ -78,9 +78,9 @@ def test_a_verdict_does_not_depend_on_the_strategy(scenario: Scenario, strategy:
         if isinstance(want, GaveUp) or isinstance(got, GaveUp):
             continue  # One order may need more steps than another.
 
+        # Which alternative is found may differ: the devices of one request decide what is left for
+        # the alternatives of the next.
         assert type(want) is type(got)
-        if isinstance(want, Plan) and isinstance(got, Plan):
-            assert want.alternatives == got.alternatives
 
 
 @given(scenarios(), strategies)
