@@ -69,12 +69,17 @@ class Compiled:
             SelectorFailed: The evaluation raised.
             UnsupportedSelector: Our engine cannot judge this device, or gives up on the way.
         """
+        program = self._program_for(device)
+        kind, value = program.run(device)
+        program.require_value(kind, value)
+        return value
+
+    def _program_for(self, device: DeviceView) -> "_Program":
         if device.fault:
             raise SelectorFailed(device.fault)
         if device.beyond:
             raise UnsupportedSelector(device.beyond)
-        program = self._strict_program if device.has_versions else self._program
-        return program.run(device)
+        return self._strict_program if device.has_versions else self._program
 
 
 class Selector(Compiled):
@@ -91,10 +96,12 @@ class Selector(Compiled):
             SelectorFailed: The evaluation raised, or (NotBoolean) gave no boolean.
             UnsupportedSelector: Our engine cannot judge this device, or gives up on the way.
         """
-        value = self.evaluated(device)
-        kind = value.type()
+        program = self._program_for(device)
+        kind, value = program.run(device)
+        # What it nearly always is comes first: asking the engine for a type takes its time.
         if kind == cel.Type.BOOL:
             return bool(value.value())
+        program.require_value(kind, value)
         raise NotBoolean(f"CEL result of type {kind.name()} could not be converted to bool")
 
 
@@ -121,7 +128,8 @@ class _Program:
         self._bindings = [_binding(name, each) for name, each in tree.variables.items()]
         self._bindings += [_device_binding(name) for name in tree.device_fields]
 
-    def run(self, device: DeviceView) -> cel.Value:
+    def run(self, device: DeviceView) -> tuple[cel.Type, cel.Value]:
+        """Return what comes out and its type, which may be an error."""
         data = dict(self._tree.constants)
         for bind in self._bindings:
             bind(device, data)
@@ -131,9 +139,12 @@ class _Program:
             if is_at_its_limits(error):
                 raise UnsupportedSelector(words(error)) from error
             raise SelectorFailed(words(error)) from error
-        if value.type() == cel.Type.ERROR:
+        return value.type(), value
+
+    def require_value(self, kind: cel.Type, value: cel.Value) -> None:
+        """Accept what is no error."""
+        if kind == cel.Type.ERROR:
             raise SelectorFailed(self._explained(str(value.plain_value())))
-        return value
 
     def _explained(self, message: str) -> str:
         unbound = _UNBOUND.search(message)
