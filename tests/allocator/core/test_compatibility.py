@@ -1,0 +1,343 @@
+"""Neighbourhoods, tenants and enforcement; the verdicts themselves are in the worked rows."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from allocator.core import compatibility
+from allocator.core.compatibility import (
+    MAX_DETAIL,
+    Clause,
+    Compatibility,
+    compatible,
+    compiled,
+    governed,
+    judge,
+)
+from allocator.core.model import Asked, DeviceId, DeviceUse, Holder, Pool, Request, Usage
+from allocator.core.outcome import Reason
+from kube.api.policy import DeviceCompatibilityPolicy, Enforcement, Scope, Undeclared
+from kube.api.resource import Device
+from tests.allocator.builders import (
+    DRIVER,
+    attribute_of,
+    claim,
+    consumes,
+    counter_set,
+    device,
+    node_with,
+    policy,
+    pool_of,
+    rule,
+    wanted,
+)
+
+ALONE = policy(rule("alone", only="false"))
+"""Whoever is a co-tenant of anybody is refused, so this shows who is a co-tenant."""
+REQUEST = wanted()
+ADMIN = wanted(admin=True)
+
+
+# --- neighbourhoods -------------------------------------------------------------------------------
+
+
+def named(on: Sequence[str] = (), **attributes: str) -> Device:
+    return device("x", *(consumes(each) for each in on), attributes=attributes)
+
+
+class Meeting(NamedTuple):
+    name: str
+    want: bool
+    one: Device
+    other: Device
+    spec: Mapping[str, Any] = MappingProxyType({})
+
+
+MEETINGS = (
+    Meeting("a counter set in common", True, named(["a", "b"]), named(["b", "c"])),
+    Meeting("no counter set in common", False, named(["a"]), named(["b"])),
+    Meeting("counter sets beat attributes", False, named(["a"], uuid="1"), named(["b"], uuid="1")),
+    Meeting("the same hardware", True, named(uuid="1"), named(uuid="1")),
+    Meeting("other hardware", False, named(uuid="1"), named(uuid="2")),
+    Meeting("a part and its whole", True, named(uuid="2", parentUUID="1"), named(uuid="1")),
+    Meeting("a part of other hardware", False, named(uuid="1", parentUUID="2"), named(uuid="1")),
+    Meeting("hardware under another name", True,
+            named(serial="1"), named(serial="1"), {"physical_attributes": ("serial",)}),
+    Meeting("a name with the driver's domain", False,
+            named(serial="1"), named(serial="2"), {"physical_attributes": (f"{DRIVER}/serial",)}),
+    Meeting("nothing tells the hardware of one", True, named(uuid="1"), named()),
+    Meeting("nothing tells the hardware of either", True, named(), named()),
+    Meeting("one consumes counters and one does not", True, named(["a"], uuid="1"), named(uuid="2")),
+    Meeting("the whole pool", True, named(["a"]), named(["b"]), {"scope": Scope.POOL}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("meeting", MEETINGS, ids=lambda meeting: meeting.name)
+def test_who_are_co_tenants(meeting: Meeting) -> None:
+    by = compiled(policy(rule("alone", only="false"), **meeting.spec))
+    here, there = pool_of(meeting.one, msgspec.structs.replace(meeting.other, name="y")).devices
+
+    assert meeting.want is not judge(by, here, there).is_compatible
+
+
+def test_devices_of_another_pool_or_driver_are_strangers() -> None:
+    by = compiled(ALONE)
+    pools = [pool_of(device("a")), pool_of(device("a"), pool="other")]
+    foreign = pool_of(device("a"), device("b"), driver="nic.example.com")
+
+    assert compatible([pool.devices[0] for pool in pools], by).is_compatible
+    assert compatible(foreign.devices, by).is_compatible
+
+
+def test_a_device_goes_together_with_itself() -> None:
+    (single,) = pool_of(device("a")).devices
+
+    assert judge(compiled(ALONE), single, single).is_compatible
+
+
+# --- groups of rules ------------------------------------------------------------------------------
+
+
+def grouped(undeclared: Undeclared = Undeclared.ISOLATED) -> DeviceCompatibilityPolicy:
+    return policy(
+        rule("soft", f'{attribute_of("?mode")}.orValue("") == "soft"', groups=["soft"]),
+        rule("hard", f'{attribute_of("?mode")}.orValue("") == "hard"', groups=["hard"]),
+        undeclared=undeclared,
+    )
+
+
+def of_mode(name: str, mode: str | None = None, groups: str | None = None) -> Device:
+    attributes = {} if mode is None else {"mode": mode}
+    return device(name, consumes(groups=groups), attributes=attributes)
+
+
+@pytest.mark.parametrize(
+    ("want", "undeclared", "devices"),
+    [
+        (True, Undeclared.ISOLATED, [of_mode("a", "soft"), of_mode("b", "soft")]),
+        (False, Undeclared.ISOLATED, [of_mode("a", "soft"), of_mode("b", "hard")]),
+        (False, Undeclared.ISOLATED, [of_mode("a", "soft"), of_mode("b")]),
+        (True, Undeclared.ISOLATED, [of_mode("a"), of_mode("b")]),
+        (True, Undeclared.COMPATIBLE, [of_mode("a", "soft"), of_mode("b")]),
+        (False, Undeclared.COMPATIBLE, [of_mode("a", "soft"), of_mode("b", "hard")]),
+        (False, Undeclared.ISOLATED, [of_mode("a", "soft", "x"), of_mode("b", "soft", "y")]),
+        (False, Undeclared.ISOLATED, [of_mode("a", "soft", "x"), of_mode("b", "hard", "x")]),
+        (True, Undeclared.COMPATIBLE, [of_mode("a", None, "x"), of_mode("b")]),
+    ],
+    ids=[
+        "a common group of rules",
+        "no common group of rules",
+        "without groups beside with",
+        "without groups beside without",
+        "without groups beside with, where that is compatible",
+        "no common group is never compatible",
+        "groups of slices count beside those of rules",
+        "and do not replace them",
+        "what slices leave undeclared is compatible as well",
+    ],
+)
+def test_groups_of_rules(want: bool, undeclared: Undeclared, devices: Sequence[Device]) -> None:
+    by = compiled(grouped(undeclared))
+
+    assert want == compatible(pool_of(*devices).devices, by).is_compatible
+
+
+def test_groups_count_without_counters_too() -> None:
+    made = [
+        device(name, attributes={"mode": mode, "uuid": uuid})
+        for name, mode, uuid in (("a", "soft", "1"), ("b", "hard", "1"), ("c", "hard", "2"))
+    ]
+    a, b, c = pool_of(*made).devices
+    by = compiled(grouped())
+
+    (cause,) = judge(by, b, a).causes
+
+    assert (
+        "compatibility groups on device 1: device has {hard}, current tenants leave {soft}"
+        == cause.message
+    )
+    assert judge(by, c, a).is_compatible
+
+
+# --- the tracker ----------------------------------------------------------------------------------
+
+
+def held(pool: Pool, *names: str, namespace: str = "default", claims: int = 1) -> Usage:
+    holders = tuple(
+        Holder(namespace=namespace, claim=f"secret-{number}", request="gpu")
+        for number in range(claims)
+    )
+    return Usage(
+        pools={pool.id: {name: DeviceUse(exclusive=True, holders=holders) for name in names}}
+    )
+
+
+def tracked(
+    pool: Pool,
+    *policies: DeviceCompatibilityPolicy,
+    usage: Usage | None = None,
+    admin: bool = False,
+) -> Compatibility:
+    request = ADMIN if admin else REQUEST
+    made = compatibility.tracker(
+        node_with(pool),
+        usage or Usage(),
+        [compiled(each) for each in policies],
+        Asked(claims=(claim(name="train"),), requests=(((request,),),)),
+        {},
+    )
+    assert made is not None
+    return made
+
+
+def detail(tracker: Compatibility, position: int, request: Request = REQUEST) -> str:
+    refusal = tracker.refusal(request, position, further_share=False)
+    return "" if refusal is None else refusal.detail
+
+
+PAIR = pool_of(device("a", consumes()), device("b", consumes()))
+
+
+def test_no_tracker_without_a_policy_of_a_driver_of_the_node() -> None:
+    asked = Asked(claims=(), requests=())
+    foreign = compiled(policy(driver="nic.example.com"))
+
+    assert compatibility.tracker(node_with(PAIR), Usage(), [foreign], asked, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("want", "namespace", "claims"),
+    [
+        ("(held by claim secret-0)", "default", 1),
+        ("(held by claim secret-0, claim secret-1, claim secret-2, 2 more)", "default", 5),
+        ("(held by a claim in another namespace)", "team-b", 1),
+        ("(held by 5 claims in other namespaces)", "team-b", 5),
+    ],
+)
+def test_refusal_tells_holders_and_no_names_of_other_namespaces(
+    want: str, namespace: str, claims: int
+) -> None:
+    usage = held(PAIR, "a", namespace=namespace, claims=claims)
+
+    told = detail(tracked(PAIR, ALONE, usage=usage), 1)
+
+    assert f"device b accepts only devices matching its rule; a does not match {want}" == told
+
+
+def test_refusal_tells_of_devices_chosen_in_the_same_attempt() -> None:
+    tracker = tracked(PAIR, ALONE)
+
+    assert tracker.add(REQUEST, 0, further_share=False)
+
+    assert "(held by claim train of this attempt)" in detail(tracker, 1)
+
+
+def test_refusal_is_bounded() -> None:
+    long = "x" * 63
+    names = [f"{long}-{number}" for number in range(20)]
+    pool = pool_of(*(device(name, consumes("s" * 200, groups="a")) for name in names))
+    usage = held(pool, *names[1:], claims=3)
+    by = policy(rule("one", only=f'{attribute_of("y" * 32)} == "{long}"'))
+
+    assert len(detail(tracked(pool, by, usage=usage), 0)) <= MAX_DETAIL
+
+
+def test_a_further_share_is_not_compared_again() -> None:
+    tracker = tracked(PAIR, ALONE, usage=held(PAIR, "a"))
+
+    assert not tracker.add(REQUEST, 1, further_share=False)
+    assert tracker.add(REQUEST, 1, further_share=True)
+    assert tracker.refusal(REQUEST, 1, further_share=True) is None
+
+
+def test_all_policies_of_a_driver_have_to_be_met() -> None:
+    lenient = policy(rule("anything", only="true"), name="lenient")
+
+    assert not tracked(PAIR, lenient, ALONE, usage=held(PAIR, "a")).add(
+        REQUEST, 1, further_share=False
+    )
+
+
+def test_an_audited_policy_only_tells() -> None:
+    audited = policy(rule("alone", only="false"), name="careful", enforcement=Enforcement.AUDIT)
+    tracker = tracked(PAIR, audited)
+
+    assert tracker.sees(0) == tracker.sees(1)
+    assert all(tracker.add(REQUEST, place, further_share=False) for place in (0, 1))
+    (told,) = tracker.audited
+    assert ("careful", "default/train", "req-0", "b") == (
+        told.policy, told.claim, told.request, told.device.device,
+    )  # fmt: skip
+    assert told.detail.startswith("device b accepts only devices matching its rule")
+    tracker.undo(REQUEST, 1, further_share=False)
+    assert () == tracker.audited
+
+
+def test_only_enforced_policies_govern_a_driver() -> None:
+    audited = policy(enforcement=Enforcement.AUDIT, driver="nic.example.com")
+    both = [compiled(ALONE), compiled(audited)]
+
+    assert {DRIVER} == governed(both)
+    assert tracked(PAIR, ALONE).governs(DRIVER)
+
+
+def test_an_administrator_may_choose_a_device_in_use_but_no_other_beside_it() -> None:
+    tracker = tracked(PAIR, ALONE, usage=held(PAIR, "a"), admin=True)
+
+    assert not tracker.add(ADMIN, 1, further_share=False)
+    assert tracker.add(ADMIN, 0, further_share=False)
+
+
+def test_a_vanished_device_of_which_nothing_is_known_closes_its_pool() -> None:
+    told = detail(tracked(PAIR, policy(), usage=held(PAIR, "gone")), 0)
+
+    assert told.startswith("device gone is allocated and no longer published")
+
+
+@pytest.mark.parametrize(
+    ("want", "on"),
+    [
+        pytest.param("counter x on set set-0 exhausted: needs 2, free 1", "set-0", id="same set"),
+        pytest.param("", "set-1", id="another set"),
+    ],
+)
+def test_a_vanished_device_still_takes_its_counters(want: str, on: str) -> None:
+    pool = pool_of(
+        device("a", consumes(x=2)), counters=[counter_set(x=4), counter_set("set-1", x=4)]
+    )
+    (gone,) = pool_of(device("gone", consumes(on, x=3))).devices
+    usage = held(pool, "gone")
+    asked = Asked(claims=(claim(),), requests=(((REQUEST,),),))
+
+    tracker = compatibility.tracker(
+        node_with(pool), usage, [compiled(policy())], asked, {gone.id: gone}
+    )
+
+    assert tracker is not None
+    told = tracker.refusal(REQUEST, 0, further_share=False)
+    assert want == (told.detail.partition(" (")[0] if told else "")
+    assert told is None or told.reason is Reason.COUNTERS
+
+
+def test_tenants_that_exclude_each_other_stay_and_nobody_joins_them() -> None:
+    modes = ("a", "b", "c")
+    pool = pool_of(*(device(mode, consumes(), attributes={"mode": mode}) for mode in modes))
+    apart = policy(
+        rule("a", f'{attribute_of("mode")} == "a"', only=f'{attribute_of("mode")} != "b"')
+    )
+
+    told = detail(tracked(pool, apart, usage=held(pool, "a", "b")), 2)
+
+    assert told.startswith("the tenants of set set-0 break the policy already (held by")
+
+
+def test_causes_carry_their_clause_and_the_other_devices() -> None:
+    a, b = PAIR.devices
+
+    causes = judge(compiled(ALONE), b, a).causes
+
+    assert [Clause.REFUSES, Clause.REFUSED] == [cause.clause for cause in causes]
+    assert {(DeviceId(DRIVER, "node-1", "a"),)} == {cause.others for cause in causes}

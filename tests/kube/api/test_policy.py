@@ -1,0 +1,60 @@
+"""DeviceCompatibilityPolicy as people write it."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kube.api.meta import view
+from kube.api.policy import (
+    API_VERSION,
+    DeviceCompatibilityPolicy,
+    Enforcement,
+    Scope,
+    Undeclared,
+)
+from kube.files import read_paths
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "compatibility" / "policy.yaml"
+
+
+def read(**spec: Any) -> DeviceCompatibilityPolicy:
+    return view(
+        {"metadata": {"name": "modes"}, "spec": {"driver": "gpu.example.com"} | spec},
+        DeviceCompatibilityPolicy,
+    )
+
+
+def test_what_a_policy_says_by_saying_nothing() -> None:
+    spec = read().spec
+
+    assert (Enforcement.ENFORCE, Undeclared.ISOLATED, Scope.PHYSICAL) == (
+        spec.enforcement,
+        spec.undeclared,
+        spec.scope,
+    )
+    assert (None, None) == (spec.physical_attributes, spec.rules)
+
+
+def test_the_example_is_one() -> None:
+    (found,) = read_paths([str(EXAMPLE)])
+
+    policy = view(found.document, DeviceCompatibilityPolicy)
+
+    assert (API_VERSION, "DeviceCompatibilityPolicy") == (found.api_version, found.kind)
+    assert ["whole", "fraction", "mig", "mps"] == [rule.name for rule in policy.spec.rules or ()]
+
+
+@pytest.mark.parametrize(
+    ("want", "spec"),
+    [
+        ("Invalid enum value 'Warn' - at `$.spec.enforcement`", {"enforcement": "Warn"}),
+        ("Object missing required field `name` - at `$.spec.rules[0]`", {"rules": [{}]}),
+    ],
+)
+def test_what_a_policy_cannot_say(want: str, spec: dict[str, Any]) -> None:
+    with pytest.raises(msgspec.ValidationError) as raised:
+        read(**spec)
+
+    assert want == str(raised.value)
