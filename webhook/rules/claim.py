@@ -121,11 +121,11 @@ def counts(claim: Claim, path: str, _context: Context) -> Iterator[Finding]:
                 f"a count of {count} stands beside allocationMode {ALL}",
                 "leave one of them out",
             )
-        elif mode != ALL and count is not None and count <= 0:
+        elif mode != ALL and count is not None and count < 0:
             yield error(
                 Code.INVALID_COUNT,
                 f"{place}.count",
-                f"must be above zero, found {count}",
+                f"must not be below zero, found {count}",
                 "leave it out for one device",
             )
 
@@ -172,7 +172,8 @@ def _devices(one: Asking) -> int:
     """Return how many devices it needs at least; mode All is content with one."""
     if one.allocation_mode == ALL:
         return 1
-    return 1 if one.count is None else max(0, one.count)
+    # The API server makes one of none.
+    return max(1, one.count or 0)
 
 
 _COUNT: Final = '(has(ask.allocationMode) && ask.allocationMode == "All") ? 1 : ask.count'
@@ -426,7 +427,7 @@ RULES: Final[tuple[ClaimRule, ...]] = (
         part=Part.CLAIM,
         rank=Class.WRONG,
         judge=counts,
-        cure="`ExactCount` with a count above zero, or `All` without one.",
+        cure="`ExactCount` with a count, or `All` without one.",
         why_not_cel=BUILT_IN,
     ),
     ClaimRule(

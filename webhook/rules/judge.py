@@ -12,7 +12,7 @@ import msgspec
 
 from kube.api.core import Pod
 from kube.api.meta import ApiStruct, ObjectMeta
-from kube.api.policy import DeviceCompatibilityPolicy
+from kube.api.policy import API_VERSION, DeviceCompatibilityPolicy
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from kube.product import ENFORCEMENT_LABEL
 from webhook.findings import Finding, Severity
@@ -20,6 +20,14 @@ from webhook.rules.context import Context
 from webhook.rules.rule import Part, Subject
 from webhook.rules.table import RULES
 
+VIEWS: Final[Mapping[tuple[str, str], type[ApiStruct]]] = {
+    ("resource.k8s.io/v1", "DeviceClass"): DeviceClass,
+    ("resource.k8s.io/v1", "ResourceClaim"): ResourceClaim,
+    ("resource.k8s.io/v1", "ResourceClaimTemplate"): ResourceClaimTemplate,
+    ("resource.k8s.io/v1", "ResourceSlice"): ResourceSlice,
+    (API_VERSION, "DeviceCompatibilityPolicy"): DeviceCompatibilityPolicy,
+}
+"""What is judged as it stands; pods and workloads are judged by their pods."""
 MAX_FINDINGS: Final = 100
 """Of one object; whoever has more has one mistake many times."""
 

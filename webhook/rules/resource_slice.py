@@ -289,9 +289,10 @@ def _every_device(holds: str) -> str:
 
 
 def _every_policy(holds: str) -> str:
+    # The API server's type checker does not know optional quantities, hence dyn().
     return _every_device(
         "!has(d.capacity) || d.capacity.all(key, !has(d.capacity[key].requestPolicy)\n"
-        f"|| [d.capacity[key]].all(c, {holds}))"
+        f"|| [dyn(d.capacity[key])].all(c, {holds}))"
     )
 
 

@@ -1,0 +1,199 @@
+"""Rules inside the API server: enforced without anything of ours running, and never in the way.
+
+The policies and the rules in Python are made of one table; here both judge the same objects.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from e2e.access import Access, Object, stream
+from e2e.objects import pod
+from kube.files import read_paths
+from kube.product import ENFORCEMENT_LABEL
+from tests.webhook.rules.cases import (
+    CLAIMS,
+    CLASSES,
+    CONFIGS,
+    SELECTORS,
+    SLICES,
+    Case,
+    claim,
+    device,
+    device_class,
+    exactly,
+    resource_slice,
+    template,
+    told,
+)
+from webhook.rules.rule import BUILT_IN, KINDS, Class
+from webhook.rules.table import RULES
+
+POLICIES: Final = Path(__file__).parent.parent / "manifests" / "policies" / "policies.yaml"
+DENIED: Final = "ValidatingAdmissionPolicy"
+PROBE: Final = claim(exactly(count=33))
+
+pytestmark = pytest.mark.usefixtures("policies")
+
+
+@pytest.fixture(scope="module")
+def policies(cluster: Access) -> Iterator[None]:
+    """The policies, in force; no webhook of ours runs."""
+    documents = [each.document for each in read_paths([str(POLICIES)])]
+    cluster.apply(documents)
+    cluster.wait_until(
+        lambda: all(DENIED in _tried(cluster, probe, "default")[1] for probe in _PROBES),
+        "the policies are in force",
+    )
+    yield
+    for each in documents:
+        cluster.request(
+            "DELETE", f"{_ADMISSION}/{_PLURALS[each['kind']]}/{each['metadata']['name']}"
+        )
+
+
+_ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
+_PLURALS: Final = {
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+}
+_MEMBER: Final = 'device.driver == "a" && device.attributes["a"].b.string == "c"'
+_PROBES: Final = (
+    PROBE,
+    template(exactly(count=33)),
+    device_class(_MEMBER),
+    resource_slice(device(attributes={"a.b/c/d": {"int": 1}})),
+)
+
+
+def _tried(cluster: Access, document: Object, namespace: str) -> tuple[int, str]:
+    """Create an object without keeping it; return kubectl's exit code and words."""
+    arguments = ("create", "--dry-run=server", "--validate=ignore", "-n", namespace, "-f", "-")
+    done = cluster.kubectl(*arguments, input=stream(document), check=False)
+    return done.returncode, done.stderr
+
+
+def _codes(case: Case, severity: str) -> set[str]:
+    return {each.split()[1] for each in case.told if each.startswith(severity)}
+
+
+def _rules(kind: str, why: str | None) -> set[str]:
+    """Return the codes of a kind that policies tell, or that they do not tell for a reason."""
+    return {
+        rule.code.value
+        for rule in RULES
+        if kind in KINDS[rule.part]
+        and (rule.cel is not None if why is None else rule.why_not_cel == why)
+    }
+
+
+@pytest.mark.parametrize(
+    "case", [*CLAIMS, *SELECTORS, *CONFIGS, *CLASSES, *SLICES], ids=lambda case: case.name
+)
+def test_the_server_says_what_the_rules_say(cluster: Access, workshop: str, case: Case) -> None:
+    kind = case.document["kind"]
+    in_server, built_in = _rules(kind, None), _rules(kind, BUILT_IN)
+    errors, warnings = _codes(case, "error"), _codes(case, "warning")
+
+    code, words = _tried(cluster, case.document, workshop)
+
+    if errors & built_in:
+        assert code, "the API server itself would refuse it"
+        assert DENIED not in words
+    elif errors & in_server:
+        assert DENIED in words, words
+        assert any(f"[{each}]" in words for each in errors & in_server), words
+    else:
+        assert code == 0, words
+        assert {each for each in in_server if f"[{each}]" in words} == warnings & in_server
+
+
+def test_a_policy_compiles_without_a_doubt(cluster: Access) -> None:
+    """The API server checks the types of each expression, and tells in the status."""
+    for each in cluster.objects("validatingadmissionpolicies"):
+        if each["metadata"]["name"].endswith(".drawbridge.internal"):
+            found = cluster.wait_for(
+                "validatingadmissionpolicies",
+                each["metadata"]["name"],
+                until=lambda found: "typeChecking" in found.get("status", {}),
+            )
+            assert "expressionWarnings" not in found["status"]["typeChecking"], found["status"]
+
+
+def test_a_denial_names_field_cause_and_code(cluster: Access, workshop: str) -> None:
+    _, words = _tried(cluster, PROBE, workshop)
+
+    assert "more than 32 devices are asked for; make several claims [tooManyDevices]" in words
+
+
+def _labelled(cluster: Access, namespace: str, value: str) -> None:
+    cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}={value}", "--overwrite")
+
+
+def test_a_namespace_says_what_happens_in_it(cluster: Access, namespace: str) -> None:
+    _labelled(cluster, namespace, "warn")
+    cluster.wait_until(lambda: _tried(cluster, PROBE, namespace)[0] == 0, "the label counts")
+    _, words = _tried(cluster, PROBE, namespace)
+    assert "Warning: " in words
+    assert "[tooManyDevices]" in words
+
+    _labelled(cluster, namespace, "off")
+    cluster.wait_until(lambda: not _tried(cluster, PROBE, namespace)[1], "the label counts")
+
+
+def test_what_is_there_can_be_labelled_finished_and_removed(
+    cluster: Access, namespace: str
+) -> None:
+    """An object that a rule would refuse, admitted before there was one."""
+    _labelled(cluster, namespace, "off")
+    made = {**PROBE, "metadata": {"name": "old", "namespace": namespace}}
+    cluster.wait_until(lambda: not _tried(cluster, made, namespace)[0], "the label counts")
+    cluster.apply(made)
+    cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}-")
+    cluster.wait_until(lambda: bool(_tried(cluster, PROBE, namespace)[0]), "the rules are back")
+
+    cluster.kubectl("label", "resourceclaim", "old", "-n", namespace, "a=b")
+    cluster.kubectl(
+        *("patch", "resourceclaim", "old", "-n", namespace, "--type=merge", "-p"),
+        json.dumps({"metadata": {"finalizers": ["drawbridge.internal/story"]}}),
+    )
+    _patch_status(cluster, namespace, {"devices": []})
+    cluster.kubectl(
+        *("patch", "resourceclaim", "old", "-n", namespace, "--type=merge", "-p"),
+        json.dumps({"metadata": {"finalizers": None}}),
+    )
+    cluster.kubectl("delete", "resourceclaim", "old", "-n", namespace)
+
+
+def _patch_status(cluster: Access, namespace: str, status: Mapping[str, Any]) -> None:
+    path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/old/status"
+    merge = "application/merge-patch+json"
+    code, body = cluster.request("PATCH", path, {"status": status}, content_type=merge)
+    assert code == 200, body
+
+
+@pytest.mark.usefixtures("nodes")
+def test_pods_get_their_claims_where_policies_are_in_force(cluster: Access, namespace: str) -> None:
+    wanted = template(exactly(deviceClassName="gpu.example.com"))
+    made = {**wanted, "metadata": {"name": "gpu", "namespace": namespace}}
+    cluster.apply(made)
+    runs = pod("runs", claims={"gpu": "gpu"})
+
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(runs))
+
+    cluster.wait_running("runs", namespace)
+
+
+def test_every_rule_of_the_server_has_an_object_that_breaks_it() -> None:
+    told_of = {
+        (case.document["kind"], each.split()[1])
+        for case in [*CLAIMS, *SELECTORS, *CONFIGS, *CLASSES, *SLICES]
+        for each in told(case.document)
+    }
+
+    for rule in RULES:
+        if rule.cel is not None and rule.rank in {Class.WRONG, Class.ADVICE}:
+            assert any((kind, rule.code.value) in told_of for kind in KINDS[rule.part]), rule.code

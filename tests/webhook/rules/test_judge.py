@@ -1,0 +1,68 @@
+"""What is said of each object of the table, and by whom it is heard."""
+
+import msgspec
+import pytest
+
+from kube.api.meta import ObjectMeta, OwnerReference, view
+from kube.api.resource import ResourceClaim
+from kube.product import ENFORCEMENT_LABEL
+from tests.webhook.rules.cases import ALL, NAMESPACE, Case, claim, exactly, found, told
+from webhook.findings import Severity
+from webhook.rules.context import Context
+from webhook.rules.judge import MAX_FINDINGS, Judged, judge
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+def test_judge(case: Case) -> None:
+    assert case.told == told(case.document)
+
+
+@pytest.mark.parametrize("case", [case for case in ALL if case.told], ids=lambda case: case.name)
+def test_a_finding_is_one_line(case: Case) -> None:
+    for finding in found(case.document):
+        assert finding.message.isprintable()
+        assert finding.fix.isprintable()
+        assert not finding.message.endswith(".")
+
+
+WRONG = claim(exactly(count=33))
+
+
+def test_a_namespace_that_wants_to_be_warned_is_warned() -> None:
+    context = Context(namespaces={NAMESPACE: {ENFORCEMENT_LABEL: "warn"}})
+
+    assert ("warning tooManyDevices spec.devices.requests",) == told(WRONG, context)
+
+
+def test_a_namespace_that_wants_no_judgement_gets_none() -> None:
+    assert told(WRONG, Context(namespaces={NAMESPACE: {ENFORCEMENT_LABEL: "off"}})) == ()
+
+
+def test_what_a_controller_made_is_only_warned_of() -> None:
+    owner = OwnerReference(kind="Pod", name="p", controller=True)
+    metadata = ObjectMeta(owner_references=(owner,))
+    judged = Judged(view=view(WRONG, ResourceClaim), raw=WRONG, metadata=metadata)
+
+    (finding,) = judge(judged, Context())
+
+    assert finding.severity is Severity.WARNING
+
+
+def test_one_mistake_many_times_does_not_fill_the_answer() -> None:
+    tolerations = [{"operator": "Equal", "value": str(number)} for number in range(500)]
+
+    assert len(told(claim(exactly(tolerations=tolerations)))) == MAX_FINDINGS
+
+
+def test_an_old_version_is_named() -> None:
+    old = {**WRONG, "apiVersion": "resource.k8s.io/v1beta1"}
+
+    assert ("warning oldVersion apiVersion",) == told(old)
+
+
+def test_judging_changes_nothing() -> None:
+    before = msgspec.json.encode(WRONG)
+
+    found(WRONG)
+
+    assert before == msgspec.json.encode(WRONG)
