@@ -11,8 +11,11 @@ from kube.errors import DrawbridgeError
 
 SUBCOMMANDS: Final[Mapping[str, str]] = {
     "demo": "cli.demo",
+    "inventory": "cli.inventory",
+    "matrix": "cli.matrix",
     "simulate": "cli.simulate",
     "translate": "cli.translate",
+    "why": "cli.why",
 }
 """Name to module; the command has the name of its subcommand there."""
 

@@ -202,7 +202,9 @@ def gathered(place: _Place, speech: _Speech, scope: Scope) -> Inputs:
     options = _options(speech.profiles, profiles)
     given = read_paths(place.files)
     namespace, snapshot, notes = _snapshot(place, given, scope)
-    world, faults = world_of(profiles, given, snapshot, namespace=namespace)
+    world, faults = world_of(
+        profiles, given, snapshot, namespace=namespace, is_whole=place.live and not notes
+    )
     return Inputs(
         given=tuple(given),
         snapshot=tuple(snapshot or ()),

@@ -24,6 +24,7 @@ def world_of(
     snapshot: Sequence[FoundObject] | None = None,
     *,
     namespace: str = DEFAULT_NAMESPACE,
+    is_whole: bool = False,
 ) -> tuple[World, list[Reported]]:
     """Return the world, and what is wrong with objects of the snapshot.
 
@@ -33,10 +34,13 @@ def world_of(
         given: What `-f` names.
         snapshot: The state of the cluster; None when nothing is known of it.
         namespace: Where objects go that do not say.
+        is_whole: Nothing was left out of the snapshot. Else one without any DeviceClass does not say
+            that there is none: whoever took it asked for other kinds.
     """
     everything = joined(snapshot or (), given, namespace)
     known, faults = placed(everything, KINDS, namespace, told=given)
     classes = [device_class for _, device_class in of_kind(known, DeviceClass)]
+    tells_classes = is_whole or any(one.kind == "DeviceClass" for one in snapshot or ())
     summaries = (summary(published, profiles) for _, published in of_kind(known, ResourceSlice))
     quotas: dict[str, dict[str, frozenset[str]]] = {}
     for place, quota in of_kind(known, ResourceQuota):
@@ -44,7 +48,7 @@ def world_of(
     world = World(
         profiles=profiles,
         facts=facts_by_driver(one for one in summaries if one is not None),
-        classes=None if snapshot is None else frozenset(one.metadata.name for one in classes),
+        classes=frozenset(one.metadata.name for one in classes) if tells_classes else None,
         extended_resources=extended_resources(classes),
         templates={
             (place, template.metadata.name): template_digest(template)

@@ -1,0 +1,180 @@
+"""`drawbridge matrix`: which kinds of a driver's devices may be in use together."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import Any
+
+import click
+import msgspec
+
+from allocator.core.model import DeviceId, Features, PublishedDevice
+from allocator.core.outcome import Refusal
+from allocator.core.rules import CompiledPolicy
+from allocator.matrix import Matrix, as_groups, reasons, silent, text
+from allocator.matrix import matrix as matrix_of
+from cli.gates import feature_gates
+from cli.inputs import Found, with_cluster
+from cli.objects import placed
+from cli.reading import STATE_KINDS
+from cli.state import state_of
+from cli.stock import published_devices
+
+
+class Output(StrEnum):
+    """Forms of the answer."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """One driver's devices, and the policy that judges them.
+
+    Attributes:
+        policy: None where only what slices declare counts.
+    """
+
+    driver: str
+    policy: CompiledPolicy | None
+    devices: tuple[PublishedDevice, ...]
+
+
+@click.command("matrix")
+@with_cluster
+@feature_gates
+@click.option(
+    "--as-groups",
+    "wants_groups",
+    is_flag=True,
+    help="The same as compatibilityGroups (KEP-5963) for ResourceSlices, where they can say it.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice([form.value for form in Output]),
+    default=Output.TEXT.value,
+    show_default=True,
+    help="text: a table in Markdown. json: for scripts.",
+)
+def matrix(found: Found, features: Features, *, wants_groups: bool, output: str) -> None:
+    """Say which kinds of devices may be in use together on one piece of hardware.
+
+    For every driver with a DeviceCompatibilityPolicy, or whose slices declare compatibilityGroups.
+    Changes nothing anywhere.
+
+    Exits 0 when printed, 2 when the call is wrong.
+
+    \b
+    drawbridge matrix --snapshot cluster.yaml -f policy.yaml
+    drawbridge matrix --live --as-groups
+    """  # noqa: D301 - click's mark for lines that are not wrapped is a real \b.
+    objects, faults = placed(found.objects, STATE_KINDS, found.namespace)
+    for fault in faults:
+        click.echo(fault.line(), err=True)
+    cluster = state_of(objects).cluster(
+        # Whatever the cluster does with groups, this is what they say.
+        msgspec.structs.replace(features, compatibility_groups=True)
+    )
+    judged = list(judged_drivers(cluster.rules.policies, published_devices(cluster)))
+    if not judged:
+        click.echo("note: no driver has a policy, and no slice declares groups", err=True)
+    if output == Output.JSON:
+        documents = [_groups_document(each) if wants_groups else _document(each) for each in judged]
+        answer = msgspec.json.encode({"drivers": documents})
+        click.echo(msgspec.json.format(answer, indent=2).decode())
+    else:
+        told = [_groups_text(each) if wants_groups else _text(each) for each in judged]
+        click.echo("\n\n".join(told))
+    sys.exit(0)
+
+
+def judged_drivers(
+    policies: Iterable[CompiledPolicy], devices: Iterable[PublishedDevice]
+) -> Iterator[Judged]:
+    """Yield policies with their devices by driver, then drivers whose devices declare groups."""
+    by_driver: dict[str, list[PublishedDevice]] = {}
+    for each in devices:
+        by_driver.setdefault(each.id.driver, []).append(each)
+    governed = set()
+    for policy in sorted(policies, key=lambda each: (each.driver, each.name)):
+        governed.add(policy.driver)
+        found = tuple(by_driver.get(policy.driver, ()))
+        yield Judged(driver=policy.driver, policy=policy, devices=found)
+    for driver, members in sorted(by_driver.items()):
+        if driver not in governed and any(map(_declares_groups, members)):
+            yield Judged(driver=driver, policy=None, devices=tuple(members))
+
+
+def _declares_groups(published: PublishedDevice) -> bool:
+    consumed = published.device.consumes_counters or ()
+    return any(each.compatibility_groups for each in consumed)
+
+
+# --- the matrix -----------------------------------------------------------------------------------
+
+
+def _title(judged: Judged) -> str:
+    said = f"policy {judged.policy.name}" if judged.policy else "groups that slices declare"
+    return f"{judged.driver}, {said}"
+
+
+def _table(judged: Judged) -> Matrix:
+    return matrix_of(judged.policy, judged.devices)
+
+
+def _text(judged: Judged) -> str:
+    table = _table(judged)
+    if not table.kinds:
+        return f"{_title(judged)}\n\nno devices of this driver are published"
+    why = reasons(table)
+    parts = (_title(judged), text(table).rstrip(), "\n".join(why))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _document(judged: Judged) -> dict[str, Any]:
+    table = _table(judged)
+    return {
+        "driver": judged.driver,
+        "policy": table.policy,
+        "kinds": [
+            {"name": each.name, "devices": [str(one.id) for one in each.devices]}
+            for each in table.kinds
+        ],
+        "pairs": [
+            {
+                "one": one.name,
+                "other": table.kinds[column].name,
+                "relation": table.cells[row][column].relation,
+                "reason": table.cells[row][column].reason,
+            }
+            for row, one in enumerate(table.kinds)
+            for column in range(row + 1)
+        ],
+        "omitted": table.omitted,
+    }
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+def _groups(judged: Judged) -> dict[DeviceId, tuple[str, ...]] | Refusal:
+    found = as_groups(judged.policy or silent(judged.driver), judged.devices)
+    return found if isinstance(found, Refusal) else dict(found)
+
+
+def _groups_text(judged: Judged) -> str:
+    found = _groups(judged)
+    if isinstance(found, Refusal):
+        return f"{_title(judged)}\n\ngroups cannot say it: {found.detail}"
+    lines = [f"{device}: {', '.join(groups) or 'no groups'}" for device, groups in found.items()]
+    return "\n".join((_title(judged), "", *lines))
+
+
+def _groups_document(judged: Judged) -> dict[str, Any]:
+    found = _groups(judged)
+    document: dict[str, Any] = {"driver": judged.driver}
+    if isinstance(found, Refusal):
+        return document | {"devices": {}, "refusal": found.detail}
+    devices = {str(device): list(groups) for device, groups in found.items()}
+    return document | {"devices": devices, "refusal": ""}
