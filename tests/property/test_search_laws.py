@@ -1,0 +1,167 @@
+"""Laws of the search: it changes nothing, and its verdict depends only on what counts."""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from allocator.core import pools, usage
+from allocator.core.model import Asked, Budget, NodeDevices, Plan, Usage
+from allocator.core.outcome import AttemptFailed, GaveUp, Unfit
+from allocator.core.problem import Rules, problem
+from allocator.core.requests import asked as flat
+from allocator.core.search import allocate, search
+from kube.api.meta import encode
+from kube.api.resource import ResourceSlice
+from tests.allocator.worlds import world
+from tests.oracle.ours import Objects
+
+pytestmark = pytest.mark.property
+
+BUDGET = Budget(steps=20_000)
+CHUNK = 100
+CHUNKS = range(0, 600, CHUNK)
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One node's attempt, of which the outcome is no error."""
+
+    seed: int
+    given: Objects
+    node: NodeDevices
+    asked: Asked
+    held: Usage
+    rules: Rules
+    outcome: Plan | Unfit | GaveUp
+
+
+def attempts(seed: int) -> Iterator[Attempt]:
+    given = world(seed)
+    held = usage.gathered(given.allocated, given.features)
+    index = pools.index(given.slices, given.features)
+    rules = Rules(features=given.features)
+    for node in given.nodes:
+        try:
+            devices = pools.node_devices(index, node)
+            asked = flat(given.claims, given.classes, given.features)
+            outcome = allocate(devices, asked, held, rules, budget=BUDGET)
+        except AttemptFailed:
+            continue
+        yield Attempt(
+            seed=seed,
+            given=given,
+            node=devices,
+            asked=asked,
+            held=held,
+            rules=rules,
+            outcome=outcome,
+        )
+
+
+def every(start: int) -> Iterator[Attempt]:
+    for seed in range(start, start + CHUNK):
+        yield from attempts(seed)
+
+
+def told(outcome: Plan | Unfit | GaveUp) -> Any:
+    if isinstance(outcome, Plan):
+        return [[(str(one.device.id), one.consumed) for one in claim] for claim in outcome.choices]
+    return type(outcome).__name__
+
+
+@pytest.mark.parametrize("start", CHUNKS)
+def test_a_search_leaves_its_problem_as_it_was(start: int) -> None:
+    for one in every(start):
+        laid_out = problem(one.node, one.asked, one.held, one.rules)
+        before = [tracker.state() for tracker in laid_out.trackers]
+
+        first = search(laid_out, BUDGET)
+        after = [tracker.state() for tracker in laid_out.trackers]
+
+        assert before == after, one.seed
+        assert told(first) == told(search(laid_out, BUDGET)), one.seed
+
+
+@pytest.mark.parametrize("start", CHUNKS[:2])
+def test_a_search_changes_none_of_its_inputs(start: int) -> None:
+    for seed in range(start, start + CHUNK):
+        given = world(seed)
+        before = encode([given.slices, given.allocated, given.claims, given.nodes])
+        for one in attempts(seed):
+            held = usage.gathered(given.allocated, given.features)
+            allocate(one.node, one.asked, held, one.rules, budget=BUDGET)
+
+            assert held == usage.gathered(given.allocated, given.features), seed
+        assert before == encode([given.slices, given.allocated, given.claims, given.nodes]), seed
+
+
+@pytest.mark.parametrize("start", CHUNKS)
+def test_no_order_of_devices_changes_the_verdict(start: int) -> None:
+    for one in every(start):
+        order = list(range(len(one.node.devices)))
+        Random(one.seed).shuffle(order)
+
+        got = allocate(one.node, one.asked, one.held, one.rules, budget=BUDGET, order=order)
+
+        if not isinstance(got, GaveUp) and not isinstance(one.outcome, GaveUp):
+            assert type(one.outcome) is type(got), one.seed
+
+
+@pytest.mark.parametrize("start", CHUNKS)
+def test_the_order_in_which_objects_are_listed_means_nothing(start: int) -> None:
+    for one in every(start):
+        given, rng = one.given, Random(one.seed)
+        if not _counts_agree(given.slices):
+            # Upstream takes the number of slices from the first that it meets, and so do we.
+            continue
+        slices, claims = list(given.slices), list(given.allocated)
+        rng.shuffle(slices)
+        rng.shuffle(claims)
+        node = next(each for each in given.nodes if each.metadata.name == one.node.node)
+        devices = pools.node_devices(pools.index(slices, given.features), node)
+        held = usage.gathered(claims, given.features)
+
+        got = allocate(devices, one.asked, held, one.rules, budget=BUDGET)
+
+        assert told(one.outcome) == told(got), one.seed
+
+
+@pytest.mark.parametrize("start", CHUNKS)
+def test_one_more_free_device_never_hurts(start: int) -> None:
+    """But in mode All, which then has to have it, too."""
+    for one in every(start):
+        requests = [each for claim in one.asked.requests for some in claim for each in some]
+        if any(request.all_devices for request in requests) or not one.node.devices:
+            continue
+        if not isinstance(one.outcome, Plan):
+            continue
+        twin = Random(one.seed).choice(one.node.devices)
+        slices = [
+            _with_another(each, twin.id.device) if each is twin.slice else each
+            for each in one.given.slices
+        ]
+        node = next(each for each in one.given.nodes if each.metadata.name == one.node.node)
+        devices = pools.node_devices(pools.index(slices, one.given.features), node)
+
+        got = allocate(devices, one.asked, one.held, one.rules, budget=BUDGET)
+
+        assert isinstance(got, Plan | GaveUp), one.seed
+
+
+def _counts_agree(slices: tuple[ResourceSlice, ...]) -> bool:
+    counts: dict[tuple[str, str, int], set[int]] = {}
+    for one in slices:
+        pool = one.spec.pool
+        key = (one.spec.driver, pool.name, pool.generation)
+        counts.setdefault(key, set()).add(pool.resource_slice_count)
+    return all(len(found) == 1 for found in counts.values())
+
+
+def _with_another(listed: ResourceSlice, name: str) -> ResourceSlice:
+    """Return a slice with a twin of one of its devices as its last."""
+    found = listed.spec.devices or ()
+    twin = next(device for device in found if device.name == name)
+    more = (*found, msgspec.structs.replace(twin, name="zz-one-more"))
+    return msgspec.structs.replace(listed, spec=msgspec.structs.replace(listed.spec, devices=more))
