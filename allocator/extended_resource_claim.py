@@ -36,7 +36,7 @@ def mapped_resources(pod: Pod, classes: Mapping[str, str]) -> frozenset[str]:
     """
     return frozenset(
         name
-        for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+        for container in _containers(pod)
         for name, amount in _requests(container).items()
         if name in classes and amount > Quantity(0)
     )
@@ -46,6 +46,25 @@ def plugged_in(node: Node) -> frozenset[str]:
     """Return the resources that a node offers without DRA."""
     offered = node.status.allocatable or {}
     return frozenset(name for name, amount in offered.items() if amount > Quantity(0))
+
+
+def unprovided(pod: Pod, node: Node, classes: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the extended resources of a pod that neither a class maps nor the node knows.
+
+    None where the node does not tell what it has.
+
+    Source: k8s.io/kubernetes v1.37.1, pkg/apis/core/v1/helper, IsExtendedResourceName.
+    """
+    known = node.status.allocatable
+    if known is None:
+        return ()
+    asked = {
+        name
+        for container in _containers(pod)
+        for name, amount in _requests(container).items()
+        if amount > Quantity(0) and "/" in name and "kubernetes.io/" not in name
+    }
+    return tuple(sorted(asked - classes.keys() - known.keys()))
 
 
 def extended_resource_claim(
@@ -75,14 +94,17 @@ def extended_resource_claim(
     )
 
 
+def _containers(pod: Pod) -> tuple[Container, ...]:
+    return (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+
+
 def _requests(container: Container) -> Mapping[str, Quantity]:
     # The API server fills requests in from limits; files have not been there.
     return {**container.limits, **container.requests}
 
 
 def _device_requests(pod: Pod, resource: str, device_class: str) -> Iterable[DeviceRequest]:
-    init, regular = pod.spec.init_containers or (), pod.spec.containers or ()
-    containers = (*init, *regular)
+    init, containers = pod.spec.init_containers or (), _containers(pod)
     lasting = {
         index: _request(index, container, resource, device_class, ())
         for index, container in enumerate(containers)

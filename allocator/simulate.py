@@ -23,6 +23,7 @@ from allocator.extended_resource_claim import (
     extended_resource_claim,
     mapped_resources,
     plugged_in,
+    unprovided,
 )
 from allocator.pod_claims import Name, PodClaims, allocation_of, claim_name, pod_claims, pod_name
 from allocator.strategies import registry
@@ -397,8 +398,12 @@ class _Run:
                 NodeReason(code=each.code, message=each.message) for each in attempt.claims.missing
             )
         found = self._cluster.nodes[node]
-        refusal = obstacle(attempt.pod, found) if attempt.pod is not None else None
-        details = [refusal.detail] if refusal is not None else []
+        details: list[str] = []
+        if attempt.pod is not None:
+            refusal = obstacle(attempt.pod, found)
+            details += [refusal.detail] if refusal is not None else []
+            lacking = unprovided(attempt.pod, found, self._question.extended_resources)
+            details += [f"it has no {name}, and no DeviceClass maps that" for name in lacking]
         for claim in attempt.claims.held:
             allocation = allocation_of(claim)
             selector = allocation.node_selector if allocation is not None else None

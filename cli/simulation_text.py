@@ -69,11 +69,11 @@ def _paragraphs(answer: Answer) -> Iterator[Paragraph]:
 def _rows(claim: PlacedClaim, *, with_name: bool = False) -> Iterator[Row]:
     name = f"claim {claim.name}: " if with_name else ""
     if claim.allocation is not None:
-        for words in _devices(claim.allocation) or ("no devices",):
+        for words in devices(claim.allocation) or ("no devices",):
             yield Row(label="gets", text=f"{name}{words}")
 
 
-def _devices(allocation: AllocationResult) -> list[str]:
+def devices(allocation: AllocationResult) -> list[str]:
     """Return the devices in words, pool by pool."""
     pools: dict[tuple[str, str], list[str]] = {}
     for result in allocation.devices.results or ():

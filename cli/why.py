@@ -1,0 +1,271 @@
+"""`drawbridge why`: where a pod or claim of a cluster is, or what keeps it from getting there."""
+
+import shutil
+import sys
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Any
+
+import click
+import msgspec
+
+from allocator import simulate as simulation
+from allocator.cluster import Cluster
+from allocator.core.model import Features
+from allocator.pod_claims import Missing, Name, PodClaims, allocation_of, claim_name, pod_claims
+from allocator.simulate import Answer, PlacedClaim, Question, Ways, pinned_to
+from cli import hints, simulation_text
+from cli.device_map import device_map
+from cli.gates import feature_gates
+from cli.inputs import Found, with_cluster
+from cli.objects import placed
+from cli.reading import STATE_KINDS
+from cli.report import printable
+from cli.state import State, is_waiting, state_of
+from cli.text import Paragraph, Row, laid_out, once_per_label
+from kube.api.core import Pod
+from kube.api.meta import encode
+from kube.api.resource import ResourceClaim
+from webhook.extended_resources import extended_resources
+
+_CONSUMERS_SHOWN = 5
+
+
+class Output(StrEnum):
+    """Forms of the answer."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Condition(StrEnum):
+    """How a pod or claim stands."""
+
+    BOUND = "bound"
+    FINISHED = "finished"
+    ALLOCATED = "allocated"
+    WAITING = "waiting"
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How one pod or claim stands.
+
+    Attributes:
+        kind: `Pod` or `ResourceClaim`.
+        node: Where it is, or what its allocation is pinned to.
+        claims: Those that it is, or has, with their allocations.
+        consumers: Pods that a claim is reserved for or that name it.
+        missing: Objects that a pod waits for.
+        simulation: Where it would go now; None when it is somewhere already.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    condition: Condition
+    node: str | None = None
+    claims: tuple[PlacedClaim, ...] = ()
+    consumers: tuple[str, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    simulation: Answer | None = None
+
+
+@click.command("why")
+@click.argument("kind", type=click.Choice(["pod", "claim"]))
+@click.argument("name")
+@with_cluster
+@feature_gates
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice([form.value for form in Output]),
+    default=Output.TEXT.value,
+    show_default=True,
+    help="text: to read, with a map of the devices. json: for scripts.",
+)
+def why(found: Found, features: Features, kind: str, name: str, output: str) -> None:
+    """Say where a pod or claim is, or why it waits.
+
+    What waits is tried on every node, alone, on the cluster as it is. Changes nothing anywhere.
+
+    Exits 0 when printed, 2 when there is no such object or the call is wrong.
+
+    \b
+    drawbridge why pod trainer -n team --live
+    drawbridge why claim shared-gpu --snapshot cluster.yaml
+    """  # noqa: D301 - click's mark for lines that are not wrapped is a real \b.
+    objects, faults = placed(found.objects, STATE_KINDS, found.namespace)
+    for fault in faults:
+        click.echo(fault.line(), err=True)
+    state = state_of(objects)
+    cluster = state.cluster(features)
+    before = cluster.usage
+    place = (found.namespace, name)
+    if kind == "pod":
+        pod = _looked_up("pod", state.pods, place)
+        standing = of_pod(pod, state, cluster)
+    else:
+        standing = of_claim(_looked_up("claim", state.claims, place), state, cluster)
+    for hint in hints.hints(Question(classes=state.classes), state.templates.values()):
+        click.echo(f"hint: {hint}", err=True)
+    if output == Output.JSON:
+        click.echo(msgspec.json.format(encode(_document(standing)), indent=2).decode())
+    else:
+        width = shutil.get_terminal_size().columns
+        parts = [laid_out(_paragraph(standing), width)]
+        if standing.simulation is not None:
+            answer = standing.simulation
+            parts.append(simulation_text.rendered(answer, cluster, before, width))
+        elif standing.node in cluster.nodes:
+            node = cluster.node_devices(standing.node or "")
+            parts.append("\n".join(map(printable, device_map([node], before, before))))
+        click.echo("\n\n".join(parts))
+    sys.exit(0)
+
+
+def of_pod(pod: Pod, state: State, cluster: Cluster) -> Standing:
+    """Return how a pod stands; one that waits is placed on `cluster`, which holds it then."""
+    found = pod_claims(pod, state.claims, state.templates)
+    standing = Standing(
+        kind="Pod",
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        condition=Condition.BOUND if pod.spec.node_name else Condition.FINISHED,
+        node=pod.spec.node_name or None,
+        claims=_claims(found),
+        missing=found.missing,
+    )
+    if not is_waiting(pod):
+        return standing
+    question = _question(state, pods=(pod,))
+    answer = simulation.one_by_one(cluster, question, Ways())
+    return msgspec.structs.replace(standing, condition=Condition.WAITING, simulation=answer)
+
+
+def of_claim(claim: ResourceClaim, state: State, cluster: Cluster) -> Standing:
+    """Return how a claim stands; one that waits is placed on `cluster`, which holds it then.
+
+    A claim that waits for a pod goes where that pod can go.
+    """
+    allocation = allocation_of(claim)
+    users = [
+        pod
+        for _, pod in sorted(state.pods.items())
+        if pod.metadata.namespace == claim.metadata.namespace
+        and claim_name(claim) in _names(pod, state)
+    ]
+    reserved = (claim.status.reserved_for if claim.status else None) or ()
+    consumers = [f"{each.resource}/{each.name}" for each in reserved]
+    consumers += [f"pods/{pod.metadata.name}" for pod in users]
+    standing = Standing(
+        kind="ResourceClaim",
+        namespace=claim.metadata.namespace,
+        name=claim.metadata.name,
+        condition=Condition.WAITING if allocation is None else Condition.ALLOCATED,
+        node=pinned_to(allocation) if allocation is not None else None,
+        claims=_claims(PodClaims(held=(claim,) if allocation is not None else ())),
+        consumers=tuple(dict.fromkeys(consumers)),
+    )
+    if allocation is not None:
+        return standing
+    waiting = [pod for pod in users if is_waiting(pod)][:1]
+    question = _question(state, pods=tuple(waiting), claims=() if waiting else (claim,))
+    answer = simulation.one_by_one(cluster, question, Ways())
+    return msgspec.structs.replace(standing, simulation=answer)
+
+
+def _looked_up(kind: str, known: Any, place: Name) -> Any:
+    found = known.get(place)
+    if found is not None:
+        return found
+    namespace, name = place
+    elsewhere = sorted(other for other, own in known if own == name)
+    near = get_close_matches(name, [own for other, own in known if other == namespace])
+    fix = ""
+    if elsewhere:
+        fix = f"; namespace {' and '.join(elsewhere)} has one"
+    elif near:
+        fix = f"; there is {' and '.join(near)}"
+    raise click.UsageError(f"There is no {kind} {name} in namespace {namespace}{fix}.")
+
+
+def _question(
+    state: State, pods: tuple[Pod, ...] = (), claims: tuple[ResourceClaim, ...] = ()
+) -> Question:
+    return Question(
+        pods=pods,
+        claims=claims,
+        known=state.claims,
+        templates=state.templates,
+        classes=state.classes,
+        extended_resources=extended_resources(state.classes.values()),
+    )
+
+
+def _names(pod: Pod, state: State) -> set[Name]:
+    found = pod_claims(pod, state.claims, state.templates)
+    return {claim_name(each) for each in (*found.open, *found.held)}
+
+
+def _claims(found: PodClaims) -> tuple[PlacedClaim, ...]:
+    claims = []
+    for claim in (*found.held, *found.open):
+        allocation = allocation_of(claim)
+        namespace, name = claim_name(claim)
+        node = pinned_to(allocation) if allocation is not None else None
+        claims.append(PlacedClaim(namespace=namespace, name=name, node=node, allocation=allocation))
+    return tuple(claims)
+
+
+def _document(standing: Standing) -> dict[str, Any]:
+    fields = {name: getattr(standing, name) for name in standing.__struct_fields__}
+    answer = standing.simulation
+    if answer is not None:
+        names = ("claims", "pods", "nodes", "error")
+        fields["simulation"] = {name: getattr(answer, name) for name in names}
+    return fields
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def _paragraph(standing: Standing) -> Paragraph:
+    rows = [Row(label="is", text=_state(standing))]
+    for claim in standing.claims:
+        name = f"claim {claim.name}: " if standing.kind == "Pod" else ""
+        if claim.allocation is not None:
+            devices = simulation_text.devices(claim.allocation) or ("no devices",)
+            rows += [Row(label="holds", text=f"{name}{words}") for words in devices]
+    rows += [Row(label="lacks", text=each.message) for each in standing.missing]
+    if standing.consumers:
+        more = len(standing.consumers) - _CONSUMERS_SHOWN
+        text = ", ".join(standing.consumers[:_CONSUMERS_SHOWN])
+        rows.append(Row(label="used by", text=f"{text} and {more} more" if more > 0 else text))
+    elif standing.kind == "ResourceClaim":
+        rows.append(Row(label="used by", text="no pod"))
+    return Paragraph(
+        title=f"{standing.kind} {standing.namespace}/{standing.name}",
+        place="",
+        rows=tuple(once_per_label(rows)),
+    )
+
+
+def _state(standing: Standing) -> str:
+    match standing.condition:
+        case Condition.BOUND:
+            return f"bound to node {standing.node}"
+        case Condition.FINISHED:
+            return "finished, so it needs nothing"
+        case Condition.ALLOCATED if standing.node:
+            return f"allocated on node {standing.node}"
+        case Condition.ALLOCATED:
+            return "allocated, usable on several nodes"
+        case Condition.WAITING:
+            return _waiting(standing)
+
+
+def _waiting(standing: Standing) -> str:
+    answer = standing.simulation
+    if answer is not None and answer.all_placed:
+        return "waiting, though there is a place for it now: it may wait for a scheduler, or for what is not modelled"
+    return "waiting: there is no place for it now"
