@@ -352,7 +352,8 @@ class RequestCompiler:
         counts = self._facts.replicas or ()
         if self._device.replicas is not None and len(counts) == 1:
             capacity[self._device.replicas] = Quantity(counts[0])
-        elif counts or self._facts.default_is_part:
+        elif counts or self._facts.default_is_part or not (capacity or self._device.memory):
+            # Of a device without amounts, such as most NICs, a claim that names none leaves all.
             self._warn(
                 Code.NOT_ALONE,
                 "count",

@@ -81,7 +81,8 @@ class Code(StrEnum):
     TEMPLATE_TAKEN = "templateTaken"
     """A ResourceClaimTemplate of our name exists with other content."""
     DEVICE_CLASS_MISSING = "deviceClassMissing"
-    """The cluster state has no DeviceClass of the name that the claim uses."""
+    """The cluster state has no DeviceClass of the name that the claim uses. A snapshot that was taken
+    without any DeviceClass does not say so."""
     FOREIGN_SCHEDULER = "foreignScheduler"
     """The pod names a scheduler that is not known to understand claims; left alone."""
     CLAIMS_NOT_SEEN = "claimsNotSeen"

@@ -186,6 +186,11 @@ class Profile(_Part, frozen=True, kw_only=True):
     devices: Mapping[DeviceKind, DeviceProfile]
     content_hash: str = ""
 
+    def __post_init__(self) -> None:
+        """Refuse a driver without devices: no key could be said in its words."""
+        if not self.devices:
+            raise ValueError("devices: at least one kind")
+
     def resource_names(self) -> tuple[str, ...]:
         """Return the resource names that it knows by their domain; one may end in `*`.
 
@@ -219,8 +224,17 @@ def parse_profile(text: bytes | str, source: str) -> Profile:
     """
     try:
         read = msgspec.convert(yaml.safe_load(text), Profile)
-    except (yaml.YAMLError, msgspec.ValidationError) as fault:
-        raise ConfigError(f"{source}: not a driver profile: {fault}") from fault
-    blank = msgspec.structs.replace(read, content_hash="")
-    canonical = msgspec.json.encode(blank, order="sorted")
+        blank = msgspec.structs.replace(read, content_hash="")
+        canonical = msgspec.json.encode(blank, order="sorted")
+    except yaml.MarkedYAMLError as fault:
+        where = fault.problem_mark
+        line = f"line {where.line + 1}: " if where is not None else ""
+        raise _no_profile(source, f"{line}{fault.problem}") from fault
+    # A lone surrogate is a ValueError, and so is a date that does not exist.
+    except (yaml.YAMLError, msgspec.ValidationError, ValueError, RecursionError) as fault:
+        raise _no_profile(source, str(fault)) from fault
     return msgspec.structs.replace(blank, content_hash=sha256(canonical).hexdigest()[:HASH_LENGTH])
+
+
+def _no_profile(source: str, fault: str) -> ConfigError:
+    return ConfigError(f"{source}: not a driver profile: {' '.join(fault.split())}")

@@ -101,6 +101,21 @@ async def test_live_looks_at_the_cluster_and_namespace_of_the_context(
     assert server.objects(RESOURCE_CLAIM_TEMPLATES) == []
 
 
+@pytest.mark.parametrize(
+    ("may_read", "want"), [(True, ["deviceClassMissing"]), (False, [])], ids=["read", "forbidden"]
+)
+async def test_a_cluster_without_any_class_lacks_them_where_that_could_be_read(
+    may_read: bool, want: list[str], server: FakeApiServer, tmp_path: Path
+) -> None:
+    server.remove(DEVICE_CLASSES, NVIDIA)
+    if not may_read:
+        server.fail(403, matches=lambda call: call.path.endswith("/deviceclasses"))
+
+    _, said, _ = await translated(server, tmp_path, "--context", "here")
+
+    assert want == [finding["code"] for finding in said["findings"]]
+
+
 async def test_a_cluster_that_is_not_there_is_a_wrong_call(
     server: FakeApiServer, tmp_path: Path
 ) -> None:

@@ -181,6 +181,12 @@ def test_a_class_that_the_cluster_lacks_is_a_warning() -> None:
     assert told(said) == ["warning deviceClassMissing Pod/default/train spec.resourceClaims"]
 
 
+def test_a_snapshot_of_other_kinds_does_not_say_that_there_is_no_class() -> None:
+    said = answer(SHARE, snapshot=[{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}])
+
+    assert told(said) == []
+
+
 def test_a_namespace_that_opts_out() -> None:
     namespace = {
         "apiVersion": "v1",

@@ -287,6 +287,25 @@ def test_a_name_of_the_clusters_own_may_say_class_and_attributes() -> None:
     assert [] == codes(got.findings)
 
 
+@pytest.mark.parametrize(
+    ("profile", "want"),
+    [
+        (SHARING.format(sharing="always"), ["warning notAlone"]),
+        (SHARING.format(sharing="always") + "    cores: {capacity: bandwidth}\n", []),
+        (SHARING.format(sharing="never"), []),
+    ],
+    ids=["shared without an amount", "shared by an amount", "not shared"],
+)
+def test_a_whole_nic_of_a_driver_that_shares_may_have_other_users(
+    profile: str, want: list[str]
+) -> None:
+    text = profile.replace("rdma/port_1", EFA)
+
+    got = translated(pod(container("main", {EFA: 1})), with_profile(text))
+
+    assert want == codes(got.findings)
+
+
 def test_a_name_that_the_profile_does_not_know_is_refused() -> None:
     text = SHARING.format(sharing="never").replace("rdma/*", "rdma/other")
 

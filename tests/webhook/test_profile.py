@@ -34,7 +34,12 @@ class Refusal(NamedTuple):
 
 
 REFUSALS = (
-    Refusal("no YAML", "{", "profile.yaml: not a driver profile: "),
+    Refusal("no YAML", "driver: a\ndevices: {", "profile.yaml: not a driver profile: line 2: "),
+    Refusal("a character that YAML does not have", "driver: \0", "special characters"),
+    Refusal("half a character", 'driver: "\\ud800"\ndevices: {gpu: {class: a}}', "surrogates"),
+    Refusal("a day that does not exist", "driver: 2026-02-30", "day is out of range"),
+    Refusal("too deep", "[" * 5_000, "recursion"),
+    Refusal("no device", "driver: a\ndevices: {}", "devices: at least one kind"),
     Refusal("nothing", "", "Expected `object`, got `null`"),
     Refusal("a list", "[]", "Expected `object`, got `array`"),
     Refusal("no driver", "devices: {}", "missing required field `driver`"),
@@ -70,6 +75,7 @@ def test_refused(case: Refusal) -> None:
         parsed(case.text)
 
     assert case.want in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 NAMES = (
