@@ -111,7 +111,7 @@ def matrix(policy: CompiledPolicy | None, devices: Sequence[PublishedDevice]) ->
         driver=judged.driver,
         policy=policy.name if policy is not None else "",
         kinds=shown,
-        cells=tuple(tuple(_cell(judged, one, other) for other in shown) for one in shown),
+        cells=_cells(judged, shown),
         omitted=len(found) - len(shown),
     )
 
@@ -174,6 +174,15 @@ def _name(profile: Profile, groups: tuple[Groups, ...]) -> str:
 # --- cells ----------------------------------------------------------------------------------------
 
 
+def _cells(policy: CompiledPolicy, shown: Sequence[Kind]) -> tuple[tuple[Cell, ...], ...]:
+    """Return the table, each pair judged once and written on both sides of the diagonal."""
+    half = [
+        [_cell(policy, other, one) for other in shown[: row + 1]] for row, one in enumerate(shown)
+    ]
+    places = range(len(shown))
+    return tuple(tuple(half[max(at)][min(at)] for at in product([row], places)) for row in places)
+
+
 def _cell(policy: CompiledPolicy, one: Kind, other: Kind) -> Cell:
     errors = [*_errors(one, other), *(() if one is other else _errors(other, one))]
     if errors:
@@ -184,7 +193,9 @@ def _cell(policy: CompiledPolicy, one: Kind, other: Kind) -> Cell:
     if agree(one.profile, other.profile):
         return Cell(relation=Relation.COMPATIBLE)
     refusing = [
-        f"{owner.name} accepts only devices matching its rule; {asked.name} does not match"
+        f"{owner.name} does not accept its like"
+        if owner is asked
+        else f"{owner.name} accepts only devices matching its rule; {asked.name} does not match"
         for owner, asked in dict.fromkeys(((one, other), (other, one)))
         if not accepts(owner.profile, asked.profile)
     ]

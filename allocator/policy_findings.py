@@ -167,7 +167,7 @@ def _wrong_names(names: Sequence[str]) -> str:
             return f"group {name} is named twice"
         if not _NAME.fullmatch(name):
             return f"group {name!r} is not a lowercase name of at most 63 letters, digits and '-'"
-    return ""
+    return f"{len(names)} groups, at most {MAX_GROUPS}" if len(names) > MAX_GROUPS else ""
 
 
 def _unknown_literals(
@@ -386,12 +386,9 @@ def _of_groups(
 ) -> Iterator[_Found]:
     for each in published:
         for taken in each.device.consumes_counters or ():
-            names = taken.compatibility_groups or ()
-            wrong = _wrong_names(names)
-            if not wrong and len(names) > MAX_GROUPS:
-                wrong = f"{len(names)} groups on set {taken.counter_set}, at most {MAX_GROUPS}"
+            wrong = _wrong_names(taken.compatibility_groups or ())
             if wrong:
-                message = f"{each.id.device}: {wrong}"
+                message = f"{each.id.device} on set {taken.counter_set}: {wrong}"
                 yield Code.INVALID_GROUPS, (each.id.device, wrong), message, (each.id,)
     memberships = {membership for kind in kinds for membership in kind.standing.groups}
     for membership in sorted(memberships):

@@ -28,6 +28,7 @@ from kube.api.policy import (
     Scope,
     Undeclared,
 )
+from kube.api.resource import CelSelector
 from kube.cel.compile import Environment, Selector, compile_selector
 from kube.cel.device import qualified, view
 from kube.errors import InvalidSelector, NotBoolean, SelectorFailed, UnsupportedSelector
@@ -259,8 +260,7 @@ class CompiledPolicy:
         selectors: list[Selector] = []
         faults: list[RuleFault] = []
         for place, selector in enumerate(rule.selectors or ()):
-            text = selector.cel.expression if selector.cel is not None else ""
-            made = _parsed(text, rule.name, f"{path}.selectors[{place}].cel.expression")
+            made = _parsed(selector.cel, rule.name, f"{path}.selectors[{place}].cel.expression")
             if isinstance(made, RuleFault):
                 faults.append(made)
             else:
@@ -269,8 +269,7 @@ class CompiledPolicy:
         expression: int | None = None
         fault: RuleFault | None = None
         if only is not None:
-            text = only.cel.expression if only.cel is not None else ""
-            made = _parsed(text, rule.name, f"{path}.compatibleOnlyWith.cel.expression")
+            made = _parsed(only.cel, rule.name, f"{path}.compatibleOnlyWith.cel.expression")
             if isinstance(made, RuleFault):
                 fault = made
             else:
@@ -292,9 +291,12 @@ class CompiledPolicy:
         return len(self.expressions) - 1
 
 
-def _parsed(text: str, rule: str, path: str) -> Selector | RuleFault:
+def _parsed(cel: CelSelector | None, rule: str, path: str) -> Selector | RuleFault:
+    if cel is None:
+        # Some later kind of expression, which we cannot read.
+        return RuleFault(rule=rule, path=path, kind=FaultKind.UNJUDGED, why="it is not CEL")
     try:
-        return compile_selector(text, Environment.STORED)
+        return compile_selector(cel.expression, Environment.STORED)
     except InvalidSelector as error:
         return RuleFault(rule=rule, path=path, kind=FaultKind.INVALID, why=str(error))
     except UnsupportedSelector as error:

@@ -7,7 +7,8 @@ import pytest
 
 from allocator.core.model import PublishedDevice
 from allocator.core.rules import FaultKind, Profile, compiled
-from kube.api.policy import CompatibilityRule
+from kube.api.policy import CompatibilityRule, CompatibleOnlyWith
+from kube.api.resource import DeviceSelector
 from tests.allocator.builders import Attribute, Version, attribute_of, device, policy, pool_of, rule
 
 MODE = attribute_of("mode")
@@ -75,6 +76,19 @@ def test_profile(case: Case) -> None:
     assert case.accepts == len(profile.accepts)
     assert list(case.doubts) == [(doubt.kind, doubt.is_final) for doubt in profile.doubts]
     assert profile.is_usable == (not any(is_final for _, is_final in case.doubts))
+
+
+def test_what_is_not_cel_cannot_be_judged() -> None:
+    unknown = CompatibilityRule(
+        name="later",
+        selectors=(DeviceSelector(),),
+        compatible_only_with=CompatibleOnlyWith(),
+    )
+
+    by = compiled(policy(unknown))
+
+    assert [FaultKind.UNJUDGED] * 2 == [fault.kind for fault in by.faults]
+    assert not by.profile(A).is_usable
 
 
 def test_faults_tell_their_place() -> None:

@@ -1,0 +1,214 @@
+"""The matrix of a policy, of groups that slices declare, and groups derived from rules."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from allocator.core.model import Features, NodeDevices
+from allocator.core.outcome import Refusal
+from allocator.core.pools import index, node_devices
+from allocator.core.rules import compiled
+from allocator.matrix import MAX_KINDS, Matrix, Relation, as_groups, matrix, reasons, text
+from kube.api.core import Node
+from kube.api.meta import view
+from kube.api.policy import DeviceCompatibilityPolicy, Scope, Undeclared
+from kube.api.resource import Device, ResourceSlice
+from kube.files import read_paths
+from tests.allocator.builders import attribute_of, consumes, device, policy, pool_of, rule
+
+ROOT = Path(__file__).parents[2]
+MODE = attribute_of("mode")
+
+
+def example() -> tuple[DeviceCompatibilityPolicy, NodeDevices]:
+    """The policy of the four modes, and the node that it is shown on."""
+    objects = read_paths([str(ROOT / "examples" / "compatibility")])
+    documents = {kind: [one.document for one in objects if one.kind == kind] for kind in (
+        "DeviceCompatibilityPolicy", "ResourceSlice", "Node",
+    )}  # fmt: skip
+    slices = [view(each, ResourceSlice) for each in documents["ResourceSlice"]]
+    (node,) = documents["Node"]
+    (modes,) = documents["DeviceCompatibilityPolicy"]
+    return (
+        view(modes, DeviceCompatibilityPolicy),
+        node_devices(index(slices, Features()), view(node, Node)),
+    )
+
+
+FOUR_MODES = """\
+|          | whole | fraction | mig | mps | devices |
+| -------- | ----- | -------- | --- | --- | ------- |
+| whole    | ✗     | ✗        | ✗   | ✗   | 2       |
+| fraction | ✗     | ✓        | ✗   | ✓   | 4       |
+| mig      | ✗     | ✗        | ✓   | ✗   | 6       |
+| mps      | ✗     | ✓        | ✗   | ✓   | 4       |
+"""
+
+
+def test_the_four_modes() -> None:
+    modes, node = example()
+
+    assert FOUR_MODES == text(matrix(compiled(modes), node.devices))
+
+
+def test_the_four_modes_as_groups() -> None:
+    modes, node = example()
+
+    groups = as_groups(compiled(modes), node.devices)
+
+    assert not isinstance(groups, Refusal)
+    assert {
+        "gpu-0": ("whole",),
+        "gpu-0-fraction-0": ("fraction-mps",),
+        "gpu-0-mig-0": ("mig",),
+        "gpu-0-mps-0": ("fraction-mps",),
+    } == {
+        each.device: names
+        for each, names in groups.items()
+        if each.device in {"gpu-0", "gpu-0-fraction-0", "gpu-0-mig-0", "gpu-0-mps-0"}
+    }
+
+
+def of_mode(*modes: str | None) -> Sequence[Device]:
+    return [
+        device(f"d{number}", consumes(), attributes={} if mode is None else {"mode": mode})
+        for number, mode in enumerate(modes)
+    ]
+
+
+class Case(NamedTuple):
+    name: str
+    want: Relation
+    reason: str
+    policy: DeviceCompatibilityPolicy
+
+
+def two(a: str | None, b: str | None, undeclared: Undeclared = Undeclared.ISOLATED) -> DeviceCompatibilityPolicy:  # fmt: skip
+    """Rules for modes a and b that demand this of others."""
+    return policy(
+        rule("a", f'{MODE} == "a"', only=a), rule("b", f'{MODE} == "b"', only=b),
+        undeclared=undeclared,
+    )  # fmt: skip
+
+
+GROUPED = policy(rule("a", f'{MODE} == "a"', groups="x"), rule("b", f'{MODE} == "b"', groups="y"))
+HALF = policy(rule("a", f'{MODE} == "a"', groups="x"), rule("b", f'{MODE} == "b"'))
+
+CASES = (
+    Case("neither minds the other", Relation.COMPATIBLE, "", two("true", None)),
+    Case("both mind", Relation.INCOMPATIBLE,
+         "a accepts only devices matching its rule; b does not match", two("false", "false")),
+    Case("only one minds", Relation.ONE_SIDED,
+         "b accepts only devices matching its rule; a does not match", two("true", "false")),
+    Case("a rule gives no answer", Relation.ERROR,
+         "rule of a gives no answer on b: no such key: x",
+         two(f'{attribute_of("x")} == "1"', "true")),
+    Case("groups differ", Relation.INCOMPATIBLE, "compatibility groups: {x} beside {y}", GROUPED),
+    Case("one has no group", Relation.INCOMPATIBLE, "compatibility groups: {x} beside {}", HALF),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_cell(case: Case) -> None:
+    table = matrix(compiled(case.policy), pool_of(*of_mode("a", "b")).devices)
+
+    cell = table.cell("a", "b")
+
+    assert (case.want, case.reason) == (cell.relation, cell.reason)
+    assert case.want == table.cell("b", "a").relation
+    assert case.reason in "".join(reasons(table))
+
+
+def test_without_a_policy_the_groups_of_slices_are_shown() -> None:
+    devices = pool_of(
+        device("a", consumes(groups=["mig"])),
+        device("b", consumes(groups=["mig", "soft"])),
+        device("c", consumes()),
+    ).devices
+
+    table = matrix(None, devices)
+
+    assert ["mig", "mig,soft", "undeclared"] == [kind.name for kind in table.kinds]
+    assert Relation.COMPATIBLE is table.cell("mig", "mig,soft").relation
+    assert Relation.INCOMPATIBLE is table.cell("mig", "undeclared").relation
+
+
+def test_devices_of_one_rule_that_others_tell_apart_are_two_kinds() -> None:
+    by = policy(rule("all", only=f'{MODE} == "a"'))
+
+    table = matrix(compiled(by), pool_of(*of_mode("a", "b")).devices)
+
+    assert ["all like d0", "all like d1"] == [kind.name for kind in table.kinds]
+
+
+def test_a_matrix_is_bounded() -> None:
+    names = [f"d{number}" for number in range(MAX_KINDS + 2)]
+    by = policy(*(rule(name, f'{MODE} == "{name}"') for name in names))
+
+    table = matrix(compiled(by), pool_of(*of_mode(*names)).devices)
+
+    assert (MAX_KINDS, 2) == (len(table.kinds), table.omitted)
+    assert text(table).endswith("2 more kinds\n")
+
+
+def test_no_devices_make_an_empty_matrix() -> None:
+    assert Matrix(driver="", policy="", kinds=(), cells=()).kinds == matrix(None, []).kinds
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+def star(points: int) -> DeviceCompatibilityPolicy:
+    """A center that goes together with each of the points, which exclude each other."""
+    names = [f"p{number}" for number in range(points)]
+    center = rule("center", f'{MODE} == "center"', only=f'{MODE} != "center"')
+    return policy(
+        center, *(rule(name, f'{MODE} == "{name}"', only=f'{MODE} == "center"') for name in names)
+    )
+
+
+@pytest.mark.parametrize(
+    ("want", "by", "devices"),
+    [
+        pytest.param(
+            {"d0": ("center-p0", "center-p1"), "d1": ("center-p0",), "d2": ("center-p1",)},
+            star(2), of_mode("center", "p0", "p1"), id="two groups for whom two sets accept",
+        ),
+        pytest.param(
+            "center goes together with 3 sets of kinds that exclude each other (center-p0, "
+            "center-p1, center-p2); a device has at most 2 groups",
+            star(3), of_mode("center", "p0", "p1", "p2"), id="three sets are too many",
+        ),
+        pytest.param(
+            {"d0": ("alone-0",), "d1": ("alone-1",)},
+            policy(rule("alone", only="false")), of_mode("a", "a"),
+            id="devices that exclude their like have a group each",
+        ),
+        pytest.param({"d0": (), "d1": ()}, policy(), of_mode("a", "b"), id="all go together"),
+        pytest.param(
+            "scope Pool relates devices of different counter sets, and groups do not",
+            policy(scope=Scope.POOL), of_mode("a"), id="the scope of a pool",
+        ),
+        pytest.param(
+            "devices of undeclared consume no counters, so they cannot declare groups",
+            policy(), [device("a")], id="no counters",
+        ),
+        pytest.param(
+            "devices of a / b declare different groups on different sets",
+            policy(), [device("a", consumes("x", groups="a"), consumes("y", groups="b"))],
+            id="groups that differ from set to set",
+        ),
+    ],
+)  # fmt: skip
+def test_as_groups(
+    want: dict[str, tuple[str, ...]] | str, by: DeviceCompatibilityPolicy, devices: Sequence[Device]
+) -> None:
+    got = as_groups(compiled(by), pool_of(*devices).devices)
+
+    assert want == (
+        got.detail
+        if isinstance(got, Refusal)
+        else {each.device: names for each, names in got.items()}
+    )
