@@ -86,7 +86,7 @@ def told(examples: Traversable, width: int) -> Iterator[str]:
         for result in _translated(given, world):
             if step.in_full:
                 yield from _in_full(result)
-            yield text.laid_out(text.paragraph(result), width)
+            yield text.laid_out(text.paragraph(result, world.profiles), width)
 
 
 def _translated(given: list[SourceObject], world: World) -> list[Translated]:

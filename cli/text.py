@@ -15,8 +15,9 @@ from webhook.admission import Decision
 from webhook.claims import Claim
 from webhook.edits import CONTAINER_FIELDS
 from webhook.findings import Code, Finding, Severity
+from webhook.profile import Profile
 from webhook.request import Request, UsedProfile, decode_request
-from webhook.vocabularies.arbiter import VOCABULARIES, divided
+from webhook.vocabularies import arbiter
 from webhook.workloads import pod_path, reached
 
 MARGIN: Final = 12
@@ -30,6 +31,10 @@ _STYLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "refused": {"fg": "red", "bold": True},
     "lost": {"fg": "yellow"},
 }
+
+
+Profiles = Mapping[str, Profile]
+"""Driver to profile."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,10 +56,10 @@ class Paragraph(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
 
 
-def rendered(results: Sequence[Translated], width: int) -> str:
+def rendered(results: Sequence[Translated], profiles: Profiles, width: int) -> str:
     """Return the whole answer, no line wider than `width` columns (nor narrower than 40 allow)."""
     silent = [result for result in results if not _speaks(result)]
-    told = [laid_out(paragraph(result), width) for result in results if _speaks(result)]
+    told = [laid_out(paragraph(each, profiles), width) for each in results if _speaks(each)]
     if silent:
         names = ", ".join(result.reference for result in silent)
         told.append(laid_out_rows([Row(label="unchanged", text=names)], width))
@@ -90,7 +95,7 @@ def _speaks(result: Translated) -> bool:
 # --- what is said ---------------------------------------------------------------------------------
 
 
-def paragraph(result: Translated) -> Paragraph:
+def paragraph(result: Translated, profiles: Profiles) -> Paragraph:
     """Return what is said about one object."""
     kind, namespace, name = result.reference.split("/", 2)
     return Paragraph(
@@ -108,7 +113,7 @@ def once_per_label(rows: Iterable[Row]) -> Iterator[Row]:
         last = row.label
 
 
-def _rows(result: Translated) -> Iterator[Row]:
+def _rows(result: Translated, profiles: Profiles) -> Iterator[Row]:
     request = _request(result)
     if request is not None and result.answer is not None:
         if result.answer.decision is Decision.ACCEPTED:
@@ -119,7 +124,8 @@ def _rows(result: Translated) -> Iterator[Row]:
         for claim in result.answer.claims:
             yield from _became(claim)
         if result.answer.claims:
-            yield from (Row(label="because", text=_why(used, request)) for used in request.profiles)
+            owned = _owned(request, profiles)
+            yield from (Row(label="because", text=_why(used, owned)) for used in request.profiles)
     # What refuses it comes first; what would also have been lost is less urgent.
     for finding in sorted(result.findings, key=lambda finding: not finding.is_error):
         yield from _said(finding)
@@ -166,11 +172,21 @@ def _became(claim: Claim) -> Iterator[Row]:
     yield Row(label="template", text=claim.template)
 
 
-def _why(used: UsedProfile, request: Request) -> str:
+def _owned(request: Request, profiles: Profiles) -> Mapping[str, frozenset[str]]:
+    """Return vocabulary to the keys that it owns, with the names that profiles give it."""
+    named = {
+        used.vocabulary: profiles[used.name].resource_names()
+        for used in request.profiles
+        if used.name in profiles
+    }
+    speaking = arbiter.speaking(named)
+    return arbiter.divided(request.keys(), [speaking[used.vocabulary] for used in request.profiles])
+
+
+def _why(used: UsedProfile, owned: Mapping[str, frozenset[str]]) -> str:
     sizes = sorted({s.size for facts in used.facts.values() for s in facts.sizes or ()})
     known = f", which published devices of {' and '.join(map(str, sizes))}" if sizes else ""
-    candidates = [VOCABULARIES[other.vocabulary] for other in request.profiles]
-    keys = divided(request.keys(), candidates)[used.vocabulary]
+    keys = owned[used.vocabulary]
     if keys:
         listed = ", ".join(sorted(keys))
         return f"{used.vocabulary} owns {listed} here; its driver is {used.name}{known}"

@@ -60,7 +60,8 @@ def translate(inputs: Inputs, output: str) -> None:
             for line in diff.coloured(as_diff(results, inputs.namespace)):
                 click.echo(line)
         case Output.TEXT:
-            click.echo(text.rendered(results, shutil.get_terminal_size().columns))
+            columns = shutil.get_terminal_size().columns
+            click.echo(text.rendered(results, inputs.world.profiles, columns))
     if output in (Output.YAML, Output.DIFF):
         for one in findings:
             click.echo(one.line(), err=True)

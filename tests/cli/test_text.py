@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import gpus, pod
+from tests.builders import DRANET, container, gpus, pod
 from tests.cli.command import CLUSTER, EXAMPLES, drawbridge, translate
 
 SHARE_TOLD = """\
@@ -39,6 +39,17 @@ def test_text_tells_what_was_asked_what_it_is_why_and_what_is_lost() -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     (line,) = (line for line in result.stdout.splitlines() if line.startswith("  template"))
     assert SHARE_TOLD.format(template=line.split()[1]) == result.stdout
+
+
+def test_text_says_whose_a_name_is_that_a_profile_gives(tmp_path: Path) -> None:
+    (tmp_path / "nics.yaml").write_text(
+        f"driver: {DRANET}\ndevices: {{nic: {{class: nic, resources: {{acme.example/nic: {{}}}}}}}}"
+    )
+    asked = pod(container("main", {"acme.example/nic": "1"}))
+
+    told = translate(asked, options=("-o", "text", "--profiles", tmp_path)).stdout
+
+    assert "because   rdma owns acme.example/nic here; its driver is dra.net" in told
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
