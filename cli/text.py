@@ -101,7 +101,7 @@ def paragraph(result: Translated, profiles: Profiles) -> Paragraph:
     return Paragraph(
         title=f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}",
         place=f"{result.source.source}:{result.source.line}",
-        rows=tuple(once_per_label(_rows(result))),
+        rows=tuple(once_per_label(_rows(result, profiles))),
     )
 
 
