@@ -4,7 +4,7 @@ To undo restores the state, a refused device changes nothing, a refusal is told 
 one, and devices that a rule sees alike can be swapped in any history.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import combinations
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +25,7 @@ from allocator.core.model import (
     Usage,
 )
 from allocator.core.outcome import AttemptFailed
-from allocator.core.tracker import Tracker
+from allocator.core.tracker import Ahead, Tracker
 from kube.api.policy import Enforcement
 from kube.api.resource import Device
 from tests.allocator.builders import (
@@ -200,7 +200,9 @@ POLICIES: Final = (
             rule("alone", f"{attribute_of('?numa')}.orValue(0) == 2", only="false"),
         )
     ),
-    compiled(policy(rule("twos", only=f"{attribute_of('root')} == 2"), enforcement=Enforcement.AUDIT)),
+    compiled(
+        policy(rule("twos", only=f"{attribute_of('root')} == 2"), enforcement=Enforcement.AUDIT)
+    ),
 )
 
 
@@ -272,6 +274,54 @@ def test_devices_that_are_seen_alike_can_be_swapped(history: tuple[World, list[S
         for name, tracker in trackers(world).items():
             if tracker.sees(one) == tracker.sees(other):
                 assert (name, want[name]) == (name, list(answers(world, tracker, moved)))
+
+
+@given(history=histories())
+def test_choosing_more_never_makes_a_later_answer_better(
+    history: tuple[World, list[Step]],
+) -> None:
+    world, steps = history
+    for name, tracker in trackers(world).items():
+        before = _refused(world, tracker)
+        for _ in answers(world, tracker, [step for step in steps if not step.is_undo]):
+            after = _refused(world, tracker)
+            assert (name, before) == (name, before & after)
+            before = after
+
+
+@given(history=histories(), data=st.data())
+def test_an_equal_outlook_means_equal_answers(
+    history: tuple[World, list[Step]], data: st.DataObject
+) -> None:
+    world, steps = history
+    first = data.draw(st.sampled_from(world.requests))
+    positions = data.draw(st.integers(0, (1 << len(world.node.devices)) - 1))
+    ahead = Ahead(claim=first.claim, index=first.index, positions=positions)
+    for name, tracker in trackers(world).items():
+        answered: dict[Hashable, frozenset[tuple[int, int]]] = {}
+        for _ in answers(world, tracker, steps):
+            refused = frozenset(
+                (number, position)
+                for number, position in _refused(world, tracker)
+                if positions >> position & 1
+                and (world.requests[number].claim, world.requests[number].index)
+                >= (first.claim, first.index)
+            )
+            known = answered.setdefault(tracker.outlook(ahead), refused)
+            assert (name, known) == (name, refused)
+
+
+def _refused(world: World, tracker: Tracker) -> frozenset[tuple[int, int]]:
+    """Return the number of each request and the positions that it cannot have now."""
+    refused = set()
+    for number, request in enumerate(world.requests):
+        for position in range(len(world.node.devices)):
+            try:
+                if tracker.refusal(request, position, further_share=False) is not None:
+                    refused.add((number, position))
+            except AttemptFailed:
+                continue
+    return frozenset(refused)
 
 
 def _made(world: World) -> Constraints | None:
