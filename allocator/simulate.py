@@ -516,8 +516,9 @@ _NO_COMBINATION: Final = NodeReason(
 
 def _reason(shortage: Shortage) -> NodeReason:
     refusal = shortage.refusal
-    where = f"claim {shortage.claim}, request {shortage.request}"
-    message = f"{where}: {refusal.detail}" if refusal.detail else where
+    message = refusal.detail or refusal.reason
+    if shortage.claim:
+        message = f"claim {shortage.claim}, request {shortage.request}: {message}"
     return NodeReason(code=refusal.reason, message=message, count=shortage.devices)
 
 

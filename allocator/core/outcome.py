@@ -46,6 +46,8 @@ class Reason(StrEnum):
     LIMIT = "limit"
     COMBINATION = "combination"
     NODE = "node"
+    GAVE_UP = "gaveUp"
+    ATTEMPT_FAILED = "attemptFailed"
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,9 +67,9 @@ class Shortage(msgspec.Struct, frozen=True, kw_only=True):
     """How many devices of a node one request loses for one reason.
 
     Attributes:
-        claim: `namespace/name`.
-        request: `name`, or `parent/name` of an alternative.
-        refusal: The reason; of devices that differ in detail, the detail of the first.
+        claim: `namespace/name`; empty where it is about the node whatever is asked.
+        request: `name`, or `parent/name` of an alternative; empty where `claim` is.
+        refusal: The reason, with the detail that all of these devices have in common.
         devices: How many devices it rules out; 0 where it is about the request as a whole.
     """
 

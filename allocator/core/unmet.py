@@ -20,11 +20,13 @@ _TOKEN: Final = re.compile(
     r"""[rR]?(?P<quote>\"\"\"|'''|"|')(?:\\.|(?!(?P=quote)).)*+(?P=quote)|&&|.""", re.DOTALL
 )
 _AMOUNT: Final = r"""quantity\(\s*["'](?P<wanted>[^"'\\]*)["']\s*\)"""
-_NAME: Final = r"""(?:\.(?P<name>\w+)|\[\s*["'](?P<key>[^"'\\]*)["']\s*\])"""
+_OR_ELSE: Final = r"""(?:\s*\.orValue\((?:[^()]|\([^()]*\))*\))?"""
+_NAME: Final = r"""(?:\.\??(?P<name>\w+)|\[\??\s*["'](?P<key>[^"'\\]*)["']\s*\])""" + _OR_ELSE
 _AT_LEAST: Final = re.compile(rf"{_NAME}\s*\.compareTo\(\s*{_AMOUNT}\s*\)\s*(?P<sign>>=|>)\s*0$")
 _GREATER: Final = re.compile(rf"{_NAME}\s*\.isGreaterThan\(\s*{_AMOUNT}\s*\)$")
 _NUMBER: Final = re.compile(rf"{_NAME}\s*(?P<sign>>=|>)\s*(?P<wanted>-?\d+)$")
 _EQUAL: Final = re.compile(rf"{_NAME}\s*==\s*(?P<wanted>\"[^\"\\]*\"|'[^'\\]*'|-?\d+|true|false)$")
+_DRIVER: Final = re.compile(r"""device\.driver\s*==\s*["'](?P<wanted>[^"'\\]*)["']$""")
 
 
 def unmet(expressions: tuple[Expression, ...], published: PublishedDevice) -> str:
@@ -45,7 +47,7 @@ def unmet(expressions: tuple[Expression, ...], published: PublishedDevice) -> st
             link = chain((Expression(text=text, origin=expression.origin),))
             if link.verdict(published) is False:
                 return _told(text, link, published)
-        return f"does not satisfy {_shown(expression.text)}"
+        return f"does not satisfy {shown(expression.text)}"
     return "is selected"
 
 
@@ -94,19 +96,22 @@ def _told(text: str, link: Chain, published: PublishedDevice) -> str:
         match = pattern.search(text)
         if match and len(found) == 1 and (value := found.get(_named(match))) is not None:
             relation = "below" if match.groupdict().get("sign") == ">=" else "not above"
-            return f"{_named(match)} {value} {relation} {_shown(match['wanted'])}"
+            return f"{_named(match)} {value} {relation} {shown(match['wanted'])}"
     match = _EQUAL.search(text)
     if match and len(found) == 1 and (value := found.get(_named(match))) is not None:
-        return f"{_named(match)} is {value}, not {_shown(match['wanted'])}"
+        return f"{_named(match)} is {value}, not {shown(match['wanted'])}"
     if not places:
+        driver = _DRIVER.match(text)
+        if driver:
+            return f"driver {published.id.driver} is not {shown(driver['wanted'])}"
         if text.startswith("device.driver"):
-            return f"driver is {published.id.driver}; wanted is {_shown(text)}"
-        return f"does not satisfy {_shown(text)}"
+            return f"driver is {published.id.driver}; wanted is {shown(text)}"
+        return f"does not satisfy {shown(text)}"
     has = ", ".join(
         f"{name} is {value}" if value is not None else f"no {name}"
         for name, value in sorted(found.items())
     )
-    return f"{has}; wanted is {_shown(text)}"
+    return f"{has}; wanted is {shown(text)}"
 
 
 def _named(match: re.Match[str]) -> str:
@@ -126,14 +131,14 @@ def _value(place: Place, published: PublishedDevice) -> str | None:
     if value.int_ is not None:
         return str(value.int_)
     if value.string is not None:
-        return f'"{_shown(value.string)}"'
+        return f'"{shown(value.string)}"'
     if value.version is not None:
-        return _shown(value.version)
+        return shown(value.version)
     many = value.ints or value.bools or value.strings or value.versions or ()
-    return _shown("[" + ", ".join(str(one) for one in many) + "]")
+    return shown("[" + ", ".join(str(one) for one in many) + "]")
 
 
-def _shown(text: str) -> str:
-    """Return a text in one line of bounded length."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _SHOWN]).split())
-    return line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "..."
+def shown(text: str, most: int = _SHOWN) -> str:
+    """Return a text in one line of at most `most` characters, without control characters."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * most]).split())
+    return line if len(line) <= most else line[: most - 3] + "..."

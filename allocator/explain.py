@@ -1,0 +1,701 @@
+"""Why claims do not fit: device by device, request by request, and summed up for people.
+
+The search only says that nothing fits. What is told here is found by asking the same search again
+about less: each request alone, then ever fewer requests and constraints that together still do not
+fit. What is left is a smallest contradiction, and its words are true by construction. Of devices,
+the first check that each does not pass is told, in the order in which the search makes them.
+
+Names of another namespace's objects never appear, and texts of claims and drivers are shown in one
+line of bounded length.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
+
+import msgspec
+
+from allocator.cluster import Cluster, Outcome, Verdicts
+from allocator.core import binding, counters, node_operations, taints
+from allocator.core.inventory import Failure, chain
+from allocator.core.model import Asked, Budget, NodeDevices, Plan, Request, Usage
+from allocator.core.outcome import AttemptFailed, GaveUp, Reason, Refusal, Shortage, Unfit
+from allocator.core.pools import targets
+from allocator.core.problem import Problem, Rules, Table, problem
+from allocator.core.search import allocate
+from allocator.core.unmet import shown, unmet
+from kube.api.resource import MAX_RESULTS
+
+MAX_SUMMARY: Final = 1024
+"""Bytes of a summary: what the note of an event holds."""
+
+MAX_CLASSES: Final = 32
+"""Classes of nodes that a summary of a cluster explains; the others are counted."""
+
+_MAX_DETAIL: Final = 512
+_MAX_LINES: Final = 5
+"""Details of one reason that are told of one request; further ones are counted together."""
+_MAX_NAMED: Final = 4
+_MAX_REQUESTS: Final = 16
+"""Requests that are explained of those that cannot be met alone."""
+
+_STEPS: Final = 20_000
+"""What one question about a part of the claims may cost."""
+_STEPS_IN_ALL: Final = 400_000
+
+
+def explained(node: NodeDevices, asked: Asked, usage: Usage, rules: Rules) -> tuple[Shortage, ...]:
+    """Return why claims do not fit a node; nothing when they do.
+
+    Args:
+        node: What the node can be given.
+        asked: The claims, solved together.
+        usage: What allocated claims hold.
+        rules: Gates and policies.
+
+    Returns:
+        Of each request that cannot be met even alone, what rules devices out, most devices first,
+        and what is lacking then (with no devices). Where each can be met alone, the same of the
+        last request of a smallest combination that cannot. Pools that cannot be used come last.
+    """
+    return _Explanation(node, asked, usage, rules).shortages()
+
+
+class _Item(NamedTuple):
+    """A request or a constraint of an attempt, by its place."""
+
+    is_request: bool
+    claim: int
+    number: int
+
+
+_Items = tuple[_Item, ...]
+
+
+class _Explanation:
+    """Questions about parts of one attempt on one node, and what they may cost together."""
+
+    def __init__(self, node: NodeDevices, asked: Asked, usage: Usage, rules: Rules) -> None:
+        self._node = node
+        self._asked = asked
+        self._usage = usage
+        self._rules = rules
+        self._steps = _STEPS_IN_ALL
+
+    def shortages(self) -> tuple[Shortage, ...]:
+        try:
+            found = self._alone() or self._together()
+        except AttemptFailed as error:
+            found = [_general(Reason.ATTEMPT_FAILED, str(error))]
+        return (*found, *self._pools()) if found else ()
+
+    # --- which requests --------------------------------------------------------------------------
+
+    def _alone(self) -> list[Shortage]:
+        """Explain each request that cannot be met even if it were the only one."""
+        found: list[Shortage] = []
+        failed = 0
+        for item in self._requests():
+            if failed < _MAX_REQUESTS and self._is_unfit((item,)):
+                failed += 1
+                found += self._of((item,))
+        return found
+
+    def _together(self) -> list[Shortage]:
+        """Explain a smallest part of the claims that does not fit; nothing when all of it does.
+
+        Raises:
+            AttemptFailed: The attempt ends on all nodes.
+        """
+        outcome = allocate(self._node, self._asked, self._usage, self._rules)
+        if isinstance(outcome, Plan):
+            return []
+        if isinstance(outcome, GaveUp):
+            return [_general(Reason.GAVE_UP, outcome.proved)]
+        constraints = [
+            _Item(is_request=False, claim=claim, number=index)
+            for claim, each in enumerate(self._asked.claims)
+            for index in range(len(each.spec.devices.constraints or ()))
+        ]
+        return self._of(self._smallest((*constraints, *self._requests())))
+
+    def _requests(self) -> list[_Item]:
+        return [
+            _Item(is_request=True, claim=claim, number=index)
+            for claim, requests in enumerate(self._asked.requests)
+            for index in range(len(requests))
+        ]
+
+    def _smallest(self, items: _Items) -> _Items:
+        """Return a part that does not fit, of which nothing can be left out, or not for the price."""
+        size = max(len(items) // 2, 1)
+        while size:
+            start = 0
+            while start < len(items):
+                fewer = items[:start] + items[start + size :]
+                if self._is_unfit(fewer):
+                    items = fewer
+                else:
+                    start += size
+            size //= 2
+        return items
+
+    def _is_unfit(self, items: _Items) -> bool:
+        """Return whether it is proved that a part of the claims does not fit."""
+        return isinstance(self._outcome(_part(self._asked, items)), Unfit)
+
+    def _outcome(self, asked: Asked) -> Outcome | None:
+        """Return how the search ends; None where it is broken off, or would cost too much."""
+        if self._steps <= 0:
+            return None
+        budget = Budget(steps=min(_STEPS, self._steps))
+        try:
+            outcome = allocate(self._node, asked, self._usage, self._rules, budget=budget)
+        except AttemptFailed:
+            self._steps -= 1
+            return None
+        self._steps -= max(outcome.steps, 1)
+        return outcome
+
+    # --- which devices ---------------------------------------------------------------------------
+
+    def _of(self, items: _Items) -> list[Shortage]:
+        """Explain the last request of a part of the claims that does not fit."""
+        last = max(item for item in items if item.is_request)
+        found: list[Shortage] = []
+        for alternative in range(len(self._asked.requests[last.claim][last.number])):
+            case = _Case(items, last, alternative)
+            try:
+                found += self._of_alternative(case)
+            except AttemptFailed as error:
+                request = self._asked.requests[last.claim][last.number][alternative]
+                found.append(self._shortage(request, Reason.ATTEMPT_FAILED, str(error)))
+        return found
+
+    def _of_alternative(self, case: "_Case") -> list[Shortage]:
+        """Explain one way to meet the last request.
+
+        Raises:
+            AttemptFailed: Even this much cannot be judged.
+        """
+        attempt = problem(self._node, case.part(self._asked), self._usage, self._rules)
+        table = _last_table(attempt, case)
+        looked_at = table.listed or range(len(self._node.devices))
+        refusals = {
+            position: refusal
+            for position in looked_at
+            if (refusal := self._first(attempt, table, position)) is not None
+        }
+        # A device with admin access to it, or a share, may serve although it is in use.
+        suitable = len(table.listed or self._node.devices) - len(refusals)
+        request = table.request
+        lines = self._counted(request, refusals.values())
+        if not self._node.devices:
+            return [self._shortage(request, Reason.NO_DEVICES, "the node has no devices")]
+        if table.listed is not None:
+            detail = f"all {len(table.listed)} that match are wanted"
+            if not table.listed:
+                return [*lines, self._shortage(request, Reason.NO_DEVICES, "none matches")]
+            if refusals:
+                return [*lines, self._shortage(request, Reason.TOO_FEW, detail)]
+        elif suitable < table.need:
+            detail = f"{suitable} would do, {table.need} are needed"
+            closing = [self._shortage(request, Reason.TOO_FEW, detail)] if suitable else []
+            return [*lines, *closing]
+        free = {position for position in looked_at if position not in refusals}
+        return [*lines, *self._of_combination(case, attempt, table, free)]
+
+    def _first(self, attempt: Problem, table: Table, position: int) -> Refusal | None:
+        """Return the first check that a device does not pass while nothing is chosen yet."""
+        request, published = table.request, self._node.devices[position]
+        features = self._rules.features
+        try:
+            refusal = binding.refusal(published.device, features)
+            if refusal is not None:
+                return refusal
+            verdict = chain(request.expressions).verdict(published)
+            if isinstance(verdict, Failure):
+                return Refusal(reason=Reason.SELECTOR, detail=verdict.message)
+            if not verdict:
+                detail = unmet(request.expressions, published)
+                return Refusal(reason=Reason.SELECTOR, detail=detail)
+            if not targets(published, self._node):
+                return Refusal(reason=Reason.NODE_SELECTION, detail="for other nodes")
+            use = self._usage.of(published.id)
+            if use is not None and use.exclusive and not request.admin:
+                return Refusal(reason=Reason.TAKEN, detail="taken")
+            return (
+                node_operations.refusal(published.slice, self._node.declared_features, features)
+                or counters.refusal(published.device, features)
+                or taints.refusal(published.device, request.tolerations, features)
+                or _enough(attempt, request, position)
+                or _refused(attempt, request, position, further_share=False)
+            )
+        except AttemptFailed as error:
+            return Refusal(reason=Reason.ATTEMPT_FAILED, detail=str(error))
+
+    # --- why not together ------------------------------------------------------------------------
+
+    def _of_combination(
+        self, case: "_Case", attempt: Problem, table: Table, free: set[int]
+    ) -> list[Shortage]:
+        """Explain why suitable devices are not enough.
+
+        Args:
+            free: Positions of devices that suit the last request by themselves.
+        """
+        most, plan = self._most(case, table)
+        lines = []
+        if plan is not None:
+            refusals = _refusals_beside(attempt, table.request, plan, free)
+            lines = self._counted(table.request, refusals)
+        closing = self._closing(case, attempt, table, most, len(free))
+        return [*lines, self._shortage(table.request, closing.reason, closing.detail)]
+
+    def _closing(
+        self, case: "_Case", attempt: Problem, table: Table, most: int, suitable: int
+    ) -> Refusal:
+        """Return what is wrong with the combination as a whole.
+
+        Args:
+            most: Devices that the last request can have beside the others.
+            suitable: Devices that would do for it if nothing else were chosen.
+        """
+        bound = attempt.hopeless()
+        if bound is not None and bound.reason is Reason.CONSTRAINT:
+            return bound
+        if _wanted(attempt, table) > MAX_RESULTS:
+            detail = f"a claim can hold {MAX_RESULTS} devices at most"
+            return Refusal(reason=Reason.LIMIT, detail=detail)
+        if case.has_constraints:
+            return self._constrained(case, table, most)
+        if len(case.requests) > 1:
+            return self._competing(case, attempt)
+        detail = f"{most} of {suitable} that would do go together, {table.need} are needed"
+        if table.listed is not None:
+            detail = f"all {table.need} that match are wanted, and they do not go together"
+        return Refusal(reason=Reason.COMBINATION, detail=detail)
+
+    def _most(self, case: "_Case", table: Table) -> tuple[int, Plan | None]:
+        """Return how many devices the last request can have beside the others, and how."""
+        least, most = 0, table.need if table.listed is None else 1
+        best: Outcome | None = self._outcome(case.part(self._asked, count=0))
+        while most - least > 1:
+            middle = (least + most) // 2
+            outcome = self._outcome(case.part(self._asked, count=middle))
+            if isinstance(outcome, Plan):
+                least, best = middle, outcome
+            else:
+                most = middle
+        return least, best if isinstance(best, Plan) else None
+
+    def _constrained(self, case: "_Case", table: Table, most: int) -> Refusal:
+        """Return which constraints stand in the way, where counting does not show it."""
+        named = []
+        for item in case.items:
+            if not item.is_request:
+                claim = self._asked.claims[item.claim].spec.devices
+                one = (claim.constraints or ())[item.number]
+                kind = "the same" if one.match_attribute else "different values of"
+                named.append(f"{kind} {one.match_attribute or one.distinct_attribute}")
+        detail = f"no suitable devices have {_listing(named)}"
+        if len(case.requests) > 1:
+            detail += f" for {self._named(case)} together"
+        elif table.need > 1:
+            detail = f"{detail}: {most} go together, {table.need} are needed"
+        return Refusal(reason=Reason.CONSTRAINT, detail=detail)
+
+    def _competing(self, case: "_Case", attempt: Problem) -> Refusal:
+        """Return what several requests want together and cannot have."""
+        tables = [one[0] for claim in attempt.tables for one in claim if len(one) == 1]
+        suiting = needed = 0
+        for table in tables:
+            suiting |= table.candidates
+            needed += table.need
+        have = suiting.bit_count()
+        if len(tables) == len(case.requests) and needed > have and not suiting & attempt.shareable:
+            suit = "suits" if have == 1 else "suit"
+            both = "both" if len(tables) == 2 else "them"
+            detail = f"{self._named(case)} need {needed} devices of the {have} that {suit} {both}"
+        else:
+            detail = f"{self._named(case)} can be met, but not together"
+        return Refusal(reason=Reason.COMBINATION, detail=detail)
+
+    def _named(self, case: "_Case") -> str:
+        """Return the requests of a combination: `requests a and b`."""
+        own = self._asked.claims[case.last.claim].metadata.namespace
+        several = len({item.claim for item in case.requests}) > 1
+        names = []
+        for item in case.requests:
+            metadata = self._asked.claims[item.claim].metadata
+            request = self._asked.requests[item.claim][item.number][0]
+            name = request.parent or request.name
+            if metadata.namespace != own:
+                names.append("one of a claim in another namespace")
+            else:
+                names.append(f"{name} of claim {metadata.name}" if several else name)
+        return f"requests {_listing(list(dict.fromkeys(names)))}"
+
+    # --- words -----------------------------------------------------------------------------------
+
+    def _counted(self, request: Request, refusals: Iterable[Refusal]) -> list[Shortage]:
+        """Return refusals of devices with how often each occurs, the most frequent first."""
+        counts: dict[Refusal, int] = {}
+        for refusal in refusals:
+            plain = Refusal(reason=refusal.reason, detail=shown(refusal.detail, _MAX_DETAIL))
+            counts[plain] = counts.get(plain, 0) + 1
+        ordered = sorted(counts.items(), key=lambda entry: -entry[1])
+        kept: list[Shortage] = []
+        told: dict[Reason, int] = {}
+        others: dict[Reason, int] = {}
+        for refusal, count in ordered:
+            told[refusal.reason] = told.get(refusal.reason, 0) + 1
+            if told[refusal.reason] > _MAX_LINES:
+                others[refusal.reason] = others.get(refusal.reason, 0) + count
+            else:
+                kept.append(self._shortage(request, refusal.reason, refusal.detail, count))
+        for reason, count in others.items():
+            detail = f"{reason}, {told[reason] - _MAX_LINES} other ways"
+            kept.append(self._shortage(request, reason, detail, count))
+        return kept
+
+    def _shortage(
+        self, request: Request, reason: Reason, detail: str, devices: int = 0
+    ) -> Shortage:
+        metadata = self._asked.claims[request.claim].metadata
+        return Shortage(
+            claim=f"{metadata.namespace}/{metadata.name}",
+            request=request.full_name,
+            refusal=Refusal(reason=reason, detail=shown(detail, _MAX_DETAIL)),
+            devices=devices,
+        )
+
+    def _pools(self) -> Iterator[Shortage]:
+        """Yield the pools whose devices nobody is given."""
+        for pool in self._node.pools:
+            if pool.state is not pool.state.COMPLETE:
+                is_invalid = pool.state is pool.state.INVALID
+                reason = Reason.POOL_INVALID if is_invalid else Reason.POOL_INCOMPLETE
+                yield _general(reason, f"pool {pool.id} is {pool.state}: {pool.why}")
+
+
+class _Case(NamedTuple):
+    """A part of the claims that does not fit, seen from one alternative of its last request."""
+
+    items: _Items
+    last: _Item
+    alternative: int
+
+    @property
+    def requests(self) -> list[_Item]:
+        return sorted(item for item in self.items if item.is_request)
+
+    @property
+    def has_constraints(self) -> bool:
+        return not all(item.is_request for item in self.items)
+
+    def part(self, asked: Asked, count: int | None = None) -> Asked:
+        """Return the part as an attempt of its own, with the last request for fewer devices."""
+        if count == 0:
+            return _part(asked, tuple(item for item in self.items if item != self.last))
+        only = asked.requests[self.last.claim][self.last.number][self.alternative]
+        if count is not None:
+            only = msgspec.structs.replace(only, count=count)
+        return _part(asked, self.items, {self.last: only})
+
+
+def _part(asked: Asked, items: _Items, instead: Mapping[_Item, Request] | None = None) -> Asked:
+    """Return claims with only some of their requests and constraints.
+
+    Args:
+        instead: What replaces all alternatives of a request.
+    """
+    kept = frozenset(items)
+    claims, requests = [], []
+    for number, (claim, every) in enumerate(zip(asked.claims, asked.requests, strict=True)):
+        constraints = tuple(
+            constraint
+            for index, constraint in enumerate(claim.spec.devices.constraints or ())
+            if _Item(is_request=False, claim=number, number=index) in kept
+        )
+        devices = msgspec.structs.replace(claim.spec.devices, constraints=constraints or None)
+        spec = msgspec.structs.replace(claim.spec, devices=devices)
+        claims.append(msgspec.structs.replace(claim, spec=spec))
+        chosen: list[tuple[Request, ...]] = []
+        for index, alternatives in enumerate(every):
+            item = _Item(is_request=True, claim=number, number=index)
+            if item in kept:
+                only = (instead or {}).get(item)
+                these = alternatives if only is None else (only,)
+                at = len(chosen)
+                chosen.append(tuple(msgspec.structs.replace(one, index=at) for one in these))
+        requests.append(tuple(chosen))
+    return Asked(claims=tuple(claims), requests=tuple(requests))
+
+
+def _last_table(attempt: Problem, case: _Case) -> Table:
+    return attempt.tables[case.last.claim][-1][0]
+
+
+def _wanted(attempt: Problem, table: Table) -> int:
+    """Return how many devices the claim of a request wants at least."""
+    claim = attempt.tables[table.request.claim]
+    return sum(min(one.need for one in alternatives) for alternatives in claim)
+
+
+def _enough(attempt: Problem, request: Request, position: int) -> Refusal | None:
+    """Return why a device's whole capacity is not enough.
+
+    Raises:
+        AttemptFailed: The amounts cannot be judged.
+    """
+    if attempt.capacity is None:
+        return None
+    static = attempt.capacity.static(request, position)
+    return static if isinstance(static, Refusal) else None
+
+
+def _refused(
+    attempt: Problem, request: Request, position: int, *, further_share: bool
+) -> Refusal | None:
+    """Return the first rule about combinations that a device would break now.
+
+    Raises:
+        AttemptFailed: A rule cannot be judged.
+    """
+    further = further_share or bool(attempt.shared >> position & 1)
+    for tracker in attempt.trackers:
+        refusal = tracker.refusal(request, position, further_share=further)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def _refusals_beside(
+    attempt: Problem, request: Request, plan: Plan, free: Iterable[int]
+) -> list[Refusal]:
+    """Return why no further device can be had beside those of a plan.
+
+    Args:
+        plan: For the same requests, `request` perhaps with fewer devices.
+        free: Positions of devices that would do if nothing else were chosen.
+    """
+    chosen = _replayed(attempt, plan)
+    owners = {position: one for one, position, _ in chosen}
+    found = [_beside(attempt, request, position, owners) for position in sorted(free)]
+    for one, position, further in reversed(chosen):
+        for tracker in reversed(attempt.trackers):
+            tracker.undo(one, position, further_share=further)
+    return [refusal for refusal in found if refusal is not None]
+
+
+def _replayed(attempt: Problem, plan: Plan) -> list[tuple[Request, int, bool]]:
+    """Choose the devices of a plan; return request, position and `further_share` of each."""
+    named = {
+        (table.request.claim, table.request.full_name): table.request
+        for claim in attempt.tables
+        for alternatives in claim
+        for table in alternatives
+    }
+    chosen: list[tuple[Request, int, bool]] = []
+    used = attempt.shared
+    for choice in (choice for choices in plan.choices for choice in choices):
+        one = named.get((choice.request.claim, choice.request.full_name))
+        position = attempt.node.positions[choice.device.id]
+        further = bool(used & attempt.shareable & 1 << position)
+        if one is not None and _is_chosen(attempt, one, position, further_share=further):
+            chosen.append((one, position, further))
+            used |= 1 << position
+    return chosen
+
+
+def _beside(
+    attempt: Problem, request: Request, position: int, owners: Mapping[int, Request]
+) -> Refusal | None:
+    """Return why a device cannot be had, too; None when it can, or when it is had already."""
+    owner, can_share = owners.get(position), attempt.shareable >> position & 1
+    if owner is not None and not can_share and not request.admin:
+        if owner is request:
+            return None
+        mine = owner.claim == request.claim
+        whom = f"request {owner.full_name}" if mine else "another claim of this attempt"
+        return Refusal(reason=Reason.TAKEN, detail=f"wanted for {whom}")
+    try:
+        return _refused(attempt, request, position, further_share=owner is not None)
+    except AttemptFailed as error:
+        return Refusal(reason=Reason.ATTEMPT_FAILED, detail=str(error))
+
+
+def _is_chosen(attempt: Problem, request: Request, position: int, *, further_share: bool) -> bool:
+    """Choose a device; false, and nothing changes, when some rule does not allow it."""
+    for number, tracker in enumerate(attempt.trackers):
+        if not tracker.add(request, position, further_share=further_share):
+            for done in reversed(attempt.trackers[:number]):
+                done.undo(request, position, further_share=further_share)
+            return False
+    return True
+
+
+def _general(reason: Reason, detail: str) -> Shortage:
+    """Return a reason that is about no request."""
+    refusal = Refusal(reason=reason, detail=shown(detail, _MAX_DETAIL))
+    return Shortage(claim="", request="", refusal=refusal)
+
+
+def _listing(names: Sequence[str]) -> str:
+    """Return names for people: `a, b and c`."""
+    named = list(names)
+    if len(named) > _MAX_NAMED:
+        named = [*named[: _MAX_NAMED - 1], f"{len(named) - _MAX_NAMED + 1} more"]
+    return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+
+
+# --- summed up ------------------------------------------------------------------------------------
+
+
+def summary(shortages: Iterable[Shortage], devices: int, *, most: int = MAX_SUMMARY) -> str:
+    """Return shortages in one line of bounded length.
+
+    Args:
+        shortages: As `explained` returns them.
+        devices: How many the node has.
+        most: Bytes of the line.
+
+    >>> from allocator.core.outcome import Reason, Refusal, Shortage
+    >>> def lost(devices, reason, detail):
+    ...     refusal = Refusal(reason=reason, detail=detail)
+    ...     return Shortage(claim="a/b", request="gpu", refusal=refusal, devices=devices)
+    >>> summary([lost(5, Reason.TAKEN, "taken"), lost(3, Reason.SELECTOR, "memory 16Gi below 40Gi")], 8)
+    '5 of 8 devices: taken; 3: memory 16Gi below 40Gi'
+    """
+    requests: dict[_Said, list[Shortage]] = {}
+    for _, each in groupby(shortages, key=lambda one: (one.claim, one.request)):
+        same = tuple(each)
+        said = tuple((one.devices, one.refusal) for one in same)
+        requests.setdefault(said, []).append(same[0])
+    named = {(one.claim, one.request) for each in requests.values() for one in each if one.claim}
+    parts: list[str] = []
+    for said, those in requests.items():
+        words = list(_words(said, devices))
+        if those[0].claim and len(named) > 1:
+            several_claims = len({claim for claim, _ in named}) > 1
+            words[0] = f"{_whose(those, several_claims=several_claims)}: {words[0]}"
+        parts += words
+    return _bounded(parts, most, "reason")
+
+
+_Said = tuple[tuple[int, Refusal], ...]
+"""Devices and reason of each shortage of one request."""
+
+
+def _words(said: _Said, devices: int) -> Iterator[str]:
+    """Yield the text of each shortage; the first that counts devices says of how many."""
+    of = f" of {devices} device{'' if devices == 1 else 's'}"
+    for count, refusal in said:
+        text = shown(refusal.detail or refusal.reason, _MAX_DETAIL)
+        yield f"{count}{of}: {text}" if count else text
+        of = "" if count else of
+
+
+def _whose(shortages: Sequence[Shortage], *, several_claims: bool) -> str:
+    """Return the requests of shortages that are alike, by claim."""
+    named = []
+    for claim, those in groupby(shortages, key=lambda one: one.claim):
+        names = [shown(one.request) for one in those]
+        requests = f"request{'' if len(names) == 1 else 's'} {_listing(names)}"
+        named.append(f"claim {shown(claim)} {requests}" if several_claims else requests)
+    return _listing(named)
+
+
+def _bounded(parts: Sequence[str], most: int, what: str) -> str:
+    """Return as many parts as there is room for, and how many are left out."""
+    text = "; ".join(parts)
+    if len(text.encode()) <= most:
+        return text
+    for count in range(len(parts) - 1, -1, -1):
+        left = len(parts) - count
+        more = f"{left} more {what}{'' if left == 1 else 's'}"
+        text = "; ".join([*parts[:count], more])
+        if len(text.encode()) <= most:
+            return text
+    return ""
+
+
+class Alike(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that say the same.
+
+    Attributes:
+        nodes: By name, sorted.
+        shortages: Of one of them.
+        text: The summary of these.
+    """
+
+    nodes: tuple[str, ...]
+    shortages: tuple[Shortage, ...]
+    text: str
+
+
+class ClusterSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Why claims fit no node of a cluster.
+
+    Attributes:
+        groups: The largest first, then by text.
+        unexplained: Nodes of classes that were not looked at.
+        unexplained_classes: How many these are.
+    """
+
+    groups: tuple[Alike, ...]
+    unexplained: int = 0
+    unexplained_classes: int = 0
+
+    def text(self, most: int = MAX_SUMMARY) -> str:
+        """Return all of it in one line of at most `most` bytes."""
+        parts = [f"{_nodes(len(group.nodes))}: {group.text}" for group in self.groups]
+        if self.unexplained:
+            classes = f"{self.unexplained_classes:,} further state"
+            plural = "" if self.unexplained_classes == 1 else "s"
+            parts.append(f"{_nodes(self.unexplained)} in {classes}{plural} not looked at")
+        return _bounded(parts, most, "group") if len(parts) > 1 else "".join(parts)
+
+
+def cluster_summary(
+    cluster: Cluster,
+    asked: Asked,
+    verdicts: Verdicts,
+    *,
+    classes: int = MAX_CLASSES,
+) -> ClusterSummary:
+    """Return why nodes do not fit, each class of nodes explained once.
+
+    Args:
+        verdicts: What the cluster said of these claims, and did not change since.
+        classes: How many classes are explained at most, those of most nodes first.
+    """
+    refusing = [each for each in verdicts.classes if not isinstance(each.outcome, Plan)]
+    refusing.sort(key=lambda each: (-len(each.nodes), min(each.nodes)))
+    groups: dict[str, Alike] = {}
+    for each in refusing[:classes]:
+        found = _shortages(cluster, asked, each.outcome, each.example)
+        text = summary(found, len(each.example.devices), most=MAX_SUMMARY // 2)
+        nodes = set(each.nodes)
+        if text in groups:
+            nodes.update(groups[text].nodes)
+        groups[text] = Alike(nodes=tuple(sorted(nodes)), shortages=found, text=text)
+    rest = refusing[classes:]
+    return ClusterSummary(
+        groups=tuple(sorted(groups.values(), key=lambda one: (-len(one.nodes), one.text))),
+        unexplained=sum(len(each.nodes) for each in rest),
+        unexplained_classes=len(rest),
+    )
+
+
+def _shortages(
+    cluster: Cluster, asked: Asked, outcome: Outcome, node: NodeDevices
+) -> tuple[Shortage, ...]:
+    if isinstance(outcome, GaveUp):
+        return (_general(Reason.GAVE_UP, outcome.proved),)
+    return explained(node, asked, cluster.usage, cluster.rules)
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count:,} nodes"
