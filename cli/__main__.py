@@ -10,6 +10,7 @@ import click
 from kube.errors import DrawbridgeError
 
 SUBCOMMANDS: Final[Mapping[str, str]] = {
+    "check": "cli.check",
     "demo": "cli.demo",
     "inventory": "cli.inventory",
     "matrix": "cli.matrix",

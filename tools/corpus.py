@@ -1,7 +1,7 @@
 """Every manifest below a folder through the command line: `python -m tools.corpus DIR`.
 
-Prints a table: file, kinds, what came out without a cluster and against the recorded cluster of the
-examples, and the codes of all findings. Exits 1 when something crashed, when a readable manifest was
+Prints a table: file, kinds, what a translation makes of it without a cluster and against the recorded
+cluster of the examples, what a check says of it, and the codes of all findings. Exits 1 when something crashed, when a readable manifest was
 called unreadable, or when translating the output again changed something; 2 when there is nothing.
 """
 
@@ -25,6 +25,8 @@ CLUSTER: Final = Path(__file__).parent.parent / "examples" / "cluster" / "cluste
 COMMANDS: Final[Sequence[tuple[str, Sequence[str]]]] = (
     ("alone", ("translate", "-o", "json")),
     ("in a cluster", ("translate", "-o", "json", "--snapshot", str(CLUSTER))),
+    ("checked", ("check", "-o", "json")),
+    ("checked in a cluster", ("check", "-o", "json", "--snapshot", str(CLUSTER))),
 )
 """Column to the call whose outcome stands in it; `-f FILE` is added."""
 
@@ -55,11 +57,16 @@ def outcome(arguments: Sequence[str], text: bytes, *, readable: bool) -> Outcome
         fault = "readable, and called unreadable" if readable else ""
         return Outcome(word="unreadable", fault=fault)
     answer = msgspec.json.decode(output)
-    return Outcome(
-        word=_word(answer),
-        codes=tuple(sorted({finding["code"] for finding in answer["findings"]})),
-        fault=_unstable(arguments, answer["objects"]),
-    )
+    codes = tuple(sorted({finding["code"] for finding in answer["findings"]}))
+    if "objects" not in answer:
+        return Outcome(word=_numbers(answer["findings"]), codes=codes)
+    return Outcome(word=_word(answer), codes=codes, fault=_unstable(arguments, answer["objects"]))
+
+
+def _numbers(findings: Sequence[dict[str, Any]]) -> str:
+    numbers = Counter(finding["severity"] for finding in findings)
+    words = (f"{numbers[one]} {one}s" for one in ("error", "warning") if numbers[one])
+    return ", ".join(words) or "clean"
 
 
 def _word(answer: dict[str, Any]) -> str:

@@ -81,7 +81,7 @@ def judge_workload(
     findings = tuple(
         finding.below(prefix)
         for finding in (
-            *map(_of_later_pods, answer.findings),
+            *map(of_later_pods, answer.findings),
             *_unseen(workload.pod, answer.claims, world, options),
         )
     )
@@ -96,7 +96,7 @@ def _decision(answer: Answer, findings: tuple[Finding, ...]) -> Decision:
     return Decision.JUDGED
 
 
-def _of_later_pods(finding: Finding) -> Finding:
+def of_later_pods(finding: Finding) -> Finding:
     """Return what a finding about a pod means for pods that come later."""
     if not finding.is_error or finding.code not in MAY_PASS:
         return finding

@@ -45,14 +45,14 @@ def test_a_table_of_what_became_of_each_file(
     code, lines = run(tmp_path, monkeypatch, capsys)
 
     assert lines == [
-        "file kinds alone in a cluster codes",
-        "deep/er/good.yaml Pod 1 translated 1 translated",
-        "refused.yml Pod 1 refused 1 refused wrongUnit",
+        "file kinds alone in a cluster checked checked in a cluster codes",
+        "deep/er/good.yaml Pod 1 translated 1 translated clean clean",
+        "refused.yml Pod 1 refused 1 refused 1 errors 1 errors wrongUnit",
         lines[3],
         "3 files, 0 faults",
     ]
     assert lines[3].startswith("template.yaml 1: ")
-    assert lines[3].endswith("unreadable unreadable")
+    assert lines[3].endswith("unreadable unreadable unreadable unreadable")
     assert code == 0
 
 

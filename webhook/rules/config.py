@@ -95,7 +95,7 @@ def mismatched(claim: Subject[DeviceClaim], path: str, context: Context) -> Iter
 
 def _types(one: Asked, context: Context) -> frozenset[str]:
     """Return which types of NVIDIA's devices a request may get; empty where that is not known."""
-    device_class = context.class_of(one.request.device_class_name)
+    device_class = context.classes.get(one.request.device_class_name)
     if device_class is None:
         return frozenset()
     selectors = (*(device_class.spec.selectors or ()), *(one.request.selectors or ()))

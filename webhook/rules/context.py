@@ -17,27 +17,27 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """A picture of what is there.
 
     Attributes:
-        classes: By name; None when no state of a cluster is known.
+        classes: Those that are known, by name.
         inventory: What is published; that of files counts as the largest ever seen.
         policies: In force.
         features: Gates of the cluster.
         claims: What each ResourceClaim asks for.
         templates: What each ResourceClaimTemplate asks for.
         namespaces: Namespace to its labels.
+        knows_classes: A class that is not among `classes` is not there.
+        knows_claims: A claim or template that is not here is not there.
         is_settled: All objects are meant to be together, as in files that are applied at once.
             In a running cluster slices of a pool come one by one, and what contradicts another
             may be the first half of a change.
     """
 
-    classes: Mapping[str, DeviceClass] | None = None
+    classes: Mapping[str, DeviceClass] = {}
     inventory: Inventory = msgspec.field(default_factory=Inventory)
     policies: tuple[DeviceCompatibilityPolicy, ...] = ()
     features: Features = Features()
     claims: Mapping[Place, DeviceClaim] = {}
     templates: Mapping[Place, DeviceClaim] = {}
     namespaces: Mapping[str, Mapping[str, str]] = {}
+    knows_classes: bool = False
+    knows_claims: bool = False
     is_settled: bool = False
-
-    def class_of(self, name: str) -> DeviceClass | None:
-        """Return a class; None where it is not known."""
-        return None if self.classes is None else self.classes.get(name)

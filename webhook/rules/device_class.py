@@ -42,7 +42,7 @@ def same_extended_resource(
     name = device_class.view.spec.extended_resource_name
     others = sorted(
         one.metadata.name
-        for one in (context.classes or {}).values()
+        for one in context.classes.values()
         if one.spec.extended_resource_name == name
         and one.metadata.name != device_class.view.metadata.name
     )

@@ -17,10 +17,8 @@ from kube.api.resource import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from kube.product import REQUEST_ANNOTATION
 from webhook.extended_resources import extended_resources
 from webhook.findings import Code, Finding, error, shown, warning
-from webhook.request import RequestError, decode_request
 from webhook.rules.asked import asked, at
 from webhook.rules.claim import nearest, twice
 from webhook.rules.context import Context
@@ -85,7 +83,7 @@ def requests(pod: JudgedPod, path: str, context: Context) -> Iterator[Finding]:
 
 def missing(pod: JudgedPod, path: str, context: Context) -> Iterator[Finding]:
     """Yield claims and templates that the state of the cluster does not have."""
-    if context.classes is None:
+    if not context.knows_claims:
         return
     for index, one in enumerate(_claims(pod)):
         place = at(path, f"spec.resourceClaims[{index}]")
@@ -110,8 +108,11 @@ def missing(pod: JudgedPod, path: str, context: Context) -> Iterator[Finding]:
 
 
 def both_ways(pod: JudgedPod, path: str, context: Context) -> Iterator[Finding]:
-    """Yield device keys beside a claim for the same driver's devices: the pod gets both."""
-    mapped = extended_resources((context.classes or {}).values())
+    """Yield device keys beside a claim for the same driver's devices: the pod gets both.
+
+    It is asked of pods as they are written; where the keys are translated, they leave the pod.
+    """
+    mapped = extended_resources(context.classes.values())
     keys = sorted(_keys(pod.view))
     for index, one in enumerate(_claims(pod)):
         claim = _claim(one, pod.namespace, context)
@@ -130,26 +131,16 @@ def both_ways(pod: JudgedPod, path: str, context: Context) -> Iterator[Finding]:
 
 
 def _keys(pod: Pod) -> frozenset[str]:
-    """Return the resources that containers ask for, and those that they asked for once."""
-    spec = pod.spec
-    there = {
-        key
-        for container in (*(spec.containers or ()), *(spec.init_containers or ()))
-        for key in (*container.limits, *container.requests)
-    }
-    recorded = pod.annotations.get(REQUEST_ANNOTATION)
-    try:
-        before = frozenset() if recorded is None else decode_request(recorded).keys()
-    except RequestError:
-        before = frozenset()
-    return frozenset(there | before)
+    """Return the resources that containers ask for."""
+    containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
+    return frozenset(key for one in containers for key in (*one.limits, *one.requests))
 
 
 def _asks_for(claim: DeviceClaim | None, driver: str, context: Context) -> bool:
     """Whether some request of a claim is of a class that a driver's devices may belong to."""
     for one in asked(claim or DeviceClaim()):
         name = one.request.device_class_name
-        device_class = context.class_of(name)
+        device_class = context.classes.get(name)
         if device_class is None:
             if name == driver:
                 return True

@@ -25,7 +25,7 @@ Claim = Subject[DeviceClaim]
 
 def class_missing(claim: Claim, path: str, context: Context) -> Iterator[Finding]:
     """Yield classes that the state of the cluster does not have."""
-    if context.classes is None:
+    if not context.knows_classes:
         return
     for one in asked(claim.view):
         name = one.request.device_class_name
@@ -66,11 +66,14 @@ def selector_fails(claim: Claim, path: str, context: Context) -> Iterator[Findin
     for one, _, found in _found(claim, context):
         if found.failed is not None:
             device, message = found.failed
+            _, raised, why = message.partition("CEL runtime error: ")
+            if not raised:
+                continue  # It does not compile, or our engine cannot judge it.
             yield warning(
                 Code.SELECTOR_FAILS,
                 at(path, one.path, "selectors"),
-                f"fails on published device {device}, and then the pod cannot be placed there:"
-                f" {message.rpartition(': ')[2]}",
+                f"they fail on published device {device} ({why}), and keep the pod off nodes that"
+                " have such a device",
                 "ask whether it is there first: has(device.attributes[...].name) && ...",
             )
 
@@ -132,7 +135,7 @@ def _found(claim: Claim, context: Context) -> Iterator[tuple[Asked, DeviceClass,
     if not context.inventory.devices:
         return
     for _, one in zip(range(MAX_JUDGED), asked(claim.view), strict=False):
-        device_class = context.class_of(one.request.device_class_name)
+        device_class = context.classes.get(one.request.device_class_name)
         if device_class is not None:
             own = device_class.spec.selectors or ()
             selectors = (*own, *(one.request.selectors or ()))

@@ -47,6 +47,8 @@ MEMBER: Final = rf"{_DOMAIN}\s*{_NAME}\s*\.(?:string|int|bool|version)\b(?!\s*\(
 """The API's spelling of a value, which CEL has not: there the attribute is the value."""
 _MEMBER: Final = re.compile(MEMBER)
 _TOP_LEVEL: Final = re.compile(r"(?<![\w.])(?:attributes|capacity|driver)\s*[\[.=!]")
+_ENGINE: Final = re.compile(r"compilation failed: ERROR: <input>:\d+:\d+: | \(in container ''\)")
+"""Words of the engine that tell users nothing."""
 _COMPARED: Final = re.compile(r"found no matching overload for '_([<>]=?)_'.*Quantity")
 _OTHER_DEVICE: Final = DeviceView(driver="another.driver.invalid")
 
@@ -141,7 +143,7 @@ def fault(expression: str, how: Environment) -> str:
     try:
         compile_selector(expression, how)
     except InvalidSelector as refusal:
-        return str(refusal)
+        return _ENGINE.sub("", str(refusal))
     except UnsupportedSelector:
         return ""
     return ""

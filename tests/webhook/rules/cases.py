@@ -643,7 +643,7 @@ CLASSES: Final = (
 )
 
 _DEVICE: Final = "spec.devices[0]"
-_SHARED: Final = {"allowMultipleAllocations": True}
+_SHARED: Final[Document] = {"allowMultipleAllocations": True}
 _TERM: Final = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
 
 SLICES: Final = (
