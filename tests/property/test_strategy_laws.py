@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocator.cluster import Cluster
 from allocator.core import pools, requests, usage
 from allocator.core.model import (
     Asked,
@@ -28,6 +29,19 @@ from allocator.core.problem import Rules
 from allocator.core.search import allocate
 from allocator.strategies.registry import ALL
 from allocator.strategies.strategy import Strategy
+from kube.api.resource import ResourceSlice
+from tests.allocator.builders import (
+    allocated,
+    claim,
+    classes,
+    consumes,
+    counter_set,
+    device,
+    node,
+    request,
+    result,
+    slice_of,
+)
 from tests.oracle.ours import objects
 from tests.oracle.scenarios import Scenario, scenarios
 
@@ -61,14 +75,14 @@ def attempts(scenario: Scenario) -> Iterator[Attempt]:
     try:
         asked = requests.asked(given_.claims, given_.classes, given_.features)
         nodes = [
-            pools.node_devices(pools.index(given_.slices, given_.features), node)
-            for node in given_.nodes
+            pools.node_devices(pools.index(given_.slices, given_.features), one)
+            for one in given_.nodes
         ]
     except AttemptFailed:
         return
     held = usage.gathered(given_.allocated, given_.features)
-    for node in nodes:
-        yield Attempt(node, asked, held, Rules(features=given_.features))
+    for devices in nodes:
+        yield Attempt(devices, asked, held, Rules(features=given_.features))
 
 
 @given(scenarios(), strategies)
@@ -148,6 +162,81 @@ def _is_order_bound(attempt: Attempt) -> bool:
         for each in attempt.node.devices
         for name, one in (each.device.attributes or {}).items()
     )
+
+
+# --- nodes that nearly look alike -------------------------------------------------------------------
+
+ROOT, NUMA = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"
+
+
+class Looks(NamedTuple):
+    """In what a node may differ from its neighbours; only some of it matters to some strategies."""
+
+    roots: str
+    numa: int
+    memory: str
+    in_use: tuple[str, ...]
+    uuid: str
+
+
+looks = st.builds(
+    Looks,
+    roots=st.sampled_from(("aabb", "abab")),
+    numa=st.sampled_from((0, 1, -1)),
+    memory=st.sampled_from(("40Gi", "80Gi")),
+    in_use=st.sampled_from(((), ("gpu-0",), ("gpu-0", "gpu-3"), ("part-1",))),
+    uuid=st.sampled_from("xyz"),
+)
+
+
+def slices_like(name: str, look: Looks) -> tuple[ResourceSlice, ResourceSlice]:
+    """Four GPUs of one size, and two halves of a further one."""
+    gpus = [
+        device(
+            f"gpu-{number}",
+            attributes={ROOT: root, NUMA: look.numa, "uuid": look.uuid},
+            capacity={"memory": look.memory if number % 2 else "40Gi"},
+        )
+        for number, root in enumerate(look.roots)
+    ]
+    halves = [device(f"part-{number}", consumes(memory="20Gi")) for number in range(2)]
+    counters = [counter_set(memory="40Gi")]
+    return (
+        slice_of(*gpus, *halves, pool=name, count=2),
+        slice_of(pool=name, name=f"{name}-counters", count=2, counters=counters),
+    )
+
+
+@given(st.lists(looks, min_size=2, max_size=6), st.integers(1, 3), strategies)
+def test_nodes_that_share_a_verdict_score_as_if_they_did_not(
+    shapes: list[Looks], count: int, strategy: Strategy
+) -> None:
+    names = {f"n{number}": look for number, look in enumerate(shapes)}
+    cluster = Cluster(
+        slices=[one for name, look in names.items() for one in slices_like(name, look)],
+        nodes=[node(name) for name in names],
+        claims=[
+            allocated(result(used, pool=name), name=f"{name}-{used}")
+            for name, look in names.items()
+            for used in look.in_use
+        ],
+        classes=classes(),
+        rules=Rules(),
+    )
+    asked = cluster.ask([claim(request(count=count))])
+
+    verdicts = cluster.verdicts(asked, strategy=strategy)
+
+    for name, _, score in verdicts:
+        own, plan = cluster.verdict(asked, name, strategy=strategy), verdicts.plan(name)
+        assert isinstance(own, Plan)
+        assert plan is not None
+        assert _devices(own) == _devices(plan)
+        assert score == strategy.score(cluster.node_devices(name), cluster.usage, own)
+
+
+def _devices(plan: Plan) -> list[DeviceId]:
+    return [choice.device.id for each in plan.choices for choice in each]
 
 
 # --- the same attempt under other names -----------------------------------------------------------
