@@ -7,7 +7,8 @@ import msgspec
 
 from cli.reading import STATE_KINDS
 from kube.api.meta import decode
-from kube.client import Client, Resource
+from kube.api.url import Resource
+from kube.client import Client
 from kube.errors import Forbidden, NotFound
 from kube.files import SourceObject, ViewedObject
 from kube.product import GROUP

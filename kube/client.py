@@ -18,13 +18,14 @@ from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
 import yaml
 
 from kube.api import meta
+from kube.api.url import Resource
 from kube.connection import (
     KUBE_CONFIG_DEFAULT_LOCATION,
     SERVICE_HOST_ENV_NAME,
@@ -65,31 +66,6 @@ _BROKEN_KUBECONFIG: Final = (
     *(ConfigException, OSError, ValueError, yaml.YAMLError),
     *(TypeError, AttributeError, KeyError),  # The library expects its shape and does not check it.
 )
-
-
-class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource of the API as its URLs name it; an empty group is the core group."""
-
-    group: str = ""
-    version: str
-    plural: str
-    namespaced: bool = True
-
-    def path(self, *, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path of the collection, of one object, or of its subresource.
-
-        >>> Resource(version="v1", plural="pods").path(namespace="a", name="b", subresource="status")
-        '/api/v1/namespaces/a/pods/b/status'
-        """
-        root = f"apis/{self.group}/{self.version}" if self.group else f"api/{self.version}"
-        scope = ["namespaces", namespace] if self.namespaced and namespace else []
-        parts = [
-            *scope,
-            self.plural,
-            *([name] if name else []),
-            *([subresource] if subresource else []),
-        ]
-        return "/".join(["", root, *(quote(part, safe="") for part in parts)])
 
 
 class PatchType(StrEnum):

@@ -22,8 +22,9 @@ import msgspec
 import structlog
 
 from kube.api import meta
+from kube.api.url import Resource
 from kube.backoff import Backoff
-from kube.client import PAGE_SIZE, Client, Resource, WatchEvent
+from kube.client import PAGE_SIZE, Client, WatchEvent
 from kube.errors import KubeError
 
 T = TypeVar("T")

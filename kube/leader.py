@@ -26,7 +26,8 @@ import msgspec
 import structlog
 
 from kube.api import meta
-from kube.client import Client, PatchType, Resource
+from kube.api.url import Resource
+from kube.client import Client, PatchType
 from kube.errors import ConfigError, KubeError, NotFound
 
 LEASES: Final = Resource(group="coordination.k8s.io", version="v1", plural="leases")

@@ -22,7 +22,8 @@ import jsonpatch
 from aiohttp import web
 from kubernetes.aio.client import Configuration
 
-from kube.client import Client, Resource
+from kube.api.url import Resource
+from kube.client import Client
 
 Document = dict[str, Any]
 Key = tuple[str, str]

@@ -15,7 +15,8 @@ import yaml
 from kube.api.core import Namespace, ResourceQuota
 from kube.api.meta import ApiStruct, ObjectMeta, decode
 from kube.api.resource import DeviceClass, DeviceClassSpec, ResourceClaimTemplate, ResourceSlice
-from kube.client import Client, Resource
+from kube.api.url import Resource
+from kube.client import Client
 from kube.informer import DEFAULTS, Handler, Informer, InformerSettings
 from webhook.claims import template_digest
 from webhook.extended_resources import extended_resources

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kube.client import Resource
+from kube.api.url import Resource
 
 _DRA: Final = "resource.k8s.io"
 _APPS: Final = "apps"

@@ -33,7 +33,8 @@ from certs.rotation import (
     trust_of,
 )
 from kube.api.meta import ApiStruct, ObjectMeta, decode
-from kube.client import Client, PatchType, Resource
+from kube.api.url import Resource
+from kube.client import Client, PatchType
 from kube.errors import KubeError, NotFound
 from kube.informer import DEFAULTS, Informer, InformerSettings
 from kube.product import NAME, ROTATE_ANNOTATION

@@ -10,7 +10,8 @@ from kubernetes.aio.client import Configuration
 
 from kube import client as client_module
 from kube.api.core import Pod
-from kube.client import Client, PatchType, Resource
+from kube.api.url import Resource
+from kube.client import Client, PatchType
 from kube.errors import (
     AlreadyExists,
     ConfigError,

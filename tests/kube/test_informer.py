@@ -11,7 +11,8 @@ from kubernetes.aio.client import Configuration
 
 from kube.api import meta
 from kube.api.core import Pod
-from kube.client import Client, Resource
+from kube.api.url import Resource
+from kube.client import Client
 from kube.informer import Informer, InformerSettings, Key
 from tests.fake_api_server import FakeApiServer, running, until
 

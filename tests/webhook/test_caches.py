@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from kube.client import Resource
+from kube.api.url import Resource
 from tests.builders import EXAMPLE, Document, nvidia_gpu, profiles, published
 from tests.fake_api_server import FakeApiServer, running, until
 from webhook.caches import Caches, kept_mapped_classes
