@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.cluster import Cluster
@@ -85,6 +85,7 @@ def attempts(scenario: Scenario) -> Iterator[Attempt]:
         yield Attempt(devices, asked, held, Rules(features=given_.features))
 
 
+@settings(max_examples=100)
 @given(scenarios(), strategies)
 def test_a_verdict_does_not_depend_on_the_strategy(scenario: Scenario, strategy: Strategy) -> None:
     for attempt in attempts(scenario):
@@ -207,9 +208,11 @@ def slices_like(name: str, look: Looks) -> tuple[ResourceSlice, ResourceSlice]:
     )
 
 
-@given(st.lists(looks, min_size=2, max_size=6), st.integers(1, 3), strategies)
+@pytest.mark.parametrize("strategy", ALL, ids=lambda each: each.name)
+@settings(max_examples=100)
+@given(shapes=st.lists(looks, min_size=2, max_size=6), count=st.integers(1, 3))
 def test_nodes_that_share_a_verdict_score_as_if_they_did_not(
-    shapes: list[Looks], count: int, strategy: Strategy
+    strategy: Strategy, shapes: list[Looks], count: int
 ) -> None:
     names = {f"n{number}": look for number, look in enumerate(shapes)}
     cluster = Cluster(
