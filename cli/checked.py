@@ -120,9 +120,11 @@ def _of_rules(result: Translated, context: Context, namespace: str) -> Iterator[
     if own is None:
         return
     yield from judge(own, context)
+    # A translation knows of missing classes, too.
+    told = {finding.code for finding in result.findings}
     for template in result.templates:
         made = _judged_template(template, own)
-        for finding in judge(made, context):
+        for finding in (one for one in judge(made, context) if one.code not in told):
             at = f"{own.path}.spec.resourceClaims" if own.path else "spec.resourceClaims"
             said = f"{template['metadata']['name']}: {finding.path}: {finding.message}"
             yield msgspec.structs.replace(finding, path=at, message=said)

@@ -166,7 +166,7 @@ class Code(StrEnum):
     INVALID_TOLERATION = "invalidToleration"
     """A toleration has an operator, a value or an effect that means nothing."""
     KEYLESS_TOLERATION = "keylessToleration"
-    """A toleration of operator Equal has no key, so it tolerates any taint of its value."""
+    """A toleration of operator Equal has no key, so it tolerates only taints of its value."""
     TOO_MANY_TOLERATIONS = "tooManyTolerations"
     """A request has at most 16 tolerations; nobody else checks it."""
     IDLE_TOLERATION = "idleToleration"

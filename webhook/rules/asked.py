@@ -22,6 +22,16 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     request: ExactDeviceRequest | DeviceSubRequest
 
+    @property
+    def parent(self) -> str:
+        """The name of the request that it is a way to ask for."""
+        return self.name.partition("/")[0]
+
+    @property
+    def is_only(self) -> bool:
+        """Whether there is no alternative to it."""
+        return "/" not in self.name
+
 
 def asked(claim: DeviceClaim) -> Iterator[Asked]:
     """Yield every way to ask, in order."""
@@ -46,7 +56,7 @@ def named(claim: DeviceClaim, names: tuple[str, ...] | None) -> tuple[Asked, ...
     if not names:
         return every
     wanted = frozenset(names)
-    return tuple(one for one in every if one.name in wanted or one.name.partition("/")[0] in wanted)
+    return tuple(one for one in every if one.name in wanted or one.parent in wanted)
 
 
 def names_of(claim: DeviceClaim) -> tuple[str, ...]:

@@ -29,6 +29,8 @@ MAX_TOLERATIONS: Final = 16
 """Of one request (DeviceTolerationsMaxLength); documented, and checked by nobody."""
 EXACT_COUNT: Final = "ExactCount"
 ALL: Final = "All"
+MAX_LISTED: Final = 8
+"""Names in one advice."""
 _MODES: Final = ("", EXACT_COUNT, ALL)
 _OPERATORS: Final = ("", "Equal", "Exists")
 _EFFECTS: Final = ("", "NoSchedule", "NoExecute", "None")
@@ -187,21 +189,21 @@ _LEAST: Final = (
 
 def references(claim: Claim, path: str, _context: Context) -> Iterator[Finding]:
     """Yield names in constraints and configurations that no request has."""
-    known = names_of(claim.view)
+    there = names_of(claim.view)
     lists = [(f"constraints[{i}]", c.requests) for i, c in enumerate(claim.view.constraints or ())]
     lists += [(f"config[{i}]", c.requests) for i, c in enumerate(claim.view.config or ())]
     for place, wanted in lists:
         for number, name in enumerate(wanted or ()):
-            if name not in known:
+            if name not in there:
                 yield error(
                     Code.UNKNOWN_REQUEST,
                     at(path, f"{place}.requests[{number}]"),
                     f"{shown(name)} is no request of this claim",
-                    nearest(name, known),
+                    nearest(name, there),
                 )
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """Return advice to write a name that is known.
 
     >>> nearest("gup", ["gpu", "nic"])
@@ -209,12 +211,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
     >>> nearest("x", ["gpu", "nic"])
     'known are "gpu", "nic"'
     """
-    candidates = list(known)
+    candidates = list(names)
     close = difflib.get_close_matches(name, candidates, n=1)
-    if close:
-        return f"write {shown(close[0])}"
-    listed = ", ".join(shown(one) for one in candidates[:8])
-    return f"known are {listed}" if listed else ""
+    return f"write {shown(close[0])}" if close else known(candidates)
+
+
+def known(names: Iterable[str]) -> str:
+    """Return advice that lists what is there, or its beginning."""
+    listed = [shown(one) for one in names]
+    if len(listed) > MAX_LISTED:
+        listed = [*listed[:MAX_LISTED], "..."]
+    return f"known are {', '.join(listed)}" if listed else ""
 
 
 def constraints(claim: Claim, path: str, _context: Context) -> Iterator[Finding]:
@@ -284,13 +291,16 @@ def tolerations(claim: Claim, path: str, _context: Context) -> Iterator[Finding]
 
 
 def keyless_tolerations(claim: Claim, path: str, _context: Context) -> Iterator[Finding]:
-    """Yield tolerations of operator Equal without a key, which match any key of one value."""
+    """Yield tolerations of operator Equal without a key, which match any key of one value.
+
+    Drivers' own examples have them, written as if they tolerated everything, so it is advice.
+    """
     for place, one in _tolerations(claim, path):
         if not one.key and one.operator in {"", "Equal"}:
-            yield error(
+            yield warning(
                 Code.KEYLESS_TOLERATION,
                 f"{place}.key",
-                "operator Equal without a key tolerates every taint that has this value",
+                f"operator Equal without a key tolerates only taints of value {shown(one.value)}",
                 "name the key, or write operator Exists to tolerate everything",
             )
 
@@ -489,7 +499,7 @@ RULES: Final[tuple[ClaimRule, ...]] = (
     ClaimRule(
         code=Code.KEYLESS_TOLERATION,
         part=Part.CLAIM,
-        rank=Class.WRONG,
+        rank=Class.ADVICE,
         judge=keyless_tolerations,
         cure="Name the key, or write operator `Exists` to tolerate everything.",
         cel=InServer(

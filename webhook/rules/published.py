@@ -12,7 +12,7 @@ from allocator.core.model import Expression
 from kube.api.resource import DeviceClaim, DeviceClass, DeviceSelector
 from webhook.findings import Code, Finding, Severity, shown, warning
 from webhook.rules.asked import Asked, asked, at
-from webhook.rules.claim import nearest
+from webhook.rules.claim import known, nearest
 from webhook.rules.context import Context
 from webhook.rules.inventory import Found
 from webhook.rules.rule import OTHER_OBJECTS, ClaimRule, Class, ClassRule, Part, Subject
@@ -34,30 +34,30 @@ def class_missing(claim: Claim, path: str, context: Context) -> Iterator[Finding
                 Code.DEVICE_CLASS_MISSING,
                 at(path, one.path, "deviceClassName"),
                 f"there is no DeviceClass {shown(name)} here",
-                nearest(name, sorted(context.classes)),
+                known(sorted(context.classes)),
             )
 
 
 def claim_matches_nothing(claim: Claim, path: str, context: Context) -> Iterator[Finding]:
-    """Yield ways to ask that no published device answers."""
-    for one, device_class, found in _found(claim, context):
-        if found.devices or found.failed is not None:
+    """Yield requests that no published device answers, whichever alternative is taken."""
+    ways = tuple(_found(claim, context))
+    answered = {one.parent for one, _, found in ways if found.devices or found.failed is not None}
+    for one, device_class, _ in ways:
+        if one.parent in answered:
             continue
         of_class = context.inventory.found(chain(_expressions(device_class.spec.selectors)))
-        name = device_class.metadata.name
-        if not of_class.devices:
-            yield warning(
-                Code.SELECTOR_MATCHES_NOTHING,
-                at(path, one.path, "deviceClassName"),
-                f"no published device is of class {shown(name)}",
-            )
-        else:
-            number = len(of_class.devices)
+        number, name = len(of_class.devices), shown(device_class.metadata.name)
+        if number:
             yield warning(
                 Code.SELECTOR_MATCHES_NOTHING,
                 at(path, one.path, "selectors"),
-                f"none of the {number} published devices of class {shown(name)} satisfies the"
-                " selectors",
+                f"none of the {number} published devices of class {name} satisfies the selectors",
+            )
+        else:
+            yield warning(
+                Code.SELECTOR_MATCHES_NOTHING,
+                at(path, one.path, "deviceClassName"),
+                f"no published device is of class {name}",
             )
 
 
@@ -90,7 +90,7 @@ def capacity_not_published(claim: Claim, path: str, context: Context) -> Iterato
         for key in wanted:
             if key not in published:
                 yield Finding(
-                    severity=Severity.ERROR if is_proof else Severity.WARNING,
+                    severity=Severity.ERROR if is_proof and one.is_only else Severity.WARNING,
                     code=Code.CAPACITY_NOT_PUBLISHED,
                     path=at(path, one.path, f"capacity.requests[{key}]"),
                     message=f"none of the {len(found.devices)} devices that fit the selectors"
