@@ -18,7 +18,7 @@ from allocator.strategies.load import FULL
 
 _POOLS: Final = 8192
 _CARDS: Final = 1024
-_STATES: Final = 1 << 16
+_STATES: Final = 1 << 14
 _NOTHING: Final[PoolUse] = {}
 
 Takes = tuple[int, ...]
