@@ -12,13 +12,14 @@ from typing import Final
 
 import msgspec
 
-from allocator.cluster import Cluster, Outcome, Verdicts
+from allocator.cluster import ClassVerdict, Cluster, Verdicts
 from allocator.core.model import Asked, Budget, NodeDevices, Plan, Usage
 from allocator.core.outcome import AttemptFailed, GaveUp, Reason, Shortage
 from allocator.core.problem import Rules
 from allocator.core.results import allocations, share_ids
 from allocator.core.search import DEFAULT_BUDGET
 from allocator.eligibility import is_for, obstacle
+from allocator.explain import explained
 from allocator.extended_resource_claim import (
     extended_resource_claim,
     mapped_resources,
@@ -39,8 +40,8 @@ from kube.api.resource import (
 )
 from kube.errors import FieldError
 
-GAVE_UP: Final = "gaveUp"
-ATTEMPT_FAILED: Final = "attemptFailed"
+MAX_EXPLAINED: Final = 128
+"""Classes of nodes whose reasons are looked for, of one failure; an explanation takes some ms."""
 
 Explain = Callable[[NodeDevices, Asked, Usage, Rules], tuple[Shortage, ...]]
 """Says why claims do not fit a node, request by request."""
@@ -72,13 +73,13 @@ class Ways(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         strategy: Beats what pods and classes say; None leaves it to them.
         budget: Of each search.
-        explain: None leaves the reasons of devices out.
+        explain: Finds out why claims do not fit a node.
         progress: Called with how many pods and claims are done, after each.
     """
 
     strategy: Strategy | None = None
     budget: Budget = DEFAULT_BUDGET
-    explain: Explain | None = None
+    explain: Explain = explained
     progress: Callable[[int], None] = lambda _done: None
 
 
@@ -452,28 +453,28 @@ class _Run:
             )
 
     def _answers(self, verdicts: Verdicts, asked: Asked) -> Iterator[tuple[str, NodeAnswer]]:
-        for each in verdicts.classes:
+        largest = sorted(verdicts.classes, key=lambda each: (-len(each.nodes), min(each.nodes)))
+        for number, each in enumerate(largest):
             fits = isinstance(each.outcome, Plan)
-            reasons = () if fits else self._reasons(each.outcome, each.example, asked)
+            score = each.score if fits else 0
+            reasons: tuple[NodeReason, ...] = ()
+            if not fits:
+                is_looked_at = number < MAX_EXPLAINED
+                reasons = self._reasons(each, asked) if is_looked_at else (_NOT_LOOKED_AT,)
             for node in each.nodes:
-                score = each.score if fits else 0
                 yield node, NodeAnswer(name=node, fits=fits, score=score, reasons=reasons)
 
-    def _reasons(
-        self, outcome: Outcome, example: NodeDevices, asked: Asked
-    ) -> tuple[NodeReason, ...]:
-        if isinstance(outcome, GaveUp):
-            return (NodeReason(code=GAVE_UP, message=outcome.proved),)
-        shortages: tuple[Shortage, ...] = ()
-        if self._ways.explain is not None:
-            cluster = self._cluster
-            shortages = self._ways.explain(example, asked, cluster.usage, cluster.rules)
-        return tuple(map(_reason, shortages)) or (_NO_COMBINATION,)
+    def _reasons(self, verdict: ClassVerdict, asked: Asked) -> tuple[NodeReason, ...]:
+        if isinstance(verdict.outcome, GaveUp):
+            return (NodeReason(code=Reason.GAVE_UP, message=verdict.outcome.proved),)
+        usage, rules = self._cluster.usage, self._cluster.rules
+        found = self._ways.explain(verdict.example, asked, usage, rules)
+        return tuple(map(_reason, found)) or (_NO_COMBINATION,)
 
     def _fail(self, nodes: Iterable[str], error: AttemptFailed) -> None:
         """Keep the first error; no node says anything else than the last one."""
         self._error = self._error or str(error)
-        reasons = (NodeReason(code=ATTEMPT_FAILED, message=str(error)),)
+        reasons = (NodeReason(code=Reason.ATTEMPT_FAILED, message=str(error)),)
         self._nodes = {name: NodeAnswer(name=name, fits=False, reasons=reasons) for name in nodes}
 
     def _note_failure(self, title: str) -> None:
@@ -511,6 +512,10 @@ class _Run:
 
 _NO_COMBINATION: Final = NodeReason(
     code=Reason.COMBINATION, message="no combination of its devices meets all requests"
+)
+_NOT_LOOKED_AT: Final = NodeReason(
+    code=Reason.COMBINATION,
+    message=f"does not fit; why was not looked at, after {MAX_EXPLAINED} other kinds of nodes",
 )
 
 

@@ -81,8 +81,7 @@ def simulated(
     classes: Sequence[DeviceClass] = (device_class(),),
     extended: Iterable[str] = (),
     on: str | None = None,
-    strategy: Strategy | None = None,
-    explain: Any = None,
+    **how: Any,
 ) -> Answer:
     known = {one.metadata.name: one for one in classes}
     everything = (*claims, *held)
@@ -101,7 +100,7 @@ def simulated(
         classes=known,
         extended_resources=dict.fromkeys(extended, "gpu"),
     )
-    ways = Ways(strategy=strategy, explain=explain)
+    ways = Ways(**how)
     if on is None:
         return one_by_one(cluster, question, ways)
     return together(cluster, question, ways, on)
@@ -279,7 +278,7 @@ def test_one_by_one(case: Case) -> None:
 
 # --- who has no place -----------------------------------------------------------------------------
 
-NO = "combination: no combination of its devices meets all requests"
+TOO_FEW = "tooFew: claim default/a, request req-0: 2 would do, 3 are needed"
 
 
 class Failed(NamedTuple):
@@ -291,7 +290,7 @@ class Failed(NamedTuple):
 FAILED = (
     Failed(
         "a claim that fits no node",
-        {"node-1": [NO], "node-2": [NO]},
+        {"node-1": [TOO_FEW], "node-2": [TOO_FEW]},
         {"claims": [named("a", request(count=3))]},
     ),
     Failed(
