@@ -178,9 +178,7 @@ class Cluster:
         Raises:
             AttemptFailed: The attempt ends on all nodes.
         """
-        partition = self._partition(
-            nodeclass.lens(asked, strategy.places, weighs=strategy.name != FIRST_FIT.name)
-        )
+        partition = self._partition(nodeclass.lens(asked, strategy.places, weighs=strategy.weighs))
         question = (_signature(asked), strategy.name, budget.steps)
         wanted = None if nodes is None else frozenset(nodes)
         classes = []

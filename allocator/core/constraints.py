@@ -180,6 +180,14 @@ class Constraints:
         """Return whether any constraint is about a request."""
         return request in self._applying
 
+    @property
+    def is_order_bound(self) -> bool:
+        """Return whether the answer depends on which device comes first.
+
+        While lists are off, distinctAttribute takes a device with a list first and never later.
+        """
+        return any(rule.is_distinct and rule.column.positions.get(_LIST) for rule in self._rules)
+
     def unjudged(self, request: Request) -> int:
         """Return the positions for which `add` would raise, as a mask."""
         mask = 0

@@ -113,6 +113,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Some pool of the node contradicts itself; upstream then reports an error of the node."""
         return any(pool.state is PoolState.INVALID for pool in self.node.pools)
 
+    @property
+    def is_order_bound(self) -> bool:
+        """The verdict depends on the order of devices even without errors."""
+        return self.constraints is not None and self.constraints.is_order_bound
+
     def claim_name(self, claim: int) -> str:
         """Return `namespace/name`, for messages."""
         metadata = self.asked.claims[claim].metadata

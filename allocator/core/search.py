@@ -51,16 +51,18 @@ def allocate(
         rules: Gates and policies.
         budget: What the search may cost.
         order: Positions in the order in which a strategy prefers them; None for upstream's, which
-            also holds where looking at a device can end the attempt, so that no strategy decides
-            whether it does.
+            also holds where the verdict depends on it, and where the other led to nothing within
+            the budget.
 
     Raises:
         AttemptFailed: The attempt ends on all nodes.
     """
     straight = problem(node, asked, usage, rules)
-    if order is None or straight.is_treacherous:
+    if order is None or straight.is_treacherous or straight.is_order_bound:
         return search(straight, budget)
-    return search(problem(renumbered(node, order), asked, usage, rules), budget)
+    preferred = search(problem(renumbered(node, order), asked, usage, rules), budget)
+    # A strategy must not cost the claims their devices.
+    return search(straight, budget) if isinstance(preferred, GaveUp) else preferred
 
 
 def search(attempt: Problem, budget: Budget) -> Plan | Unfit | GaveUp:

@@ -73,6 +73,7 @@ class BestFit:
 
     name = "BestFit"
     places: tuple[Place, ...] = ()
+    weighs = True
 
     def order(self, node: NodeDevices, usage: Usage, _asked: Asked) -> Sequence[int]:
         """Return devices by room, by what they block, and the fullest first."""

@@ -34,6 +34,7 @@ class CompactFirst:
 
     name = "CompactFirst"
     places: tuple[Place, ...] = ()
+    weighs = False
 
     def order(self, node: NodeDevices, usage: Usage, _asked: Asked) -> Sequence[int] | None:
         """Return the fullest devices first; None where all are equally full."""

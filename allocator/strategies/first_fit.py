@@ -32,6 +32,7 @@ class FirstFit:
 
     name = "FirstFit"
     places: tuple[Place, ...] = ()
+    weighs = False
 
     def order(self, _node: NodeDevices, _usage: Usage, _asked: Asked) -> None:
         """Return None: upstream's order."""

@@ -32,6 +32,7 @@ class LowLoadFirst:
 
     name = "LowLoadFirst"
     places: tuple[Place, ...] = ()
+    weighs = False
 
     def order(self, node: NodeDevices, usage: Usage, _asked: Asked) -> Sequence[int] | None:
         """Return the emptiest devices first; None where that is upstream's order."""

@@ -29,6 +29,7 @@ class NodeCompactDeviceLowLoad:
 
     name = "NodeCompactDeviceLowLoad"
     places: tuple[Place, ...] = ()
+    weighs = False
 
     def order(self, node: NodeDevices, usage: Usage, asked: Asked) -> Sequence[int] | None:
         """Return the emptiest devices first."""

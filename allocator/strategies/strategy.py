@@ -21,11 +21,13 @@ class Strategy(Protocol):
     Attributes:
         name: As an annotation, a class and the configuration write it.
         places: Attributes that it looks at, so that nodes which look alike can share a verdict.
-            Capacities, counters and usage tell nodes apart anyway.
+            Counters, usage and capacities of devices that can be shared tell nodes apart anyway.
+        weighs: It looks at capacities of devices that cannot be shared, too.
     """
 
     name: str
     places: tuple[Place, ...]
+    weighs: bool
 
     def order(self, node: NodeDevices, usage: Usage, asked: Asked) -> Sequence[int] | None:
         """Return all positions in order of preference; None keeps upstream's order.

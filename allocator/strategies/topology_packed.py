@@ -63,6 +63,7 @@ class TopologyPacked:
 
     name = "TopologyPacked"
     places: tuple[Place, ...] = (PCIE_ROOT, NUMA_NODE)
+    weighs = False
 
     def order(self, node: NodeDevices, usage: Usage, asked: Asked) -> Sequence[int] | None:
         """Return devices root by root, as the module says."""

@@ -92,9 +92,6 @@ def test_a_verdict_does_not_depend_on_the_strategy(scenario: Scenario, strategy:
         want, got = attempt.with_strategy(ALL[0]), attempt.with_strategy(strategy)
         if isinstance(want, GaveUp) or isinstance(got, GaveUp):
             continue  # One order may need more steps than another.
-        if _is_order_bound(attempt):
-            continue
-
         # Which alternative is found may differ: the devices of one request decide what is left for
         # the alternatives of the next.
         assert type(want) is type(got)
@@ -145,24 +142,6 @@ def test_names_do_not_count(scenario: Scenario, strategy: Strategy) -> None:
             moved = carried_over(plan, attempt.node, other.node)
             score = strategy.score(attempt.node, attempt.usage, plan)
             assert score == strategy.score(other.node, other.usage, moved)
-
-
-def _is_order_bound(attempt: Attempt) -> bool:
-    """Whether upstream itself answers by the order of devices, which no strategy can help.
-
-    While lists are off, distinctAttribute takes a device with a list as the first and never later.
-    """
-    names = {
-        constraint.distinct_attribute.rpartition("/")[2]
-        for claim in attempt.asked.claims
-        for constraint in claim.spec.devices.constraints or ()
-        if constraint.distinct_attribute
-    }
-    return not attempt.rules.features.list_type_attributes and any(
-        name.rpartition("/")[2] in names and (one.ints or one.strings or one.bools or one.versions)
-        for each in attempt.node.devices
-        for name, one in (each.device.attributes or {}).items()
-    )
 
 
 # --- nodes that nearly look alike -------------------------------------------------------------------
