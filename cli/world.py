@@ -15,6 +15,7 @@ from webhook.claims import template_digest
 from webhook.extended_resources import extended_resources
 from webhook.inventory import facts_by_driver, summary
 from webhook.profile import Profile
+from webhook.quotas import Quota, quota_of
 from webhook.world import World
 
 
@@ -42,9 +43,9 @@ def world_of(
     classes = [device_class for _, device_class in of_kind(known, DeviceClass)]
     tells_classes = is_whole or any(one.kind == "DeviceClass" for one in snapshot or ())
     summaries = (summary(published, profiles) for _, published in of_kind(known, ResourceSlice))
-    quotas: dict[str, dict[str, frozenset[str]]] = {}
+    quotas: dict[str, dict[str, Quota]] = {}
     for place, quota in of_kind(known, ResourceQuota):
-        quotas.setdefault(place, {})[quota.metadata.name] = frozenset(quota.spec.hard or {})
+        quotas.setdefault(place, {})[quota.metadata.name] = quota_of(quota)
     world = World(
         profiles=profiles,
         facts=facts_by_driver(one for one in summaries if one is not None),

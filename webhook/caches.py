@@ -1,7 +1,7 @@
 """What the webhook knows of the cluster, kept up to date by watches, so that a review calls nobody.
 
 Of each object only what a translation reads is kept: of a slice a summary, of a template the digest
-of its spec, of a quota the names that it counts, of what may not see claims that it is there. A part of the world is put together anew when the
+of its spec, of a quota what it counts, of what may not see claims that it is there. A part of the world is put together anew when the
 next review after a change asks for it.
 """
 
@@ -22,6 +22,7 @@ from webhook.claims import template_digest
 from webhook.extended_resources import extended_resources
 from webhook.inventory import SliceSummary, facts_by_driver, summary
 from webhook.profile import Profile
+from webhook.quotas import Quota, quota_of
 from webhook.resources import (
     CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -196,9 +197,9 @@ class Caches:
         return {"facts": facts_by_driver(self._slices.store.values())}
 
     def _of_quotas(self) -> Mapping[str, Any]:
-        quotas: dict[str, dict[str, frozenset[str]]] = {}
-        for (namespace, name), keys in self._quotas.store.items():
-            quotas.setdefault(namespace, {})[name] = keys
+        quotas: dict[str, dict[str, Quota]] = {}
+        for (namespace, name), quota in self._quotas.store.items():
+            quotas.setdefault(namespace, {})[name] = quota
         return {"quotas": quotas}
 
     def _of_namespaces(self) -> Mapping[str, Any]:
@@ -236,9 +237,10 @@ def kept_template(raw: bytes) -> str:
     return template_digest(decode(raw, ResourceClaimTemplate))
 
 
-def kept_quota(raw: bytes) -> frozenset[str] | None:
-    """Return the names that a ResourceQuota counts; None when it counts nothing."""
-    return frozenset(decode(raw, ResourceQuota).spec.hard or ()) or None
+def kept_quota(raw: bytes) -> Quota | None:
+    """Return what a ResourceQuota counts; None when it counts nothing."""
+    quota = quota_of(decode(raw, ResourceQuota))
+    return quota if quota.names else None
 
 
 def kept_presence(_raw: bytes) -> frozenset[str]:

@@ -17,6 +17,7 @@ from webhook.legacy import (
     MIRROR_ANNOTATION,
     OPT_OUT_LABELS,
 )
+from webhook.quotas import Quota, Scopes
 from webhook.vocabularies import arbiter
 from webhook.vocabularies.hami import VOCABULARY as HAMI
 from webhook.vocabularies.koordinator import takes_whole_gpus
@@ -131,25 +132,26 @@ def missing_classes(claims: Sequence[Claim], world: World) -> Iterator[Finding]:
 def uncounted(
     claims: Sequence[Claim],
     counted: Iterable[tuple[str, str]],
-    namespace: str,
-    world: World,
+    scopes: Scopes,
+    quotas: Mapping[str, Quota],
     options: Options,
 ) -> Iterator[Finding]:
     """Yield a finding for each quota that would silently stop counting this pod.
 
     Args:
         counted: Key and path of every amount that quotas count.
+        scopes: Of the pod.
+        quotas: Of its namespace, by name.
     """
     replacements = [f"{name}.deviceclass.resource.k8s.io/devices" for name in _classes(claims)]
-    quotas = world.quotas.get(namespace, {})
-    if replacements and all(
-        any(replacement in hard for hard in quotas.values()) for replacement in replacements
-    ):
+    # One with a scope counts no claims.
+    of_claims = frozenset[str]().union(*(one.names for one in quotas.values() if not one.scopes))
+    if replacements and of_claims.issuperset(replacements):
         return
     say = error if options.quota is QuotaPolicy.DENY else warning
     for key, path in counted:
         for quota in sorted(quotas):
-            if f"requests.{key}" in quotas[quota]:
+            if f"requests.{key}" in quotas[quota].names and quotas[quota].counts(scopes):
                 yield say(
                     Code.QUOTA_NOT_COUNTED,
                     path,

@@ -13,6 +13,7 @@ import msgspec
 from kube.quantity import Quantity
 from webhook.findings import Finding, amount_path
 from webhook.keys import Table
+from webhook.quotas import Scopes
 
 MEBIBYTE = 2**20
 
@@ -49,6 +50,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         containers: All of them, init containers first.
         annotations: Those that vocabularies or guards know; likewise labels and node_selector.
+        scopes: By which ResourceQuotas choose the pods that they count.
     """
 
     containers: tuple[LegacyContainer, ...]
@@ -57,6 +59,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):
     node_selector: Mapping[str, str] = {}
     node_name: str = ""
     scheduler_name: str = ""
+    scopes: Scopes = Scopes()
 
     @property
     def asks_for_devices(self) -> bool:

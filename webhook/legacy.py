@@ -11,6 +11,7 @@ from kube.api.core import Container, EnvVar, Pod
 from kube.product import TRANSLATE_LABEL
 from webhook.findings import Code, Finding, amount_path, error
 from webhook.intents import LegacyContainer, LegacyPod, Vocabulary
+from webhook.quotas import scopes_of
 from webhook.vocabularies import arbiter, hami
 from webhook.vocabularies.arbiter import VOCABULARIES
 from webhook.vocabularies.nvidia import DISCOVERY_PREFIX, PLUGIN_VARIABLES, VISIBLE_DEVICES
@@ -88,6 +89,7 @@ def legacy_pod(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) 
         },
         node_name=pod.spec.node_name,
         scheduler_name=pod.spec.scheduler_name,
+        scopes=scopes_of(pod),
     )
 
 

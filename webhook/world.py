@@ -14,6 +14,7 @@ from kube.product import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
 from webhook.intents import DeviceKind, Vocabulary
 from webhook.inventory import Facts
 from webhook.profile import Profile
+from webhook.quotas import Quota
 from webhook.vocabularies import arbiter
 
 DEFAULT_PROFILES: Final = {
@@ -42,7 +43,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         classes: Names of the DeviceClasses; None when no cluster state is known.
         extended_resources: Resource name to the DeviceClass that maps it.
         templates: (namespace, name) to the full digest of a ResourceClaimTemplate's spec.
-        quotas: Namespace to ResourceQuota name to the keys of `spec.hard`.
+        quotas: Namespace to ResourceQuota name to what it counts.
         namespaces: Namespace to its labels.
         onlookers: Who is there, to the DeviceClasses whose claims it is known to count.
     """
@@ -52,7 +53,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     classes: frozenset[str] | None = None
     extended_resources: Mapping[str, str] = {}
     templates: Mapping[tuple[str, str], str] = {}
-    quotas: Mapping[str, Mapping[str, frozenset[str]]] = {}
+    quotas: Mapping[str, Mapping[str, Quota]] = {}
     namespaces: Mapping[str, Mapping[str, str]] = {}
     onlookers: Mapping[Onlooker, frozenset[str]] = {}
 

@@ -127,6 +127,9 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] | None = None
     runtime_class_name: str | None = None
+    resources: ResourceRequirements | None = None
+    active_deadline_seconds: int | None = None
+    priority_class_name: str = ""
 
 
 class PodResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
@@ -216,10 +219,26 @@ class Node(ApiStruct, frozen=True, kw_only=True):
         return self.metadata.labels or {}
 
 
+class ScopedResourceSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 ScopedResourceSelectorRequirement."""
+
+    scope_name: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class ScopeSelector(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 ScopeSelector."""
+
+    match_expressions: tuple[ScopedResourceSelectorRequirement, ...] | None = None
+
+
 class ResourceQuotaSpec(ApiStruct, frozen=True, kw_only=True):
-    """The part of core/v1 ResourceQuotaSpec that we read."""
+    """Source: core/v1 ResourceQuotaSpec."""
 
     hard: Mapping[str, Quantity] | None = None
+    scopes: tuple[str, ...] | None = None
+    scope_selector: ScopeSelector | None = None
 
 
 class ResourceQuota(ApiStruct, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ from tests.builders import (
 )
 from tests.strategies import legacy_pods
 from webhook.admission import Decision
+from webhook.quotas import Quota
 from webhook.world import Onlooker, Options, QuotaPolicy, World
 
 EXAMPLES: Final = Path(__file__).parent.parent.parent / "examples"
@@ -64,7 +65,9 @@ def places() -> Sequence[Place]:
         classes=frozenset({HAMI, NVIDIA}),
         onlookers={Onlooker.KUEUE: frozenset({HAMI}), Onlooker.KARPENTER: frozenset()},
     )
-    counted = world(quotas={NAMESPACE: {"gpus": frozenset({"requests.nvidia.com/gpu"})}})
+    counted = world(
+        quotas={NAMESPACE: {"gpus": Quota(names=frozenset({"requests.nvidia.com/gpu"}))}}
+    )
     lenient = Options(
         bare_gpu="hami",
         quota=QuotaPolicy.WARN,

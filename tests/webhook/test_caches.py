@@ -13,6 +13,7 @@ from tests.fake_api_server import FakeApiServer, running, until
 from webhook.caches import Caches, kept_mapped_classes
 from webhook.claims import spec_digest
 from webhook.intents import DeviceKind
+from webhook.quotas import Quota
 from webhook.resources import (
     CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -124,7 +125,7 @@ async def test_everything_that_a_translation_reads_is_there(
         assert world.classes == frozenset({"old", "new"})
         assert world.extended_resources["nvidia.com/gpu"] == "new"
         assert world.templates == {("n", "t"): spec_digest(SPEC)}
-        assert world.quotas == {"n": {"q": frozenset({"requests.cpu"})}}
+        assert world.quotas == {"n": {"q": Quota(names=frozenset({"requests.cpu"}))}}
         assert world.namespaces == {"n": {"a": "b"}}
         (size,) = world.facts[NVIDIA][DeviceKind.GPU].sizes or ()
         assert str(size.size) == "80Gi"

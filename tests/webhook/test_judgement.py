@@ -28,6 +28,7 @@ from tests.builders import (
 from webhook.admission import UNTOUCHED, Answer, Decision
 from webhook.findings import MAY_PASS, Code
 from webhook.judgement import judge_workload
+from webhook.quotas import Quota
 from webhook.resources import WORKLOADS
 from webhook.review import workload_of
 from webhook.workloads import JUDGED
@@ -87,7 +88,9 @@ class Case(NamedTuple):
 
 
 def quota(*hard: str) -> World:
-    return world(published(HAMI, hami_gpu()), quotas={NAMESPACE: {"gpus": frozenset(hard)}})
+    return world(
+        published(HAMI, hami_gpu()), quotas={NAMESPACE: {"gpus": Quota(names=frozenset(hard))}}
+    )
 
 
 def listed(*names: str) -> World:

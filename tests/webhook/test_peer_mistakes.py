@@ -32,6 +32,7 @@ from tests.builders import (
     world,
 )
 from webhook.profile import Granularity
+from webhook.quotas import Quota
 from webhook.translation import Translated, Untouched
 
 MISTAKES: Final[dict[int, tuple[str, Callable[[], None]]]] = {}
@@ -222,7 +223,9 @@ def row_21() -> None:
     privileged = gpus(mem=1, fields={"securityContext": {"privileged": True}})
     assert codes(outcome_of(pod(privileged)).findings) == ["error privilegedShare"]
     assert codes(outcome_of(pod(gpus(mem=1), nodeName="n")).findings) == ["warning nodeNameSet"]
-    counted = world(quotas={NAMESPACE: {"q": frozenset({"requests.nvidia.com/gpumem"})}})
+    counted = world(
+        quotas={NAMESPACE: {"q": Quota(names=frozenset({"requests.nvidia.com/gpumem"}))}}
+    )
     assert codes(outcome_of(pod(gpus(mem=1)), counted).findings) == ["error quotaNotCounted"]
 
 

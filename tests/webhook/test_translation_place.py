@@ -5,6 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.builders import NAMESPACE, Document, gpus, outcome_of, pod, told, world
+from webhook.quotas import Quota, Scope
 from webhook.world import Options, QuotaPolicy, World
 
 GPU = "spec.containers[0].resources.limits[nvidia.com/gpu]"
@@ -20,8 +21,15 @@ class Case(NamedTuple):
     options: Options = Options()
 
 
-def quotas(*hard: str, namespace: str = NAMESPACE, **others: frozenset[str]) -> World:
-    return world(quotas={namespace: {"gpus": frozenset(hard), **others}})
+def quotas(
+    *hard: str, namespace: str = NAMESPACE, scopes: tuple[Scope, ...] = (), **others: Quota
+) -> World:
+    counted = Quota(names=frozenset(hard), scopes=scopes)
+    return world(quotas={namespace: {"gpus": counted, **others}})
+
+
+def counting(*hard: str) -> Quota:
+    return Quota(names=frozenset(hard))
 
 
 WHOLE_QUOTA = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
@@ -73,7 +81,7 @@ QUOTAS = (
         quotas(
             "requests.nvidia.com/gpu",
             "requests.nvidia.com/gpumem",
-            more=frozenset({"requests.nvidia.com/gpu"}),
+            more=counting("requests.nvidia.com/gpu"),
         ),
     ),
     Case(
@@ -89,11 +97,29 @@ QUOTAS = (
         quotas("requests.nvidia.com/gpu"),
     ),
     Case(
+        "a quota whose scope the pod is in",
+        pod(gpus(1), activeDeadlineSeconds=60),
+        (f"error quotaNotCounted {GPU}",),
+        quotas("requests.nvidia.com/gpu", scopes=(Scope(name="Terminating"),)),
+    ),
+    Case(
+        "a quota whose scope the pod is not in",
+        pod(gpus(1)),
+        (),
+        quotas("requests.nvidia.com/gpu", scopes=(Scope(name="Terminating"),)),
+    ),
+    Case(
+        "a quota of a scope counts no claims, so it replaces none",
+        pod(gpus(1)),
+        (f"error quotaNotCounted {GPU}",),
+        quotas("requests.nvidia.com/gpu", WHOLE_QUOTA, scopes=(Scope(name="NotTerminating"),)),
+    ),
+    Case(
         "what passes through is counted natively",
         pod(gpus(1)),
         ("info passedThrough " + GPU,),
         world(
-            quotas={NAMESPACE: {"q": frozenset({"requests.nvidia.com/gpu"})}},
+            quotas={NAMESPACE: {"q": counting("requests.nvidia.com/gpu")}},
             extended_resources={"nvidia.com/gpu": "gpu.nvidia.com"},
         ),
     ),
