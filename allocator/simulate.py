@@ -154,6 +154,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         pods: All that were to be placed, in order.
         nodes: By name, what each says of the last pod or claim that was not placed.
         error: The first that ended an attempt on all nodes.
+        uses: Names of the claims of each pod that was placed, in order.
         failures: In order; `nodes` is about the last of them.
         notes: What else has to be known.
     """
@@ -162,6 +163,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[PlacedPod, ...] = ()
     nodes: tuple[NodeAnswer, ...] = ()
     error: str | None = None
+    uses: Mapping[Name, tuple[str, ...]] = msgspec.field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -241,6 +243,7 @@ class _Run:
         self._known = dict(question.known)
         self._claims: dict[Name, PlacedClaim] = {}
         self._pods: list[PlacedPod] = []
+        self._uses: dict[Name, tuple[str, ...]] = {}
         self._nodes: Mapping[str, NodeAnswer] = {}
         self._failures: list[Failure] = []
         self._error: str | None = None
@@ -253,6 +256,7 @@ class _Run:
             pods=tuple(self._pods),
             nodes=tuple(self._nodes[name] for name in sorted(self._nodes)),
             error=self._error,
+            uses=self._uses,
             failures=tuple(self._failures),
             notes=tuple(self._notes),
         )
@@ -261,7 +265,8 @@ class _Run:
 
     def place_pod(self, pod: Pod) -> None:
         """Try a pod with all claims that it needs."""
-        self._add_pod(pod, self._tried(self._attempt(pod)))
+        attempt = self._attempt(pod)
+        self._add_pod(attempt, self._tried(attempt))
 
     def place_claim(self, claim: ResourceClaim) -> None:
         """Try a claim on its own, unless a pod brought it along."""
@@ -285,8 +290,8 @@ class _Run:
         fits = not obstacles and self._is_given(node, tuple(claims.values()))
         if not fits:
             self._note_failure("all claims together")
-        for pod in self._question.pods:
-            self._add_pod(pod, node if fits else None)
+        for attempt in attempts:
+            self._add_pod(attempt, node if fits else None)
 
     def _is_given(self, node: str, claims: Sequence[ResourceClaim]) -> bool:
         """Return whether a node gives claims all that they ask for; then it is counted."""
@@ -311,9 +316,14 @@ class _Run:
             resources=mapped_resources(pod, self._question.extended_resources),
         )
 
-    def _add_pod(self, pod: Pod, node: str | None) -> None:
-        namespace, name = pod.metadata.namespace, pod_name(pod)
+    def _add_pod(self, attempt: _Attempt, node: str | None) -> None:
+        assert attempt.pod is not None
+        namespace, name = attempt.pod.metadata.namespace, pod_name(attempt.pod)
         self._pods.append(PlacedPod(namespace=namespace, name=name, node=node))
+        if node is not None:
+            wanted = self._left_to_claims(attempt, node)
+            claims = (*attempt.claims.open, *self._for_extended(attempt, wanted))
+            self._uses[namespace, name] = tuple(claim.metadata.name for claim in claims)
 
     # --- nodes -----------------------------------------------------------------------------------
 

@@ -41,8 +41,8 @@ def _paragraphs(answer: Answer) -> Iterator[Paragraph]:
         if pod.node is None:
             yield _unplaced(title, failed.get(title))
             continue
-        prefix = f"{pod.name}-"
-        own = [key for key in claims if key[0] == pod.namespace and key[1].startswith(prefix)]
+        names = answer.uses.get((pod.namespace, pod.name), ())
+        own = [(pod.namespace, name) for name in names]
         told.update(own)
         yield Paragraph(
             title=title,
@@ -140,7 +140,15 @@ def _maps(answer: Answer, cluster: Cluster, before: Usage) -> Iterator[str]:
 def _last(answer: Answer, width: int) -> list[str]:
     pods = sum(pod.node is not None for pod in answer.pods)
     claims = sum(claim.allocation is not None for claim in answer.claims)
-    said = f"{pods} of {len(answer.pods)} pods placed, {claims} of {len(answer.claims)} claims"
+    counts = [
+        f"{done} of {total} {what}{'' if total == 1 else 's'} placed"
+        for done, total, what in (
+            (pods, len(answer.pods), "pod"),
+            (claims, len(answer.claims), "claim"),
+        )
+        if total
+    ]
+    said = ", ".join(counts) or "Nothing to place: no unbound pod and no unallocated claim is given"
     lines = textwrap.wrap(said, max(width, NARROWEST))
     if answer.pods:
         words = f"Not modelled: {', '.join(NOT_MODELLED)}."

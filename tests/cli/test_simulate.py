@@ -1,0 +1,579 @@
+"""The contract of `drawbridge simulate`, sentence by sentence."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from cli import progress
+from kube.files import dump_yaml
+from kube.product import STRATEGY_ANNOTATION
+from tests.builders import gpus, pod
+from tests.cli.command import CLUSTER, drawbridge
+
+Document = dict[str, Any]
+DRIVER = "gpu.example.com"
+DRA = "resource.k8s.io/v1"
+
+
+def device_class(name: str = "gpu", **metadata: Any) -> Document:
+    selector = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
+    return {
+        "apiVersion": DRA,
+        "kind": "DeviceClass",
+        "metadata": {"name": name, **metadata},
+        "spec": {"selectors": [selector]},
+    }
+
+
+def node(name: str, **spec: Any) -> Document:
+    metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
+
+
+def slice_of(node_name: str, *devices: Document, **spec: Any) -> Document:
+    return {
+        "apiVersion": DRA,
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node_name}-slice"},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": node_name,
+            "pool": {"name": node_name, "generation": 1, "resourceSliceCount": 1},
+            "devices": list(devices) or [{"name": "gpu-0"}, {"name": "gpu-1"}],
+            **spec,
+        },
+    }
+
+
+def claim(name: str, count: int = 1, **exactly: Any) -> Document:
+    asked = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count, **exactly}
+    return {
+        "apiVersion": DRA,
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": asked}]}},
+    }
+
+
+def holding(name: str, device: str, node_name: str) -> Document:
+    result = {"request": "gpu", "driver": DRIVER, "pool": node_name, "device": device}
+    return {
+        **claim(name),
+        "status": {"allocation": {"devices": {"results": [result]}, **pinned(node_name)}},
+    }
+
+
+def pinned(node_name: str) -> Document:
+    field = {"key": "metadata.name", "operator": "In", "values": [node_name]}
+    return {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]}}
+
+
+def using(name: str, *claims: str, **spec: Any) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": {
+            "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
+            "containers": [{"name": "main", "image": "main"}],
+            **spec,
+        },
+    }
+
+
+STATE = (
+    device_class(),
+    node("node-a"),
+    node("node-b"),
+    slice_of("node-a"),
+    slice_of("node-b"),
+)
+
+
+def simulate(
+    *given: Document, snapshot: Iterable[Document] = STATE, options: Iterable[object] = ()
+) -> Result:
+    with TemporaryDirectory() as folder:
+        state = Path(folder) / "cluster.yaml"
+        state.write_text(dump_yaml(snapshot))
+        call = ("simulate", "-f", "-", "--snapshot", state, *options)
+        return drawbridge(*call, stdin=dump_yaml(given))
+
+
+def answer(*given: Document, exits: int = 0, **how: Any) -> dict[str, Any]:
+    how["options"] = [*how.get("options", ()), "-o", "json"]
+    result = simulate(*given, **how)
+    assert exits == result.exit_code, result.output
+    said: dict[str, Any] = json.loads(result.stdout)
+    return said
+
+
+def where(said: dict[str, Any]) -> list[str]:
+    return [f"{each['name']} {each['node']}" for each in (*said["pods"], *said["claims"])]
+
+
+def gets(said: dict[str, Any]) -> dict[str, list[str]]:
+    return {
+        each["name"]: [one["device"] for one in each["allocation"]["devices"].get("results", ())]
+        for each in said["claims"]
+        if each["allocation"] is not None
+    }
+
+
+# --- the document ---------------------------------------------------------------------------------
+
+
+def test_the_document_of_a_success() -> None:
+    said = answer(using("trainer", "two"), claim("two", 2), claim("one"))
+
+    assert said == {
+        "claims": [
+            {
+                "namespace": "team",
+                "name": "two",
+                "node": "node-a",
+                "allocation": {
+                    "devices": {
+                        "results": [
+                            {"request": "gpu", "driver": DRIVER, "pool": "node-a", "device": "gpu-0"},
+                            {"request": "gpu", "driver": DRIVER, "pool": "node-a", "device": "gpu-1"},
+                        ]
+                    },
+                    **pinned("node-a"),
+                },
+            },
+            {
+                "namespace": "team",
+                "name": "one",
+                "node": "node-b",
+                "allocation": {
+                    "devices": {
+                        "results": [
+                            {"request": "gpu", "driver": DRIVER, "pool": "node-b", "device": "gpu-0"}
+                        ]
+                    },
+                    **pinned("node-b"),
+                },
+            },
+        ],
+        "pods": [{"namespace": "team", "name": "trainer", "node": "node-a"}],
+        "nodes": [],
+        "error": None,
+    }  # fmt: skip
+
+
+def test_the_document_of_a_failure() -> None:
+    said = answer(claim("three", 3), exits=1)
+
+    reason = {
+        "code": "tooFew",
+        "message": "claim team/three, request gpu: 2 would do, 3 are needed",
+        "count": 0,
+    }
+    assert said == {
+        "claims": [{"namespace": "team", "name": "three", "node": None, "allocation": None}],
+        "pods": [],
+        "nodes": [
+            {"name": name, "fits": False, "score": 0, "reasons": [reason]}
+            for name in ("node-a", "node-b")
+        ],
+        "error": None,
+    }
+
+
+def test_what_upstream_raises_as_fatal_is_the_error() -> None:
+    said = answer(claim("lost", deviceClassName="lost"), exits=1)
+
+    assert "could not retrieve device class lost" in said["error"]
+    assert where(said) == ["lost None"]
+
+
+def test_nothing_to_place() -> None:
+    assert answer(device_class("other")) == {"claims": [], "pods": [], "nodes": [], "error": None}
+
+
+# --- what is placed -------------------------------------------------------------------------------
+
+
+def test_the_snapshot_is_state_only() -> None:
+    said = answer(claim("mine"), snapshot=(*STATE, claim("waiting"), using("pending", "waiting")))
+
+    assert where(said) == ["mine node-a"]
+
+
+def test_what_is_bound_or_allocated_is_state() -> None:
+    bound = using("bound", "waits", nodeName="node-b")
+
+    said = answer(bound, holding("held", "gpu-0", "node-a"), claim("mine"))
+
+    assert where(said) == ["mine node-a"]
+    assert gets(said) == {"mine": ["gpu-1"]}
+
+
+def test_an_object_of_f_replaces_its_namesake() -> None:
+    said = answer(claim("a", 2), snapshot=(*STATE, holding("a", "gpu-0", "node-a")))
+
+    assert gets(said) == {"a": ["gpu-0", "gpu-1"]}
+    assert where(said) == ["a node-a"]
+
+
+def test_pods_come_first_then_claims_in_input_order() -> None:
+    said = answer(claim("z"), using("second", "b"), claim("b"), using("first"), claim("a"))
+
+    assert where(said) == [
+        "second node-a", "first node-a", "b node-a", "z node-a", "a node-b"
+    ]  # fmt: skip
+
+
+def test_claims_of_templates_are_called_after_the_pod() -> None:
+    template = {
+        "apiVersion": DRA,
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "one", "namespace": "team"},
+        "spec": {"spec": claim("ignored")["spec"]},
+    }
+    entry = {"name": "gpu", "resourceClaimTemplateName": "one"}
+    trainer = using("trainer", resourceClaims=[entry])
+    recorded = {
+        "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "trainer-gpu-abcde"}]
+    }
+    known = {**using("known", resourceClaims=[entry]), "status": recorded}
+
+    said = answer(trainer, known, snapshot=(*STATE, template))
+
+    assert where(said) == [
+        "trainer node-a", "known node-a", "trainer-gpu node-a", "trainer-gpu-abcde node-a"
+    ]  # fmt: skip
+
+
+def test_legacy_pods_are_translated_first() -> None:
+    state = [str(CLUSTER)]
+    share = pod(gpus(1, mem=3000, cores=30))
+
+    result = drawbridge(
+        *("simulate", "-f", "-", "--snapshot", *state, "-o", "json"), stdin=dump_yaml([share])
+    )
+
+    said = json.loads(result.stdout)
+    (only,) = said["claims"]
+    (device,) = only["allocation"]["devices"]["results"]
+    assert result.exit_code == 0
+    assert only["name"] == f"{share['metadata']['name']}-gpu-main"
+    assert device["driver"] == "hami-core-gpu.project-hami.io"
+    assert device["consumedCapacity"] == {"cores": "30", "memory": "3145728k"}
+    assert device["shareID"]
+
+
+def test_a_pod_that_cannot_be_translated_is_not_placed_and_the_others_are() -> None:
+    broken = pod(gpus("500m"))
+
+    result = simulate(broken, claim("mine"), options=["-o", "json"])
+
+    said = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert where(said) == [f"{broken['metadata']['name']} None", "mine node-a"]
+    assert "notAnInteger" in result.stderr
+
+
+def test_a_claim_with_a_wrong_value_is_not_placed() -> None:
+    broken = claim("broken")
+    broken["spec"]["devices"]["requests"] = "gpu"
+
+    result = simulate(broken, claim("mine"), options=["-o", "json"])
+
+    assert result.exit_code == 1
+    assert where(json.loads(result.stdout)) == ["mine node-a", "broken None"]
+    assert "[invalidObject]" in result.stderr
+
+
+def test_a_wrong_value_in_the_snapshot_is_told_and_counts_as_an_error() -> None:
+    broken = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "bad", "labels": 3}}
+
+    result = simulate(claim("mine"), snapshot=(*STATE, broken))
+
+    assert result.exit_code == 1
+    assert "error: Node//bad: metadata.labels: Invalid value: 3" in result.stderr
+
+
+def test_mapped_extended_resources_get_the_claim_that_the_scheduler_makes() -> None:
+    mapping = device_class()
+    mapping["spec"]["extendedResourceName"] = "example.com/gpu"
+    asks = {"name": "main", "resources": {"limits": {"example.com/gpu": 2}}}
+
+    said = answer(using("whole", containers=[asks]), snapshot=(mapping, *STATE[1:]))
+
+    assert where(said) == ["whole node-a", "whole-extended-resources node-a"]
+
+
+def test_workloads_are_not_placed_and_that_is_said() -> None:
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "team"},
+        "spec": {"template": {"spec": {"containers": [{"name": "c", "image": "c"}]}}},
+    }
+
+    result = simulate(deployment)
+
+    assert result.exit_code == 0
+    assert "note: Deployment/team/web is not placed" in result.stderr
+
+
+def test_without_a_snapshot_the_given_objects_are_the_cluster() -> None:
+    result = drawbridge(
+        *("simulate", "-f", "-", "-o", "json"), stdin=dump_yaml([*STATE, claim("mine")])
+    )
+
+    assert where(json.loads(result.stdout)) == ["mine node-a"]
+
+
+def test_without_nodes_those_that_slices_name_stand_in() -> None:
+    result = simulate(
+        claim("mine"), snapshot=(device_class(), slice_of("node-z")), options=["-o", "json"]
+    )
+
+    assert where(json.loads(result.stdout)) == ["mine node-z"]
+    assert "there are no nodes" in result.stderr
+
+
+def test_policies_count_wherever_they_are_given() -> None:
+    policy = {
+        "apiVersion": "drawbridge.internal/v1alpha1",
+        "kind": "DeviceCompatibilityPolicy",
+        "metadata": {"name": "alone"},
+        "spec": {
+            "driver": DRIVER,
+            "scope": "Pool",
+            "rules": [{"name": "alone", "compatibleOnlyWith": {"cel": {"expression": "false"}}}],
+        },
+    }
+
+    in_snapshot = answer(claim("a"), claim("b"), snapshot=(*STATE, policy))
+    in_files = answer(claim("a"), claim("b"), policy)
+
+    assert where(in_snapshot) == where(in_files) == ["a node-a", "b node-b"]
+
+
+def test_taint_rules_count() -> None:
+    rule = {
+        "apiVersion": DRA,
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "out"},
+        "spec": {
+            "deviceSelector": {"driver": DRIVER, "pool": "node-a"},
+            "taint": {"key": "out", "effect": "NoSchedule"},
+        },
+    }
+
+    assert where(answer(claim("a"), rule)) == ["a node-b"]
+    off = ["--feature-gates", "DRADeviceTaintRules=false"]
+    assert where(answer(claim("a"), rule, options=off)) == ["a node-a"]
+
+
+# --- --node ---------------------------------------------------------------------------------------
+
+
+def test_node_places_all_claims_together() -> None:
+    said = answer(claim("a"), claim("b"), options=["--node", "node-b"])
+
+    assert where(said) == ["a node-b", "b node-b"]
+    assert [(each["name"], each["fits"]) for each in said["nodes"]] == [("node-b", True)]
+
+
+def test_node_is_all_or_nothing() -> None:
+    said = answer(claim("a"), claim("b", 2), options=["--node", "node-b"], exits=1)
+
+    assert where(said) == ["a None", "b None"]
+    assert [(each["name"], each["fits"]) for each in said["nodes"]] == [("node-b", False)]
+
+
+def test_a_node_that_is_not_there() -> None:
+    result = simulate(claim("a"), options=["--node", "node-c"])
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no node is called 'node-c'; known are: node-a, node-b" in result.stderr
+
+
+# --- --strategy, --feature-gates ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("want", "annotation", "options"),
+    [
+        ("a node-a", None, []),
+        ("a node-b", None, ["--strategy", "CompactFirst"]),
+        ("a node-b", "CompactFirst", []),
+        ("a node-a", "CompactFirst", ["--strategy", "FirstFit"]),
+    ],
+)
+def test_strategies(want: str, annotation: str | None, options: list[str]) -> None:
+    annotations = {STRATEGY_ANNOTATION: annotation} if annotation else {}
+    state = (
+        device_class(annotations=annotations),
+        *STATE[1:],
+        holding("held", "gpu-0", "node-b"),
+    )
+
+    assert [want] == where(answer(claim("a"), snapshot=state, options=options))
+
+
+GROUPS = [
+    {
+        "name": f"gpu-{number}",
+        "consumesCounters": [
+            {
+                "counterSet": "all",
+                "counters": {"memory": {"value": "1"}},
+                "compatibilityGroups": [f"group-{number}"],
+            }
+        ],
+    }
+    for number in range(2)
+]
+
+
+@pytest.mark.parametrize(
+    ("exits", "gates"),
+    [
+        (1, "DRADeviceCompatibilityGroups=true"),
+        (1, "DRADeviceCompatibilityGroups=T, DRADeviceTaints=0"),
+        (1, ""),
+    ],
+)
+def test_feature_gates(exits: int, gates: str) -> None:
+    counters = {"name": "all", "counters": {"memory": {"value": "2"}}}
+    devices = slice_of("node-a", *GROUPS)
+    pool = {"name": "node-a", "generation": 1, "resourceSliceCount": 2}
+    devices["spec"]["pool"] = pool
+    sets = slice_of("node-a", sharedCounters=[counters])
+    sets["metadata"]["name"] = "sets"
+    sets["spec"] |= {"pool": pool, "devices": []}
+    state = (device_class(), node("node-a"), devices, sets)
+
+    said = answer(
+        *(claim("a", 2), claim("b")),
+        snapshot=state,
+        options=["--feature-gates", gates],
+        exits=exits,
+    )
+
+    # One of two devices can be had with the gate; without it the whole pool is ignored.
+    assert (["a None", "b node-a"] if gates else ["a None", "b None"]) == where(said)
+
+
+@pytest.mark.parametrize(
+    ("gates", "why"),
+    [
+        ("DRAMagic=true", "no gate is called 'DRAMagic'; known are: DRAAdminAccess, "),
+        ("DRADeviceTaints=maybe", "DRADeviceTaints is either true or false, not 'maybe'"),
+        ("DRADeviceTaints", "DRADeviceTaints is either true or false, not ''"),
+    ],
+)
+def test_gates_that_make_no_sense(gates: str, why: str) -> None:
+    result = simulate(claim("a"), options=["--feature-gates", gates])
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert why in " ".join(result.stderr.split())
+
+
+def test_a_strategy_that_does_not_exist() -> None:
+    result = simulate(claim("a"), options=["--strategy", "Best"])
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "'BestFit'" in result.stderr
+
+
+# --- wrong calls ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ((), "Missing option '-f'"),
+        (("-f", "absent.yaml"), "absent.yaml: No such file or directory"),
+        (("-f", "-", "--live", "--snapshot", "-"), "two ways to say the same"),
+        (("-f", "-", "-o", "yaml"), "'yaml' is not one of 'text', 'json'"),
+    ],
+)
+def test_wrong_calls(arguments: tuple[str, ...], why: str) -> None:
+    result = drawbridge("simulate", *arguments, stdin="")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert why in result.stderr
+
+
+def test_a_snapshot_that_is_not_yaml(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.json"
+    file.write_text('{"kind": ')
+
+    result = drawbridge("simulate", "-f", "-", "--snapshot", file, stdin=dump_yaml([claim("a")]))
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{file}:" in result.stderr
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+def test_text_says_who_goes_where_why_not_and_what_is_not_modelled() -> None:
+    result = simulate(using("trainer", "a"), claim("a"), claim("three", 3))
+
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        "Pod team/trainer  node-a",
+        "  gets      claim a: gpu-0 of gpu.example.com, pool node-a",
+        "",
+        "ResourceClaim team/three  not placed",
+        "  on        node-a",
+        "  because   1 device: claim team/three, request gpu: taken [taken]",
+        "            claim team/three, request gpu: 1 would do, 3 are needed [tooFew]",
+        "  on        node-b",
+        "  because   claim team/three, request gpu: 2 would do, 3 are needed [tooFew]",
+        "",
+        "node-a  gpu.example.com  +.",
+        "node-b  gpu.example.com  ..",
+        "(+ given now, . not in use)",
+        "",
+        "1 of 1 pod placed, 1 of 2 claims placed",
+        "Not modelled: CPU and memory, resources of device plugins, host ports, volumes,",
+        "affinity between pods, preferred node affinity, topology spread, scheduling",
+        "gates.",
+    ]
+
+
+def test_text_without_pods_does_not_speak_of_what_pods_need() -> None:
+    result = simulate(claim("a"))
+
+    assert result.stdout.endswith("1 of 1 claim placed\n")
+
+
+def test_text_never_moves_the_cursor() -> None:
+    state = (*STATE[:-1], slice_of("node-b", {"name": "gpu-\x1b[2J"}))
+
+    result = simulate(claim("\x1b[2J"), snapshot=state, options=["--strategy", "LowLoadFirst"])
+
+    assert "\x1b" not in result.output
+
+
+def test_hints_where_something_is_copied_wrongly() -> None:
+    wrong = device_class()
+    wrong["spec"]["selectors"][0]["cel"]["expression"] = f'attributes["{DRIVER}"].model == "A"'
+
+    result = simulate(claim("a"), snapshot=(wrong, *STATE[1:]))
+
+    assert result.exit_code == 1
+    assert "hint: DeviceClass gpu: write device.attributes[...]" in result.stderr
+
+
+def test_long_runs_say_how_far_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SILENT_S", 0.0)
+
+    result = simulate(claim("a"), claim("b"), options=["-o", "json"])
+
+    assert result.stderr.splitlines() == ["placed: 1 of 2", "placed: 2 of 2"]
+    assert json.loads(result.stdout)["error"] is None
