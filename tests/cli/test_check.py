@@ -1,0 +1,206 @@
+"""`drawbridge check` as a caller sees it: findings, forms, exit codes."""
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from click.testing import Result
+
+from kube.files import dump_yaml
+from kube.product import ENFORCEMENT_LABEL
+from tests.builders import gpus, pod
+from tests.cli.command import CLUSTER, ROOT, drawbridge, told
+from tests.webhook.rules import cases
+
+Document = Mapping[str, Any]
+
+RIGHT = cases.claim(cases.exactly())
+WRONG = cases.claim(cases.exactly(count=33))
+DOUBTFUL = cases.claim(cases.exactly(tolerations=[{"operator": "Exists", "effect": "None"}]))
+
+
+def check(*given: Document, options: Iterable[object] = ()) -> Result:
+    return drawbridge("check", "-f", "-", *options, stdin=dump_yaml(given))
+
+
+def answer(*given: Document, options: Iterable[object] = ()) -> dict[str, Any]:
+    result = check(*given, options=[*options, "-o", "json"])
+    assert result.exit_code in (0, 1), result.stderr
+    said: dict[str, Any] = msgspec.json.decode(result.stdout)
+    return said
+
+
+def owned(document: Document) -> Document:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "controller": True}
+    metadata = {**document["metadata"], "ownerReferences": [owner]}
+    return {**document, "metadata": metadata}
+
+
+def deployment(template: Document) -> Document:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "workers"},
+        "spec": {"template": {"metadata": {}, "spec": template["spec"]}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "given"),
+    [
+        (0, (RIGHT,)),
+        (0, (DOUBTFUL,)),
+        (1, (WRONG,)),
+        (1, (RIGHT, WRONG)),
+        (0, ({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}},)),
+    ],
+    ids=["right", "doubtful", "wrong", "one of two is wrong", "no kind of ours"],
+)
+def test_the_exit_code_says_whether_something_would_be_refused(
+    code: int, given: tuple[Document, ...]
+) -> None:
+    assert check(*given).exit_code == code
+
+
+def test_text_that_is_no_object_is_a_wrong_call_and_prints_nothing() -> None:
+    result = drawbridge("check", "-f", "-", stdin="kind: ResourceClaim\n")
+
+    assert (2, "") == (result.exit_code, result.stdout)
+
+
+def test_text_says_where_what_and_how_many() -> None:
+    lines = check(RIGHT, WRONG).stdout.splitlines()
+
+    assert lines == [
+        (
+            "<stdin>:12: error: ResourceClaim/default/judged: spec.devices.requests: 33 devices are"
+            " asked for, and a claim holds at most 32; make several claims [tooManyDevices]"
+        ),
+        "2 objects checked: 1 error, 0 warnings",
+    ]
+
+
+def test_json_holds_findings_only() -> None:
+    said = answer(WRONG, DOUBTFUL)
+
+    assert list(said) == ["findings"]
+    assert told(said) == [
+        "error tooManyDevices ResourceClaim/default/judged spec.devices.requests",
+        (
+            "warning idleToleration ResourceClaim/default/judged"
+            " spec.devices.requests[0].exactly.tolerations[0].effect"
+        ),
+    ]
+    assert {*said["findings"][0]} == {"severity", "code", "message", "fix", "object", "path"}
+
+
+def test_a_wrong_value_of_a_known_kind_is_a_finding() -> None:
+    wrong = cases.claim(cases.exactly(count="many"))
+
+    assert told(answer(wrong)) == [
+        "error invalidObject ResourceClaim/default/judged spec.devices.requests[0].exactly.count"
+    ]
+
+
+def test_legacy_pods_are_translated_and_judged() -> None:
+    assert told(answer(pod(gpus(1, mem="8Gi")))) == [
+        "error wrongUnit Pod/default/train spec.containers[0].resources.limits[nvidia.com/gpumem]"
+    ]
+    assert answer(pod(gpus(1, mem=3000)), options=["--snapshot", CLUSTER]) == {"findings": []}
+
+
+def test_pods_of_a_controller_are_only_warned_of() -> None:
+    (finding,) = answer(owned(pod(gpus(1, mem="8Gi"))))["findings"]
+
+    assert finding["severity"] == "warning"
+
+
+def test_pods_of_workloads_are_judged_in_their_place() -> None:
+    wrong = cases.pod({"name": "gpu"})
+
+    assert told(answer(deployment(wrong))) == [
+        "error claimSource Deployment/default/workers spec.template.spec.resourceClaims[0]"
+    ]
+
+
+def test_objects_of_the_same_call_know_each_other() -> None:
+    template = cases.template(cases.exactly())
+    use = {"name": "gpu", "request": "gup"}
+    wrong = cases.pod({"name": "gpu", "resourceClaimTemplateName": "judged"}, uses=(use,))
+
+    assert told(answer(template, wrong)) == [
+        "error unknownRequest Pod/default/judged spec.containers[0].resources.claims[0].request"
+    ]
+
+
+def test_slices_of_the_same_call_are_the_inventory() -> None:
+    device = cases.device(capacity={"memory": {"value": "80Gi"}})
+    device_class = cases.device_class('device.driver == "gpu.example.com"')
+    asking = cases.exactly(
+        deviceClassName="judged.example.com", capacity={"requests": {"memroy": "1Gi"}}
+    )
+    claim = cases.claim(asking)
+
+    assert answer(device_class, claim) == {"findings": []}
+    assert told(answer(device_class, claim, cases.resource_slice(device))) == [
+        (
+            "error capacityNotPublished ResourceClaim/default/judged"
+            " spec.devices.requests[0].exactly.capacity.requests[memroy]"
+        )
+    ]
+
+
+def test_a_namespace_of_the_same_call_says_what_happens_in_it() -> None:
+    namespace = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "default", "labels": {ENFORCEMENT_LABEL: "warn"}},
+    }
+
+    assert check(namespace, WRONG).exit_code == 0
+
+
+def test_an_old_version_is_told_and_not_judged() -> None:
+    old = {**WRONG, "apiVersion": "resource.k8s.io/v1beta1"}
+
+    assert told(answer(old)) == ["warning oldVersion ResourceClaim/default/judged apiVersion"]
+
+
+def test_what_is_wrong_with_the_snapshot_is_told(tmp_path: Path) -> None:
+    state = tmp_path / "cluster.yaml"
+    state.write_text(dump_yaml([cases.claim(cases.exactly(count="many"))]))
+
+    result = check(RIGHT | {"metadata": {"name": "other"}}, options=["--snapshot", state])
+
+    assert result.exit_code == 1
+    assert "invalidObject" in result.stdout
+
+
+# --- as a hook ------------------------------------------------------------------------------------
+
+
+def test_the_hook_of_pre_commit_checks_the_files_that_it_is_given(tmp_path: Path) -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    right, wrong = tmp_path / "right file.yaml", tmp_path / "wrong.yaml"
+    right.write_text(dump_yaml([RIGHT]))
+    wrong.write_text(dump_yaml([{**WRONG, "metadata": {"name": "other"}}]))
+
+    def ran(*files: Path) -> subprocess.CompletedProcess[str]:
+        # As pre-commit does: the words of entry and args, then the files.
+        command = [*shlex.split(hook["entry"]), *hook["args"], *map(str, files)]
+        path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+        return subprocess.run(
+            command, env={"PATH": path}, capture_output=True, text=True, check=False
+        )
+
+    assert ran(right).returncode == 0
+    refused = ran(right, wrong)
+    assert refused.returncode == 1
+    assert f"{wrong}:1: error: " in refused.stdout
+    assert "2 objects checked" in refused.stdout

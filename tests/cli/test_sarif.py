@@ -1,0 +1,129 @@
+"""The answer as SARIF: what the format asks for, as far as we use it.
+
+The types below are those parts of the official schema (sarif-schema-2.1.0.json) that we write, with
+what it requires, strict about everything else. The whole schema was asked by hand.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from kube.files import dump_yaml
+from tests.cli.command import drawbridge
+from tests.webhook.rules import cases
+from webhook.findings import Code
+
+NonNegative = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Uri = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9/:._~%-]+$")]
+
+
+class Strict(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    pass
+
+
+class Text(Strict):
+    text: str
+
+
+class SarifRule(Strict):
+    id: str
+    help: Text | None = None
+
+
+class Driver(Strict):
+    name: str
+    semantic_version: Annotated[str, msgspec.Meta(pattern=r"^\d+\.\d+\.\d+")]
+    rules: list[SarifRule]
+
+
+class Tool(Strict):
+    driver: Driver
+
+
+class ArtifactLocation(Strict):
+    uri: Uri
+
+
+class Region(Strict):
+    start_line: Positive
+
+
+class PhysicalLocation(Strict):
+    artifact_location: ArtifactLocation
+    region: Region
+
+
+class LogicalLocation(Strict):
+    fully_qualified_name: str
+
+
+class Location(Strict):
+    logical_locations: list[LogicalLocation]
+    physical_location: PhysicalLocation | None = None
+
+
+class SarifResult(Strict):
+    rule_id: str
+    rule_index: NonNegative
+    level: Literal["none", "note", "warning", "error"]
+    message: Text
+    locations: list[Location]
+    partial_fingerprints: dict[str, str]
+
+
+class Run(Strict):
+    tool: Tool
+    column_kind: Literal["utf16CodeUnits", "unicodeCodePoints"]
+    results: list[SarifResult]
+
+
+class Log(Strict):
+    version: Literal["2.1.0"]
+    runs: Annotated[list[Run], msgspec.Meta(min_length=1)]
+
+
+def log(*given: dict[str, Any]) -> Log:
+    result = drawbridge("check", "-f", "-", "-o", "sarif", stdin=dump_yaml(given))
+    assert result.exit_code in (0, 1), result.stderr
+    return msgspec.json.decode(result.stdout, type=Log)
+
+
+def test_whatever_is_said_is_sarif() -> None:
+    rows = (*cases.CLAIMS, *cases.SELECTORS, *cases.CONFIGS, *cases.PODS)
+    documents = [
+        {**case.document, "metadata": {"name": f"judged-{number}"}}
+        for number, case in enumerate(rows)
+    ]
+
+    (run,) = log(*documents).runs
+
+    assert [result.rule_id for result in run.results] == [
+        each.split()[1] for case in rows for each in case.told
+    ]
+    for result in run.results:
+        assert run.tool.driver.rules[result.rule_index].id == result.rule_id
+
+
+def test_a_result_says_where_it_is() -> None:
+    (run,) = log(cases.claim(cases.exactly()), cases.claim(cases.exactly(count=33))).runs
+    (result,) = run.results
+    (location,) = result.locations
+
+    assert location.physical_location is not None
+    assert location.physical_location.artifact_location.uri == "%3Cstdin%3E"
+    assert location.physical_location.region.start_line == 12
+    assert location.logical_locations[0].fully_qualified_name == (
+        "ResourceClaim/default/judged: spec.devices.requests"
+    )
+    assert result.level == "error"
+
+
+def test_each_rule_stands_once_with_its_cure() -> None:
+    wrong = cases.claim(cases.exactly(count=33))
+    (run,) = log(wrong, {**wrong, "metadata": {"name": "other"}}).runs
+
+    (rule,) = run.tool.driver.rules
+    assert rule.id == Code.TOO_MANY_DEVICES
+    assert rule.help is not None
+    assert len({result.partial_fingerprints["objectAndPath/v1"] for result in run.results}) == 2
