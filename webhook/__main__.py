@@ -22,7 +22,8 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -30,7 +31,8 @@ from typing import Any, Final, TextIO
 import msgspec
 import structlog
 import uvloop
-from prometheus_client import Gauge
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.registry import Collector
 
 from kube.client import Client
 from kube.errors import ConfigError
@@ -49,6 +51,7 @@ from webhook.leaves import LeafKeeper, LeafSource, MountedLeaves, SignedLeaves
 from webhook.metrics import (
     CacheCollector,
     CertificateCollector,
+    QueueCollector,
     TrustCollector,
     WebhookMetrics,
     process_registry,
@@ -239,12 +242,26 @@ async def control(setup: Setup) -> None:
             templates = TemplateController(
                 client, settings.control, setup.profiles, identity=setup.identity, now=_now
             )
-            async with asyncio.TaskGroup() as group:
-                if trust is not None:
-                    group.create_task(_endless(trust.run))
-                group.create_task(_endless(templates.run))
+            followed = {**templates.informers, **(trust.informers if trust is not None else {})}
+            with _collected(registry, CacheCollector(followed), QueueCollector(templates.queues)):
+                async with asyncio.TaskGroup() as group:
+                    if trust is not None:
+                        group.create_task(_endless(trust.run))
+                    group.create_task(_endless(templates.run))
 
         await _run_until_signal([probes.run, lambda: leader.run(lead)])
+
+
+@contextmanager
+def _collected(registry: CollectorRegistry, *collectors: Collector) -> Iterator[None]:
+    """Tell what only a leader knows."""
+    for each in collectors:
+        registry.register(each)
+    try:
+        yield
+    finally:
+        for each in collectors:
+            registry.unregister(each)
 
 
 # --- process --------------------------------------------------------------------------------------

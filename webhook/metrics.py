@@ -4,7 +4,7 @@ The first five have the names of controller-runtime, so that dashboards work unc
 the path. No label holds a namespace or a name: their number has no bound.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -17,12 +17,15 @@ from prometheus_client import (
     PlatformCollector,
     ProcessCollector,
 )
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from kube.informer import Informer
 from webhook.admission import Answer
+from webhook.workqueue import WorkQueue
+
+_Measured = GaugeMetricFamily | CounterMetricFamily
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 """Buckets. Those of controller-runtime begin at ten nanoseconds."""
@@ -137,6 +140,27 @@ class CacheCollector(Collector):
             for resource, informer in self._informers.items():
                 gauge.add_metric((resource,), measure(informer))
             yield gauge
+
+
+class QueueCollector(Collector):
+    """Tells how much work waits, by the names of client-go, when somebody asks."""
+
+    def __init__(self, queues: Mapping[str, WorkQueue[Any]]) -> None:
+        self._queues = queues
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield two gauges and two counters."""
+        metrics: Sequence[tuple[type[_Measured], str, str, Callable[[WorkQueue[Any]], int]]] = (
+            (GaugeMetricFamily, "depth", "Keys that wait.", len),
+            (GaugeMetricFamily, "active", "Keys that are worked on.", lambda q: q.active),
+            (CounterMetricFamily, "adds", "Keys that came.", lambda q: q.added),
+            (CounterMetricFamily, "retries", "Keys that came again.", lambda q: q.retried),
+        )
+        for family, name, help_text, measure in metrics:
+            metric = family(f"workqueue_{name}", help_text, labels=("name",))
+            for queue, each in self._queues.items():
+                metric.add_metric((queue,), measure(each))
+            yield metric
 
 
 class CertificateCollector(Collector):

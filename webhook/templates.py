@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import structlog
@@ -89,7 +89,11 @@ class Index(Generic[T]):
 
 
 class TemplateController:
-    """One process at a time runs it."""
+    """One process at a time runs it.
+
+    Attributes:
+        informers: Resource name to informer, for metrics; likewise `queues`.
+    """
 
     def __init__(
         self,
@@ -138,6 +142,12 @@ class TemplateController:
             settings=informer_settings,
         )
         self._queue: WorkQueue[Key] = WorkQueue(settings.backoff().pause_s)
+        self.informers: Final[Mapping[str, Informer[Any]]] = {
+            "pods": self._pods,
+            "resourceclaimtemplates": self._templates,
+            "resourceclaims": self._claims,
+        }
+        self.queues: Final[Mapping[str, WorkQueue[Any]]] = {"pods": self._queue}
         self._by_template: Index[Key] = Index()
         self._by_claim: Index[Key] = Index()
         self._creating: dict[Key, asyncio.Lock] = {}

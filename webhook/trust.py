@@ -172,7 +172,11 @@ def trusting(webhooks: Sequence[TrustedWebhook], bundle: bytes) -> list[Mapping[
 
 
 class TrustKeeper:
-    """Keeps the authorities and the caBundles; one process at a time runs it."""
+    """Keeps the authorities and the caBundles; one process at a time runs it.
+
+    Attributes:
+        informers: Resource name to informer, for metrics.
+    """
 
     def __init__(
         self,
@@ -195,8 +199,8 @@ class TrustKeeper:
         self._trust = Trust()
         self._told: tuple[bytes, datetime] | None = None
         self._latest: dict[tuple[Resource, str], tuple[TrustedWebhook, ...]] = {}
-        self._configurations = tuple(
-            Informer(
+        self.informers: Final[Mapping[str, Informer[Any]]] = {
+            resource.plural: Informer(
                 client,
                 resource,
                 kept_webhooks,
@@ -205,7 +209,7 @@ class TrustKeeper:
                 settings=informer_settings,
             )
             for resource in WEBHOOK_CONFIGURATIONS
-        )
+        }
         self._backoff = settings.control.backoff()
 
     def not_after(self) -> Mapping[str, datetime]:
@@ -225,9 +229,9 @@ class TrustKeeper:
     async def run(self) -> None:
         """Do what is due in the Secret, and write it where it is not trusted; for ever."""
         async with asyncio.TaskGroup() as group:
-            for configurations in self._configurations:
+            for configurations in self.informers.values():
                 group.create_task(configurations.run())
-            for configurations in self._configurations:
+            for configurations in self.informers.values():
                 # What API servers believe is what is left of authorities whose Secret is lost.
                 await configurations.synced.wait()
             failures = 0

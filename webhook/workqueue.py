@@ -12,7 +12,12 @@ K = TypeVar("K", bound=Hashable)
 
 
 class WorkQueue(Generic[K]):
-    """A queue for several workers; belongs to one event loop."""
+    """A queue for several workers; belongs to one event loop.
+
+    Attributes:
+        added: How often a look was asked for, of keys that did not wait already.
+        retried: How often after a failure.
+    """
 
     def __init__(self, pause_s: Callable[[int], float]) -> None:
         """Remember how long to wait.
@@ -25,12 +30,24 @@ class WorkQueue(Generic[K]):
         self._waiting: set[K] = set()
         self._active: set[K] = set()
         self._failures: dict[K, int] = {}
+        self.added = 0
+        self.retried = 0
+
+    def __len__(self) -> int:
+        """Return how many keys wait."""
+        return len(self._waiting)
+
+    @property
+    def active(self) -> int:
+        """How many keys are worked on."""
+        return len(self._active)
 
     def add(self, key: K) -> None:
         """Ask for a look at a key, soon."""
         if key in self._waiting:
             return
         self._waiting.add(key)
+        self.added += 1
         if key not in self._active:
             self._ready.put_nowait(key)
 
@@ -56,6 +73,7 @@ class WorkQueue(Generic[K]):
 
     def _again(self, key: K, failures: int) -> None:
         if self._failures.get(key) == failures:  # Else it was looked at in the meantime.
+            self.retried += 1
             self.add(key)
 
     def _release(self, key: K) -> None:

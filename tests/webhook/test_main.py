@@ -143,6 +143,10 @@ async def test_from_nothing_to_a_template(server: FakeApiServer, setup: Setup) -
     assert "[+]caches ok\n[+]leaf ok\n[+]endpoint ok\n[+]drain ok" in verbose
     assert 'drawbridge_certificate_not_after_timestamp_seconds{kind="ca"}' in leading
     assert 'leader_election_master_status{name="drawbridge-controller"} 1.0' in leading
+    for resource in ("pods", "resourceclaimtemplates", "mutatingwebhookconfigurations"):
+        assert f'drawbridge_cache_synced{{resource="{resource}"}} 1.0' in leading
+    assert 'workqueue_depth{name="pods"} 0.0' in leading
+    assert 'workqueue_adds_total{name="pods"}' in leading
 
 
 async def test_a_mounted_certificate_is_served_and_the_authority_left_to_others(

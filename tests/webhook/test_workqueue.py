@@ -76,3 +76,17 @@ async def test_failures_in_a_row_are_counted_until_a_success() -> None:
         made.add("a")
 
     assert counted == [1, 2, 1]
+
+
+async def test_what_it_did_is_counted() -> None:
+    made = queue()
+    for key in ("a", "b", "a"):
+        made.add(key)
+    first = await made.get()
+
+    assert (1, 1, 2, 0) == (len(made), made.active, made.added, made.retried)
+
+    made.failed(first)
+    await asyncio.sleep(0.01)
+
+    assert (2, 0, 3, 1) == (len(made), made.active, made.added, made.retried)
