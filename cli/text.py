@@ -228,7 +228,8 @@ def laid_out(told: Paragraph, width: int) -> str:
     """Return a paragraph as lines."""
     title, place = printable(told.title), printable(told.place)
     if len(title) + len(place) + 2 <= width:
-        head = click.style(title, bold=True) + "  " + click.style(place, dim=True)
+            head = click.style(title, bold=True)
+        head += f"  {click.style(place, dim=True)}" if place else ""
     else:
         head = "\n".join(
             click.style(line, bold=True) for line in textwrap.wrap(title, max(width, NARROWEST))

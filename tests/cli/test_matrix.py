@@ -1,0 +1,111 @@
+"""`drawbridge matrix`: which kinds of devices may be in use together."""
+
+import json
+from typing import Any
+
+from click.testing import Result
+
+from kube.files import dump_yaml
+from tests.cli.command import drawbridge
+from tests.cli.test_simulate import DRIVER, STATE, node, slice_of
+
+Document = dict[str, Any]
+
+
+def matrix(*state: Document, options: tuple[str, ...] = ()) -> Result:
+    return drawbridge("matrix", "--snapshot", "-", *options, stdin=dump_yaml(state))
+
+
+def partition(name: str, mode: str, groups: list[str] | None = None) -> Document:
+    consumed: Document = {"counterSet": "gpu-0", "counters": {"memory": {"value": "1"}}}
+    if groups is not None:
+        consumed["compatibilityGroups"] = groups
+    attributes = {"mode": {"string": mode}}
+    return {"name": name, "attributes": attributes, "consumesCounters": [consumed]}
+
+
+def rule(mode: str) -> Document:
+    is_mode = {"cel": {"expression": f'device.attributes["{DRIVER}"].mode == "{mode}"'}}
+    return {"name": mode, "selectors": [is_mode], "compatibleOnlyWith": is_mode}
+
+
+def partitions(*devices: Document) -> tuple[Document, ...]:
+    pool = {"name": "node-a", "generation": 1, "resourceSliceCount": 2}
+    sets = slice_of("node-a", pool=pool)
+    sets["metadata"]["name"] = "sets"
+    counters = {"name": "gpu-0", "counters": {"memory": {"value": "2"}}}
+    sets["spec"] |= {"devices": [], "sharedCounters": [counters]}
+    return node("node-a"), sets, slice_of("node-a", *devices, pool=pool)
+
+
+POLICY = {
+    "apiVersion": "drawbridge.internal/v1alpha1",
+    "kind": "DeviceCompatibilityPolicy",
+    "metadata": {"name": "modes"},
+    "spec": {"driver": DRIVER, "rules": [rule("mig"), rule("mps")]},
+}
+MODES = partitions(partition("a", "mig"), partition("b", "mig"), partition("c", "mps"))
+
+
+def test_a_policy_as_a_table() -> None:
+    result = matrix(POLICY, *MODES)
+
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "gpu.example.com, policy modes",
+        "",
+        "|     | mig | mps | devices |",
+        "| --- | --- | --- | ------- |",
+        "| mig | ✓   | ✗   | 2       |",
+        "| mps | ✗   | ✓   | 1       |",
+        "",
+        "mig, mps: mig accepts only devices matching its rule; mps does not match",
+    ]
+
+
+def test_a_policy_as_json() -> None:
+    (found,) = json.loads(matrix(POLICY, *MODES, options=("-o", "json")).stdout)["drivers"]
+
+    assert (found["driver"], found["policy"]) == (DRIVER, "modes")
+    assert [(each["one"], each["other"], each["relation"]) for each in found["pairs"]] == [
+        ("mig", "mig", "compatible"),
+        ("mps", "mig", "incompatible"),
+        ("mps", "mps", "compatible"),
+    ]
+
+
+def test_a_policy_as_groups() -> None:
+    result = matrix(POLICY, *MODES, options=("--as-groups",))
+    document = json.loads(matrix(POLICY, *MODES, options=("--as-groups", "-o", "json")).stdout)
+
+    (found,) = document["drivers"]
+    groups = found["devices"]
+    assert result.stdout.splitlines()[2:] == [
+        f"{device}: {', '.join(names)}" for device, names in groups.items()
+    ]
+    assert groups[f"{DRIVER}/node-a/a"] == groups[f"{DRIVER}/node-a/b"]
+    assert groups[f"{DRIVER}/node-a/a"] != groups[f"{DRIVER}/node-a/c"]
+
+
+def test_what_groups_cannot_say() -> None:
+    pool_wide = {**POLICY, "spec": {**POLICY["spec"], "scope": "Pool"}}  # type: ignore[dict-item]
+
+    result = matrix(pool_wide, *MODES, options=("--as-groups",))
+
+    assert "groups cannot say it: scope Pool" in result.stdout
+
+
+def test_groups_that_slices_declare() -> None:
+    declared = partitions(partition("a", "mig", ["mig"]), partition("c", "mps", ["mps"]))
+
+    result = matrix(*declared)
+
+    assert result.stdout.startswith("gpu.example.com, groups that slices declare\n")
+    assert "| mig | ✓   | ✗   | 1       |" in result.stdout
+
+
+def test_nothing_to_show() -> None:
+    result = matrix(*STATE)
+
+    assert result.exit_code == 0
+    assert result.stderr == "note: no driver has a policy, and no slice declares groups\n"

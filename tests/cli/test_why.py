@@ -1,0 +1,119 @@
+"""`drawbridge why`: where a pod or claim is, or what keeps it from getting there."""
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from kube.files import dump_yaml
+from tests.cli.command import drawbridge
+from tests.cli.test_simulate import STATE, claim, holding, using
+
+Document = dict[str, Any]
+
+
+def why(*call: str, state: tuple[Document, ...]) -> Result:
+    return drawbridge(
+        "why", *call, "-n", "team", "--snapshot", "-", stdin=dump_yaml((*STATE, *state))
+    )
+
+
+def said(*call: str, state: tuple[Document, ...]) -> Document:
+    result = why(*call, "-o", "json", state=state)
+    assert result.exit_code == 0, result.output
+    document: Document = json.loads(result.stdout)
+    return document
+
+
+HELD = holding("held", "gpu-0", "node-a")
+BOUND = using("bound", "held", nodeName="node-a")
+PENDING = using("pending", "waits")
+BIG = claim("waits", 3)
+
+
+def test_a_pod_that_is_bound_holds_its_claims() -> None:
+    result = why("pod", "bound", state=(BOUND, HELD))
+
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "Pod team/bound",
+        "  is        bound to node node-a",
+        "  holds     claim held: gpu-0 of gpu.example.com, pool node-a",
+        "",
+        "node-a  gpu.example.com  #.",
+        "(# taken, . not in use)",
+    ]
+
+
+def test_a_pod_that_waits_is_tried_everywhere() -> None:
+    result = why("pod", "pending", state=(PENDING, BIG, HELD))
+
+    assert result.exit_code == 0
+    assert "is        waiting: there is no place for it now" in result.stdout
+    assert "3 are needed [tooFew]" in result.stdout
+
+
+def test_a_pod_that_could_go_somewhere_says_so() -> None:
+    found = said("pod", "pending", state=(PENDING, claim("waits")))
+
+    assert found["condition"] == "waiting"
+    assert found["simulation"]["pods"] == [
+        {"namespace": "team", "name": "pending", "node": "node-a"}
+    ]
+
+
+def test_a_pod_that_lacks_a_claim_says_which() -> None:
+    found = said("pod", "pending", state=(PENDING,))
+
+    assert [each["code"] for each in found["missing"]] == ["claimNotFound"]
+
+
+def test_a_pod_that_ended_needs_nothing() -> None:
+    done = {**using("done", "waits"), "status": {"phase": "Succeeded"}}
+
+    assert said("pod", "done", state=(done, BIG))["condition"] == "finished"
+
+
+def test_an_allocated_claim_says_where_and_who_uses_it() -> None:
+    found = said("claim", "held", state=(BOUND, HELD))
+
+    assert (found["condition"], found["node"]) == ("allocated", "node-a")
+    assert found["consumers"] == ["pods/bound"]
+    assert found["simulation"] is None
+
+
+def test_a_claim_that_nobody_uses_says_so() -> None:
+    assert "used by   no pod" in why("claim", "held", state=(HELD,)).stdout
+
+
+def test_a_claim_that_waits_goes_where_its_pod_can_go() -> None:
+    picky = using("pending", "waits", nodeSelector={"kubernetes.io/hostname": "node-b"})
+
+    found = said("claim", "waits", state=(picky, claim("waits")))
+
+    assert found["simulation"]["claims"][0]["node"] == "node-b"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (("pod", "bonud"), "There is no pod bonud in namespace team; there is bound."),
+        (("claim", "absent"), "There is no claim absent in namespace team."),
+        (("pod", "bound", "-n", "other"), "in namespace other; namespace team has one."),
+    ],
+)
+def test_what_is_not_there(call: tuple[str, ...], words: str) -> None:
+    result = drawbridge(
+        *("why", "-n", "team", *call, "--snapshot", "-"), stdin=dump_yaml((*STATE, BOUND, HELD))
+    )
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert words in result.stderr
+
+
+def test_without_a_cluster_there_is_nothing_to_ask() -> None:
+    result = drawbridge("why", "pod", "bound")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Which cluster? Use --snapshot FILE, or --live." in result.stderr
