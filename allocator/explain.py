@@ -247,7 +247,7 @@ class _Explanation:
         most, plan = self._most(case, table)
         lines = []
         if plan is not None:
-            refusals = _refusals_beside(attempt, table.request, plan, free)
+            refusals = _refusals_beside(attempt, table, plan, free)
             lines = self._counted(table.request, refusals)
         closing = self._closing(case, attempt, table, most, len(free))
         return [*lines, self._shortage(table.request, closing.reason, closing.detail)]
@@ -472,21 +472,31 @@ def _refused(
 
 
 def _refusals_beside(
-    attempt: Problem, request: Request, plan: Plan, free: Iterable[int]
+    attempt: Problem, table: Table, plan: Plan, free: Iterable[int]
 ) -> list[Refusal]:
     """Return why no further device can be had beside those of a plan.
 
     Args:
-        plan: For the same requests, `request` perhaps with fewer devices.
+        table: Of the last request.
+        plan: For the same requests, the last perhaps with fewer devices, or none in mode All.
         free: Positions of devices that would do if nothing else were chosen.
     """
     chosen = _replayed(attempt, plan)
     owners = {position: one for one, position, _ in chosen}
-    found = [_beside(attempt, request, position, owners) for position in sorted(free)]
+    found = []
+    for position in sorted(free):
+        refusal = _beside(attempt, table.request, position, owners)
+        if refusal is not None:
+            found.append(refusal)
+        elif table.listed is not None:
+            # All are wanted, so each is chosen as long as it goes with those before it.
+            further = bool(attempt.shared >> position & 1) or position in owners
+            if _is_chosen(attempt, table.request, position, further_share=further):
+                chosen.append((table.request, position, further))
     for one, position, further in reversed(chosen):
         for tracker in reversed(attempt.trackers):
             tracker.undo(one, position, further_share=further)
-    return [refusal for refusal in found if refusal is not None]
+    return found
 
 
 def _replayed(attempt: Problem, plan: Plan) -> list[tuple[Request, int, bool]]:

@@ -6,7 +6,7 @@ drivers, so both are bounded and shown without control characters.
 """
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocator.core.inventory import Chain, Place, chain
 from allocator.core.model import Expression, PublishedDevice
@@ -75,6 +75,37 @@ def conjuncts(expression: str) -> tuple[str, ...]:
         inner = expression.strip()
         return conjuncts(inner[1:-1]) if _is_wrapped(inner) else (inner,)
     return tuple(one for part in parts for one in conjuncts(part))
+
+
+class Bound(NamedTuple):
+    """A least amount in a selector's part: `...memory.compareTo(quantity("40Gi")) >= 0`.
+
+    Attributes:
+        place: What is compared.
+        wanted: The amount, as it is written.
+        start: Where `wanted` begins in the text; it ends where its length says.
+    """
+
+    place: Place
+    wanted: str
+    start: int
+
+    def replaced(self, text: str, amount: str) -> str:
+        """Return the part with another amount."""
+        return text[: self.start] + amount + text[self.start + len(self.wanted) :]
+
+
+def bound(text: str) -> Bound | None:
+    """Return the least amount that a part of a selector asks for; None where it asks for none."""
+    for pattern in (_AT_LEAST, _NUMBER):
+        match = pattern.search(text)
+        if match is None or match["sign"] != ">=":
+            continue
+        places = chain((Expression(text=text, origin=""),)).places or ()
+        named = [place for place in places if place.identifier]
+        if len(named) == 1 and named[0].identifier == _named(match):
+            return Bound(named[0], match["wanted"], match.start("wanted"))
+    return None
 
 
 def _is_wrapped(text: str) -> bool:
