@@ -228,7 +228,7 @@ def laid_out(told: Paragraph, width: int) -> str:
     """Return a paragraph as lines."""
     title, place = printable(told.title), printable(told.place)
     if len(title) + len(place) + 2 <= width:
-            head = click.style(title, bold=True)
+        head = click.style(title, bold=True)
         head += f"  {click.style(place, dim=True)}" if place else ""
     else:
         head = "\n".join(
