@@ -145,6 +145,30 @@ def test_groups_of_rules(want: bool, undeclared: Undeclared, devices: Sequence[D
     assert want == compatible(pool_of(*devices).devices, by).is_compatible
 
 
+def test_groups_of_two_entries_for_one_set_are_those_of_both() -> None:
+    twice = device("a", consumes(groups="xy"), consumes(groups="yz"))
+    x, y = device("b", consumes(groups="x")), device("c", consumes(groups="y"))
+    a, b, c = pool_of(twice, x, y).devices
+    by = compiled(policy())
+
+    assert [False, True] == [judge(by, each, a).is_compatible for each in (b, c)]
+
+
+@pytest.mark.parametrize(
+    ("want", "devices"),
+    [
+        (Reason.GROUPS, [of_mode("a", None, "x"), of_mode("b", None, "y")]),
+        (Reason.POLICY, [of_mode("a", "soft"), of_mode("b", "hard")]),
+    ],
+)
+def test_groups_of_slices_and_of_rules_are_told_apart(
+    want: Reason, devices: Sequence[Device]
+) -> None:
+    (cause,) = compatible(pool_of(*devices).devices, compiled(grouped())).causes
+
+    assert want is cause.reason
+
+
 def test_groups_count_without_counters_too() -> None:
     made = [
         device(name, attributes={"mode": mode, "uuid": uuid})
@@ -298,17 +322,20 @@ def test_a_vanished_device_of_which_nothing_is_known_closes_its_pool() -> None:
 
 
 @pytest.mark.parametrize(
-    ("want", "on"),
+    ("want", "on", "takes"),
     [
-        pytest.param("counter x on set set-0 exhausted: needs 2, free 1", "set-0", id="same set"),
-        pytest.param("", "set-1", id="another set"),
+        pytest.param(
+            "counter x on set set-0 exhausted: needs 2, free 1", "set-0", 3, id="too much"
+        ),
+        pytest.param("", "set-0", 2, id="just enough is left"),
+        pytest.param("", "set-1", 3, id="of another set"),
     ],
 )
-def test_a_vanished_device_still_takes_its_counters(want: str, on: str) -> None:
+def test_a_vanished_device_still_takes_its_counters(want: str, on: str, takes: int) -> None:
     pool = pool_of(
         device("a", consumes(x=2)), counters=[counter_set(x=4), counter_set("set-1", x=4)]
     )
-    (gone,) = pool_of(device("gone", consumes(on, x=3))).devices
+    (gone,) = pool_of(device("gone", consumes(on, x=takes))).devices
     usage = held(pool, "gone")
     asked = Asked(claims=(claim(),), requests=(((REQUEST,),),))
 
@@ -332,6 +359,68 @@ def test_tenants_that_exclude_each_other_stay_and_nobody_joins_them() -> None:
     told = detail(tracked(pool, apart, usage=held(pool, "a", "b")), 2)
 
     assert told.startswith("the tenants of set set-0 break the policy already (held by")
+
+
+def test_tenants_that_go_together_may_be_joined() -> None:
+    pool = pool_of(*(device(name, consumes()) for name in "abc"))
+
+    tracker = tracked(pool, policy(rule("all", only="true")), usage=held(pool, "a", "b"))
+
+    assert tracker.add(REQUEST, 2, further_share=False)
+
+
+@pytest.mark.parametrize(
+    "tenants",
+    [
+        [of_mode("a", None, "x"), of_mode("b", None, "y")],
+        [of_mode("a", "soft"), of_mode("b", "hard")],
+    ],
+    ids=["groups of slices", "groups of rules"],
+)
+def test_tenants_without_a_common_group_admit_not_even_what_goes_with_all(
+    tenants: Sequence[Device],
+) -> None:
+    pool = pool_of(*tenants, of_mode("c"))
+    by = grouped(Undeclared.COMPATIBLE)
+
+    assert tracked(pool, by, usage=held(pool, "a")).add(REQUEST, 2, further_share=False)
+    told = detail(tracked(pool, by, usage=held(pool, "a", "b")), 2)
+    assert told.startswith("the tenants of set set-0 break the policy already (held by")
+
+
+def test_inconsistent_tenants_close_their_own_neighbourhood_only() -> None:
+    sets = ("one", "one", "one", "two")
+    pool = pool_of(*(device(f"d{place}", consumes(name)) for place, name in enumerate(sets)))
+    tracker = tracked(pool, ALONE, usage=held(pool, "d0", "d1"))
+
+    assert not tracker.add(REQUEST, 2, further_share=False)
+    assert tracker.add(REQUEST, 3, further_share=False)
+
+
+def test_it_matters_which_device_an_administrator_chose() -> None:
+    """It may be chosen again, by another claim, and then is not compared with itself."""
+    states = {}
+    for admin in (False, True):
+        for position in (0, 1):
+            tracker = tracked(PAIR, ALONE, admin=admin)
+            assert tracker.add(ADMIN if admin else REQUEST, position, further_share=False)
+            states[admin, position] = tracker.state()
+
+    assert states[False, 0] == states[False, 1]
+    assert states[True, 0] != states[True, 1]
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_device_of_which_a_rule_is_in_doubt_stays_alone(position: int) -> None:
+    pool = pool_of(
+        device("sure", consumes(), attributes={"mode": "b"}), device("unsure", consumes())
+    )
+    by = policy(rule("a", f'{attribute_of("mode")} == "a"', only="true"))
+    other = pool.devices[1 - position].id.device
+
+    assert tracked(pool, by).add(REQUEST, position, further_share=False)
+    told = detail(tracked(pool, by, usage=held(pool, other)), position)
+    assert told.startswith("compatibility rule of unsure failed on unsure: no such key: mode (held")
 
 
 def test_causes_carry_their_clause_and_the_other_devices() -> None:
