@@ -163,6 +163,8 @@ class Code(StrEnum):
     """A constraint names no attribute, or one without a domain."""
     BOTH_ATTRIBUTES = "bothAttributes"
     """A constraint has `matchAttribute` and `distinctAttribute`, and the scheduler ignores the latter."""
+    LONELY_CONSTRAINT = "lonelyConstraint"
+    """A constraint is about one device, which always agrees with itself."""
     INVALID_TOLERATION = "invalidToleration"
     """A toleration has an operator, a value or an effect that means nothing."""
     KEYLESS_TOLERATION = "keylessToleration"

@@ -21,7 +21,7 @@ from kube.api.resource import (
 )
 from kube.quantity import Quantity
 from webhook.findings import Code, Finding, error, shown, warning
-from webhook.rules.asked import asked, at, names_of
+from webhook.rules.asked import asked, at, named, names_of
 from webhook.rules.context import Context
 from webhook.rules.rule import BUILT_IN, ClaimRule, Class, InServer, Part, Subject
 
@@ -261,6 +261,32 @@ def both_attributes(claim: Claim, path: str, _context: Context) -> Iterator[Find
             )
 
 
+def lonely(claim: Claim, path: str, _context: Context) -> Iterator[Finding]:
+    """Yield constraints that only one device is subject to, so that nothing is compared."""
+    for index, one in enumerate(claim.view.constraints or ()):
+        ways = named(claim.view, one.requests)
+        if len(ways) == 1 and ways[0].is_only and _is_single(ways[0].request):
+            yield warning(
+                Code.LONELY_CONSTRAINT,
+                at(path, f"constraints[{index}]"),
+                f"only request {shown(ways[0].name)} is subject to it, which gets one device",
+                "name every request that it is about, or leave requests out for all of them",
+            )
+
+
+def _is_single(one: Asking) -> bool:
+    return one.allocation_mode != ALL and (one.count or 1) == 1
+
+
+_SUBJECT: Final = (
+    "(!has(c.requests) || c.requests.size() == 0 || r.name in c.requests\n"
+    '|| c.requests.exists(name, name.startsWith(r.name + "/")))'
+)
+_SINGLE: Final = (
+    'has(r.exactly) && (!has(r.exactly.allocationMode) || r.exactly.allocationMode != "All")\n'
+    "&& r.exactly.count == 1"
+)
+
 # --- tolerations ----------------------------------------------------------------------------------
 
 
@@ -486,6 +512,18 @@ RULES: Final[tuple[ClaimRule, ...]] = (
             "\n!has(c.matchAttribute) || !has(c.distinctAttribute))",
             message="matchAttribute and distinctAttribute stand together, and distinctAttribute"
             " would be ignored; make two constraints",
+        ),
+    ),
+    ClaimRule(
+        code=Code.LONELY_CONSTRAINT,
+        part=Part.CLAIM,
+        rank=Class.ADVICE,
+        judge=lonely,
+        cure="Name every request that the constraint is about, or leave `requests` out.",
+        cel=InServer(
+            expression="!has(variables.devices.constraints) || variables.devices.constraints.all(c,"
+            f"\nvariables.requests.filter(r, {_SUBJECT}).map(r, {_SINGLE} ? 1 : 2).sum() != 1)",
+            message="a constraint is about one device, which always agrees with itself",
         ),
     ),
     ClaimRule(

@@ -168,6 +168,8 @@ _MIG: Final = 'device.attributes["gpu.nvidia.com"].profile == "1g.5gb"'
 _TAINT: Final = {"key": "gpu.example.com/busy", "operator": "Exists"}
 _FULL: Final = {"key": "k", "operator": "Equal", "value": "v"}
 
+_ALIGNED: Final[Document] = {"matchAttribute": "resource.kubernetes.io/pcieRoot"}
+
 CLAIMS: Final = (
     Case("a device", claim(exactly())),
     Case("several devices", claim(exactly(count=8))),
@@ -185,7 +187,7 @@ CLAIMS: Final = (
         claim(
             exactly(),
             exactly("nic"),
-            constraints=[{"matchAttribute": "resource.kubernetes.io/pcieRoot"}],
+            constraints=[_ALIGNED],
         ),
     ),
     Case("no request", claim()),
@@ -293,18 +295,39 @@ CLAIMS: Final = (
     ),
     Case(
         "a constraint without an attribute",
-        claim(exactly(), constraints=[{"requests": ["gpu"]}]),
+        claim(exactly(count=2), constraints=[{"requests": ["gpu"]}]),
         ("error invalidConstraint spec.devices.constraints[0]",),
     ),
     Case(
         "a constraint without a domain",
-        claim(exactly(), constraints=[{"matchAttribute": "uuid"}]),
+        claim(exactly(count=2), constraints=[{"matchAttribute": "uuid"}]),
         ("error invalidConstraint spec.devices.constraints[0].matchAttribute",),
     ),
     Case(
         "a constraint of two attributes",
-        claim(exactly(), constraints=[{"matchAttribute": "a.b/c", "distinctAttribute": "a.b/d"}]),
+        claim(
+            exactly(count=2),
+            constraints=[{"matchAttribute": "a.b/c", "distinctAttribute": "a.b/d"}],
+        ),
         ("error bothAttributes spec.devices.constraints[0]",),
+    ),
+    Case(
+        "a constraint on one device",
+        claim(exactly(), exactly("nic"), constraints=[{"requests": ["gpu"], **_ALIGNED}]),
+        ("warning lonelyConstraint spec.devices.constraints[0]",),
+    ),
+    Case(
+        "a constraint on all of one device",
+        claim(exactly(), constraints=[_ALIGNED]),
+        ("warning lonelyConstraint spec.devices.constraints[0]",),
+    ),
+    Case(
+        "a constraint on two devices of one request",
+        claim(exactly(count=2), constraints=[_ALIGNED]),
+    ),
+    Case(
+        "a constraint on all there are",
+        claim(exactly(allocationMode="All"), constraints=[_ALIGNED]),
     ),
     Case(
         "seventeen tolerations",
@@ -349,7 +372,7 @@ CLAIMS: Final = (
     ),
     Case(
         "an attribute of several slashes",
-        claim(exactly(), constraints=[{"matchAttribute": "a.b/c/d"}]),
+        claim(exactly(count=2), constraints=[{"matchAttribute": "a.b/c/d"}]),
         ("error severalSlashes spec.devices.constraints[0].matchAttribute",),
     ),
     Case(
