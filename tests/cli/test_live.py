@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli.live import cluster_state
+from cli.live import allocation_state, cluster_state
 from kube.errors import KubeError
 from kube.files import dump_yaml
 from tests.builders import NVIDIA, gpus, pod
@@ -17,7 +17,9 @@ from tests.fake_api_server import FakeApiServer
 from webhook.resources import (
     DEVICE_CLASSES,
     NAMESPACES,
+    PODS,
     RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
 )
 
@@ -55,6 +57,22 @@ async def test_what_may_not_be_read_is_noted(server: FakeApiServer) -> None:
 
     assert [one.kind for one in found] == ["ResourceQuota", "Namespace"]
     assert [note.split()[0] for note in notes] == ["deviceclasses", "resourceslices"]
+
+
+async def test_allocation_depends_on_claims_and_pods_of_all_namespaces(
+    server: FakeApiServer,
+) -> None:
+    for namespace in ("team", "other"):
+        for resource in (PODS, RESOURCE_CLAIMS):
+            server.put(resource, {"metadata": {"name": "a", "namespace": namespace}})
+
+    async with server.client() as client:
+        found, notes = await allocation_state(client)
+
+    assert notes == []
+    assert sorted(f"{one.kind}/{one.namespace}/{one.name}" for one in found) == [
+        "Pod/other/a", "Pod/team/a", "ResourceClaim/other/a", "ResourceClaim/team/a"
+    ]  # fmt: skip
 
 
 async def test_a_cluster_that_does_not_answer_ends_the_call(server: FakeApiServer) -> None:

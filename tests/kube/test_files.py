@@ -10,8 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube import files
+from kube.api.core import Node, Pod
+from kube.api.meta import ApiStruct
 from kube.errors import ObjectFileError
-from kube.files import SourceObject, dump_yaml, read_objects, read_paths
+from kube.files import (
+    SourceObject,
+    ViewedObject,
+    dump_yaml,
+    read_objects,
+    read_paths,
+    read_views,
+)
 
 HEAD = "apiVersion: v1\nkind: ConfigMap\n"
 DOCUMENT = {"apiVersion": "v1", "kind": "ConfigMap"}
@@ -263,6 +272,79 @@ def test_read_paths_refuses(tmp_path: Path) -> None:
     # An unset variable of a script must not mean the folder that it runs in.
     with pytest.raises(ObjectFileError, match="an empty path names no file"):
         read_paths([""])
+
+
+VIEWS: dict[tuple[str, str], type[ApiStruct]] = {("v1", "Node"): Node, ("v1", "Pod"): Pod}
+NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b", "namespace": "team"}}
+
+
+def listed(*items: Any, **fields: Any) -> Any:
+    return {"apiVersion": "v1", "kind": "List", "items": list(items), **fields}
+
+
+class ViewCase(NamedTuple):
+    name: str
+    want: list[str]
+    document: Any
+
+
+VIEW_CASES = (
+    ViewCase("items of a List", ["view Node//a", "view Pod/team/b"], listed(NODE, POD)),
+    ViewCase("an empty List", [], listed()),
+    ViewCase("other kinds are left out", ["view Node//a"], listed(NODE, DOCUMENT)),
+    ViewCase(
+        "what cannot be viewed is told as it is",
+        ["view Node//a", "document Pod//c"],
+        listed(NODE, {**POD, "metadata": {"name": "c", "labels": 3}}),
+    ),
+    ViewCase("one object", ["document Node//a"], NODE),
+    ViewCase(
+        "a typed list", ["document Node//a"],
+        {"apiVersion": "v1", "kind": "NodeList", "items": [{"metadata": {"name": "a"}}]},
+    ),
+    ViewCase("a List in a List", ["document Node//a"], listed(listed(NODE))),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", VIEW_CASES, ids=lambda case: case.name)
+def test_read_views(case: ViewCase, tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    file.write_text(json.dumps(case.document))
+
+    found = read_views([str(file)], VIEWS)
+
+    assert case.want == [
+        f"{'view' if isinstance(each, ViewedObject) else 'document'} "
+        f"{each.kind}/{each.namespace}/{each.name}"
+        for each in found
+    ]
+
+
+def test_read_views_says_where_an_item_begins_that_cannot_be_viewed(tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    file.write_text(json.dumps(listed(NODE, {**NODE, "spec": 3}), indent=1))
+
+    _, broken = read_views([str(file)], VIEWS)
+
+    assert isinstance(broken, SourceObject)
+    assert file.read_text().splitlines()[broken.line - 1].strip() == "{"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", '{"apiVersion": "v1", "kind": "List", "items": [{"kind": "Pod"}]}', '{"items": 3}'],
+)
+def test_read_views_refuses_what_read_paths_does(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    file.write_text(text)
+    with pytest.raises(ObjectFileError) as told_of_documents:
+        read_paths([str(file)])
+
+    with pytest.raises(ObjectFileError) as told_of_views:
+        read_views([str(file)], VIEWS)
+
+    assert str(told_of_documents.value) == str(told_of_views.value)
 
 
 def test_dump_yaml() -> None:

@@ -1,0 +1,101 @@
+"""Devices as signs."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from allocator.core.model import Features, PoolState, Usage
+from allocator.core.usage import gathered
+from cli.device_map import device_map
+from kube.api.resource import ResourceClaim
+from tests.allocator.builders import (
+    allocated,
+    device,
+    devices,
+    node_with,
+    pool_of,
+    result,
+    taint,
+)
+
+HELD = allocated(result("gpu-0"), name="held")
+NEW = allocated(result("gpu-1"), name="new")
+SHARE = allocated(result("gpu-0", share="a", consumed={"memory": "1Gi"}), name="share")
+MORE = allocated(result("gpu-0", share="b", consumed={"memory": "1Gi"}), name="more")
+
+
+def usage(*claims: ResourceClaim) -> Usage:
+    return gathered(claims, Features())
+
+
+class Case(NamedTuple):
+    name: str
+    want: list[str]
+    before: tuple[ResourceClaim, ...] = ()
+    after: tuple[ResourceClaim, ...] = ()
+    gpu: dict[str, Any] | None = None
+
+
+CASES = (
+    Case("nothing in use", ["...", "(. not in use)"]),
+    Case("taken before", ["#..", "(# taken, . not in use)"], (HELD,), (HELD,)),
+    Case("given now", ["#+.", "(+ given now, # taken, . not in use)"], (HELD,), (HELD, NEW)),
+    Case("a share before", ["%..", "(% shares taken, . not in use)"], (SHARE,), (SHARE,)),
+    Case(
+        "a further share now",
+        ["&..", "(& a share given now, . not in use)"],
+        (SHARE,),
+        (SHARE, MORE),
+    ),
+    Case("tainted", ["x..", "(x tainted, . not in use)"], gpu={"taints": (taint(),)}),
+    Case(
+        "a taint that only says something",
+        ["...", "(. not in use)"],
+        gpu={"taints": (taint(effect="None"),)},
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_device_map(case: Case) -> None:
+    first = device("gpu-0", **(case.gpu or {}))
+    node = node_with(pool_of(first, *devices("gpu-1", "gpu-2")))
+
+    signs, legend = device_map([node], usage(*case.before), usage(*case.after))
+
+    assert case.want == [signs.rpartition(" ")[2], legend]
+
+
+def test_nodes_that_look_alike_stand_together() -> None:
+    nodes = [
+        node_with(pool_of(device(), pool=f"n{number}"), name=f"n{number}") for number in range(6)
+    ]
+
+    found = device_map(nodes, usage(), usage())
+
+    assert found == ["n0, n1, n2 and 3 more  gpu.example.com  .", "(. not in use)"]
+
+
+def test_a_pool_that_gives_nothing_says_why() -> None:
+    pool = msgspec.structs.replace(pool_of(state=PoolState.INCOMPLETE), why="1 of 2 slices")
+    node = node_with(pool)
+
+    assert device_map([node], usage(), usage()) == [
+        "node-1  gpu.example.com  incomplete: 1 of 2 slices"
+    ]
+
+
+def test_a_node_without_devices_says_so() -> None:
+    assert device_map([node_with()], usage(), usage()) == ["node-1  no devices"]
+
+
+def test_many_devices_take_several_lines() -> None:
+    many = devices(*[f"gpu-{number}" for number in range(70)])
+
+    first, second, _ = device_map(
+        [node_with(pool_of(*many, pool="other", node="node-1"))], usage(), usage()
+    )
+
+    assert first == f"node-1  gpu.example.com, pool other  {'.' * 64}"
+    assert second == " " * (len(first) - 64) + "." * 6
