@@ -84,6 +84,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "configmaps": FOLLOW,
         "customresourcedefinitions": FOLLOW,
         "deviceclasses": FOLLOW,
+        "mutatingwebhookconfigurations": FOLLOW,
         "namespaces": FOLLOW,
         "resourceclaimtemplates": FOLLOW,
         "resourcequotas": FOLLOW,

@@ -62,6 +62,7 @@ from webhook.settings import LogLevel, Settings, checked_options, overridden, pa
 from webhook.shipped import load_profiles
 from webhook.templates import TemplateController
 from webhook.trust import TrustKeeper
+from webhook.vouching import Vouching
 from webhook.world import Options, vocabularies
 
 LEVELS: Final[Mapping[LogLevel, int]] = {
@@ -162,9 +163,15 @@ async def serve(setup: Setup) -> None:
             host=settings.serve.bind_address,
             name=settings.names()[0],
         )
+        vouching = Vouching(
+            client,
+            settings.webhook_configuration,
+            lambda: leaves.listener.leaf if leaves.listener is not None else None,
+        )
         checks = {
             "caches": caches.check,
             "leaf": leaves.check,
+            "caBundle": vouching.check,
             "endpoint": self_check.check,
             "drain": endpoint.check,
         }
@@ -185,7 +192,8 @@ async def serve(setup: Setup) -> None:
                 group.create_task(_endless(self_check.run))
 
         try:
-            await _run_until_signal([probes.run, caches.run, answer], before_end=endpoint.drain)
+            loops = [probes.run, caches.run, vouching.run, answer]
+            await _run_until_signal(loops, before_end=endpoint.drain)
         finally:
             await endpoint.stop()
 

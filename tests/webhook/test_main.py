@@ -140,7 +140,7 @@ async def test_from_nothing_to_a_template(server: FakeApiServer, setup: Setup) -
     assert 'drawbridge_decisions_total{decision="translated",operation="CREATE"} 1.0' in metrics
     assert 'drawbridge_certificate_not_after_timestamp_seconds{kind="leaf"}' in metrics
     assert 'drawbridge_cache_synced{resource="resourceslices"} 1.0' in metrics
-    assert "[+]caches ok\n[+]leaf ok\n[+]endpoint ok\n[+]drain ok" in verbose
+    assert "[+]caches ok\n[+]leaf ok\n[+]caBundle ok\n[+]endpoint ok\n[+]drain ok" in verbose
     assert 'drawbridge_certificate_not_after_timestamp_seconds{kind="ca"}' in leading
     assert 'leader_election_master_status{name="drawbridge-controller"} 1.0' in leading
     for resource in ("pods", "resourceclaimtemplates", "mutatingwebhookconfigurations"):
