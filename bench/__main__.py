@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
-from bench import cluster, endpoint
+from bench import allocator, cluster, endpoint
 from bench.report import Result, show, write_lines
 
-SUITES = {"endpoint": endpoint.measure, "cluster": cluster.measure}
+SUITES = {"allocator": allocator.measure, "endpoint": endpoint.measure, "cluster": cluster.measure}
 
 
 @click.command()

@@ -1,11 +1,14 @@
 """Results as JSON lines, and as a table for people."""
 
 from collections.abc import Iterable
-from typing import TextIO
+from typing import Final, TextIO
 
 import msgspec
+from msgspec import structs
 from rich.console import Console
 from rich.table import Table
+
+NO_GOAL: Final = "none: to know"
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,21 +38,39 @@ def against(name: str, ours: float, anchor: float, *, at_least: float) -> Result
         name=name,
         ours=round(ours, 3),
         anchor=round(anchor, 3),
-        ratio=round(ratio, 3),
+        ratio=_rounded(ratio),
         goal=f"at least {at_least:g} of the anchor",
         met=ratio >= at_least,
     )
 
 
-def below(name: str, ours: float, bound: float) -> Result:
-    """Return the result of a measurement that must stay below a bound, in the name's unit."""
+def times(name: str, ours: float, anchor: float, *, at_least: float) -> Result:
+    """Return the result of two rates, of which ours must be so many times the anchor's."""
+    result = against(name, ours, anchor, at_least=at_least)
+    return structs.replace(result, goal=f"at least {at_least:g} times the anchor")
+
+
+def within(name: str, ours: float, anchor: float, *, at_most: float) -> Result:
+    """Return the result of two costs, of which ours may be so many times the anchor's."""
+    result = against(name, ours, anchor, at_least=0)
+    goal = f"at most {at_most:g} times the anchor"
+    return structs.replace(result, goal=goal, met=ours / anchor <= at_most)
+
+
+def below(name: str, ours: float, bound: float | None, *, anchor: float | None = None) -> Result:
+    """Return the result of a cost that must stay below a bound, in the name's unit.
+
+    Args:
+        bound: None where there is no goal.
+        anchor: To compare with; None where there is none, or it came to no end.
+    """
     return Result(
         name=name,
         ours=round(ours, 3),
-        anchor=None,
-        ratio=None,
-        goal=f"below {bound:g}",
-        met=ours < bound,
+        anchor=None if anchor is None else round(anchor, 3),
+        ratio=_rounded(ours / anchor) if anchor else None,
+        goal=NO_GOAL if bound is None else f"below {bound:g}",
+        met=bound is None or ours < bound,
     )
 
 
@@ -59,10 +80,15 @@ def informative(name: str, ours: float, anchor: float) -> Result:
         name=name,
         ours=round(ours, 3),
         anchor=round(anchor, 3),
-        ratio=round(ours / anchor, 3),
-        goal="none: to know",
+        ratio=_rounded(ours / anchor),
+        goal=NO_GOAL,
         met=True,
     )
+
+
+def _rounded(ratio: float) -> float:
+    """Return a ratio with three decimals, or with three digits where it is small."""
+    return float(f"{ratio:.3g}") if ratio < 1 else round(ratio, 3)
 
 
 def write_lines(results: Iterable[Result], out: TextIO) -> None:
@@ -82,7 +108,11 @@ def show(results: Iterable[Result]) -> None:
             result.name,
             f"{result.ours:,.3f}",
             "" if result.anchor is None else f"{result.anchor:,.3f}",
-            "" if result.ratio is None else f"{result.ratio:.2f}",
+            ""
+            if result.ratio is None
+            else f"{result.ratio:,.3g}"
+            if result.ratio < 1
+            else f"{result.ratio:,.2f}",
             result.goal,
             "met" if result.met else "NOT MET",
         )

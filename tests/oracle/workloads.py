@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from kube.api.resource import MAX_RESULTS
 from tests.oracle.draft import GPU, ROOT, Json, chosen, claim
 from tests.oracle.go import Oracle
 from tests.oracle.scenarios import Scenario
@@ -71,7 +72,7 @@ def _cluster(nodes: int, taken: Callable[[int], Iterable[int]]) -> Scenario:
         names,
         [_slice(name, [_gpu(name, index) for index in range(DEVICES_PER_NODE)]) for name in names],
         [claim("wanted", devices)],
-        [_holder(name, index) for number, name in enumerate(names) for index in taken(number)],
+        [holder(name, index) for number, name in enumerate(names) for index in taken(number)],
     )
 
 
@@ -89,6 +90,17 @@ def _two_large() -> Json:
 def one_too_many(devices: int) -> Scenario:
     """As many equal devices, and a claim for one more. Upstream tries every subset."""
     return _node([_plain(index) for index in range(devices)], [_request("gpus", devices + 1)])
+
+
+def one_too_many_by_claims(devices: int) -> Scenario:
+    """As `one_too_many`, by claims that ask no more than a claim may."""
+    scenario = one_too_many(devices)
+    counts = [min(MAX_RESULTS, devices + 1 - first) for first in range(0, devices + 1, MAX_RESULTS)]
+    scenario["claims"] = [
+        claim(f"claim-{number}", {"requests": [_request("gpus", count)]})
+        for number, count in enumerate(counts)
+    ]
+    return scenario
 
 
 def unmatched(devices: int) -> Scenario:
@@ -115,9 +127,13 @@ def alternatives(depth: int) -> Scenario:
     return _node([_plain(index) for index in range(8)], asked)
 
 
-def batch(claims: int) -> Scenario:
-    """So many claims for one device each, placed together on a node that has just enough."""
-    scenario = _node([_plain(index) for index in range(claims)], [])
+def batch(claims: int, spare: int = 0) -> Scenario:
+    """So many claims for one device each, placed together on a node that has just enough.
+
+    Args:
+        spare: Devices more than that, or less.
+    """
+    scenario = _node([_plain(index) for index in range(claims + spare)], [])
     scenario["claims"] = [
         claim(f"claim-{number}", {"requests": [_request("gpu", 1)]}) for number in range(claims)
     ]
@@ -167,7 +183,7 @@ def mig(gpus: int) -> Scenario:
             ("1g.10gb", gpus),
         )
     ]
-    held = [_holder("node-00000", f"gpu-{gpu}-3g-40gb-4") for gpu in range(0, gpus, 2)]
+    held = [holder("node-00000", f"gpu-{gpu}-3g-40gb-4") for gpu in range(0, gpus, 2)]
     return _scenario(["node-00000"], slices, [claim("wanted", {"requests": asked})], held)
 
 
@@ -262,7 +278,8 @@ def _exactly(count: int) -> Json:
     return {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
 
 
-def _holder(node: str, device: int | str) -> Json:
+def holder(node: str, device: int | str) -> Json:
+    """A claim that holds one device of a node, by index or by name."""
     name = f"gpu-{device}" if isinstance(device, int) else device
     result = {"request": "gpu", "driver": GPU, "pool": node, "device": name}
     holder = claim(f"{node}-{name}", {"requests": []})

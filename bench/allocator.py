@@ -1,0 +1,176 @@
+"""Our allocator against upstream's, on the same objects, in turn.
+
+Upstream's time is that of `Allocate` on every node, as for a pod that fits nowhere, with as many
+workers as kube-scheduler has. Ours is that of one question to a `Cluster`, in one thread. A cluster
+of ours is always warm in some way, so each row says in which:
+
+* new question: such claims were never asked about, but selectors like theirs were;
+* after a change: asked before, and since then one holder came to one node or left it;
+* cold selectors: an expression that was never seen is compiled and judged on all devices.
+
+Upstream remembers nothing between two attempts but compiled selectors, and has them here. Where it
+has no end within the deadline, it has no figure.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Final, NamedTuple
+
+from bench.inventory_memory import write
+from bench.questions import Asking, Attempt, cold_node, medians, recompiled, seconds
+from bench.report import Result, below, informative, times, within
+from bench.upstream import Upstream
+from tests.oracle import workloads
+from tests.oracle.go import Oracle
+from tests.oracle.scenarios import Scenario
+from tests.oracle.workloads import STABLE
+
+NODES: Final = 5_000
+ROUNDS: Final = 3
+SHORT_ROUNDS: Final = 9
+DEADLINE_S: Final = 5.0
+MILLISECONDS: Final = 1000.0
+MICROSECONDS: Final = 1e6
+
+CLUSTERS: Final = (
+    ("free", "all devices free", 300.0),
+    ("full", "one device free on each node", 300.0),
+    ("varied", "a random half of each node held", 20.0),
+    ("different", "the same, each node with other amounts", 20.0),
+)
+"""Workload, what it is, and how many times faster than upstream we want to be."""
+
+
+class Case(NamedTuple):
+    """A node and claims that are hard to place, or to refuse.
+
+    Attributes:
+        bound_ms: What we want to stay below; None where we only want to know.
+    """
+
+    name: str
+    scenario: Scenario
+    bound_ms: float | None = None
+
+
+CASES: Final = (
+    Case("U(8)", workloads.one_too_many(8), 50.0),
+    Case("U(8), upstream's oldest allocator", workloads.one_too_many(8) | STABLE, 50.0),
+    Case("U(10)", workloads.one_too_many(10), 50.0),
+    Case("U(10), upstream's oldest allocator", workloads.one_too_many(10) | STABLE, 50.0),
+    Case("U(31), as many as one claim may ask", workloads.one_too_many(31), 50.0),
+    Case("U(32), beyond what one claim may ask", workloads.one_too_many(32), 50.0),
+    Case("U(32), by claims of up to 32", workloads.one_too_many_by_claims(32), 50.0),
+    Case("U(128), beyond what one claim may ask", workloads.one_too_many(128), 50.0),
+    Case("U(128), by claims of up to 32", workloads.one_too_many_by_claims(128), 50.0),
+    Case("MIG: 7 profiles on 8 GPUs with shared counters, no solution", workloads.mig(8)),
+    Case("MIG: the same on 4 GPUs", workloads.mig(4)),
+    Case("matchAttribute over 32 devices, no solution", workloads.unmatched(32)),
+    Case("firstAvailable 8 deep, 4 requests, no solution", workloads.alternatives(8)),
+    Case("200 claims on 200 devices", workloads.batch(200)),
+    Case("200 claims on 199 devices", workloads.batch(200, spare=-1)),
+    Case("a selector near the cost limit, 64 devices", workloads.costly(3)),
+)
+
+
+def measure() -> Iterator[Result]:
+    """Yield the results; the Go program is built when it is not there yet."""
+    with tempfile.TemporaryDirectory() as folder, Oracle() as oracle:
+        upstream = Upstream(oracle, Path(folder))
+        for name, what, goal in CLUSTERS:
+            yield from _cluster(upstream, name, what, goal)
+        yield from _cold_node(upstream)
+        for case in CASES:
+            yield from _node(upstream, case)
+        yield below(
+            f"peak memory in MB with {NODES * workloads.DEVICES_PER_NODE:,} devices",
+            _memory_mb(Path(folder)),
+            500.0,
+        )
+
+
+def _cluster(upstream: Upstream, name: str, what: str, goal: float) -> Iterator[Result]:
+    """Yield how often per second every node of a cluster can be judged."""
+    scenario = workloads.WORKLOADS[name][0](NODES)
+    file = upstream.written(name, scenario)
+    asking = Asking(scenario)
+    sixteen, new, changed, cold = medians(
+        lambda: upstream.timed(file).seconds[-1],
+        asking.new_question,
+        asking.after_a_change,
+        asking.cold_selectors,
+        rounds=ROUNDS,
+    )
+    title = f"F({NODES:,}) judged per s, {what}"
+    yield times(f"{title}: new question", 1 / new, 1 / sixteen, at_least=goal)
+    yield times(f"{title}: after a change", 1 / changed, 1 / sixteen, at_least=goal)
+    yield informative(f"{title}: cold selectors", 1 / cold, 1 / sixteen)
+    if name == "free":
+        one = upstream.timed(file, workers=1).seconds[-1]
+        yield informative(f"{title}: new question, upstream with 1 worker", 1 / new, 1 / one)
+    if name == "varied":
+        applied = asking.applied() * MICROSECONDS
+        yield below(f"one allocation applied in us, {NODES:,} nodes", applied, 100.0)
+
+
+def _cold_node(upstream: Upstream) -> Iterator[Result]:
+    """Yield the time of the first question about one node of 8 devices."""
+    scenario = workloads.free(1)
+    file = upstream.written("one-node", scenario)
+
+    def theirs() -> float:
+        timing = upstream.timed(file, workers=1)
+        return timing.setup_seconds[-1] + timing.seconds[-1]
+
+    known, anchor = medians(lambda: cold_node(scenario), theirs, rounds=SHORT_ROUNDS)
+    yield within(
+        "one cold node in us: nothing known but compiled selectors",
+        known * MICROSECONDS,
+        anchor * MICROSECONDS,
+        at_most=3.0,
+    )
+    ours, first = [], []
+    for number in range(SHORT_ROUNDS):
+        unseen = recompiled(scenario, number)
+        timing = upstream.timed(upstream.written("unseen", unseen), workers=1, rounds=1)
+        first.append(timing.setup_seconds[0] + timing.seconds[0])
+        ours.append(cold_node(unseen))
+    yield informative(
+        "one cold node in us: selectors to be compiled, too",
+        median(ours) * MICROSECONDS,
+        median(first) * MICROSECONDS,
+    )
+
+
+def _node(upstream: Upstream, case: Case) -> Iterator[Result]:
+    """Yield time and steps of an attempt on one node."""
+    file = upstream.written("case", case.scenario | {"timeoutSeconds": DEADLINE_S})
+    attempt = Attempt(case.scenario)
+    timing = upstream.timed(file, rounds=1)
+    if timing.has_ended:
+        ours, anchor = medians(
+            lambda: seconds(attempt.run),
+            lambda: upstream.timed(file).seconds[-1],
+            rounds=SHORT_ROUNDS if timing.seconds[0] < DEADLINE_S / 100 else ROUNDS,
+        )
+        theirs = anchor * MILLISECONDS
+    else:
+        (ours,), theirs = medians(lambda: seconds(attempt.run), rounds=SHORT_ROUNDS), None
+    yield below(f"{case.name}, ms", ours * MILLISECONDS, case.bound_ms, anchor=theirs)
+    steps = timing.steps if timing.has_ended else None
+    yield below(f"{case.name}, steps", getattr(attempt.run(), "steps", 0), None, anchor=steps)
+
+
+def _memory_mb(folder: Path) -> float:
+    file = folder / "inventory.lines"
+    write(workloads.different(NODES), file)
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.inventory_memory", str(file)],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return float(done.stdout)

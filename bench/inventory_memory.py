@@ -1,0 +1,56 @@
+"""How much memory a cluster's inventory takes, in a process of its own.
+
+Reads a scenario's slices, nodes and claims from JSON, one object per line with its kind in front,
+asks one question, and prints the largest resident size of the process in MB.
+"""
+
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+from allocator.cluster import Cluster
+from allocator.core.problem import Rules
+from kube.api.core import Node
+from kube.api.meta import decode, encode
+from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
+from tests.oracle.scenarios import Scenario
+
+KINDS: dict[str, Any] = {
+    "slices": ResourceSlice,
+    "nodes": Node,
+    "allocated": ResourceClaim,
+    "classes": DeviceClass,
+    "claims": ResourceClaim,
+}
+
+
+def write(scenario: Scenario, file: Path) -> None:
+    """Write a scenario as lines."""
+    with file.open("wb") as lines:
+        for kind in KINDS:
+            for one in scenario[kind]:
+                lines.write(kind.encode() + b"\t" + encode(one) + b"\n")
+
+
+def main() -> None:
+    """Read the file that is the only argument."""
+    found: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+    with Path(sys.argv[1]).open("rb") as lines:
+        for line in lines:
+            kind, _, content = line.partition(b"\t")
+            found[kind.decode()].append(decode(content, KINDS[kind.decode()]))
+    cluster = Cluster(
+        slices=found["slices"],
+        nodes=found["nodes"],
+        claims=found["allocated"],
+        classes={one.metadata.name: one for one in found["classes"]},
+        rules=Rules(),
+    )
+    cluster.verdicts(cluster.ask(found["claims"]))
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(peak_kib * 1024 / 1e6)
+
+
+if __name__ == "__main__":
+    main()
