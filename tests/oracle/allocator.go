@@ -49,7 +49,7 @@ type allocation struct {
 // nodeVerdict is what Allocate returned for one node. Results is null where the claims do not fit.
 type nodeVerdict struct {
 	Results []resourceapi.AllocationResult `json:"results"`
-	// Error is null, "node" (other nodes may fit), "fatal", "steps" or "timeout".
+	// Error is null, "node" (other nodes may fit), "fatal", "steps", "timeout" or "panic".
 	Error   *string `json:"error"`
 	Message string  `json:"message,omitempty"`
 	// Steps counts the calls of upstream's recursive function.
@@ -237,12 +237,19 @@ func cacheFor(features dracel.Features) *dracel.Cache {
 	return celCaches[features]
 }
 
-func verdictOn(node *v1.Node, allocator structured.Allocator, asked scenario) nodeVerdict {
+func verdictOn(node *v1.Node, allocator structured.Allocator, asked scenario) (verdict nodeVerdict) {
 	ctx, cancel := bounded(asked)
 	defer cancel()
 	before := stepsOf(allocator)
+	// Objects that the API server would refuse can bring upstream down; that is an answer, too.
+	defer func() {
+		if cause := recover(); cause != nil {
+			kind := "panic"
+			verdict = nodeVerdict{Error: &kind, Message: fmt.Sprint(cause)}
+		}
+	}()
 	results, err := allocator.Allocate(ctx, node, asked.Claims)
-	verdict := nodeVerdict{Results: results, Steps: stepsOf(allocator) - before}
+	verdict = nodeVerdict{Results: results, Steps: stepsOf(allocator) - before}
 	if err != nil {
 		kind := errorKind(err)
 		verdict.Error, verdict.Message = &kind, err.Error()

@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from tests.oracle.coverage import Coverage, answered
 from tests.oracle.go import Oracle
 from tests.oracle.ours import verdicts
 from tests.oracle.scenarios import Scenario
 from tests.oracle.shrink import shrunk
-from tests.oracle.skips import SKIPS, Skip
+from tests.oracle.skips import SKIPS, Case, Skip
 from tests.oracle.verdicts import GAVE_UP, Verdict, upstream
 
 
@@ -27,12 +29,11 @@ class Difference(NamedTuple):
     ours: Verdict
     theirs: Verdict
 
-    @property
-    def skip(self) -> Skip | None:
-        """The entry that explains it; None when it is a bug."""
-        return next(
-            (each for each in SKIPS if each.applies(self.scenario, self.ours, self.theirs)), None
-        )
+    def skip(self, oracle: Oracle) -> Skip | None:
+        """Return the entry that explains it; None when it is a bug."""
+        (answer,) = oracle.ask([{"allocate": self.scenario | {"node": self.node}}])
+        case = Case(self.scenario, self.ours, self.theirs, upstream(answer)[self.node])
+        return next((each for each in SKIPS if each.applies(case)), None)
 
     def __str__(self) -> str:
         return (
@@ -47,7 +48,7 @@ class Comparison:
     def __init__(self) -> None:
         self.coverage = Coverage()
         self.unexplained: list[Difference] = []
-        self.used: set[str] = set()
+        self.used: Counter[str] = Counter()
         self.not_proved: Counter[str] = Counter()
 
     def add(self, oracle: Oracle, seeds: range) -> None:
@@ -58,10 +59,18 @@ class Comparison:
             self.not_proved["upstream"] += sum(one.end == GAVE_UP for one in theirs.values())
             self.not_proved["ours"] += sum(one.end == GAVE_UP for one in ours.values())
             for difference in differing(seed, scenario, ours, theirs):
-                if difference.skip is None:
+                skip = difference.skip(oracle)
+                if skip is None:
                     self.unexplained.append(difference)
                 else:
-                    self.used.add(difference.skip.reason)
+                    self.used[skip.reason] += 1
+
+    def summary(self) -> Iterator[str]:
+        """Yield lines for people."""
+        yield f"{len(self.unexplained)} differences unexplained"
+        for reason, count in self.used.items():
+            yield f"{count} explained: {reason}"
+        yield f"not compared, because one side gave up: {dict(self.not_proved)}"
 
 
 def differing(
@@ -81,7 +90,11 @@ def smallest(oracle: Oracle, difference: Difference) -> Difference:
         (answer,) = oracle.ask([{"allocate": scenario}])
         if "error" in answer:
             return None
-        pairs = differing(difference.seed, scenario, verdicts(scenario), upstream(answer))
+        try:
+            ours = verdicts(scenario)
+        except msgspec.ValidationError:
+            return None
+        pairs = differing(difference.seed, scenario, ours, upstream(answer))
         return next((one for one in pairs if (one.ours.end, one.theirs.end) == ends), None)
 
     small = shrunk(difference.scenario, lambda scenario: found(scenario) is not None)
@@ -103,7 +116,7 @@ def main() -> None:
                 print(f"{small}\n{json.dumps(small.scenario, indent=1)}")
             else:
                 print(difference)
-    print(f"{len(comparison.unexplained)} unexplained; not proved: {dict(comparison.not_proved)}")
+    print("\n".join(comparison.summary()))
 
 
 if __name__ == "__main__":

@@ -4,9 +4,20 @@ import pytest
 
 from tests.oracle.go import Oracle
 
+TOLD = pytest.StashKey[list[str]]()
+"""Lines about the sample of scenarios, once it was compared."""
+
 
 @pytest.fixture(scope="session")
 def oracle() -> Iterator[Oracle]:
     """The real Go packages, one process for all tests."""
     with Oracle() as running:
         yield running
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Show what the sample reaches."""
+    for line in config.stash.get(TOLD, []):
+        terminalreporter.write_line(line)

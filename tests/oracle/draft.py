@@ -115,11 +115,11 @@ class Draft:
 
     def build(self) -> None:
         """Nodes, pools, classes and claims that use few features."""
-        for index in range(self.weighted({1: 20, 2: 45, 3: 35})):
+        for index in range(self.weighted({1: 12, 2: 44, 3: 44})):
             self.nodes.append(self._node(index + 1))
         self._add_pools()
         self._add_classes()
-        for index in range(self.weighted({1: 50, 2: 35, 3: 15})):
+        for index in range(self.weighted({1: 50, 2: 36, 3: 14})):
             self._add_claim(f"claim-{index}")
 
     def _node(self, number: int) -> Json:
@@ -244,7 +244,7 @@ class Draft:
                 {"gpu": 70, "a100": 9, "large": 6, "nic": 3, "any": 12}
             ),
             "allocationMode": "ExactCount",
-            "count": count or self.weighted({1: 40, 2: 35, 3: 18, 4: 7}),
+            "count": count or self.weighted({1: 38, 2: 35, 3: 19, 4: 8}),
         }
         if self.maybe(0.2):
             asked["selectors"] = chosen(self.one(SELECTORS))

@@ -34,7 +34,7 @@ def scenario(rng: Random) -> Scenario:
     draft = Draft(rng)
     draft.build()
     wanted = rng.choices(
-        list(THEMES), list(THEMES.values()), k=draft.weighted({1: 15, 2: 40, 3: 30, 4: 15})
+        list(THEMES), list(THEMES.values()), k=draft.weighted({1: 10, 2: 30, 3: 35, 4: 25})
     )
     for theme in THEMES:
         if theme in wanted:

@@ -14,6 +14,7 @@ UNFIT: Final = "unfit"
 NODE: Final = "node"
 FATAL: Final = "fatal"
 GAVE_UP: Final = "gave up"
+PANIC: Final = "panic"
 
 _ENDS: Final = {
     None: UNFIT,
@@ -21,6 +22,7 @@ _ENDS: Final = {
     "fatal": FATAL,
     "steps": GAVE_UP,
     "timeout": GAVE_UP,
+    "panic": PANIC,
 }
 
 

@@ -13,7 +13,8 @@ from tests.oracle.themes import asked, cluster, held
 Theme = Callable[[Draft], None]
 
 THEMES: Final[dict[Theme, int]] = {
-    cluster.several_hosts: 7,
+    cluster.several_hosts: 6,
+    cluster.groups_over_hosts: 8,
     cluster.partitions: 10,
     cluster.groups: 8,
     cluster.capacity: 12,
@@ -21,13 +22,13 @@ THEMES: Final[dict[Theme, int]] = {
     cluster.lists: 8,
     cluster.tainted: 8,
     cluster.taint_rules: 7,
-    cluster.binding: 7,
+    cluster.binding: 8,
     cluster.node_operations: 8,
     cluster.generations: 7,
     cluster.incomplete: 5,
     cluster.invalid: 6,
     asked.selectors: 14,
-    asked.broken_selectors: 5,
+    asked.broken_selectors: 6,
     asked.all_devices: 8,
     asked.alternatives: 12,
     asked.admin: 8,

@@ -86,7 +86,9 @@ def matching(draft: Draft) -> None:
 def distinct(draft: Draft) -> None:
     """Devices that must differ."""
     for one in draft.some(draft.claims, 0.7):
-        constrain(draft, one, draft.one((*CONSTRAINED, f"{GPU}/index")), kind="distinctAttribute")
+        constrain(
+            draft, one, draft.one((*CONSTRAINED, *[f"{GPU}/index"] * 5)), kind="distinctAttribute"
+        )
 
 
 def constrain(draft: Draft, one: Json, attribute: str, kind: str | None = None) -> None:

@@ -5,6 +5,7 @@ from typing import Final
 
 from tests.oracle.draft import GPU, Draft, Json, chosen
 from tests.oracle.themes.asked import NUMAS, constrain
+from tests.oracle.themes.held import held as hold
 
 
 def partitions(draft: Draft) -> None:
@@ -13,30 +14,34 @@ def partitions(draft: Draft) -> None:
         pool for pool in draft.pools if not any("sharedCounters" in one["spec"] for one in pool)
     ]
     for pool in draft.some(plain, 0.4):
-        first = pool[0]
-        cards = draft.weighted({1: 60, 2: 40})
-        sets = [
-            {"name": f"card-{card}", "counters": _counters("8", "80Gi")} for card in range(cards)
-        ]
-        counters = {
-            "metadata": {"name": f"{first['metadata']['name']}-counters"},
-            "spec": {key: value for key, value in first["spec"].items() if key != "devices"}
-            | {"sharedCounters": sets},
+        _partition(draft, pool)
+
+
+def _partition(draft: Draft, pool: list[Json], size_of_cards: int = 1) -> None:
+    cards = draft.weighted({1: 60, 2: 40})
+    spec = copy.deepcopy(pool[0]["spec"])
+    spec.pop("devices", None)
+    spec["sharedCounters"] = [
+        {
+            "name": f"card-{card}",
+            "counters": _counters(f"{8 * size_of_cards}", f"{80 * size_of_cards}Gi"),
         }
-        for index, device in enumerate(draft.devices(pool)):
-            if draft.maybe(0.15):
-                continue
-            card = f"card-{index % cards}"
-            size = draft.weighted({"whole": 15, "half": 35, "quarter": 50})
-            device["consumesCounters"] = [{"counterSet": card, "counters": dict(_PROFILES[size])}]
-            if cards > 1 and draft.maybe(0.1):
-                other = f"card-{(index + 1) % cards}"
-                device["consumesCounters"].append(
-                    {"counterSet": other, "counters": {"slices": {"value": "1"}}}
-                )
-        pool.append(counters)
-        for one in pool:
-            one["spec"]["pool"]["resourceSliceCount"] = len(pool)
+        for card in range(cards)
+    ]
+    for index, device in enumerate(draft.devices(pool)):
+        if draft.maybe(0.15):
+            continue
+        card = f"card-{index % cards}"
+        size = draft.weighted({"whole": 15, "half": 35, "quarter": 50})
+        device["consumesCounters"] = [{"counterSet": card, "counters": dict(_PROFILES[size])}]
+        if cards > 1 and draft.maybe(0.1):
+            other = f"card-{(index + 1) % cards}"
+            device["consumesCounters"].append(
+                {"counterSet": other, "counters": {"slices": {"value": "1"}}}
+            )
+    pool.append({"metadata": {"name": f"{pool[0]['metadata']['name']}-counters"}, "spec": spec})
+    for one in pool:
+        one["spec"]["pool"]["resourceSliceCount"] = len(pool)
 
 
 def _counters(slices: str, memory: str) -> Json:
@@ -54,11 +59,26 @@ def groups(draft: Draft) -> None:
     """Devices that exclude each other on a counter set (KEP-5963)."""
     partitions(draft)
     draft.gates["DRADeviceCompatibilityGroups"] = draft.maybe(0.9)
+    _group(draft, 0.8)
+
+
+def _group(draft: Draft, chance: float) -> None:
     choices = (["mig"], ["mig"], ["vgpu"], ["mig", "vgpu"], ["mig", "mps"])
     for device in draft.devices():
         for consumed in device.get("consumesCounters", ()):
-            if draft.maybe(0.8):
+            if draft.maybe(chance):
                 consumed["compatibilityGroups"] = list(draft.one(choices))
+
+
+def groups_over_hosts(draft: Draft) -> None:
+    """A pool over several nodes whose partitions are held by nodes in turn, whatever their groups."""
+    several_hosts(draft)
+    draft.gates["DRADeviceCompatibilityGroups"] = True
+    for pool in draft.pools:
+        if pool[0]["spec"]["pool"]["name"] == "hosts":
+            _partition(draft, pool, size_of_cards=8)
+    _group(draft, 0.5)
+    hold(draft)
 
 
 def capacity(draft: Draft) -> None:
