@@ -11,9 +11,11 @@ from collections.abc import Hashable, Mapping
 
 import msgspec
 
+from allocator.core.compatibility import look
 from allocator.core.inventory import Chain, Place, chain
 from allocator.core.model import (
     Asked,
+    DeviceId,
     DeviceUse,
     Expression,
     NodeDevices,
@@ -68,21 +70,37 @@ def lens(asked: Asked, places: tuple[Place, ...] = (), *, weighs: bool = False) 
 def fixed(node: NodeDevices, rules: Rules) -> Hashable:
     """Return what is published of a node's devices that any attempt may read.
 
-    Attributes are left out, unless policies may read them; see `seen`.
+    Of attributes it is what policies make of them; the others are in `seen`.
     """
     has_operations = any(each.slice.spec.skip_node_operations for each in node.devices)
     return (
         tuple([_pool(pool) for pool in node.pools]),
         node.pool_of,
         node.declared_features if has_operations else None,
-        tuple([_device(each, node, rules) for each in node.devices]),
+        tuple(
+            [
+                _device(each, node, node.pools[pool], rules)
+                for each, pool in zip(node.devices, node.pool_of, strict=True)
+            ]
+        ),
     )
 
 
 def use(pool: Pool, held: PoolUse, rules: Rules) -> Hashable:
     """Return how devices of a pool are used, by position where they have one."""
     places = {each.id.device: number for number, each in enumerate(pool.devices)}
-    return frozenset((places.get(name, name), _use(one, rules)) for name, one in held.items())
+    return frozenset(
+        (places.get(name, name), _use(one, rules), _gone(pool, name, places, rules))
+        for name, one in held.items()
+    )
+
+
+def _gone(pool: Pool, name: str, places: Mapping[str, int], rules: Rules) -> Hashable:
+    """Return what policies know of a held device that is not published, as an identity."""
+    if not rules.policies or name in places:
+        return None
+    last_seen = rules.tombstones.get(DeviceId(pool.id.driver, pool.id.pool, name))
+    return None if last_seen is None else id(last_seen)
 
 
 def seen(node: NodeDevices, through: Lens) -> Hashable:
@@ -130,7 +148,7 @@ def _pool(pool: Pool) -> Hashable:
     )
 
 
-def _device(published: PublishedDevice, node: NodeDevices, rules: Rules) -> Hashable:
+def _device(published: PublishedDevice, node: NodeDevices, pool: Pool, rules: Rules) -> Hashable:
     device, spec = published.device, published.slice.spec
     reached: Hashable = None
     if spec.per_device_node_selection:
@@ -147,7 +165,7 @@ def _device(published: PublishedDevice, node: NodeDevices, rules: Rules) -> Hash
         device.binding_conditions or None,
         spec.skip_node_operations or None,
         reached,
-        _attributes(published) if rules.policies else None,
+        look(rules.policies, pool, published) if rules.policies else None,
     )
 
 

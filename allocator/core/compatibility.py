@@ -60,6 +60,7 @@ __all__ = [
     "compiled",
     "governed",
     "judge",
+    "look",
     "tracker",
 ]
 
@@ -109,6 +110,20 @@ def tracker(
     drivers = {pool.id.driver for pool in node.pools}
     relevant = [policy for policy in policies if policy.driver in drivers]
     return Compatibility(node, usage, relevant, asked, tombstones) if relevant else None
+
+
+def look(policies: Sequence[CompiledPolicy], pool: Pool, published: PublishedDevice) -> Hashable:
+    """Return all that enforced policies can tell of a device, beside its groups in slices.
+
+    Pools whose devices look the same one by one get the same verdicts while their use is the same;
+    what hardware is called makes no difference. None where no policy is about the device.
+    """
+    told = [
+        (number, _catalogue(policy, pool).look(published))
+        for number, policy in enumerate(policies)
+        if policy.is_enforced and policy.driver == pool.id.driver
+    ]
+    return tuple(told) or None
 
 
 class Compatibility:

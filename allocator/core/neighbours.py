@@ -110,7 +110,7 @@ class Catalogue:
         self.policy = policy
         self.devices = {each.id.device: each for each in devices}
         self._sets: set[str] = set()
-        self._hardware: set[str] = set()
+        self._hardware: dict[str, int] = {}
         self._standings: dict[PublishedDevice, Standing] = {}
         self._kinds: dict[Hashable, int] = {}
         for published in self.devices.values():
@@ -118,7 +118,7 @@ class Catalogue:
             self._sets |= used
             named = None if used else _hardware(policy, published)
             if named is not None:
-                self._hardware.add(named)
+                self._hardware.setdefault(named, len(self._hardware))
 
     def standing(self, published: PublishedDevice) -> Standing:
         """Return how the policy sees one of the devices; the same object for the same device."""
@@ -126,6 +126,18 @@ class Catalogue:
         if found is None:
             found = self._standings[published] = self._standing(published)
         return found
+
+    def look(self, published: PublishedDevice) -> Hashable:
+        """Return all that verdicts on a device depend on, whatever hardware is called.
+
+        Together with its groups in slices, that is; equal for devices of other pools, too.
+        """
+        standing = self.standing(published)
+        places: list[tuple[str, str | int]] = [
+            (kind, self._hardware[name] if kind == "hardware" else name)
+            for kind, name in standing.places
+        ]
+        return standing.profile.number, frozenset(places)
 
     def _standing(self, published: PublishedDevice) -> Standing:
         profile = self.policy.profile(published)
@@ -160,7 +172,7 @@ class Catalogue:
         if sets:
             return frozenset([("set", name) for name in sets])
         named = _hardware(self.policy, published)
-        hardware = self._hardware if named is None else {named}
+        hardware = self._hardware.keys() if named is None else {named}
         places = {("set", name) for name in self._sets}
         places |= {("hardware", name) for name in hardware}
         return frozenset(places if named is not None else places | {_POOL})
