@@ -26,10 +26,24 @@ def rendered(answer: Answer, cluster: Cluster, before: Usage, width: int) -> str
         cluster: As it is after the simulation.
         before: What was held before it.
     """
-    parts = [laid_out(each, width) for each in _paragraphs(answer)]
-    parts += _maps(answer, cluster, before)
-    parts.append("\n".join(_last(answer, width)))
-    return "\n\n".join(parts)
+    wide = max(width, NARROWEST)
+    last = textwrap.wrap(_counts(answer), wide)
+    if answer.pods:
+        last += not_modelled(width)
+    return "\n\n".join((*told(answer, cluster, before, width), "\n".join(last)))
+
+
+def told(answer: Answer, cluster: Cluster, before: Usage, width: int) -> Iterator[str]:
+    """Yield who goes where and who does not, then the map; arguments as of `rendered`."""
+    for each in _paragraphs(answer):
+        yield laid_out(each, width)
+    yield from _maps(answer, cluster, before)
+
+
+def not_modelled(width: int) -> list[str]:
+    """Return lines that say what was not looked at."""
+    words = f"Not modelled: {', '.join(NOT_MODELLED)}."
+    return textwrap.wrap(words, max(width, NARROWEST), break_on_hyphens=False)
 
 
 def _paragraphs(answer: Answer) -> Iterator[Paragraph]:
@@ -137,7 +151,7 @@ def _maps(answer: Answer, cluster: Cluster, before: Usage) -> Iterator[str]:
         yield "\n".join(printable(line) for line in lines)
 
 
-def _last(answer: Answer, width: int) -> list[str]:
+def _counts(answer: Answer) -> str:
     pods = sum(pod.node is not None for pod in answer.pods)
     claims = sum(claim.allocation is not None for claim in answer.claims)
     counts = [
@@ -148,9 +162,5 @@ def _last(answer: Answer, width: int) -> list[str]:
         )
         if total
     ]
-    said = ", ".join(counts) or "Nothing to place: no unbound pod and no unallocated claim is given"
-    lines = textwrap.wrap(said, max(width, NARROWEST))
-    if answer.pods:
-        words = f"Not modelled: {', '.join(NOT_MODELLED)}."
-        lines += textwrap.wrap(words, max(width, NARROWEST))
-    return lines
+    nothing = "Nothing to place: no unbound pod and no unallocated claim is given."
+    return ", ".join(counts) or nothing

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections.abc import Iterator
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
@@ -11,7 +12,7 @@ import msgspec
 
 from allocator import simulate as simulation
 from allocator.cluster import Cluster
-from allocator.core.model import Features
+from allocator.core.model import Features, Usage
 from allocator.pod_claims import Missing, Name, PodClaims, allocation_of, claim_name, pod_claims
 from allocator.simulate import Answer, PlacedClaim, Question, Ways, pinned_to
 from cli import hints, simulation_text
@@ -112,14 +113,7 @@ def why(found: Found, features: Features, kind: str, name: str, output: str) -> 
         click.echo(msgspec.json.format(encode(_document(standing)), indent=2).decode())
     else:
         width = shutil.get_terminal_size().columns
-        parts = [laid_out(_paragraph(standing), width)]
-        if standing.simulation is not None:
-            answer = standing.simulation
-            parts.append(simulation_text.rendered(answer, cluster, before, width))
-        elif standing.node in cluster.nodes:
-            node = cluster.node_devices(standing.node or "")
-            parts.append("\n".join(map(printable, device_map([node], before, before))))
-        click.echo("\n\n".join(parts))
+        click.echo("\n\n".join(_rendered(standing, cluster, before, width)))
     sys.exit(0)
 
 
@@ -227,6 +221,16 @@ def _document(standing: Standing) -> dict[str, Any]:
 
 
 # --- words ----------------------------------------------------------------------------------------
+
+
+def _rendered(standing: Standing, cluster: Cluster, before: Usage, width: int) -> Iterator[str]:
+    yield laid_out(_paragraph(standing), width)
+    if standing.simulation is not None:
+        yield from simulation_text.told(standing.simulation, cluster, before, width)
+        yield "\n".join(simulation_text.not_modelled(width))
+    elif standing.node is not None and standing.node in cluster.nodes:
+        lines = device_map([cluster.node_devices(standing.node)], before, before)
+        yield "\n".join(map(printable, lines))
 
 
 def _paragraph(standing: Standing) -> Paragraph:
