@@ -29,7 +29,7 @@ from kube.api.resource import MAX_RESULTS
 MAX_SUMMARY: Final = 1024
 """Bytes of a summary: what the note of an event holds."""
 
-MAX_CLASSES: Final = 32
+MAX_CLASSES: Final = 128
 """Classes of nodes that a summary of a cluster explains; the others are counted."""
 
 _MAX_DETAIL: Final = 512
@@ -168,8 +168,13 @@ class _Explanation:
             try:
                 found += self._of_alternative(case)
             except AttemptFailed as error:
-                request = self._asked.requests[last.claim][last.number][alternative]
-                found.append(self._shortage(request, Reason.ATTEMPT_FAILED, str(error)))
+                part = case.part(self._asked)
+                request = part.requests[last.claim][-1][0]
+                reason, detail = Reason.ATTEMPT_FAILED, str(error)
+                if _wanted(part.requests[last.claim]) > MAX_RESULTS:
+                    reason = Reason.LIMIT
+                    detail = f"a claim can hold {MAX_RESULTS} devices at most"
+                found.append(self._shortage(request, reason, detail))
         return found
 
     def _of_alternative(self, case: "_Case") -> list[Shortage]:
@@ -264,9 +269,6 @@ class _Explanation:
         bound = attempt.hopeless()
         if bound is not None and bound.reason is Reason.CONSTRAINT:
             return bound
-        if _wanted(attempt, table) > MAX_RESULTS:
-            detail = f"a claim can hold {MAX_RESULTS} devices at most"
-            return Refusal(reason=Reason.LIMIT, detail=detail)
         if case.has_constraints:
             return self._constrained(case, table, most)
         if len(case.requests) > 1:
@@ -302,7 +304,7 @@ class _Explanation:
         if len(case.requests) > 1:
             detail += f" for {self._named(case)} together"
         elif table.need > 1:
-            detail = f"{detail}: {most} go together, {table.need} are needed"
+            detail = f"{detail}: the most is {most}, {table.need} are needed"
         return Refusal(reason=Reason.CONSTRAINT, detail=detail)
 
     def _competing(self, case: "_Case", attempt: Problem) -> Refusal:
@@ -325,16 +327,19 @@ class _Explanation:
         """Return the requests of a combination: `requests a and b`."""
         own = self._asked.claims[case.last.claim].metadata.namespace
         several = len({item.claim for item in case.requests}) > 1
-        names = []
+        names: list[str] = []
+        foreign = 0
         for item in case.requests:
             metadata = self._asked.claims[item.claim].metadata
             request = self._asked.requests[item.claim][item.number][0]
             name = request.parent or request.name
             if metadata.namespace != own:
-                names.append("one of a claim in another namespace")
+                foreign += 1
             else:
                 names.append(f"{name} of claim {metadata.name}" if several else name)
-        return f"requests {_listing(list(dict.fromkeys(names)))}"
+        if foreign:
+            names.append(f"{foreign} of claims in other namespaces")
+        return f"requests {_listing(names)}"
 
     # --- words -----------------------------------------------------------------------------------
 
@@ -376,7 +381,8 @@ class _Explanation:
             if pool.state is not pool.state.COMPLETE:
                 is_invalid = pool.state is pool.state.INVALID
                 reason = Reason.POOL_INVALID if is_invalid else Reason.POOL_INCOMPLETE
-                yield _general(reason, f"pool {pool.id} is {pool.state}: {pool.why}")
+                why = f": {pool.why}" if pool.why else ""
+                yield _general(reason, f"pool {pool.id} is {pool.state}{why}")
 
 
 class _Case(NamedTuple):
@@ -437,10 +443,9 @@ def _last_table(attempt: Problem, case: _Case) -> Table:
     return attempt.tables[case.last.claim][-1][0]
 
 
-def _wanted(attempt: Problem, table: Table) -> int:
-    """Return how many devices the claim of a request wants at least."""
-    claim = attempt.tables[table.request.claim]
-    return sum(min(one.need for one in alternatives) for alternatives in claim)
+def _wanted(requests: Iterable[Sequence[Request]]) -> int:
+    """Return how many devices requests of a claim want at least, those of mode All aside."""
+    return sum(min(one.count for one in alternatives) for alternatives in requests)
 
 
 def _enough(attempt: Problem, request: Request, position: int) -> Refusal | None:
@@ -527,13 +532,21 @@ def _beside(
     if owner is not None and not can_share and not request.admin:
         if owner is request:
             return None
-        mine = owner.claim == request.claim
-        whom = f"request {owner.full_name}" if mine else "another claim of this attempt"
-        return Refusal(reason=Reason.TAKEN, detail=f"wanted for {whom}")
+        return Refusal(reason=Reason.TAKEN, detail=f"wanted for {_whom(attempt, owner, request)}")
     try:
         return _refused(attempt, request, position, further_share=owner is not None)
     except AttemptFailed as error:
         return Refusal(reason=Reason.ATTEMPT_FAILED, detail=str(error))
+
+
+def _whom(attempt: Problem, owner: Request, asking: Request) -> str:
+    """Return who else wants a device, without names of another namespace."""
+    if owner.claim == asking.claim:
+        return f"request {owner.full_name}"
+    theirs = attempt.asked.claims[owner.claim].metadata
+    if theirs.namespace != attempt.asked.claims[asking.claim].metadata.namespace:
+        return "a claim in another namespace"
+    return f"claim {theirs.name}"
 
 
 def _is_chosen(attempt: Problem, request: Request, position: int, *, further_share: bool) -> bool:

@@ -31,7 +31,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator import nodeclass
-from allocator.cluster import Cluster
+from allocator.cluster import Cluster, Outcome
 from allocator.core import taints
 from allocator.core.inventory import Chain, chain
 from allocator.core.model import (
@@ -70,6 +70,9 @@ SEARCHES: Final = 1_200
 
 MAX_NODES: Final = 16
 """Nodes of a cluster that are tried, one per class, the most promising ones."""
+
+MAX_WITNESSES: Final = 240
+"""Further nodes, one per class, that an answer must not make end the attempt."""
 
 _STEPS: Final = 20_000
 _STEPS_PER_SEARCH: Final = 300
@@ -163,12 +166,13 @@ def nearest_miss(
     usage: Usage,
     rules: Rules,
     *,
+    witnesses: Sequence[NodeDevices] = (),
     searches: int = SEARCHES,
 ) -> NearestMiss | None:
     """Return the smallest change to claims with which they fit one of the nodes.
 
-    None of the nodes ends the attempt of the changed claims, so they fit wherever these nodes are
-    all there is.
+    Neither nodes nor witnesses end the attempt of the changed claims, so they fit wherever these
+    are all there is.
 
     Args:
         nodes: In order of preference.
@@ -176,12 +180,13 @@ def nearest_miss(
         ask: With the classes and gates that hold.
         usage: What allocated claims hold; none of it tells what would fit an emptied cluster.
         rules: Gates and policies.
+        witnesses: Nodes on which nothing is tried.
         searches: What the answer may cost; a long search counts as several.
 
     Returns:
         None when no change was found, or none for the price.
     """
-    trial = _Trial(nodes, claims, _Terms(ask, usage, rules), searches)
+    trial = _Trial(nodes, witnesses, claims, _Terms(ask, usage, rules), searches)
     try:
         asked = ask(claims)
     except AttemptFailed:
@@ -197,16 +202,32 @@ def nearest_now(
     cluster: Cluster, claims: Sequence[ResourceClaim], *, searches: int = SEARCHES
 ) -> NearestMiss | None:
     """Return the smallest change with which claims fit the cluster as it is used now."""
-    nodes = _sites(cluster, claims, cluster.usage)
-    return nearest_miss(nodes, claims, cluster.ask, cluster.usage, cluster.rules, searches=searches)
+    return _nearest_in(cluster, claims, cluster.usage, searches)
 
 
 def nearest_when_empty(
     cluster: Cluster, claims: Sequence[ResourceClaim], *, searches: int = SEARCHES
 ) -> NearestMiss | None:
     """Return the smallest change with which claims would fit if nothing were allocated."""
-    nodes = _sites(cluster, claims, Usage())
-    return nearest_miss(nodes, claims, cluster.ask, Usage(), cluster.rules, searches=searches)
+    return _nearest_in(cluster, claims, Usage(), searches)
+
+
+def _nearest_in(
+    cluster: Cluster, claims: Sequence[ResourceClaim], usage: Usage, searches: int
+) -> NearestMiss | None:
+    try:
+        nodes = _sites(cluster, cluster.ask(claims), usage)
+    except AttemptFailed:
+        return None
+    return nearest_miss(
+        nodes[:MAX_NODES],
+        claims,
+        cluster.ask,
+        usage,
+        cluster.rules,
+        witnesses=nodes[MAX_NODES : MAX_NODES + MAX_WITNESSES],
+        searches=searches,
+    )
 
 
 # --- dials ----------------------------------------------------------------------------------------
@@ -570,24 +591,26 @@ class _Trial:
     def __init__(
         self,
         nodes: Sequence[NodeDevices],
+        witnesses: Sequence[NodeDevices],
         claims: Sequence[ResourceClaim],
         terms: _Terms,
         searches: int,
     ) -> None:
         self._nodes = nodes
+        self._witnesses = witnesses
         self._claims = claims
         self._terms = terms
         self.left = searches
 
     def fits(self, turned: _Turned) -> bool:
-        """Return whether the search finds that changed claims fit some node."""
-        return self._node_for(self._changed(turned)) is not None
+        """Return whether changed claims fit some node; false when the price is spent."""
+        return self.left > 0 and self._node_for(self._changed(turned)) is not None
 
     def answer(self, turned: _Turned) -> NearestMiss | None:
         """Return changed claims with a node; None where they fit none, or end the attempt."""
         claims = self._changed(turned)
-        node = self._node_for(claims, looks_at_all=True)
-        if node is None:
+        node = self._node_for(claims)
+        if node is None or self._ends(claims):
             return None
         changes = []
         for dial, number in turned.items():
@@ -624,30 +647,40 @@ class _Trial:
             claims[dial.claim] = replace(claim, spec=replace(claim.spec, devices=devices))
         return tuple(claims)
 
-    def _node_for(
-        self, claims: Sequence[ResourceClaim], *, looks_at_all: bool = False
-    ) -> str | None:
-        """Return the first node that claims fit; None also where a node ends the attempt.
+    def _node_for(self, claims: Sequence[ResourceClaim]) -> str | None:
+        """Return the first node that claims fit; None also where a node before it ends the attempt.
 
-        Args:
-            looks_at_all: Also at the nodes behind, which may end the attempt.
+        Raises nothing: what cannot be judged does not fit.
         """
-        terms, budget = self._terms, Budget(steps=_STEPS)
-        found: str | None = None
         try:
-            asked = terms.ask(claims)
+            asked = self._terms.ask(claims)
             for node in self._nodes:
-                if self.left <= 0 and not looks_at_all:
-                    return None
-                outcome = allocate(node, asked, terms.usage, terms.rules, budget=budget)
-                self.left -= 1 + outcome.steps // _STEPS_PER_SEARCH
-                if found is None and isinstance(outcome, Plan):
-                    found = node.node
-                if found is not None and not looks_at_all:
-                    return found
+                if isinstance(self._outcome(node, asked), Plan):
+                    return node.node
         except AttemptFailed:
             return None
-        return found
+        return None
+
+    def _ends(self, claims: Sequence[ResourceClaim]) -> bool:
+        """Return whether any node, or witness, ends the attempt."""
+        try:
+            asked = self._terms.ask(claims)
+            for node in (*self._nodes, *self._witnesses):
+                self._outcome(node, asked)
+        except AttemptFailed:
+            return True
+        return False
+
+    def _outcome(self, node: NodeDevices, asked: Asked) -> Outcome:
+        """Return how the search ends on a node.
+
+        Raises:
+            AttemptFailed: The attempt ends on all nodes.
+        """
+        terms, budget = self._terms, Budget(steps=_STEPS)
+        outcome = allocate(node, asked, terms.usage, terms.rules, budget=budget)
+        self.left -= 1 + outcome.steps // _STEPS_PER_SEARCH
+        return outcome
 
 
 def _one(trial: _Trial, dials: Sequence[_Dial]) -> NearestMiss | None:
@@ -703,18 +736,12 @@ def _several(trial: _Trial, dials: Sequence[_Dial]) -> NearestMiss | None:
 # --- which nodes ----------------------------------------------------------------------------------
 
 
-def _sites(
-    cluster: Cluster, claims: Sequence[ResourceClaim], usage: Usage
-) -> tuple[NodeDevices, ...]:
+def _sites(cluster: Cluster, asked: Asked, usage: Usage) -> list[NodeDevices]:
     """Return one node of each class, those with the most devices that could serve first.
 
     A change never looks at more of a device than the claims do, so what holds of one node of a
     class holds of all.
     """
-    try:
-        asked = cluster.ask(claims)
-    except AttemptFailed:
-        return ()
     through = nodeclass.lens(asked)
     requests = [one for claim in asked.requests for every in claim for one in every]
     chains = list(dict.fromkeys(map(_class_chain, requests)))
@@ -728,8 +755,7 @@ def _sites(
         ]
         look = (nodeclass.fixed(node, cluster.rules), tuple(uses), nodeclass.seen(node, through))
         seen.setdefault(look, node)
-    ranked = sorted(seen.values(), key=lambda node: (-_promise(node, chains, usage), node.node))
-    return tuple(ranked[:MAX_NODES])
+    return sorted(seen.values(), key=lambda node: (-_promise(node, chains, usage), node.node))
 
 
 def _promise(node: NodeDevices, chains: Iterable[Chain], usage: Usage) -> int:
