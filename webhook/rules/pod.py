@@ -1,33 +1,22 @@
 """What a pod, or the template of pods, cannot mean by its claims.
 
 Source: k8s.io/kubernetes v1.37.1, pkg/apis/core/validation for what the API server refuses; the
-kubelet for what only fails when the pod starts.
+kubelet for what only fails when the pod starts. A claim beside device keys for the same devices is
+told by the translation, which knows what the keys become.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
-from allocator.core.inventory import chain
-from allocator.core.model import DeviceId, Expression, PublishedDevice
 from kube.api.core import Container, Pod, PodResourceClaim
-from kube.api.resource import (
-    Device,
-    DeviceClaim,
-    ResourcePool,
-    ResourceSlice,
-    ResourceSliceSpec,
-)
-from webhook.extended_resources import extended_resources
+from kube.api.resource import DeviceClaim
 from webhook.findings import Code, Finding, error, shown, warning
-from webhook.rules.asked import asked, at
+from webhook.rules.asked import at
 from webhook.rules.claim import nearest, twice
 from webhook.rules.context import Context
 from webhook.rules.rule import BUILT_IN, OTHER_OBJECTS, Class, Part, PodRule, Subject
 
 JudgedPod = Subject[Pod]
-
-_DRIVERS: Final = (("nvidia.com/gpu", "gpu.nvidia.com"), ("nvidia.com/mig-", "gpu.nvidia.com"))
-"""Keys of device plugins, or what they begin with, to the DRA driver of the same devices."""
 
 
 def sources(pod: JudgedPod, path: str, _context: Context) -> Iterator[Finding]:
@@ -107,63 +96,6 @@ def missing(pod: JudgedPod, path: str, context: Context) -> Iterator[Finding]:
         )
 
 
-def both_ways(pod: JudgedPod, path: str, context: Context) -> Iterator[Finding]:
-    """Yield device keys beside a claim for the same driver's devices: the pod gets both.
-
-    It is asked of pods as they are written; where the keys are translated, they leave the pod.
-    """
-    mapped = extended_resources(context.classes.values())
-    keys = sorted(_keys(pod.view))
-    for index, one in enumerate(_claims(pod)):
-        claim = _claim(one, pod.namespace, context)
-        for key, driver in _DRIVERS if claim is not None else ():
-            found = next((each for each in keys if each.startswith(key)), None)
-            if found is None or found in mapped or not _asks_for(claim, driver, context):
-                continue
-            yield warning(
-                Code.BOTH_WAYS,
-                at(path, f"spec.resourceClaims[{index}]"),
-                f"the pod asks for {found}, too, so it gets devices of {driver} twice, and a device"
-                " plugin does not know what claims hold",
-                f"ask in one way: leave {found} or the claim out",
-            )
-            break
-
-
-def _keys(pod: Pod) -> frozenset[str]:
-    """Return the resources that containers ask for."""
-    containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
-    return frozenset(key for one in containers for key in (*one.limits, *one.requests))
-
-
-def _asks_for(claim: DeviceClaim | None, driver: str, context: Context) -> bool:
-    """Whether some request of a claim is of a class that a driver's devices may belong to."""
-    for one in asked(claim or DeviceClaim()):
-        name = one.request.device_class_name
-        device_class = context.classes.get(name)
-        if device_class is None:
-            if name == driver:
-                return True
-            continue
-        selectors = device_class.spec.selectors or ()
-        texts = [each.cel.expression for each in selectors if each.cel is not None]
-        links = tuple(Expression(text=text, origin="") for text in texts)
-        # A verdict that is no verdict: the driver is right, and the device has too few attributes.
-        if (
-            any(driver in text for text in texts)
-            and chain(links).verdict(_bare(driver)) is not False
-        ):
-            return True
-    return False
-
-
-def _bare(driver: str) -> PublishedDevice:
-    spec = ResourceSliceSpec(driver=driver, pool=ResourcePool(name="any"))
-    return PublishedDevice(
-        id=DeviceId(driver, "any", "any"), device=Device(name="any"), slice=ResourceSlice(spec=spec)
-    )
-
-
 def _claims(pod: JudgedPod) -> tuple[PodResourceClaim, ...]:
     return pod.view.spec.resource_claims or ()
 
@@ -228,14 +160,6 @@ RULES: Final[tuple[PodRule, ...]] = (
         rank=Class.NOW,
         judge=missing,
         cure="Apply the claim or the template, too.",
-        why_not_cel=OTHER_OBJECTS,
-    ),
-    PodRule(
-        code=Code.BOTH_WAYS,
-        part=Part.POD,
-        rank=Class.ADVICE,
-        judge=both_ways,
-        cure="Ask in one way only.",
         why_not_cel=OTHER_OBJECTS,
     ),
 )

@@ -19,7 +19,7 @@ from tests.webhook.rules.cases import (
     resource_slice,
     told,
 )
-from tests.webhook.rules.contexts import GPUS, context, named_class, with_templates
+from tests.webhook.rules.contexts import GPUS, context, with_templates
 from webhook.rules.context import Context
 
 
@@ -134,23 +134,6 @@ PODS = (
         with_templates(),
         ("warning claimMissing spec.resourceClaims[0].resourceClaimName",),
     ),
-    Case(
-        "a device plugin's key beside a claim for the same devices",
-        pod(_GPU, limits={"nvidia.com/gpu": 1}),
-        with_templates(gpu=("gpu",)),
-        ("warning bothWays spec.resourceClaims[0]",),
-    ),
-    Case(
-        "a MIG key beside a claim for the same driver",
-        pod(_GPU, limits={"nvidia.com/mig-1g.5gb": 1}),
-        with_templates(gpu=("gpu",)),
-        ("warning bothWays spec.resourceClaims[0]",),
-    ),
-    Case(
-        "other resources beside a claim",
-        pod(_GPU, limits={"memory": "1Gi"}),
-        with_templates(gpu=("gpu",)),
-    ),
 )
 
 # --- configurations and classes -------------------------------------------------------------------
@@ -236,17 +219,6 @@ CONFIGS = (
 @pytest.mark.parametrize("case", [*SLICES, *PODS, *CONFIGS], ids=lambda case: case.name)
 def test_judge(case: Case) -> None:
     assert case.told == told(case.document, case.there)
-
-
-def test_a_key_that_a_class_maps_is_allocated_natively() -> None:
-    document = pod(_GPU, limits={"nvidia.com/gpu": 1})
-    known = with_templates(gpu=("gpu",))
-    mapping = named_class(
-        NVIDIA, f"device.driver == '{NVIDIA}'", extendedResourceName="nvidia.com/gpu"
-    )
-    mapped = context(templates=known.templates, classes={NVIDIA: mapping})
-
-    assert told(document, mapped) == ()
 
 
 def test_an_inventory_that_lost_a_generation_knows_the_newest() -> None:
