@@ -11,12 +11,12 @@ from cli.reading import KINDS
 from cli.report import DEFAULT_NAMESPACE, Reported
 from kube.api.core import Namespace, ResourceQuota
 from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
-from webhook.claims import template_digest
+from webhook.claims import template_classes, template_digest
 from webhook.extended_resources import extended_resources
 from webhook.inventory import facts_by_driver, summary
 from webhook.profile import Profile
 from webhook.quotas import Quota, quota_of
-from webhook.world import World
+from webhook.world import Template, World
 
 
 def world_of(
@@ -52,7 +52,9 @@ def world_of(
         classes=frozenset(one.metadata.name for one in classes) if tells_classes else None,
         extended_resources=extended_resources(classes),
         templates={
-            (place, template.metadata.name): template_digest(template)
+            (place, template.metadata.name): Template(
+                digest=template_digest(template), classes=template_classes(template)
+            )
             for place, template in of_kind(known, ResourceClaimTemplate)
         },
         quotas=quotas,

@@ -22,7 +22,7 @@ from webhook.claims import MAX_LABEL, Claim
 from webhook.derivation import Derived, derive
 from webhook.edits import stripping, translating, untranslating
 from webhook.findings import Code, Finding, amount_path, error, has_errors, printable
-from webhook.guards import taken
+from webhook.guards import claimed_twice, taken
 from webhook.intents import LegacyPod, Vocabulary
 from webhook.jsonpatch import Operation, add, apply, pointer
 from webhook.legacy import containers, device_keys, has_device_keys, legacy_pod
@@ -188,11 +188,17 @@ def _translated(
         case Refused():
             return Answer(decision=Decision.REFUSED, findings=outcome.findings)
         case Translated():
-            return _translated_there(document, outcome, namespace, world)
+            drivers = [used.name for used in outcome.request.profiles]
+            doubts = claimed_twice(pod, drivers, namespace, world)
+            return _translated_there(document, outcome, tuple(doubts), namespace, world)
 
 
 def _translated_there(
-    document: Mapping[str, Any], outcome: Translated, namespace: str, world: World
+    document: Mapping[str, Any],
+    outcome: Translated,
+    doubts: tuple[Finding, ...],
+    namespace: str,
+    world: World,
 ) -> Answer:
     faults = tuple(taken(outcome.claims, namespace, world))
     if faults:
@@ -200,7 +206,7 @@ def _translated_there(
     return Answer(
         decision=Decision.TRANSLATED,
         operations=tuple(translating(document, outcome)),
-        findings=outcome.findings,
+        findings=(*outcome.findings, *doubts),
         claims=outcome.claims,
     )
 

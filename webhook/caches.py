@@ -1,7 +1,7 @@
 """What the webhook knows of the cluster, kept up to date by watches, so that a review calls nobody.
 
 Of each object only what a translation reads is kept: of a slice a summary, of a template the digest
-of its spec, of a quota what it counts, of what may not see claims that it is there. A part of the world is put together anew when the
+of its spec and its classes, of a quota what it counts, of what may not see claims that it is there. A part of the world is put together anew when the
 next review after a change asks for it.
 """
 
@@ -18,7 +18,7 @@ from kube.api.resource import DeviceClass, DeviceClassSpec, ResourceClaimTemplat
 from kube.api.url import Resource
 from kube.client import Client
 from kube.informer import DEFAULTS, Handler, Informer, InformerSettings
-from webhook.claims import template_digest
+from webhook.claims import template_classes, template_digest
 from webhook.extended_resources import extended_resources
 from webhook.inventory import SliceSummary, facts_by_driver, summary
 from webhook.profile import Profile
@@ -32,7 +32,7 @@ from webhook.resources import (
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
 )
-from webhook.world import Onlooker, World
+from webhook.world import Onlooker, Template, World
 
 
 class Named(NamedTuple):
@@ -232,9 +232,10 @@ def kept_class(raw: bytes) -> DeviceClass:
     )
 
 
-def kept_template(raw: bytes) -> str:
-    """Return the digest of a ResourceClaimTemplate's spec."""
-    return template_digest(decode(raw, ResourceClaimTemplate))
+def kept_template(raw: bytes) -> Template:
+    """Return what is known of a ResourceClaimTemplate."""
+    found = decode(raw, ResourceClaimTemplate)
+    return Template(digest=template_digest(found), classes=template_classes(found))
 
 
 def kept_quota(raw: bytes) -> Quota | None:

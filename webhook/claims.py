@@ -90,6 +90,14 @@ def template_digest(template: ResourceClaimTemplate) -> str:
     return spec_digest(content)
 
 
+def template_classes(template: ResourceClaimTemplate) -> frozenset[str]:
+    """Return the DeviceClass of every request and alternative."""
+    requests = template.spec.spec.devices.requests or ()
+    exact = (one.exactly.device_class_name for one in requests if one.exactly is not None)
+    either = (way.device_class_name for one in requests for way in one.first_available or ())
+    return frozenset((*exact, *either))
+
+
 def claim_spec(claim: DeviceClaim) -> Mapping[str, Any]:
     """Return the spec of the template that makes such claims, as JSON."""
     return {"spec": msgspec.to_builtins(ResourceClaimSpec(devices=claim), enc_hook=str)}

@@ -7,6 +7,7 @@ somebody else made to it: a quota that counts, a template of that name.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from kube.api.core import Pod
 from webhook.claims import Claim
 from webhook.derivation import Readings
 from webhook.findings import Code, Finding, error, info, printable, shown, warning
@@ -178,13 +179,42 @@ def taken(claims: Sequence[Claim], namespace: str, world: World) -> Iterator[Fin
     """Yield an error for each template that exists under our name with other content."""
     for claim in claims:
         found = world.templates.get((namespace, claim.template))
-        if found is not None and found != claim.digest:
+        if found is not None and found.digest != claim.digest:
             yield error(
                 Code.TEMPLATE_TAKEN,
                 "spec.resourceClaims",
                 f"ResourceClaimTemplate {claim.template} exists with other content than its name "
                 "stands for",
                 f"delete it: kubectl delete resourceclaimtemplate -n {namespace} {claim.template}",
+            )
+
+
+def claimed_twice(
+    pod: Pod, drivers: Iterable[str], namespace: str, world: World
+) -> Iterator[Finding]:
+    """Yield a warning for each claim that the pod has of its own, for a driver that its keys get too.
+
+    As far as that is known: of claims by template, by the DeviceClasses of the driver's profile.
+
+    Args:
+        drivers: Of the claims that the keys become.
+    """
+    classes = {
+        name: driver
+        for driver in drivers
+        if driver in world.profiles
+        for name in world.profiles[driver].class_names()
+    }
+    for place, entry in enumerate(pod.spec.resource_claims or ()):
+        known = world.templates.get((namespace, entry.resource_claim_template_name or ""))
+        both = sorted(classes.keys() & known.classes) if known is not None else []
+        if both:
+            yield warning(
+                Code.CLAIMED_TWICE,
+                f"spec.resourceClaims[{place}]",
+                f"it asks for DeviceClass {both[0]} of {classes[both[0]]}, and so do the pod's "
+                "device keys: it gets the devices of both",
+                "keep the claim or the keys, if one of them was to replace the other",
             )
 
 

@@ -203,6 +203,16 @@ class Profile(_Part, frozen=True, kw_only=True):
             if "/" in name
         )
 
+    def class_names(self) -> frozenset[str]:
+        """Return every DeviceClass that it speaks of."""
+        devices = self.devices.values()
+        named = (one.class_name for device in devices for one in (device.resources or {}).values())
+        return frozenset(
+            name
+            for name in (*(device.class_name for device in devices), *named)
+            if name is not None
+        )
+
     def __hash__(self) -> int:
         """Profiles are equal by content, which the hash stands for."""
         return hash(self.content_hash)

@@ -34,6 +34,18 @@ class Onlooker(StrEnum):
     KUEUE = "kueue"
 
 
+class Template(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a ResourceClaimTemplate.
+
+    Attributes:
+        digest: Of its spec, in full.
+        classes: The DeviceClasses that it asks for.
+    """
+
+    digest: str
+    classes: frozenset[str] = frozenset()
+
+
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """A picture of the cluster.
 
@@ -42,7 +54,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         facts: Driver name to what its published devices tell.
         classes: Names of the DeviceClasses; None when no cluster state is known.
         extended_resources: Resource name to the DeviceClass that maps it.
-        templates: (namespace, name) to the full digest of a ResourceClaimTemplate's spec.
+        templates: (namespace, name) to what is known of a ResourceClaimTemplate.
         quotas: Namespace to ResourceQuota name to what it counts.
         namespaces: Namespace to its labels.
         onlookers: Who is there, to the DeviceClasses whose claims it is known to count.
@@ -52,7 +64,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     facts: Mapping[str, Mapping[DeviceKind, Facts]] = {}
     classes: frozenset[str] | None = None
     extended_resources: Mapping[str, str] = {}
-    templates: Mapping[tuple[str, str], str] = {}
+    templates: Mapping[tuple[str, str], Template] = {}
     quotas: Mapping[str, Mapping[str, Quota]] = {}
     namespaces: Mapping[str, Mapping[str, str]] = {}
     onlookers: Mapping[Onlooker, frozenset[str]] = {}

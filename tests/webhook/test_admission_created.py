@@ -19,7 +19,7 @@ from tests.builders import (
     world,
 )
 from webhook.admission import Decision
-from webhook.world import World
+from webhook.world import Template, World
 
 
 class Case(NamedTuple):
@@ -128,7 +128,7 @@ def test_a_pod_that_lost_its_metadata_is_still_translated() -> None:
 
 def taken(digest: str | None = None, namespace: str = NAMESPACE) -> World:
     (claim,) = translated(pod(gpus(1))).claims
-    return world(templates={(namespace, claim.template): digest or claim.digest})
+    return world(templates={(namespace, claim.template): Template(digest=digest or claim.digest)})
 
 
 def test_a_template_with_our_content_is_ours() -> None:
@@ -142,6 +142,29 @@ def test_a_template_with_other_content_refuses_the_pod() -> None:
 
     assert answer.decision == Decision.REFUSED
     assert told(answer.findings) == ["error templateTaken spec.resourceClaims"]
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "want"),
+    [
+        ("mine", {"gpu.nvidia.com"}, ["warning claimedTwice spec.resourceClaims[0]"]),
+        ("mine", {"mig.nvidia.com"}, ["warning claimedTwice spec.resourceClaims[0]"]),
+        ("mine", {"nics.example"}, []),
+        ("unknown", {"gpu.nvidia.com"}, []),
+    ],
+    ids=["the same class", "another class of the driver", "another driver", "not known"],
+)
+def test_a_claim_of_the_pods_own_beside_keys_for_the_same_driver_is_warned_about(
+    name: str, classes: set[str], want: list[str]
+) -> None:
+    own = Template(digest="a", classes=frozenset(classes))
+    claimed = [{"name": "own", "resourceClaimTemplateName": name}]
+
+    _, answer = admitted(
+        pod(gpus(1), resourceClaims=claimed), world(templates={(NAMESPACE, "mine"): own})
+    )
+
+    assert (Decision.TRANSLATED, want) == (answer.decision, told(answer.findings))
 
 
 def test_a_template_with_other_content_refuses_a_translated_pod() -> None:

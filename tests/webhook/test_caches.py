@@ -23,7 +23,7 @@ from webhook.resources import (
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
 )
-from webhook.world import Onlooker
+from webhook.world import Onlooker, Template
 
 SPEC: Final = {
     "spec": {
@@ -124,7 +124,9 @@ async def test_everything_that_a_translation_reads_is_there(
 
         assert world.classes == frozenset({"old", "new"})
         assert world.extended_resources["nvidia.com/gpu"] == "new"
-        assert world.templates == {("n", "t"): spec_digest(SPEC)}
+        assert world.templates == {
+            ("n", "t"): Template(digest=spec_digest(SPEC), classes=frozenset({"a"}))
+        }
         assert world.quotas == {"n": {"q": Quota(names=frozenset({"requests.cpu"}))}}
         assert world.namespaces == {"n": {"a": "b"}}
         (size,) = world.facts[NVIDIA][DeviceKind.GPU].sizes or ()

@@ -32,7 +32,7 @@ from webhook.quotas import Quota
 from webhook.resources import WORKLOADS
 from webhook.review import workload_of
 from webhook.workloads import JUDGED
-from webhook.world import Onlooker, Options, QuotaPolicy, World
+from webhook.world import Onlooker, Options, QuotaPolicy, Template, World
 
 KINDS: Final = [kind for _, kind in JUDGED]
 LIMITS: Final = "containers[0].resources.limits"
@@ -207,7 +207,9 @@ def test_each_kind_is_told_where_in_it_the_mistake_is(kind: str) -> None:
 
 def test_a_template_of_our_name_with_other_content_may_be_gone_in_time() -> None:
     (claim,) = judged(workload(pod(gpus(1)))).claims
-    picture = msgspec.structs.replace(SOME, templates={(NAMESPACE, claim.template): "other"})
+    picture = msgspec.structs.replace(
+        SOME, templates={(NAMESPACE, claim.template): Template(digest="other")}
+    )
 
     got = judged(workload(pod(gpus(1))), picture=picture)
 
