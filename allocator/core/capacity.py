@@ -269,6 +269,9 @@ class Capacity:
         self._fractional = features.fractional_capacity_range
         self._shapes = [shape(each) for each in node.devices]
         self._shared = [each.shared for each in self._shapes]
+        self._alike: dict[Shape, int] = {}
+        for position, each in enumerate(self._shapes):
+            self._alike[each] = self._alike.get(each, 0) | 1 << position
         uses = [usage.pools.get(pool.id, _NOT_IN_USE) for pool in node.pools]
         # Nano-units by key, sorted; of dedicated devices they never change.
         self._room = [
@@ -297,10 +300,25 @@ class Capacity:
         try:
             return _answer(request, self._shapes[position], fractional=self._fractional)
         except AttemptFailed as error:
-            device = self._devices[position].id
-            raise AttemptFailed(
-                f"request {request.full_name}: checking capacity for device {device}: {error}"
-            ) from error
+            raise AttemptFailed(self._message(request, position, error)) from error
+
+    def unsuited(self, request: Request, positions: int) -> tuple[int, Mapping[int, str]]:
+        """Return which of the devices will never do, and those that cannot be judged, with why.
+
+        Args:
+            positions: A mask of those in question.
+        """
+        short, broken = 0, {}
+        for of, alike in self._alike.items():
+            here = alike & positions
+            try:
+                if here and isinstance(_answer(request, of, fractional=self._fractional), Refusal):
+                    short |= here
+            except AttemptFailed as error:
+                for position in range(here.bit_length()):
+                    if here >> position & 1:
+                        broken[position] = self._message(request, position, error)
+        return short, broken
 
     def consumed(self, request: Request, position: int) -> Mapping[str, Quantity] | None:
         """Return what the result says that a share consumes; None for a dedicated device."""
@@ -374,6 +392,10 @@ class Capacity:
                 detail = f"{name}: {remains} of {total} left, {amount} needed"
                 return Refusal(reason=Reason.CAPACITY, detail=detail)
         return None
+
+    def _message(self, request: Request, position: int, error: AttemptFailed) -> str:
+        device = self._devices[position].id
+        return f"request {request.full_name}: checking capacity for device {device}: {error}"
 
     def _needed(self, request: Request, position: int) -> _Needs:
         answer = self.static(request, position)

@@ -7,13 +7,13 @@ as many devices as there are models. What a chain of selectors can see of a devi
 Source of the order of evaluation: upstream's isSelectable and selectorsMatch.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from allocator.core.model import Expression, PublishedDevice
+from allocator.core.model import Expression, NodeDevices, PublishedDevice
 from kube.api.resource import Device, DeviceAttribute
 from kube.cel.compile import Environment, Selector, compile_selector
 from kube.cel.device import view
@@ -25,6 +25,8 @@ COST_PER_STEP: Final = 150
 
 _CHAINS: Final = 4096
 _PROJECTIONS: Final = 1 << 17
+_SELECTIONS: Final = 1 << 15
+"""Nodes times chains; a node that is asked again need not be looked at."""
 
 
 class Place(msgspec.Struct, frozen=True, order=True):
@@ -84,8 +86,29 @@ class Chain:
         """Return whether a device satisfies all of them; a failure when one of them raises."""
         known = self._judge.verdict(published)
         if isinstance(known, _Fault):
-            return Failure(f"{self._origins[known.link]}{known.message}")
+            return Failure(self._message(known))
         return known
+
+    def selection(self, node: NodeDevices) -> "Selection":
+        """Return the verdicts on all devices of a node."""
+        chosen, faults = _selected(self._judge, node)
+        failures = {position: self._message(fault) for position, fault in faults.items()}
+        return Selection(chosen=chosen, failures=failures)
+
+    def _message(self, fault: "_Fault") -> str:
+        return f"{self._origins[fault.link]}{fault.message}"
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Verdicts of a chain on the devices of a node.
+
+    Attributes:
+        chosen: Positions that satisfy it, as a mask.
+        failures: Positions on which it fails, and the message.
+    """
+
+    chosen: int
+    failures: Mapping[int, str]
 
 
 class _Fault(msgspec.Struct, frozen=True):
@@ -134,6 +157,19 @@ class _Judge:
 def chain(expressions: tuple[Expression, ...]) -> Chain:
     """Return the chain of these expressions; the same object for the same ones."""
     return Chain(expressions)
+
+
+@lru_cache(maxsize=_SELECTIONS)
+def _selected(judge: _Judge, node: NodeDevices) -> tuple[int, Mapping[int, _Fault]]:
+    """Return the devices that are chosen, and the faults on others, by position."""
+    chosen, faults = 0, {}
+    for position, published in enumerate(node.devices):
+        verdict = judge.verdict(published)
+        if verdict is True:
+            chosen |= 1 << position
+        elif isinstance(verdict, _Fault):
+            faults[position] = verdict
+    return chosen, faults
 
 
 @lru_cache(maxsize=_CHAINS)

@@ -6,7 +6,9 @@ taints, static capacity, what is in use. The search then only combines.
 Source of the order of checks: upstream's validateDeviceRequest, isSelectable, allocateDevice.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -23,11 +25,12 @@ from allocator.core import (
 )
 from allocator.core.capacity import Capacity
 from allocator.core.constraints import Constraints, Need
-from allocator.core.inventory import Failure, chain
+from allocator.core.inventory import Chain, chain
 from allocator.core.model import (
     Asked,
     Choice,
     DeviceId,
+    DeviceUse,
     Features,
     NodeDevices,
     PoolState,
@@ -40,6 +43,8 @@ from allocator.core.pools import targets
 from allocator.core.requests import limits
 from allocator.core.rules import CompiledPolicy
 from allocator.core.tracker import Tracker
+
+_NODES: Final = 8192
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,8 +185,20 @@ class _Layout:
         self._requests = [
             one for claim in asked.requests for alternatives in claim for one in alternatives
         ]
-        self._uses = [usage.of(published.id) for published in node.devices]
-        self._taken = self._mask(self._is_taken)
+        self._every = (1 << len(node.devices)) - 1
+        self._facts = _facts(node)
+        self._shareable = self._facts.shareable if rules.features.consumable_capacity else 0
+        self._barred = sum(
+            1 << position
+            for position in bits(self._facts.bound)
+            if binding.refusal(node.devices[position].device, rules.features) is not None
+        )
+        self._taken = self._shared = 0
+        for position, use in self._used():
+            self._taken |= use.exclusive << position
+            self._shared |= use.is_shared << position
+        self._shared &= self._shareable
+        self._known: dict[Hashable, _Looks] = {}
         self._steps = 0
         self._capacity = (
             capacity.tracker(node, usage, self._requests, rules.features)
@@ -218,9 +235,9 @@ class _Layout:
             constraints=bound,
             capacity=self._capacity,
             # In mode All the order in which constraints see devices decides which way it ends.
-            kinds=tuple(range(len(self._uses))) if must else self._kinds(every, trackers),
-            shareable=self._mask(self._can_be_shared),
-            shared=self._mask(self._is_shared),
+            kinds=tuple(range(len(self._node.devices))) if must else self._kinds(every, trackers),
+            shareable=self._shareable,
+            shared=self._shared,
             is_treacherous=treacherous,
             steps=self._steps,
         )
@@ -243,69 +260,65 @@ class _Layout:
         return tuple(each for each in found if each is not None)
 
     def _table(self, request: Request) -> Table:
-        selectors = chain(request.expressions)
-        before = selectors.spent
-        matching = fatal = refused = fitting = 0
-        failures: dict[int, str] = {}
-        for position, published in enumerate(self._node.devices):
-            bit = 1 << position
-            verdict = self._selects(selectors.verdict, published)
-            if verdict is False:
-                continue
-            if isinstance(verdict, Failure):
-                failures[position] = verdict.message
-                fatal |= bit
-                continue
-            matching |= bit
-            static = self._statically(request, position)
-            if isinstance(static, Failure):
-                failures[position] = static.message
-                fatal |= bit
-            elif static is None:
-                fitting |= bit
-            if self._refusal(request, published) is not None:
-                refused |= bit
-        self._steps += selectors.spent - before
+        looks = self._looks(request)
         free = ~self._taken if not request.admin else -1
         listed = None
         if request.all_devices:
-            listed = self._listed(request, failures, fitting)
+            listed = self._listed(request, looks.failures, looks.fitting)
+        fatal = sum(1 << position for position in looks.failures)
         return Table(
             request=request,
             need=request.count if listed is None else len(listed),
-            candidates=(fatal | fitting & ~refused) & free,
+            candidates=(fatal | looks.fitting & ~looks.refused) & free,
             fatal=fatal & free,
-            failures=failures,
-            refused=refused | (matching & ~free),
+            failures=looks.failures,
+            refused=looks.refused | (looks.matching & ~free),
             listed=listed,
-            matching=matching,
+            matching=looks.matching,
         )
 
-    def _selects(
-        self, verdict: Callable[[PublishedDevice], bool | Failure], published: PublishedDevice
-    ) -> bool | Failure:
-        """Return whether class and request select a device here, and which error says otherwise."""
-        if binding.refusal(published.device, self._features) is not None:
-            return False
-        selected = verdict(published)
-        if selected is not True or not published.slice.spec.per_device_node_selection:
-            return selected
+    def _looks(self, request: Request) -> "_Looks":
+        """Return what a request can see of each device by itself; the same for requests alike."""
+        selectors = chain(request.expressions)
+        key = (selectors, request.tolerations, tuple(sorted((request.capacity or {}).items())))
+        known = self._known.get(key)
+        if known is None:
+            known = self._looked(request, selectors)
+            # Messages name the request.
+            if not known.failures:
+                self._known[key] = known
+        return known
+
+    def _looked(self, request: Request, selectors: Chain) -> "_Looks":
+        before = selectors.spent
+        selection = selectors.selection(self._node)
+        self._steps += selectors.spent - before
+        matching = selection.chosen & ~self._barred
+        failures = {
+            position: message
+            for position, message in selection.failures.items()
+            if not self._barred >> position & 1
+        }
         # Unlike what one may expect, selectors come before the device's own node selection, so
         # that devices of other nodes in the same slice can end the attempt.
-        try:
-            return targets(published, self._node)
-        except AttemptFailed as error:
-            return Failure(str(error))
-
-    def _statically(self, request: Request, position: int) -> Failure | Refusal | None:
-        """Return why a device's whole capacity is not enough for a request; None when it is."""
-        if self._capacity is None:
-            return None
-        try:
-            static = self._capacity.static(request, position)
-        except AttemptFailed as error:
-            return Failure(str(error))
-        return static if isinstance(static, Refusal) else None
+        for position in bits(matching & self._facts.picks_nodes):
+            try:
+                is_here = targets(self._node.devices[position], self._node)
+            except AttemptFailed as error:
+                failures[position] = str(error)
+                is_here = False
+            if not is_here:
+                matching ^= 1 << position
+        fitting = matching
+        if self._capacity is not None:
+            short, broken = self._capacity.unsuited(request, matching)
+            failures |= broken
+            fitting &= ~short
+        refused = 0
+        for position in bits(matching & self._facts.conditional):
+            if self._refusal(request, self._node.devices[position]) is not None:
+                refused |= 1 << position
+        return _Looks(matching=matching, failures=failures, fitting=fitting, refused=refused)
 
     def _refusal(self, request: Request, published: PublishedDevice) -> Refusal | None:
         """Return what keeps a device from a request whatever else is chosen."""
@@ -338,35 +351,78 @@ class _Layout:
 
     def _kinds(self, tables: Sequence[Table], trackers: Sequence[Tracker]) -> tuple[int, ...]:
         """Return a number per position, equal where no rule can tell two devices apart."""
+        positions = range(len(self._node.devices))
+        masks = {mask for table in tables for mask in (table.candidates, table.fatal)}
+        masks |= {table.matching for table in tables} | {self._shareable, self._shared}
+        # A mask of all or of none tells no device from another.
+        telling = [mask for mask in masks if mask & self._every not in {0, self._every}]
+        looks: list[Iterable[Hashable]] = [map(tracker.sees, positions) for tracker in trackers]
+        looks += [[mask >> position & 1 for position in positions] for mask in telling]
+        if not looks:
+            return (0,) * len(positions)
         numbers: dict[Hashable, int] = {}
-        masks = [
-            mask for table in tables for mask in (table.candidates, table.fatal, table.matching)
-        ]
-        kinds = []
-        for position in range(len(self._uses)):
-            look = (
-                tuple([mask >> position & 1 for mask in masks]),
-                self._can_be_shared(position),
-                self._is_shared(position),
-                tuple([tracker.sees(position) for tracker in trackers]),
-            )
-            kinds.append(numbers.setdefault(look, len(numbers)))
-        return tuple(kinds)
+        return tuple([numbers.setdefault(look, len(numbers)) for look in zip(*looks, strict=True)])
 
-    def _can_be_shared(self, position: int) -> bool:
-        device = self._node.devices[position].device
-        return self._features.consumable_capacity and bool(device.allow_multiple_allocations)
+    def _used(self) -> Iterator[tuple[int, DeviceUse]]:
+        """Yield positions of devices that are in use, and how."""
+        held = [self._usage.pools.get(pool.id) for pool in self._node.pools]
+        if not any(held):
+            return
+        for position, published in enumerate(self._node.devices):
+            of_pool = held[self._node.pool_of[position]]
+            use = of_pool.get(published.id.device) if of_pool else None
+            if use is not None:
+                yield position, use
 
-    def _is_taken(self, position: int) -> bool:
-        use = self._uses[position]
-        return use is not None and use.exclusive
 
-    def _is_shared(self, position: int) -> bool:
-        use = self._uses[position]
-        return use is not None and use.is_shared and self._can_be_shared(position)
+class _Looks(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request sees of each device of a node, whatever is in use.
 
-    def _mask(self, holds: Callable[[int], bool]) -> int:
-        return sum(1 << position for position in range(len(self._uses)) if holds(position))
+    Attributes:
+        matching: Positions that class and request select, for this node.
+        failures: Positions that end the attempt, and why.
+        fitting: Of the matching ones, those whose whole capacity would be enough.
+        refused: Of the matching ones, those that something else keeps from the request.
+    """
+
+    matching: int
+    failures: Mapping[int, str]
+    fitting: int
+    refused: int
+
+
+class _Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is worth knowing of a node's devices before they are looked at one by one.
+
+    Attributes:
+        shareable: Positions of devices that allow multiple allocations.
+        bound: Those with binding conditions.
+        picks_nodes: Those that say themselves for which nodes they are.
+        conditional: Those that taints, counters or node operations may keep from a request.
+    """
+
+    shareable: int
+    bound: int
+    picks_nodes: int
+    conditional: int
+
+
+@lru_cache(maxsize=_NODES)
+def _facts(node: NodeDevices) -> _Facts:
+    shareable = bound = picks_nodes = conditional = 0
+    for position, published in enumerate(node.devices):
+        device, spec, bit = published.device, published.slice.spec, 1 << position
+        if device.allow_multiple_allocations:
+            shareable |= bit
+        if device.binding_conditions:
+            bound |= bit
+        if spec.per_device_node_selection:
+            picks_nodes |= bit
+        if device.taints or device.consumes_counters or spec.skip_node_operations:
+            conditional |= bit
+    return _Facts(
+        shareable=shareable, bound=bound, picks_nodes=picks_nodes, conditional=conditional
+    )
 
 
 def bits(mask: int) -> Iterator[int]:
