@@ -1,0 +1,157 @@
+"""Policies on random clusters: no class of nodes hides them, and they only ever forbid."""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from allocator.cluster import Cluster
+from allocator.core.compatibility import CompiledPolicy, compiled, judge
+from allocator.core.model import Budget, NodeDevices, Plan, PublishedDevice, Usage
+from allocator.core.outcome import AttemptFailed, GaveUp, Unfit
+from allocator.core.problem import Rules
+from kube.api.policy import Enforcement, Scope
+from kube.api.resource import ResourceSlice
+from tests.allocator.builders import policy, rule
+from tests.allocator.worlds import crowd
+from tests.oracle.ours import Objects
+
+pytestmark = pytest.mark.property
+
+BUDGET = Budget(steps=20_000)
+CHUNK = 100
+CHUNKS = range(0, 400, CHUNK)
+
+
+def policies(slices: list[ResourceSlice], rng: Random) -> tuple[CompiledPolicy, ...]:
+    """A policy for each driver of the slices, about attributes that its devices have."""
+    made = []
+    for driver in sorted({each.spec.driver for each in slices}):
+        names = sorted(
+            {
+                name
+                for each in slices
+                if each.spec.driver == driver
+                for one in each.spec.devices or ()
+                for name in one.attributes or ()
+                if "/" not in name
+            }
+        )
+        here = [f'has(device.attributes["{driver}"].{name})' for name in names]
+        expressions = ["true", "false", "device.allowMultipleAllocations", *here, *here]
+        rules = [
+            rule(
+                f"rule-{number}",
+                rng.choice(("true", *expressions)),
+                only=rng.choice((None, "false", *expressions)),
+                groups=rng.choice((None, None, "a", "b", "ab")),
+            )
+            for number in range(rng.randint(1, 3))
+        ]
+        source = policy(
+            *rules,
+            driver=driver,
+            scope=rng.choice(tuple(Scope)),
+            enforcement=rng.choice((*[Enforcement.ENFORCE] * 4, Enforcement.AUDIT)),
+            physical_attributes=rng.choice((None, tuple(names[:2]))),
+        )
+        made.append(compiled(source))
+    return tuple(made)
+
+
+def clusters(start: int) -> Iterator[tuple[int, Objects, Cluster, Cluster]]:
+    """Random clusters, each with policies and without; some held devices are last seen, not there."""
+    for seed in range(start, start + CHUNK):
+        given, rng = crowd(seed), Random(seed)
+        judged = policies(list(given.slices), rng)
+        bare = new(given, Rules(features=given.features))
+        # A device of one node stands for what was last seen of whatever has gone.
+        tombstones = {
+            each.id: each
+            for node in bare.nodes
+            for each in bare.node_devices(node).devices
+            if rng.random() < 0.5
+        }
+        rules = Rules(features=given.features, policies=judged, tombstones=tombstones)
+        yield seed, given, new(given, rules), bare
+
+
+def new(given: Objects, rules: Rules) -> Cluster:
+    return Cluster(
+        slices=given.slices,
+        nodes=given.nodes,
+        claims=given.allocated,
+        classes=given.classes,
+        rules=rules,
+    )
+
+
+def told(outcome: Any) -> Any:
+    if isinstance(outcome, Plan):
+        return [[str(one.device.id) for one in claim] for claim in outcome.choices]
+    return type(outcome).__name__
+
+
+@pytest.mark.parametrize("start", CHUNKS)
+def test_no_class_of_nodes_hides_a_policy(start: int) -> None:
+    shared = 0
+    for seed, given, cluster, _ in clusters(start):
+        try:
+            asked = cluster.ask(given.claims)
+            alone = {
+                name: told(cluster.verdict(asked, name, budget=BUDGET)) for name in cluster.nodes
+            }
+            verdicts = cluster.verdicts(asked, budget=BUDGET)
+        except AttemptFailed:
+            continue
+        together = {
+            node: told(verdicts.plan(node) if isinstance(outcome, Plan) else outcome)
+            for node, outcome, _ in verdicts
+        }
+        shared += len(verdicts.classes) < len(cluster.nodes)
+
+        assert alone == together, seed
+    assert shared > CHUNK / 4
+
+
+@pytest.mark.parametrize("start", CHUNKS)
+def test_a_policy_only_forbids_and_what_it_allows_goes_together(start: int) -> None:
+    forbidden = 0
+    for seed, given, cluster, bare in clusters(start):
+        for node in cluster.nodes:
+            try:
+                with_, without = (
+                    each.verdict(each.ask(given.claims), node, budget=BUDGET)
+                    for each in (cluster, bare)
+                )
+            except AttemptFailed:
+                continue
+            if isinstance(with_, Plan):
+                assert isinstance(without, Plan | GaveUp), seed
+                assert agreed(with_, cluster, node), seed
+            forbidden += isinstance(with_, Unfit) and isinstance(without, Plan)
+    assert forbidden > CHUNK / 20
+
+
+def agreed(plan: Plan, cluster: Cluster, node: str) -> bool:
+    """Return whether every device that is new goes together with all others."""
+    chosen = [one.device for claim in plan.choices for one in claim]
+    present = in_use(cluster.node_devices(node), cluster.usage)
+    held = {each.id for each in present}
+    return all(
+        judge(by, new_, other).is_compatible
+        for by in cluster.rules.policies
+        for new_ in chosen
+        for other in (*present, *chosen)
+        if by.is_enforced and new_.id not in held
+    )
+
+
+def in_use(node: NodeDevices, usage: Usage) -> list[PublishedDevice]:
+    return [
+        each
+        for pool in node.pools
+        for each in (*pool.devices, *pool.elsewhere)
+        if usage.of(each.id) is not None
+    ]
