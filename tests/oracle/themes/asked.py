@@ -135,8 +135,9 @@ def derived(draft: Draft) -> None:
                 [request["exactly"]] if "exactly" in request else request["firstAvailable"]
             ):
                 text = expression if draft.maybe(0.8) else draft.one(expressions)
-                if draft.maybe(0.04):
-                    text = f'device.attributes["{GPU}"].nothing'
+                if draft.maybe(0.08):
+                    missing = draft.one(("nothing", "model", "numa", "driverVersion"))
+                    text = f'device.attributes["{GPU}"].{missing}'
                 asked["derivedAttributes"] = [{"name": name, "expression": text}]
         constrain(draft, one, name)
 
