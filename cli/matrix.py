@@ -8,11 +8,13 @@ from typing import Any
 import click
 import msgspec
 
-from allocator.core.model import DeviceId, Features, PublishedDevice
+from allocator.cluster import Cluster
+from allocator.core.model import DeviceId, Features, Pool, PoolId, PublishedDevice
 from allocator.core.outcome import Refusal
 from allocator.core.rules import CompiledPolicy
 from allocator.matrix import Matrix, as_groups, reasons, silent, text
 from allocator.matrix import matrix as matrix_of
+from allocator.policy_findings import PolicyFinding, findings
 from cli.gates import feature_gates
 from cli.inputs import Found, with_cluster
 from cli.objects import placed
@@ -33,11 +35,13 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         policy: None where only what slices declare counts.
+        findings: What is doubtful about either.
     """
 
     driver: str
     policy: CompiledPolicy | None
     devices: tuple[PublishedDevice, ...]
+    findings: tuple[PolicyFinding, ...] = ()
 
 
 @click.command("matrix")
@@ -60,8 +64,8 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 def matrix(found: Found, features: Features, *, wants_groups: bool, output: str) -> None:
     """Say which kinds of devices may be in use together on one piece of hardware.
 
-    For every driver with a DeviceCompatibilityPolicy, or whose slices declare compatibilityGroups.
-    Changes nothing anywhere.
+    For every driver with a DeviceCompatibilityPolicy, or whose slices declare compatibilityGroups;
+    and what is doubtful about what these say. Changes nothing anywhere.
 
     Exits 0 when printed, 2 when the call is wrong.
 
@@ -76,7 +80,10 @@ def matrix(found: Found, features: Features, *, wants_groups: bool, output: str)
         # Whatever the cluster does with groups, this is what they say.
         msgspec.structs.replace(features, compatibility_groups=True)
     )
-    judged = list(judged_drivers(cluster.rules.policies, published_devices(cluster)))
+    judged = [
+        msgspec.structs.replace(each, findings=_doubts(each, cluster))
+        for each in judged_drivers(cluster.rules.policies, published_devices(cluster))
+    ]
     if not judged:
         click.echo("note: no driver has a policy, and no slice declares groups", err=True)
     if output == Output.JSON:
@@ -106,6 +113,15 @@ def judged_drivers(
             yield Judged(driver=driver, policy=None, devices=tuple(members))
 
 
+def _doubts(judged: Judged, cluster: Cluster) -> tuple[PolicyFinding, ...]:
+    pools: dict[PoolId, Pool] = {}
+    for node in sorted(cluster.nodes):
+        for pool in cluster.node_devices(node).pools:
+            if pool.id.driver == judged.driver:
+                pools.setdefault(pool.id, pool)
+    return findings(judged.policy, tuple(pools.values()), cluster.usage)
+
+
 def _declares_groups(published: PublishedDevice) -> bool:
     consumed = published.device.consumes_counters or ()
     return any(each.compatibility_groups for each in consumed)
@@ -127,9 +143,17 @@ def _text(judged: Judged) -> str:
     table = _table(judged)
     if not table.kinds:
         return f"{_title(judged)}\n\nno devices of this driver are published"
+    doubts = [_line(each) for each in judged.findings]
     why = reasons(table)
-    parts = (_title(judged), text(table).rstrip(), "\n".join(why))
+    parts = (_title(judged), text(table).rstrip(), "\n".join(why), "\n".join(doubts))
     return "\n\n".join(part for part in parts if part)
+
+
+def _line(finding: PolicyFinding) -> str:
+    """Return a finding in one line: `warning asymmetricRule: ... (8 times)`."""
+    times = f" ({finding.count} times)" if finding.count > 1 else ""
+    at = f" at {finding.path}" if finding.path else ""
+    return f"{finding.severity} {finding.code}{at}: {finding.message}{times}"
 
 
 def _document(judged: Judged) -> dict[str, Any]:
@@ -152,6 +176,17 @@ def _document(judged: Judged) -> dict[str, Any]:
             for column in range(row + 1)
         ],
         "omitted": table.omitted,
+        "findings": [
+            {
+                "severity": each.severity,
+                "code": each.code,
+                "message": each.message,
+                "path": each.path,
+                "devices": [str(one) for one in each.devices],
+                "count": each.count,
+            }
+            for each in judged.findings
+        ],
     }
 
 

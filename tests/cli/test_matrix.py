@@ -60,6 +60,8 @@ def test_a_policy_as_a_table() -> None:
         "| mps | ✗   | ✓   | 1       |",
         "",
         "mig, mps: mig accepts only devices matching its rule; mps does not match",
+        "",
+        "info exclusiveByRule: the rule of c accepts none of the devices that fit beside it",
     ]
 
 
@@ -72,6 +74,20 @@ def test_a_policy_as_json() -> None:
         ("mps", "mig", "incompatible"),
         ("mps", "mps", "compatible"),
     ]
+
+
+def test_what_is_doubtful_about_a_policy() -> None:
+    typo = {**POLICY, "spec": {"driver": DRIVER, "rules": [rule("mig"), rule("mbs")]}}
+
+    result = matrix(typo, *MODES)
+    (found,) = json.loads(matrix(typo, *MODES, options=("-o", "json")).stdout)["drivers"]
+
+    (literal, *_) = [one for one in found["findings"] if one["code"] == "unknownLiteral"]
+    assert literal["path"] == "spec.rules[1].selectors[0].cel.expression"
+    assert (
+        "warning unknownLiteral at spec.rules[1].selectors[0].cel.expression: "
+        f'rule mbs compares {DRIVER}/mode with "mbs", which no device has; they have "mig", "mps"'
+    ) in result.stdout.splitlines()
 
 
 def test_a_policy_as_groups() -> None:
