@@ -24,6 +24,7 @@ from allocator.core.model import (
     Asked,
     DeviceId,
     NodeDevices,
+    Plan,
     Pool,
     PoolUse,
     PublishedDevice,
@@ -56,6 +57,7 @@ __all__ = [
     "Compatibility",
     "CompiledPolicy",
     "Verdict",
+    "audit",
     "compatible",
     "compiled",
     "governed",
@@ -110,6 +112,35 @@ def tracker(
     drivers = {pool.id.driver for pool in node.pools}
     relevant = [policy for policy in policies if policy.driver in drivers]
     return Compatibility(node, usage, relevant, asked, tombstones) if relevant else None
+
+
+def audit(
+    plan: Plan,
+    node: NodeDevices,
+    usage: Usage,
+    policies: Sequence[CompiledPolicy],
+    *,
+    asked: Asked,
+    tombstones: Mapping[DeviceId, PublishedDevice],
+) -> tuple[Audited, ...]:
+    """Return what audited policies would have refused of a plan.
+
+    Args:
+        plan: What the search found with the other arguments, before it is carried out.
+    """
+    audited = [policy for policy in policies if not policy.is_enforced]
+    replayed = tracker(node, usage, audited, asked, tombstones)
+    if replayed is None:
+        return ()
+    shared: set[DeviceId] = set()
+    for choice in (choice for claim in plan.choices for choice in claim):
+        device = choice.device.id
+        use = usage.of(device)
+        further_share = choice.is_share and (device in shared or bool(use and use.is_shared))
+        replayed.add(choice.request, node.positions[device], further_share=further_share)
+        if choice.is_share:
+            shared.add(device)
+    return replayed.audited
 
 
 def look(policies: Sequence[CompiledPolicy], pool: Pool, published: PublishedDevice) -> Hashable:

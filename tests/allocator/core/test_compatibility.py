@@ -17,7 +17,17 @@ from allocator.core.compatibility import (
     governed,
     judge,
 )
-from allocator.core.model import Asked, DeviceId, DeviceUse, Holder, Pool, Request, Usage
+from allocator.core.model import (
+    Asked,
+    Choice,
+    DeviceId,
+    DeviceUse,
+    Holder,
+    Plan,
+    Pool,
+    Request,
+    Usage,
+)
 from allocator.core.outcome import Reason
 from kube.api.policy import DeviceCompatibilityPolicy, Enforcement, Scope, Undeclared
 from kube.api.resource import Device
@@ -298,6 +308,42 @@ def test_an_audited_policy_only_tells() -> None:
     assert told.detail.startswith("device b accepts only devices matching its rule")
     tracker.undo(REQUEST, 1, further_share=False)
     assert () == tracker.audited
+
+
+@pytest.mark.parametrize(
+    ("want", "enforcement", "chosen"),
+    [
+        pytest.param(
+            ["b"], Enforcement.AUDIT, "ab", id="the second of two that exclude each other"
+        ),
+        pytest.param(["a"], Enforcement.AUDIT, "a", id="beside a device in use"),
+        pytest.param([], Enforcement.AUDIT, "ss", id="two shares of one device"),
+        pytest.param([], Enforcement.ENFORCE, "ab", id="what is enforced is not audited"),
+    ],
+)
+def test_audit_of_a_plan(want: list[str], enforcement: Enforcement, chosen: str) -> None:
+    pool = pool_of(
+        *(device(name, consumes()) for name in "abu"), device("s", consumes("other"), shared=True)
+    )
+    node = node_with(pool)
+    by = {each.id.device: each for each in node.devices}
+    plan = Plan(
+        node=node.node,
+        choices=(
+            tuple(
+                Choice(request=REQUEST, device=by[name], consumed={} if name == "s" else None)
+                for name in chosen
+            ),
+        ),
+        alternatives=((0,),),
+    )
+    usage = held(pool, "u") if chosen == "a" else Usage()
+    judged = compiled(policy(rule("alone", only="false"), enforcement=enforcement))
+    asked = Asked(claims=(claim(),), requests=(((REQUEST,),),))
+
+    told = compatibility.audit(plan, node, usage, [judged], asked=asked, tombstones={})
+
+    assert want == [each.device.device for each in told]
 
 
 def test_only_enforced_policies_govern_a_driver() -> None:
