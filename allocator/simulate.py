@@ -26,6 +26,14 @@ from allocator.extended_resource_claim import (
     plugged_in,
     unprovided,
 )
+from allocator.near import (
+    MAX_NODES,
+    MAX_WITNESSES,
+    NearestMiss,
+    nearest_miss,
+    nearest_now,
+    nearest_when_empty,
+)
 from allocator.pod_claims import Name, PodClaims, allocation_of, claim_name, pod_claims, pod_name
 from allocator.strategies import registry
 from allocator.strategies.first_fit import FIRST_FIT
@@ -74,12 +82,14 @@ class Ways(msgspec.Struct, frozen=True, kw_only=True):
         strategy: Beats what pods and classes say; None leaves it to them.
         budget: Of each search.
         explain: Finds out why claims do not fit a node.
+        misses: Of how many failures the nearest miss is looked for, which may take two seconds each.
         progress: Called with how many pods and claims are done, after each.
     """
 
     strategy: Strategy | None = None
     budget: Budget = DEFAULT_BUDGET
     explain: Explain = explained
+    misses: int = 0
     progress: Callable[[int], None] = lambda _done: None
 
 
@@ -140,10 +150,14 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         title: `Pod namespace/name`.
         groups: What nodes say, those that most say first.
+        nearest: The smallest change to its claims with which it would fit now.
+        nearest_when_empty: As above, if nothing were allocated.
     """
 
     title: str
     groups: tuple[Alike, ...]
+    nearest: NearestMiss | None = None
+    nearest_when_empty: NearestMiss | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -289,7 +303,7 @@ class _Run:
             self._nodes = {node: refused}
         fits = not obstacles and self._is_given(node, tuple(claims.values()))
         if not fits:
-            self._note_failure("all claims together")
+            self._failures.append(self._failure("all claims together"))
         for attempt in attempts:
             self._add_pod(attempt, node if fits else None)
 
@@ -345,9 +359,11 @@ class _Run:
                 return best.node
         except AttemptFailed as error:
             self._fail(self._cluster.nodes, error)
+            failure = self._failure(attempt.title)
         else:
             self._nodes = answers
-        self._note_failure(attempt.title)
+            failure = self._with_nearest(self._failure(attempt.title), attempt, nodes)
+        self._failures.append(failure)
         self._expect(self._for_extended(attempt, attempt.resources))
         return None
 
@@ -487,13 +503,46 @@ class _Run:
         reasons = (NodeReason(code=Reason.ATTEMPT_FAILED, message=str(error)),)
         self._nodes = {name: NodeAnswer(name=name, fits=False, reasons=reasons) for name in nodes}
 
-    def _note_failure(self, title: str) -> None:
+    def _failure(self, title: str) -> Failure:
         nodes: dict[tuple[NodeReason, ...], list[str]] = {}
         for name in sorted(self._nodes):
             nodes.setdefault(self._nodes[name].reasons, []).append(name)
         groups = [Alike(nodes=tuple(names), reasons=each) for each, names in nodes.items()]
         groups.sort(key=lambda group: -len(group.nodes))
-        self._failures.append(Failure(title=title, groups=tuple(groups)))
+        return Failure(title=title, groups=tuple(groups))
+
+    def _with_nearest(
+        self,
+        failure: Failure,
+        attempt: _Attempt,
+        nodes: Mapping[frozenset[str], Sequence[str]],
+    ) -> Failure:
+        """Return the failure with its nearest misses, on nodes that would take the pod."""
+        if len(self._failures) >= self._ways.misses or not nodes:
+            return failure
+        wanted, names = next(iter(nodes.items()))
+        claims = (*attempt.claims.open, *self._for_extended(attempt, wanted))
+        if len(names) == len(self._cluster.nodes):
+            now = nearest_now(self._cluster, claims)
+            empty = nearest_when_empty(self._cluster, claims)
+        else:
+            now = self._nearest_on(names, claims, self._cluster.usage)
+            empty = self._nearest_on(names, claims, Usage())
+        return msgspec.structs.replace(failure, nearest=now, nearest_when_empty=empty)
+
+    def _nearest_on(
+        self, names: Sequence[str], claims: Sequence[ResourceClaim], usage: Usage
+    ) -> NearestMiss | None:
+        cluster = self._cluster
+        nodes = [cluster.node_devices(name) for name in names[: MAX_NODES + MAX_WITNESSES]]
+        return nearest_miss(
+            nodes[:MAX_NODES],
+            claims,
+            cluster.ask,
+            usage,
+            cluster.rules,
+            witnesses=nodes[MAX_NODES:],
+        )
 
     def _expect(self, claims: Iterable[ResourceClaim]) -> None:
         """List claims among those that are to be placed."""

@@ -4,6 +4,7 @@ import shutil
 import sys
 from enum import StrEnum
 from functools import partial
+from typing import Final
 
 import click
 import msgspec
@@ -23,6 +24,9 @@ from cli.report import has_errors
 from kube.api.meta import encode
 from kube.errors import FieldError
 from webhook.findings import Severity
+
+MISSES: Final = 3
+"""Failures of which a text says what would have to change; a search for that takes a second."""
 
 
 class Output(StrEnum):
@@ -73,6 +77,7 @@ def simulate(
     total = len(asked.question.pods) + len(asked.question.claims)
     ways = Ways(
         strategy=_strategy(strategy),
+        misses=0 if output == Output.JSON else MISSES,
         progress=Progress("placed", total),
     )
     if node is None:

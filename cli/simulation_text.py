@@ -114,7 +114,18 @@ def _unplaced(title: str, failure: Failure | None) -> Paragraph:
     more = len(failure.groups) - _GROUPS if failure is not None else 0
     if more > 0:
         rows.append(Row(label="on", text=f"other nodes, for {more} more combinations of reasons"))
+    if failure is not None:
+        rows += _nearest(failure)
     return Paragraph(title=title, place="not placed", rows=tuple(once_per_label(rows)))
+
+
+def _nearest(failure: Failure) -> Iterator[Row]:
+    """Yield what would have to change, now and if nothing were in use."""
+    now, empty = failure.nearest, failure.nearest_when_empty
+    if now is not None:
+        yield Row(label="nearest", text=now.detail)
+    if empty is not None and (now is None or empty.cost < now.cost):
+        yield Row(label="nearest", text=f"if nothing were in use, {empty.detail}")
 
 
 def _because(reasons: Sequence[NodeReason]) -> Iterator[Row]:

@@ -132,7 +132,7 @@ def of_pod(pod: Pod, state: State, cluster: Cluster) -> Standing:
     if not is_waiting(pod):
         return standing
     question = _question(state, pods=(pod,))
-    answer = simulation.one_by_one(cluster, question, Ways())
+    answer = simulation.one_by_one(cluster, question, Ways(misses=1))
     return msgspec.structs.replace(standing, condition=Condition.WAITING, simulation=answer)
 
 
@@ -164,7 +164,7 @@ def of_claim(claim: ResourceClaim, state: State, cluster: Cluster) -> Standing:
         return standing
     waiting = [pod for pod in users if is_waiting(pod)][:1]
     question = _question(state, pods=tuple(waiting), claims=() if waiting else (claim,))
-    answer = simulation.one_by_one(cluster, question, Ways())
+    answer = simulation.one_by_one(cluster, question, Ways(misses=1))
     return msgspec.structs.replace(standing, simulation=answer)
 
 
@@ -217,6 +217,10 @@ def _document(standing: Standing) -> dict[str, Any]:
     if answer is not None:
         names = ("claims", "pods", "nodes", "error")
         fields["simulation"] = {name: getattr(answer, name) for name in names}
+        failure = answer.failures[-1] if answer.failures else None
+        misses = (failure.nearest, failure.nearest_when_empty) if failure else (None, None)
+        now, empty = (miss.detail if miss is not None else None for miss in misses)
+        fields["simulation"] |= {"nearest": now, "nearestWhenEmpty": empty}
     return fields
 
 

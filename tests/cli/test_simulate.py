@@ -534,6 +534,7 @@ def test_text_says_who_goes_where_why_not_and_what_is_not_modelled() -> None:
         "            claim team/three, request gpu: 1 would do, 3 are needed [tooFew]",
         "  on        node-b",
         "  because   claim team/three, request gpu: 2 would do, 3 are needed [tooFew]",
+        "  nearest   count 2 instead of 3 would fit node node-b",
         "",
         "node-a  gpu.example.com  +.",
         "node-b  gpu.example.com  ..",
@@ -544,6 +545,23 @@ def test_text_says_who_goes_where_why_not_and_what_is_not_modelled() -> None:
         "affinity between pods, preferred node affinity, topology spread, scheduling",
         "gates.",
     ]
+
+
+def test_text_says_what_would_fit_if_nothing_were_in_use() -> None:
+    state = (*STATE, holding("a", "gpu-0", "node-a"), holding("b", "gpu-0", "node-b"))
+
+    result = simulate(claim("two", 2), snapshot=state)
+
+    assert "  nearest   count 1 instead of 2 would fit node node-a" in result.stdout.splitlines()
+    assert "if nothing were in use, what is asked for would fit node node-a" in result.stdout
+
+
+def test_text_looks_for_what_would_fit_only_where_the_node_takes_the_pod() -> None:
+    picky = using("picky", "three", nodeSelector={"kubernetes.io/hostname": "node-b"})
+
+    result = simulate(picky, claim("three", 3))
+
+    assert "  nearest   count 2 instead of 3 would fit node node-b" in result.stdout.splitlines()
 
 
 def test_text_without_pods_does_not_speak_of_what_pods_need() -> None:

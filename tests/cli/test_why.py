@@ -63,6 +63,13 @@ def test_a_pod_that_could_go_somewhere_says_so() -> None:
     ]
 
 
+def test_what_would_have_to_change_is_told() -> None:
+    simulation = said("pod", "pending", state=(PENDING, BIG, HELD))["simulation"]
+
+    assert simulation["nearest"] == "count 2 instead of 3 would fit node node-b"
+    assert simulation["nearestWhenEmpty"].startswith("count 2 instead of 3 would fit node ")
+
+
 def test_a_pod_that_lacks_a_claim_says_which() -> None:
     found = said("pod", "pending", state=(PENDING,))
 
