@@ -8,7 +8,7 @@ Source: k8s.io/dynamic-resource-allocation v0.37.1,
 structured/internal/experimental/allocator_experimental.go, checkAvailableCounters.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -165,6 +165,44 @@ class Counters:
 
     def outlook(self, ahead: Ahead) -> Hashable:
         """Return what is left of the counters that devices ahead consume."""
+        left = self._left
+        return tuple([left[number] for number in self._numbers(ahead)])
+
+    def least(self, positions: int) -> Mapping[str, int]:
+        """Return what every one of these devices takes of counters of a name, whatever their set.
+
+        Args:
+            positions: A mask.
+        """
+        least: dict[str, int] | None = None
+        for takes in {each for at, each in enumerate(self._takes) if positions >> at & 1}:
+            sums: dict[str, int] = {}
+            for number, nanos in takes:
+                _, name, _ = self._counters[number]
+                sums[name] = sums.get(name, 0) + nanos
+            if least is None:
+                least = sums
+            else:
+                least = {name: min(nanos, sums.get(name, 0)) for name, nanos in least.items()}
+        return {name: nanos for name, nanos in (least or {}).items() if nanos > 0}
+
+    def totals(self, ahead: Ahead) -> Mapping[str, int]:
+        """Return what is left of the counters that devices ahead consume, added up by name."""
+        totals: dict[str, int] = {}
+        for number in self._numbers(ahead):
+            _, name, _ = self._counters[number]
+            totals[name] = totals.get(name, 0) + max(0, self._left[number])
+        return totals
+
+    def refusal(self, request: Request, position: int, *, further_share: bool) -> Refusal | None:  # noqa: ARG002
+        """Return which counter has too little left for a device."""
+        for number, nanos in () if further_share else self._takes[position]:
+            left = self._left[number]
+            if left < nanos:
+                return Refusal(reason=Reason.COUNTERS, detail=self._detail(number, left, nanos))
+        return None
+
+    def _numbers(self, ahead: Ahead) -> tuple[int, ...]:
         numbers = self._ahead.get(ahead)
         if numbers is None:
             taken = {
@@ -174,16 +212,7 @@ class Counters:
                 for number, _ in takes
             }
             numbers = self._ahead[ahead] = tuple(sorted(taken))
-        left = self._left
-        return tuple([left[number] for number in numbers])
-
-    def refusal(self, request: Request, position: int, *, further_share: bool) -> Refusal | None:  # noqa: ARG002
-        """Return which counter has too little left for a device."""
-        for number, nanos in () if further_share else self._takes[position]:
-            left = self._left[number]
-            if left < nanos:
-                return Refusal(reason=Reason.COUNTERS, detail=self._detail(number, left, nanos))
-        return None
+        return numbers
 
     def _laid_out(self, pool: Availability) -> dict[str, Takes]:
         """Append a pool's counters to the row; return its devices' takes, numbered for the row."""

@@ -248,6 +248,19 @@ def node_devices(index: SliceIndex, node: Node) -> NodeDevices:
     return _numbered(node, built)
 
 
+def whole(index: SliceIndex, pool: PoolId) -> Pool:
+    """Return the newest generation of a pool with all its devices, as no node in particular sees it.
+
+    Raises:
+        KeyError: The pool has no slice.
+    """
+    newest = max(one.generation for one in index.by_pool[pool])
+    slices = tuple(one for one in index.by_pool[pool] if one.generation == newest)
+    seen = tuple(one for one in slices if not one.is_hidden)
+    built = _cached(index, pool, seen) if seen else None
+    return built.pool if built is not None else Pool(id=pool, state=PoolState.INCOMPLETE)
+
+
 def _candidates(index: SliceIndex, node: Node) -> Sequence[PublishedSlice]:
     """Return the slices that may be relevant: those on the node alone first, each part as listed."""
     found: list[PublishedSlice] = []

@@ -25,6 +25,7 @@ from allocator.core import (
 )
 from allocator.core.capacity import Capacity
 from allocator.core.constraints import Constraints, Need
+from allocator.core.counters import Counters
 from allocator.core.inventory import Chain, chain
 from allocator.core.model import (
     Asked,
@@ -107,6 +108,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     trackers: tuple[Tracker, ...] = ()
     constraints: Constraints | None = None
     capacity: Capacity | None = None
+    counters: Counters | None = None
     kinds: tuple[int, ...] = ()
     shareable: int = 0
     shared: int = 0
@@ -219,7 +221,8 @@ class _Layout:
         }
         limits(self._asked, lambda request: needs[id(request)])
         bound = constraints.tracker(self._node, self._asked, self._features)
-        trackers = self._trackers(bound)
+        counted = counters.tracker(self._node, self._usage, self._features)
+        trackers = self._trackers(bound, counted)
         every = [table for claim in tables for one in claim for table in one]
         must = bound is not None and any(
             table.listed is not None and bound.applies(table.request) for table in every
@@ -234,6 +237,7 @@ class _Layout:
             trackers=trackers,
             constraints=bound,
             capacity=self._capacity,
+            counters=counted,
             # In mode All the order in which constraints see devices decides which way it ends.
             kinds=tuple(range(len(self._node.devices))) if must else self._kinds(every, trackers),
             shareable=self._shareable,
@@ -242,12 +246,12 @@ class _Layout:
             steps=self._steps,
         )
 
-    def _trackers(self, bound: Constraints | None) -> tuple[Tracker, ...]:
+    def _trackers(self, bound: Constraints | None, counted: Counters | None) -> tuple[Tracker, ...]:
         """Return the rules about combinations that have a say, in upstream's order, then ours."""
         node, usage, features = self._node, self._usage, self._features
         found = (
             groups.tracker(node, usage, features, compatibility.governed(self._rules.policies)),
-            counters.tracker(node, usage, features),
+            counted,
             bound,
             self._capacity,
             compatibility.tracker(

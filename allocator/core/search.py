@@ -8,7 +8,7 @@ can be proved that it is in vain:
 * a request that was reached before in a state that is equivalent for all that lies ahead (`_memo`);
 * other devices for a choice that had no part in the failure of a later request (`_Blame`), since
   choosing more never makes a later answer better;
-* a request with fewer candidates left than it, or one behind it, needs.
+* a request where it, or all that follow, need more devices or counters than are left (`Demand`).
 
 The first two leave even fatal errors where upstream has them. The others look ahead, so they are
 off for problems in which merely looking at a device can end the attempt
@@ -24,10 +24,11 @@ from collections.abc import Hashable, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+from allocator.core.demand import Demand
 from allocator.core.model import Asked, Budget, NodeDevices, Plan, Usage, renumbered
 from allocator.core.outcome import AttemptFailed, GaveUp, Unfit
-from allocator.core.problem import Problem, Rules, Table, bits, problem
-from allocator.core.tracker import Ahead, Tracker
+from allocator.core.problem import Problem, Rules, Table, problem
+from allocator.core.tracker import Tracker
 from kube.api.resource import MAX_RESULTS
 
 DEFAULT_BUDGET: Final = Budget()
@@ -162,8 +163,8 @@ class _Search:
         self._shares: dict[int, int] = {}
         self._memo: dict[Hashable, _Signal] = {}
         self._blame: _Blame | None = None
-        self._ahead = _ahead(problem)
-        self._spare = _spare(problem)
+        self._twins, self._unique = _twins(problem.kinds)
+        self._demand = Demand(problem)
 
     def run(self) -> Plan | Unfit | GaveUp:
         """Drive the stack until it is empty or all claims have their devices."""
@@ -211,7 +212,7 @@ class _Search:
 
     def _begin(self, claim: int, index: int, alternatives: tuple[Table, ...]) -> _Signal | None:
         self._steps += 1
-        if not self._problem.is_treacherous and self._starves(claim, index):
+        if not self._problem.is_treacherous and self._demand.exceeds(claim, index, self._taken):
             return _Signal.FAILED
         if alternatives[0].request.parent is None:
             return self._enter_slot(claim, alternatives[0], 0, 0)
@@ -382,38 +383,23 @@ class _Search:
 
     def _key(self, claim: int, index: int) -> Hashable:
         """Return all that the rest of the search depends on, blind to which twin was taken."""
-        kinds, ahead = self._problem.kinds, self._ahead[claim][index]
-        taken: dict[Hashable, int] = {}
-        for number, mask in enumerate(self._taken_by):
-            # Who holds a device matters only for admin access, and only within a claim.
-            holder = number if number == claim else -1
-            for position in bits(mask & ahead.positions):
-                look = (kinds[position], holder)
-                taken[look] = taken.get(look, 0) + 1
+        ahead = self._demand.ahead(claim, index)
+        taken = self._taken & ahead.positions
+        # Who holds a device matters only for admin access, and only within a claim.
+        mine = self._taken_by[claim] & ahead.positions
+        twins = [((taken & mask).bit_count(), (mine & mask).bit_count()) for mask in self._twins]
         count = len(self._chosen[claim])
         return (
             claim,
             index,
             # How many devices the claim has matters only where it could come to have too many.
-            count if count > self._spare[claim][index] else 0,
-            frozenset(taken.items()),
+            count if count > self._demand.spare(claim, index) else 0,
+            taken & self._unique,
+            mine & self._unique,
+            tuple(twins),
             frozenset([share for share in self._shares if ahead.positions >> share & 1]),
             tuple([tracker.outlook(ahead) for tracker in self._trackers]),
         )
-
-    def _starves(self, claim: int, index: int) -> bool:
-        """Return whether some request from here on has too few candidates left."""
-        for number in range(claim, len(self._problem.tables)):
-            requests = self._problem.tables[number]
-            for alternatives in requests[index if number == claim else 0 :]:
-                if all(self._is_starved(table) for table in alternatives):
-                    return True
-        return False
-
-    def _is_starved(self, table: Table) -> bool:
-        if table.request.admin:
-            return False
-        return (table.candidates & ~self._taken).bit_count() < table.need
 
     def _progress(self) -> str:
         wanted = sum(len(requests) for requests in self._problem.tables)
@@ -446,29 +432,10 @@ class _Search:
         )
 
 
-def _ahead(problem: Problem) -> list[list[Ahead]]:
-    """Return what lies ahead of each request, per claim."""
-    every: list[list[Ahead]] = []
-    positions = 0
-    for claim in range(len(problem.tables) - 1, -1, -1):
-        row: list[Ahead] = []
-        for index in range(len(problem.tables[claim]) - 1, -1, -1):
-            for table in problem.tables[claim][index]:
-                positions |= table.candidates
-                for position in table.listed or ():
-                    positions |= 1 << position
-            row.append(Ahead(claim=claim, index=index, positions=positions))
-        every.append(row[::-1])
-    return every[::-1]
-
-
-def _spare(problem: Problem) -> list[list[int]]:
-    """Return how many devices a claim may have when a request begins without running out."""
-    every: list[list[int]] = []
-    for requests in problem.tables:
-        row, wanted = [], 0
-        for alternatives in reversed(requests):
-            wanted += max(table.need for table in alternatives)
-            row.append(MAX_RESULTS - wanted)
-        every.append(row[::-1])
-    return every
+def _twins(kinds: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """Return a mask per kind that several devices are of, and one of all other devices."""
+    masks: dict[int, int] = {}
+    for position, kind in enumerate(kinds):
+        masks[kind] = masks.get(kind, 0) | 1 << position
+    unique = sum(mask for mask in masks.values() if mask.bit_count() == 1)
+    return tuple(mask for mask in masks.values() if mask.bit_count() > 1), unique
