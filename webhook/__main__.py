@@ -41,12 +41,13 @@ from kube.leader import Leader, LeaderSettings
 from webhook.app import Endpoint, SelfCheck
 from webhook.caches import Caches
 from webhook.configuration import (
+    OBJECTS_PATH,
     PATH,
     VALIDATE_PATH,
     configuration,
     validating_configuration,
 )
-from webhook.handlers import Mutation, Validation
+from webhook.handlers import Judgement, Mutation, Validation
 from webhook.leaves import LeafKeeper, LeafSource, MountedLeaves, SignedLeaves
 from webhook.metrics import (
     CacheCollector,
@@ -155,7 +156,12 @@ async def serve(setup: Setup) -> None:
         timeout_s = settings.serve.read_timeout_seconds
         mutation = Mutation(caches.world, setup.options, metrics, read_timeout_s=timeout_s)
         validation = Validation(caches.world, setup.options, metrics, read_timeout_s=timeout_s)
-        reviews = {PATH: mutation.mutate, VALIDATE_PATH: validation.validate}
+        judgement = Judgement(caches.world, setup.options, metrics, read_timeout_s=timeout_s)
+        reviews = {
+            PATH: mutation.mutate,
+            VALIDATE_PATH: validation.validate,
+            OBJECTS_PATH: judgement.judge,
+        }
         endpoint = Endpoint(settings.serve, reviews, metrics, chance=random.random)
         self_check = SelfCheck(
             endpoint,

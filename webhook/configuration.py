@@ -21,6 +21,9 @@ For what makes pods, the ValidatingWebhookConfiguration, all of these together:
 * Its pods will ask for a device key and did not opt out, or have our annotation.
 * It is new, or its pod template is.
 
+For objects of DRA that people write, in the same configuration: what has a new spec, and is not
+made by a controller. ResourceSlices never wait for us; the policies in manifests/policies judge them.
+
 Source: k8s.io/apiserver pkg/admission/plugin/webhook/matchconditions, predicates and mutating.
 """
 
@@ -28,7 +31,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kube.cel.literal import quote
-from kube.product import GROUP, NAME, REQUEST_ANNOTATION, TRANSLATE_LABEL
+from kube.product import (
+    ENFORCEMENT_LABEL,
+    GROUP,
+    NAME,
+    REQUEST_ANNOTATION,
+    TRANSLATE_LABEL,
+)
 from webhook.intents import Vocabulary
 from webhook.settings import CONFIGURATION, NAMESPACE, SERVICE
 from webhook.workloads import JUDGED, JUDGED_PATHS
@@ -36,7 +45,9 @@ from webhook.workloads import JUDGED, JUDGED_PATHS
 PATH: Final = "/mutate"
 VALIDATE_PATH: Final = "/validate"
 WEBHOOK: Final = f"pods.{GROUP}"
+OBJECTS_PATH: Final = "/judge"
 VALIDATING_WEBHOOK: Final = f"workloads.{GROUP}"
+OBJECTS_WEBHOOK: Final = f"objects.{GROUP}"
 """The names that users read in a denial."""
 TIMEOUT_S: Final = 5
 """The p99 is milliseconds; what takes longer is broken, and the client should hear it soon."""
@@ -63,13 +74,29 @@ def validating_configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str,
         resources.setdefault(api_version, []).append(resource)
     rules = [_rule(version, named, "CREATE", "UPDATE") for version, named in resources.items()]
     conditions = workload_match_conditions(vocabularies)
+    objects = [
+        _rule("resource.k8s.io/v1", ["resourceclaims", "resourceclaimtemplates"], *_WRITES),
+        _rule("resource.k8s.io/v1", ["deviceclasses"], *_WRITES, scope="Cluster"),
+    ]
     return _configuration(
         "ValidatingWebhookConfiguration",
         _webhook(VALIDATING_WEBHOOK, VALIDATE_PATH, "Ignore", rules, conditions),
+        _webhook(
+            OBJECTS_WEBHOOK,
+            OBJECTS_PATH,
+            "Ignore",
+            objects,
+            object_match_conditions(),
+            opt_out=ENFORCEMENT_LABEL,
+            opted_out="off",
+        ),
     )
 
 
-def _configuration(kind: str, webhook: Mapping[str, Any]) -> Mapping[str, Any]:
+_WRITES: Final = ("CREATE", "UPDATE")
+
+
+def _configuration(kind: str, *webhooks: Mapping[str, Any]) -> Mapping[str, Any]:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
@@ -80,7 +107,7 @@ def _configuration(kind: str, webhook: Mapping[str, Any]) -> Mapping[str, Any]:
                 "app.kubernetes.io/component": "webhook",
             },
         },
-        "webhooks": [webhook],
+        "webhooks": list(webhooks),
     }
 
 
@@ -90,6 +117,9 @@ def _webhook(
     failure_policy: str,
     rules: Sequence[Mapping[str, Any]],
     conditions: Mapping[str, str],
+    *,
+    opt_out: str = TRANSLATE_LABEL,
+    opted_out: str = "false",
 ) -> Mapping[str, Any]:
     return {
         "name": name,
@@ -100,7 +130,7 @@ def _webhook(
         "namespaceSelector": {
             "matchExpressions": [
                 _not_in("kubernetes.io/metadata.name", *EXEMPT_NAMESPACES),
-                _not_in(TRANSLATE_LABEL, "false"),
+                _not_in(opt_out, opted_out),
             ]
         },
         "matchConditions": [
@@ -156,13 +186,18 @@ def workload_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str
     wanted = "\n&& ".join(map(_wanted, templates))
     translated = (f"{_annotation(template)}.hasValue()" for template in templates)
     changed = (f"{template} != {old}" for template, old in zip(templates, olds, strict=True))
-    owned = _some(
-        "owner", ["object.?metadata.?ownerReferences"], "owner.?controller.orValue(false)"
-    )
     return {
-        "no-controller-made-it": f"!{owned}",
+        "no-controller-made-it": _NOT_OWNED,
         "pods-with-devices": _either(*translated, f"({wanted}\n&& {asks})"),
         "a-new-pod-template": _either('request.operation != "UPDATE"', *changed),
+    }
+
+
+def object_match_conditions() -> Mapping[str, str]:
+    """Return name to CEL expression; the API server calls us where all of them are true."""
+    return {
+        "no-controller-made-it": _NOT_OWNED,
+        "a-new-spec": _either('request.operation != "UPDATE"', "object.?spec != oldObject.?spec"),
     }
 
 
@@ -212,14 +247,22 @@ def _some(item: str, places: Iterable[str], holds: str) -> str:
     return f"[{every}].exists({found},\n  {inner})"
 
 
-def _rule(api_version: str, resources: Iterable[str], *operations: str) -> Mapping[str, Any]:
+_OWNED: Final = _some(
+    "owner", ["object.?metadata.?ownerReferences"], "owner.?controller.orValue(false)"
+)
+_NOT_OWNED: Final = f"!{_OWNED}"
+
+
+def _rule(
+    api_version: str, resources: Iterable[str], *operations: str, scope: str = "Namespaced"
+) -> Mapping[str, Any]:
     group, _, version = api_version.rpartition("/")
     return {
         "apiGroups": [group],
         "apiVersions": [version],
         "operations": list(operations),
         "resources": list(resources),
-        "scope": "Namespaced",
+        "scope": scope,
     }
 
 

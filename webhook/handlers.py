@@ -1,4 +1,4 @@
-"""HTTP in, a pure call, HTTP out: POST /mutate for pods, POST /validate for what makes them.
+"""HTTP in, a pure call, HTTP out: /mutate for pods, /validate for what makes them, /judge for DRA.
 
 What is wrong with an object is an answer; what is wrong with the call is a 4xx; what is wrong with
 us is a 500, so that the administrator's failurePolicy decides, never `allowed: false`.
@@ -23,17 +23,21 @@ from webhook.admission import (
     admit_updated,
 )
 from webhook.jsonpatch import apply
-from webhook.judgement import Workload, judge_workload
+from webhook.judgement import Workload, judge_object, judge_workload
 from webhook.metrics import WebhookMetrics
 from webhook.remembered import Remembered
 from webhook.review import (
+    OBJECTS,
     WORKLOADS,
     ReviewError,
     decode_review,
     encode_answer,
+    judged_of,
     pod_of,
     workload_of,
 )
+from webhook.rules.context import Context
+from webhook.rules.judge import Judged
 from webhook.translation import translate
 from webhook.world import Options, World, vocabularies
 
@@ -46,7 +50,7 @@ MAX_LOGGED: Final = 256
 
 log = structlog.get_logger()
 
-_Asked = TypeVar("_Asked", "Question", "WorkloadQuestion")
+_Asked = TypeVar("_Asked", "Question", "WorkloadQuestion", "ObjectQuestion")
 
 # --- pods -----------------------------------------------------------------------------------------
 
@@ -248,7 +252,69 @@ class Validation(_Reviewer):
         return _response(found.asked, answer)
 
 
-# --- both -----------------------------------------------------------------------------------------
+# --- objects of DRA -------------------------------------------------------------------------------
+
+
+class ObjectQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A review with the object of DRA that it is about.
+
+    Attributes:
+        judged: None where the review is about nothing that we answer for.
+        old: What it was before; None when it is made.
+    """
+
+    asked: AdmissionRequest
+    judged: Judged | None = None
+    old: Judged | None = None
+
+    @property
+    def name(self) -> str:
+        """What to call the object in a log."""
+        return f"{self.asked.kind.kind}/{self.asked.namespace}/{self.asked.name}"
+
+
+def object_question(body: bytes) -> ObjectQuestion:
+    """Return the question in a body.
+
+    Raises:
+        ReviewError: The body is not a review of an object of DRA that is judged.
+    """
+    asked = decode_review(body, OBJECTS)
+    match asked.operation, asked.sub_resource:
+        case "CREATE", "":
+            return ObjectQuestion(asked=asked, judged=judged_of(asked, asked.object))
+        case "UPDATE", "":
+            return ObjectQuestion(
+                asked=asked,
+                judged=judged_of(asked, asked.object),
+                old=judged_of(asked, asked.old_object),
+            )
+        case _:
+            return ObjectQuestion(asked=asked)
+
+
+class Judgement(_Reviewer):
+    """The endpoint that judges objects of DRA."""
+
+    async def judge(self, request: web.Request) -> web.Response:
+        """Answer one AdmissionReview of an object of DRA; nothing is ever changed.
+
+        Raises:
+            web.HTTPException: The body is too large, too slow, or not a review of such an object.
+        """
+        found = await self._asked(request, object_question)
+
+        if found.judged is None:
+            return _response(found.asked, UNTOUCHED)
+        context = Context(namespaces=self._world().namespaces)
+        answer = judge_object(found.judged, found.old, context=context)
+
+        self._metrics.count_judgement(found.asked.kind.kind, found.asked.operation, answer)
+        _tell("object.reviewed", found.asked, answer, object=found.name[:MAX_LOGGED])
+        return _response(found.asked, answer)
+
+
+# --- all -----------------------------------------------------------------------------------------
 
 
 async def body_of(request: web.Request, timeout_s: float) -> bytes:

@@ -1,4 +1,4 @@
-"""A workload under review to an answer: what its pods will hit, told to who applies it; pure.
+"""A workload, or an object of DRA, under review to an answer, told to who applies it; pure.
 
 The pods that its template would make are put through the pipeline of pods. What that denies is
 denied here, so that nobody has to look for it in the events of a ReplicaSet; with two differences,
@@ -9,6 +9,8 @@ since the pods come later and somebody else makes them:
   and no update that leaves the pod template as it was.
 
 Nothing is ever changed: the pods are translated when they are made.
+
+Objects of DRA are judged by `webhook.rules`, where what stands in their spec is new.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,6 +28,8 @@ from webhook.guards import unseen
 from webhook.intents import Vocabulary
 from webhook.legacy import containers, device_keys
 from webhook.request import decode_request
+from webhook.rules.context import Context
+from webhook.rules.judge import Judged, judge
 from webhook.translation import translate
 from webhook.workloads import Path
 from webhook.world import Options, World, vocabularies
@@ -86,6 +90,21 @@ def judge_workload(
         )
     )
     return Answer(decision=_decision(answer, findings), findings=findings, claims=answer.claims)
+
+
+def judge_object(judged: Judged, old: Judged | None, *, context: Context) -> Answer:
+    """Return the answer to an object of DRA; what a controller made was judged as its template.
+
+    Args:
+        old: What it was before; None when it is made.
+    """
+    if judged.is_controlled or (old is not None and old.raw.get("spec") == judged.raw.get("spec")):
+        return UNTOUCHED
+    findings = judge(judged, context)
+    if has_errors(findings):
+        return Answer(decision=Decision.REFUSED, findings=findings)
+    decision = Decision.JUDGED if findings else Decision.UNTOUCHED
+    return Answer(decision=decision, findings=findings)
 
 
 def _decision(answer: Answer, findings: tuple[Finding, ...]) -> Decision:

@@ -28,6 +28,7 @@ from webhook.admission import Answer
 from webhook.findings import Finding, Severity, shown
 from webhook.jsonpatch import Operation
 from webhook.judgement import Workload
+from webhook.rules.judge import VIEWS, Judged
 from webhook.workloads import JUDGED, pod_path, reached
 
 MAX_WARNINGS: Final = 10
@@ -39,6 +40,10 @@ MAX_PARTS: Final = 100_000
 etcd stores, has fewer. A body of nothing else would take more than a second to read."""
 PODS: Final = frozenset({"pods"})
 WORKLOADS: Final = frozenset(JUDGED.values())
+DRA_GROUP: Final = "resource.k8s.io"
+OBJECTS: Final = frozenset({"deviceclasses", "resourceclaims", "resourceclaimtemplates"})
+"""Objects of DRA that people write. Slices, which drivers write, are judged inside the API server:
+nothing of ours may come between a driver and its inventory."""
 KUBE_SYSTEM_ACCOUNT: Final = "system:serviceaccount:kube-system:"
 
 
@@ -107,6 +112,28 @@ def workload_of(asked: AdmissionRequest, raw: msgspec.Raw) -> Workload:
         raise ReviewError(f"the object under review is no {kind[1]}: {fault}") from fault
 
 
+def judged_of(asked: AdmissionRequest, raw: msgspec.Raw) -> Judged:
+    """Return the object of DRA in a review, new or old.
+
+    Raises:
+        ReviewError: It is none of a kind that is judged.
+    """
+    kind = f"{asked.kind.group}/{asked.kind.version}", asked.kind.kind
+    view_type = VIEWS.get(kind)
+    if view_type is None:
+        raise ReviewError(f"want an object of {DRA_GROUP}, not {shown(asked.kind.kind)}")
+    try:
+        document = decode(bytes(raw), dict[str, Any])
+        return Judged(
+            view=view(document, view_type),
+            raw=document,
+            metadata=view(document, ObjectHead).metadata,
+            namespace=asked.namespace,
+        )
+    except (msgspec.DecodeError, RecursionError) as fault:
+        raise ReviewError(f"the object under review is no {kind[1]}: {fault}") from fault
+
+
 def encode_answer(asked: AdmissionRequest, answer: Answer) -> bytes:
     """Return the AdmissionReview that answers a question."""
     return encode(
@@ -164,11 +191,12 @@ def _status(asked: AdmissionRequest, findings: Sequence[Finding]) -> Status:
     told = [f"{cause.field}: {cause.message}" for cause in causes]
     if len(faults) > MAX_CAUSES:
         told.append(f"and {len(faults) - MAX_CAUSES} more")
+    verdict = "is wrong" if asked.kind.group == DRA_GROUP else "cannot be translated"
     listed = f" {told[0]}" if len(told) == 1 else "".join(f"\n* {fault}" for fault in told)
     return Status(
         code=422,
         reason="Invalid",
-        message=f"{asked.kind.kind or 'Pod'} cannot be translated:{listed}",
+        message=f"{asked.kind.kind or 'Pod'} {verdict}:{listed}",
         details=StatusDetails(
             name=asked.name, group=asked.kind.group, kind=asked.kind.kind, causes=causes
         ),

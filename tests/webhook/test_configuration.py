@@ -11,6 +11,7 @@ from kube.product import REQUEST_ANNOTATION, TRANSLATE_LABEL
 from webhook.configuration import (
     configuration,
     match_conditions,
+    object_match_conditions,
     validating_configuration,
     workload_match_conditions,
 )
@@ -328,17 +329,15 @@ def test_every_key_of_every_vocabulary_is_asked_about(conditions: Mapping[str, s
 
 @pytest.mark.parametrize("generated", [configuration, validating_configuration])
 def test_a_configuration_leaves_the_authority_to_the_controller(generated: Generated) -> None:
-    (webhook,) = generated(VOCABULARIES.values())["webhooks"]
-
-    assert {"service"} == set(webhook["clientConfig"])
+    for webhook in generated(VOCABULARIES.values())["webhooks"]:
+        assert {"service"} == set(webhook["clientConfig"])
 
 
 @pytest.mark.parametrize("generated", [configuration, validating_configuration])
 def test_an_unguarded_wildcard_is_nowhere(generated: Generated) -> None:
-    (webhook,) = generated(VOCABULARIES.values())["webhooks"]
-
     assert "*" not in {
         word
+        for webhook in generated(VOCABULARIES.values())["webhooks"]
         for rule in webhook["rules"]
         for field in ("apiGroups", "apiVersions", "operations", "resources")
         for word in rule[field]
@@ -347,8 +346,39 @@ def test_an_unguarded_wildcard_is_nowhere(generated: Generated) -> None:
 
 def test_pods_wait_for_us_and_workloads_never_do() -> None:
     (pods,) = configuration(VOCABULARIES.values())["webhooks"]
-    (workloads,) = validating_configuration(VOCABULARIES.values())["webhooks"]
+    workloads, objects = validating_configuration(VOCABULARIES.values())["webhooks"]
 
-    assert ("Fail", "Ignore") == (pods["failurePolicy"], workloads["failurePolicy"])
+    assert "Fail" == pods["failurePolicy"]
+    assert {"Ignore"} == {workloads["failurePolicy"], objects["failurePolicy"]}
     assert pods["namespaceSelector"] == workloads["namespaceSelector"]
-    assert {"None"} == {pods["sideEffects"], workloads["sideEffects"]}
+    assert {"None"} == {pods["sideEffects"], workloads["sideEffects"], objects["sideEffects"]}
+
+
+def test_slices_never_come_to_us() -> None:
+    _, objects = validating_configuration(VOCABULARIES.values())["webhooks"]
+
+    assert "resourceslices" not in {name for rule in objects["rules"] for name in rule["resources"]}
+
+
+CLAIM: Final[Document] = {"spec": {"devices": {}}}
+
+OBJECT_ROWS: Final = (
+    created("a new claim", CLAIM, asked=True),
+    updated("a new spec", CLAIM, {"spec": {"devices": {"requests": []}}}, asked=True),
+    updated("a new label", CLAIM, {"metadata": {"labels": {"a": "b"}}, **CLAIM}, asked=False),
+    created(
+        "a claim that a controller made of a template",
+        {"metadata": {"ownerReferences": [{"kind": "Pod", "controller": True}]}, **CLAIM},
+        asked=False,
+    ),
+    created("an owner that made nothing", {"metadata": {"ownerReferences": [{}]}}, asked=True),
+    created("owners that are null", {"metadata": {"ownerReferences": None}}, asked=True),
+)
+
+
+@pytest.mark.parametrize("row", OBJECT_ROWS, ids=lambda row: row.name)
+def test_match_conditions_of_objects(row: Row) -> None:
+    found = verdicts(row, object_match_conditions())
+
+    assert row.asked == all(found.values())
+    assert {bool} == {type(verdict) for verdict in found.values()}
