@@ -1,6 +1,6 @@
 """A scenario made as small as it can be while it still shows something: delta debugging on JSON.
 
-`python -m tests.oracle.shrink SEED` prints the smallest scenario on which we and upstream differ.
+`python -m tests.oracle.compare FIRST STOP --shrink` prints what it makes of differences.
 """
 
 import copy
@@ -25,6 +25,7 @@ Path = tuple[str | int, ...]
 def shrunk(scenario: Scenario, shows: Callable[[Scenario], bool]) -> Scenario:
     """Return the smallest scenario found that still shows it.
 
+
     Args:
         scenario: Is not changed.
         shows: Whether a scenario still shows what it is about; true of `scenario`.
@@ -38,7 +39,9 @@ def shrunk(scenario: Scenario, shows: Callable[[Scenario], bool]) -> Scenario:
 
 
 def _smaller(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield the scenario with one member less, the largest members first."""
+    """Yield the scenario with one member less, whole slices and then the largest members first."""
+    for index in range(len(scenario["slices"])):
+        yield _without_slice(scenario, index)
     for path in sorted(_removable(scenario), key=lambda path: (len(path), str(path))):
         one = copy.deepcopy(scenario)
         parent: Any = one
@@ -46,6 +49,17 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
             parent = parent[step]
         del parent[path[-1]]
         yield one
+
+
+def _without_slice(scenario: Scenario, index: int) -> Scenario:
+    """Return the scenario without a slice that the others of its pool do not count any more."""
+    one = copy.deepcopy(scenario)
+    gone = one["slices"].pop(index)["spec"]
+    for each in one["slices"]:
+        spec = each["spec"]
+        if (spec["driver"], spec["pool"]["name"]) == (gone["driver"], gone["pool"]["name"]):
+            spec["pool"]["resourceSliceCount"] -= 1
+    return one
 
 
 def _removable(value: Any, path: Path = ()) -> Iterator[Path]:
