@@ -20,10 +20,11 @@ from certs.serving import Listener, client_context, issue_leaf
 from kube.api.admission import AdmissionRequest
 from tests.builders import NAMESPACE, Document, admitted, gpus, limits, pod, seen, workload, world
 from tests.fake_api_server import running, until
+from tests.webhook.rules.cases import CLASSES, CONFIGS, Case, claim, exactly, template
 from webhook.admission import Decision
 from webhook.app import Endpoint
-from webhook.configuration import PATH, VALIDATE_PATH
-from webhook.handlers import MAX_LOGGED, Mutation, Question, Validation, answered
+from webhook.configuration import OBJECTS_PATH, PATH, VALIDATE_PATH
+from webhook.handlers import MAX_LOGGED, Judgement, Mutation, Question, Validation, answered
 from webhook.metrics import WebhookMetrics
 from webhook.settings import ServeSettings
 from webhook.workloads import JUDGED
@@ -70,7 +71,12 @@ async def stand() -> AsyncIterator[Callable[..., Awaitable[Stand]]]:
             timeout_s = served.read_timeout_seconds
             mutation = Mutation(picture, Options(), metrics, read_timeout_s=timeout_s)
             validation = Validation(picture, Options(), metrics, read_timeout_s=timeout_s)
-            reviews = {PATH: mutation.mutate, VALIDATE_PATH: validation.validate}
+            judgement = Judgement(picture, Options(), metrics, read_timeout_s=timeout_s)
+            reviews = {
+                PATH: mutation.mutate,
+                VALIDATE_PATH: validation.validate,
+                OBJECTS_PATH: judgement.judge,
+            }
             endpoint = Endpoint(served, reviews, metrics, chance=lambda: 0.5)
             await endpoint.start(Listener(LEAF).context, {"always": str})
             await undo.enter_async_context(running(endpoint.run))
@@ -540,3 +546,105 @@ async def test_judgements_are_logged_and_counted_apart_from_pods(stand: Make) ->
     assert made.sample(
         "controller_runtime_webhook_requests_total", webhook=VALIDATE_PATH, code="200"
     )
+
+
+# --- objects of DRA -------------------------------------------------------------------------------
+
+_RESOURCES: Final = {
+    "DeviceClass": "deviceclasses",
+    "ResourceClaim": "resourceclaims",
+    "ResourceClaimTemplate": "resourceclaimtemplates",
+}
+
+
+def object_review(document: Document, old: object = None, **request: Any) -> Document:
+    """Return an AdmissionReview of an object of DRA as the API server sends it."""
+    named = {"group": "resource.k8s.io", "version": "v1"}
+    kind = document["kind"]
+    about = {"kind": {**named, "kind": kind}, "resource": {**named, "resource": _RESOURCES[kind]}}
+    return review(document, old, **about, name="judged", **request)
+
+
+async def judged_object(
+    stand: Stand, document: Document, old: object = None, **request: Any
+) -> Document:
+    """Return the response to a review of an object of DRA."""
+    body = object_review(document, old, **request)
+    answer = await stand.client.post(OBJECTS_PATH, json=body)
+    assert answer.status == 200, await answer.text()
+    response: Document = (await answer.json())["response"]
+    assert not {"patch", "patchType"} & response.keys()
+    return response
+
+
+@pytest.mark.parametrize("case", [*CONFIGS, *CLASSES], ids=lambda case: case.name)
+async def test_an_object_is_answered_as_the_rules_say(case: Case, stand: Make) -> None:
+    response = await judged_object(await stand(), case.document)
+
+    errors = [each.split()[2] for each in case.told if each.startswith("error")]
+    warnings = [each for each in case.told if each.startswith("warning")]
+    causes = response.get("status", {}).get("details", {}).get("causes", [])
+    assert response["allowed"] is not bool(errors)
+    assert errors == [cause["field"] for cause in causes]
+    assert len(warnings) == len(response.get("warnings", []))
+
+
+async def test_a_denial_of_an_object_reads_well(stand: Make) -> None:
+    response = await judged_object(await stand(), claim(exactly(count=33)))
+
+    assert response["status"]["code"] == 422
+    assert response["status"]["message"] == (
+        "ResourceClaim is wrong: spec.devices.requests: 33 devices are asked for, and a claim holds"
+        " at most 32; make several claims"
+    )
+
+
+async def test_what_was_admitted_before_can_be_changed_outside_its_spec(stand: Make) -> None:
+    made, wrong = await stand(), template(exactly(count=33))
+    labelled = {**wrong, "metadata": {"name": "judged", "labels": {"a": "b"}}}
+
+    assert (await judged_object(made, labelled, wrong))["allowed"]
+    assert not (await judged_object(made, wrong, template(exactly())))["allowed"]
+    assert (await judged_object(made, template(exactly()), wrong))["allowed"]
+
+
+@pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
+async def test_other_operations_on_objects_are_allowed(operation: str, stand: Make) -> None:
+    response = await judged_object(
+        await stand(), claim(exactly(count=33)), operation=operation, object=None
+    )
+
+    assert response["allowed"]
+
+
+async def test_what_a_controller_made_is_not_judged(stand: Make) -> None:
+    owner = {"kind": "Pod", "name": "p", "controller": True}
+    made_of_template = {
+        **claim(exactly(count=33)),
+        "metadata": {"name": "judged", "ownerReferences": [owner]},
+    }
+
+    response = await judged_object(await stand(), made_of_template)
+
+    assert response["allowed"]
+    assert not response.get("warnings")
+
+
+CLAIM: Final = object_review(claim(exactly()))
+OBJECT_CALLS: Final = (
+    Call("a review of pods", encoded(REVIEW), 400),
+    Call("no kind", encoded(_asking(CLAIM, kind={})), 400),
+    Call("a claim that is missing", encoded(_asking(CLAIM, object=None)), 400),
+    Call("a spec that is text", encoded(_asking(CLAIM, object={"spec": "a"})), 400),
+    Call("an update without what was", encoded(_asking(CLAIM, operation="UPDATE")), 400),
+)
+
+
+@pytest.mark.parametrize("call", OBJECT_CALLS, ids=lambda call: call.name)
+async def test_a_wrong_call_about_objects_is_the_callers_fault(call: Call, stand: Make) -> None:
+    made = await stand()
+
+    answer = await made.client.post(OBJECTS_PATH, data=call.body, headers=call.headers)
+
+    assert call.status == answer.status
+    assert not made.sample("controller_runtime_webhook_panics_total", webhook=OBJECTS_PATH)
