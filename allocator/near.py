@@ -151,7 +151,8 @@ class NearestMiss(msgspec.Struct, frozen=True, kw_only=True):
         places = {(change.claim, change.request) for change in self.changes}
         words = []
         for change in self.changes[:_MAX_TOLD]:
-            of = f" for request {change.request}" if change.request and len(places) > 1 else ""
+            is_named = change.request and (len(places) > 1 or "/" in change.request)
+            of = f" for request {change.request}" if is_named else ""
             of += f" of claim {change.claim}" if names_claim else ""
             words.append(shown(change.detail + of, 220))
         more = len(self.changes) - len(words)
@@ -244,12 +245,15 @@ class _Dial(NamedTuple):
 
     Attributes:
         settings: From the least change to the most; never empty.
+        may_exclude: It may rule out devices that would do otherwise: those without a capacity
+            that is now asked for, or without room for what silence takes.
     """
 
     claim: int
     request: str
     kind: Kind
     settings: tuple[_Setting, ...]
+    may_exclude: bool = False
 
 
 _Turned = Mapping[_Dial, int]
@@ -293,16 +297,26 @@ class _Requested:
 
     def dials(self) -> Iterator[_Dial]:
         """Yield all dials that have a setting."""
-        found = [(Kind.COUNT, self._counts())]
         asked = self._request.capacity or {}
-        found += [(Kind.CAPACITY, self._amounts(name, asked[name])) for name in sorted(asked)]
-        found += [(Kind.CAPACITY, self._unasked(name)) for name in self._shared_capacities(asked)]
-        found += [(Kind.TOLERATION, each) for each in self._tolerations()]
-        found += [(Kind.SELECTOR, each) for each in self._conditions()]
-        for kind, settings in found:
-            if settings:
-                kept = tuple(_thinned(settings))
-                yield _Dial(self._request.claim, self._request.full_name, kind, kept)
+        yield from self._dial(Kind.COUNT, self._counts())
+        for name in sorted(asked):
+            yield from self._dial(Kind.CAPACITY, self._amounts(name, asked[name]))
+            yield from self._dial(Kind.CAPACITY, self._dropped(name, asked[name]), may_exclude=True)
+        for name in self._shared_capacities(asked):
+            yield from self._dial(Kind.CAPACITY, self._unasked(name), may_exclude=True)
+        for settings in self._tolerations():
+            yield from self._dial(Kind.TOLERATION, settings)
+        for settings in self._conditions():
+            yield from self._dial(Kind.SELECTOR, settings)
+
+    def _dial(
+        self, kind: Kind, settings: Sequence[_Setting], *, may_exclude: bool = False
+    ) -> Iterator[_Dial]:
+        """Yield a dial if there is any setting."""
+        if settings:
+            request = self._request
+            kept = tuple(_thinned(settings))
+            yield _Dial(request.claim, request.full_name, kind, kept, may_exclude)
 
     def _counts(self) -> list[_Setting]:
         request = self._request
@@ -321,7 +335,7 @@ class _Requested:
         return [setting(count) for count in range(there, 0, -1)]
 
     def _amounts(self, name: str, wanted: Quantity) -> list[_Setting]:
-        settings = [
+        return [
             _Setting(
                 _AMOUNT + _lost(amount.nanos, wanted.nanos),
                 f"{name} {amount} instead of {wanted}",
@@ -329,8 +343,13 @@ class _Requested:
             )
             for amount in self._smaller(name, wanted)
         ]
-        detail = f"not asking for {name} {wanted}"
-        return [*settings, _Setting(_AMOUNT_DROPPED, detail, self._with_amount(name, None))]
+
+    def _dropped(self, name: str, wanted: Quantity) -> list[_Setting]:
+        """Return not to ask for an amount, where some device does not know it."""
+        if all(name in (each.device.capacity or {}) for each in self._devices):
+            return []
+        edit = self._with_amount(name, None)
+        return [_Setting(_AMOUNT_DROPPED, f"not asking for {name} {wanted}", edit)]
 
     def _unasked(self, name: str) -> list[_Setting]:
         """Return amounts for what is taken whole, or by default, where nothing is said of it."""
@@ -698,7 +717,7 @@ def _one(trial: _Trial, dials: Sequence[_Dial]) -> NearestMiss | None:
 
 def _two(trial: _Trial, dials: Sequence[_Dial]) -> NearestMiss | None:
     """Return a pair of changes, the cheapest kinds first."""
-    if not trial.fits({dial: len(dial.settings) - 1 for dial in dials}):
+    if _all_turned(trial, dials) is None:
         return None
     pairs = sorted(combinations(dials, 2), key=lambda pair: sum(d.settings[0].cost for d in pair))
     reserve = trial.left // 3
@@ -717,20 +736,27 @@ def _two(trial: _Trial, dials: Sequence[_Dial]) -> NearestMiss | None:
 
 def _several(trial: _Trial, dials: Sequence[_Dial]) -> NearestMiss | None:
     """Return changes of which none can be left out, the most expensive kinds left out first."""
-    turned = {dial: len(dial.settings) - 1 for dial in dials}
-    if not trial.fits(turned):
+    turned = _all_turned(trial, dials)
+    if turned is None:
         return None
-    for dial in reversed(dials):
+    for dial in reversed(list(turned)):
         fewer = {each: number for each, number in turned.items() if each is not dial}
         if trial.fits(fewer):
             turned = fewer
-    for dial in turned:
+    for dial in list(turned):
         beside = {each: number for each, number in turned.items() if each is not dial}
         number = trial.least(dial, beside)
         if number is not None:
             turned[dial] = number
     # When the price is spent nothing more can be left out, and the change is no small one.
     return trial.answer(turned) if trial.left > 0 else None
+
+
+def _all_turned(trial: _Trial, dials: Sequence[_Dial]) -> dict[_Dial, int] | None:
+    """Return all dials turned as far as they go, where claims fit then; None where nothing helps."""
+    everything = {dial: len(dial.settings) - 1 for dial in dials}
+    relaxing = {dial: last for dial, last in everything.items() if not dial.may_exclude}
+    return next((turned for turned in (relaxing, everything) if trial.fits(turned)), None)
 
 
 # --- which nodes ----------------------------------------------------------------------------------

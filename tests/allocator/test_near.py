@@ -1,0 +1,448 @@
+"""The smallest change that would fit: one row per kind of change, and which of two is smaller."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from allocator.cluster import Cluster
+from allocator.core.model import Features, NodeDevices, Plan, Usage
+from allocator.core.problem import Rules
+from allocator.core.requests import asked
+from allocator.core.search import allocate
+from allocator.core.usage import gathered
+from allocator.near import NearestMiss, nearest_miss, nearest_now, nearest_when_empty
+from kube.api.resource import Device, DeviceClass, ResourceClaim
+from tests.allocator.builders import (
+    DRIVER,
+    allocated,
+    alternative,
+    amount,
+    claim,
+    classes,
+    consumes,
+    counter_set,
+    device,
+    device_class,
+    devices,
+    distinct,
+    first_of,
+    match,
+    node,
+    node_with,
+    pool_of,
+    request,
+    result,
+    slice_of,
+    taint,
+)
+
+ATTRIBUTES = f'device.attributes["{DRIVER}"]'
+CAPACITY = f'device.capacity["{DRIVER}"]'
+LARGE = f'{CAPACITY}.memory.compareTo(quantity("40Gi")) >= 0'
+ROOT = f"{DRIVER}/root"
+GPU = classes()
+
+
+def gpus(*roots: str, memory: str = "16Gi") -> list[Device]:
+    """Devices with an attribute `root` each."""
+    return [
+        device(f"gpu-{n}", attributes={"root": root, "index": n}, capacity={"memory": memory})
+        for n, root in enumerate(roots)
+    ]
+
+
+class Row(NamedTuple):
+    """What would fit instead of claims.
+
+    Attributes:
+        want: Without "would fit node node-1"; empty for nothing.
+        held: Claims that hold devices already.
+    """
+
+    want: str
+    name: str
+    node: NodeDevices
+    claims: Sequence[ResourceClaim]
+    held: Sequence[ResourceClaim] = ()
+    classes: Mapping[str, DeviceClass] = GPU
+
+
+TWO = node_with(pool_of(*devices("gpu-0", "gpu-1")))
+FOUR = node_with(pool_of(*gpus("a", "a", "b", "b")))
+
+
+def shared(**policy: Any) -> NodeDevices:
+    """A node with one device of 40Gi that can be shared."""
+    return node_with(
+        pool_of(device("gpu-0", capacity={"memory": amount("40Gi", **policy)}, shared=True))
+    )
+
+
+STEPS = shared(default="40Gi", min="2Gi", step="4Gi")
+VALUES = shared(default="1Gi", values=("1Gi", "8Gi", "40Gi"))
+HALVES = node_with(
+    pool_of(
+        *(device(f"half-{n}", consumes(memory="20Gi")) for n in range(3)),
+        counters=[counter_set(memory="40Gi")],
+    )
+)
+ILL = taint("ill", "hot")
+OTHERS = allocated(result("gpu-0"), name="other")
+THIRTY = allocated(result(share="s", consumed={"memory": "30Gi"}), name="other")
+ROWS: tuple[Row, ...] = (
+    Row("what is asked for as it is", "what fits needs no change", TWO, [claim(request())]),
+    Row("count 2 instead of 3", "one device less", TWO, [claim(request(count=3))]),
+    Row(
+        "count 3 instead of 4", "as many as others leave", FOUR, [claim(request(count=4))], [OTHERS]
+    ),
+    Row(
+        "count 2 instead of 3",
+        "no more than a node has together",
+        HALVES,
+        [claim(request(count=3))],
+    ),
+    Row(
+        "count 1 instead of all",
+        "a number instead of all",
+        TWO,
+        [claim(request(count=None))],
+        [OTHERS],
+    ),
+    Row(
+        "count 2 instead of all",
+        "a number instead of all that go together",
+        HALVES,
+        [claim(request(count=None))],
+    ),
+    Row(
+        "memory 10Gi instead of 20Gi",
+        "what is left of a shared device",
+        shared(),
+        [claim(request(capacity={"memory": "20Gi"}))],
+        [THIRTY],
+    ),
+    Row(
+        "memory 10Gi instead of 20Gi",
+        "a step of what is left",
+        STEPS,
+        [claim(request(capacity={"memory": "20Gi"}))],
+        [allocated(result(share="s", consumed={"memory": "28Gi"}))],
+    ),
+    Row(
+        "memory 8Gi instead of 20Gi",
+        "a valid value of what is left",
+        VALUES,
+        [claim(request(capacity={"memory": "20Gi"}))],
+        [THIRTY],
+    ),
+    Row(
+        "memory 8Gi instead of 9Gi",
+        "no more than the largest of a policy",
+        shared(default="1Gi", min="1Gi", max="8Gi"),
+        [claim(request(capacity={"memory": "9Gi"}))],
+    ),
+    Row(
+        "memory 24Gi instead of 40Gi",
+        "the largest device that there is",
+        node_with(
+            pool_of(device(capacity={"memory": "16Gi"}), device("b", capacity={"memory": "24Gi"}))
+        ),
+        [claim(request(capacity={"memory": "40Gi"}))],
+    ),
+    Row(
+        "not asking for cores 5",
+        "an amount that devices do not know",
+        TWO,
+        [claim(request(capacity={"cores": 5}))],
+    ),
+    Row(
+        "memory 10Gi instead of what silence takes",
+        "an amount where silence takes everything",
+        shared(),
+        [claim(request())],
+        [THIRTY],
+    ),
+    Row(
+        "memory 20Gi instead of 40Gi",
+        "a half each",
+        shared(),
+        [
+            claim(
+                request("a", capacity={"memory": "20Gi"}), request("b", capacity={"memory": "40Gi"})
+            )
+        ],
+    ),
+    Row(
+        "a toleration of taint ill=hot:NoSchedule",
+        "a taint",
+        node_with(pool_of(device(taints=(ILL,)))),
+        [claim(request())],
+    ),
+    Row(
+        "a toleration of taint ill=hot:NoSchedule and taint old:NoSchedule",
+        "two taints of one device",
+        node_with(pool_of(device(taints=(ILL, taint("old"))))),
+        [claim(request())],
+    ),
+    Row(
+        "a toleration of taint new:NoSchedule",
+        "the device with fewer taints",
+        node_with(pool_of(device(taints=(ILL, taint("old"))), device("b", taints=(taint("new"),)))),
+        [claim(request())],
+    ),
+    Row(
+        "a toleration of taint new:NoSchedule",
+        "rather a taint that keeps away than one that evicts",
+        node_with(
+            pool_of(
+                device(taints=(taint("bad", effect="NoExecute"),)),
+                device("b", taints=(taint("new"),)),
+            )
+        ),
+        [claim(request())],
+    ),
+    Row(
+        "no matchAttribute gpu.example.com/root",
+        "a constraint",
+        FOUR,
+        [claim(request("a"), request("b"), request("c"), constraints=[match(ROOT)])],
+    ),
+    Row(
+        "no distinctAttribute gpu.example.com/root",
+        "different values that there are not",
+        node_with(pool_of(*gpus("a", "a"))),
+        [claim(request("a"), request("b"), constraints=[distinct(ROOT)])],
+    ),
+    Row(
+        "count 2 instead of 3",
+        "rather fewer devices than no constraint",
+        FOUR,
+        [claim(request(count=3), constraints=[match(ROOT)])],
+    ),
+    Row(
+        "memory 16Gi instead of 40Gi", "the bound of a selector", FOUR, [claim(request("r", LARGE))]
+    ),
+    Row(
+        "memory 16Gi instead of 40Gi",
+        "the bound of a selector among conditions",
+        FOUR,
+        [claim(request("r", f'{ATTRIBUTES}.root == "a" && ({LARGE})'))],
+    ),
+    Row(
+        "index 3 instead of 9",
+        "the bound of an attribute",
+        FOUR,
+        [claim(request("r", f"{ATTRIBUTES}.index >= 9"))],
+    ),
+    Row(
+        'not asking for device.attributes["gpu.example.com"].root == "c"',
+        "a condition",
+        FOUR,
+        [claim(request("r", f'{ATTRIBUTES}.root == "c" && {ATTRIBUTES}.index > 2'))],
+    ),
+    Row(
+        'not asking for device.attributes["gpu.example.com"].root == "c"',
+        "one condition of those in parentheses",
+        FOUR,
+        [
+            claim(
+                request(
+                    "r",
+                    f'({ATTRIBUTES}.index > 2 || false) && {ATTRIBUTES}.root == "c" && (true || false)',
+                )
+            )
+        ],
+    ),
+    Row("not asking for false", "the only condition", FOUR, [claim(request("r", "false"))]),
+    Row(
+        "count 2 instead of 3 for request r/y",
+        "an alternative",
+        TWO,
+        [claim(first_of("r", alternative("x", count=4), alternative("y", count=3)))],
+    ),
+    Row(
+        "count 1 instead of 2 for request a, and not asking for false for request b",
+        "two requests at once",
+        TWO,
+        [claim(request("a", count=2), request("b", "false"))],
+    ),
+    Row(
+        "count 4 instead of 5, and memory 16Gi instead of 40Gi",
+        "two changes of one request",
+        FOUR,
+        [claim(request("r", LARGE, count=5))],
+    ),
+    Row(
+        'count 4 instead of 5, and memory 16Gi instead of 40Gi, and not asking for device.attributes["gpu.example.com"].root == "c"',
+        "three changes",
+        FOUR,
+        [claim(request("r", f'{LARGE} && {ATTRIBUTES}.root == "c"', count=5))],
+    ),
+    Row(
+        "count 1 instead of 2 of claim default/two",
+        "a request of one of two claims",
+        TWO,
+        [claim(request(), name="one"), claim(request(count=2), name="two")],
+    ),
+    Row(
+        "count 1 instead of 2",
+        "an amount that only some devices know",
+        node_with(pool_of(device(), device("b", capacity={"memory": "1Gi"}))),
+        [claim(request(count=2, capacity={"memory": "1Gi"}))],
+    ),
+    Row(
+        "memory 1Gi instead of 2Gi",
+        "rather less of something than none of it",
+        node_with(pool_of(device(), device("b", capacity={"memory": "1Gi"}))),
+        [claim(request(capacity={"memory": "2Gi"}))],
+    ),
+    Row(
+        "",
+        "nothing helps where all is taken",
+        node_with(pool_of(device())),
+        [claim(request())],
+        [OTHERS],
+    ),
+    Row(
+        "",
+        "a class stays as it is",
+        TWO,
+        [claim(request())],
+        classes=classes(device_class("gpu", "false")),
+    ),
+    Row("", "a claim that can be judged nowhere", TWO, [claim(request(device_class_name="gone"))]),
+    Row(
+        "",
+        "two requests for the only device",
+        node_with(pool_of(device())),
+        [claim(request("a"), request("b"))],
+    ),
+    Row("", "a node without devices", node_with(), [claim(request())]),
+)
+
+
+def missed(row: Row) -> NearestMiss | None:
+    return nearest_miss(
+        [row.node],
+        row.claims,
+        lambda claims: asked(claims, row.classes, Features()),
+        gathered(row.held, Features()),
+        Rules(),
+    )
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_nearest_miss(row: Row) -> None:
+    found = missed(row)
+
+    text = found.detail if found is not None else ""
+    assert row.want == text.removesuffix(" would fit node node-1")
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.want], ids=lambda row: row.name)
+def test_what_is_told_to_fit_does(row: Row) -> None:
+    found = missed(row)
+
+    assert found is not None
+    changed = asked(found.claims, row.classes, Features())
+    outcome = allocate(row.node, changed, gathered(row.held, Features()), Rules())
+    assert isinstance(outcome, Plan)
+
+
+def test_a_change_that_would_end_the_attempt_elsewhere_is_no_change() -> None:
+    here = node_with(pool_of(device(attributes={"model": "T4"})))
+    there = node_with(pool_of(device(), pool="node-2"), name="node-2")
+    guarded = claim(
+        request("r", f'has({ATTRIBUTES}.model) && {ATTRIBUTES}.model == "A100" && false', "true")
+    )
+
+    found = nearest_miss(
+        [here, there], [guarded], lambda ones: asked(ones, GPU, Features()), Usage(), Rules()
+    )
+
+    assert found is None or all("has(" not in change.detail for change in found.changes)
+
+
+def test_an_answer_costs_no_more_than_it_may() -> None:
+    row = ROWS[1]
+
+    found = nearest_miss(
+        [row.node],
+        row.claims,
+        lambda claims: asked(claims, GPU, Features()),
+        Usage(),
+        Rules(),
+        searches=1,
+    )
+
+    assert found is None
+
+
+def test_the_words_of_many_changes_are_bounded() -> None:
+    many = [claim(request("r", "false", count=2), name=f"claim-{n}") for n in range(6)]
+
+    found = nearest_miss(
+        [node_with(pool_of(*devices(*(f"gpu-{n}" for n in range(6)))))],
+        many,
+        lambda claims: asked(claims, GPU, Features()),
+        Usage(),
+        Rules(),
+        searches=10_000,
+    )
+
+    assert found is not None
+    assert len(found.changes) == 12
+    assert found.detail.endswith(", and 8 more changes would fit node node-1")
+
+
+# --- clusters -------------------------------------------------------------------------------------
+
+
+def cluster(*sizes: int, held: Sequence[ResourceClaim] = ()) -> Cluster:
+    """Nodes node-0, node-1 and so on with so many devices."""
+    names = [f"node-{number}" for number in range(len(sizes))]
+    return Cluster(
+        slices=[
+            slice_of(*devices(*(f"gpu-{n}" for n in range(size))), pool=name)
+            for name, size in zip(names, sizes, strict=True)
+        ],
+        nodes=[node(name) for name in names],
+        claims=held,
+        classes=GPU,
+        rules=Rules(),
+    )
+
+
+BUSY = allocated(
+    result("gpu-0", pool="node-1"),
+    result("gpu-1", pool="node-1"),
+    result("gpu-0", pool="node-0"),
+)
+
+
+def test_now_counts_what_is_held() -> None:
+    found = nearest_now(cluster(2, 4, held=[BUSY]), [claim(request(count=5))])
+
+    assert found is not None
+    assert found.detail == "count 2 instead of 5 would fit node node-1"
+
+
+def test_an_emptied_cluster_counts_nothing_that_is_held() -> None:
+    found = nearest_when_empty(cluster(2, 4, held=[BUSY]), [claim(request(count=5))])
+
+    assert found is not None
+    assert found.detail == "count 4 instead of 5 would fit node node-1"
+
+
+def test_an_emptied_cluster_may_need_no_change() -> None:
+    found = nearest_when_empty(cluster(2, 4, held=[BUSY]), [claim(request(count=4))])
+
+    assert found is not None
+    assert found.detail == "what is asked for would fit node node-1 as it is"
+
+
+def test_claims_that_can_be_judged_nowhere_have_no_nearest_miss() -> None:
+    lost = claim(request(device_class_name="gone"))
+
+    assert nearest_now(cluster(1), [lost]) is None

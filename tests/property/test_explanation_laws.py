@@ -1,0 +1,177 @@
+"""Laws of explanations and of the nearest miss, on the oracle's scenarios and on a crowded cluster.
+
+Every "no" has words; they are bounded, in one line, and never name what is not the reader's. A
+nearest miss is a promise: applied, it fits. Asking changes nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.core import pools, usage
+from allocator.core.model import Asked, Budget, NodeDevices, Plan, Usage
+from allocator.core.outcome import AttemptFailed, Reason, Refusal, Shortage, Unfit
+from allocator.core.problem import Rules
+from allocator.core.requests import asked
+from allocator.core.search import allocate
+from allocator.explain import MAX_SUMMARY, explained, summary
+from allocator.near import nearest_miss
+from kube.api.meta import encode
+from kube.api.resource import ResourceClaim
+from tests.oracle.ours import Objects, objects
+from tests.oracle.scenarios import seeded
+
+pytestmark = pytest.mark.property
+
+SCENARIOS: Final = 240
+BLOCKS: Final = 8
+"""Scenarios are checked in so many tests, so that a failure does not hide all others."""
+BUDGET: Final = Budget(steps=20_000)
+FOREIGN: Final = "secret-team"
+
+
+class Attempt(NamedTuple):
+    """A scenario that can be asked."""
+
+    given: Objects
+    wanted: Asked
+    nodes: Sequence[NodeDevices]
+    held: Usage
+    rules: Rules
+
+    def ask(self, claims: Sequence[ResourceClaim]) -> Asked:
+        return asked(claims, self.given.classes, self.given.features)
+
+
+def attempts(block: int, count: int = SCENARIOS) -> Iterator[Attempt]:
+    """Scenarios of a block whose claims can be judged; whoever holds devices is a stranger."""
+    for seed in range(block, count, BLOCKS):
+        found = objects(seeded(seed))
+        held = tuple(map(_foreign, found.allocated))
+        index = pools.index(found.slices, found.features)
+        try:
+            yield Attempt(
+                given=found,
+                wanted=asked(found.claims, found.classes, found.features),
+                nodes=[pools.node_devices(index, node) for node in found.nodes],
+                held=usage.gathered(held, found.features),
+                rules=Rules(features=found.features, keeps_configurations_apart=True),
+            )
+        except AttemptFailed:
+            continue
+
+
+def _foreign(claim: ResourceClaim) -> ResourceClaim:
+    """The claim under a name and in a namespace that must not be told."""
+    name = f"{FOREIGN}-{claim.metadata.name}"
+    metadata = msgspec.structs.replace(claim.metadata, namespace=FOREIGN, name=name)
+    return msgspec.structs.replace(claim, metadata=metadata)
+
+
+def unfit(attempt: Attempt) -> Iterator[NodeDevices]:
+    """The nodes of which it is proved that the claims do not fit."""
+    for node in attempt.nodes:
+        try:
+            outcome = allocate(node, attempt.wanted, attempt.held, attempt.rules, budget=BUDGET)
+        except AttemptFailed:
+            continue
+        if isinstance(outcome, Unfit):
+            yield node
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_every_no_has_words(block: int) -> None:
+    told = 0
+    for attempt in attempts(block):
+        for node in unfit(attempt):
+            found = explained(node, attempt.wanted, attempt.held, attempt.rules)
+
+            text = summary(found, len(node.devices))
+            assert found
+            assert text
+            assert len(text.encode()) <= MAX_SUMMARY
+            assert text.isprintable()
+            assert FOREIGN not in repr(found)
+            assert all(0 <= one.devices <= len(node.devices) for one in found)
+            told += 1
+    assert told > SCENARIOS // BLOCKS // 2
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_devices_are_counted_once_per_request(block: int) -> None:
+    for attempt in attempts(block):
+        for node in unfit(attempt):
+            counts: dict[tuple[str, str], int] = {}
+            for one in explained(node, attempt.wanted, attempt.held, attempt.rules):
+                key = one.claim, one.request
+                counts[key] = counts.get(key, 0) + one.devices
+            assert all(count <= len(node.devices) for count in counts.values())
+
+
+@pytest.mark.parametrize("block", range(0, BLOCKS, 2))
+def test_asking_why_changes_nothing(block: int) -> None:
+    for attempt in attempts(block):
+        before = encode([*attempt.given.claims, *attempt.given.slices]), repr(attempt.held)
+        for node in unfit(attempt):
+            first = explained(node, attempt.wanted, attempt.held, attempt.rules)
+            again = explained(node, attempt.wanted, attempt.held, attempt.rules)
+            outcome = allocate(node, attempt.wanted, attempt.held, attempt.rules, budget=BUDGET)
+            assert first == again
+            assert isinstance(outcome, Unfit)
+        after = encode([*attempt.given.claims, *attempt.given.slices]), repr(attempt.held)
+        assert before == after
+
+
+@pytest.mark.parametrize("is_emptied", [False, True], ids=["now", "emptied"])
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_applying_a_nearest_miss_fits(block: int, *, is_emptied: bool) -> None:
+    missed = 0
+    for attempt in attempts(block):
+        held = Usage() if is_emptied else attempt.held
+        if len(list(unfit(attempt))) < len(attempt.nodes):
+            continue
+        before = encode(attempt.given.claims)
+        found = nearest_miss(
+            attempt.nodes, attempt.given.claims, attempt.ask, held, attempt.rules, searches=200
+        )
+        assert encode(attempt.given.claims) == before
+        if found is None:
+            continue
+        missed += 1
+        changed = attempt.ask(found.claims)
+        outcomes = {
+            node.node: allocate(node, changed, held, attempt.rules) for node in attempt.nodes
+        }
+        assert isinstance(outcomes[found.node], Plan)
+        assert FOREIGN not in found.detail
+        assert found.detail.isprintable()
+        assert len(found.detail.encode()) <= 2 * MAX_SUMMARY
+    assert missed > 0
+
+
+@pytest.mark.parametrize("block", range(0, BLOCKS, 4))
+def test_without_a_change_it_fits_already_and_else_it_does_not(block: int) -> None:
+    for attempt in attempts(block):
+        nodes = list(unfit(attempt))
+        if nodes:
+            found = nearest_miss(
+                nodes, attempt.given.claims, attempt.ask, attempt.held, attempt.rules, searches=200
+            )
+            assert found is None or found.changes
+
+
+@given(st.text(max_size=400), st.integers(0, 9), st.integers(20, 200))
+def test_summaries_of_any_text_are_one_bounded_line(text: str, devices: int, most: int) -> None:
+    line = summary([_shortage(text, devices)] * 3, 9, most=most)
+
+    assert len(line.encode("utf-8", "strict")) <= most
+    assert not line or line.isprintable()
+
+
+def _shortage(text: str, devices: int) -> Shortage:
+    refusal = Refusal(reason=Reason.SELECTOR, detail=text)
+    return Shortage(claim=text, request=text, refusal=refusal, devices=devices)
