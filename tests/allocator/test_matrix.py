@@ -188,6 +188,15 @@ def star(points: int) -> DeviceCompatibilityPolicy:
         ),
         pytest.param({"d0": (), "d1": ()}, policy(), of_mode("a", "b"), id="all go together"),
         pytest.param(
+            {"d0": ("group-0",), "d1": ("b-c",)},
+            policy(
+                rule("x" * 64, f'{MODE} == "a"', groups="x"),
+                rule("B.c", f'{MODE} == "b"', groups="y"),
+            ),
+            of_mode("a", "b"),
+            id="names of groups have the format of the API",
+        ),
+        pytest.param(
             "scope Pool relates devices of different counter sets, and groups do not",
             policy(scope=Scope.POOL), of_mode("a"), id="the scope of a pool",
         ),
