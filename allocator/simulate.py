@@ -39,6 +39,7 @@ from allocator.strategies import registry
 from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Pod
+from kube.api.meta import encode
 from kube.api.resource import (
     AllocationResult,
     DeviceClass,
@@ -247,6 +248,12 @@ class _Best(msgspec.Struct, frozen=True, kw_only=True):
     asked: Asked
 
 
+_LOOKS: Final = 64
+"""Different pods of which is remembered which nodes take them."""
+
+_Takers = tuple[Mapping[frozenset[str], Sequence[str]], Mapping[str, NodeAnswer]]
+
+
 class _Run:
     """Places one after the other and keeps account."""
 
@@ -255,6 +262,7 @@ class _Run:
         self._question = question
         self._ways = ways
         self._known = dict(question.known)
+        self._known_takers: dict[bytes, _Takers] = {}
         self._claims: dict[Name, PlacedClaim] = {}
         self._pods: list[PlacedPod] = []
         self._uses: dict[Name, tuple[str, ...]] = {}
@@ -344,14 +352,8 @@ class _Run:
     def _tried(self, attempt: _Attempt) -> str | None:
         """Place what is tried on the best node; None, and what all nodes say, when none will do."""
         self._expect(attempt.claims.open)
-        answers: dict[str, NodeAnswer] = {}
-        nodes: dict[frozenset[str], list[str]] = {}
-        for name in self._cluster.nodes:
-            reasons = self._obstacles(attempt, name)
-            if reasons:
-                answers[name] = NodeAnswer(name=name, fits=False, reasons=reasons)
-            else:
-                nodes.setdefault(self._left_to_claims(attempt, name), []).append(name)
+        nodes, refusals = self._takers(attempt)
+        answers = dict(refusals)
         try:
             best = self._best(attempt, nodes, answers)
             if best is not None:
@@ -417,6 +419,30 @@ class _Run:
                 if verdicts.plan(node) is not None:
                     return verdicts
             raise
+
+    def _takers(self, attempt: _Attempt) -> _Takers:
+        """Return the nodes that are in, and what the others say.
+
+        Nodes are by the extended resources that a claim has to provide there. Replicas get the
+        same answer, so it is looked for once.
+        """
+        look = _look(attempt)
+        known = self._known_takers.get(look) if look is not None else None
+        if known is not None:
+            return known
+        nodes: dict[frozenset[str], list[str]] = {}
+        refusals: dict[str, NodeAnswer] = {}
+        for name in self._cluster.nodes:
+            reasons = self._obstacles(attempt, name)
+            if reasons:
+                refusals[name] = NodeAnswer(name=name, fits=False, reasons=reasons)
+            else:
+                nodes.setdefault(self._left_to_claims(attempt, name), []).append(name)
+        if look is not None:
+            if len(self._known_takers) >= _LOOKS:
+                self._known_takers.clear()
+            self._known_takers[look] = (nodes, refusals)
+        return nodes, refusals
 
     def _obstacles(self, attempt: _Attempt, node: str) -> tuple[NodeReason, ...]:
         """Return why a node is out before any device is looked at."""
@@ -567,6 +593,18 @@ class _Run:
             self._notes[note] = None
             return FIRST_FIT
         return found
+
+
+def _look(attempt: _Attempt) -> bytes | None:
+    """Return all of a pod that nodes look at; None where claims elsewhere count, too."""
+    if attempt.claims.held or attempt.claims.missing:
+        return None
+    if attempt.pod is None:
+        return b""
+    spec = attempt.pod.spec
+    containers = (*(spec.init_containers or ()), *(spec.containers or ()))
+    resources = [each.resources for each in containers]
+    return encode((spec.node_name, spec.node_selector, spec.affinity, spec.tolerations, resources))
 
 
 _NO_COMBINATION: Final = NodeReason(
