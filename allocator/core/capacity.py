@@ -37,6 +37,7 @@ _MILLIS: Final = 10**6
 """Nano-units in a thousandth."""
 _MAX_INT64: Final = 2**63 - 1
 
+_NODES: Final = 8192
 _SHAPES: Final = 1 << 16
 _ANSWERS: Final = 1 << 14
 _NOT_IN_USE: Final[PoolUse] = {}
@@ -253,11 +254,26 @@ def tracker(
     """Return the tracker of an attempt; None when no amount has a say in it."""
     if not features.consumable_capacity:
         return None
-    if not any(each.capacity for each in requests) and not any(
-        each.device.capacity or each.device.allow_multiple_allocations for each in node.devices
-    ):
-        return None
+    if not any(each.capacity for each in requests) and not _is_restrained(node):
+        # Silence takes all of a dedicated device, and its own amount is always enough of it,
+        # unless shares of it are still in use from when it allowed them.
+        in_use = (usage.pools.get(pool.id, _NOT_IN_USE) for pool in node.pools)
+        if not any(use.capacity is not None for pool in in_use for use in pool.values()):
+            return None
     return Capacity(node, usage, features)
+
+
+@lru_cache(maxsize=_NODES)
+def _is_restrained(node: NodeDevices) -> bool:
+    """Return whether amounts of some device can matter to a request that asks for none."""
+    return any(
+        each.device.allow_multiple_allocations
+        or any(
+            one.request_policy is not None or one.value.nanos < 0
+            for one in (each.device.capacity or {}).values()
+        )
+        for each in node.devices
+    )
 
 
 class Capacity:

@@ -9,6 +9,7 @@ allocator_experimental.go, matchAttributeConstraint and lookupAttribute.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from allocator.core.model import Asked, Features, NodeDevices, PublishedDevice, Request
@@ -25,6 +26,9 @@ even to itself. Upstream accepts it on the first device and refuses every compar
 
 _ANYTHING: Final = -1
 """All bits: no device has been chosen yet."""
+
+_Named = tuple[str, str | None]
+"""An attribute's full name, and the expression that it is derived by; None if it is published."""
 
 _REMEMBERED: Final = 4096
 _SHOWN: Final = 64
@@ -68,15 +72,12 @@ class Constraints:
             constraints: With the index of the claim of each.
             requests: All alternatives of all claims.
         """
-        values = _Values(features)
-        columns: dict[tuple[str, str | None], _Column] = {}
-        self._devices = node.devices
-        self._values = values
         self._states: list[int] = []
         self._before: list[list[tuple[int, int]]] = []
         self._rules: list[_Rule] = []
         self._ahead: dict[Ahead, tuple[int, ...]] = {}
         self._applying: dict[Request, list[_Rule]] = {}
+        covered: list[tuple[int, bool, Request, _Named]] = []
         for claim, constraint in constraints:
             # Both may be set by mistake; upstream looks at matchAttribute first.
             attribute = constraint.match_attribute or constraint.distinct_attribute or ""
@@ -85,18 +86,18 @@ class Constraints:
             self._states.append(0 if is_distinct else _ANYTHING)
             for request in requests:
                 if request.claim == claim and _applies(constraint, request):
-                    derived = request.derived.get(attribute)
-                    column = columns.get((attribute, derived))
-                    if column is None:
-                        column = _Column(attribute, derived, node.devices, values)
-                        columns[attribute, derived] = column
-                    rule = _Rule(number, is_distinct, request, column)
-                    self._rules.append(rule)
-                    self._applying.setdefault(request, []).append(rule)
-        self._sees = _numbered(node, list(columns.values()))
-        self._shared = 0
-        if features.consumable_capacity:
-            self._shared = _mask(each.device.allow_multiple_allocations for each in node.devices)
+                    named = (attribute, request.derived.get(attribute))
+                    covered.append((number, is_distinct, request, named))
+        named_once = tuple(dict.fromkeys(named for *_, named in covered))
+        looks = _looks(node, named_once, lists=features.list_type_attributes)
+        for number, is_distinct, request, named in covered:
+            rule = _Rule(number, is_distinct, request, looks.columns[named])
+            self._rules.append(rule)
+            self._applying.setdefault(request, []).append(rule)
+        self._every = (1 << len(node.devices)) - 1
+        self._values = looks.values
+        self._sees = looks.numbers
+        self._shared = looks.shareable if features.consumable_capacity else 0
 
     def sees(self, position: int) -> Hashable:
         """Return the values that a device has of all attributes in question, as a number."""
@@ -202,7 +203,7 @@ class Constraints:
 
         Devices whose derived attribute cannot be judged are among them: choosing one is an error.
         """
-        allowed = (1 << len(self._devices)) - 1
+        allowed = self._every
         for number, is_distinct, _, column in self._applying.get(request, ()):
             state = self._states[number]
             if is_distinct:
@@ -290,6 +291,34 @@ class _Rule(NamedTuple):
     column: "_Column"
 
 
+class _Looks(NamedTuple):
+    """All that constraints on some attributes can tell of the devices of a node.
+
+    Attributes:
+        columns: An attribute's name and derivation to what devices have of it.
+        values: Of all columns, which compare with each other.
+        numbers: By position: equal where all columns are.
+        shareable: Positions of devices that allow multiple allocations.
+    """
+
+    columns: Mapping[_Named, "_Column"]
+    values: "_Values"
+    numbers: list[int]
+    shareable: int
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _looks(node: NodeDevices, named: tuple[_Named, ...], *, lists: bool) -> _Looks:
+    values = _Values(lists=lists)
+    columns = {each: _Column(*each, node.devices, values) for each in named}
+    return _Looks(
+        columns=columns,
+        values=values,
+        numbers=_numbered(node, list(columns.values())),
+        shareable=_mask(each.device.allow_multiple_allocations for each in node.devices),
+    )
+
+
 class _Column:
     """One attribute, static or derived, of all devices.
 
@@ -369,13 +398,13 @@ class _Column:
 class _Values:
     """Numbers the values of attributes, a bit for each."""
 
-    def __init__(self, features: Features) -> None:
+    def __init__(self, *, lists: bool) -> None:
         self._bit: dict[tuple[str, object], int] = {}
         self._kept: Callable[[DeviceAttribute], Iterator[tuple[str, object]]] = (
-            _elements if features.list_type_attributes else _scalar
+            _elements if lists else _scalar
         )
         # Without the gate upstream has an answer for a value that is no scalar, with it for none.
-        self._otherwise = 0 if features.list_type_attributes else _LIST
+        self._otherwise = 0 if lists else _LIST
 
     def of(self, attribute: DeviceAttribute) -> int:
         """Return a mask of the values of an attribute; values of unlike types are never equal."""

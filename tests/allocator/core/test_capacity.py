@@ -143,7 +143,7 @@ def test_amounts_are_written_as_the_step_is() -> None:
 
 
 def tracked(node: NodeDevices, usage: Usage | None = None) -> capacity.Capacity:
-    tracker = capacity.tracker(node, usage or Usage(), (), GATES)
+    tracker = capacity.tracker(node, usage or Usage(), [asking(m="1")], GATES)
     assert tracker is not None
     return tracker
 
@@ -231,7 +231,14 @@ def test_no_tracker_when_no_amount_has_a_say() -> None:
     plain = node_with(pool_of(device()))
     shared = node_with(pool_of(device(shared=True)))
 
+    negative = node_with(pool_of(device("a", capacity={"m": "-1"})))
+    of_policy = node_with(pool_of(device("a", capacity={"m": amount("80Gi", "4Gi")})))
+
     assert capacity.tracker(plain, Usage(), [wanted()], GATES) is None
+    assert capacity.tracker(DEDICATED_4, Usage(), [wanted()], GATES) is None
+    assert capacity.tracker(DEDICATED_4, use(SHARED_4), [wanted()], GATES) is not None
+    assert capacity.tracker(negative, Usage(), [wanted()], GATES) is not None
+    assert capacity.tracker(of_policy, Usage(), [wanted()], GATES) is not None
     assert capacity.tracker(plain, Usage(), [asking(m="1")], GATES) is not None
     assert capacity.tracker(shared, Usage(), [wanted()], GATES) is not None
     assert capacity.tracker(SHARED_4, Usage(), (), Features(consumable_capacity=False)) is None
