@@ -1,4 +1,4 @@
-"""Rules inside the API server: enforced without anything of ours running, and never in the way.
+"""Rules inside the API server: enforced while our webhook is down, and never in the way.
 
 The policies and the rules in Python are made of one table; here both judge the same objects.
 """
@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from e2e.access import Access, Object, stream
+from e2e.drawbridge import WEBHOOK, Drawbridge
 from e2e.objects import pod
 from kube.files import read_paths
 from kube.product import ENFORCEMENT_LABEL
@@ -41,8 +42,9 @@ pytestmark = pytest.mark.usefixtures("policies")
 
 
 @pytest.fixture(scope="module")
-def policies(cluster: Access) -> Iterator[None]:
-    """The policies, in force; no webhook of ours runs."""
+def policies(cluster: Access, drawbridge: Drawbridge) -> Iterator[None]:
+    """The policies, in force, while our webhook does not run."""
+    drawbridge.stop(WEBHOOK)
     documents = [each.document for each in read_paths([str(POLICIES)])]
     cluster.apply(documents)
     cluster.wait_until(
@@ -54,6 +56,8 @@ def policies(cluster: Access) -> Iterator[None]:
         cluster.request(
             "DELETE", f"{_ADMISSION}/{_PLURALS[each['kind']]}/{each['metadata']['name']}"
         )
+    drawbridge.start(WEBHOOK)
+    drawbridge.wait_ready()
 
 
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"

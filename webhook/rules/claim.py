@@ -211,9 +211,9 @@ def nearest(name: str, names: Iterable[str]) -> str:
     >>> nearest("x", ["gpu", "nic"])
     'known are "gpu", "nic"'
     """
-    candidates = list(names)
-    close = difflib.get_close_matches(name, candidates, n=1)
-    return f"write {shown(close[0])}" if close else known(candidates)
+    by_word = {one.lower(): one for one in names}
+    close = difflib.get_close_matches(name.lower(), by_word, n=1)
+    return f"write {shown(by_word[close[0]])}" if close else known(by_word.values())
 
 
 def known(names: Iterable[str]) -> str:

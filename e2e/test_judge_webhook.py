@@ -1,0 +1,93 @@
+"""Objects of DRA judged where they are applied, by the webhook: what policies in the server cannot say.
+
+Nothing waits for it: while it is gone, the same objects are admitted.
+"""
+
+from typing import Final
+
+import pytest
+
+from e2e.access import Access, Object, stream
+from e2e.drawbridge import WEBHOOK, Drawbridge
+from e2e.objects import pod
+from kube.product import ENFORCEMENT_LABEL
+from tests.webhook.rules.cases import (
+    claim,
+    config,
+    device_class,
+    exactly,
+    gpu_config,
+    template,
+)
+
+pytestmark = pytest.mark.usefixtures("drawbridge")
+
+WRONG: Final = claim(exactly(), config=[config(gpu_config(strategy="Mps"), "gpu")])
+WORDS: Final = 'parameters.sharing.strategy: "Mps" is not known; write "MPS"'
+
+
+def applied(cluster: Access, document: Object, namespace: str, *options: str) -> tuple[int, str]:
+    """Apply an object; return kubectl's exit code and words."""
+    arguments = ("apply", "-n", namespace, *options, "-f", "-")
+    done = cluster.kubectl(*arguments, input=stream(document), check=False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run=server",)], ids=["applied", "tried"])
+def test_parameters_that_the_driver_would_refuse_are_refused(
+    cluster: Access, workshop: str, options: tuple[str, ...]
+) -> None:
+    code, words = applied(cluster, WRONG, workshop, *options)
+
+    assert code
+    assert f'The ResourceClaim "judged" is invalid: spec.devices.config[0].opaque.{WORDS}' in words
+
+
+def test_a_class_is_told_what_it_does_to_other_drivers(cluster: Access, workshop: str) -> None:
+    unguarded = device_class('device.attributes["gpu.example.com"].model == "x"')
+
+    code, words = applied(cluster, unguarded, workshop, "--dry-run=server")
+
+    assert code == 0
+    assert "Warning: drawbridge: spec.selectors[0].cel.expression" in words
+    assert "fails on devices of any other driver" in words
+
+
+def test_a_namespace_says_what_happens_in_it(cluster: Access, namespace: str) -> None:
+    cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}=warn")
+    tried = ("--dry-run=server",)
+    cluster.wait_until(
+        lambda: applied(cluster, WRONG, namespace, *tried)[0] == 0, "the label counts"
+    )
+    assert WORDS.split(";", maxsplit=1)[0] in applied(cluster, WRONG, namespace, *tried)[1]
+
+    cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}=off", "--overwrite")
+    cluster.wait_until(
+        lambda: not applied(cluster, WRONG, namespace, *tried)[1], "the label counts"
+    )
+
+
+@pytest.mark.usefixtures("nodes")
+def test_pods_get_their_claims(cluster: Access, namespace: str) -> None:
+    wanted = template(exactly(deviceClassName="gpu.example.com"))
+    cluster.apply({**wanted, "metadata": {"name": "gpu", "namespace": namespace}})
+
+    cluster.kubectl(
+        *("apply", "-n", namespace, "-f", "-"), input=stream(pod("runs", claims={"gpu": "gpu"}))
+    )
+
+    cluster.wait_running("runs", namespace)
+
+
+def test_while_it_is_gone_nothing_is_refused_and_what_is_there_can_go(
+    cluster: Access, drawbridge: Drawbridge, namespace: str
+) -> None:
+    drawbridge.stop(WEBHOOK)
+    code, words = applied(cluster, WRONG, namespace)
+    drawbridge.start(WEBHOOK)
+    drawbridge.wait_ready()
+
+    assert code == 0, words
+    # It was admitted; the rules are back, and it can be labelled and removed.
+    cluster.kubectl("label", "resourceclaim", "judged", "-n", namespace, "a=b")
+    cluster.kubectl("delete", "resourceclaim", "judged", "-n", namespace)
