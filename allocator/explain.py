@@ -1,4 +1,4 @@
-"""Why claims do not fit: device by device, request by request, and summed up for people.
+"""Why claims do not fit a node: device by device, request by request.
 
 The search only says that nothing fits. What is told here is found by asking the same search again
 about less: each request alone, then ever fewer requests and constraints that together still do not
@@ -10,12 +10,11 @@ line of bounded length.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Final, NamedTuple
 
 import msgspec
 
-from allocator.cluster import Cluster, Outcome, Verdicts
+from allocator.cluster import Outcome
 from allocator.core import binding, counters, node_operations, taints
 from allocator.core.inventory import Failure, chain
 from allocator.core.model import Asked, Budget, NodeDevices, Plan, Request, Usage
@@ -26,13 +25,9 @@ from allocator.core.search import allocate
 from allocator.core.unmet import shown, unmet
 from kube.api.resource import MAX_RESULTS
 
-MAX_SUMMARY: Final = 1024
-"""Bytes of a summary: what the note of an event holds."""
+MAX_DETAIL: Final = 512
+"""Characters of one detail."""
 
-MAX_CLASSES: Final = 128
-"""Classes of nodes that a summary of a cluster explains; the others are counted."""
-
-_MAX_DETAIL: Final = 512
 _MAX_LINES: Final = 5
 """Details of one reason that are told of one request; further ones are counted together."""
 _MAX_NAMED: Final = 4
@@ -86,7 +81,7 @@ class _Explanation:
         try:
             found = self._alone() or self._together()
         except AttemptFailed as error:
-            found = [_general(Reason.ATTEMPT_FAILED, str(error))]
+            found = [general(Reason.ATTEMPT_FAILED, str(error))]
         return (*found, *self._pools()) if found else ()
 
     # --- which requests --------------------------------------------------------------------------
@@ -111,7 +106,7 @@ class _Explanation:
         if isinstance(outcome, Plan):
             return []
         if isinstance(outcome, GaveUp):
-            return [_general(Reason.GAVE_UP, outcome.proved)]
+            return [general(Reason.GAVE_UP, outcome.proved)]
         constraints = [
             _Item(is_request=False, claim=claim, number=index)
             for claim, each in enumerate(self._asked.claims)
@@ -300,7 +295,7 @@ class _Explanation:
                 one = (claim.constraints or ())[item.number]
                 kind = "the same" if one.match_attribute else "different values of"
                 named.append(f"{kind} {one.match_attribute or one.distinct_attribute}")
-        detail = f"no suitable devices have {_listing(named)}"
+        detail = f"no suitable devices have {listing(named)}"
         if len(case.requests) > 1:
             detail += f" for {self._named(case)} together"
         elif table.need > 1:
@@ -339,7 +334,7 @@ class _Explanation:
                 names.append(f"{name} of claim {metadata.name}" if several else name)
         if foreign:
             names.append(f"{foreign} of claims in other namespaces")
-        return f"requests {_listing(names)}"
+        return f"requests {listing(names)}"
 
     # --- words -----------------------------------------------------------------------------------
 
@@ -347,7 +342,7 @@ class _Explanation:
         """Return refusals of devices with how often each occurs, the most frequent first."""
         counts: dict[Refusal, int] = {}
         for refusal in refusals:
-            plain = Refusal(reason=refusal.reason, detail=shown(refusal.detail, _MAX_DETAIL))
+            plain = Refusal(reason=refusal.reason, detail=shown(refusal.detail, MAX_DETAIL))
             counts[plain] = counts.get(plain, 0) + 1
         ordered = sorted(counts.items(), key=lambda entry: -entry[1])
         kept: list[Shortage] = []
@@ -371,7 +366,7 @@ class _Explanation:
         return Shortage(
             claim=f"{metadata.namespace}/{metadata.name}",
             request=request.full_name,
-            refusal=Refusal(reason=reason, detail=shown(detail, _MAX_DETAIL)),
+            refusal=Refusal(reason=reason, detail=shown(detail, MAX_DETAIL)),
             devices=devices,
         )
 
@@ -382,7 +377,7 @@ class _Explanation:
                 is_invalid = pool.state is pool.state.INVALID
                 reason = Reason.POOL_INVALID if is_invalid else Reason.POOL_INCOMPLETE
                 why = f": {pool.why}" if pool.why else ""
-                yield _general(reason, f"pool {pool.id} is {pool.state}{why}")
+                yield general(reason, f"pool {pool.id} is {pool.state}{why}")
 
 
 class _Case(NamedTuple):
@@ -559,166 +554,15 @@ def _is_chosen(attempt: Problem, request: Request, position: int, *, further_sha
     return True
 
 
-def _general(reason: Reason, detail: str) -> Shortage:
+def general(reason: Reason, detail: str) -> Shortage:
     """Return a reason that is about no request."""
-    refusal = Refusal(reason=reason, detail=shown(detail, _MAX_DETAIL))
+    refusal = Refusal(reason=reason, detail=shown(detail, MAX_DETAIL))
     return Shortage(claim="", request="", refusal=refusal)
 
 
-def _listing(names: Sequence[str]) -> str:
+def listing(names: Sequence[str]) -> str:
     """Return names for people: `a, b and c`."""
     named = list(names)
     if len(named) > _MAX_NAMED:
         named = [*named[: _MAX_NAMED - 1], f"{len(named) - _MAX_NAMED + 1} more"]
     return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
-
-
-# --- summed up ------------------------------------------------------------------------------------
-
-
-def summary(shortages: Iterable[Shortage], devices: int, *, most: int = MAX_SUMMARY) -> str:
-    """Return shortages in one line of bounded length.
-
-    Args:
-        shortages: As `explained` returns them.
-        devices: How many the node has.
-        most: Bytes of the line.
-
-    >>> from allocator.core.outcome import Reason, Refusal, Shortage
-    >>> def lost(devices, reason, detail):
-    ...     refusal = Refusal(reason=reason, detail=detail)
-    ...     return Shortage(claim="a/b", request="gpu", refusal=refusal, devices=devices)
-    >>> summary([lost(5, Reason.TAKEN, "taken"), lost(3, Reason.SELECTOR, "memory 16Gi below 40Gi")], 8)
-    '5 of 8 devices: taken; 3: memory 16Gi below 40Gi'
-    """
-    requests: dict[_Said, list[Shortage]] = {}
-    for _, each in groupby(shortages, key=lambda one: (one.claim, one.request)):
-        same = tuple(each)
-        said = tuple((one.devices, one.refusal) for one in same)
-        requests.setdefault(said, []).append(same[0])
-    named = {(one.claim, one.request) for each in requests.values() for one in each if one.claim}
-    parts: list[str] = []
-    for said, those in requests.items():
-        words = list(_words(said, devices))
-        if those[0].claim and len(named) > 1:
-            several_claims = len({claim for claim, _ in named}) > 1
-            words[0] = f"{_whose(those, several_claims=several_claims)}: {words[0]}"
-        parts += words
-    return _bounded(parts, most, "reason")
-
-
-_Said = tuple[tuple[int, Refusal], ...]
-"""Devices and reason of each shortage of one request."""
-
-
-def _words(said: _Said, devices: int) -> Iterator[str]:
-    """Yield the text of each shortage; the first that counts devices says of how many."""
-    of = f" of {devices} device{'' if devices == 1 else 's'}"
-    for count, refusal in said:
-        text = shown(refusal.detail or refusal.reason, _MAX_DETAIL)
-        yield f"{count}{of}: {text}" if count else text
-        of = "" if count else of
-
-
-def _whose(shortages: Sequence[Shortage], *, several_claims: bool) -> str:
-    """Return the requests of shortages that are alike, by claim."""
-    named = []
-    for claim, those in groupby(shortages, key=lambda one: one.claim):
-        names = [shown(one.request) for one in those]
-        requests = f"request{'' if len(names) == 1 else 's'} {_listing(names)}"
-        named.append(f"claim {shown(claim)} {requests}" if several_claims else requests)
-    return _listing(named)
-
-
-def _bounded(parts: Sequence[str], most: int, what: str) -> str:
-    """Return as many parts as there is room for, and how many are left out."""
-    text = "; ".join(parts)
-    if len(text.encode()) <= most:
-        return text
-    for count in range(len(parts) - 1, -1, -1):
-        left = len(parts) - count
-        more = f"{left} more {what}{'' if left == 1 else 's'}"
-        text = "; ".join([*parts[:count], more])
-        if len(text.encode()) <= most:
-            return text
-    return ""
-
-
-class Alike(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that say the same.
-
-    Attributes:
-        nodes: By name, sorted.
-        shortages: Of one of them.
-        text: The summary of these.
-    """
-
-    nodes: tuple[str, ...]
-    shortages: tuple[Shortage, ...]
-    text: str
-
-
-class ClusterSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Why claims fit no node of a cluster.
-
-    Attributes:
-        groups: The largest first, then by text.
-        unexplained: Nodes of classes that were not looked at.
-        unexplained_classes: How many these are.
-    """
-
-    groups: tuple[Alike, ...]
-    unexplained: int = 0
-    unexplained_classes: int = 0
-
-    def text(self, most: int = MAX_SUMMARY) -> str:
-        """Return all of it in one line of at most `most` bytes."""
-        parts = [f"{_nodes(len(group.nodes))}: {group.text}" for group in self.groups]
-        if self.unexplained:
-            classes = f"{self.unexplained_classes:,} further state"
-            plural = "" if self.unexplained_classes == 1 else "s"
-            parts.append(f"{_nodes(self.unexplained)} in {classes}{plural} not looked at")
-        return _bounded(parts, most, "group") if len(parts) > 1 else "".join(parts)
-
-
-def cluster_summary(
-    cluster: Cluster,
-    asked: Asked,
-    verdicts: Verdicts,
-    *,
-    classes: int = MAX_CLASSES,
-) -> ClusterSummary:
-    """Return why nodes do not fit, each class of nodes explained once.
-
-    Args:
-        verdicts: What the cluster said of these claims, and did not change since.
-        classes: How many classes are explained at most, those of most nodes first.
-    """
-    refusing = [each for each in verdicts.classes if not isinstance(each.outcome, Plan)]
-    refusing.sort(key=lambda each: (-len(each.nodes), min(each.nodes)))
-    groups: dict[str, Alike] = {}
-    for each in refusing[:classes]:
-        found = _shortages(cluster, asked, each.outcome, each.example)
-        text = summary(found, len(each.example.devices), most=MAX_SUMMARY // 2)
-        nodes = set(each.nodes)
-        if text in groups:
-            nodes.update(groups[text].nodes)
-        groups[text] = Alike(nodes=tuple(sorted(nodes)), shortages=found, text=text)
-    rest = refusing[classes:]
-    return ClusterSummary(
-        groups=tuple(sorted(groups.values(), key=lambda one: (-len(one.nodes), one.text))),
-        unexplained=sum(len(each.nodes) for each in rest),
-        unexplained_classes=len(rest),
-    )
-
-
-def _shortages(
-    cluster: Cluster, asked: Asked, outcome: Outcome, node: NodeDevices
-) -> tuple[Shortage, ...]:
-    if isinstance(outcome, GaveUp):
-        return (_general(Reason.GAVE_UP, outcome.proved),)
-    return explained(node, asked, cluster.usage, cluster.rules)
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count:,} nodes"

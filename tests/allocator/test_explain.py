@@ -13,7 +13,8 @@ from allocator.core.pools import index, node_devices
 from allocator.core.problem import Rules
 from allocator.core.requests import asked
 from allocator.core.usage import gathered
-from allocator.explain import MAX_SUMMARY, cluster_summary, explained, summary
+from allocator.explain import explained
+from allocator.summary import MAX_SUMMARY, cluster_summary, summary
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import Device, DeviceClass, ResourceClaim
 from tests.allocator.builders import (

@@ -91,7 +91,12 @@ ILL = taint("ill", "hot")
 OTHERS = allocated(result("gpu-0"), name="other")
 THIRTY = allocated(result(share="s", consumed={"memory": "30Gi"}), name="other")
 ROWS: tuple[Row, ...] = (
-    Row("what is asked for as it is", "what fits needs no change", TWO, [claim(request())]),
+    Row(
+        "what is asked for would fit node node-1 as it is",
+        "what fits needs no change",
+        TWO,
+        [claim(request())],
+    ),
     Row("count 2 instead of 3", "one device less", TWO, [claim(request(count=3))]),
     Row(
         "count 3 instead of 4", "as many as others leave", FOUR, [claim(request(count=4))], [OTHERS]

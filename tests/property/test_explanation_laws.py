@@ -18,8 +18,9 @@ from allocator.core.outcome import AttemptFailed, Reason, Refusal, Shortage, Unf
 from allocator.core.problem import Rules
 from allocator.core.requests import asked
 from allocator.core.search import allocate
-from allocator.explain import MAX_SUMMARY, explained, summary
+from allocator.explain import explained
 from allocator.near import nearest_miss
+from allocator.summary import MAX_SUMMARY, summary
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim
 from tests.oracle.ours import Objects, objects
