@@ -26,14 +26,7 @@ from allocator.extended_resource_claim import (
     plugged_in,
     unprovided,
 )
-from allocator.near import (
-    MAX_NODES,
-    MAX_WITNESSES,
-    NearestMiss,
-    nearest_miss,
-    nearest_now,
-    nearest_when_empty,
-)
+from allocator.near import NearestMiss, nearest_now, nearest_when_empty
 from allocator.pod_claims import Name, PodClaims, allocation_of, claim_name, pod_claims, pod_name
 from allocator.strategies import registry
 from allocator.strategies.first_fit import FIRST_FIT
@@ -548,27 +541,9 @@ class _Run:
             return failure
         wanted, names = next(iter(nodes.items()))
         claims = (*attempt.claims.open, *self._for_extended(attempt, wanted))
-        if len(names) == len(self._cluster.nodes):
-            now = nearest_now(self._cluster, claims)
-            empty = nearest_when_empty(self._cluster, claims)
-        else:
-            now = self._nearest_on(names, claims, self._cluster.usage)
-            empty = self._nearest_on(names, claims, Usage())
+        now = nearest_now(self._cluster, claims, nodes=names)
+        empty = nearest_when_empty(self._cluster, claims, nodes=names)
         return msgspec.structs.replace(failure, nearest=now, nearest_when_empty=empty)
-
-    def _nearest_on(
-        self, names: Sequence[str], claims: Sequence[ResourceClaim], usage: Usage
-    ) -> NearestMiss | None:
-        cluster = self._cluster
-        nodes = [cluster.node_devices(name) for name in names[: MAX_NODES + MAX_WITNESSES]]
-        return nearest_miss(
-            nodes[:MAX_NODES],
-            claims,
-            cluster.ask,
-            usage,
-            cluster.rules,
-            witnesses=nodes[MAX_NODES:],
-        )
 
     def _expect(self, claims: Iterable[ResourceClaim]) -> None:
         """List claims among those that are to be placed."""
