@@ -13,8 +13,8 @@ CONTRACTS: list[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_t
     "importlinter"
 ]["contracts"]
 
-EDGES = {"__main__", "app", "caches", "handlers", "metrics", "probes", "profiles", "resources"}
-EDGES |= {"leaves", "shipped", "templates", "trust", "workqueue"}
+EDGES = {"__main__", "app", "caches", "connections", "handlers", "metrics", "probes", "profiles"}
+EDGES |= {"leaves", "policies", "shipped", "templates", "trust", "vouching", "workqueue"}
 """Modules of the webhook that may touch the world."""
 
 
