@@ -51,6 +51,9 @@ from kube.errors import QuantityError
 from kube.quantity import Format, Quantity
 
 _MAX_SETTINGS: Final = 48
+MAX_TOLERATIONS: Final = 16
+"""Of one request; the API server refuses more."""
+
 _PARTS: Final = (1, 2, 3, 4, 8)
 """Into how many shares what is left of a device may have to be divided."""
 
@@ -217,6 +220,8 @@ class _Requested:
         ]
 
     def _shared_capacities(self, asked: Mapping[str, Quantity]) -> list[str]:
+        if not self._rules.features.consumable_capacity:
+            return []
         names = {
             name
             for each in self._devices
@@ -258,7 +263,7 @@ class _Requested:
             while (taint := taints.blocking(each.device, tolerated)) is not None:
                 found.append(replace(taint, time_added=None))
                 tolerated.append(_toleration(taint))
-            if found:
+            if found and len(tolerated) <= MAX_TOLERATIONS:
                 sets[tuple(found)] = None
         for blocking in sorted(sets, key=len):
             cost = sum(_EVICTING_TAINT if _evicts(one) else _TAINT for one in blocking)

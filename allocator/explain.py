@@ -305,15 +305,17 @@ class _Explanation:
     def _competing(self, case: "_Case", attempt: Problem) -> Refusal:
         """Return what several requests want together and cannot have."""
         tables = [one[0] for claim in attempt.tables for one in claim if len(one) == 1]
-        suiting = needed = 0
+        needed = sum(table.need for table in tables)
+        suiting, common = 0, -1
         for table in tables:
             suiting |= table.candidates
-            needed += table.need
+            common &= table.candidates
         have = suiting.bit_count()
         if len(tables) == len(case.requests) and needed > have and not suiting & attempt.shareable:
+            words = ("both", "either") if len(tables) == 2 else ("all of them", "any of them")
+            whom = words[0] if suiting == common else words[1]
             suit = "suits" if have == 1 else "suit"
-            both = "both" if len(tables) == 2 else "them"
-            detail = f"{self._named(case)} need {needed} devices of the {have} that {suit} {both}"
+            detail = f"{self._named(case)} need {needed} devices of the {have} that {suit} {whom}"
         else:
             detail = f"{self._named(case)} can be met, but not together"
         return Refusal(reason=Reason.COMBINATION, detail=detail)

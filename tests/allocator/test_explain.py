@@ -352,6 +352,12 @@ ROWS: tuple[Row, ...] = (
         [claim(request("a", count=2), request("b"))],
     ),
     Row(
+        '2 of 4 devices: root is "b", not "a"; 1: wanted for request a; requests a and b need 5 devices of the 4 that suit either',
+        "two requests for the same devices, of which one takes others, too",
+        FOUR,
+        [claim(request("a", count=3), request("b", f'{ATTRIBUTES}.root == "a"', count=2))],
+    ),
+    Row(
         '1 of 3 devices: root is "b", not "a"; 1: root is "t4", not "a"; 1: wanted for request a; requests a and b need 2 devices of the 1 that suits both',
         "three requests of which two compete",
         node_with(pool_of(*gpus("a", "b"), device("t4", attributes={"root": "t4"}))),
