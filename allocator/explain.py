@@ -25,6 +25,9 @@ from allocator.core.search import allocate
 from allocator.core.unmet import shown, unmet
 from kube.api.resource import MAX_RESULTS
 
+STEPS: Final = 400_000
+"""What all questions about one node may cost, beside one search for all claims."""
+
 MAX_DETAIL: Final = 512
 """Characters of one detail."""
 
@@ -36,10 +39,11 @@ _MAX_REQUESTS: Final = 16
 
 _STEPS: Final = 20_000
 """What one question about a part of the claims may cost."""
-_STEPS_IN_ALL: Final = 400_000
 
 
-def explained(node: NodeDevices, asked: Asked, usage: Usage, rules: Rules) -> tuple[Shortage, ...]:
+def explained(
+    node: NodeDevices, asked: Asked, usage: Usage, rules: Rules, *, steps: int = STEPS
+) -> tuple[Shortage, ...]:
     """Return why claims do not fit a node; nothing when they do.
 
     Args:
@@ -47,13 +51,15 @@ def explained(node: NodeDevices, asked: Asked, usage: Usage, rules: Rules) -> tu
         asked: The claims, solved together.
         usage: What allocated claims hold.
         rules: Gates and policies.
+        steps: What the questions may cost together. With fewer, a combination that is told may be
+            larger than it need be.
 
     Returns:
         Of each request that cannot be met even alone, what rules devices out, most devices first,
         and what is lacking then (with no devices). Where each can be met alone, the same of the
         last request of a smallest combination that cannot. Pools that cannot be used come last.
     """
-    return _Explanation(node, asked, usage, rules).shortages()
+    return _Explanation(node, asked, usage, rules, steps).shortages()
 
 
 class _Item(NamedTuple):
@@ -70,12 +76,14 @@ _Items = tuple[_Item, ...]
 class _Explanation:
     """Questions about parts of one attempt on one node, and what they may cost together."""
 
-    def __init__(self, node: NodeDevices, asked: Asked, usage: Usage, rules: Rules) -> None:
+    def __init__(
+        self, node: NodeDevices, asked: Asked, usage: Usage, rules: Rules, steps: int
+    ) -> None:
         self._node = node
         self._asked = asked
         self._usage = usage
         self._rules = rules
-        self._steps = _STEPS_IN_ALL
+        self._steps = steps
 
     def shortages(self) -> tuple[Shortage, ...]:
         try:

@@ -16,13 +16,16 @@ from allocator.cluster import Cluster, Outcome, Verdicts
 from allocator.core.model import Asked, NodeDevices, Plan
 from allocator.core.outcome import GaveUp, Reason, Refusal, Shortage
 from allocator.core.unmet import shown
-from allocator.explain import MAX_DETAIL, explained, general, listing
+from allocator.explain import MAX_DETAIL, STEPS, explained, general, listing
 
 MAX_SUMMARY: Final = 1024
 """Bytes of a summary: what the note of an event holds."""
 
 MAX_CLASSES: Final = 128
 """Classes of nodes that a summary of a cluster explains; the others are counted."""
+
+_STEPS_IN_ALL: Final = 1_000_000
+"""What questions about all classes may cost together; some seconds."""
 
 
 def summary(shortages: Iterable[Shortage], devices: int, *, most: int = MAX_SUMMARY) -> str:
@@ -147,9 +150,10 @@ def cluster_summary(
     """
     refusing = [each for each in verdicts.classes if not isinstance(each.outcome, Plan)]
     refusing.sort(key=lambda each: (-len(each.nodes), min(each.nodes)))
+    steps = min(STEPS, _STEPS_IN_ALL // max(min(len(refusing), classes), 1))
     groups: dict[str, Alike] = {}
     for each in refusing[:classes]:
-        found = _shortages(cluster, asked, each.outcome, each.example)
+        found = _shortages(cluster, asked, each.outcome, each.example, steps)
         text = summary(found, len(each.example.devices), most=MAX_SUMMARY // 2)
         nodes = set(each.nodes)
         if text in groups:
@@ -164,11 +168,11 @@ def cluster_summary(
 
 
 def _shortages(
-    cluster: Cluster, asked: Asked, outcome: Outcome, node: NodeDevices
+    cluster: Cluster, asked: Asked, outcome: Outcome, node: NodeDevices, steps: int
 ) -> tuple[Shortage, ...]:
     if isinstance(outcome, GaveUp):
         return (general(Reason.GAVE_UP, outcome.proved),)
-    return explained(node, asked, cluster.usage, cluster.rules)
+    return explained(node, asked, cluster.usage, cluster.rules, steps=steps)
 
 
 def _nodes(count: int) -> str:
