@@ -12,10 +12,9 @@ from typing import Final
 
 import msgspec
 
-from allocator.cluster import ClassVerdict, Cluster, Verdicts
-from allocator.core.model import Asked, Budget, NodeDevices, Plan, Usage
-from allocator.core.outcome import AttemptFailed, GaveUp, Reason, Shortage
-from allocator.core.problem import Rules
+from allocator.cluster import Cluster, Verdicts
+from allocator.core.model import Asked, Budget, Plan
+from allocator.core.outcome import AttemptFailed, Reason
 from allocator.core.results import allocations, share_ids
 from allocator.core.search import DEFAULT_BUDGET
 from allocator.eligibility import is_for, obstacle
@@ -26,7 +25,8 @@ from allocator.extended_resource_claim import (
     plugged_in,
     unprovided,
 )
-from allocator.near import NearestMiss, nearest_now, nearest_when_empty
+from allocator.failure import Explain, Failure, NodeAnswer, NodeReason, Refused, ended
+from allocator.near import nearest_now, nearest_when_empty
 from allocator.pod_claims import Name, PodClaims, allocation_of, claim_name, pod_claims, pod_name
 from allocator.strategies import registry
 from allocator.strategies.first_fit import FIRST_FIT
@@ -41,12 +41,6 @@ from kube.api.resource import (
     ResourceClaimTemplate,
 )
 from kube.errors import FieldError
-
-MAX_EXPLAINED: Final = 128
-"""Classes of nodes whose reasons are looked for, of one failure; an explanation takes some ms."""
-
-Explain = Callable[[NodeDevices, Asked, Usage, Rules], tuple[Shortage, ...]]
-"""Says why claims do not fit a node, request by request."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +70,7 @@ class Ways(msgspec.Struct, frozen=True, kw_only=True):
         strategy: Beats what pods and classes say; None leaves it to them.
         budget: Of each search.
         explain: Finds out why claims do not fit a node.
+        told: How many failures are explained, beside the last.
         misses: Of how many failures the nearest miss is looked for, which may take two seconds each.
         progress: Called with how many pods and claims are done, after each.
     """
@@ -83,6 +78,7 @@ class Ways(msgspec.Struct, frozen=True, kw_only=True):
     strategy: Strategy | None = None
     budget: Budget = DEFAULT_BUDGET
     explain: Explain = explained
+    told: int = 0
     misses: int = 0
     progress: Callable[[int], None] = lambda _done: None
 
@@ -107,51 +103,6 @@ class PlacedPod(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     node: str | None = None
-
-
-class NodeReason(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason why a node does not do.
-
-    Attributes:
-        code: A `Reason`, or one of this module's own codes.
-        count: Devices that it rules out; 0 where it is about more than devices.
-    """
-
-    code: str
-    message: str
-    count: int = 0
-
-
-class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one node says; `score` is 0 to 100, and 0 where it does not fit."""
-
-    name: str
-    fits: bool
-    score: int = 0
-    reasons: tuple[NodeReason, ...] = ()
-
-
-class Alike(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that say the same, sorted by name."""
-
-    nodes: tuple[str, ...]
-    reasons: tuple[NodeReason, ...]
-
-
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod or claim that was not placed.
-
-    Attributes:
-        title: `Pod namespace/name`.
-        groups: What nodes say, those that most say first.
-        nearest: The smallest change to its claims with which it would fit now.
-        nearest_when_empty: As above, if nothing were allocated.
-    """
-
-    title: str
-    groups: tuple[Alike, ...]
-    nearest: NearestMiss | None = None
-    nearest_when_empty: NearestMiss | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,20 +210,27 @@ class _Run:
         self._claims: dict[Name, PlacedClaim] = {}
         self._pods: list[PlacedPod] = []
         self._uses: dict[Name, tuple[str, ...]] = {}
-        self._nodes: Mapping[str, NodeAnswer] = {}
-        self._failures: list[Failure] = []
+        self._fits: tuple[NodeAnswer, ...] = ()
+        self._refused: list[Refused] = []
         self._error: str | None = None
         self._notes: dict[str, None] = {}
 
     def answer(self) -> Answer:
         """Return what became of everything."""
+        nodes, failures = self._fits, []
+        for number, refused in enumerate(self._refused, start=1):
+            failure = Failure(title=refused.title)
+            if number <= self._ways.told or number == len(self._refused):
+                nodes = refused.answers(self._cluster.rules, self._ways.explain)
+                failure = refused.failure(nodes)
+            failures.append(failure)
         return Answer(
             claims=tuple(self._claims.values()),
             pods=tuple(self._pods),
-            nodes=tuple(self._nodes[name] for name in sorted(self._nodes)),
+            nodes=nodes,
             error=self._error,
             uses=self._uses,
-            failures=tuple(self._failures),
+            failures=tuple(failures),
             notes=tuple(self._notes),
         )
 
@@ -298,30 +256,38 @@ class _Run:
             wanted = self._left_to_claims(attempt, node)
             claims |= {claim_name(one): one for one in self._for_extended(attempt, wanted)}
         self._expect(claims.values())
+        refused = Refused(title="all claims together", usage=self._cluster.usage)
         obstacles = [reason for each in attempts for reason in self._obstacles(each, node)]
-        if obstacles:
-            refused = NodeAnswer(name=node, fits=False, reasons=tuple(obstacles))
-            self._nodes = {node: refused}
-        fits = not obstacles and self._is_given(node, tuple(claims.values()))
-        if not fits:
-            self._failures.append(self._failure("all claims together"))
+        try:
+            if obstacles:
+                answer = NodeAnswer(name=node, fits=False, reasons=tuple(obstacles))
+                refused = msgspec.structs.replace(refused, refusals={node: answer})
+            else:
+                judged = self._all_at_once(node, tuple(claims.values()))
+                refused = msgspec.structs.replace(refused, judged=(judged,))
+        except AttemptFailed as error:
+            refused = msgspec.structs.replace(refused, refusals=self._ended((node,), error))
+        answers = refused.answers(self._cluster.rules, self._ways.explain)
+        fits = all(each.fits for each in answers)
+        if fits:
+            self._fits = answers
+        else:
+            self._refused.append(refused)
         for attempt in attempts:
             self._add_pod(attempt, node if fits else None)
 
-    def _is_given(self, node: str, claims: Sequence[ResourceClaim]) -> bool:
-        """Return whether a node gives claims all that they ask for; then it is counted."""
-        try:
-            asked = self._cluster.ask(claims)
-            strategy = self._strategy(None, claims)
-            verdicts = self._verdicts(asked, strategy, (node,))
-            self._nodes = dict(self._answers(verdicts, asked))
-            plan = verdicts.plan(node)
-            if plan is not None:
-                self._count(plan, asked)
-        except AttemptFailed as error:
-            self._fail((node,), error)
-            return False
-        return plan is not None
+    def _all_at_once(self, node: str, claims: Sequence[ResourceClaim]) -> tuple[Verdicts, Asked]:
+        """Return what a node says; what it gives is counted.
+
+        Raises:
+            AttemptFailed: The attempt ends on all nodes.
+        """
+        asked = self._cluster.ask(claims)
+        verdicts = self._verdicts(asked, self._strategy(None, claims), (node,))
+        plan = verdicts.plan(node)
+        if plan is not None:
+            self._count(plan, asked)
+        return verdicts, asked
 
     def _attempt(self, pod: Pod) -> _Attempt:
         return _Attempt(
@@ -346,19 +312,20 @@ class _Run:
         """Place what is tried on the best node; None, and what all nodes say, when none will do."""
         self._expect(attempt.claims.open)
         nodes, refusals = self._takers(attempt)
-        answers = dict(refusals)
+        judged: list[tuple[Verdicts, Asked]] = []
+        refused = Refused(title=attempt.title, usage=self._cluster.usage)
         try:
-            best = self._best(attempt, nodes, answers)
+            best = self._best(attempt, nodes, judged)
             if best is not None:
                 self._count(best.plan, best.asked)
                 return best.node
         except AttemptFailed as error:
-            self._fail(self._cluster.nodes, error)
-            failure = self._failure(attempt.title)
+            refusals = self._ended(self._cluster.nodes, error)
+            refused = msgspec.structs.replace(refused, refusals=refusals)
         else:
-            self._nodes = answers
-            failure = self._with_nearest(self._failure(attempt.title), attempt, nodes)
-        self._failures.append(failure)
+            refused = msgspec.structs.replace(refused, refusals=refusals, judged=tuple(judged))
+            refused = self._with_nearest(refused, attempt, nodes)
+        self._refuse(refused)
         self._expect(self._for_extended(attempt, attempt.resources))
         return None
 
@@ -366,9 +333,9 @@ class _Run:
         self,
         attempt: _Attempt,
         nodes: Mapping[frozenset[str], Collection[str]],
-        answers: dict[str, NodeAnswer],
+        judged: list[tuple[Verdicts, Asked]],
     ) -> _Best | None:
-        """Return the node to take; where there is none, all nodes are among the answers.
+        """Return the node to take, if there is one; what nodes say is added to `judged`.
 
         Args:
             nodes: Extended resources that a claim has to provide, to the nodes where that is so.
@@ -382,6 +349,7 @@ class _Run:
             asked = self._cluster.ask(claims)
             strategy = self._strategy(attempt.pod, claims)
             verdicts = self._verdicts(asked, strategy, names)
+            judged.append((verdicts, asked))
             for each in verdicts.classes:
                 if not isinstance(each.outcome, Plan):
                     continue
@@ -390,8 +358,6 @@ class _Run:
                     plan = verdicts.plan(node)
                     assert plan is not None
                     best = _Best(rank=rank, node=node, plan=plan, asked=asked)
-            if best is None:
-                answers.update(self._answers(verdicts, asked))
         return best
 
     def _verdicts(self, asked: Asked, strategy: Strategy, nodes: Collection[str]) -> Verdicts:
@@ -497,53 +463,30 @@ class _Run:
                 namespace=namespace, name=name, node=pinned_to(allocation), allocation=allocation
             )
 
-    def _answers(self, verdicts: Verdicts, asked: Asked) -> Iterator[tuple[str, NodeAnswer]]:
-        largest = sorted(verdicts.classes, key=lambda each: (-len(each.nodes), min(each.nodes)))
-        for number, each in enumerate(largest):
-            fits = isinstance(each.outcome, Plan)
-            score = each.score if fits else 0
-            reasons: tuple[NodeReason, ...] = ()
-            if not fits:
-                is_looked_at = number < MAX_EXPLAINED
-                reasons = self._reasons(each, asked) if is_looked_at else (_NOT_LOOKED_AT,)
-            for node in each.nodes:
-                yield node, NodeAnswer(name=node, fits=fits, score=score, reasons=reasons)
+    def _refuse(self, refused: Refused) -> None:
+        """Note a failure; of those that nobody will be told of only the last is kept whole."""
+        if len(self._refused) > self._ways.told:
+            self._refused[-1] = Refused(title=self._refused[-1].title)
+        self._refused.append(refused)
 
-    def _reasons(self, verdict: ClassVerdict, asked: Asked) -> tuple[NodeReason, ...]:
-        if isinstance(verdict.outcome, GaveUp):
-            return (NodeReason(code=Reason.GAVE_UP, message=verdict.outcome.proved),)
-        usage, rules = self._cluster.usage, self._cluster.rules
-        found = self._ways.explain(verdict.example, asked, usage, rules)
-        return tuple(map(_reason, found)) or (_NO_COMBINATION,)
-
-    def _fail(self, nodes: Iterable[str], error: AttemptFailed) -> None:
-        """Keep the first error; no node says anything else than the last one."""
+    def _ended(self, nodes: Iterable[str], error: AttemptFailed) -> dict[str, NodeAnswer]:
         self._error = self._error or str(error)
-        reasons = (NodeReason(code=Reason.ATTEMPT_FAILED, message=str(error)),)
-        self._nodes = {name: NodeAnswer(name=name, fits=False, reasons=reasons) for name in nodes}
-
-    def _failure(self, title: str) -> Failure:
-        nodes: dict[tuple[NodeReason, ...], list[str]] = {}
-        for name in sorted(self._nodes):
-            nodes.setdefault(self._nodes[name].reasons, []).append(name)
-        groups = [Alike(nodes=tuple(names), reasons=each) for each, names in nodes.items()]
-        groups.sort(key=lambda group: -len(group.nodes))
-        return Failure(title=title, groups=tuple(groups))
+        return ended(nodes, error)
 
     def _with_nearest(
         self,
-        failure: Failure,
+        refused: Refused,
         attempt: _Attempt,
         nodes: Mapping[frozenset[str], Sequence[str]],
-    ) -> Failure:
+    ) -> Refused:
         """Return the failure with its nearest misses, on nodes that would take the pod."""
-        if len(self._failures) >= self._ways.misses or not nodes:
-            return failure
+        if len(self._refused) >= self._ways.misses or not nodes:
+            return refused
         wanted, names = next(iter(nodes.items()))
         claims = (*attempt.claims.open, *self._for_extended(attempt, wanted))
         now = nearest_now(self._cluster, claims, nodes=names)
         empty = nearest_when_empty(self._cluster, claims, nodes=names)
-        return msgspec.structs.replace(failure, nearest=now, nearest_when_empty=empty)
+        return msgspec.structs.replace(refused, nearest=now, nearest_when_empty=empty)
 
     def _expect(self, claims: Iterable[ResourceClaim]) -> None:
         """List claims among those that are to be placed."""
@@ -580,23 +523,6 @@ def _look(attempt: _Attempt) -> bytes | None:
     containers = (*(spec.init_containers or ()), *(spec.containers or ()))
     resources = [each.resources for each in containers]
     return encode((spec.node_name, spec.node_selector, spec.affinity, spec.tolerations, resources))
-
-
-_NO_COMBINATION: Final = NodeReason(
-    code=Reason.COMBINATION, message="no combination of its devices meets all requests"
-)
-_NOT_LOOKED_AT: Final = NodeReason(
-    code=Reason.COMBINATION,
-    message=f"does not fit; why was not looked at, after {MAX_EXPLAINED} other kinds of nodes",
-)
-
-
-def _reason(shortage: Shortage) -> NodeReason:
-    refusal = shortage.refusal
-    message = refusal.detail or refusal.reason
-    if shortage.claim:
-        message = f"claim {shortage.claim}, request {shortage.request}: {message}"
-    return NodeReason(code=refusal.reason, message=message, count=shortage.devices)
 
 
 def _class_names(claim: ResourceClaim) -> Iterator[str]:

@@ -25,6 +25,9 @@ from kube.api.meta import encode
 from kube.errors import FieldError
 from webhook.findings import Severity
 
+TOLD: Final = 20
+"""Failures of which a text gives the reasons, beside the last."""
+
 MISSES: Final = 3
 """Failures of which a text says what would have to change; a search for that takes a second."""
 
@@ -77,6 +80,7 @@ def simulate(
     total = len(asked.question.pods) + len(asked.question.claims)
     ways = Ways(
         strategy=_strategy(strategy),
+        told=0 if output == Output.JSON else TOLD,
         misses=0 if output == Output.JSON else MISSES,
         progress=Progress("placed", total),
     )

@@ -7,7 +7,8 @@ from typing import Final
 from allocator.cluster import Cluster
 from allocator.core.model import Usage
 from allocator.eligibility import NOT_MODELLED
-from allocator.simulate import Answer, Failure, NodeReason, PlacedClaim
+from allocator.failure import Failure, NodeReason
+from allocator.simulate import Answer, PlacedClaim
 from cli.device_map import device_map
 from cli.report import printable
 from cli.text import NARROWEST, Paragraph, Row, laid_out, once_per_label
@@ -108,14 +109,18 @@ def devices(allocation: AllocationResult) -> list[str]:
 
 def _unplaced(title: str, failure: Failure | None) -> Paragraph:
     rows: list[Row] = []
-    for group in failure.groups[:_GROUPS] if failure is not None else ():
+    groups = (failure.groups if failure is not None else None) or ()
+    for group in groups[:_GROUPS]:
         rows.append(Row(label="on", text=_names(group.nodes)))
         rows += _because(group.reasons)
-    more = len(failure.groups) - _GROUPS if failure is not None else 0
+    more = len(groups) - _GROUPS
     if more > 0:
         rows.append(Row(label="on", text=f"other nodes, for {more} more combinations of reasons"))
     if failure is not None:
         rows += _nearest(failure)
+        if failure.groups is None:
+            text = "so many others were not placed that this one was not looked into"
+            rows.append(Row(label="because", text=text))
     return Paragraph(title=title, place="not placed", rows=tuple(once_per_label(rows)))
 
 

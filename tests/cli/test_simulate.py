@@ -10,6 +10,7 @@ import pytest
 from click.testing import Result
 
 from cli import progress
+from cli import simulate as command
 from kube.files import dump_yaml
 from kube.product import STRATEGY_ANNOTATION
 from tests.builders import gpus, pod
@@ -562,6 +563,16 @@ def test_text_looks_for_what_would_fit_only_where_the_node_takes_the_pod() -> No
     result = simulate(picky, claim("three", 3))
 
     assert "  nearest   count 2 instead of 3 would fit node node-b" in result.stdout.splitlines()
+
+
+def test_text_explains_only_so_many_failures_and_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "TOLD", 1)
+
+    result = simulate(*(claim(name, 3) for name in "abc"))
+
+    lines = result.stdout.splitlines()
+    assert "not looked into" in lines[lines.index("ResourceClaim team/b  not placed") + 1]
+    assert lines.count("  on        node-a, node-b") == 2
 
 
 def test_text_without_pods_does_not_speak_of_what_pods_need() -> None:
