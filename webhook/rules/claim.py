@@ -189,7 +189,7 @@ _LEAST: Final = (
 
 def references(claim: Claim, path: str, _context: Context) -> Iterator[Finding]:
     """Yield names in constraints and configurations that no request has."""
-    there = names_of(claim.view)
+    there = dict.fromkeys(names_of(claim.view))
     lists = [(f"constraints[{i}]", c.requests) for i, c in enumerate(claim.view.constraints or ())]
     lists += [(f"config[{i}]", c.requests) for i, c in enumerate(claim.view.config or ())]
     for place, wanted in lists:

@@ -15,7 +15,7 @@ from kube.api.meta import ApiStruct, ObjectMeta
 from kube.api.policy import API_VERSION, DeviceCompatibilityPolicy
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from kube.product import ENFORCEMENT_LABEL
-from webhook.findings import Finding, Severity
+from webhook.findings import Finding, Severity, printable
 from webhook.rules.context import Context
 from webhook.rules.rule import Part, Subject
 from webhook.rules.table import RULES
@@ -30,6 +30,11 @@ VIEWS: Final[Mapping[tuple[str, str], type[ApiStruct]]] = {
 """What is judged as it stands; pods and workloads are judged by their pods."""
 MAX_FINDINGS: Final = 100
 """Of one object; whoever has more has one mistake many times."""
+
+
+MAX_PATH: Final = 512
+MAX_TEXT: Final = 1024
+"""Characters. Names in objects of strangers may be as long as a body."""
 
 
 class Enforcement(StrEnum):
@@ -73,7 +78,7 @@ def judge(judged: Judged, context: Context) -> tuple[Finding, ...]:
     if enforcement == Enforcement.OFF:
         return ()
     found: dict[tuple[str, str], Finding] = {}
-    for finding in _findings(judged, context):
+    for finding in map(_fit, _findings(judged, context)):
         found.setdefault((finding.code, finding.path), finding)
         if len(found) >= MAX_FINDINGS:
             break
@@ -81,6 +86,16 @@ def judge(judged: Judged, context: Context) -> tuple[Finding, ...]:
     if judged.is_controlled or enforcement == Enforcement.WARN:
         told = [_warned(finding) for finding in told]
     return tuple(told)
+
+
+def _fit(finding: Finding) -> Finding:
+    """Return the finding on one line and not too long, whatever names and texts it repeats."""
+    return msgspec.structs.replace(
+        finding,
+        path=printable(finding.path)[:MAX_PATH],
+        message=printable(finding.message)[:MAX_TEXT],
+        fix=printable(finding.fix)[:MAX_TEXT],
+    )
 
 
 def _findings(judged: Judged, context: Context) -> Iterator[Finding]:

@@ -181,7 +181,8 @@ def _one_strategy(own: Mapping[str, str]) -> Callable[[Mapping[str, Any]], Itera
     def check(sharing: Mapping[str, Any]) -> Iterator[Fault]:
         strategy = sharing.get("strategy")
         for other, field in own.items():
-            if field in sharing and strategy in own and other != strategy:
+            chosen = isinstance(strategy, str) and strategy in own
+            if chosen and field in sharing and other != strategy:
                 yield Fault(
                     path=field,
                     message=f"belongs to strategy {other}, and the strategy is {strategy}",

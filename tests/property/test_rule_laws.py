@@ -1,0 +1,116 @@
+"""Laws of the rules: they never raise, whatever stands in an object, and say the same every time."""
+
+import copy
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.webhook.rules.cases import ALL, Document, claim, exactly, found, resource_slice, told
+from tests.webhook.rules.contexts import GPUS, context, with_templates
+from webhook.findings import Severity
+from webhook.rules.context import Context
+from webhook.rules.judge import MAX_FINDINGS
+from webhook.rules.rule import KINDS, Class
+from webhook.rules.table import RULES
+
+pytestmark = pytest.mark.property
+
+CONTEXTS = (Context(), context(GPUS, knows_classes=True), with_templates(gpu=("gpu",)))
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.text(max_size=20)
+    | st.sampled_from(["", "a/b/c", "10Gi", "-1", "\x1b[2J", 'device.driver == "', "All"])
+)
+values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Return container and key of everything within a document."""
+    keys: Any = value if isinstance(value, dict) else range(len(value))
+    here = [(value, key) for key in keys]
+    below = [
+        place
+        for container, key in here
+        if isinstance(container[key], dict | list)
+        for place in places(container[key])
+    ]
+    return here + below
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> Document:
+    """An object of the table with up to three of its values replaced or taken away."""
+    document: Document = copy.deepcopy(draw(st.sampled_from(ALL)).document)
+    for _ in range(draw(st.integers(0, 3))):
+        inside = [each for each in places(document["spec"]) if each[0] is not document]
+        if not inside:
+            break
+        container, key = draw(st.sampled_from(inside))
+        if isinstance(container, dict) and draw(st.booleans()):
+            del container[key]
+        else:
+            container[key] = draw(values)
+    return document
+
+
+@given(document=mutated(), known=st.sampled_from(CONTEXTS))
+def test_whatever_can_be_read_is_judged_alike_each_time(document: Document, known: Context) -> None:
+    before = msgspec.json.encode(document)
+    try:
+        first = found(document, known)
+    except msgspec.ValidationError:
+        return
+
+    assert first == found(document, known)
+    assert before == msgspec.json.encode(document)
+    assert len(first) <= MAX_FINDINGS
+    for finding in first:
+        assert finding.message.isprintable()
+        assert finding.fix.isprintable()
+        assert finding.path.isprintable()
+
+
+@given(document=mutated())
+def test_errors_come_first_and_only_of_rules_that_may_deny(document: Document) -> None:
+    try:
+        first = found(document)
+    except msgspec.ValidationError:
+        return
+    may_deny = {
+        rule.code
+        for rule in RULES
+        if rule.rank in {Class.WRONG, Class.NEVER} and document["kind"] in KINDS[rule.part]
+    }
+
+    severities = [finding.severity for finding in first]
+    assert severities == sorted(severities, key=list(Severity).index)
+    assert {finding.code for finding in first if finding.is_error} <= may_deny
+
+
+@given(order=st.permutations(range(4)))
+def test_the_order_of_slices_does_not_matter(order: list[int]) -> None:
+    slices = [resource_slice(name=f"s-{number}", count=4) for number in range(4)]
+    shuffled = context(*(slices[number] for number in order))
+
+    document = resource_slice(name="s-0", count=5)
+    assert told(document, shuffled) == told(document, context(*slices))
+
+
+@given(names=st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=6))
+def test_a_name_is_told_once_however_often_it_stands(names: list[str]) -> None:
+    said = told(claim(*(exactly(name) for name in names)))
+
+    doubled = {name for name in names if names.count(name) > 1}
+    assert len([each for each in said if "duplicateName" in each]) == len(doubled)
