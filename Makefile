@@ -97,6 +97,13 @@ oracle: setup ## compare with the real Go packages, at length
 oracle-record: setup ## ask the real Go packages again and write tests/oracle/data
 	$(BIN)/python -m tests.oracle.record
 
+.PHONY: mutants
+mutants: setup ## small faults in allocator/core/MODULE.py that no test notices; MODULE=capacity
+	@test -f "allocator/core/$(MODULE).py" || { echo "make mutants: say which file: make mutants MODULE=capacity" >&2; exit 2; }
+	@mkdir -p mutants
+	@$(BIN)/mutmut run "allocator.core.$(MODULE).*" > mutants/run.log 2>&1 || { tail -n 40 mutants/run.log >&2; exit 1; }
+	@$(BIN)/mutmut results | grep -F "allocator.core.$(MODULE)." | grep -vE ": (not checked|killed)$$" || true
+
 .PHONY: fuzz
 fuzz: setup ## hostile reviews through the real endpoint; SEED=n for one run again, REVIEWS=n for less
 	$(BIN)/python -m tests.fuzz $(if $(SEED),--seed "$(SEED)") $(if $(REVIEWS),--reviews "$(REVIEWS)")
