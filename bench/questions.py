@@ -128,11 +128,12 @@ def _attempted(found: Objects) -> object:
 
 
 def _forget() -> None:
-    """Empty every cache of the allocator; compiled selectors are kept by kube.cel."""
+    """Empty every cache of the allocator."""
     for name, module in tuple(sys.modules.items()):
         if name.startswith("allocator."):
             for each in vars(module).values():
-                if hasattr(each, "cache_clear"):
+                # Not those that are only imported: kube.cel keeps compiled selectors.
+                if getattr(each, "__module__", None) == name and hasattr(each, "cache_clear"):
                     each.cache_clear()
 
 
