@@ -9,8 +9,9 @@ Source: research/allocator-features.md 3.3.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from itertools import combinations
 from typing import Final
 
@@ -107,6 +108,22 @@ class PolicyFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 _Found = tuple[Code, tuple[object, ...], str, tuple[DeviceId, ...]]
 """Code, what makes it the same finding in another pool, message, example."""
+_Place = tuple[str, str]
+"""Domain and identifier of an attribute."""
+
+
+class PoolFindings(msgspec.Struct, frozen=True, kw_only=True):
+    """What one pool adds to the findings about a policy; holds no device.
+
+    Attributes:
+        found: What is doubtful in it.
+        texts: What its devices have in attributes that the policy compares with texts.
+        has_devices: Whether devices were looked at; none are in a pool that is not complete.
+    """
+
+    found: tuple[_Found, ...] = ()
+    texts: frozenset[tuple[_Place, str]] = frozenset()
+    has_devices: bool = False
 
 
 def findings(
@@ -118,30 +135,61 @@ def findings(
         policy: None to look only at what slices declare.
         pools: Pools of the driver; those of other drivers are left out, as are incomplete ones.
         usage: Messages name the claims that hold what is inconsistent, of any namespace: they are
-            for whoever may read the policy's status.
+            for whoever may read claims everywhere.
     """
     relevant = [pool for pool in pools if policy is None or pool.id.driver == policy.driver]
-    found = list(_of_text(policy, relevant)) if policy is not None else []
-    merged: dict[tuple[Code, tuple[object, ...]], PolicyFinding] = {}
-    for pool in relevant:
-        judged = policy if policy is not None else silent(pool.id.driver)
-        for code, key, message, devices in _of_pool(judged, pool, usage):
-            known = merged.get((code, key))
-            merged[code, key] = (
-                PolicyFinding(
+    return merged(policy, [pool_findings(policy, pool, usage) for pool in relevant])
+
+
+def pool_findings(policy: CompiledPolicy | None, pool: Pool, usage: Usage) -> PoolFindings:
+    """Return what is doubtful in one pool of the policy's driver."""
+    published = (*pool.devices, *pool.elsewhere)
+    judged = policy if policy is not None else silent(pool.id.driver)
+    places = {(each.domain, each.identifier) for *_, each in _literals(judged)}
+    return PoolFindings(
+        found=tuple(_of_pool(judged, pool, usage)),
+        texts=frozenset(_texts(published, places, judged.driver)) if places else frozenset(),
+        has_devices=bool(published),
+    )
+
+
+def merged(
+    policy: CompiledPolicy | None, parts: Iterable[PoolFindings]
+) -> tuple[PolicyFinding, ...]:
+    """Return what is doubtful in a policy's text and in pools together, errors first.
+
+    Args:
+        policy: None to tell only what slices declare.
+        parts: In the order of pools whose examples are told first.
+    """
+    firsts: dict[tuple[Code, tuple[object, ...]], PolicyFinding] = {}
+    counts: Counter[tuple[Code, tuple[object, ...]]] = Counter()
+    texts: set[tuple[_Place, str]] = set()
+    has_devices = False
+    for part in parts:
+        has_devices |= part.has_devices
+        texts |= part.texts
+        for code, key, message, devices in part.found:
+            counts[code, key] += 1
+            if (code, key) not in firsts:
+                firsts[code, key] = PolicyFinding(
                     severity=SEVERITIES[code], code=code, message=message, devices=devices
                 )
-                if known is None
-                else msgspec.structs.replace(known, count=known.count + 1)
-            )
+    found = [] if policy is None else list(_of_text(policy))
+    if policy is not None and has_devices:
+        found += _unknown_literals(policy, texts)
+    found += [
+        msgspec.structs.replace(one, count=counts[key]) if counts[key] > 1 else one
+        for key, one in firsts.items()
+    ]
     order = {code: place for place, code in enumerate(Code)}
-    return tuple(sorted((*found, *merged.values()), key=lambda one: order[one.code]))
+    return tuple(sorted(found, key=lambda one: order[one.code]))
 
 
 # --- the text of a policy -------------------------------------------------------------------------
 
 
-def _of_text(policy: CompiledPolicy, pools: Sequence[Pool]) -> Iterator[PolicyFinding]:
+def _of_text(policy: CompiledPolicy) -> Iterator[PolicyFinding]:
     for fault in policy.faults:
         code = Code.RULE_INVALID if fault.kind is FaultKind.INVALID else Code.RULE_NOT_JUDGED
         verb = "is invalid" if fault.kind is FaultKind.INVALID else "cannot be judged"
@@ -151,9 +199,6 @@ def _of_text(policy: CompiledPolicy, pools: Sequence[Pool]) -> Iterator[PolicyFi
         if wrong:
             path = f"spec.rules[{place}].compatibilityGroups"
             yield _told(Code.INVALID_GROUPS, f"rule {rule.name}: {wrong}", path)
-    published = [each for pool in pools for each in (*pool.devices, *pool.elsewhere)]
-    if published:
-        yield from _unknown_literals(policy, published)
 
 
 def _told(code: Code, message: str, path: str) -> PolicyFinding:
@@ -171,25 +216,42 @@ def _wrong_names(names: Sequence[str]) -> str:
 
 
 def _unknown_literals(
-    policy: CompiledPolicy, devices: Iterable[PublishedDevice]
+    policy: CompiledPolicy, texts: Iterable[tuple[_Place, str]]
 ) -> Iterator[PolicyFinding]:
-    texts: dict[tuple[str, str], set[str]] = {}
+    by_place: dict[_Place, set[str]] = {}
+    for place, text in texts:
+        by_place.setdefault(place, set()).add(text)
+    for rule, path, literal in _literals(policy):
+        known = by_place.get((literal.domain, literal.identifier), set())
+        if literal.text and literal.text not in known:
+            message = (
+                f"rule {rule} compares {literal.domain}/{literal.identifier} with "
+                f'"{literal.text}", which no device has; they have {_listed(known)}'
+            )
+            yield _told(Code.UNKNOWN_LITERAL, message, path)
+
+
+def _texts(
+    devices: Iterable[PublishedDevice], places: Collection[_Place], driver: str
+) -> Iterator[tuple[_Place, str]]:
     for each in devices:
         for name, value in (each.device.attributes or {}).items():
-            place = qualified(name, policy.driver)
-            texts.setdefault(place, set()).update(
-                value.strings or (), () if value.string is None else (value.string,)
-            )
-    for number, rule in enumerate(policy.rules):
-        for path, expression in _expressions(policy, number):
-            for literal in _compared(expression):
-                known = texts.get((literal.domain, literal.identifier), set())
-                if literal.text and literal.text not in known:
-                    message = (
-                        f"rule {rule.name} compares {literal.domain}/{literal.identifier} with "
-                        f'"{literal.text}", which no device has; they have {_listed(known)}'
-                    )
-                    yield _told(Code.UNKNOWN_LITERAL, message, path)
+            place = qualified(name, driver)
+            if place in places:
+                for text in (*(value.strings or ()), value.string):
+                    if text is not None:
+                        yield place, text
+
+
+@lru_cache(maxsize=64)
+def _literals(policy: CompiledPolicy) -> tuple[tuple[str, str, Compared], ...]:
+    """Return rule, path and comparison, for each text that the policy compares with."""
+    return tuple(
+        (rule.name, path, literal)
+        for number, rule in enumerate(policy.rules)
+        for path, expression in _expressions(policy, number)
+        for literal in _compared(expression)
+    )
 
 
 def _expressions(policy: CompiledPolicy, place: int) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kube.files import dump_yaml
-from tools import findings_page, keys_tables
+from tools import findings_page, keys_tables, policy_crd
 from tools.example_cluster import cluster, koordinator_cluster, nic_cluster, sharing_cluster
 from webhook.configuration import configuration, validating_configuration
 from webhook.rules.in_server import documents
@@ -52,6 +52,12 @@ def example_koordinator_cluster() -> str:
     return HEADER.format(source="tools/example_cluster.py") + koordinator_cluster()
 
 
+def policy_definition() -> str:
+    """Return the manifest of our own kind."""
+    header = HEADER.format(source="kube/api/policy.py and tools/policy_crd.py")
+    return header + dump_yaml([policy_crd.definition()])
+
+
 def policies() -> str:
     """Return the policies that the API server enforces without us."""
     return HEADER.format(source="webhook/rules") + dump_yaml(documents())
@@ -64,6 +70,7 @@ GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     ("examples/gpu-shared/cluster.yaml", example_sharing_cluster),
     ("examples/koordinator/cluster.yaml", example_koordinator_cluster),
     ("examples/nics/cluster.yaml", example_nic_cluster),
+    ("manifests/base/devicecompatibilitypolicies.yaml", policy_definition),
     ("manifests/base/mutatingwebhookconfiguration.yaml", webhook_configuration),
     ("manifests/base/validatingwebhookconfiguration.yaml", validating_webhook_configuration),
     ("manifests/policies/policies.yaml", policies),

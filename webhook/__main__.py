@@ -57,6 +57,7 @@ from webhook.metrics import (
     WebhookMetrics,
     process_registry,
 )
+from webhook.policies import PolicyController
 from webhook.probes import ProbeServer
 from webhook.profile import Profile
 from webhook.settings import LogLevel, Settings, checked_options, overridden, parse_settings
@@ -256,12 +257,15 @@ async def control(setup: Setup) -> None:
             templates = TemplateController(
                 client, settings.control, setup.profiles, identity=setup.identity, now=_now
             )
-            followed = {**templates.informers, **(trust.informers if trust is not None else {})}
+            policies = PolicyController(client, settings.control, identity=setup.identity, now=_now)
+            followed = {**templates.informers, **policies.informers}
+            followed |= trust.informers if trust is not None else {}
             with _collected(registry, CacheCollector(followed), QueueCollector(templates.queues)):
                 async with asyncio.TaskGroup() as group:
                     if trust is not None:
                         group.create_task(_endless(trust.run))
                     group.create_task(_endless(templates.run))
+                    group.create_task(_endless(policies.run))
 
         await _run_until_signal([probes.run, lambda: leader.run(lead)])
 

@@ -14,6 +14,7 @@ import yaml
 
 from kube.api.core import Namespace, ResourceQuota
 from kube.api.meta import ApiStruct, ObjectMeta, decode
+from kube.api.policy import DeviceCompatibilityPolicy, in_force
 from kube.api.resource import DeviceClass, DeviceClassSpec, ResourceClaimTemplate, ResourceSlice
 from kube.api.url import Resource
 from kube.client import Client
@@ -27,6 +28,7 @@ from webhook.resources import (
     CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
     DEVICE_CLASSES,
+    DEVICE_COMPATIBILITY_POLICIES,
     NAMESPACES,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
@@ -60,6 +62,8 @@ class Caches:
         informers: Resource name to informer, for probes and metrics.
         onlooking: Those that tell who may not see claims. Nobody waits for them: without the right
             to look, or where nothing is found, nobody is warned.
+        unawaited: All for which nobody waits: these, and policies, of which there are none where our
+            definition of them is not installed.
     """
 
     def __init__(
@@ -112,6 +116,7 @@ class Caches:
             "quotas": self._of_quotas,
             "namespaces": self._of_namespaces,
             "onlookers": self._of_onlookers,
+            "policies": self._of_policies,
         }
         self._onlookers = {
             onlooker: self._one(client, NAMED[onlooker], kept_presence, settings)
@@ -121,6 +126,14 @@ class Caches:
         self._counted = self._one(client, KUEUE_CONFIGURATION, kept_mapped_classes, settings)
         kueue = [self._counted] if Onlooker.KUEUE in self._onlookers else []
         self.onlooking: Final[tuple[Informer[Any], ...]] = (*self._onlookers.values(), *kueue)
+        self._policies = Informer(
+            client,
+            DEVICE_COMPATIBILITY_POLICIES,
+            kept_policy,
+            handlers=(self._noted("policies"),),
+            settings=settings,
+        )
+        self.unawaited: Final[tuple[Informer[Any], ...]] = (*self.onlooking, self._policies)
         self._changed = set(self._parts)
         # Templates change with every workload; their store already is what a review looks up.
         self._world = World(profiles=profiles, templates=self._templates.store)
@@ -158,7 +171,7 @@ class Caches:
     async def run(self) -> None:
         """Follow the API server; ends only by cancellation."""
         async with asyncio.TaskGroup() as group:
-            for informer in (*self.informers.values(), *self.onlooking):
+            for informer in (*self.informers.values(), *self.unawaited):
                 group.create_task(informer.run())
 
     def _one(
@@ -207,6 +220,9 @@ class Caches:
             "namespaces": {name: labels for (_, name), labels in self._namespaces.store.items()}
         }
 
+    def _of_policies(self) -> Mapping[str, Any]:
+        return {"policies": in_force(self._policies.store.values())}
+
     def _of_onlookers(self) -> Mapping[str, Any]:
         counted = frozenset().union(*self._counted.store.values())
         return {
@@ -236,6 +252,17 @@ def kept_template(raw: bytes) -> Template:
     """Return what is known of a ResourceClaimTemplate."""
     found = decode(raw, ResourceClaimTemplate)
     return Template(digest=template_digest(found), classes=template_classes(found))
+
+
+def kept_policy(raw: bytes) -> DeviceCompatibilityPolicy:
+    """Return a DeviceCompatibilityPolicy without what changes while it says the same."""
+    found = decode(raw, DeviceCompatibilityPolicy)
+    return DeviceCompatibilityPolicy(
+        metadata=ObjectMeta(
+            name=found.metadata.name, creation_timestamp=found.metadata.creation_timestamp
+        ),
+        spec=found.spec,
+    )
 
 
 def kept_quota(raw: bytes) -> Quota | None:

@@ -2,7 +2,9 @@
 
 from typing import Final
 
+from kube.api import policy
 from kube.api.url import Resource
+from kube.product import GROUP
 
 _DRA: Final = "resource.k8s.io"
 _APPS: Final = "apps"
@@ -51,4 +53,8 @@ WEBHOOK_CONFIGURATIONS: Final = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEB
 CONFIG_MAPS: Final = Resource(version="v1", plural="configmaps")
 CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
     group="apiextensions.k8s.io", version="v1", plural="customresourcedefinitions", namespaced=False
+)
+
+DEVICE_COMPATIBILITY_POLICIES: Final = Resource(
+    group=GROUP, version=policy.VERSION, plural="devicecompatibilitypolicies", namespaced=False
 )

@@ -184,6 +184,14 @@ class ControlSettings(_Part, frozen=True, kw_only=True):
     """Between looks for such templates. A look costs one list of each workload kind, and only where
     a template is due."""
 
+    policy_seconds: Seconds = 1.0
+    """Between looks at DeviceCompatibilityPolicies; a change is looked at at once when none was for so
+    long, else together with what else comes in that time. Longer where a look is long, so that no
+    churn of ResourceSlices costs more than a tenth of a core."""
+
+    policy_counts_seconds: Seconds = 30.0
+    """Between writes of a policy's status in which only numbers change, as when nodes come and go."""
+
     retry_first_seconds: Seconds = 0.2
     """Before the second attempt at something that the API server refused; then twice as long each
     time, up to `retryMostSeconds`."""

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from kube.api.policy import DeviceCompatibilityPolicy
 from kube.product import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
 from webhook.intents import DeviceKind, Vocabulary
 from webhook.inventory import Facts
@@ -58,6 +59,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         quotas: Namespace to ResourceQuota name to what it counts.
         namespaces: Namespace to its labels.
         onlookers: Who is there, to the DeviceClasses whose claims it is known to count.
+        policies: Driver name to the DeviceCompatibilityPolicy that counts for it.
     """
 
     profiles: Mapping[str, Profile]
@@ -68,6 +70,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     quotas: Mapping[str, Mapping[str, Quota]] = {}
     namespaces: Mapping[str, Mapping[str, str]] = {}
     onlookers: Mapping[Onlooker, frozenset[str]] = {}
+    policies: Mapping[str, DeviceCompatibilityPolicy] = {}
 
 
 class QuotaPolicy(StrEnum):

@@ -4,6 +4,7 @@ The resource API has groups on counters (KEP-5963) and nothing for devices witho
 rules written as expressions, or for a driver that declares neither; an object of ours carries those.
 """
 
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -11,7 +12,9 @@ from kube.api.meta import ApiStruct, ObjectMeta
 from kube.api.resource import CelSelector, DeviceSelector
 from kube.product import GROUP
 
-API_VERSION: Final = f"{GROUP}/v1alpha1"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "DeviceCompatibilityPolicy"
 PHYSICAL_ATTRIBUTES: Final = ("parentUUID", "uuid", "physicalDevice")
 """Which attribute tells the hardware under a device that consumes no counters; the first it has."""
 
@@ -95,18 +98,52 @@ class MatrixRow(ApiStruct, frozen=True, kw_only=True):
     compatible_with: tuple[str, ...] | None = None
 
 
+class Conflict(ApiStruct, frozen=True, kw_only=True):
+    """Devices in use together that a policy keeps apart.
+
+    Attributes:
+        devices: Names of two, or of more where only all of them together break it.
+        reason: Of the device that would not have been handed out.
+    """
+
+    pool: str
+    devices: tuple[str, ...]
+    reason: str = ""
+
+
+class Conflicts(ApiStruct, frozen=True, kw_only=True):
+    """What is in use that a policy would have refused, and under Enforce refuses to be joined.
+
+    Attributes:
+        count: How many times `examples` would be there without a limit.
+        claims: How many claims hold these devices. They are counted and not named: a policy is in no
+            namespace, so whoever may read it may not be allowed to know them.
+        namespaces: How many namespaces these claims are in.
+        examples: By pool and device; at most 10.
+    """
+
+    count: int
+    claims: int = 0
+    namespaces: int = 0
+    examples: tuple[Conflict, ...] | None = None
+
+
 class DeviceCompatibilityPolicyStatus(ApiStruct, frozen=True, kw_only=True):
     """What the validator found on the devices that are published now.
 
     Attributes:
-        summary: For a column of `kubectl get dcp`: `4 kinds, 5 of 16 pairs compatible`.
-        matrix: By name; at most 64 rows.
+        rules: How many there are, for a column of `kubectl get dcp`.
+        summary: For a column as well: `4 kinds, 5 of 16 pairs compatible`.
+        matrix: In the order of the rules; at most 32 rows.
+        conflicts: None where nothing in use breaks the policy.
     """
 
     observed_generation: int = 0
     conditions: tuple[Condition, ...] | None = None
+    rules: int = 0
     summary: str = ""
     matrix: tuple[MatrixRow, ...] | None = None
+    conflicts: Conflicts | None = None
 
 
 class DeviceCompatibilityPolicy(ApiStruct, frozen=True, kw_only=True):
@@ -115,3 +152,21 @@ class DeviceCompatibilityPolicy(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: DeviceCompatibilityPolicySpec
     status: DeviceCompatibilityPolicyStatus | None = None
+
+
+def in_force(
+    policies: Iterable[DeviceCompatibilityPolicy],
+) -> Mapping[str, DeviceCompatibilityPolicy]:
+    """Return the policy that counts for each driver: the oldest, of equally old ones by name.
+
+    One that was never stored is younger than all that were.
+    """
+    oldest: dict[str, DeviceCompatibilityPolicy] = {}
+    for policy in sorted(policies, key=_age):
+        oldest.setdefault(policy.spec.driver, policy)
+    return oldest
+
+
+def _age(policy: DeviceCompatibilityPolicy) -> tuple[bool, str, str]:
+    made = policy.metadata.creation_timestamp
+    return made is None, made or "", policy.metadata.name

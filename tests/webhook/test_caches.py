@@ -18,6 +18,7 @@ from webhook.resources import (
     CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
     DEVICE_CLASSES,
+    DEVICE_COMPATIBILITY_POLICIES,
     NAMESPACES,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
@@ -88,6 +89,17 @@ async def test_what_is_not_listed_yet_is_told(server: FakeApiServer) -> None:
     assert "resourceslices" in made.check()
 
 
+def compatibility_policy(name: str, day: int) -> Document:
+    made = f"2026-11-{day:02d}T00:00:00Z"
+    return {
+        "metadata": {"name": name, "creationTimestamp": made},
+        "spec": {
+            "driver": "gpu.example.com",
+            "rules": [{"name": "a", "compatibilityGroups": ["a"]}],
+        },
+    }
+
+
 OBJECTS: Final[tuple[tuple[Resource, Document], ...]] = (
     (DEVICE_CLASSES, device_class("old", "nvidia.com/gpu", 1)),
     (DEVICE_CLASSES, device_class("new", "nvidia.com/gpu", 2)),
@@ -99,6 +111,8 @@ OBJECTS: Final[tuple[tuple[Resource, Document], ...]] = (
     ),
     (RESOURCE_QUOTAS, {"metadata": {"name": "empty", "namespace": "n"}, "spec": {}}),
     (NAMESPACES, {"metadata": {"name": "n", "labels": {"a": "b"}}}),
+    (DEVICE_COMPATIBILITY_POLICIES, compatibility_policy("old", 1)),
+    (DEVICE_COMPATIBILITY_POLICIES, compatibility_policy("young", 2)),
 )
 
 
@@ -114,12 +128,13 @@ async def test_everything_that_a_translation_reads_is_there(
         fill()
     async with caches(server) as made:
         if order == "watched":
-            await until(lambda: server.watching == len((*made.informers, *made.onlooking)))
+            await until(lambda: server.watching == len((*made.informers, *made.unawaited)))
             made.world()
             fill()
             await until(lambda: made.world().namespaces != {} and made.world().quotas != {})
             await until(lambda: len(made.world().classes or ()) == 2 and made.world().facts != {})
             await until(lambda: bool(made.world().templates))
+        await until(lambda: bool(made.world().policies))
         world = made.world()
 
         assert world.classes == frozenset({"old", "new"})
@@ -129,6 +144,9 @@ async def test_everything_that_a_translation_reads_is_there(
         }
         assert world.quotas == {"n": {"q": Quota(names=frozenset({"requests.cpu"}))}}
         assert world.namespaces == {"n": {"a": "b"}}
+        assert {"gpu.example.com": "old"} == {
+            driver: policy.metadata.name for driver, policy in world.policies.items()
+        }
         (size,) = world.facts[NVIDIA][DeviceKind.GPU].sizes or ()
         assert str(size.size) == "80Gi"
 
