@@ -100,8 +100,8 @@ oracle-record: setup ## ask the real Go packages again and write tests/oracle/da
 .PHONY: mutants
 mutants: setup ## small faults in allocator/core/MODULE.py that no test notices; MODULE=capacity
 	@test -f "allocator/core/$(MODULE).py" || { echo "make mutants: say which file: make mutants MODULE=capacity" >&2; exit 2; }
-	@mkdir -p mutants
-	@$(BIN)/mutmut run "allocator.core.$(MODULE).*" > mutants/run.log 2>&1 || { tail -n 40 mutants/run.log >&2; exit 1; }
+	@rm -rf mutants && mkdir mutants
+	@$(BIN)/mutmut run "allocator.core.$(MODULE).*" > mutants/run.log 2>&1 || { tr '\r' '\n' < mutants/run.log | tail -n 40 >&2; exit 1; }
 	@$(BIN)/mutmut results | grep -F "allocator.core.$(MODULE)." | grep -vE ": (not checked|killed)$$" || true
 
 .PHONY: fuzz
