@@ -1,0 +1,79 @@
+"""`drawbridge simulate --node` says what the allocator says, whatever the cluster.
+
+The allocator itself is compared with upstream in tests/oracle; here everything around it is under
+test: files read straight into views, gates by name, allocations as JSON.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import drawbridge
+from tests.oracle.ours import verdicts
+from tests.oracle.scenarios import Scenario, seeded
+from tests.oracle.verdicts import FATAL, FIT, GAVE_UP, Verdict, normal
+
+pytestmark = pytest.mark.property
+
+CHUNKS = 8
+PER_CHUNK = 25
+DRA = "resource.k8s.io/v1"
+STATE = {
+    "slices": (DRA, "ResourceSlice"),
+    "classes": (DRA, "DeviceClass"),
+    "allocated": (DRA, "ResourceClaim"),
+    "nodes": ("v1", "Node"),
+    "taintRules": (DRA, "DeviceTaintRule"),
+}
+
+
+def written(path: Path, objects: list[Any]) -> Path:
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    return path
+
+
+def typed(documents: list[Any], api_version: str, kind: str) -> list[Any]:
+    return [{"apiVersion": api_version, "kind": kind, **each} for each in documents]
+
+
+def simulated(scenario: Scenario, node: str, folder: Path) -> Verdict:
+    state = [one for name, kind in STATE.items() for one in typed(scenario.get(name) or [], *kind)]
+    claims = typed(scenario["claims"], DRA, "ResourceClaim")
+    gates = ",".join(f"{gate}={on}" for gate, on in scenario["features"].items())
+
+    result = drawbridge(
+        *("simulate", "-f", written(folder / "claims.json", claims)),
+        *("--snapshot", written(folder / "state.json", state)),
+        *("--node", node, "--feature-gates", gates, "-o", "json"),
+    )
+
+    said = json.loads(result.stdout)
+    (about,) = said["nodes"]
+    assert about["name"] == node
+    assert about["fits"] == (result.exit_code == 0)
+    if said["error"] is not None:
+        return Verdict(FATAL)
+    if any(reason["code"] == "gaveUp" for reason in about["reasons"]):
+        return Verdict(GAVE_UP)
+    if not about["fits"]:
+        return Verdict("does not fit")
+    # An allocation without anything in it is an empty object.
+    return Verdict(FIT, normal([one["allocation"] for one in said["claims"]]))
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_the_command_says_what_the_allocator_says(chunk: int, tmp_path: Path) -> None:
+    compared = 0
+    for seed in range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK):
+        scenario = seeded(seed)
+        for node, expected in verdicts(scenario).items():
+            got = simulated(scenario, node, tmp_path)
+            if GAVE_UP in (expected.end, got.end):
+                continue
+            want = expected if expected.end in (FIT, FATAL) else Verdict("does not fit")
+            assert want.compared == got.compared, f"seed {seed}, node {node}"
+            compared += 1
+
+    assert compared > PER_CHUNK / 2
