@@ -98,9 +98,8 @@ def test_whatever_is_said_is_sarif() -> None:
 
     (run,) = log(*documents).runs
 
-    assert [result.rule_id for result in run.results] == [
-        each.split()[1] for case in rows for each in case.told
-    ]
+    told = [result.rule_id for result in run.results if result.level != "note"]
+    assert told == [each.split()[1] for case in rows for each in case.told]
     for result in run.results:
         assert run.tool.driver.rules[result.rule_index].id == result.rule_id
 

@@ -6,7 +6,7 @@ What a driver refuses it refuses on the node, when the pod starts and the device
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from allocator.core.inventory import Failure, chain
+from allocator.core.inventory import Chain, Failure, chain
 from allocator.core.model import DeviceId, Expression, PublishedDevice
 from kube.api.resource import (
     Device,
@@ -18,9 +18,10 @@ from kube.api.resource import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from webhook.findings import Code, Finding, error, shown, warning
+from webhook.findings import Code, Finding, Severity, error, info, shown, warning
 from webhook.rules.asked import Asked, asked, at, named
 from webhook.rules.context import Context
+from webhook.rules.inventory import Found
 from webhook.rules.parameters import COMPARES_LITERALLY, refused
 from webhook.rules.rule import (
     NO_SCHEMA,
@@ -95,15 +96,22 @@ def mismatched(claim: Subject[DeviceClaim], path: str, context: Context) -> Iter
 
 def _types(one: Asked, context: Context) -> frozenset[str]:
     """Return which types of NVIDIA's devices a request may get; empty where that is not known."""
+    links = _chain(one, context)
+    if links is None:
+        return frozenset()
+    return frozenset(
+        type_ for type_ in _TYPES.values() if _may_be(links.verdict(_device_of(type_)))
+    )
+
+
+def _chain(one: Asked, context: Context) -> Chain | None:
+    """Return the selectors of a request's class and its own; None where the class is not known."""
     device_class = context.classes.get(one.request.device_class_name)
     if device_class is None:
-        return frozenset()
+        return None
     selectors = (*(device_class.spec.selectors or ()), *(one.request.selectors or ()))
     texts = [selector.cel.expression for selector in selectors if selector.cel is not None]
-    links = tuple(Expression(text=text, origin="") for text in texts)
-    return frozenset(
-        type_ for type_ in _TYPES.values() if _may_be(chain(links).verdict(_device_of(type_)))
-    )
+    return chain(tuple(Expression(text=text, origin="") for text in texts))
 
 
 def _may_be(verdict: bool | Failure) -> bool:  # noqa: FBT001
@@ -148,6 +156,59 @@ _NO_PARENT: Final = (
     " r.name == name && has(r.firstAvailable) && r.firstAvailable.size() > 0)))"
 )
 
+
+def needs_gate(claim: Subject[DeviceClaim], path: str, _context: Context) -> Iterator[Finding]:
+    """Yield parameters that a driver takes only where an operator switched something on."""
+    for index, one in enumerate(claim.view.config or ()):
+        gate = _gate(one.opaque)
+        if gate:
+            yield info(
+                Code.NEEDS_GATE,
+                at(path, f"config[{index}].opaque.parameters"),
+                f"driver {_NVIDIA} takes this only where its feature gate {gate} is on",
+            )
+
+
+def _gate(opaque: OpaqueDeviceConfiguration | None) -> str:
+    if opaque is None or opaque.driver != _NVIDIA:
+        return ""
+    if opaque.parameters.get("kind") == "VfioDeviceConfig":
+        return "PassthroughSupport"
+    return _STRATEGY_GATES.get(_strategy(opaque), "")
+
+
+def _strategy(opaque: OpaqueDeviceConfiguration) -> str:
+    sharing = opaque.parameters.get("sharing")
+    strategy = sharing.get("strategy") if isinstance(sharing, Mapping) else None
+    return strategy if isinstance(strategy, str) else ""
+
+
+_STRATEGY_GATES: Final = {"TimeSlicing": "TimeSlicingSettings", "MPS": "MPSSupport"}
+
+
+def shared_already(claim: Subject[DeviceClaim], path: str, context: Context) -> Iterator[Finding]:
+    """Yield MPS for devices that the driver publishes as shareable by amounts (consumable shares)."""
+    if not context.inventory.devices:
+        return
+    for index, one in enumerate(claim.view.config or ()):
+        if one.opaque is None or one.opaque.driver != _NVIDIA or _strategy(one.opaque) != "MPS":
+            continue
+        for each in named(claim.view, one.requests):
+            links = _chain(each, context)
+            found = Found() if links is None else context.inventory.found(links)
+            if found.are_shared:
+                severity = Severity.ERROR if each.is_only else Severity.WARNING
+                yield Finding(
+                    severity=severity,
+                    code=Code.SHARED_ALREADY,
+                    path=at(path, f"config[{index}].opaque.parameters.sharing.strategy"),
+                    message=f"all {found.number} devices that fit request {shown(each.name)} are"
+                    " shared by amounts, and the driver refuses MPS beside that",
+                    fix="ask for an amount instead, below capacity.requests",
+                )
+                break
+
+
 RULES: Final[tuple[ClaimRule | ClassRule, ...]] = (
     ClaimRule(
         code=Code.INVALID_CONFIG,
@@ -184,5 +245,21 @@ RULES: Final[tuple[ClaimRule | ClassRule, ...]] = (
             message="a configuration names a request with alternatives; its driver looks for"
             " request/alternative and ignores it",
         ),
+    ),
+    ClaimRule(
+        code=Code.NEEDS_GATE,
+        part=Part.CLAIM,
+        rank=Class.ADVICE,
+        judge=needs_gate,
+        cure="Ask the operator of the driver, or leave the parameters out.",
+        why_not_cel="whether the gate is on is no object, and a policy would warn all the same",
+    ),
+    ClaimRule(
+        code=Code.SHARED_ALREADY,
+        part=Part.CLAIM,
+        rank=Class.NEVER,
+        judge=shared_already,
+        cure="Ask for an amount below `capacity.requests`, and leave MPS out.",
+        why_not_cel=OTHER_OBJECTS,
     ),
 )

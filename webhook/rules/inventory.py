@@ -21,11 +21,17 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What a chain of selectors finds in an inventory.
 
     Attributes:
-        devices: Those that satisfy it, in order.
+        number: Of devices that satisfy it.
+        drivers: Whose they are.
+        capacities: Names of capacities that any of them has.
+        are_shared: Their driver lets several claims have each of them.
         failed: The first device on which it raises, with what it said; None where it never does.
     """
 
-    devices: tuple[PublishedDevice, ...] = ()
+    number: int = 0
+    drivers: frozenset[str] = frozenset()
+    capacities: frozenset[str] = frozenset()
+    are_shared: bool = False
     failed: tuple[DeviceId, str] | None = None
 
 
@@ -94,4 +100,10 @@ def _asked(chain: Chain, devices: tuple[PublishedDevice, ...]) -> Found:
             failed = failed or (device.id, verdict.message)
         elif verdict:
             found.append(device)
-    return Found(devices=tuple(found), failed=failed)
+    return Found(
+        number=len(found),
+        drivers=frozenset(each.id.driver for each in found),
+        capacities=frozenset(key for each in found for key in each.device.capacity or ()),
+        are_shared=bool(found) and all(each.device.allow_multiple_allocations for each in found),
+        failed=failed,
+    )

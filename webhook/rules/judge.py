@@ -32,6 +32,7 @@ MAX_FINDINGS: Final = 100
 """Of one object; whoever has more has one mistake many times."""
 
 
+_WORST_FIRST: Final = tuple(Severity)
 MAX_PATH: Final = 512
 MAX_TEXT: Final = 1024
 """Characters. Names in objects of strangers may be as long as a body."""
@@ -82,7 +83,7 @@ def judge(judged: Judged, context: Context) -> tuple[Finding, ...]:
         found.setdefault((finding.code, finding.path), finding)
         if len(found) >= MAX_FINDINGS:
             break
-    told = sorted(found.values(), key=lambda finding: not finding.is_error)
+    told = sorted(found.values(), key=lambda finding: _WORST_FIRST.index(finding.severity))
     if judged.is_controlled or enforcement == Enforcement.WARN:
         told = [_warned(finding) for finding in told]
     return tuple(told)

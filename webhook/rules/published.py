@@ -41,12 +41,12 @@ def class_missing(claim: Claim, path: str, context: Context) -> Iterator[Finding
 def claim_matches_nothing(claim: Claim, path: str, context: Context) -> Iterator[Finding]:
     """Yield requests that no published device answers, whichever alternative is taken."""
     ways = tuple(_found(claim, context))
-    answered = {one.parent for one, _, found in ways if found.devices or found.failed is not None}
+    answered = {one.parent for one, _, found in ways if found.number or found.failed is not None}
     for one, device_class, _ in ways:
         if one.parent in answered:
             continue
         of_class = context.inventory.found(chain(_expressions(device_class.spec.selectors)))
-        number, name = len(of_class.devices), shown(device_class.metadata.name)
+        number, name = of_class.number, shown(device_class.metadata.name)
         if number:
             yield warning(
                 Code.SELECTOR_MATCHES_NOTHING,
@@ -83,19 +83,18 @@ def capacity_not_published(claim: Claim, path: str, context: Context) -> Iterato
     for one, _, found in _found(claim, context):
         capacity = one.request.capacity
         wanted = sorted((capacity and capacity.requests) or ())
-        if not wanted or not found.devices:
+        if not wanted or not found.number:
             continue
-        published = {key for each in found.devices for key in each.device.capacity or ()}
-        is_proof = context.inventory.is_proof({each.id.driver for each in found.devices})
+        is_proof = context.inventory.is_proof(found.drivers)
         for key in wanted:
-            if key not in published:
+            if key not in found.capacities:
                 yield Finding(
                     severity=Severity.ERROR if is_proof and one.is_only else Severity.WARNING,
                     code=Code.CAPACITY_NOT_PUBLISHED,
                     path=at(path, one.path, f"capacity.requests[{key}]"),
-                    message=f"none of the {len(found.devices)} devices that fit the selectors"
+                    message=f"none of the {found.number} devices that fit the selectors"
                     f" publishes a capacity {shown(key)}",
-                    fix=_spelt(key, published),
+                    fix=_spelt(key, found.capacities),
                 )
 
 
@@ -118,7 +117,7 @@ def class_matches_nothing(
     found = context.inventory.found(chain(expressions))
     drivers = {pool.driver for pool in context.inventory.pools}
     if (
-        found.devices
+        found.number
         or found.failed
         or not any(driver in each.text for driver in drivers for each in expressions)
     ):

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from kube.api.core import Pod
 from kube.api.meta import ObjectHead, view
 from kube.api.policy import API_VERSION
-from webhook.findings import Finding
+from webhook.findings import Finding, Severity
 from webhook.rules.context import Context
 from webhook.rules.judge import VIEWS, Judged, judge
 
@@ -155,8 +155,12 @@ def found(document: Mapping[str, Any], context: Context | None = None) -> tuple[
 
 
 def told(document: Mapping[str, Any], context: Context | None = None) -> tuple[str, ...]:
-    """Return `severity code path` of each finding."""
-    return tuple(f"{f.severity} {f.code} {f.path}" for f in found(document, context))
+    """Return `severity code path` of each finding that is more than worth knowing."""
+    return tuple(
+        f"{f.severity} {f.code} {f.path}"
+        for f in found(document, context)
+        if f.severity is not Severity.INFO
+    )
 
 
 # --- the table ------------------------------------------------------------------------------------

@@ -9,11 +9,13 @@ from tests.webhook.rules.cases import (
     NVIDIA,
     NVIDIA_CONFIG,
     Document,
+    attributes,
     cel,
     claim,
     config,
     device,
     exactly,
+    found,
     gpu_config,
     pod,
     resource_slice,
@@ -151,6 +153,18 @@ def asking(name: str, *, requests: tuple[str, ...] = (), parameters: Document) -
 _KIND = "spec.devices.config[0].opaque.parameters.kind"
 _MPS = gpu_config(strategy="MPS")
 
+_STRATEGY = "spec.devices.config[0].opaque.parameters.sharing.strategy"
+_SHARED = resource_slice(
+    device(allowMultipleAllocations=True, **attributes(type="gpu")), driver=NVIDIA
+)
+_WHOLE = resource_slice(
+    device(**attributes(type="gpu")),
+    name="whole",
+    driver=NVIDIA,
+    pool={"name": "b", "resourceSliceCount": 1},
+    nodeName="b",
+)
+
 CONFIGS = (
     Case("GPUs", asking(NVIDIA, requests=("gpu",), parameters=_MPS), context()),
     Case("MIG devices", asking("mig.nvidia.com", parameters=mig_config()), context()),
@@ -198,6 +212,17 @@ CONFIGS = (
         context(),
     ),
     Case(
+        "MPS on devices that are shared by amounts",
+        asking(NVIDIA, requests=("gpu",), parameters=_MPS),
+        context(_SHARED),
+        (f"error sharedAlready {_STRATEGY}",),
+    ),
+    Case(
+        "MPS on devices of which some are whole",
+        asking(NVIDIA, requests=("gpu",), parameters=_MPS),
+        context(_SHARED, _WHOLE),
+    ),
+    Case(
         "administrative access where it is not allowed",
         claim(exactly(adminAccess=True)),
         context(namespaces={"team-a": {}}),
@@ -229,3 +254,18 @@ def test_an_inventory_that_lost_a_generation_knows_the_newest() -> None:
     assert known.is_proof([EXAMPLE])
     assert not known.is_proof([NVIDIA])
     assert not known.is_proof([])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "gate"),
+    [
+        (_MPS, "MPSSupport"),
+        (gpu_config(strategy="TimeSlicing"), "TimeSlicingSettings"),
+        ({"apiVersion": NVIDIA_CONFIG, "kind": "VfioDeviceConfig"}, "PassthroughSupport"),
+    ],
+)
+def test_a_gate_that_is_off_by_default_is_worth_knowing(parameters: Document, gate: str) -> None:
+    (finding,) = found(asking(NVIDIA, requests=("gpu",), parameters=parameters))
+
+    assert finding.code == "needsGate"
+    assert gate in finding.message
