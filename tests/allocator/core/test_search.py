@@ -1,0 +1,245 @@
+"""The search on worked examples, most of them run on the real allocator (dra-semantics, appendix C)."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from allocator.core.model import Budget, Features, NodeDevices, Plan, Usage
+from allocator.core.outcome import AttemptFailed, GaveUp, Unfit
+from allocator.core.problem import Rules
+from allocator.core.requests import asked
+from allocator.core.search import allocate
+from allocator.core.usage import gathered
+from kube.api.resource import Device, ResourceClaim
+from tests.allocator.builders import (
+    DRIVER,
+    allocated,
+    alternative,
+    claim,
+    classes,
+    consumes,
+    counter_set,
+    device,
+    devices,
+    distinct,
+    first_of,
+    match,
+    node_with,
+    pool_of,
+    request,
+    result,
+)
+
+ROOT = "resource.kubernetes.io/pcieRoot"
+NONE: list[str] = []
+
+
+def one_pool(*listed: Device) -> NodeDevices:
+    return node_with(pool_of(*listed))
+
+
+def tried(
+    node: NodeDevices, *claims: ResourceClaim, held: Usage | None = None, steps: int = 200_000
+) -> Plan | Unfit | GaveUp:
+    rules = Rules(features=Features())
+    wanted = asked(claims, classes(), rules.features)
+    return allocate(node, wanted, held or Usage(), rules, budget=Budget(steps=steps))
+
+
+def chosen(outcome: Any) -> list[str]:
+    """`request device`, or `request device amounts` of a share; nothing when it does not fit."""
+    if not isinstance(outcome, Plan):
+        return NONE
+    return [
+        " ".join(
+            [
+                one.request.full_name,
+                one.device.id.device,
+                *(f"{key}={amount}" for key, amount in (one.consumed or {}).items()),
+            ]
+        )
+        for claim_ in outcome.choices
+        for one in claim_
+    ]
+
+
+def admin(name: str = "adm") -> Any:
+    return request(name, admin_access=True)
+
+
+A, B = devices("a", "b")
+DEDICATED = device("a", capacity={"m": "4"})
+SHARED = device("a", capacity={"m": "4"}, shared=True)
+
+
+class Case(NamedTuple):
+    name: str
+    node: NodeDevices
+    claims: Sequence[ResourceClaim]
+    want: list[str]
+
+
+CASES = (
+    Case("a claim without requests gets nothing, and that fits", one_pool(A), [claim()], NONE),
+    Case("devices in order", one_pool(A, B), [claim(request(count=2))], ["req-0 a", "req-0 b"]),
+    Case("admin access does not look at who else asks", one_pool(A),
+         [claim(request()), claim(admin(), name="other")], ["req-0 a", "adm a"]),
+    Case("who comes after an admin is refused", one_pool(A),
+         [claim(admin()), claim(request(), name="other")], NONE),
+    Case("no device twice for admins of one claim", one_pool(A), [claim(admin("x"), admin())], NONE),
+    Case("nor for a user and an admin of one claim", one_pool(A), [claim(request(), admin())], NONE),
+    Case("a capacity by its literal key only", one_pool(DEDICATED),
+         [claim(request(capacity={f"{DRIVER}/m": "1"}))], NONE),
+    Case("two requests share a device", one_pool(SHARED),
+         [claim(request("x", capacity={"m": 1}), request("y", capacity={"m": 3}))],
+         ["x a m=1", "y a m=3"]),
+    Case("one request never takes two shares of a device", one_pool(SHARED),
+         [claim(request(count=2, capacity={"m": 1}))], NONE),
+    Case("silence takes all of a device without a policy", one_pool(SHARED),
+         [claim(request()), claim(request(), name="other")], NONE),
+    Case("a share of nothing", one_pool(SHARED), [claim(request(capacity={"m": 0}))],
+         ["req-0 a m=0"]),
+    Case("a dedicated device is too small", one_pool(DEDICATED),
+         [claim(request(capacity={"m": 5}))], NONE),
+    Case("a dedicated device says nothing of what it gives", one_pool(DEDICATED),
+         [claim(request(capacity={"m": 3}))], ["req-0 a"]),
+    Case("admins share a capacity like others", one_pool(SHARED),
+         [claim(request("x", capacity={"m": 2}, admin_access=True),
+                request("y", capacity={"m": 3}, admin_access=True))], NONE),
+    Case("the second alternative when the first is too much", one_pool(A, B),
+         [claim(first_of("r", alternative("three", count=3), alternative("two", count=2)))],
+         ["r/two a", "r/two b"]),
+    Case("matchAttribute wins where a constraint has both", one_pool(
+        device("a", attributes={ROOT: "p0"}), device("b", attributes={ROOT: "p0"})),
+         [claim(request(count=2), constraints=[
+             type(match(ROOT))(match_attribute=ROOT, distinct_attribute=ROOT)])],
+         ["req-0 a", "req-0 b"]),
+    Case("all devices", one_pool(A, B), [claim(request(count=None))], ["req-0 a", "req-0 b"]),
+    Case("all of nothing is not enough", node_with(), [claim(request(count=None))], NONE),
+    Case("a selector that fails is never reached behind a device that fits", one_pool(
+        device("a", attributes={"x": True}), B),
+         [claim(request("r", f'device.attributes["{DRIVER}"].x'))], ["r a"]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_devices(case: Case) -> None:
+    assert case.want == chosen(tried(case.node, *case.claims))
+
+
+class Fatal(NamedTuple):
+    name: str
+    node: NodeDevices
+    claim: ResourceClaim
+    words: str
+
+
+FATAL = (
+    Fatal("a selector fails on the first device", one_pool(B, device("c", attributes={"x": True})),
+          claim(request("r", f'device.attributes["{DRIVER}"].x')), "no such key: x"),
+    Fatal("a broken selector in an alternative that is reached", one_pool(A), claim(
+        first_of("r", alternative("two", count=2), alternative("bad", "device.x == 1"))), "compile"),
+    Fatal("all of more than a claim can hold", one_pool(*devices(*(f"d{n:02}" for n in range(33)))),
+          claim(request(count=None)), "exceeds the claim limit of 32"),
+    Fatal("all devices, of which constraints exclude one", one_pool(
+        device("a", attributes={ROOT: "p0"}), device("b", attributes={ROOT: "p1"})),
+          claim(request(count=None), constraints=[match(ROOT)]), "constraint would not be satisfied"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FATAL, ids=lambda case: case.name)
+def test_what_ends_the_attempt(case: Fatal) -> None:
+    with pytest.raises(AttemptFailed, match=case.words):
+        tried(case.node, case.claim)
+
+
+def test_a_device_held_as_a_whole_is_an_admins_still() -> None:
+    held = gathered([allocated(result("a"))], Features())
+
+    assert NONE == chosen(tried(one_pool(SHARED), claim(request()), held=held))
+    assert ["adm a m=4"] == chosen(tried(one_pool(SHARED), claim(admin()), held=held))
+
+
+# --- nothing blows up -----------------------------------------------------------------------------
+
+
+def many(count: int, **same: Any) -> tuple[Device, ...]:
+    return devices(*(f"d{number:03}" for number in range(count)), **same)
+
+
+HALVES = one_pool(
+    *(device(f"d{number:02}", attributes={ROOT: f"p{number % 2}"}) for number in range(32))
+)
+SCARCE = node_with(
+    pool_of(
+        *(
+            device(f"gpu-{gpu}-{part}", consumes(f"gpu-{gpu}", slices=4))
+            for gpu in range(8)
+            for part in range(3)
+        ),
+        counters=[counter_set(f"gpu-{gpu}", slices=7) for gpu in range(8)],
+    )
+)
+BLOW_UPS = {
+    "one more than there are": (one_pool(*many(31)), [claim(request(count=32))]),
+    "half of the devices have each value": (
+        HALVES,
+        [claim(request(count=17), constraints=[match(ROOT)])],
+    ),
+    "more different values than there are": (
+        HALVES,
+        [claim(request(count=3), constraints=[distinct(ROOT)])],
+    ),
+    "interchangeable requests": (
+        one_pool(*many(16)),
+        [claim(*(request(f"r{number}") for number in range(17)))],
+    ),
+    "alternatives, eight deep": (
+        one_pool(*many(8)),
+        [
+            claim(
+                *(
+                    first_of(f"r{n}", *(alternative(f"s{k}", count=9 - k) for k in range(1, 7)))
+                    for n in range(4)
+                )
+            )
+        ],
+    ),
+    "a claim that can never be met behind ten that can in many ways": (
+        one_pool(*many(24)),
+        [claim(request(count=2), name=f"c{number}") for number in range(10)]
+        + [claim(request("none", 'device.driver == "other"'), name="last")],
+    ),
+    "more partitions than cards": (SCARCE, [claim(request(count=9))]),
+    "200 claims for 199 devices": (
+        one_pool(*many(199)),
+        [claim(request(), name=f"c{number}") for number in range(200)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BLOW_UPS)
+def test_a_search_in_vain_ends_soon(name: str) -> None:
+    node, claims = BLOW_UPS[name]
+
+    outcome = tried(node, *claims)
+
+    assert isinstance(outcome, Unfit)
+    assert outcome.steps < 5_000
+
+
+def test_200_claims_find_their_devices() -> None:
+    claims = [claim(request(), name=f"c{number}") for number in range(200)]
+
+    outcome = tried(one_pool(*many(200)), *claims)
+
+    assert isinstance(outcome, Plan)
+    assert outcome.steps < 1_000
+
+
+def test_a_search_gives_up_when_its_budget_is_spent() -> None:
+    outcome = tried(one_pool(*many(8)), claim(request(count=8)), steps=5)
+
+    assert isinstance(outcome, GaveUp)
+    assert "gave up after 5 steps" in outcome.proved
