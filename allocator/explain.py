@@ -9,12 +9,13 @@ Names of another namespace's objects never appear, and texts of claims and drive
 line of bounded length.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
-from allocator.cluster import Outcome
+from allocator import nodeclass
+from allocator.cluster import ClassVerdict, Outcome, Verdicts
 from allocator.core import binding, counters, node_operations, taints
 from allocator.core.inventory import Failure, chain
 from allocator.core.model import Asked, Budget, NodeDevices, Plan, Request, Usage
@@ -60,6 +61,26 @@ def explained(
         last request of a smallest combination that cannot. Pools that cannot be used come last.
     """
     return _Explanation(node, asked, usage, rules, steps).shortages()
+
+
+def told_apart(verdicts: Verdicts, asked: Asked) -> tuple[ClassVerdict, ...]:
+    """Return verdicts with classes divided such that all nodes of one are told the same.
+
+    Only values that constraints compare may be another node's: they differ from node to node.
+    """
+    through = nodeclass.close_up(asked)
+    divided: list[ClassVerdict] = []
+    for each in verdicts.classes:
+        if isinstance(each.outcome, Plan) or len(each.nodes) == 1:
+            divided.append(each)
+            continue
+        looks: dict[Hashable, list[str]] = {}
+        for name in each.nodes:
+            looks.setdefault(nodeclass.seen(verdicts.devices[name], through), []).append(name)
+        for names in looks.values():
+            example = verdicts.devices[names[0]]
+            divided.append(msgspec.structs.replace(each, example=example, nodes=tuple(names)))
+    return tuple(divided)
 
 
 class _Item(NamedTuple):

@@ -13,6 +13,7 @@ from allocator.cluster import ClassVerdict, Verdicts
 from allocator.core.model import Asked, NodeDevices, Plan, Usage
 from allocator.core.outcome import AttemptFailed, GaveUp, Reason, Shortage
 from allocator.core.problem import Rules
+from allocator.explain import told_apart
 from allocator.near import NearestMiss
 
 MAX_EXPLAINED: Final = 128
@@ -113,7 +114,8 @@ def node_answers(
     verdicts: Verdicts, asked: Asked, usage: Usage, rules: Rules, explain: Explain
 ) -> Iterator[NodeAnswer]:
     """Yield what nodes say; each class of them is explained once, the largest first."""
-    largest = sorted(verdicts.classes, key=lambda each: (-len(each.nodes), min(each.nodes)))
+    divided = told_apart(verdicts, asked)
+    largest = sorted(divided, key=lambda each: (-len(each.nodes), min(each.nodes)))
     for number, each in enumerate(largest):
         fits = isinstance(each.outcome, Plan)
         reasons: tuple[NodeReason, ...] = ()

@@ -369,7 +369,7 @@ def _sites(
     A change never looks at more of a device than the claims do, so what holds of one node of a
     class holds of all.
     """
-    through = nodeclass.lens(asked)
+    through = nodeclass.close_up(asked)
     requests = [one for claim in asked.requests for every in claim for one in every]
     chains = list(dict.fromkeys(map(class_chain, requests)))
     seen: dict[Hashable, NodeDevices] = {}

@@ -67,6 +67,22 @@ def lens(asked: Asked, places: tuple[Place, ...] = (), *, weighs: bool = False) 
     return Lens(chains, places, tuple(sorted(compared)), weighs)
 
 
+def close_up(asked: Asked) -> Lens:
+    """Return what words about claims look at, and claims that ask for less of the same.
+
+    Two nodes may refuse for different reasons, one for its model and one for its memory; for the
+    verdict that makes no difference.
+    """
+    through = lens(asked, weighs=True)
+    places: set[Place] = set()
+    for expressions in through.chains:
+        looked_at = chain(expressions).places
+        if looked_at is None or through.places is None:
+            return Lens(through.chains, None, through.compared, weighs=True)
+        places.update(looked_at)
+    return Lens(through.chains, tuple(sorted(places)), through.compared, weighs=True)
+
+
 def fixed(node: NodeDevices, rules: Rules) -> Hashable:
     """Return what is published of a node's devices that any attempt may read.
 

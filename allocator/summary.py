@@ -16,7 +16,7 @@ from allocator.cluster import Cluster, Outcome, Verdicts
 from allocator.core.model import Asked, NodeDevices, Plan
 from allocator.core.outcome import GaveUp, Reason, Refusal, Shortage
 from allocator.core.unmet import shown
-from allocator.explain import MAX_DETAIL, STEPS, explained, general, listing
+from allocator.explain import MAX_DETAIL, STEPS, explained, general, listing, told_apart
 
 MAX_SUMMARY: Final = 1024
 """Bytes of a summary: what the note of an event holds."""
@@ -148,7 +148,8 @@ def cluster_summary(
         verdicts: What the cluster said of these claims, and did not change since.
         classes: How many classes are explained at most, those of most nodes first.
     """
-    refusing = [each for each in verdicts.classes if not isinstance(each.outcome, Plan)]
+    divided = told_apart(verdicts, asked)
+    refusing = [each for each in divided if not isinstance(each.outcome, Plan)]
     refusing.sort(key=lambda each: (-len(each.nodes), min(each.nodes)))
     steps = min(STEPS, _STEPS_IN_ALL // max(min(len(refusing), classes), 1))
     groups: dict[str, Alike] = {}

@@ -555,3 +555,35 @@ def test_a_search_that_gave_up_says_so() -> None:
         "1 node: gave up after 1 steps; no contradiction was found among 1 claims with 2 requests "
         "on 4 devices"
     )
+
+
+def mixed() -> Cluster:
+    """Two nodes that no verdict tells apart: one has small devices, the other another model."""
+    return Cluster(
+        slices=[
+            slice_of(
+                device(attributes={"model": "A100"}, capacity={"memory": "16Gi"}), pool="node-0"
+            ),
+            slice_of(
+                device(attributes={"model": "T4"}, capacity={"memory": "80Gi"}), pool="node-1"
+            ),
+        ],
+        nodes=[node("node-0"), node("node-1")],
+        claims=(),
+        classes=classes(device_class("gpu", f'{ATTRIBUTES}.model == "A100"')),
+        rules=Rules(),
+    )
+
+
+def test_nodes_of_one_class_that_refuse_for_different_reasons_are_told_apart() -> None:
+    two = mixed()
+    wanted = two.ask([claim(request("r", LARGE))])
+    verdicts = two.verdicts(wanted)
+
+    found = cluster_summary(two, wanted, verdicts)
+
+    assert len(verdicts.classes) == 1
+    assert found.text() == (
+        "1 node: 1 of 1 device: memory 16Gi below 40Gi; "
+        '1 node: 1 of 1 device: model is "T4", not "A100"'
+    )

@@ -451,3 +451,25 @@ def test_claims_that_can_be_judged_nowhere_have_no_nearest_miss() -> None:
     lost = claim(request(device_class_name="gone"))
 
     assert nearest_now(cluster(1), [lost]) is None
+
+
+def test_a_node_that_a_change_helps_is_found_behind_one_of_its_class_that_it_does_not() -> None:
+    two = Cluster(
+        slices=[
+            slice_of(
+                device(attributes={"model": "T4"}, capacity={"memory": "80Gi"}), pool="node-0"
+            ),
+            slice_of(
+                device(attributes={"model": "A100"}, capacity={"memory": "16Gi"}), pool="node-1"
+            ),
+        ],
+        nodes=[node("node-0"), node("node-1")],
+        claims=(),
+        classes=classes(device_class("gpu", f'{ATTRIBUTES}.model == "A100"')),
+        rules=Rules(),
+    )
+
+    found = nearest_now(two, [claim(request("r", LARGE))])
+
+    assert found is not None
+    assert found.detail == "memory 16Gi instead of 40Gi would fit node node-1"
