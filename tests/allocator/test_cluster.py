@@ -1,0 +1,143 @@
+"""What a cluster costs and shares; that it is right is a law (tests/property/test_nodeclass_laws.py)."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from allocator.cluster import Cluster, Verdicts
+from allocator.core.model import Plan
+from allocator.core.problem import Rules
+from allocator.core.results import allocations, share_ids
+from kube.api.resource import ResourceClaim, ResourceSlice
+from tests.allocator.builders import (
+    DRIVER,
+    allocated,
+    claim,
+    classes,
+    device,
+    match,
+    node,
+    request,
+    result,
+    slice_of,
+)
+
+UUID = f"{DRIVER}/uuid"
+MODEL = f'device.attributes["{DRIVER}"].model == "A100"'
+BY_MODEL = claim(request("gpu", MODEL, count=2))
+NAMES = ("n1", "n2", "n3")
+
+
+def cards(name: str, model: str = "A100", **other: Any) -> ResourceSlice:
+    """Two cards that nothing but their uuid tells from those of other nodes."""
+    listed = [
+        device(f"gpu-{number}", attributes={"model": model, "uuid": f"{name}-{number}"} | other)
+        for number in range(2)
+    ]
+    return slice_of(*listed, pool=name)
+
+
+def cluster(slices: Sequence[ResourceSlice], claims: Iterable[ResourceClaim] = ()) -> Cluster:
+    return Cluster(
+        slices=slices,
+        nodes=[node(name) for name in NAMES],
+        claims=claims,
+        classes=classes(),
+        rules=Rules(),
+    )
+
+
+def fits(verdicts: Verdicts) -> dict[str, bool]:
+    return {name: isinstance(outcome, Plan) for name, outcome, _ in verdicts}
+
+
+def test_equal_nodes_are_searched_once_and_get_their_own_devices() -> None:
+    made = cluster([cards(name) for name in NAMES])
+
+    verdicts = made.verdicts(made.ask([BY_MODEL]))
+    plan = verdicts.plan("n3")
+
+    assert 1 == len(verdicts.classes)
+    assert plan is not None
+    assert [f"{DRIVER}/n3/gpu-0", f"{DRIVER}/n3/gpu-1"] == [
+        str(one.device.id) for one in plan.choices[0]
+    ]
+    assert "n3" == plan.node
+
+
+@pytest.mark.parametrize(
+    ("name", "odd", "asked"),
+    [
+        ("a model that the selector reads", cards("n3", "T4"), BY_MODEL),
+        ("equal values that a constraint compares", cards("n3", uuid="same"),
+         claim(request(count=2), constraints=[match(UUID)])),
+    ],
+)  # fmt: skip
+def test_what_the_question_looks_at_makes_a_class(
+    name: str, odd: ResourceSlice, asked: ResourceClaim
+) -> None:
+    made = cluster([cards("n1"), cards("n2"), odd])
+
+    assert 2 == len(made.verdicts(made.ask([asked])).classes), name
+
+
+def test_what_the_question_does_not_look_at_makes_none() -> None:
+    made = cluster([cards("n1"), cards("n2", serial="x"), cards("n3", serial="y")])
+
+    assert 1 == len(made.verdicts(made.ask([BY_MODEL])).classes)
+
+
+def test_an_allocation_counts_until_it_is_released() -> None:
+    made = cluster([cards(name) for name in NAMES])
+    held = allocated(result("gpu-1", pool="n2"))
+
+    made.allocate(held)
+    taken = fits(made.verdicts(made.ask([BY_MODEL])))
+    made.release(held)
+    free = fits(made.verdicts(made.ask([BY_MODEL])))
+
+    assert {"n1": True, "n2": False, "n3": True} == taken
+    assert dict.fromkeys(NAMES, True) == free
+
+
+def test_what_is_planned_can_be_counted() -> None:
+    made = cluster([cards("n1")])
+    asked = made.ask([BY_MODEL])
+    plan = made.verdict(asked, "n1")
+    assert isinstance(plan, Plan)
+    (allocation,) = allocations(plan, asked, made.rules.features, share_ids("test"))
+
+    made.allocate(allocated(*(allocation.devices.results or ())))
+
+    assert not any(fits(made.verdicts(asked)).values())
+
+
+def test_slices_and_nodes_come_and_go() -> None:
+    made = cluster([cards("n1")])
+    asked = made.ask([BY_MODEL])
+    seen = [fits(made.verdicts(asked))]
+    for old, new in ((None, cards("n2")), (cards("n1"), cards("n1", "T4")), (cards("n2"), None)):
+        made.replace_slice(old, new)
+        seen.append(fits(made.verdicts(asked)))
+    made.replace_node("n4", node("n4"))
+    made.replace_slice(None, cards("n4"))
+    seen.append(fits(made.verdicts(asked)))
+    made.replace_node("n4", None)
+    seen.append(fits(made.verdicts(asked)))
+
+    none = dict.fromkeys(NAMES, False)
+    assert [
+        none | {"n1": True},
+        none | {"n1": True, "n2": True},
+        none | {"n2": True},
+        none,
+        none | {"n4": True},
+        none,
+    ] == seen
+
+
+def test_only_the_nodes_that_are_asked_about() -> None:
+    made = cluster([cards(name) for name in NAMES])
+
+    assert {"n2"} == set(fits(made.verdicts(made.ask([BY_MODEL]), nodes={"n2", "unknown"})))
