@@ -178,20 +178,48 @@ class Cluster:
         Raises:
             AttemptFailed: The attempt ends on all nodes.
         """
+        found = self.searched(asked, strategy=strategy, budget=budget, nodes=nodes)
+        return Verdicts(classes=tuple(found), devices=self._devices)
+
+    def searched(
+        self,
+        asked: Asked,
+        *,
+        strategy: Strategy = FIRST_FIT,
+        budget: Budget = DEFAULT_BUDGET,
+        nodes: Collection[str] | None = None,
+    ) -> Iterator[ClassVerdict]:
+        """Yield the outcome of each class of nodes, searched only when it is asked for.
+
+        The cluster must not change meanwhile.
+
+        Args:
+            nodes: Only these; None for all.
+
+        Raises:
+            AttemptFailed: The attempt ends on all nodes.
+        """
         partition = self._partition(nodeclass.lens(asked, strategy.places, weighs=strategy.weighs))
         question = (_signature(asked), strategy.name, budget.steps)
         wanted = None if nodes is None else frozenset(nodes)
-        classes = []
         for kind, members in partition.members.items():
             names = tuple(members) if wanted is None else tuple(wanted.intersection(members))
             if names:
                 outcome, score, example = self._known(
                     (question, kind), asked, strategy, budget, names[0]
                 )
-                classes.append(
-                    ClassVerdict(outcome=outcome, score=score, example=example, nodes=names)
-                )
-        return Verdicts(classes=tuple(classes), devices=self._devices)
+                yield ClassVerdict(outcome=outcome, score=score, example=example, nodes=names)
+
+    def alike(self, through: Lens) -> Iterator[tuple[NodeDevices, int]]:
+        """Yield one node of each class that a lens tells apart, and how many are of the class."""
+        for members in self._partition(through).members.values():
+            yield self._devices[next(iter(members))], len(members)
+
+    def reached(self, pool: PoolId) -> Pool | None:
+        """Return a pool as the first node sees it that sees it at all; None when none does."""
+        for name in self._by_pool.get(pool, ()):
+            return next(one for one in self._devices[name].pools if one.id == pool)
+        return None
 
     # --- changes ---------------------------------------------------------------------------------
 
