@@ -9,11 +9,11 @@ Which change is smallest is a matter of taste; this is ours, as costs that are a
 
 =========================================  ========================================
 a lower bound of a selector, or amount     10, and 30 for losing all of it
-fewer devices                              10, and 40 for losing all of them
-devices by number instead of all           15, and 40 for losing all of them
+fewer devices                              10, and 60 for losing all of them
+devices by number instead of all           15, and 60 for losing all of them
 an amount where none was asked             20, and 30 for losing all of it
 a taint tolerated                          20; 35 where it also evicts
-a constraint dropped                       45
+a constraint dropped                       35
 a condition of a selector dropped          50
 an amount not asked for                    60
 =========================================  ========================================
@@ -58,10 +58,10 @@ _PARTS: Final = (1, 2, 3, 4, 8)
 """Into how many shares what is left of a device may have to be divided."""
 
 _AMOUNT, _AMOUNT_LOST, _AMOUNT_DROPPED = 10, 30, 60
-_COUNT, _COUNT_LOST, _ALL = 10, 40, 15
+_COUNT, _COUNT_LOST, _ALL = 10, 60, 15
 _UNASKED: Final = 20
 _TAINT, _EVICTING_TAINT = 20, 35
-_CONSTRAINT: Final = 45
+_CONSTRAINT: Final = 35
 _CONDITION: Final = 50
 
 _Asks = ExactDeviceRequest | DeviceSubRequest

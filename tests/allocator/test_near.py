@@ -226,6 +226,12 @@ ROWS: tuple[Row, ...] = (
         [claim(request(count=3), constraints=[match(ROOT)])],
     ),
     Row(
+        "no matchAttribute gpu.example.com/root",
+        "rather no constraint than one device of four",
+        node_with(pool_of(*gpus("a", "b", "c", "d"))),
+        [claim(request(count=4), constraints=[match(ROOT)])],
+    ),
+    Row(
         "memory 16Gi instead of 40Gi", "the bound of a selector", FOUR, [claim(request("r", LARGE))]
     ),
     Row(
