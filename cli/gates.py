@@ -13,6 +13,22 @@ GATES: Final[Mapping[str, str]] = {
 }
 """Upstream's name of a gate to its field."""
 
+WITHOUT_EFFECT: Final = frozenset(
+    {
+        "DRAExtendedResource",
+        "DRANodeAllocatableResources",
+        "DRAPartitionableDevicesType",
+        "DRAResourceClaimGranularStatusAuthorization",
+        "DRAResourcePoolStatus",
+        "DRASchedulerFilterTimeout",
+        "DRAWorkloadResourceClaims",
+        "DynamicResourceAllocation",
+        "ResourceHealthStatus",
+        "ResourceHealthStatusMessage",
+    }
+)
+"""Upstream's other gates about devices; which devices claims get does not depend on them here."""
+
 _WORDS: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
@@ -34,12 +50,15 @@ class FeatureGates(click.ParamType[Features]):
         chosen: dict[str, bool] = {}
         for part in filter(None, str(value).split(",")):
             name, _, word = (text.strip() for text in part.partition("="))
-            if name not in GATES:
+            if name not in GATES and name not in WITHOUT_EFFECT:
                 known = ", ".join(sorted(GATES))
                 self.fail(f"no gate is called {name!r}; known are: {known}", param, ctx)
             if word not in _WORDS:
                 self.fail(f"{name} is either true or false, not {word!r}", param, ctx)
-            chosen[GATES[name]] = _WORDS[word]
+            if name in GATES:
+                chosen[GATES[name]] = _WORDS[word]
+            else:
+                click.echo(f"note: gate {name} changes nothing here", err=True)
         return Features(**chosen)
 
 

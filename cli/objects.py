@@ -38,9 +38,8 @@ def joined(
     for number, found in enumerate((*snapshot, *given)):
         # A version is a way to look at an object, so only the group counts.
         group = found.api_version.rpartition("/")[0]
-        name = found.name
-        place = (group, found.kind, namespace_of(found, namespace), name)
-        named[place if name else (str(number),)] = found
+        place = (group, found.kind, namespace_of(found, namespace), found.name)
+        named[place if found.is_named else (str(number),)] = found
     return list(named.values())
 
 

@@ -1,6 +1,8 @@
 """What is asked of a simulation, out of objects that were given and the state of a cluster. Pure."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -16,6 +18,8 @@ from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 from kube.files import SourceObject
 from webhook.extended_resources import extended_resources
+
+N = TypeVar("N", Pod, ResourceClaim)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,13 +50,11 @@ def asked_of(inputs: Inputs) -> Asked:
     objects = joined(inputs.snapshot, given, inputs.namespace)
     known, faults = placed(objects, STATE_KINDS, inputs.namespace, told=given)
     state = state_of(known)
+    pods = _named(housed(place, pod) for place, pod in of_kind(own, Pod))
+    claims = _named(housed(place, claim) for place, claim in of_kind(own, ResourceClaim))
     question = Question(
-        pods=tuple(housed(place, pod) for place, pod in of_kind(own, Pod) if is_waiting(pod)),
-        claims=tuple(
-            housed(place, claim)
-            for place, claim in of_kind(own, ResourceClaim)
-            if allocation_of(claim) is None
-        ),
+        pods=tuple(pod for pod in pods if is_waiting(pod)),
+        claims=tuple(claim for claim in claims if allocation_of(claim) is None),
         known=state.claims,
         templates=state.templates,
         classes=state.classes,
@@ -65,6 +67,21 @@ def asked_of(inputs: Inputs) -> Asked:
         refused=_refused(results, inputs.namespace),
         bystanders=tuple(each.reference for each in results if _makes_pods(each)),
     )
+
+
+def _named(objects: Iterable[N]) -> Iterator[N]:
+    """Yield objects with names: `generateName` as it is written for the first that has only that."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for each in objects:
+        metadata = each.metadata
+        if metadata.name:
+            yield each
+            continue
+        beginning = metadata.generate_name
+        seen[metadata.namespace, beginning] += 1
+        number = seen[metadata.namespace, beginning]
+        name = beginning if number == 1 else f"{beginning}{number}"
+        yield msgspec.structs.replace(each, metadata=msgspec.structs.replace(metadata, name=name))
 
 
 def _documents(results: Sequence[Translated]) -> list[SourceObject]:

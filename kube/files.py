@@ -73,6 +73,11 @@ class SourceObject(msgspec.Struct, frozen=True, kw_only=True):
         return self._metadata("name") or self._metadata("generateName")
 
     @property
+    def is_named(self) -> bool:
+        """It has a name already, so that there can be only one of it."""
+        return bool(self._metadata("name"))
+
+    @property
     def namespace(self) -> str:
         """`metadata.namespace` as written; empty when absent."""
         return self._metadata("namespace")
@@ -100,6 +105,11 @@ class ViewedObject(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """`metadata.name`, else `metadata.generateName` as written, else empty."""
         return self._metadata.name or self._metadata.generate_name
+
+    @property
+    def is_named(self) -> bool:
+        """It has a name already, so that there can be only one of it."""
+        return bool(self._metadata.name)
 
     @property
     def namespace(self) -> str:

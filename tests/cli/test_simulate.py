@@ -252,6 +252,26 @@ def test_claims_of_templates_are_called_after_the_pod() -> None:
     ]  # fmt: skip
 
 
+def test_objects_whose_names_are_to_be_generated_are_told_apart() -> None:
+    nameless = claim("x")
+    nameless["metadata"] = {"generateName": "run-", "namespace": "team"}
+    trainer = using("x")
+    trainer["metadata"] = {"generateName": "train-", "namespace": "team"}
+
+    said = answer(nameless, nameless, trainer, trainer)
+
+    assert where(said) == [
+        "train- node-a", "train-2 node-a", "run- node-a", "run-2 node-a"
+    ]  # fmt: skip
+
+
+def test_defaults_of_the_api_server_are_filled_in() -> None:
+    bare = claim("bare")
+    bare["spec"]["devices"]["requests"] = [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]
+
+    assert gets(answer(bare)) == {"bare": ["gpu-0"]}
+
+
 def test_legacy_pods_are_translated_first() -> None:
     state = [str(CLUSTER)]
     share = pod(gpus(1, mem=3000, cores=30))
@@ -465,6 +485,13 @@ def test_feature_gates(exits: int, gates: str) -> None:
 
     # One of two devices can be had with the gate; without it the whole pool is ignored.
     assert (["a None", "b node-a"] if gates else ["a None", "b None"]) == where(said)
+
+
+def test_gates_that_allocation_does_not_depend_on_are_taken() -> None:
+    result = simulate(claim("a"), options=["--feature-gates", "DRAResourcePoolStatus=true"])
+
+    assert result.exit_code == 0
+    assert "note: gate DRAResourcePoolStatus changes nothing here" in result.stderr
 
 
 @pytest.mark.parametrize(
