@@ -28,6 +28,8 @@ IMPATIENT: Final = {
         "collectAfterSeconds": 2,
         "collectEverySeconds": 0.2,
         "retryMostSeconds": 2,
+        "policySeconds": 0.2,
+        "policyCountsSeconds": 0.5,
     }
 }
 """Settings of Drawbridge, so that no story waits for a grace period of minutes."""

@@ -1,0 +1,394 @@
+"""DeviceCompatibilityPolicy as an object: what the API server refuses by itself, what the status says.
+
+The controller runs with the account and the roles of the manifests. The devices are those of
+examples/compatibility under a driver's name of their own, since other stories publish that one.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+import yaml
+
+from e2e import inventory
+from e2e.access import Access, Object
+from e2e.drawbridge import CONTROLLER, WEBHOOK, Drawbridge
+from kube.api.policy import API_VERSION
+
+EXAMPLES: Final = Path(__file__).parent.parent / "examples" / "compatibility"
+DRIVER: Final = "modes.example.com"
+MODE: Final = f'device.attributes["{DRIVER}"].?partitioningMode.orValue("")'
+NODE: Final = "modes-0"
+POLICIES: Final = f"/apis/{API_VERSION}/devicecompatibilitypolicies"
+SECONDS: Final = 5.0
+"""Within which a status follows what it is about."""
+
+pytestmark = pytest.mark.usefixtures("drawbridge")
+
+
+def documents(name: str) -> list[Object]:
+    """The objects of an example, of our driver."""
+    text = (EXAMPLES / name).read_text().replace("gpu.example.com", DRIVER)
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+def policy(name: str = "story", **spec: Any) -> Object:
+    """The policy of the four modes, with other fields of its spec."""
+    (made,) = documents("policy.yaml")
+    return {**made, "metadata": {"name": name}, "spec": {**made["spec"], **spec}}
+
+
+def rule(name: str = "a", **fields: Any) -> Object:
+    return {"name": name, **fields}
+
+
+def cel(expression: str) -> Object:
+    return {"cel": {"expression": expression}}
+
+
+def of_mode(mode: str, *accepted: str) -> Object:
+    """A rule for the devices of a mode, which accept others."""
+    accepts = f"{MODE} in {json.dumps(accepted)}"
+    return rule(
+        mode.lower(), selectors=[cel(f'{MODE} == "{mode}"')], compatibleOnlyWith=cel(accepts)
+    )
+
+
+@pytest.fixture
+def published(cluster: Access) -> Iterator[str]:
+    """The devices of the four modes on a simulated node."""
+    slices = [each for each in documents("cluster.yaml") if each["kind"] == "ResourceSlice"]
+    cluster.add_nodes([inventory.kwok_node(NODE)], lambda _: slices)
+    yield NODE
+    cluster.remove_nodes([NODE])
+    cluster.wait_until(
+        lambda: (
+            not any(each["spec"]["driver"] == DRIVER for each in cluster.objects("resourceslices"))
+        ),
+        "the slices are gone",
+    )
+
+
+@pytest.fixture(autouse=True)
+def _no_policy_stays(cluster: Access) -> Iterator[None]:
+    yield
+    cluster.kubectl("delete", "dcp", "--all")
+
+
+def told(found: Object) -> Mapping[str, str]:
+    """Condition to status and reason."""
+    conditions = found.get("status", {}).get("conditions", ())
+    return {each["type"]: f"{each['status']} {each['reason']}" for each in conditions}
+
+
+def awaited(cluster: Access, want: Mapping[str, str], name: str = "story") -> Object:
+    """The policy, as soon as its conditions are these."""
+    return cluster.wait_for(
+        "dcp", name, until=lambda found: want.items() <= told(found).items(), timeout_s=SECONDS
+    )
+
+
+GOOD: Final = {"Valid": "True Valid", "Symmetric": "True Symmetric", "Accepted": "True Enforced"}
+SUMMARY: Final = "4 kinds, 5 of 16 pairs compatible"
+
+
+# --- what the API server refuses by itself ----------------------------------------------------------
+
+
+class Refused(NamedTuple):
+    name: str
+    words: str
+    spec: Mapping[str, Any]
+
+
+ONE: Final = [rule(compatibilityGroups=["a"])]
+REFUSED: Final = (
+    Refused("no driver", "spec.driver: Required value", {"driver": None}),
+    Refused("an empty driver", "spec.driver", {"driver": ""}),
+    Refused("a driver that is no domain", "spec.driver: Invalid value", {"driver": "GPU_x"}),
+    Refused("a driver of 64 characters", "spec.driver: Too long", {"driver": "d" * 64}),
+    Refused("an unknown enforcement", 'supported values: "Enforce", "Audit"', {"enforcement": "Warn"}),
+    Refused("an unknown word for undeclared devices", 'supported values: "Isolated", "Compatible"',
+            {"undeclared": "Strict"}),
+    Refused("an unknown scope", 'supported values: "Physical", "Pool"', {"scope": "Node"}),
+    Refused("no rules", "spec.rules: Required value", {"rules": None}),
+    Refused("an empty list of rules", "should have at least 1 items", {"rules": []}),
+    Refused("65 rules", "spec.rules: Too many",
+            {"rules": [rule(f"r{n}", compatibilityGroups=["a"]) for n in range(65)]}),
+    Refused("a rule without a name", "spec.rules[0].name: Required value",
+            {"rules": [{"compatibilityGroups": ["a"]}]}),
+    Refused("two rules of one name", "spec.rules[1]: Duplicate value", {"rules": [*ONE, *ONE]}),
+    Refused("a rule's name in capitals", "spec.rules[0].name: Invalid value",
+            {"rules": [rule("A", compatibilityGroups=["a"])]}),
+    Refused("a rule that forbids nothing",
+            "at least one of compatibilityGroups and compatibleOnlyWith is needed",
+            {"rules": [rule()]}),
+    Refused("a rule with an empty list of groups", "should have at least 1 items",
+            {"rules": [rule(compatibilityGroups=[])]}),
+    Refused("three groups", "spec.rules[0].compatibilityGroups: Too many",
+            {"rules": [rule(compatibilityGroups=["a", "b", "c"])]}),
+    Refused("a group twice", "compatibilityGroups[1]: Duplicate value",
+            {"rules": [rule(compatibilityGroups=["a", "a"])]}),
+    Refused("a group in capitals", "compatibilityGroups[0]: Invalid value",
+            {"rules": [rule(compatibilityGroups=["MIG"])]}),
+    Refused("a selector that is not CEL", "selectors[0].cel: Required value",
+            {"rules": [rule(selectors=[{}], compatibilityGroups=["a"])]}),
+    Refused("a demand that is not CEL", "compatibleOnlyWith.cel: Required value",
+            {"rules": [rule(compatibleOnlyWith={})]}),
+    Refused("an empty expression", "cel.expression", {"rules": [rule(compatibleOnlyWith=cel(""))]}),
+    Refused("an expression of more than 10 KiB", "cel.expression: Too long",
+            {"rules": [rule(compatibleOnlyWith=cel("true" + " " * 10240))]}),
+    Refused("33 selectors", "selectors: Too many",
+            {"rules": [rule(selectors=[cel("true")] * 33, compatibilityGroups=["a"])]}),
+    Refused("an empty list of physical attributes", "should have at least 1 items",
+            {"physicalAttributes": []}),
+    Refused("a physical attribute twice", "physicalAttributes[1]: Duplicate value",
+            {"physicalAttributes": ["uuid", "uuid"]}),
+    Refused("a physical attribute that is no name", "physicalAttributes[0]: Invalid value",
+            {"physicalAttributes": ["a.b/c/d"]}),
+    Refused("a physical attribute of 33 characters", "at most 32 characters after its domain",
+            {"physicalAttributes": [f"a.b/{'c' * 33}"]}),
+    Refused("a field that does not exist", 'unknown field "spec.enforce"', {"enforce": "Audit"}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
+def test_the_api_server_refuses_by_itself(cluster: Access, case: Refused) -> None:
+    made = policy(rules=ONE)
+    made["spec"] = {k: v for k, v in {**made["spec"], **case.spec}.items() if v is not None}
+
+    status, body = cluster.request("POST", f"{POLICIES}?dryRun=All&fieldValidation=Strict", made)
+
+    assert status in {400, 422}, body
+    assert case.words in json.loads(body)["message"]
+
+
+def test_what_is_left_out_is_written_into_the_object(cluster: Access) -> None:
+    cluster.apply(policy(physicalAttributes=["uuid", "resource.kubernetes.io/pcieRoot"]))
+
+    spec = cluster.get("dcp", "story")["spec"]
+
+    assert ("Enforce", "Isolated", "Physical") == (
+        spec["enforcement"], spec["undeclared"], spec["scope"]
+    )  # fmt: skip
+
+
+def test_kubectl_explains_it(cluster: Access) -> None:
+    words = cluster.kubectl("explain", "dcp.spec.rules.compatibleOnlyWith").stdout
+
+    assert "every other device in use on the same" in words
+
+
+# --- what the status says ---------------------------------------------------------------------------
+
+
+def test_the_status_follows_what_is_published(
+    cluster: Access, request: pytest.FixtureRequest
+) -> None:
+    cluster.apply(policy())
+    awaited(cluster, {**GOOD, "Symmetric": "Unknown NoDevices"})
+    began = time.monotonic()
+    request.getfixturevalue("published")
+
+    found = awaited(cluster, GOOD)
+
+    print(f"status after {time.monotonic() - began:.2f} s")
+    assert SUMMARY == found["status"]["summary"]
+    assert [
+        {"name": "whole", "devices": 2},
+        {"name": "fraction", "devices": 4, "compatibleWith": ["fraction", "mps"]},
+        {"name": "mig", "devices": 6, "compatibleWith": ["mig"]},
+        {"name": "mps", "devices": 4, "compatibleWith": ["fraction", "mps"]},
+    ] == found["status"]["matrix"]
+    assert {found["metadata"]["generation"]} == {
+        each["observedGeneration"] for each in found["status"]["conditions"]
+    }
+
+
+@pytest.mark.usefixtures("published")
+def test_kubectl_shows_it_in_columns(cluster: Access) -> None:
+    cluster.apply(policy())
+    awaited(cluster, GOOD)
+
+    head, line = cluster.kubectl("get", "dcp", "story").stdout.splitlines()
+    wide = cluster.kubectl("get", "drawbridge", "-o", "wide").stdout
+
+    columns = ["NAME", "DRIVER", "ENFORCEMENT", "VALID", "SYMMETRIC", "ACCEPTED", "RULES", "AGE"]
+    assert columns == head.split()
+    assert ["story", DRIVER, "Enforce", "True", "True", "True", "4"] == line.split()[:-1]
+    assert SUMMARY in wide
+
+
+@pytest.mark.usefixtures("published")
+def test_a_doubt_is_told_with_its_code(cluster: Access) -> None:
+    one_way = [
+        of_mode("MIGSlicing", "MIGSlicing", "MPSSharing"),
+        of_mode("MPSSharing", "MPSSharing"),
+    ]
+    cluster.apply(policy(rules=one_way))
+
+    found = awaited(cluster, {"Valid": "True Valid", "Symmetric": "False AsymmetricRule"})
+
+    (message,) = [
+        each["message"] for each in found["status"]["conditions"] if each["type"] == "Symmetric"
+    ]
+    assert "[asymmetricRule] gpu-0-mps-0 refuses gpu-0-mig-0, which accepts it" in message
+
+
+@pytest.mark.usefixtures("published")
+def test_a_broken_rule_is_told_until_it_is_mended(cluster: Access) -> None:
+    cluster.apply(policy(rules=[rule(compatibleOnlyWith=cel("device."))]))
+    awaited(cluster, {"Valid": "False RuleInvalid", "Symmetric": "Unknown NotJudged"})
+    cluster.wait_until(
+        lambda: any(
+            each["regarding"]["name"] == "story" and each["reason"] == "PolicyInvalid"
+            for each in cluster.objects("events.events.k8s.io", "default")
+        ),
+        "an event tells that the policy is invalid",
+    )
+
+    cluster.apply(policy())
+
+    awaited(cluster, GOOD)
+
+
+@pytest.mark.usefixtures("published")
+def test_the_oldest_policy_of_a_driver_counts(cluster: Access) -> None:
+    cluster.apply(policy("story"))
+    awaited(cluster, GOOD)
+    time.sleep(1.1)  # Ages are told in seconds.
+    cluster.apply(policy("a-younger-one", rules=ONE))
+
+    found = awaited(cluster, {"Accepted": "False DriverTaken"}, "a-younger-one")
+    (message,) = [
+        each["message"] for each in found["status"]["conditions"] if each["type"] == "Accepted"
+    ]
+    assert "DeviceCompatibilityPolicy story is about" in message
+    awaited(cluster, GOOD)
+    cluster.kubectl("delete", "dcp", "story")
+
+    awaited(cluster, {"Accepted": "True Enforced"}, "a-younger-one")
+
+
+# --- what is in use ---------------------------------------------------------------------------------
+
+
+def held(cluster: Access, name: str, namespace: str, device: str) -> None:
+    """A claim that holds a device, as a scheduler that knows no policy would allocate it."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": f"mig.{DRIVER}"}}
+    cluster.apply(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"devices": {"requests": [request]}},
+        }
+    )
+    result = {"request": "gpu", "driver": DRIVER, "pool": NODE, "device": device}
+    path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}/status"
+    status, body = cluster.request(
+        "PATCH",
+        path,
+        {"status": {"allocation": {"devices": {"results": [result]}}}},
+        content_type="application/merge-patch+json",
+    )
+    assert status == 200, body
+
+
+@pytest.mark.usefixtures("published")
+def test_an_audit_tells_what_would_have_been_refused(
+    cluster: Access, namespace: str, workshop: str
+) -> None:
+    cluster.apply(policy(enforcement="Audit"))
+    awaited(cluster, {"Accepted": "True Audited"})
+    held(cluster, "secret-mig", namespace, "gpu-0-mig-0")
+    held(cluster, "secret-mps", workshop, "gpu-0-mps-0")
+    held(cluster, "elsewhere", namespace, "gpu-1-mps-0")
+
+    found = cluster.wait_for(
+        "dcp", "story", until=lambda one: one["status"].get("conflicts"), timeout_s=SECONDS
+    )
+
+    assert {
+        "count": 1,
+        "claims": 2,
+        "namespaces": 2,
+        "examples": [
+            {
+                "pool": NODE,
+                "devices": ["gpu-0-mig-0", "gpu-0-mps-0"],
+                "reason": "device gpu-0-mps-0 accepts only devices matching its rule; gpu-0-mig-0 "
+                "does not match",
+            }
+        ],
+    } == found["status"]["conflicts"]
+    text = json.dumps(found["status"])
+    assert "secret" not in text
+    assert namespace not in text
+
+    cluster.apply(policy(enforcement="Enforce"))
+    enforced = awaited(cluster, {"Accepted": "True Enforced"})
+    assert found["status"]["conflicts"] == enforced["status"]["conflicts"]
+
+    for name, where in (("secret-mig", namespace), ("secret-mps", workshop)):
+        (event,) = [
+            each
+            for each in cluster.objects("events.events.k8s.io", where)
+            if each["reason"] == "DeviceIncompatible" and "would keep" in each["note"]
+        ]
+        assert name == event["regarding"]["name"]
+        assert "a claim in another namespace" in event["note"]
+        assert "secret" not in event["note"]
+
+    cluster.kubectl("delete", "resourceclaim", "secret-mps", "-n", workshop)
+    cluster.wait_for(
+        "dcp", "story", until=lambda one: "conflicts" not in one["status"], timeout_s=SECONDS
+    )
+
+
+# --- quiet, and no more rights than needed ----------------------------------------------------------
+
+
+@pytest.mark.usefixtures("published")
+def test_a_status_that_is_right_is_not_written_again(cluster: Access) -> None:
+    cluster.apply(policy())
+    version = awaited(cluster, GOOD)["metadata"]["resourceVersion"]
+    for number in range(3):
+        cluster.kubectl("label", "resourceslice", "--all", f"story={number}", "--overwrite")
+        time.sleep(0.5)
+
+    assert version == cluster.get("dcp", "story")["metadata"]["resourceVersion"]
+
+
+@pytest.mark.parametrize("account", [CONTROLLER, WEBHOOK])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "get dcp story",
+        "delete dcp story",
+        'patch dcp story --type=merge -p {"spec":{"enforcement":"Audit"}}',
+        "annotate dcp story a=b",
+    ],
+)
+def test_nobody_of_ours_may_change_a_policy(
+    cluster: Access, drawbridge: Drawbridge, account: str, command: str
+) -> None:
+    cluster.apply(policy())
+
+    done = cluster.kubectl(
+        *command.split(),
+        check=False,
+        kubeconfig=cluster.kubeconfig_for(drawbridge.namespace, account),
+    )
+
+    assert done.returncode == 1
+    assert "forbidden: User" in done.stderr
+
+
+def test_nothing_that_they_need_was_forbidden(drawbridge: Drawbridge) -> None:
+    """After all that stories before this one had them do."""
+    for name in (WEBHOOK, CONTROLLER):
+        assert "forbidden" not in drawbridge.log(name).lower()
