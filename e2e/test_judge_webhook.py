@@ -3,12 +3,13 @@
 Nothing waits for it: while it is gone, the same objects are admitted.
 """
 
+import json
 from typing import Final
 
 import pytest
 
 from e2e.access import Access, Object, stream
-from e2e.drawbridge import WEBHOOK, Drawbridge
+from e2e.drawbridge import WEBHOOK, Drawbridge, command_line
 from e2e.objects import pod
 from kube.product import ENFORCEMENT_LABEL
 from tests.webhook.rules.cases import (
@@ -77,6 +78,26 @@ def test_pods_get_their_claims(cluster: Access, namespace: str) -> None:
     )
 
     cluster.wait_running("runs", namespace)
+
+
+@pytest.mark.usefixtures("nodes")
+def test_the_command_line_says_the_same_and_knows_what_is_published(
+    cluster: Access, workshop: str
+) -> None:
+    asking = exactly(deviceClassName="gpu.example.com", capacity={"requests": {"cores": "1"}})
+    arguments = ("check", "--live", "-n", workshop, "-o", "json", "-f", "-")
+
+    wrong = command_line(cluster, *arguments, input=stream([WRONG, renamed(claim(asking))]))
+
+    assert (1, "") == (wrong.returncode, wrong.stderr)
+    told = {each["code"]: each for each in json.loads(wrong.stdout)["findings"]}
+    assert WORDS.split(": ")[1].split(";")[0] in told["invalidConfig"]["message"]
+    assert told["capacityNotPublished"]["severity"] == "error"
+    assert told["capacityNotPublished"]["fix"] == 'known are "compute", "memory"'
+
+
+def renamed(document: Object) -> Object:
+    return {**document, "metadata": {"name": "another"}}
 
 
 def test_while_it_is_gone_nothing_is_refused_and_what_is_there_can_go(

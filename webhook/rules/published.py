@@ -72,7 +72,7 @@ def selector_fails(claim: Claim, path: str, context: Context) -> Iterator[Findin
             yield warning(
                 Code.SELECTOR_FAILS,
                 at(path, one.path, "selectors"),
-                f"they fail on published device {device} ({why}), and keep the pod off nodes that"
+                f"they fail on published device {device} ({why}), and may keep the pod off nodes that"
                 " have such a device",
                 "ask whether it is there first: has(device.attributes[...].name) && ...",
             )
