@@ -183,6 +183,8 @@ class Code(StrEnum):
     """The namespace is not labelled for administrative access."""
     INVALID_SELECTOR = "invalidSelector"
     """A CEL expression does not compile, or cannot be true or false."""
+    PARTLY_JUDGED = "partlyJudged"
+    """The object has more expressions than are judged; the rest of them was let pass."""
     ATTRIBUTE_MEMBER = "attributeMember"
     """An expression asks an attribute for `.string` or the like, which fails on every device."""
     RETIRED_ATTRIBUTE = "retiredAttribute"

@@ -167,6 +167,18 @@ def _first(placed: Iterator[Placed]) -> Iterator[Placed]:
         yield one
 
 
+def claim_partly(claim: Subject[DeviceClaim], path: str, _context: Context) -> Iterator[Finding]:
+    """Yield a claim with more expressions than a review has time for."""
+    number = sum(1 for _ in of_claim(claim, path))
+    if number > MAX_JUDGED:
+        yield warning(
+            Code.PARTLY_JUDGED,
+            at(path, "requests"),
+            f"of {number} expressions the first {MAX_JUDGED} were judged",
+            "make several claims",
+        )
+
+
 # --- does it fail on what it looks at -------------------------------------------------------------
 
 
@@ -305,6 +317,14 @@ RULES: Final[tuple[ClaimRule | ClassRule | PolicyRule, ...]] = (
         judge=policy_compiles,
         cure="Expressions of policies are selectors; `device` is the other device.",
         why_not_cel=NO_COMPILER,
+    ),
+    ClaimRule(
+        code=Code.PARTLY_JUDGED,
+        part=Part.CLAIM,
+        rank=Class.ADVICE,
+        judge=claim_partly,
+        cure="Make several claims; what is judged is what the message says.",
+        why_not_cel="the API server judges all of them",
     ),
     ClaimRule(
         code=Code.ATTRIBUTE_MEMBER,

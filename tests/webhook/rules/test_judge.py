@@ -6,10 +6,22 @@ import pytest
 from kube.api.meta import ObjectMeta, OwnerReference, view
 from kube.api.resource import ResourceClaim
 from kube.product import ENFORCEMENT_LABEL
-from tests.webhook.rules.cases import ALL, NAMESPACE, Case, claim, exactly, found, told
+from tests.webhook.rules.cases import (
+    ALL,
+    NAMESPACE,
+    Case,
+    cel,
+    claim,
+    exactly,
+    first,
+    found,
+    sub,
+    told,
+)
 from webhook.findings import Severity
 from webhook.rules.context import Context
 from webhook.rules.judge import MAX_FINDINGS, Judged, judge
+from webhook.rules.selectors import MAX_JUDGED
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
@@ -52,6 +64,17 @@ def test_one_mistake_many_times_does_not_fill_the_answer() -> None:
     tolerations = [{"operator": "Equal", "value": str(number)} for number in range(500)]
 
     assert len(told(claim(exactly(tolerations=tolerations)))) == MAX_FINDINGS
+
+
+def test_what_is_beyond_the_bound_is_let_pass_and_told() -> None:
+    selectors = [cel(f'device.driver == "{number}"') for number in range(MAX_JUDGED)]
+    broken = cel("device.")
+    ways = [sub(f"a{number}", selectors=selectors[:32]) for number in range(8)]
+
+    assert told(claim(first(*ways))) == ()
+    assert told(claim(first(*ways), exactly("nic", selectors=[broken]))) == (
+        "warning partlyJudged spec.devices.requests",
+    )
 
 
 def test_an_old_version_is_named() -> None:
