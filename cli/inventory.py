@@ -13,6 +13,7 @@ from allocator.core.model import Features
 from cli.gates import feature_gates
 from cli.inputs import Found, with_cluster
 from cli.objects import placed
+from cli.phrases import readable
 from cli.reading import STATE_KINDS
 from cli.report import printable
 from cli.state import state_of
@@ -111,7 +112,7 @@ def _drivers(drivers: Sequence[DriverStock]) -> str:
 
 def _amounts(drivers: Iterable[DriverStock]) -> Iterator[str]:
     rows = [
-        (each.driver, name, amount.free, amount.total)
+        (each.driver, name, readable(amount.free), readable(amount.total))
         for each in drivers
         for name, amount in _both(each).items()
     ]

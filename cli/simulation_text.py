@@ -10,6 +10,7 @@ from allocator.eligibility import NOT_MODELLED
 from allocator.failure import Failure, NodeReason
 from allocator.simulate import Answer, PlacedClaim
 from cli.device_map import device_map
+from cli.phrases import readable
 from cli.report import printable
 from cli.text import NARROWEST, Paragraph, Row, laid_out, once_per_label
 from kube.api.resource import AllocationResult
@@ -95,7 +96,7 @@ def devices(allocation: AllocationResult) -> list[str]:
         share = ""
         if result.consumed_capacity:
             amounts = sorted(result.consumed_capacity.items())
-            share = f" ({', '.join(f'{key} {amount}' for key, amount in amounts)})"
+            share = f" ({', '.join(f'{key} {readable(amount)}' for key, amount in amounts)})"
         elif result.share_id is not None:
             share = " (a share)"
         pools.setdefault((result.driver, result.pool), []).append(f"{result.device}{share}")
