@@ -33,7 +33,9 @@ MAX_DETAIL: Final = 512
 """Characters of one detail."""
 
 _MAX_LINES: Final = 5
-"""Details of one reason that are told of one request; further ones are counted together."""
+"""Details of one reason that are told of one request; of more, what they have in common."""
+_MIN_COMMON: Final = 3
+"""Words that details have in common, to make sense without the rest: `memory ... below 40Gi`."""
 _MAX_NAMED: Final = 4
 _MAX_REQUESTS: Final = 16
 """Requests that are explained of those that cannot be met alone."""
@@ -105,6 +107,9 @@ class _Explanation:
         self._usage = usage
         self._rules = rules
         self._steps = steps
+        requests = sum(map(len, asked.requests))
+        # Before the search can look at anything, each device is looked at for each request.
+        self._layout = 1 + len(node.devices) * requests // 4
 
     def shortages(self) -> tuple[Shortage, ...]:
         try:
@@ -176,9 +181,10 @@ class _Explanation:
         try:
             outcome = allocate(self._node, asked, self._usage, self._rules, budget=budget)
         except AttemptFailed:
-            self._steps -= 1
             return None
-        self._steps -= max(outcome.steps, 1)
+        finally:
+            self._steps -= self._layout
+        self._steps -= outcome.steps
         return outcome
 
     # --- which devices ---------------------------------------------------------------------------
@@ -371,24 +377,20 @@ class _Explanation:
 
     def _counted(self, request: Request, refusals: Iterable[Refusal]) -> list[Shortage]:
         """Return refusals of devices with how often each occurs, the most frequent first."""
-        counts: dict[Refusal, int] = {}
+        counts: dict[Reason, dict[str, int]] = {}
         for refusal in refusals:
-            plain = Refusal(reason=refusal.reason, detail=shown(refusal.detail, MAX_DETAIL))
-            counts[plain] = counts.get(plain, 0) + 1
-        ordered = sorted(counts.items(), key=lambda entry: -entry[1])
-        kept: list[Shortage] = []
-        told: dict[Reason, int] = {}
-        others: dict[Reason, int] = {}
-        for refusal, count in ordered:
-            told[refusal.reason] = told.get(refusal.reason, 0) + 1
-            if told[refusal.reason] > _MAX_LINES:
-                others[refusal.reason] = others.get(refusal.reason, 0) + count
-            else:
-                kept.append(self._shortage(request, refusal.reason, refusal.detail, count))
-        for reason, count in others.items():
-            detail = f"{reason}, {told[reason] - _MAX_LINES} other ways"
-            kept.append(self._shortage(request, reason, detail, count))
-        return kept
+            details = counts.setdefault(refusal.reason, {})
+            detail = shown(refusal.detail, MAX_DETAIL)
+            details[detail] = details.get(detail, 0) + 1
+        lines, others = [], []
+        for reason, details in counts.items():
+            kept = _most_frequent(details)
+            lines += [self._shortage(request, reason, *each) for each in kept.items()]
+            left = sum(details.values()) - sum(kept.values())
+            if left:
+                detail = f"{reason}, {len(details) - len(kept)} other ways"
+                others.append(self._shortage(request, reason, detail, left))
+        return [*sorted(lines, key=lambda line: -line.devices), *others]
 
     def _shortage(
         self, request: Request, reason: Reason, detail: str, devices: int = 0
@@ -583,6 +585,39 @@ def _is_chosen(attempt: Problem, request: Request, position: int, *, further_sha
                 done.undo(request, position, further_share=further_share)
             return False
     return True
+
+
+def _most_frequent(details: Mapping[str, int]) -> Mapping[str, int]:
+    """Return some details of one reason, or what all have in common where there are many.
+
+    Args:
+        details: Each with its number of devices.
+    """
+    if len(details) <= _MAX_LINES:
+        return details
+    common = _in_common([detail.split(" ") for detail in details])
+    if common:
+        return {common: sum(details.values())}
+    return dict(sorted(details.items(), key=lambda entry: -entry[1])[:_MAX_LINES])
+
+
+def _in_common(texts: Sequence[Sequence[str]]) -> str:
+    """Return words with which all of several different texts begin and end; empty for too few.
+
+    >>> _in_common([["root", "is", "a,", "not", "x"], ["root", "is", "b,", "not", "x"]])
+    'root is ..., not x'
+    """
+    first, shortest = texts[0], min(map(len, texts))
+    begin = 0
+    while begin < shortest and all(text[begin] == first[begin] for text in texts):
+        begin += 1
+    end = 0
+    while begin + end < shortest and all(text[-1 - end] == first[-1 - end] for text in texts):
+        end += 1
+    marks = {text[len(text) - end - 1][-1:] for text in texts if begin + end < len(text)}
+    mark = marks.pop() if len(marks) == 1 and marks <= {",", ";"} else ""
+    words = [*first[:begin], f"...{mark}", *first[len(first) - end :]]
+    return " ".join(words) if begin + end >= _MIN_COMMON else ""
 
 
 def general(reason: Reason, detail: str) -> Shortage:

@@ -15,16 +15,27 @@ from kube.api.resource import DeviceAttribute, DeviceCapacity
 _SHOWN: Final = 96
 """Characters of an expression, or of a value, that a message shows."""
 
-# A string of CEL, raw or not, or one character of anything else.
+# A string of CEL, raw or not, an optional member's `.?`, or one character of anything else.
 _TOKEN: Final = re.compile(
-    r"""[rR]?(?P<quote>\"\"\"|'''|"|')(?:\\.|(?!(?P=quote)).)*+(?P=quote)|&&|.""", re.DOTALL
+    r"""[rR]?(?P<quote>\"\"\"|'''|"|')(?:\\.|(?!(?P=quote)).)*+(?P=quote)|&&|\.\?|.""", re.DOTALL
 )
 _AMOUNT: Final = r"""quantity\(\s*["'](?P<wanted>[^"'\\]*)["']\s*\)"""
 _OR_ELSE: Final = r"""(?:\s*\.orValue\((?:[^()]|\([^()]*\))*\))?"""
 _NAME: Final = r"""(?:\.\??(?P<name>\w+)|\[\??\s*["'](?P<key>[^"'\\]*)["']\s*\])""" + _OR_ELSE
-_AT_LEAST: Final = re.compile(rf"{_NAME}\s*\.compareTo\(\s*{_AMOUNT}\s*\)\s*(?P<sign>>=|>)\s*0$")
-_GREATER: Final = re.compile(rf"{_NAME}\s*\.isGreaterThan\(\s*{_AMOUNT}\s*\)$")
-_NUMBER: Final = re.compile(rf"{_NAME}\s*(?P<sign>>=|>)\s*(?P<wanted>-?\d+)$")
+_AMOUNTS: Final = re.compile(rf"{_NAME}\s*\.compareTo\(\s*{_AMOUNT}\s*\)\s*(?P<sign>[<>]=?)\s*0$")
+_COMPARED: Final = re.compile(
+    rf"{_NAME}\s*\.(?P<sign>isGreaterThan|isLessThan)\(\s*{_AMOUNT}\s*\)$"
+)
+_NUMBER: Final = re.compile(rf"{_NAME}\s*(?P<sign>[<>]=?)\s*(?P<wanted>-?\d+)$")
+_RELATIONS: Final = {
+    ">=": "below",
+    ">": "not above",
+    "isGreaterThan": "not above",
+    "<=": "above",
+    "<": "not below",
+    "isLessThan": "not below",
+}
+"""What is wrong with a value that does not compare as it should."""
 _EQUAL: Final = re.compile(rf"{_NAME}\s*==\s*(?P<wanted>\"[^\"\\]*\"|'[^'\\]*'|-?\d+|true|false)$")
 _DRIVER: Final = re.compile(r"""device\.driver\s*==\s*["'](?P<wanted>[^"'\\]*)["']$""")
 
@@ -97,7 +108,7 @@ class Bound(NamedTuple):
 
 def bound(text: str) -> Bound | None:
     """Return the least amount that a part of a selector asks for; None where it asks for none."""
-    for pattern in (_AT_LEAST, _NUMBER):
+    for pattern in (_AMOUNTS, _NUMBER):
         match = pattern.search(text)
         if match is None or match["sign"] != ">=":
             continue
@@ -123,11 +134,10 @@ def _is_wrapped(text: str) -> bool:
 def _told(text: str, link: Chain, published: PublishedDevice) -> str:
     places = [place for place in link.places or () if place.identifier]
     found = {place.identifier: _value(place, published) for place in places}
-    for pattern in (_AT_LEAST, _GREATER, _NUMBER):
+    for pattern in (_AMOUNTS, _COMPARED, _NUMBER):
         match = pattern.search(text)
         if match and len(found) == 1 and (value := found.get(_named(match))) is not None:
-            relation = "below" if match.groupdict().get("sign") == ">=" else "not above"
-            return f"{_named(match)} {value} {relation} {shown(match['wanted'])}"
+            return f"{_named(match)} {value} {_RELATIONS[match['sign']]} {shown(match['wanted'])}"
     match = _EQUAL.search(text)
     if match and len(found) == 1 and (value := found.get(_named(match))) is not None:
         return f"{_named(match)} is {value}, not {shown(match['wanted'])}"

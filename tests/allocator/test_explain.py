@@ -471,15 +471,29 @@ def test_a_summary_without_a_detail_tells_the_reason() -> None:
     assert summary([shortage(2, "", Reason.TAKEN)], 2) == "2 of 2 devices: taken"
 
 
-def test_details_of_one_reason_beyond_five_are_counted_together() -> None:
+def told(*selected: Device, selector: str) -> str:
+    only = node_with(pool_of(*selected))
+    wanted = asked([claim(request("r", selector))], classes(), Features())
+    return summary(explained(only, wanted, gathered((), Features()), Rules()), len(selected))
+
+
+def test_of_more_than_five_details_of_one_reason_it_is_told_what_they_have_in_common() -> None:
     listed = [device(f"gpu-{n}", attributes={"index": n}) for n in range(9)]
-    only = node_with(pool_of(*listed))
-    wanted = asked([claim(request("r", f"{ATTRIBUTES}.index == 9"))], classes(), Features())
 
-    found = explained(only, wanted, gathered((), Features()), Rules())
+    assert (
+        told(*listed, selector=f"{ATTRIBUTES}.index == 9") == "9 of 9 devices: index is ..., not 9"
+    )
+    assert told(*listed[:5], selector=f"{ATTRIBUTES}.index == 9").count("; ") == 4
 
-    assert [one.devices for one in found] == [1, 1, 1, 1, 1, 4]
-    assert found[-1].refusal.detail == "selector, 4 other ways"
+
+def test_details_without_anything_in_common_are_counted_beyond_five() -> None:
+    listed = [device(f"gpu-{n}", attributes={f"a{n}": n}) for n in range(9)]
+    selector = " && ".join(f"{ATTRIBUTES}.?a{n}.orValue(-1) == -1" for n in range(9))
+
+    text = told(*listed, selector=selector)
+
+    assert text.startswith("1 of 9 devices: a0 is 0, not -1; 1: a1 is 1, not -1; ")
+    assert text.endswith("; 4: selector, 4 other ways")
 
 
 def test_what_fits_needs_no_words() -> None:

@@ -58,6 +58,18 @@ ROWS = (
         "an amount with a default",
         f'{CAPACITY}.?memory.orValue(quantity("0")).compareTo(quantity("40Gi")) >= 0',
     ),
+    Row("index 3 not below 3", "a number that is too large", f"{ATTRIBUTES}.index < 3"),
+    Row("index 3 above 2", "a number that is above a limit", f"{ATTRIBUTES}.index <= 2"),
+    Row(
+        "memory 16Gi not below 8Gi",
+        "an amount that is too large",
+        f'{CAPACITY}.memory.isLessThan(quantity("8Gi"))',
+    ),
+    Row(
+        "memory 16Gi above 8Gi",
+        "an amount above a limit",
+        f'{CAPACITY}.memory.compareTo(quantity("8Gi")) <= 0',
+    ),
     Row("index 3 below 4", "a number that is too small", f"{ATTRIBUTES}.index >= 4"),
     Row('model is "T4", not "A100"', "another text", f'{ATTRIBUTES}.model == "A100"'),
     Row(
@@ -127,6 +139,7 @@ CONJUNCTS = (
     (("a && b || c",), "a && b || c"),
     (("a ? b : c && d",), "a ? b : c && d"),
     (("f(a && b)", "c"), "f(a && b) && c"),
+    (("a.?b.orValue(1) == 1", "c"), "a.?b.orValue(1) == 1 && c"),
     (('x == "a && b"', "c"), 'x == "a && b" && c'),
     (("x == r'\\'", "c"), "x == r'\\' && c"),
 )
