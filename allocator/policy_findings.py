@@ -334,7 +334,8 @@ class _Room:
     """What counters of a pool have room for when it is empty."""
 
     def __init__(self, pool: Pool) -> None:
-        self._declared = declared(pool)
+        # Past its memory, which would keep every pool of a cluster that is looked at once.
+        self._declared = declared.__wrapped__(pool)
 
     def takes(self, published: PublishedDevice) -> tuple[tuple[int, int], ...]:
         return self._declared.takes.get(published.id.device, ())
