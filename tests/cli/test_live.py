@@ -21,6 +21,7 @@ from webhook.resources import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
 )
 
 
@@ -83,7 +84,7 @@ async def test_a_cluster_that_does_not_answer_ends_the_call(server: FakeApiServe
             await cluster_state(client, {"team"})
 
 
-async def translated(server: FakeApiServer, folder: Path, *options: str) -> tuple[int, Any, str]:
+def kubeconfig_of(server: FakeApiServer, folder: Path) -> Path:
     kubeconfig = folder / "kubeconfig"
     kubeconfig.write_text(
         json.dumps(
@@ -103,6 +104,11 @@ async def translated(server: FakeApiServer, folder: Path, *options: str) -> tupl
             }
         )
     )
+    return kubeconfig
+
+
+async def translated(server: FakeApiServer, folder: Path, *options: str) -> tuple[int, Any, str]:
+    kubeconfig = kubeconfig_of(server, folder)
     call = ("translate", "-f", "-", "-o", "json", "--live", "--kubeconfig", kubeconfig, *options)
     result = await asyncio.to_thread(drawbridge, *call, stdin=dump_yaml([pod(gpus(1))]))
     return result.exit_code, json.loads(result.stdout or "null"), result.stderr
@@ -142,3 +148,25 @@ async def test_a_cluster_that_is_not_there_is_a_wrong_call(
     assert (code, said) == (2, None)
     assert why.startswith("Error: ")
     assert len(why.splitlines()) == 1
+
+
+async def test_where_a_claim_of_the_cluster_would_go(server: FakeApiServer, tmp_path: Path) -> None:
+    result = {"request": "gpu", "driver": NVIDIA, "pool": "a", "device": "gpu-0"}
+    held = {"allocation": {"devices": {"results": [result]}}}
+    server.put(RESOURCE_CLAIMS, {"metadata": {"name": "held", "namespace": "x"}, "status": held})
+    asked = {"name": "gpu", "exactly": {"deviceClassName": NVIDIA}}
+    waits = {"metadata": {"name": "waits", "namespace": "team"}}
+    server.put(RESOURCE_CLAIMS, waits | {"spec": {"devices": {"requests": [asked]}}})
+    pool = {"name": "a", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": NVIDIA, "nodeName": "a", "pool": pool}
+    devices = [{"name": "gpu-0"}, {"name": "gpu-1"}]
+    server.put(RESOURCE_SLICES, {"metadata": {"name": "s"}, "spec": {**spec, "devices": devices}})
+
+    said = await asyncio.to_thread(
+        drawbridge,
+        *("why", "claim", "waits", "-o", "json", "--live", "--context", "here"),
+        *("--kubeconfig", kubeconfig_of(server, tmp_path)),
+    )
+
+    (placed,) = json.loads(said.stdout)["simulation"]["claims"]
+    assert placed["allocation"]["devices"]["results"] == [{**result, "device": "gpu-1"}]
