@@ -232,10 +232,20 @@ class Cluster:
         self._change(claim, without_claim(self.usage, claim, self.rules.features))
 
     def replace_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
-        """Take notice of a slice that came, changed or went."""
-        self._index = self._index.replaced(old, new)
-        locals_ = {one.spec.node_name for one in (old, new) if one is not None}
-        changed = locals_ if all(locals_) else set(self._nodes)
+        """Take notice of a slice that came, changed or went.
+
+        A pool may have slices on several nodes, and each of them looks at all: whether the pool is
+        whole, and what is left of its counters.
+        """
+        changes = [one for one in (old, new) if one is not None]
+        before, self._index = self._index, self._index.replaced(old, new)
+        related = [
+            each.slice.spec.node_name
+            for index in (before, self._index)
+            for pool in {PoolId(one.spec.driver, one.spec.pool.name) for one in changes}
+            for each in index.by_pool.get(pool, ())
+        ]
+        changed = set(related) if all(related) else set(self._nodes)
         for name in sorted(name for name in changed if name in self._nodes):
             self._seat(name)
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from allocator.cluster import Cluster, Outcome
@@ -86,8 +87,10 @@ def test_what_is_kept_is_what_a_fresh_start_would_find(seed: int) -> None:
         got: Any = together(kept, given)
     except AttemptFailed:
         got = None
+    # What came back is listed last, and upstream, too, goes by the list where groups contradict.
+    relisted = (*given.slices[1::2], *given.slices[::2])
     try:
-        want: Any = together(new(given), given)
+        want: Any = together(new(msgspec.structs.replace(given, slices=relisted)), given)
     except AttemptFailed:
         want = None
 
