@@ -31,24 +31,36 @@ def shrunk(scenario: Scenario, shows: Callable[[Scenario], bool]) -> Scenario:
         shows: Whether a scenario still shows what it is about; true of `scenario`.
     """
     best = scenario
-    smaller: Scenario | None = scenario
-    while smaller is not None:
+    while (smaller := _pass(best, shows)) != best:
         best = smaller
-        smaller = next((one for one in _smaller(best) if shows(one)), None)
     return best
 
 
-def _smaller(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield the scenario with one member less, whole slices and then the largest members first."""
-    for index in range(len(scenario["slices"])):
-        yield _without_slice(scenario, index)
-    for path in sorted(_removable(scenario), key=lambda path: (len(path), str(path))):
-        one = copy.deepcopy(scenario)
-        parent: Any = one
+def _pass(scenario: Scenario, shows: Callable[[Scenario], bool]) -> Scenario:
+    """Return the scenario without all that can go, each thing tried once, large things first."""
+    best = scenario
+    for index in reversed(range(len(best["slices"]))):
+        smaller = _without_slice(best, index)
+        best = smaller if shows(smaller) else best
+    # Of a list the last comes first, so that what is left keeps its place.
+    paths = [*_removable(best)][::-1]
+    for path in sorted(paths, key=len):
+        smaller = copy.deepcopy(best)
+        if _remove(smaller, path) and shows(smaller):
+            best = smaller
+    return best
+
+
+def _remove(scenario: Scenario, path: Path) -> bool:
+    """Remove a member; false when it went with another."""
+    parent: Any = scenario
+    try:
         for step in path[:-1]:
             parent = parent[step]
         del parent[path[-1]]
-        yield one
+    except (KeyError, IndexError):
+        return False
+    return True
 
 
 def _without_slice(scenario: Scenario, index: int) -> Scenario:
