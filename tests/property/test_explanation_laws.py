@@ -12,15 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocator.cluster import Cluster
 from allocator.core import pools, usage
 from allocator.core.model import Asked, Budget, NodeDevices, Plan, Usage
 from allocator.core.outcome import AttemptFailed, Reason, Refusal, Shortage, Unfit
 from allocator.core.problem import Rules
 from allocator.core.requests import asked
 from allocator.core.search import allocate
-from allocator.explain import explained
-from allocator.near import nearest_miss
+from allocator.explain import explained, told_apart
+from allocator.near import nearest_miss, nearest_now
 from allocator.summary import MAX_SUMMARY, summary
+from kube.api.core import Node
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim
 from tests.oracle.ours import Objects, objects
@@ -163,6 +165,61 @@ def test_without_a_change_it_fits_already_and_else_it_does_not(block: int) -> No
                 nodes, attempt.given.claims, attempt.ask, attempt.held, attempt.rules, searches=200
             )
             assert found is None or found.changes
+
+
+def cluster_of(attempt: Attempt) -> Cluster:
+    """The whole scenario, with as many nodes of each kind again."""
+    given = attempt.given
+    return Cluster(
+        slices=given.slices,
+        nodes=[*given.nodes, *map(_twin, given.nodes)],
+        claims=map(_foreign, given.allocated),
+        classes=given.classes,
+        rules=attempt.rules,
+    )
+
+
+def _twin(node: Node) -> Node:
+    """A node of another name that sees what is there for all nodes, or for its labels."""
+    metadata = msgspec.structs.replace(node.metadata, name=f"{node.metadata.name}-twin")
+    return msgspec.structs.replace(node, metadata=metadata)
+
+
+@pytest.mark.parametrize("block", range(0, BLOCKS, 2))
+def test_nodes_that_are_told_together_would_be_told_the_same_alone(block: int) -> None:
+    for attempt in attempts(block):
+        cluster = cluster_of(attempt)
+        try:
+            verdicts = cluster.verdicts(attempt.wanted)
+        except AttemptFailed:
+            continue
+        for each in told_apart(verdicts, attempt.wanted):
+            if isinstance(each.outcome, Unfit):
+                told = [
+                    _gist(
+                        explained(
+                            cluster.node_devices(name), attempt.wanted, cluster.usage, cluster.rules
+                        )
+                    )
+                    for name in each.nodes
+                ]
+                assert all(one == told[0] for one in told)
+
+
+def _gist(shortages: Sequence[Shortage]) -> list[tuple[str, str, str, int]]:
+    """Shortages but for details, which may hold values that differ from node to node."""
+    return [(one.claim, one.request, one.refusal.reason, one.devices) for one in shortages]
+
+
+@pytest.mark.parametrize("block", range(0, BLOCKS, 2))
+def test_applying_what_is_nearest_in_a_cluster_fits(block: int) -> None:
+    for attempt in attempts(block):
+        cluster = cluster_of(attempt)
+        found = nearest_now(cluster, attempt.given.claims, searches=100)
+        if found is not None:
+            changed = cluster.ask(found.claims)
+            assert isinstance(cluster.verdict(changed, found.node), Plan)
+            assert cluster.verdicts(changed).plan(found.node) is not None
 
 
 @given(st.text(max_size=400), st.integers(0, 9), st.integers(20, 200))
