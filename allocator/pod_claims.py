@@ -8,7 +8,7 @@ Source: k8s.io/dynamic-resource-allocation v0.37.1, resourceclaim/claim.go, Name
 k8s.io/kubernetes v1.37.1, pkg/controller/resourceclaim/controller.go, handleClaim.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -86,15 +86,6 @@ def owner(pod: Pod) -> OwnerReference:
     return OwnerReference(
         api_version="v1", kind="Pod", name=metadata.name, uid=metadata.uid, controller=True
     )
-
-
-def references(pod: Pod) -> Iterator[str]:
-    """Yield the names of claims that a pod refers to directly, or that were made for it."""
-    for entry in pod.spec.resource_claims or ():
-        if entry.resource_claim_name is not None:
-            yield entry.resource_claim_name
-        elif (made := _made_name(pod, entry)) is not None:
-            yield made
 
 
 def _claim(
