@@ -205,6 +205,8 @@ class Connections:
         while True:
             try:
                 accepted, _ = await loop.sock_accept(listener)
+            except ConnectionError:
+                continue  # Whoever came has gone again.
             except OSError as fault:
                 log.warning("connection.none", error=str(fault))
                 await asyncio.sleep(AGAIN_S)
@@ -234,6 +236,9 @@ class Connections:
         self, connection: Connection, accepted: socket.socket, context: ssl.SSLContext
     ) -> None:
         """Agree on TLS; from then on the connection looks after itself."""
+        with suppress(OSError):
+            # Not every event loop does, of a socket that it has not made.
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection,
