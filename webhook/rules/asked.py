@@ -4,10 +4,22 @@ Source: resource.k8s.io/v1, DeviceRequest; an alternative is called `parent/name
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
-from kube.api.resource import DeviceClaim, DeviceSubRequest, ExactDeviceRequest
+from kube.api.resource import (
+    MAX_ALTERNATIVES,
+    MAX_CONSTRAINTS,
+    MAX_REQUESTS,
+    DeviceClaim,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+)
+
+MAX_CONFIGS: Final = 32
+"""Of one claim (DeviceConfigMaxSize)."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +69,26 @@ def named(claim: DeviceClaim, names: tuple[str, ...] | None) -> tuple[Asked, ...
         return every
     wanted = frozenset(names)
     return tuple(one for one in every if one.name in wanted or one.parent in wanted)
+
+
+def bounded(claim: DeviceClaim) -> DeviceClaim:
+    """Return a claim with no more of anything than rules look at.
+
+    One request and one alternative more than there may be are left, so that their number is told.
+    What else stands beyond a limit the API server refuses.
+    """
+    return DeviceClaim(
+        requests=tuple(map(_bounded, (claim.requests or ())[: MAX_REQUESTS + 1])) or None,
+        constraints=(claim.constraints or ())[:MAX_CONSTRAINTS] or None,
+        config=(claim.config or ())[:MAX_CONFIGS] or None,
+    )
+
+
+def _bounded(request: DeviceRequest) -> DeviceRequest:
+    alternatives = request.first_available
+    if alternatives is None or len(alternatives) <= MAX_ALTERNATIVES:
+        return request
+    return msgspec.structs.replace(request, first_available=alternatives[: MAX_ALTERNATIVES + 1])
 
 
 def names_of(claim: DeviceClaim) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ Source: k8s.io/kubernetes v1.37.1, pkg/apis/resource/validation, for what the AP
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from kube.api.resource import (
@@ -29,6 +30,8 @@ MAX_TOLERATIONS: Final = 16
 """Of one request (DeviceTolerationsMaxLength); documented, and checked by nobody."""
 EXACT_COUNT: Final = "ExactCount"
 ALL: Final = "All"
+MAX_COMPARED: Final = 128
+"""Names among which the nearest is looked for."""
 MAX_LISTED: Final = 8
 """Names in one advice."""
 _MODES: Final = ("", EXACT_COUNT, ALL)
@@ -139,7 +142,7 @@ def too_many_requests(claim: Claim, path: str, _context: Context) -> Iterator[Fi
         yield error(
             Code.TOO_MANY_REQUESTS,
             at(path, "requests"),
-            f"{len(requests)} requests, and a claim holds at most {MAX_REQUESTS}",
+            f"a claim holds at most {MAX_REQUESTS} requests, found more",
             "make two claims",
         )
     for index, request in enumerate(requests):
@@ -148,7 +151,7 @@ def too_many_requests(claim: Claim, path: str, _context: Context) -> Iterator[Fi
             yield error(
                 Code.TOO_MANY_REQUESTS,
                 at(path, f"requests[{index}].firstAvailable"),
-                f"{len(alternatives)} alternatives, and a request has at most {MAX_ALTERNATIVES}",
+                f"a request has at most {MAX_ALTERNATIVES} alternatives, found more",
             )
 
 
@@ -211,7 +214,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
     >>> nearest("x", ["gpu", "nic"])
     'known are "gpu", "nic"'
     """
-    by_word = {one.lower(): one for one in names}
+    by_word = {one.lower(): one for one in islice(names, MAX_COMPARED)}
     close = difflib.get_close_matches(name.lower(), by_word, n=1)
     return f"write {shown(by_word[close[0]])}" if close else known(by_word.values())
 

@@ -5,7 +5,6 @@ pod's is said of workloads, too, at the place of their pod template.
 """
 
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +15,9 @@ from kube.api.policy import API_VERSION, DeviceCompatibilityPolicy
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from kube.product import ENFORCEMENT_LABEL
 from webhook.findings import Finding, Severity, printable
+from webhook.rules.asked import bounded
 from webhook.rules.context import Context
+from webhook.rules.enforcement import Enforcement
 from webhook.rules.rule import Part, Subject
 from webhook.rules.table import RULES
 
@@ -36,14 +37,6 @@ _WORST_FIRST: Final = tuple(Severity)
 MAX_PATH: Final = 512
 MAX_TEXT: Final = 1024
 """Characters. Names in objects of strangers may be as long as a body."""
-
-
-class Enforcement(StrEnum):
-    """What a namespace wants done about errors: the values of its label."""
-
-    DENY = "deny"
-    WARN = "warn"
-    OFF = "off"
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,8 +77,10 @@ def judge(judged: Judged, context: Context) -> tuple[Finding, ...]:
         if len(found) >= MAX_FINDINGS:
             break
     told = sorted(found.values(), key=lambda finding: _WORST_FIRST.index(finding.severity))
-    if judged.is_controlled or enforcement == Enforcement.WARN:
-        told = [_warned(finding) for finding in told]
+    if judged.is_controlled:
+        told = [_warned(finding, "a controller made it") for finding in told]
+    elif enforcement == Enforcement.WARN:
+        told = [_warned(finding, "the namespace wants to be warned") for finding in told]
     return tuple(told)
 
 
@@ -117,10 +112,10 @@ def _parts(judged: Judged) -> Iterator[tuple[Part, Subject[Any], str]]:
     match judged.view:
         case ResourceClaim(spec=spec):
             yield Part.OBJECT, part(judged.view), judged.path
-            yield Part.CLAIM, part(spec.devices), "spec.devices"
+            yield Part.CLAIM, part(bounded(spec.devices)), "spec.devices"
         case ResourceClaimTemplate(spec=template):
             yield Part.OBJECT, part(judged.view), judged.path
-            yield Part.CLAIM, part(template.spec.devices), "spec.spec.devices"
+            yield Part.CLAIM, part(bounded(template.spec.devices)), "spec.spec.devices"
         case DeviceClass():
             yield Part.OBJECT, part(judged.view), judged.path
             yield Part.CLASS, part(judged.view), judged.path
@@ -135,7 +130,8 @@ def _parts(judged: Judged) -> Iterator[tuple[Part, Subject[Any], str]]:
             pass
 
 
-def _warned(finding: Finding) -> Finding:
+def _warned(finding: Finding, why: str) -> Finding:
     if not finding.is_error:
         return finding
-    return msgspec.structs.replace(finding, severity=Severity.WARNING)
+    message = f"{finding.message}; only a warning, since {why}"
+    return msgspec.structs.replace(finding, severity=Severity.WARNING, message=message)

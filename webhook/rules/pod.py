@@ -39,7 +39,7 @@ def names(pod: JudgedPod, path: str, _context: Context) -> Iterator[Finding]:
 
 def uses(pod: JudgedPod, path: str, _context: Context) -> Iterator[Finding]:
     """Yield claims of containers that the pod does not have."""
-    known = [one.name for one in _claims(pod)]
+    known = dict.fromkeys(one.name for one in _claims(pod))
     for place, container in _containers(pod, path):
         for index, use in enumerate(container.claims):
             if use.name not in known:

@@ -40,6 +40,8 @@ Placed = tuple[str, str]
 
 MAX_JUDGED: Final = 256
 """Expressions of one object; a claim may have 32 requests of 8 alternatives with 32 selectors."""
+MAX_CHARACTERS: Final = 32 * 1024
+"""In all of those. To compile one of 8 KiB takes up to 90 ms."""
 
 _NAME: Final = r"""(?:\.\w+|\[\s*(?:"[^"]*"|'[^']*')\s*\])"""
 _DOMAIN: Final = r"""device\s*\.\s*attributes\s*\[\s*(?:"[^"]*"|'[^']*')\s*\]"""
@@ -163,18 +165,23 @@ def _advice(expression: str, message: str) -> str:
 
 
 def _first(placed: Iterator[Placed]) -> Iterator[Placed]:
+    room = MAX_CHARACTERS
     for _, one in zip(range(MAX_JUDGED), placed, strict=False):
+        room -= len(one[1])
+        if room < 0:
+            return
         yield one
 
 
 def claim_partly(claim: Subject[DeviceClaim], path: str, _context: Context) -> Iterator[Finding]:
     """Yield a claim with more expressions than a review has time for."""
     number = sum(1 for _ in of_claim(claim, path))
-    if number > MAX_JUDGED:
+    judged = sum(1 for _ in _first(of_claim(claim, path)))
+    if number > judged:
         yield warning(
             Code.PARTLY_JUDGED,
             at(path, "requests"),
-            f"of {number} expressions the first {MAX_JUDGED} were judged",
+            f"of {number} expressions the first {judged} were judged",
             "make several claims",
         )
 
@@ -241,6 +248,7 @@ def _retired(placed: Iterator[Placed], features: Features) -> Iterator[Finding]:
                 )
 
 
+@lru_cache(maxsize=1024)
 def _attributes(expression: str, how: Environment) -> frozenset[tuple[str, str]]:
     try:
         return compile_selector(expression, how).attributes or frozenset()

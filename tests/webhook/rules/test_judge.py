@@ -77,6 +77,26 @@ def test_what_is_beyond_the_bound_is_let_pass_and_told() -> None:
     )
 
 
+def test_a_claim_of_strangers_is_looked_at_as_far_as_it_may_reach() -> None:
+    requests = [exactly(f"r{number}", tolerations=[{"value": "v"}]) for number in range(1000)]
+    both = {"matchAttribute": "a.b/c", "distinctAttribute": "a.b/d"}
+
+    said = told(claim(*requests, constraints=[both] * 1000))
+
+    assert said.count("error tooManyRequests spec.devices.requests") == 1
+    assert len([each for each in said if "bothAttributes" in each]) == 32
+    assert len([each for each in said if "keylessToleration" in each]) == 33
+
+
+def test_long_expressions_are_judged_until_there_is_no_room() -> None:
+    long = cel("device.driver == 'a'" + " " * 10_000)
+
+    assert told(claim(exactly(selectors=[long] * 3))) == ()
+    assert told(claim(exactly(selectors=[long] * 4))) == (
+        "warning partlyJudged spec.devices.requests",
+    )
+
+
 def test_an_old_version_is_named() -> None:
     old = {**WRONG, "apiVersion": "resource.k8s.io/v1beta1"}
 
