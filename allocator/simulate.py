@@ -151,6 +151,8 @@ def one_by_one(cluster: Cluster, question: Question, ways: Ways) -> Answer:
 def together(cluster: Cluster, question: Question, ways: Ways, node: str) -> Answer:
     """Place all claims at once on one node, all or nothing, as one call of upstream's Allocate.
 
+    One search has one strategy: of several pods the first one's counts.
+
     Args:
         node: One of the cluster's.
     """
@@ -283,7 +285,8 @@ class _Run:
             AttemptFailed: The attempt ends on all nodes.
         """
         asked = self._cluster.ask(claims)
-        verdicts = self._verdicts(asked, self._strategy(None, claims), (node,))
+        first = self._question.pods[0] if self._question.pods else None
+        verdicts = self._verdicts(asked, self._strategy(first, claims), (node,))
         plan = verdicts.plan(node)
         if plan is not None:
             self._count(plan, asked)

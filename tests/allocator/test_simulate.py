@@ -357,7 +357,7 @@ def test_a_failed_pod_keeps_none_of_its_claims_and_the_rest_goes_on() -> None:
         "big: None", "small: node-1", "a: None", "b: None", "c: node-1 gpu-0 gpu-1"
     ]  # fmt: skip
     assert [one.title for one in answer.failures] == ["Pod default/big"]
-    assert [one.nodes for one in answer.failures[0].groups] == [("node-1", "node-2")]
+    assert [one.nodes for one in (answer.failures[0].groups or ())] == [("node-1", "node-2")]
 
 
 def test_a_claim_of_a_failed_pod_is_not_tried_alone() -> None:
@@ -523,6 +523,23 @@ def test_together_a_pod_that_the_node_does_not_take_stops_all() -> None:
 
     assert told(answer) == ["pod: None", "a: None"]
     assert reasons(answer) == {"node-1": ["node: nodeSelector wants zone=b"]}
+
+
+def test_together_the_strategy_of_the_first_pod_chooses_devices() -> None:
+    packed = pod("pod", "a", annotations={STRATEGY_ANNOTATION: "CompactFirst"})
+    shared = [slice_of(*devices("gpu-0", "gpu-1", shared=True, capacity={"memory": "80Gi"}))]
+    used = result("gpu-1", share="s", consumed={"memory": "40Gi"})
+
+    answer = simulated(
+        pods=[packed],
+        claims=[named("a", request(capacity={"memory": "10Gi"}))],
+        held=[allocated(used, name="held")],
+        slices=shared,
+        nodes=[node()],
+        on="node-1",
+    )
+
+    assert told(answer) == ["pod: node-1", "a: node-1 gpu-1"]
 
 
 def test_together_an_error_is_told() -> None:
