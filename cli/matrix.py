@@ -11,7 +11,7 @@ import msgspec
 from allocator.cluster import Cluster
 from allocator.core.model import DeviceId, Features, Pool, PoolId, PublishedDevice
 from allocator.core.outcome import Refusal
-from allocator.core.rules import CompiledPolicy
+from allocator.core.rules import CompiledPolicy, compiled
 from allocator.matrix import Matrix, as_groups, reasons, silent, text
 from allocator.matrix import matrix as matrix_of
 from allocator.policy_findings import PolicyFinding, findings
@@ -76,13 +76,15 @@ def matrix(found: Found, features: Features, *, wants_groups: bool, output: str)
     objects, faults = placed(found.objects, STATE_KINDS, found.namespace)
     for fault in faults:
         click.echo(fault.line(), err=True)
-    cluster = state_of(objects).cluster(
+    state = state_of(objects)
+    cluster = state.cluster(
         # Whatever the cluster does with groups, this is what they say.
         msgspec.structs.replace(features, compatibility_groups=True)
     )
     judged = [
         msgspec.structs.replace(each, findings=_doubts(each, cluster))
-        for each in judged_drivers(cluster.rules.policies, published_devices(cluster))
+        # Those as well that an older one of the driver outranks: their author wants to see them.
+        for each in judged_drivers(map(compiled, state.policies), published_devices(cluster))
     ]
     if not judged:
         click.echo("note: no driver has a policy, and no slice declares groups", err=True)

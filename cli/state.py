@@ -17,7 +17,7 @@ from allocator.pod_claims import Name
 from cli.objects import Placed, of_kind
 from kube.api.core import Node, Pod
 from kube.api.meta import ApiStruct, ObjectMeta
-from kube.api.policy import DeviceCompatibilityPolicy
+from kube.api.policy import DeviceCompatibilityPolicy, in_force
 from kube.api.resource import (
     DeviceClass,
     DeviceTaintRule,
@@ -52,7 +52,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
     def rules(self, features: Features) -> Rules:
         """Return what decides beside claims and inventory, under these gates."""
-        return Rules(features=features, policies=tuple(map(compiled, self.policies)))
+        counting = in_force(self.policies).values()
+        return Rules(features=features, policies=tuple(map(compiled, counting)))
 
     def published(self, features: Features) -> tuple[ResourceSlice, ...]:
         """Return the slices with the taints that rules add under these gates."""

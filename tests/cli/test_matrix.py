@@ -76,6 +76,15 @@ def test_a_policy_as_json() -> None:
     ]
 
 
+def test_a_policy_that_an_older_one_outranks_is_shown_as_well() -> None:
+    younger = {**POLICY, "metadata": {"name": "young", "creationTimestamp": "2026-11-20T00:00:00Z"}}
+    older = {**POLICY, "metadata": {"name": "z-old", "creationTimestamp": "2026-11-19T00:00:00Z"}}
+
+    found = json.loads(matrix(younger, older, *MODES, options=("-o", "json")).stdout)["drivers"]
+
+    assert ["young", "z-old"] == [each["policy"] for each in found]
+
+
 def test_what_is_doubtful_about_a_policy() -> None:
     typo = {**POLICY, "spec": {"driver": DRIVER, "rules": [rule("mig"), rule("mbs")]}}
 

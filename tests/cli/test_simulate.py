@@ -380,6 +380,26 @@ def test_policies_count_wherever_they_are_given() -> None:
     assert where(in_snapshot) == where(in_files) == ["a node-a", "b node-b"]
 
 
+def test_of_two_policies_of_a_driver_the_older_counts() -> None:
+    def policy(name: str, day: int, expression: str) -> Document:
+        return {
+            "apiVersion": "drawbridge.internal/v1alpha1",
+            "kind": "DeviceCompatibilityPolicy",
+            "metadata": {"name": name, "creationTimestamp": f"2026-11-{day:02d}T00:00:00Z"},
+            "spec": {
+                "driver": DRIVER,
+                "scope": "Pool",
+                "rules": [{"name": "a", "compatibleOnlyWith": {"cel": {"expression": expression}}}],
+            },
+        }
+
+    alone, together = policy("alone", 2, "false"), policy("together", 1, "true")
+
+    found = answer(claim("a"), claim("b"), snapshot=(*STATE, alone, together))
+
+    assert where(found) == ["a node-a", "b node-a"]
+
+
 def test_taint_rules_count() -> None:
     rule = {
         "apiVersion": DRA,

@@ -13,6 +13,7 @@ from kube.api.policy import (
     Enforcement,
     Scope,
     Undeclared,
+    in_force,
 )
 from kube.files import read_paths
 
@@ -58,3 +59,27 @@ def test_what_a_policy_cannot_say(want: str, spec: dict[str, Any]) -> None:
         read(**spec)
 
     assert want == str(raised.value)
+
+
+def made(name: str, driver: str, created: str | None) -> DeviceCompatibilityPolicy:
+    return view(
+        {"metadata": {"name": name, "creationTimestamp": created}, "spec": {"driver": driver}},
+        DeviceCompatibilityPolicy,
+    )
+
+
+@pytest.mark.parametrize("turned", [1, -1], ids=["in order", "in reverse"])
+def test_the_oldest_policy_of_a_driver_counts(turned: int) -> None:
+    policies = [
+        made("a", "x", "2026-11-02T00:00:00Z"),
+        made("b", "x", "2026-11-01T00:00:00Z"),
+        made("c", "x", None),
+        made("e", "y", "2026-11-02T00:00:00Z"),
+        made("d", "y", "2026-11-02T00:00:00Z"),
+        made("g", "z", None),
+        made("f", "z", None),
+    ][::turned]
+
+    assert {"x": "b", "y": "d", "z": "f"} == {
+        driver: policy.metadata.name for driver, policy in in_force(policies).items()
+    }
