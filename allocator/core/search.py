@@ -327,6 +327,8 @@ class _Search:
         further = bool(can_share) and (
             position in self._shares or bool(self._problem.shared >> position & 1)
         )
+        if self._lacks_capacity(frame, position, further_share=further):
+            return False
         for count, tracker in enumerate(self._trackers):
             if not tracker.add(request, position, further_share=further):
                 for done in reversed(self._trackers[:count]):
@@ -342,6 +344,19 @@ class _Search:
         frame.position = position
         frame.further_share = further
         return True
+
+    def _lacks_capacity(self, frame: _Slot, position: int, *, further_share: bool) -> bool:
+        """Return whether too little is left of a device, if that must be known before all else."""
+        capacity = self._problem.capacity
+        # Except in mode All, upstream looks at capacity before constraints, whose derived
+        # attributes may end the attempt. Where nothing can, the order makes no difference.
+        return (
+            capacity is not None
+            and self._problem.is_treacherous
+            and frame.table.listed is None
+            and capacity.refusal(frame.table.request, position, further_share=further_share)
+            is not None
+        )
 
     def _put_back(self, frame: _Slot) -> None:
         """Take back the device that a frame has chosen; it failed here."""

@@ -14,7 +14,7 @@ import msgspec
 from tests.oracle.coverage import Coverage, answered
 from tests.oracle.go import Oracle
 from tests.oracle.ours import verdicts
-from tests.oracle.scenarios import Scenario
+from tests.oracle.scenarios import MAX_STEPS, Scenario
 from tests.oracle.shrink import shrunk
 from tests.oracle.skips import SKIPS, Case, Skip
 from tests.oracle.verdicts import GAVE_UP, Verdict, upstream
@@ -31,7 +31,8 @@ class Difference(NamedTuple):
 
     def skip(self, oracle: Oracle) -> Skip | None:
         """Return the entry that explains it; None when it is a bug."""
-        (answer,) = oracle.ask([{"allocate": self.scenario | {"node": self.node}}])
+        alone = self.scenario | {"node": self.node, "maxSteps": MAX_STEPS * 100}
+        (answer,) = oracle.ask([{"allocate": alone}])
         case = Case(self.scenario, self.ours, self.theirs, upstream(answer)[self.node])
         return next((each for each in SKIPS if each.applies(case)), None)
 

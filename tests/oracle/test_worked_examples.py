@@ -1,4 +1,4 @@
-"""The Go program says of small scenarios what upstream is known to do: it asks upstream rightly.
+"""Small scenarios whose verdict is known, for the Go program, which thus asks rightly, and for us.
 
 One node, one pool of one slice, a class without selectors, the gates of 1.37.
 """
@@ -10,9 +10,8 @@ import pytest
 
 from tests.oracle.draft import Json, chosen, claim
 from tests.oracle.go import Oracle
+from tests.oracle.ours import verdicts
 from tests.oracle.verdicts import FATAL, FIT, NODE, UNFIT, Verdict, upstream
-
-pytestmark = pytest.mark.oracle
 
 M4: Json = {"m": {"value": "4"}}
 
@@ -45,6 +44,12 @@ def asking(*requests: Json, **fields: Any) -> Json:
     return claim("wanted", {"requests": named} | fields)
 
 
+def deriving(expression: str) -> Json:
+    """A request that computes an attribute."""
+    return exactly(derivedAttributes=[{"name": "x.io/y", "expression": expression}])
+
+
+BROKEN = 'device.attributes["d.example.com"].missing == 1'
 ALL: Json = {"exactly": {"deviceClassName": "any", "allocationMode": "All"}}
 ADMIN = exactly(adminAccess=True)
 
@@ -151,13 +156,37 @@ CASES = (
         FATAL,
         features={"DRAConsumableCapacity": False},
     ),
+    Case(
+        "what is left of a device counts before a derived attribute that fails",
+        [shared()],
+        [asking(deriving("1"), deriving(BROKEN), constraints=[{"matchAttribute": "x.io/y"}])],
+        UNFIT,
+        features={"DRADerivedAttributes": True},
+    ),
+    Case(
+        "a derived attribute that fails, with enough left of the device",
+        [shared({"default": "1"})],
+        [asking(deriving("1"), deriving(BROKEN), constraints=[{"matchAttribute": "x.io/y"}])],
+        FATAL,
+        features={"DRADerivedAttributes": True},
+    ),
 )
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_upstream(oracle: Oracle, case: Case) -> None:
-    verdict = answered(oracle, case)
+    (answer,) = oracle.ask([{"allocate": scenario(case)}])
 
+    check(case, upstream(answer)["n1"])
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_ours(case: Case) -> None:
+    check(case, verdicts(scenario(case))["n1"])
+
+
+def check(case: Case, verdict: Verdict) -> None:
     assert case.want == verdict.end
     assert case.got == tuple(
         " ".join(
@@ -166,12 +195,6 @@ def test_upstream(oracle: Oracle, case: Case) -> None:
         for each in verdict.claims
         for one in each["results"]
     )
-
-
-def answered(oracle: Oracle, case: Case) -> Verdict:
-    """What upstream says of a case."""
-    (answer,) = oracle.ask([{"allocate": scenario(case)}])
-    return upstream(answer)["n1"]
 
 
 def scenario(case: Case) -> Json:
@@ -195,6 +218,7 @@ def scenario(case: Case) -> Json:
     }
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize(
     ("more", "error", "steps"),
     [
