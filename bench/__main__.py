@@ -5,10 +5,15 @@ from pathlib import Path
 
 import click
 
-from bench import allocator, cluster, endpoint
+from bench import allocator, cluster, command, endpoint
 from bench.report import Result, show, write_lines
 
-SUITES = {"allocator": allocator.measure, "endpoint": endpoint.measure, "cluster": cluster.measure}
+SUITES = {
+    "allocator": allocator.measure,
+    "command": command.measure,
+    "endpoint": endpoint.measure,
+    "cluster": cluster.measure,
+}
 
 
 @click.command()

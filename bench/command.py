@@ -1,0 +1,64 @@
+"""The command line on the snapshot of a large cluster: from its start to its answer, files included.
+
+40,000 devices on 5,000 nodes, in a JSON List of tens of megabytes as kubectl prints it. There is no
+anchor: nothing else answers this question from a file.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from bench.report import Result, below
+from tests.oracle import workloads
+
+NODES: Final = 5_000
+ROUNDS: Final = 3
+GOAL_S: Final = 3.0
+
+DRA: Final = "resource.k8s.io/v1"
+KINDS: Final = {
+    "slices": (DRA, "ResourceSlice"),
+    "classes": (DRA, "DeviceClass"),
+    "allocated": (DRA, "ResourceClaim"),
+    "nodes": ("v1", "Node"),
+}
+
+
+def measure() -> Iterator[Result]:
+    """Yield how long the command takes."""
+    scenario = workloads.free(NODES)
+    objects = [
+        {"apiVersion": api_version, "kind": kind, **one}
+        for name, (api_version, kind) in KINDS.items()
+        for one in scenario[name]
+    ]
+    claims = [{"apiVersion": DRA, "kind": "ResourceClaim", **one} for one in scenario["claims"]]
+    with tempfile.TemporaryDirectory() as folder:
+        state = _written(Path(folder, "cluster.json"), objects)
+        given = _written(Path(folder, "claims.json"), claims)
+        call = ["simulate", "-f", str(given), "--snapshot", str(state), "-o", "json"]
+        seconds = median(_seconds(call) for _ in range(ROUNDS))
+        name = f"drawbridge simulate on a snapshot of {NODES:,} nodes as JSON, in s"
+        yield below(name, seconds, GOAL_S)
+
+
+def _written(file: Path, objects: list[Any]) -> Path:
+    listed = {"apiVersion": "v1", "kind": "List", "items": objects}
+    file.write_text(json.dumps(listed, indent=4), encoding="utf-8")
+    return file
+
+
+def _seconds(call: list[str]) -> float:
+    begin = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "cli", *call], capture_output=True, check=False, timeout=120
+    )
+    if done.returncode not in {0, 1}:
+        raise RuntimeError(done.stderr.decode())
+    return time.perf_counter() - begin
