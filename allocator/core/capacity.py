@@ -343,6 +343,25 @@ class Capacity:
         answer = self.static(request, position)
         return answer.amounts if isinstance(answer, Consumption) else None
 
+    def amounts(self, request: Request, position: int) -> tuple[int, ...]:
+        """Return the nano-units that a share takes of each capacity, by key; static() told them."""
+        answer = self.static(request, position)
+        if isinstance(answer, Refusal):
+            return (0,) * len(self._room[position])
+        return tuple([each.nanos for each in answer.amounts.values()])
+
+    def shares(self, position: int, amounts: Sequence[int]) -> int:
+        """Return how many shares of such amounts there is room for; as good as any if of nothing.
+
+        Args:
+            amounts: Nano-units of each capacity, by key.
+        """
+        room = self._room[position]
+        counts = [
+            max(0, left) // nanos for left, nanos in zip(room, amounts, strict=True) if nanos > 0
+        ]
+        return min(counts, default=_MAX_INT64)
+
     def sees(self, position: int) -> Hashable:
         """Return the capacities of a device, their policies and what is in use, as a number."""
         return self._sees[position]

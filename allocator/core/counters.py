@@ -10,7 +10,7 @@ structured/internal/experimental/allocator_experimental.go, checkAvailableCounte
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -59,6 +59,18 @@ class Availability(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     declared: Declared
     left: tuple[int, ...]
+
+
+class Part(NamedTuple):
+    """Devices that take from the same counter sets.
+
+    Attributes:
+        devices: A mask of positions.
+        least: Number of a counter that each of them takes from to the least of what they take.
+    """
+
+    devices: int
+    least: Takes
 
 
 def refusal(device: Device, features: Features) -> Refusal | None:
@@ -125,6 +137,8 @@ class Counters:
         """Lay the counters of all pools out in one row."""
         self._left: list[int] = []
         self._counters: list[tuple[str, str, Quantity]] = []
+        # By number: the first counter of the same set of the same pool.
+        self._first_of: list[int] = []
         by_pool = [self._laid_out(each) for each in pools]
         self._takes: list[Takes] = [
             by_pool[pool].get(each.id.device, ())
@@ -186,6 +200,35 @@ class Counters:
                 least = {name: min(nanos, sums.get(name, 0)) for name, nanos in least.items()}
         return {name: nanos for name, nanos in (least or {}).items() if nanos > 0}
 
+    def parts(self, positions: int) -> "tuple[Part, ...]":
+        """Return devices by the counters that they take from, where they take from any.
+
+        Args:
+            positions: A mask.
+        """
+        groups: dict[tuple[int, ...], tuple[int, dict[int, int]]] = {}
+        for position, takes in enumerate(self._takes):
+            charged = {number: nanos for number, nanos in takes if nanos > 0}
+            if not charged or not positions >> position & 1:
+                continue
+            # Placements on one GPU have counters of its set in common.
+            pool_and_set = tuple(sorted({self._first_of[number] for number in charged}))
+            devices, least = groups.get(pool_and_set, (0, charged))
+            least = {
+                number: min(nanos, charged[number])
+                for number, nanos in least.items()
+                if number in charged
+            }
+            groups[pool_and_set] = (devices | 1 << position, least)
+        return tuple(
+            Part(devices, tuple(least.items())) for devices, least in groups.values() if least
+        )
+
+    def most(self, part: "Part") -> int:
+        """Return how many devices of a part there are counters for, at most."""
+        left = self._left
+        return min([max(0, left[number]) // nanos for number, nanos in part.least])
+
     def totals(self, ahead: Ahead) -> Mapping[str, int]:
         """Return what is left of the counters that devices ahead consume, added up by name."""
         totals: dict[str, int] = {}
@@ -218,6 +261,9 @@ class Counters:
         """Append a pool's counters to the row; return its devices' takes, numbered for the row."""
         first = len(self._left)
         self._left += pool.left
+        firsts: dict[str, int] = {}
+        for number, (name, _) in enumerate(pool.declared.names, start=first):
+            self._first_of.append(firsts.setdefault(name, number))
         of_pool = zip(pool.declared.names, pool.declared.amounts, strict=True)
         self._counters += [(name, counter, amount) for (name, counter), amount in of_pool]
         # A counter that is in the red stops every device that consumes any counter of the pool:

@@ -5,36 +5,43 @@ devices can succeed. They are necessary conditions only. Nothing here may be ask
 a device can end the attempt (`Problem.is_treacherous`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from allocator.core.problem import Problem, Table
+from allocator.core.problem import Problem, Table, bits
 from allocator.core.tracker import Ahead
 from kube.api.resource import MAX_RESULTS
 
 _GROUPS: Final = 16
 """Different sets of candidates up to which every set is weighed against all that it contains."""
 
-Wanted = tuple[int, int]
-"""Candidates as a mask, and how many of them are needed."""
+_Alternatives = tuple[Table, ...]
+_Shares = tuple[tuple[int, ...], ...]
+
+
+class _Wanted(NamedTuple):
+    """How many devices, or shares of them, have to come from one supply."""
+
+    supply: "_Supply"
+    need: int
 
 
 class _Suffix(NamedTuple):
-    """All requests from one on.
+    """All requests from one on. Those with admin access need nothing that others need.
 
     Attributes:
         ahead: Of the first of them.
         spare: How many devices its claim may have by then without running out of results.
-        requests: Each different set of alternatives once.
-        dedicated: Mask of dedicated candidates to how many of them are needed at least.
+        requests: Those that ask for the same, and how many they are.
+        single: For each request that is like no other, what each of its alternatives needs.
         counters: Nano-units that are needed at least, by name of the counter.
     """
 
     ahead: Ahead
     spare: int
-    requests: dict[tuple[Wanted, ...], None]
-    dedicated: dict[int, int]
-    counters: dict[str, int]
+    requests: Mapping[Hashable, tuple[_Alternatives, int]]
+    single: Mapping[tuple[_Wanted, ...], None]
+    counters: Mapping[str, int]
 
 
 class Demand:
@@ -44,8 +51,9 @@ class Demand:
         """Add requests up, the last one first."""
         self._problem = problem
         self._counters = problem.counters
+        self._supplies: dict[tuple[int, _Shares], _Supply] = {}
+        self._together: dict[tuple[int, int], tuple[_Wanted, ...]] = {}
         self._suffixes: list[list[_Suffix]] = [[] for _ in problem.tables]
-        self._groups: dict[tuple[int, int], tuple[Wanted, ...]] = {}
         later = _Suffix(Ahead(claim=-1, index=-1, positions=0), 0, {}, {}, {})
         for claim in range(len(problem.tables) - 1, -1, -1):
             later = later._replace(spare=MAX_RESULTS)
@@ -69,77 +77,149 @@ class Demand:
             taken: Mask of dedicated devices that are chosen.
         """
         suffix, free = self._suffixes[claim][index], ~taken
-        for alternatives in suffix.requests:
-            if all((devices & free).bit_count() < need for devices, need in alternatives):
+        for alternatives in suffix.single:
+            if all(supply.most(free) < need for supply, need in alternatives):
                 return True
-        for devices, need in self._grouped(claim, index):
-            if (devices & free).bit_count() < need:
+        for supply, need in self._weighed(claim, index):
+            if supply.most(free) < need:
                 return True
         if not suffix.counters or self._counters is None:
             return False
         left = self._counters.totals(suffix.ahead)
         return any(left.get(name, 0) < need for name, need in suffix.counters.items())
 
-    def _with(
-        self, later: _Suffix, claim: int, index: int, alternatives: Sequence[Table]
-    ) -> _Suffix:
-        positions, candidates = later.ahead.positions, 0
-        for table in alternatives:
-            candidates |= table.candidates
+    def _with(self, later: _Suffix, claim: int, index: int, tables: _Alternatives) -> _Suffix:
+        positions = later.ahead.positions
+        for table in tables:
             positions |= table.candidates
             for position in table.listed or ():
                 positions |= 1 << position
         ahead = Ahead(claim=claim, index=index, positions=positions)
-        spare = later.spare - max(table.need for table in alternatives)
-        if any(table.request.admin for table in alternatives):
-            # Admin access to a device that another claim holds is possible.
+        spare = later.spare - max(table.need for table in tables)
+        if self._problem.is_treacherous or any(table.request.admin for table in tables):
             return later._replace(ahead=ahead, spare=spare)
-        wanted = tuple((table.candidates, table.need) for table in alternatives)
-        shareable = self._problem.shareable
-        least = min(need - (devices & shareable).bit_count() for devices, need in wanted)
-        dedicated = dict(later.dedicated)
-        if least > 0:
-            own = candidates & ~shareable
-            dedicated[own] = dedicated.get(own, 0) + least
+        wanted = tuple(
+            _Wanted(self._supply(table.candidates, [((table,), 1)]), table.need) for table in tables
+        )
+        same = tuple(
+            (table.candidates, table.need, frozenset((table.request.capacity or {}).items()))
+            for table in tables
+        )
+        _, number = later.requests.get(same, (tables, 0))
         return _Suffix(
             ahead=ahead,
             spare=spare,
-            requests={wanted: None} | later.requests,
-            dedicated=dedicated,
-            counters=self._charged(later.counters, wanted),
+            requests={**later.requests, same: (tables, number + 1)},
+            single={wanted: None, **later.single},
+            counters=self._charged(later.counters, tables),
         )
 
-    def _charged(self, later: dict[str, int], alternatives: Iterable[Wanted]) -> dict[str, int]:
+    def _charged(self, later: Mapping[str, int], tables: _Alternatives) -> Mapping[str, int]:
         """Return the counters that are needed with one request more."""
-        if self._counters is None:
+        if self._counters is None or any(
+            # Several requests may share a device, which is charged once.
+            table.candidates & self._problem.shareable
+            for table in tables
+        ):
             return later
-        # Several requests may share a device, which is charged once.
-        shareable = self._problem.shareable
         least = [
-            {}
-            if devices & shareable
-            else {name: need * nanos for name, nanos in self._counters.least(devices).items()}
-            for devices, need in alternatives
+            {name: table.need * nanos for name, nanos in each.items()}
+            for table in tables
+            for each in (self._counters.least(table.candidates),)
         ]
         charged = dict(later)
         for name in set.intersection(*map(set, least)):
             charged[name] = charged.get(name, 0) + min(each[name] for each in least)
         return charged
 
-    def _grouped(self, claim: int, index: int) -> tuple[Wanted, ...]:
-        """Return sets of dedicated devices with all that has to come from within each of them."""
-        found = self._groups.get((claim, index))
+    def _weighed(self, claim: int, index: int) -> tuple[_Wanted, ...]:
+        """Return what has to come from sets of devices for all requests from one on together."""
+        found = self._together.get((claim, index))
         if found is None:
-            dedicated = self._suffixes[claim][index].dedicated
-            every = 0
-            for devices in dedicated:
-                every |= devices
-            sets = {every, *dedicated} if len(dedicated) <= _GROUPS else {every}
-            found = self._groups[claim, index] = tuple(
-                (
-                    within,
-                    sum(need for devices, need in dedicated.items() if not devices & ~within),
-                )
-                for within in sorted(sets)
-            )
+            found = self._together[claim, index] = self._together_from(claim, index)
         return found
+
+    def _together_from(self, claim: int, index: int) -> tuple[_Wanted, ...]:
+        requests = tuple(self._suffixes[claim][index].requests.values())
+        if sum(number for _, number in requests) < 2:
+            return ()
+        sets = {_candidates(tables) for tables, _ in requests}
+        every = 0
+        for devices in sets:
+            every |= devices
+        wanted = []
+        for devices in sorted({every, *sets} if len(sets) <= _GROUPS else {every}):
+            within = [each for each in requests if not _candidates(each[0]) & ~devices]
+            need = sum(number * min(table.need for table in tables) for tables, number in within)
+            wanted.append(_Wanted(self._supply(devices, within), need))
+        return tuple(wanted)
+
+    def _supply(self, devices: int, requests: Sequence[tuple[_Alternatives, int]]) -> "_Supply":
+        """Return what requests, each so many times, can get from devices; made once."""
+        shares: _Shares = ()
+        if devices & self._problem.shareable:
+            shares = tuple(self._shares(devices, requests))
+        key = (devices, shares)
+        supply = self._supplies.get(key)
+        if supply is None:
+            supply = self._supplies[key] = _Supply(self._problem, devices, shares)
+        return supply
+
+    def _shares(
+        self, devices: int, requests: Sequence[tuple[_Alternatives, int]]
+    ) -> Iterable[tuple[int, ...]]:
+        """Yield of each device that can be shared: position, requests, and the smallest amounts."""
+        capacity = self._problem.capacity
+        for position in bits(devices & self._problem.shareable):
+            sharing = 0
+            rows = []
+            for tables, number in requests:
+                among = [table for table in tables if table.candidates >> position & 1]
+                sharing += number if among else 0
+                if capacity is not None:
+                    rows += [capacity.amounts(table.request, position) for table in among]
+            yield (position, sharing, *(min(column) for column in zip(*rows, strict=True)))
+
+
+class _Supply:
+    """How many devices, or shares of them, some requests can get at most from a set of devices."""
+
+    def __init__(self, problem: Problem, devices: int, shares: _Shares) -> None:
+        """Take devices apart.
+
+        Args:
+            shares: Of each device that can be shared: its position, how many requests may have a
+                share, and the smallest amount that one of them takes of each capacity.
+        """
+        self._capacity = problem.capacity
+        self._counters = problem.counters
+        self._shares = shares
+        dedicated = devices & ~problem.shareable
+        self._parts = () if problem.counters is None else problem.counters.parts(dedicated)
+        for part in self._parts:
+            dedicated &= ~part.devices
+        self._dedicated = dedicated
+
+    def most(self, free: int) -> int:
+        """Return how many they can get at most.
+
+        Args:
+            free: Mask of the dedicated devices that are not chosen.
+        """
+        most = (self._dedicated & free).bit_count()
+        if self._counters is not None:
+            for part in self._parts:
+                most += min((part.devices & free).bit_count(), self._counters.most(part))
+        for position, requests, *amounts in self._shares:
+            if self._capacity is None:
+                most += requests
+            else:
+                most += min(requests, self._capacity.shares(position, amounts))
+        return most
+
+
+def _candidates(tables: _Alternatives) -> int:
+    candidates = 0
+    for table in tables:
+        candidates |= table.candidates
+    return candidates
