@@ -5,27 +5,36 @@ webhook asks. Classes, slices and policies of `-f` join what is known of the clu
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from allocator.core.model import Features
+from allocator.pod_claims import allocation_of
 from cli.inputs import Inputs
 from cli.manifests import TEMPLATE_KIND, Translated, translated
 from cli.objects import Placed, joined, of_kind, placed
 from cli.reading import STATE_KINDS, viewed, viewed_pod
 from cli.report import Reported, namespace_of
-from kube.api.core import Namespace, Pod
-from kube.api.meta import ObjectHead
-from kube.api.policy import DeviceCompatibilityPolicy
-from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from cli.state import State, state_of
+from kube.api.core import Namespace, Node, Pod
+from kube.api.meta import ObjectHead, ObjectMeta
+from kube.api.policy import in_force
+from kube.api.resource import ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from kube.files import SourceObject
 from webhook.findings import Finding, Severity
 from webhook.judgement import of_later_pods
 from webhook.rules.context import Context
+from webhook.rules.emptied import Emptied
 from webhook.rules.inventory import Inventory
 from webhook.rules.judge import VIEWS, Judged, judge
 from webhook.workloads import JUDGED, pod_path, reached
+from webhook.world import Onlooker
 
+_GROWERS: Final = {
+    Onlooker.CLUSTER_AUTOSCALER: "a cluster autoscaler",
+    Onlooker.KARPENTER: "Karpenter",
+}
 _CLAIM_KINDS = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 
 
@@ -73,11 +82,11 @@ def context_of(inputs: Inputs) -> Context:
     """Return what rules may know: the state of the cluster, with the given objects in it."""
     everything = joined(inputs.snapshot, inputs.given, inputs.namespace)
     known, _ = placed(everything, STATE_KINDS, inputs.namespace)
-    classes = [one for _, one in of_kind(known, DeviceClass)]
+    state = state_of(known)
     return Context(
-        classes={one.metadata.name: one for one in classes},
+        classes=state.classes,
         inventory=Inventory(one for _, one in of_kind(known, ResourceSlice)),
-        policies=tuple(one for _, one in of_kind(known, DeviceCompatibilityPolicy)),
+        policies=tuple(in_force(state.policies).values()),
         claims=_asked_by(known, ResourceClaim, lambda one: one.spec.devices),
         templates=_asked_by(known, ResourceClaimTemplate, lambda one: one.spec.spec.devices),
         namespaces={
@@ -86,7 +95,23 @@ def context_of(inputs: Inputs) -> Context:
         knows_classes=inputs.world.classes is not None,
         knows_claims=any(one.kind in _CLAIM_KINDS for one in inputs.snapshot),
         is_settled=True,
+        emptied=Emptied(
+            slices=state.slices,
+            nodes=_nodes(state),
+            classes=state.classes,
+            rules=state.rules(Features()),
+        ),
+        present=state.cluster(Features()),
+        allocated=frozenset(name for name, one in state.claims.items() if allocation_of(one)),
+        growers=frozenset(
+            word for onlooker, word in _GROWERS.items() if onlooker in inputs.world.onlookers
+        ),
     )
+
+
+def _nodes(state: State) -> tuple[Node, ...]:
+    """Return the nodes; where none is known, one that has only what slices give to all of them."""
+    return state.nodes or (Node(metadata=ObjectMeta(name="any")),)
 
 
 def _asked_by(known: Sequence[Placed], kind: Any, devices: Any) -> Mapping[tuple[str, str], Any]:

@@ -235,6 +235,25 @@ class Code(StrEnum):
     """A selector raises on a published device, which bars the nodes that have it."""
     CAPACITY_NOT_PUBLISHED = "capacityNotPublished"
     """No device that fits the selectors has a capacity of this name."""
+    MORE_THAN_ANY_DEVICE = "moreThanAnyDevice"
+    """An amount is more than any device has that fits the selectors, in use or not."""
+    OUTSIDE_REQUEST_POLICY = "outsideRequestPolicy"
+    """An amount, rounded as the request policies say, is more than they or the devices allow."""
+    MORE_THAN_ANY_NODE = "moreThanAnyNode"
+    """A count is above what any node gives of the devices that fit the selectors, in use or not."""
+    CONSTRAINT_NEVER_MET = "constraintNeverMet"
+    """The devices of no node meet the constraints, even if nothing were allocated."""
+    MODES_EXCLUDE = "modesExclude"
+    """Requests ask for devices of which no node has such that go together: their modes, groups or
+    policies exclude each other."""
+    NEVER_TOGETHER = "neverTogether"
+    """Each request can be met by itself, and all of them by no node together."""
+    NEVER_USABLE = "neverUsable"
+    """There are devices that fit the selectors, and something keeps every one of them from use."""
+    NOT_JUDGED = "notJudged"
+    """Whether it can ever fit would have taken too long to find out, so it was accepted."""
+    DOES_NOT_FIT_NOW = "doesNotFitNow"
+    """It would fit if nothing were allocated, and with what is in use now it has to wait."""
 
 
 MAY_PASS: Final[Mapping[Code, str]] = {

@@ -12,6 +12,7 @@ from webhook.rules import (
     config,
     device_class,
     fields,
+    fits,
     pod,
     published,
     resource_slice,
@@ -29,4 +30,5 @@ RULES: Final[tuple[Rule[Any], ...]] = (
     *compatibility.RULES,
     *pod.RULES,
     *published.RULES,
+    *fits.RULES,
 )

@@ -1,0 +1,351 @@
+"""A cluster as if nothing were allocated: what there could ever be room for, with what is published.
+
+Two things that pass are left out, so that only the inventory decides: taints, which come with a
+fault and go with its repair, and slices of a pool that are still to come. Why the inventory may be
+no proof all the same is told by `doubt`.
+
+The allocator's own search answers, so what fits here fits a node of the real cluster once it is free.
+Every answer is bounded, in steps, and kept until the inventory changes.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from enum import Enum, auto
+from functools import partial
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
+
+from allocator import nodeclass
+from allocator.cluster import ClassVerdict, Cluster, Verdicts
+from allocator.core.inventory import chain
+from allocator.core.model import (
+    Asked,
+    Budget,
+    Expression,
+    Features,
+    NodeDevices,
+    Plan,
+    PoolId,
+    PoolState,
+    Usage,
+)
+from allocator.core.outcome import AttemptFailed, GaveUp
+from allocator.core.problem import Rules
+from allocator.core.search import allocate
+from allocator.near import NearestMiss, nearest_when_empty
+from allocator.nodeclass import Lens
+from allocator.summary import cluster_summary
+from kube.api.core import Node
+from kube.api.meta import encode
+from kube.api.resource import DeviceClass, DeviceSelector, ResourceClaim, ResourceSlice
+from kube.quantity import Quantity
+from webhook.rules.mark import Seen, Stock
+
+BUDGET: Final = Budget(steps=5_000)
+"""Of the search on one node."""
+MAX_STEPS: Final = 40_000
+"""Of all searches for one answer; below a quarter of a second."""
+MAX_EXAMPLES: Final = 32
+"""Nodes, one per class, that are looked at to say why."""
+MAX_LOOKED_AT: Final = 256
+SEARCHES: Final = 300
+"""What a nearest miss may cost, in searches of one node."""
+MAX_TEXT: Final = 320
+"""Bytes of the reasons of nodes in one message."""
+MAX_ANSWERS: Final = 4096
+
+_SEARCH: Final = 10
+"""Steps that a search costs at least."""
+
+T = TypeVar("T")
+Claims = Sequence[ResourceClaim]
+
+
+class Fit(Enum):
+    """Whether claims fit some node, solved together."""
+
+    FITS = auto()
+    NEVER = auto()
+    GAVE_UP = auto()
+    """Not found out for the price."""
+    UNJUDGED = auto()
+    """Something ends the attempt, or there is no node to ask."""
+
+
+class Emptied:
+    """The inventory of a cluster, without what is allocated of it. Not for several threads at once.
+
+    Attributes:
+        rules: Gates and policies in force.
+    """
+
+    def __init__(
+        self,
+        *,
+        slices: Iterable[ResourceSlice],
+        nodes: Iterable[Node],
+        classes: Mapping[str, DeviceClass],
+        rules: Rules,
+    ) -> None:
+        """Take in an inventory.
+
+        Args:
+            slices: As they are published, of all generations, without taints of DeviceTaintRules.
+            classes: By name; may change, if `forget` is called then.
+        """
+        features: Features = replace(rules.features, device_taints=False)
+        self.rules = replace(rules, features=features)
+        self._classes = classes
+        self._pools: dict[PoolId, dict[str, ResourceSlice]] = {}
+        for number, one in enumerate(slices):
+            name = one.metadata.name or f"#{number}"
+            self._pools.setdefault(_pool_of(one), {})[name] = one
+        self._cluster = Cluster(
+            slices=[one for parts in self._pools.values() for one in completed(parts).values()],
+            nodes=nodes,
+            claims=(),
+            classes=classes,
+            rules=self.rules,
+        )
+        self._answers: dict[Hashable, Any] = {}
+
+    # --- changes ---------------------------------------------------------------------------------
+
+    def replace_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        """Take notice of a slice that came, changed or went."""
+        touched = sorted({_pool_of(one) for one in (old, new) if one is not None})
+        before = {pool: completed(self._pools.get(pool, {})) for pool in touched}
+        if old is not None:
+            self._pools.get(_pool_of(old), {}).pop(old.metadata.name, None)
+        if new is not None:
+            self._pools.setdefault(_pool_of(new), {})[new.metadata.name] = new
+        for pool in touched:
+            after = completed(self._pools.get(pool, {}))
+            for name in sorted({*before[pool], *after}):
+                was, now = before[pool].get(name), after.get(name)
+                if was != now:
+                    self._cluster.replace_slice(was, now)
+            if not self._pools.get(pool):
+                self._pools.pop(pool, None)
+        self.forget()
+
+    def replace_node(self, name: str, node: Node | None) -> None:
+        """Take notice of a node that came, changed or went."""
+        self._cluster.replace_node(name, node)
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget every answer, since something that it depends on has changed."""
+        self._answers.clear()
+
+    def kept(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what was found out before, or find it out; it holds until the inventory changes."""
+        if key not in self._answers:
+            if len(self._answers) >= MAX_ANSWERS:
+                self._answers.clear()
+            self._answers[key] = make()
+        found: T = self._answers[key]
+        return found
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def ask(self, claims: Claims) -> Asked:
+        """Return claims ready for the search.
+
+        Raises:
+            AttemptFailed: They can be met nowhere: a class is missing, a gate is off.
+        """
+        return self._cluster.ask(claims)
+
+    def fits(self, claims: Claims) -> Fit:
+        """Return whether claims fit some node, solved together."""
+        key = ("fits", signature(claims))
+        return self.kept(key, lambda: self._fits(claims))
+
+    def fits_without_modes(self, claims: Claims) -> bool:
+        """Return whether claims fit a node that is looked at if all modes went together."""
+        features = replace(self.rules.features, compatibility_groups=False)
+        rules = replace(self.rules, features=features, policies=())
+        try:
+            asked = self.ask(claims)
+            return any(
+                isinstance(allocate(node, asked, Usage(), rules, budget=BUDGET), Plan)
+                for node in self.examples(asked)
+            )
+        except AttemptFailed:
+            return False
+
+    def examples(self, asked: Asked) -> tuple[NodeDevices, ...]:
+        """Return one node of each class, those with the most devices that could serve first."""
+        found = [
+            node
+            for node, _ in islice(self._cluster.alike(nodeclass.lens(asked)), MAX_LOOKED_AT)
+            if node.devices
+        ]
+        chains = {
+            chain(one.expressions)
+            for claim in asked.requests
+            for alternatives in claim
+            for one in alternatives
+        }
+
+        def promise(node: NodeDevices) -> tuple[int, str]:
+            suiting = (each.selection(node).chosen.bit_count() for each in chains)
+            return -sum(suiting), node.node
+
+        return tuple(sorted(found, key=promise)[:MAX_EXAMPLES])
+
+    def why(self, claims: Claims) -> str:
+        """Return what rules out the devices of nodes, aggregated, in one line."""
+        asked = self.ask(claims)
+        names = [node.node for node in self.examples(asked)]
+        found: tuple[ClassVerdict, ...] = tuple(
+            self._cluster.searched(asked, budget=BUDGET, nodes=names)
+        )
+        verdicts = Verdicts(classes=found, devices={})
+        return cluster_summary(self._cluster, asked, verdicts, classes=4).text(MAX_TEXT)
+
+    def nearest(self, claims: Claims) -> NearestMiss | None:
+        """Return the smallest change with which claims would fit; None where none was found."""
+        try:
+            names = [node.node for node in self.examples(self.ask(claims))]
+        except AttemptFailed:
+            return None
+        return nearest_when_empty(self._cluster, claims, nodes=names, searches=SEARCHES)
+
+    def stock(self, device_class: str) -> Stock:
+        """Return the devices that a class selects, by driver; nothing where there is no such class."""
+        return self.kept(("stock", device_class), lambda: self._stock(device_class))
+
+    # --- proof -----------------------------------------------------------------------------------
+
+    @property
+    def drivers(self) -> frozenset[str]:
+        """All that have slices."""
+        return self.kept("drivers", lambda: frozenset(pool.driver for pool in self._pools))
+
+    def doubt(self, drivers: Iterable[str]) -> str:
+        """Return why what these drivers publish is no proof of what there is; empty where it is."""
+        found = (self.kept(("doubt", one), partial(self._doubt, one)) for one in sorted(drivers))
+        return next((each for each in found if each), "")
+
+    def _doubt(self, driver: str) -> str:
+        pools = sorted(pool for pool in self._pools if pool.driver == driver)
+        if not pools:
+            return f"driver {driver} has no slices"
+        for pool in pools:
+            parts = self._pools[pool]
+            if not is_complete(parts):
+                return f"pool {pool.pool} of driver {driver} is incomplete"
+            seen = self._cluster.reached(pool)
+            if seen is None:
+                return f"pool {pool.pool} of driver {driver} is for nodes that are not here"
+            if seen.state is not PoolState.COMPLETE:
+                return f"pool {pool.pool} of driver {driver} is {seen.state.value}: {seen.why}"
+        return ""
+
+    # --- how it is found out ---------------------------------------------------------------------
+
+    def _fits(self, claims: Claims) -> Fit:
+        if not self._cluster.nodes:
+            return Fit.UNJUDGED
+        left, gave_up = MAX_STEPS, False
+        try:
+            for each in self._cluster.searched(self.ask(claims), budget=BUDGET):
+                if isinstance(each.outcome, Plan):
+                    return Fit.FITS
+                gave_up |= isinstance(each.outcome, GaveUp)
+                left -= max(each.outcome.steps, _SEARCH)
+                if left <= 0:
+                    return Fit.GAVE_UP
+        except AttemptFailed:
+            return Fit.UNJUDGED
+        return Fit.GAVE_UP if gave_up else Fit.NEVER
+
+    def _stock(self, name: str) -> Stock:
+        device_class = self._classes.get(name)
+        if device_class is None:
+            return {}
+        of_class = expressions(device_class.spec.selectors)
+        stock: dict[str, Seen] = {}
+        for node, number in self._cluster.alike(Lens((of_class,), (), (), weighs=True)):
+            for driver, seen in _on_node(node, of_class).items():
+                stock[driver] = _added(stock.get(driver, Seen()), seen, number)
+        return stock
+
+
+def signature(claims: Claims) -> bytes:
+    """Return all of claims that an answer depends on, names in messages included."""
+    return encode([(one.metadata.namespace, one.metadata.name, one.spec.devices) for one in claims])
+
+
+def expressions(selectors: Iterable[DeviceSelector] | None) -> tuple[Expression, ...]:
+    """Return selectors as they are judged."""
+    return tuple(
+        Expression(text=selector.cel.expression, origin=f"selector {index}")
+        for index, selector in enumerate(selectors or ())
+        if selector.cel is not None
+    )
+
+
+def is_complete(parts: Mapping[str, ResourceSlice]) -> bool:
+    """Return whether all slices of the newest generation of a pool are there."""
+    newest = _newest(parts)
+    return all(one.spec.pool.resource_slice_count == len(newest) for one in newest.values())
+
+
+def completed(parts: Mapping[str, ResourceSlice]) -> Mapping[str, ResourceSlice]:
+    """Return the newest generation of a pool, as if what is there were all of it."""
+    newest = _newest(parts)
+    if is_complete(newest):
+        return newest
+    return {name: _of_count(one, len(newest)) for name, one in newest.items()}
+
+
+def _newest(parts: Mapping[str, ResourceSlice]) -> Mapping[str, ResourceSlice]:
+    newest = max((one.spec.pool.generation for one in parts.values()), default=0)
+    return {name: one for name, one in parts.items() if one.spec.pool.generation == newest}
+
+
+def _of_count(one: ResourceSlice, count: int) -> ResourceSlice:
+    pool = replace(one.spec.pool, resource_slice_count=count)
+    return replace(one, spec=replace(one.spec, pool=pool))
+
+
+def _pool_of(one: ResourceSlice) -> PoolId:
+    return PoolId(one.spec.driver, one.spec.pool.name)
+
+
+def _on_node(node: NodeDevices, of_class: tuple[Expression, ...]) -> Mapping[str, Seen]:
+    chosen = chain(of_class).selection(node).chosen
+    found: dict[str, Seen] = {}
+    for position, each in enumerate(node.devices):
+        if chosen >> position & 1:
+            amounts = {name: one.value for name, one in (each.device.capacity or {}).items()}
+            one = Seen(nodes=1, devices=1, on_one_node=1, capacity=amounts)
+            before = found.get(each.id.driver)
+            found[each.id.driver] = one if before is None else _beside(before, one)
+    return found
+
+
+def _beside(before: Seen, one: Seen) -> Seen:
+    count = before.devices + one.devices
+    capacity = _largest(before.capacity, one.capacity)
+    return Seen(nodes=1, devices=count, on_one_node=count, capacity=capacity)
+
+
+def _added(before: Seen, seen: Seen, number: int) -> Seen:
+    return Seen(
+        nodes=before.nodes + number,
+        devices=before.devices + seen.devices * number,
+        on_one_node=max(before.on_one_node, seen.on_one_node),
+        capacity=_largest(before.capacity, seen.capacity),
+    )
+
+
+def _largest(one: Mapping[str, Quantity], other: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
+    return {
+        name: max(each[name] for each in (one, other) if name in each)
+        for name in sorted({*one, *other})
+    }

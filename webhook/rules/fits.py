@@ -1,0 +1,265 @@
+"""What can never fit the inventory, and what does not fit now: the allocator's own verdicts.
+
+A verdict about the inventory denies only where the inventory is proof: nothing is missing of what
+the drivers publish, there was never more, nobody adds nodes, and whoever enforces wants it denied.
+Else it is a warning that says which of these is not so.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from allocator import nodeclass
+from allocator.cluster import ClassVerdict, Cluster, Verdicts
+from allocator.core.model import Plan
+from allocator.core.outcome import AttemptFailed, Unfit
+from allocator.near import nearest_now
+from allocator.summary import cluster_summary
+from kube.api.core import Pod
+from kube.api.meta import ObjectMeta
+from kube.api.resource import MAX_REQUESTS, DeviceClaim, ResourceClaim, ResourceClaimSpec
+from kube.product import ENFORCEMENT_LABEL
+from webhook.findings import Code, Finding, Severity, warning
+from webhook.rules.asked import at
+from webhook.rules.context import Context
+from webhook.rules.emptied import BUDGET, MAX_LOOKED_AT, MAX_TEXT, SEARCHES, Fit
+from webhook.rules.enforcement import Enforcement
+from webhook.rules.mark import shortfall
+from webhook.rules.misfit import Misfit, misfits
+from webhook.rules.rule import OTHER_OBJECTS, Class, Part, Rule, Subject
+
+MAX_CLAIMS: Final = 16
+"""Claims of a pod that are asked about together."""
+_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim of a pod, or the one that is judged.
+
+    Attributes:
+        path: From the object to its devices, or to what names it.
+        is_named: The path leads to a name only, so messages say where in the claim it is.
+    """
+
+    claim: ResourceClaim
+    path: str
+    is_named: bool = False
+
+
+# --- what is asked together -----------------------------------------------------------------------
+
+
+def _of_claim(claim: Subject[DeviceClaim], path: str) -> tuple[_Entry, ...]:
+    """Return a claim; nothing where it has its devices."""
+    status = claim.raw.get("status")
+    if isinstance(status, dict) and status.get("allocation"):
+        return ()
+    if len(claim.view.requests or ()) > MAX_REQUESTS:
+        return ()
+    metadata = ObjectMeta(name="claim", namespace=claim.namespace)
+    return (_Entry(claim=_claim(claim.view, metadata), path=path),)
+
+
+def _of_pod(pod: Subject[Pod], path: str, context: Context) -> tuple[_Entry, ...]:
+    """Return the claims of a pod that have no devices yet, as far as they are known."""
+    status = pod.view.status
+    if pod.view.spec.node_name or (status is not None and status.phase in _FINISHED):
+        return ()
+    entries: dict[tuple[str, str], _Entry] = {}
+    # What a part of the claims cannot get, all of them cannot.
+    for index, one in enumerate((pod.view.spec.resource_claims or ())[:MAX_CLAIMS]):
+        place = at(path, f"spec.resourceClaims[{index}]")
+        if one.resource_claim_template_name:
+            name, field = one.resource_claim_template_name, "resourceClaimTemplateName"
+            devices = context.templates.get((pod.namespace, name))
+            key = ("template", str(index))
+        else:
+            name, field = one.resource_claim_name or "", "resourceClaimName"
+            devices = context.claims.get((pod.namespace, name))
+            key = ("claim", name)
+        # What is allocated has its devices, and two entries may name one claim.
+        if devices is None or len(devices.requests or ()) > MAX_REQUESTS:
+            continue
+        if key[0] == "claim" and (pod.namespace, name) in context.allocated:
+            continue
+        metadata = ObjectMeta(name=one.name, namespace=pod.namespace)
+        claim = _claim(devices, metadata)
+        entries.setdefault(key, _Entry(claim=claim, path=f"{place}.{field}", is_named=True))
+    return tuple(entries.values())
+
+
+def _claim(devices: DeviceClaim, metadata: ObjectMeta) -> ResourceClaim:
+    return ResourceClaim(metadata=metadata, spec=ResourceClaimSpec(devices=devices))
+
+
+# --- what is said ---------------------------------------------------------------------------------
+
+
+def _claim_fits(
+    code: Code, claim: Subject[DeviceClaim], path: str, context: Context
+) -> Iterator[Finding]:
+    return _findings(code, _of_claim(claim, path), path, claim.namespace, context)
+
+
+def _pod_fits(code: Code, pod: Subject[Pod], path: str, context: Context) -> Iterator[Finding]:
+    entries = _of_pod(pod, path, context)
+    whole = at(path, "spec.resourceClaims")
+    return _findings(code, entries, whole, pod.namespace, context)
+
+
+def _findings(
+    code: Code, entries: Sequence[_Entry], whole: str, namespace: str, context: Context
+) -> Iterator[Finding]:
+    """Yield what there is to say of claims under one code.
+
+    Args:
+        whole: The path of what is about all claims together.
+    """
+    emptied = context.emptied
+    if emptied is None or not entries:
+        return
+    claims = tuple(each.claim for each in entries)
+    if code is Code.DOES_NOT_FIT_NOW:
+        if context.present is not None and emptied.fits(claims) is Fit.FITS:
+            yield from _now(context.present, claims, _place(entries, whole))
+        return
+    for misfit in misfits(emptied, claims):
+        if misfit.code is code:
+            yield from _finding(misfit, entries, whole, _Judgement(context, namespace))
+
+
+class _Judgement:
+    """By what a verdict becomes an error, or no more than a warning."""
+
+    def __init__(self, context: Context, namespace: str) -> None:
+        self._context = context
+        self._label = context.namespaces.get(namespace, {}).get(ENFORCEMENT_LABEL)
+
+    def enforcement(self, misfit: Misfit) -> tuple[Enforcement, str]:
+        """Return what is done about it, and why it is not denied."""
+        context = self._context
+        found, who = context.configured.of(misfit.drivers, self._label)
+        if found is not Enforcement.DENY:
+            return found, who
+        doubt = misfit.doubt or self._growth() or self._doubt(misfit)
+        return (Enforcement.WARN, doubt) if doubt else (Enforcement.DENY, "")
+
+    def _growth(self) -> str:
+        names = " and ".join(sorted(self._context.growers))
+        return f"{names} may add nodes" if names else ""
+
+    def _doubt(self, misfit: Misfit) -> str:
+        emptied = self._context.emptied
+        assert emptied is not None
+        fallen = (
+            shortfall(self._context.mark, name, emptied.stock(name))
+            for name in sorted(misfit.classes)
+        )
+        return emptied.doubt(misfit.drivers) or next((each for each in fallen if each), "")
+
+
+def _finding(
+    misfit: Misfit, entries: Sequence[_Entry], whole: str, by: _Judgement
+) -> Iterator[Finding]:
+    message = misfit.message
+    if misfit.claim is None:
+        path = _place(entries, whole)
+    elif entries[misfit.claim].is_named:
+        path = entries[misfit.claim].path
+        message = f"{misfit.path}: {message}"
+    else:
+        path = at(entries[misfit.claim].path, misfit.path)
+    fix = misfit.nearest.detail if misfit.nearest is not None else ""
+    if misfit.code is Code.NOT_JUDGED:
+        yield warning(misfit.code, path, message)
+        return
+    enforcement, why = by.enforcement(misfit)
+    if enforcement is Enforcement.WARN:
+        yield warning(misfit.code, path, f"{message}; only a warning, since {why}", fix)
+    elif enforcement is Enforcement.DENY:
+        yield Finding(
+            severity=Severity.ERROR, code=misfit.code, path=path, message=message, fix=fix
+        )
+
+
+def _place(entries: Sequence[_Entry], whole: str) -> str:
+    return entries[0].path if len(entries) == 1 else whole
+
+
+def _now(present: Cluster, claims: Sequence[ResourceClaim], path: str) -> Iterator[Finding]:
+    """Yield a warning where no node fits claims as it is used now."""
+    refusing: list[ClassVerdict] = []
+    try:
+        asked = present.ask(claims)
+        for each in present.searched(asked, budget=BUDGET):
+            if isinstance(each.outcome, Plan) or not isinstance(each.outcome, Unfit):
+                return
+            refusing.append(each)
+    except AttemptFailed:
+        return
+    if not refusing:
+        return  # There are no nodes to ask.
+    told = Verdicts(classes=tuple(refusing[:MAX_LOOKED_AT]), devices={})
+    why = cluster_summary(present, asked, told, classes=4).text(MAX_TEXT)
+    names = [node.node for node, _ in islice(present.alike(nodeclass.lens(asked)), MAX_LOOKED_AT)]
+    nearest = nearest_now(present, claims, nodes=names, searches=SEARCHES)
+    yield warning(
+        Code.DOES_NOT_FIT_NOW,
+        path,
+        f"no node can give this as devices are used now ({why})",
+        nearest.detail if nearest is not None else "",
+    )
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+_CURES: Final = (
+    (Code.MORE_THAN_ANY_DEVICE, Class.NEVER, "Ask for no more than the largest device has."),
+    (
+        Code.OUTSIDE_REQUEST_POLICY,
+        Class.NEVER,
+        "Ask for an amount that is within the policy once it is rounded up.",
+    ),
+    (
+        Code.MORE_THAN_ANY_NODE,
+        Class.NEVER,
+        "Ask for no more devices than one node has; for more, start several pods.",
+    ),
+    (
+        Code.CONSTRAINT_NEVER_MET,
+        Class.NEVER,
+        "Ask for fewer devices, or align them by something that more of them have in common.",
+    ),
+    (
+        Code.MODES_EXCLUDE,
+        Class.NEVER,
+        "Ask for devices of one mode, or in pods of their own (`drawbridge matrix`).",
+    ),
+    (Code.NEVER_TOGETHER, Class.NEVER, "Ask for less in one pod."),
+    (
+        Code.NEVER_USABLE,
+        Class.NEVER,
+        "Select other devices; the message says what keeps these from use.",
+    ),
+    (Code.NOT_JUDGED, Class.ADVICE, "`drawbridge simulate` takes the time that it needs."),
+    (Code.DOES_NOT_FIT_NOW, Class.NOW, "Wait, free devices, or ask for what the fix says."),
+)
+
+
+def _rules() -> Iterator[Rule[Any]]:
+    for code, rank, cure in _CURES:
+        for part, judge in ((Part.CLAIM, _claim_fits), (Part.POD, _pod_fits)):
+            yield Rule(
+                code=code,
+                part=part,
+                rank=rank,
+                judge=partial(judge, code),
+                cure=cure,
+                why_not_cel=OTHER_OBJECTS,
+            )
+
+
+RULES: Final[tuple[Rule[Any], ...]] = tuple(_rules())
