@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from allocator.simulate import Question
 from kube.api.resource import (
     DeviceClaim,
     DeviceClass,
@@ -25,17 +24,13 @@ _NO_DOMAIN: Final = re.compile(r"device\.(attributes|capacity)\[\s*([\"'])([^\"'
 _DOTTED: Final = re.compile(r"device\.(attributes|capacity)\.(\w+)")
 
 
-def hints(question: Question, templates: Iterable[ResourceClaimTemplate]) -> list[str]:
-    """Return what to change, each hint once.
-
-    Args:
-        templates: Those that count; of the question only claims and classes are looked at.
-    """
-    found = [
-        *_of_classes(question.classes),
-        *_of_claims(question.claims, templates),
-    ]
-    return list(dict.fromkeys(found))
+def hints(
+    classes: Mapping[str, DeviceClass],
+    claims: Iterable[ResourceClaim] = (),
+    templates: Iterable[ResourceClaimTemplate] = (),
+) -> list[str]:
+    """Return what to change, each hint once."""
+    return list(dict.fromkeys((*_of_classes(classes), *_of_claims(claims, templates))))
 
 
 def _of_classes(classes: Mapping[str, DeviceClass]) -> Iterator[str]:

@@ -11,6 +11,7 @@ import msgspec
 
 from allocator.core.model import Features
 from cli.gates import feature_gates
+from cli.hints import hints
 from cli.inputs import Found, with_cluster
 from cli.objects import placed
 from cli.phrases import readable
@@ -56,6 +57,8 @@ def inventory(found: Found, features: Features, output: str) -> None:
     for fault in faults:
         click.echo(fault.line(), err=True)
     state = state_of(objects)
+    for hint in hints(state.classes):
+        click.echo(f"hint: {hint}", err=True)
     stock = stock_of(state.cluster(features), state.classes, state.slices)
     if output == Output.JSON:
         click.echo(msgspec.json.format(encode(stock), indent=2).decode())

@@ -15,8 +15,9 @@ from allocator.core.model import Features
 from allocator.simulate import Answer, Ways
 from allocator.strategies import registry
 from allocator.strategies.strategy import Strategy
-from cli import hints, simulation_text
+from cli import simulation_text
 from cli.gates import feature_gates
+from cli.hints import hints
 from cli.inputs import Inputs, with_allocation_inputs
 from cli.progress import Progress
 from cli.question import Asked, asked_of
@@ -138,7 +139,7 @@ def _tell(asked: Asked, answer: Answer) -> None:
     for one in asked.findings:
         if one.finding.severity is not Severity.INFO:
             say(one.line())
-    for hint in hints.hints(asked.question, asked.state.templates.values()):
+    for hint in hints(asked.state.classes, asked.question.claims, asked.state.templates.values()):
         say(f"hint: {hint}")
     for note in answer.notes:
         say(f"note: {note}")

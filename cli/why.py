@@ -15,9 +15,10 @@ from allocator.cluster import Cluster
 from allocator.core.model import Features, Usage
 from allocator.pod_claims import Missing, Name, PodClaims, allocation_of, claim_name, pod_claims
 from allocator.simulate import Answer, PlacedClaim, Question, Ways, pinned_to
-from cli import hints, simulation_text
+from cli import simulation_text
 from cli.device_map import device_map
 from cli.gates import feature_gates
+from cli.hints import hints
 from cli.inputs import Found, with_cluster
 from cli.objects import placed
 from cli.reading import STATE_KINDS
@@ -107,7 +108,7 @@ def why(found: Found, features: Features, kind: str, name: str, output: str) -> 
         standing = of_pod(pod, state, cluster)
     else:
         standing = of_claim(_looked_up("claim", state.claims, place), state, cluster)
-    for hint in hints.hints(Question(classes=state.classes), state.templates.values()):
+    for hint in hints(state.classes, _concerned(standing, state)):
         click.echo(f"hint: {hint}", err=True)
     if output == Output.JSON:
         click.echo(msgspec.json.format(encode(_document(standing)), indent=2).decode())
@@ -166,6 +167,14 @@ def of_claim(claim: ResourceClaim, state: State, cluster: Cluster) -> Standing:
     question = _question(state, pods=tuple(waiting), claims=() if waiting else (claim,))
     answer = simulation.one_by_one(cluster, question, Ways(misses=1))
     return msgspec.structs.replace(standing, simulation=answer)
+
+
+def _concerned(standing: Standing, state: State) -> list[ResourceClaim]:
+    """Return the claims that it is about, those that are still to be made left out."""
+    names = {(each.namespace, each.name) for each in standing.claims}
+    if standing.kind == "ResourceClaim":
+        names.add((standing.namespace, standing.name))
+    return [claim for name, claim in state.claims.items() if name in names]
 
 
 def _looked_up(kind: str, known: Any, place: Name) -> Any:

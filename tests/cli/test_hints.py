@@ -2,7 +2,6 @@
 
 import pytest
 
-from allocator.simulate import Question
 from cli.hints import hints
 from kube.api.resource import DeviceRequest
 from tests.allocator.builders import alternative, claim, device_class, first_of, request
@@ -29,11 +28,9 @@ RIGHT = (
 
 @pytest.mark.parametrize(("expression", "hint"), WRONG)
 def test_hints(expression: str, hint: str) -> None:
-    in_class = hints(Question(classes={"gpu": device_class("gpu", expression)}), ())
-    in_claim = hints(Question(claims=(claim(request("r", expression)),)), ())
-    in_alternative = hints(
-        Question(claims=(claim(first_of("r", alternative("s", expression))),)), ()
-    )
+    in_class = hints({"gpu": device_class("gpu", expression)})
+    in_claim = hints({}, (claim(request("r", expression)),))
+    in_alternative = hints({}, (claim(first_of("r", alternative("s", expression))),))
 
     assert in_class[0].startswith("DeviceClass gpu: ")
     assert hint in in_class[0]
@@ -43,10 +40,10 @@ def test_hints(expression: str, hint: str) -> None:
 
 @pytest.mark.parametrize("expression", RIGHT)
 def test_nothing_to_say_of_what_is_right(expression: str) -> None:
-    assert hints(Question(classes={"gpu": device_class("gpu", expression)}), ()) == []
+    assert hints({"gpu": device_class("gpu", expression)}) == []
 
 
 def test_a_request_of_older_versions_lacks_exactly() -> None:
-    (hint,) = hints(Question(claims=(claim(DeviceRequest(name="gpu")),)), ())
+    (hint,) = hints({}, (claim(DeviceRequest(name="gpu")),))
 
     assert hint.startswith("ResourceClaim default/claim-0, request gpu: since v1beta2")
