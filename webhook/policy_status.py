@@ -566,7 +566,7 @@ def _notice_of_claim(
     if any(where_ != namespace for where_, _ in held):
         who.append("a claim in another namespace")
     by = f" (held by {', '.join(who)})" if who else ""
-    verb = "keeps" if policy.is_enforced else "would keep, if it were enforced,"
+    verb = "keeps apart" if policy.is_enforced else "would keep apart if it were enforced"
     return Notice(
         reason=Reason.DEVICE_INCOMPATIBLE,
         regarding=Regarded(
@@ -577,7 +577,7 @@ def _notice_of_claim(
             uid=uid,
         ),
         note=f"Device {device} of pool {clash.pool.pool} is in use beside {', '.join(others)}{by}, "
-        f"which {KIND} {policy.name} {verb} apart: {clash.reason}.",
+        f"which {KIND} {policy.name} {verb}: {clash.reason}.",
     )
 
 

@@ -331,7 +331,7 @@ def test_each_claim_is_told_once_and_of_its_own_namespace_only() -> None:
 
 def test_an_audit_says_that_it_is_one() -> None:
     assert (
-        "modes would keep, if it were enforced, apart"
+        "modes would keep apart if it were enforced"
         in notices(report(audited(APART), claims=HELD))[0].note
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kube.api.policy import DeviceCompatibilityPolicy
-from webhook.findings import Code, Finding, error, warning
+from webhook.findings import Code, Finding, error
 from webhook.rules.asked import at
 from webhook.rules.claim import twice
 from webhook.rules.context import Context
@@ -44,7 +44,7 @@ def says_nothing(policy: Policy, path: str, _context: Context) -> Iterator[Findi
     for index, rule in enumerate(policy.view.spec.rules or ()):
         only_with = rule.compatible_only_with
         if not rule.compatibility_groups and (only_with is None or only_with.cel is None):
-            yield warning(
+            yield error(
                 Code.RULE_SAYS_NOTHING,
                 at(path, f"spec.rules[{index}]"),
                 "the rule has neither compatibilityGroups nor compatibleOnlyWith, so it forbids nothing",
@@ -72,7 +72,7 @@ RULES: Final[tuple[PolicyRule, ...]] = (
     PolicyRule(
         code=Code.RULE_SAYS_NOTHING,
         part=Part.POLICY,
-        rank=Class.ADVICE,
+        rank=Class.WRONG,
         judge=says_nothing,
         cure="Give the rule groups or an expression, or remove it.",
         why_not_cel=OUR_KIND,

@@ -798,7 +798,7 @@ POLICIES: Final = (
     Case(
         "a rule without a word",
         policy({"name": "mig"}),
-        ("warning ruleSaysNothing spec.rules[0]",),
+        ("error ruleSaysNothing spec.rules[0]",),
     ),
     Case(
         "a rule that asks for the device itself",
