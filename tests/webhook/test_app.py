@@ -92,7 +92,7 @@ async def test_a_draining_endpoint_is_unready_answers_on_and_then_takes_nobody_n
 async def test_a_draining_endpoint_waits_until_it_is_quiet_and_moves_callers_on(
     registry: CollectorRegistry,
 ) -> None:
-    async with started(registry, Listener(LEAF), drain_seconds=0.2) as endpoint:
+    async with started(registry, Listener(LEAF), drain_seconds=0.6) as endpoint:
         loop = asyncio.get_running_loop()
         async with session(endpoint) as client, asyncio.TaskGroup() as group:
             draining = group.create_task(endpoint.drain())
@@ -102,11 +102,11 @@ async def test_a_draining_endpoint_waits_until_it_is_quiet_and_moves_callers_on(
                 answer = await client.post("/mutate", json={})
                 assert (answer.status, answer.headers["Connection"]) == (400, "close")
                 last = loop.time()
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.2)
             assert not draining.done()
             await draining
 
-        assert 0.15 < loop.time() - last < 1
+        assert 0.55 < loop.time() - last < 3
 
 
 async def test_nobody_can_keep_an_endpoint_from_ending(registry: CollectorRegistry) -> None:
