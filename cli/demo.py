@@ -133,6 +133,14 @@ def what_next(examples: Traversable) -> str:
             "another driver",
             f"translate -f {folder}/whole-gpu.yaml --profile nvidia=gpu.example.com",
         ),
+        (
+            "where pods would go, and what keeps one from it",
+            f"simulate -f {folder}/busy/pods.yaml --snapshot {folder}/busy/cluster.yaml",
+        ),
+        (
+            "why a pod waits",
+            f"why pod finetune -n speech --snapshot {folder}/busy/cluster.yaml",
+        ),
         ("your own manifests, as a diff", "translate -f FOLDER -o diff"),
         ("against the cluster of your kubeconfig", "translate -f FOLDER --live -o text"),
     )

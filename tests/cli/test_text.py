@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.__main__ import SUBCOMMANDS
 from tests.builders import DRANET, container, gpus, pod
 from tests.cli.command import CLUSTER, EXAMPLES, drawbridge, translate
 
@@ -107,7 +108,12 @@ def test_demo_shows_every_kind_of_outcome(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_what_the_demo_says_to_try_next_works() -> None:
     said = drawbridge("demo").stdout.partition("\nNext\n")[2]
 
+    tried = set()
     for line in said.splitlines():
-        _, found, arguments = line.partition(" translate ")
-        if found and "FOLDER" not in arguments:
-            assert drawbridge("translate", *arguments.split()).exit_code in (0, 1)
+        words = line.split()
+        at = next((n for n, word in enumerate(words) if word in SUBCOMMANDS), len(words))
+        command, *arguments = words[at:] or [""]
+        if command and not line.lstrip().startswith("#") and "FOLDER" not in arguments:
+            tried.add(command)
+            assert drawbridge(command, *arguments).exit_code in (0, 1)
+    assert tried == {"simulate", "translate", "why"}
