@@ -102,8 +102,13 @@ def simulate(
 def as_json(answer: Answer) -> str:
     """Return the answer as scripts read it; claims as the API server would store them."""
     fields = ("claims", "pods", "nodes", "error")
-    document = {name: getattr(answer, name) for name in fields}
-    return msgspec.json.format(encode(document), indent=2).decode()
+    encoded = encode({name: getattr(answer, name) for name in fields})
+    document = msgspec.json.decode(encoded)
+    for claim in document["claims"]:
+        if claim["allocation"] is not None:
+            # An allocation of nothing has the member all the same.
+            claim["allocation"].setdefault("devices", {})
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
 def _strategy(name: str | None) -> Strategy | None:

@@ -194,6 +194,17 @@ def test_what_upstream_raises_as_fatal_is_the_error() -> None:
     assert where(said) == ["lost None"]
 
 
+def test_a_claim_for_nothing_is_allocated_nothing() -> None:
+    empty = claim("empty")
+    empty["spec"] = {}
+
+    (only,) = answer(empty)["claims"]
+
+    assert only == {
+        "namespace": "team", "name": "empty", "node": None, "allocation": {"devices": {}}
+    }  # fmt: skip
+
+
 def test_nothing_to_place() -> None:
     assert answer(device_class("other")) == {"claims": [], "pods": [], "nodes": [], "error": None}
 
