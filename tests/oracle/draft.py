@@ -1,4 +1,4 @@
-"""A small random cluster with claims, before any feature is added: what themes.py works on.
+"""A small random cluster with claims, before any feature is added: what the themes work on.
 
 Objects are plain dicts of Kubernetes JSON, written as the API server would store them: defaults are
 spelled out. A draft has one source of chance, so a seed gives the same scenario every time.

@@ -2,7 +2,7 @@
 
 `scenario` makes one from a source of chance; `seeded(n)` is the n-th of the fixed sample, the same
 on every machine; `scenarios()` is the strategy for hypothesis. A scenario has a small cluster and one
-to four themes (themes.py), so every feature is met alone and together with each other.
+to four themes (themes/), so every feature is met alone and together with each other.
 """
 
 from random import Random
