@@ -94,7 +94,7 @@ def matrix(found: Found, features: Features, *, wants_groups: bool, output: str)
         click.echo(msgspec.json.format(answer, indent=2).decode())
     else:
         told = [_groups_text(each) if wants_groups else _text(each) for each in judged]
-        click.echo("\n\n".join(told))
+        click.echo("\n\n".join(told), nl=bool(told))
     sys.exit(0)
 
 
