@@ -22,9 +22,8 @@ from webhook.findings import Code, Finding, Severity, error, info, shown, warnin
 from webhook.rules.asked import Asked, asked, at, named
 from webhook.rules.context import Context
 from webhook.rules.inventory import Found
-from webhook.rules.parameters import COMPARES_LITERALLY, refused
+from webhook.rules.parameters import COMPARES_LITERALLY, in_cel, refused
 from webhook.rules.rule import (
-    NO_SCHEMA,
     OTHER_OBJECTS,
     ClaimRule,
     Class,
@@ -209,6 +208,10 @@ def shared_already(claim: Subject[DeviceClaim], path: str, context: Context) -> 
                 break
 
 
+_REFUSED: Final = (
+    "the driver would refuse these opaque parameters when the pod starts; drawbridge check says why"
+)
+
 RULES: Final[tuple[ClaimRule | ClassRule, ...]] = (
     ClaimRule(
         code=Code.INVALID_CONFIG,
@@ -216,7 +219,11 @@ RULES: Final[tuple[ClaimRule | ClassRule, ...]] = (
         rank=Class.WRONG,
         judge=of_claim,
         cure="Write the kind and its fields as the driver's API has them.",
-        why_not_cel=NO_SCHEMA,
+        cel=InServer(
+            expression="!has(variables.devices.config) || variables.devices.config.all(c,"
+            f" !has(c.opaque)\n|| ({in_cel('c.opaque')}))",
+            message=_REFUSED,
+        ),
     ),
     ClassRule(
         code=Code.INVALID_CONFIG,
@@ -224,7 +231,11 @@ RULES: Final[tuple[ClaimRule | ClassRule, ...]] = (
         rank=Class.WRONG,
         judge=of_class,
         cure="Write the kind and its fields as the driver's API has them.",
-        why_not_cel=NO_SCHEMA,
+        cel=InServer(
+            expression="!has(object.spec.config) || object.spec.config.all(c,"
+            f" !has(c.opaque)\n|| ({in_cel('c.opaque')}))",
+            message=_REFUSED,
+        ),
     ),
     ClaimRule(
         code=Code.CONFIG_MISMATCH,

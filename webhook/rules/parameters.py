@@ -1,17 +1,18 @@
 """Opaque parameters of drivers that we know: what their strict decoders refuse when a pod starts.
 
-A schema per kind is data; what no schema says (parameters that exclude each other) is a function.
+A schema per kind is data, of which the CEL for the API server's own policies is made, too.
 Groups, versions and drivers that are not here are nobody's business but theirs: nothing is said.
 
 Source: kubernetes-sigs/dra-driver-nvidia-gpu, api/nvidia.com/resource/v1beta1; kubernetes-sigs/
 dra-example-driver, api/example.com/resource/gpu/v1alpha1.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
+from kube.cel.literal import quote
 from kube.errors import QuantityError
 from kube.quantity import Quantity
 from webhook.findings import shown
@@ -55,12 +56,13 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         fields: All that it may have.
         required: Those that it must have.
-        also: What else must be true of it.
+        of_strategy: Values of the field `strategy` to the field that goes with that value only;
+            empty for a value that has none.
     """
 
     fields: Mapping[str, "Schema"]
     required: tuple[str, ...] = ()
-    also: Callable[[Mapping[str, Any]], Iterator[Fault]] | None = None
+    of_strategy: Mapping[str, str] = {}
 
 
 class Amounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,10 +119,19 @@ def _of_fields(schema: Fields, value: Any, path: str) -> Iterator[Fault]:
         if name not in present:
             place = f"{path}.{name}" if path else name
             yield Fault(path=place, message="is missing", fix=_example(schema.fields[name]))
-    if schema.also is not None:
-        for fault in schema.also(present):
-            yield msgspec.structs.replace(
-                fault, path=f"{path}.{fault.path}" if path else fault.path
+    yield from _of_other_strategies(schema, present, path)
+
+
+def _of_other_strategies(schema: Fields, present: Mapping[str, Any], path: str) -> Iterator[Fault]:
+    chosen = present.get("strategy")
+    if not isinstance(chosen, str) or chosen not in schema.of_strategy:
+        return
+    for strategy, field in schema.of_strategy.items():
+        if field in present and strategy != chosen:
+            yield Fault(
+                path=f"{path}.{field}" if path else field,
+                message=f"belongs to strategy {strategy}, and the strategy is {chosen}",
+                fix=f"leave it out, or write strategy {strategy}",
             )
 
 
@@ -175,23 +186,6 @@ Kinds = Mapping[tuple[str, str], Fields]
 """apiVersion and kind to what they may hold."""
 
 
-def _one_strategy(own: Mapping[str, str]) -> Callable[[Mapping[str, Any]], Iterator[Fault]]:
-    """Return a check: only the configuration of the strategy that is chosen stands there."""
-
-    def check(sharing: Mapping[str, Any]) -> Iterator[Fault]:
-        strategy = sharing.get("strategy")
-        for other, field in own.items():
-            chosen = isinstance(strategy, str) and strategy in own
-            if chosen and field in sharing and other != strategy:
-                yield Fault(
-                    path=field,
-                    message=f"belongs to strategy {other}, and the strategy is {strategy}",
-                    fix=f"leave it out, or write strategy {other}",
-                )
-
-    return check
-
-
 def _header(fields: Mapping[str, Schema], *required: str) -> Fields:
     return Fields(fields={"apiVersion": Word(), "kind": Word(), **fields}, required=required)
 
@@ -220,7 +214,7 @@ _GPU_NVIDIA: Final[Kinds] = {
                     "mpsConfig": _MPS,
                 },
                 required=("strategy",),
-                also=_one_strategy({"TimeSlicing": "timeSlicingConfig", "MPS": "mpsConfig"}),
+                of_strategy={"TimeSlicing": "timeSlicingConfig", "MPS": "mpsConfig"},
             )
         }
     ),
@@ -229,7 +223,7 @@ _GPU_NVIDIA: Final[Kinds] = {
             "sharing": Fields(
                 fields={"strategy": _NVIDIA_STRATEGY, "mpsConfig": _MPS},
                 required=("strategy",),
-                also=_one_strategy({"TimeSlicing": "", "MPS": "mpsConfig"}),
+                of_strategy={"TimeSlicing": "", "MPS": "mpsConfig"},
             )
         }
     ),
@@ -261,12 +255,10 @@ _EXAMPLE: Final[Kinds] = {
                     "spacePartitioningConfig": Fields(fields={"partitionCount": Whole()}),
                 },
                 required=("strategy",),
-                also=_one_strategy(
-                    {
-                        "TimeSlicing": "timeSlicingConfig",
-                        "SpacePartitioning": "spacePartitioningConfig",
-                    }
-                ),
+                of_strategy={
+                    "TimeSlicing": "timeSlicingConfig",
+                    "SpacePartitioning": "spacePartitioningConfig",
+                },
             ),
         }
     )
@@ -312,3 +304,87 @@ def refused(driver: str, parameters: Mapping[str, Any]) -> Iterator[Fault]:
             message=f"{driver} knows no {shown(version)}",
             fix=f"write {versions[0]}",
         )
+
+
+# --- the same in CEL ------------------------------------------------------------------------------
+
+
+def in_cel(opaque: str) -> str:
+    """Return CEL: the driver would take the parameters of an opaque configuration.
+
+    Args:
+        opaque: CEL of the configuration, with `driver` and `parameters`.
+    """
+    drivers = (
+        f"({opaque}.driver != {quote(driver)}\n|| {_kinds_in_cel(kinds, 'p')})"
+        for driver, kinds in sorted(DRIVERS.items())
+    )
+    # The API server's type checker knows nothing of parameters, hence dyn().
+    return f"[dyn({opaque}.parameters)].all(p,\n" + "\n&& ".join(drivers) + ")"
+
+
+def _kinds_in_cel(kinds: Kinds, p: str) -> str:
+    by_version: dict[str, dict[str, Fields]] = {}
+    for (version, kind), schema in kinds.items():
+        by_version.setdefault(version, {})[kind] = schema
+    # Later versions of a group are not known here, so they pass.
+    groups = sorted({version.partition("/")[0] for version in by_version})
+    verdict = " || ".join(f"{p}.apiVersion.startsWith({quote(group + '/')})" for group in groups)
+    for version, schemas in by_version.items():
+        of_kind = "false"
+        for kind, schema in schemas.items():
+            of_kind = f"{p}.kind == {quote(kind)} ? {_in_cel(schema, p)}\n: ({of_kind})"
+        verdict = f"{p}.apiVersion == {quote(version)} ? ({of_kind}) : ({verdict})"
+    named = " && ".join(
+        f"{quote(name)} in {p} && type({p}[{quote(name)}]) == string"
+        for name in ("apiVersion", "kind")
+    )
+    return f"({named}\n&& ({verdict}))"
+
+
+def _in_cel(schema: Schema, v: str) -> str:
+    """Return CEL: the value that `v` stands for is what a schema says."""
+    match schema:
+        case Fields():
+            return _fields_in_cel(schema, v)
+        case Amounts():
+            return f"(type({v}) == map && {v}.all(key, {_in_cel(schema.value, f'{v}[key]')}))"
+        case Word():
+            known = f" && {v} in {_list(schema.words)}" if schema.words else ""
+            return f"(type({v}) == string{known})"
+        case Whole():
+            most = "" if schema.most is None else f" && {v} <= {schema.most}"
+            return f"(type({v}) == int && {v} >= {schema.least}{most})"
+        case Amount():
+            least = int(Quantity(schema.least))
+            text = f"isQuantity({v}) && !quantity({v}).isLessThan(quantity({quote(schema.least)}))"
+            number = f"(type({v}) == int || type({v}) == double) && {v} >= {least}"
+            return f"(type({v}) == string ? {text} : ({number}))"
+        case Flag():
+            return f"(type({v}) == bool)"
+
+
+def _fields_in_cel(schema: Fields, v: str) -> str:
+    def there(name: str) -> str:
+        return f"({quote(name)} in {v} && {v}[{quote(name)}] != null)"
+
+    tests = [
+        f"type({v}) == map",
+        f"{v}.all(name, {v}[name] == null || name in {_list(schema.fields)})",
+    ]
+    tests += [there(name) for name in schema.required]
+    inner = f"{v}{v[0]}"  # A name of its own for each depth.
+    tests += [
+        f"(!{there(name)}\n|| [{v}[{quote(name)}]].all({inner}, {_in_cel(child, inner)}))"
+        for name, child in schema.fields.items()
+        if name not in {"apiVersion", "kind"}
+    ]
+    for strategy, field in schema.of_strategy.items():
+        others = [one for one in schema.of_strategy if one != strategy]
+        if field:
+            tests.append(f'!({there(field)} && {v}["strategy"] in {_list(others)})')
+    return "(" + "\n&& ".join(tests) + ")"
+
+
+def _list(words: Iterable[str]) -> str:
+    return f"[{', '.join(map(quote, words))}]"

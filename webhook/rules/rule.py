@@ -114,6 +114,5 @@ PodRule = Rule[Pod]
 BUILT_IN: Final = "the API server's own validation refuses it before any policy is asked"
 OTHER_OBJECTS: Final = "it depends on other objects, which a policy does not see"
 NO_COMPILER: Final = "a policy cannot compile or run the expression of another object"
-NO_SCHEMA: Final = "a policy has no schema for opaque parameters, so unknown fields pass it"
 OUR_KIND: Final = "the schema and CEL rules of our CRD say it"
 DROPPED: Final = "the API server drops or refuses the field while it decodes"

@@ -501,6 +501,23 @@ CONFIGS: Final = (
         ),
     ),
     Case(
+        "a limit that is a number of bytes",
+        claim(
+            exactly(),
+            config=[
+                config(
+                    gpu_config(
+                        strategy="MPS", mpsConfig={"defaultPinnedDeviceMemoryLimit": 2097152.5}
+                    )
+                )
+            ],
+        ),
+    ),
+    Case(
+        "parameters that are null, which are absent",
+        claim(exactly(), config=[config(gpu_config(strategy="MPS", mpsConfig=None))]),
+    ),
+    Case(
         "another driver's parameters",
         claim(exactly(), config=[config({"interface": {"name": "eth1"}}, driver="dra.net")]),
     ),
@@ -556,6 +573,22 @@ CONFIGS: Final = (
                 "a limit below 1Mi",
                 gpu_config(strategy="MPS", mpsConfig={"defaultPinnedDeviceMemoryLimit": "1000"}),
                 ".sharing.mpsConfig.defaultPinnedDeviceMemoryLimit",
+            ),
+            (
+                "a number of bytes below 1Mi",
+                gpu_config(strategy="MPS", mpsConfig={"defaultPinnedDeviceMemoryLimit": 5}),
+                ".sharing.mpsConfig.defaultPinnedDeviceMemoryLimit",
+            ),
+            (
+                "a percentage with a fraction",
+                gpu_config(strategy="MPS", mpsConfig={"defaultActiveThreadPercentage": 0.5}),
+                ".sharing.mpsConfig.defaultActiveThreadPercentage",
+            ),
+            ("a strategy that is no text", gpu_config(strategy=["MPS"]), ".sharing.strategy"),
+            (
+                "sharing that is no object",
+                {"apiVersion": NVIDIA_CONFIG, "kind": "GpuConfig", "sharing": "MPS"},
+                ".sharing",
             ),
             (
                 "a limit that is no quantity",
