@@ -1,0 +1,173 @@
+"""How long it takes to judge a claim against a large inventory, and what that keeps in memory.
+
+All rules are asked, as the webhook asks them. Caches are warm: selectors such as these were seen
+before, while the claims of a row are new, each with names of its own, unless the row says that
+they come again. Times are those of this process alone, so that neighbours do not count.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from statistics import median, quantiles
+from tempfile import TemporaryDirectory
+from time import process_time
+from typing import Any, Final, NamedTuple
+
+from allocator.core.problem import Rules
+from bench.inventory_memory import peak_mb, read, write
+from bench.report import Result, below
+from kube.api.meta import decode, encode
+from kube.api.resource import DeviceClass, ResourceClaim
+from tests.oracle import ours, workloads
+from tests.oracle.draft import Json
+from tests.oracle.ours import Objects
+from tests.oracle.scenarios import Scenario
+from webhook.rules.context import Context
+from webhook.rules.emptied import Emptied
+from webhook.rules.inventory import Inventory
+from webhook.rules.judge import Judged, judge
+
+NODES: Final = 5_000
+JUDGED: Final = 400
+"""Claims per row."""
+FRESH: Final = 40
+"""Claims of the row in which each is explained anew."""
+GOAL_MS: Final = 5.0
+GOAL_MB: Final = 500.0
+_WARM: Final = 3
+
+
+class Case(NamedTuple):
+    """Claims to judge.
+
+    Attributes:
+        goal: Milliseconds at p99; None where we only want to know.
+        claim: The claim of a number.
+        told: The code that each of them gets, as a check of what is measured; empty for none.
+    """
+
+    name: str
+    claim: Callable[[int], Json]
+    told: str = ""
+    goal: float | None = GOAL_MS
+    judged: int = JUDGED
+
+
+def measure() -> Iterator[Result]:
+    """Yield the results."""
+    for name, what in (("free", "nodes alike"), ("different", "each node with other amounts")):
+        scenario = workloads.WORKLOADS[name][0](NODES)
+        found, context = context_of(scenario)
+        for case in _cases(found):
+            took = _times(case, context)
+            title = f"judging {case.name}, {NODES:,} nodes of 8 devices, {what}"
+            yield below(f"{title}, p99 in ms", took[-1], case.goal)
+            yield below(f"{title}, p50 in ms", took[0], None)
+    with TemporaryDirectory() as folder:
+        yield below(
+            f"peak memory in MB of judging against {NODES * workloads.DEVICES_PER_NODE:,} devices",
+            _memory_mb(Path(folder)),
+            GOAL_MB,
+        )
+
+
+def context_of(scenario: Scenario) -> tuple[Objects, Context]:
+    """Return a scenario's objects, and what rules know where they are all there is."""
+    found = ours.objects(scenario)
+    emptied = Emptied(
+        slices=found.slices,
+        nodes=found.nodes,
+        classes=found.classes,
+        rules=Rules(features=found.features),
+    )
+    return found, Context(
+        classes=found.classes,
+        inventory=Inventory(found.slices),
+        emptied=emptied,
+        knows_classes=True,
+    )
+
+
+def _cases(found: Objects) -> tuple[Case, ...]:
+    (wanted,) = found.claims
+
+    def asking(number: int, **fields: Any) -> Json:
+        document: Json = _document(wanted)
+        (request,) = document["spec"]["devices"]["requests"]
+        request["name"] = f"gpus-{number}"
+        request["exactly"] |= fields
+        return document
+
+    def amounts(number: int, memory: str) -> Json:
+        return asking(number, capacity={"requests": {"memory": memory}})
+
+    return (
+        Case("a claim that fits", asking),
+        Case("a claim of an amount that fits", lambda number: amounts(number, f"{number}Mi")),
+        Case(
+            "a claim that can never fit, asked before",
+            lambda number: asking(number % 4, count=9),
+            "moreThanAnyNode",
+        ),
+        Case(
+            "a claim that can never fit, explained anew",
+            lambda number: asking(number, count=9),
+            "moreThanAnyNode",
+            None,
+            FRESH,
+        ),
+        Case(
+            "an amount that can never fit, explained anew",
+            lambda number: amounts(number, f"{200 + number}Gi"),
+            "",
+            None,
+            FRESH,
+        ),
+    )
+
+
+def _document(claim: ResourceClaim) -> Json:
+    return decode(encode(claim), dict)
+
+
+def _times(case: Case, context: Context) -> tuple[float, float]:
+    """Return p50 and p99 in milliseconds."""
+    numbers = count()
+    took = []
+    for _ in range(_WARM + case.judged):
+        document = case.claim(next(numbers))
+        began = process_time()
+        judged = Judged(view=decode(encode(document), ResourceClaim), raw=document)
+        told = judge(judged, context)
+        took.append((process_time() - began) * 1000)
+        assert not case.told or [one.code for one in told] == [case.told], told
+    took = took[_WARM:]
+    return median(took), quantiles(took, n=100, method="inclusive")[98]
+
+
+def _memory_mb(folder: Path) -> float:
+    file = folder / "inventory.lines"
+    write(workloads.different(NODES), file)
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.judge", str(file)], stdout=subprocess.PIPE, check=True
+    )
+    return float(done.stdout)
+
+
+def main() -> None:
+    """Read the file that is the only argument, judge its claim, print the process' peak in MB."""
+    found = read(Path(sys.argv[1]))
+    classes: dict[str, DeviceClass] = {one.metadata.name: one for one in found["classes"]}
+    emptied = Emptied(slices=found["slices"], nodes=found["nodes"], classes=classes, rules=Rules())
+    context = Context(
+        classes=classes, inventory=Inventory(found["slices"]), emptied=emptied, knows_classes=True
+    )
+    for claim in found["claims"]:
+        judge(Judged(view=claim, raw={}), context)
+    print(peak_mb())
+
+
+if __name__ == "__main__":
+    main()
