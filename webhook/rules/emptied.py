@@ -28,6 +28,7 @@ from allocator.core.model import (
     Plan,
     PoolId,
     PoolState,
+    Request,
     Usage,
 )
 from allocator.core.outcome import AttemptFailed, GaveUp
@@ -55,7 +56,7 @@ MAX_TEXT: Final = 320
 """Bytes of the reasons of nodes in one message."""
 MAX_ANSWERS: Final = 4096
 
-_SEARCH: Final = 10
+_SEARCH: Final = 40
 """Steps that a search costs at least."""
 
 T = TypeVar("T")
@@ -252,7 +253,10 @@ class Emptied:
             return Fit.UNJUDGED
         left, gave_up = MAX_STEPS, False
         try:
-            for each in self._cluster.searched(self.ask(claims), budget=BUDGET):
+            asked = self.ask(claims)
+            if self._is_beyond(asked):
+                return Fit.NEVER
+            for each in self._cluster.searched(asked, budget=BUDGET):
                 if isinstance(each.outcome, Plan):
                     return Fit.FITS
                 gave_up |= isinstance(each.outcome, GaveUp)
@@ -262,6 +266,24 @@ class Emptied:
         except AttemptFailed:
             return Fit.UNJUDGED
         return Fit.GAVE_UP if gave_up else Fit.NEVER
+
+    def _is_beyond(self, asked: Asked) -> bool:
+        """Return whether some request asks more than any device of its class has: no search."""
+        return any(
+            all(map(self._asks_beyond, alternatives))
+            for claim in asked.requests
+            for alternatives in claim
+        )
+
+    def _asks_beyond(self, request: Request) -> bool:
+        amounts = request.capacity
+        if not amounts:
+            return False
+        stock = self.stock(request.device_class.metadata.name).values()
+        return any(
+            all(name not in seen.capacity or amount > seen.capacity[name] for seen in stock)
+            for name, amount in amounts.items()
+        )
 
     def _stock(self, name: str) -> Stock:
         device_class = self._classes.get(name)

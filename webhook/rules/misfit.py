@@ -202,14 +202,26 @@ class _Diagnosis:
         devices: Sequence[PublishedDevice],
     ) -> Misfit:
         path = f"capacity.requests[{name}]"
-        most = max(each.device.capacity[name].value for each in devices if each.device.capacity)
+        most, of = self._largest(way, name, amount, devices)
         if amount > most:
-            message = f"{name} {amount} is more than the {most} of the largest {_device(devices)}"
+            message = f"{name} {amount} is more than the {most} of the largest {of}"
             return self._misfit(way, Code.MORE_THAN_ANY_DEVICE, path, message, devices)
         rounded = self._rounded(name, amount, devices)
         becomes = f", which is rounded up to {rounded}," if rounded is not None else ""
         message = f"{name} {amount}{becomes} is outside the policy of every {_device(devices)}"
         return self._misfit(way, Code.OUTSIDE_REQUEST_POLICY, path, message, devices)
+
+    def _largest(
+        self, way: _Way, name: str, amount: Quantity, devices: Sequence[PublishedDevice]
+    ) -> tuple[Quantity, str]:
+        """Return the largest amount that there is, and of what: the class, if that is too small."""
+        device_class = way.request.device_class.metadata.name
+        stock = self._emptied.stock(device_class).values()
+        of_class = max(each.capacity[name] for each in stock if name in each.capacity)
+        if amount > of_class:
+            return of_class, f"device of class {shown(device_class)}"
+        found = (each.device.capacity or {} for each in devices)
+        return max(each[name].value for each in found), _device(devices)
 
     def _refusals(
         self, asked: Mapping[str, Quantity], devices: Sequence[PublishedDevice]
