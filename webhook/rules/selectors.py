@@ -17,6 +17,7 @@ from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import DeviceClaim, DeviceClass, DeviceSelector
 from kube.cel.compile import Environment, compile_selector
 from kube.cel.device import DeviceView
+from kube.cel.literal import quote
 from kube.errors import InvalidSelector, NotBoolean, SelectorFailed, UnsupportedSelector
 from webhook.findings import Code, Finding, error, shown, warning
 from webhook.rules.asked import asked, at
@@ -301,6 +302,23 @@ _MEMBER_MESSAGE: Final = (
     "an attribute is its value in CEL and has no member string, int, bool or version; leave it out"
 )
 
+
+def _no_retired() -> str:
+    """Return CEL: the selector `s` asks for no attribute that its driver gave up."""
+    by_domain: dict[str, list[str]] = {}
+    for domain, identifier in sorted(_RETIRED):
+        by_domain.setdefault(domain, []).append(identifier)
+    tests = (
+        "s.cel.expression.matches("
+        + quote(rf"""\[\s*["']{re.escape(domain)}["']\s*\](\.\??|\[\??["'])({"|".join(names)})\b""")
+        + ")"
+        for domain, names in by_domain.items()
+    )
+    return f"!has(s.cel) || !({' || '.join(tests)})"
+
+
+_RETIRED_MESSAGE: Final = "a selector asks for an attribute that its driver no longer publishes"
+
 RULES: Final[tuple[ClaimRule | ClassRule | PolicyRule, ...]] = (
     ClaimRule(
         code=Code.INVALID_SELECTOR,
@@ -370,7 +388,10 @@ RULES: Final[tuple[ClaimRule | ClassRule | PolicyRule, ...]] = (
         rank=Class.ADVICE,
         judge=claim_retired,
         cure="Use the attribute that the driver publishes now.",
-        why_not_cel=NO_COMPILER,
+        cel=InServer(
+            expression=every_asked(f"!has(ask.selectors) || ask.selectors.all(s, {_no_retired()})"),
+            message=_RETIRED_MESSAGE,
+        ),
     ),
     ClassRule(
         code=Code.RETIRED_ATTRIBUTE,
@@ -378,7 +399,11 @@ RULES: Final[tuple[ClaimRule | ClassRule | PolicyRule, ...]] = (
         rank=Class.ADVICE,
         judge=class_retired,
         cure="Use the attribute that the driver publishes now.",
-        why_not_cel=NO_COMPILER,
+        cel=InServer(
+            expression="!has(object.spec.selectors)"
+            f" || object.spec.selectors.all(s, {_no_retired()})",
+            message=_RETIRED_MESSAGE,
+        ),
     ),
     ClassRule(
         code=Code.UNGUARDED_SELECTOR,

@@ -460,6 +460,19 @@ SELECTORS: Final = (
         _selecting('device.attributes["gpu.nvidia.com"].minor == 0'),
         (f"warning retiredAttribute {_SELECTOR}",),
     ),
+    Case(
+        "an attribute that is no longer published, if it is there",
+        _selecting('device.attributes["gpu.nvidia.com"].?parentIndex.orValue(0) == 0'),
+        (f"warning retiredAttribute {_SELECTOR}",),
+    ),
+    Case(
+        "another domain's attribute of the same name",
+        _selecting('device.attributes["gpu.example.com"].index == 0'),
+    ),
+    Case(
+        "an attribute whose name begins like one that is retired",
+        _selecting('device.attributes["gpu.nvidia.com"].minority == 0'),
+    ),
     Case("a boolean attribute", _selecting('device.attributes["dra.net"].rdma')),
     Case(
         "a function that our engine has not, and upstream has",
@@ -683,6 +696,11 @@ CLASSES: Final = (
     Case(
         "a class that asks whether it is there",
         device_class('device.attributes["gpu.nvidia.com"].?profile.orValue("") == "1g.5gb"'),
+    ),
+    Case(
+        "a class that asks for what is no longer published",
+        device_class(f'{_DRIVER} && device.attributes["gpu.nvidia.com"].index == 0'),
+        ("warning retiredAttribute spec.selectors[0].cel.expression",),
     ),
     Case("a class of everything", device_class(), ("warning selectsEverything spec.selectors",)),
     Case(
