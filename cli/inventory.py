@@ -4,16 +4,15 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
 
 import click
-import msgspec
 
 from allocator.core.model import Features
 from cli.gates import feature_gates
 from cli.hints import hints
 from cli.inputs import Found, with_cluster
 from cli.objects import placed
+from cli.output import Output, indented, text_or_json
 from cli.phrases import readable
 from cli.reading import STATE_KINDS
 from cli.report import printable
@@ -23,24 +22,10 @@ from cli.text import NARROWEST
 from kube.api.meta import encode
 
 
-class Output(StrEnum):
-    """Forms of the answer."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 @click.command("inventory")
 @with_cluster
 @feature_gates
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice([form.value for form in Output]),
-    default=Output.TEXT.value,
-    show_default=True,
-    help="text: to read. json: for scripts.",
-)
+@text_or_json()
 def inventory(found: Found, features: Features, output: str) -> None:
     """Say what devices a cluster has and what is free.
 
@@ -61,7 +46,7 @@ def inventory(found: Found, features: Features, output: str) -> None:
         click.echo(f"hint: {hint}", err=True)
     stock = stock_of(state.cluster(features), state.classes, state.slices)
     if output == Output.JSON:
-        click.echo(msgspec.json.format(encode(stock), indent=2).decode())
+        click.echo(indented(encode(stock)))
     else:
         click.echo(rendered(stock, shutil.get_terminal_size().columns))
     sys.exit(0)

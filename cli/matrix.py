@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
 from typing import Any
 
 import click
@@ -18,16 +17,10 @@ from allocator.policy_findings import PolicyFinding, findings
 from cli.gates import feature_gates
 from cli.inputs import Found, with_cluster
 from cli.objects import placed
+from cli.output import Output, indented, text_or_json
 from cli.reading import STATE_KINDS
 from cli.state import state_of
 from cli.stock import published_devices
-
-
-class Output(StrEnum):
-    """Forms of the answer."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,14 +46,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     is_flag=True,
     help="The same as compatibilityGroups (KEP-5963) for ResourceSlices, where they can say it.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice([form.value for form in Output]),
-    default=Output.TEXT.value,
-    show_default=True,
-    help="text: a table in Markdown. json: for scripts.",
-)
+@text_or_json("a table in Markdown")
 def matrix(found: Found, features: Features, *, wants_groups: bool, output: str) -> None:
     """Say which kinds of devices may be in use together on one piece of hardware.
 
@@ -91,7 +77,7 @@ def matrix(found: Found, features: Features, *, wants_groups: bool, output: str)
     if output == Output.JSON:
         documents = [_groups_document(each) if wants_groups else _document(each) for each in judged]
         answer = msgspec.json.encode({"drivers": documents})
-        click.echo(msgspec.json.format(answer, indent=2).decode())
+        click.echo(indented(answer))
     else:
         told = [_groups_text(each) if wants_groups else _text(each) for each in judged]
         click.echo("\n\n".join(told), nl=bool(told))

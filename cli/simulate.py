@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-from enum import StrEnum
 from functools import partial
 from typing import Final
 
@@ -19,6 +18,7 @@ from cli import simulation_text
 from cli.gates import feature_gates
 from cli.hints import hints
 from cli.inputs import Inputs, with_allocation_inputs
+from cli.output import Output, indented, text_or_json
 from cli.progress import Progress
 from cli.question import Asked, asked_of
 from cli.report import has_errors
@@ -31,13 +31,6 @@ TOLD: Final = 20
 
 MISSES: Final = 3
 """Failures of which a text says what would have to change; a search for that takes a second."""
-
-
-class Output(StrEnum):
-    """Forms of the answer."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 @click.command("simulate")
@@ -53,14 +46,7 @@ class Output(StrEnum):
     type=click.Choice([each.name for each in registry.ALL]),
     help="Which nodes and devices are preferred; beats what pods and DeviceClasses say.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice([form.value for form in Output]),
-    default=Output.TEXT.value,
-    show_default=True,
-    help="text: to read, with a map of the devices. json: for scripts.",
-)
+@text_or_json("to read, with a map of the devices")
 def simulate(
     inputs: Inputs, features: Features, node: str | None, strategy: str | None, output: str
 ) -> None:
@@ -108,7 +94,7 @@ def as_json(answer: Answer) -> str:
         if claim["allocation"] is not None:
             # An allocation of nothing has the member all the same.
             claim["allocation"].setdefault("devices", {})
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return indented(msgspec.json.encode(document))
 
 
 def _strategy(name: str | None) -> Strategy | None:

@@ -2,74 +2,34 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from enum import StrEnum
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import click
-import msgspec
 
-from allocator import simulate as simulation
 from allocator.cluster import Cluster
 from allocator.core.model import Features, Usage
-from allocator.pod_claims import Missing, Name, PodClaims, allocation_of, claim_name, pod_claims
-from allocator.simulate import Answer, PlacedClaim, Question, Ways, pinned_to
+from allocator.pod_claims import Name
 from cli import simulation_text
 from cli.device_map import device_map
 from cli.gates import feature_gates
 from cli.hints import hints
 from cli.inputs import Found, with_cluster
 from cli.objects import placed
+from cli.output import Output, indented, text_or_json
 from cli.reading import STATE_KINDS
 from cli.report import printable
-from cli.state import State, is_waiting, state_of
+from cli.standing import Condition, Standing, of_claim, of_pod
+from cli.state import State, state_of
 from cli.text import Paragraph, Row, laid_out, once_per_label
 from kube.api.core import Pod
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim
-from webhook.extended_resources import extended_resources
 
-_CONSUMERS_SHOWN = 5
+_CONSUMERS_SHOWN: Final = 5
 
-
-class Output(StrEnum):
-    """Forms of the answer."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-class Condition(StrEnum):
-    """How a pod or claim stands."""
-
-    BOUND = "bound"
-    FINISHED = "finished"
-    ALLOCATED = "allocated"
-    WAITING = "waiting"
-
-
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """How one pod or claim stands.
-
-    Attributes:
-        kind: `Pod` or `ResourceClaim`.
-        node: Where it is, or what its allocation is pinned to.
-        claims: Those that it is, or has, with their allocations.
-        consumers: Pods that a claim is reserved for or that name it.
-        missing: Objects that a pod waits for.
-        simulation: Where it would go now; None when it is somewhere already.
-    """
-
-    kind: str
-    namespace: str
-    name: str
-    condition: Condition
-    node: str | None = None
-    claims: tuple[PlacedClaim, ...] = ()
-    consumers: tuple[str, ...] = ()
-    missing: tuple[Missing, ...] = ()
-    simulation: Answer | None = None
+T = TypeVar("T", Pod, ResourceClaim)
 
 
 @click.command("why")
@@ -77,14 +37,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 @click.argument("name")
 @with_cluster
 @feature_gates
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice([form.value for form in Output]),
-    default=Output.TEXT.value,
-    show_default=True,
-    help="text: to read, with a map of the devices. json: for scripts.",
-)
+@text_or_json("to read, with a map of the devices")
 def why(found: Found, features: Features, kind: str, name: str, output: str) -> None:
     """Say where a pod or claim is, or why it waits.
 
@@ -111,62 +64,11 @@ def why(found: Found, features: Features, kind: str, name: str, output: str) -> 
     for hint in hints(state.classes, _concerned(standing, state)):
         click.echo(f"hint: {hint}", err=True)
     if output == Output.JSON:
-        click.echo(msgspec.json.format(encode(_document(standing)), indent=2).decode())
+        click.echo(indented(encode(_document(standing))))
     else:
         width = shutil.get_terminal_size().columns
         click.echo("\n\n".join(_rendered(standing, cluster, before, width)))
     sys.exit(0)
-
-
-def of_pod(pod: Pod, state: State, cluster: Cluster) -> Standing:
-    """Return how a pod stands; one that waits is placed on `cluster`, which holds it then."""
-    found = pod_claims(pod, state.claims, state.templates)
-    standing = Standing(
-        kind="Pod",
-        namespace=pod.metadata.namespace,
-        name=pod.metadata.name,
-        condition=Condition.BOUND if pod.spec.node_name else Condition.FINISHED,
-        node=pod.spec.node_name or None,
-        claims=_claims(found),
-        missing=found.missing,
-    )
-    if not is_waiting(pod):
-        return standing
-    question = _question(state, pods=(pod,))
-    answer = simulation.one_by_one(cluster, question, Ways(misses=1))
-    return msgspec.structs.replace(standing, condition=Condition.WAITING, simulation=answer)
-
-
-def of_claim(claim: ResourceClaim, state: State, cluster: Cluster) -> Standing:
-    """Return how a claim stands; one that waits is placed on `cluster`, which holds it then.
-
-    A claim that waits for a pod goes where that pod can go.
-    """
-    allocation = allocation_of(claim)
-    users = [
-        pod
-        for _, pod in sorted(state.pods.items())
-        if pod.metadata.namespace == claim.metadata.namespace
-        and claim_name(claim) in _names(pod, state)
-    ]
-    reserved = (claim.status.reserved_for if claim.status else None) or ()
-    consumers = [f"{each.resource}/{each.name}" for each in reserved]
-    consumers += [f"pods/{pod.metadata.name}" for pod in users]
-    standing = Standing(
-        kind="ResourceClaim",
-        namespace=claim.metadata.namespace,
-        name=claim.metadata.name,
-        condition=Condition.WAITING if allocation is None else Condition.ALLOCATED,
-        node=pinned_to(allocation) if allocation is not None else None,
-        claims=_claims(PodClaims(held=(claim,) if allocation is not None else ())),
-        consumers=tuple(dict.fromkeys(consumers)),
-    )
-    if allocation is not None:
-        return standing
-    waiting = [pod for pod in users if is_waiting(pod)][:1]
-    question = _question(state, pods=tuple(waiting), claims=() if waiting else (claim,))
-    answer = simulation.one_by_one(cluster, question, Ways(misses=1))
-    return msgspec.structs.replace(standing, simulation=answer)
 
 
 def _concerned(standing: Standing, state: State) -> list[ResourceClaim]:
@@ -177,7 +79,7 @@ def _concerned(standing: Standing, state: State) -> list[ResourceClaim]:
     return [claim for name, claim in state.claims.items() if name in names]
 
 
-def _looked_up(kind: str, known: Any, place: Name) -> Any:
+def _looked_up(kind: str, known: Mapping[Name, T], place: Name) -> T:
     found = known.get(place)
     if found is not None:
         return found
@@ -190,34 +92,6 @@ def _looked_up(kind: str, known: Any, place: Name) -> Any:
     elif near:
         fix = f"; there is {' and '.join(near)}"
     raise click.UsageError(f"There is no {kind} {name} in namespace {namespace}{fix}.")
-
-
-def _question(
-    state: State, pods: tuple[Pod, ...] = (), claims: tuple[ResourceClaim, ...] = ()
-) -> Question:
-    return Question(
-        pods=pods,
-        claims=claims,
-        known=state.claims,
-        templates=state.templates,
-        classes=state.classes,
-        extended_resources=extended_resources(state.classes.values()),
-    )
-
-
-def _names(pod: Pod, state: State) -> set[Name]:
-    found = pod_claims(pod, state.claims, state.templates)
-    return {claim_name(each) for each in (*found.open, *found.held)}
-
-
-def _claims(found: PodClaims) -> tuple[PlacedClaim, ...]:
-    claims = []
-    for claim in (*found.held, *found.open):
-        allocation = allocation_of(claim)
-        namespace, name = claim_name(claim)
-        node = pinned_to(allocation) if allocation is not None else None
-        claims.append(PlacedClaim(namespace=namespace, name=name, node=node, allocation=allocation))
-    return tuple(claims)
 
 
 def _document(standing: Standing) -> dict[str, Any]:
