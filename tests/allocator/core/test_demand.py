@@ -1,0 +1,137 @@
+from typing import NamedTuple
+
+import pytest
+
+from allocator.core.demand import Demand
+from allocator.core.model import DeviceUse, NodeDevices, Usage
+from allocator.core.problem import Problem, Rules, problem
+from allocator.core.requests import asked
+from kube.api.resource import DeviceRequest, ResourceClaim
+from tests.allocator.builders import (
+    alternative,
+    claim,
+    classes,
+    consumes,
+    counter_set,
+    device,
+    devices,
+    first_of,
+    node_with,
+    pool_of,
+    quantities,
+    request,
+)
+
+A_OR_B = '"model" in device.attributes["gpu.example.com"]'
+ONLY_A = 'device.attributes["gpu.example.com"].?model.orValue("") == "a"'
+
+
+def laid_out(node: NodeDevices, *claims: ResourceClaim, held: Usage | None = None) -> Problem:
+    rules = Rules()
+    return problem(node, asked(claims, classes(), rules.features), held or Usage(), rules)
+
+
+class Case(NamedTuple):
+    """Requests of one claim each, so that what they need is only added up from first to last."""
+
+    want: bool
+    name: str
+    node: NodeDevices
+    asked: tuple[DeviceRequest, ...]
+    held: Usage = Usage()
+
+
+THREE = node_with(pool_of(*devices("x", "y", "z")))
+MODELS = node_with(
+    pool_of(
+        device("a0", attributes={"model": "a"}),
+        device("a1", attributes={"model": "a"}),
+        device("b", attributes={"model": "b"}),
+        device("other"),
+        device("another"),
+    )
+)
+SHARED_8 = pool_of(device("s", capacity={"m": "8"}, shared=True), device("t"))
+HALF_USED = Usage(
+    pools={SHARED_8.id: {"s": DeviceUse(share_ids=frozenset("1"), capacity=quantities({"m": "4"}))}}
+)
+NO_AMOUNTS = node_with(pool_of(device("s", shared=True)))
+SLICES = (counter_set("one", slices=7), counter_set("two", slices=7))
+THREES = node_with(
+    pool_of(
+        *(device(f"{of}-{n}", consumes(of, slices=3)) for of in ("one", "two") for n in range(4)),
+        counters=SLICES,
+    )
+)
+LARGE = device("large", consumes("one", slices=5), attributes={"model": "a"})
+SMALL, ELSEWHERE = (
+    device("small", consumes("one", slices=3)),
+    device("x", consumes("two", slices=7)),
+)
+ONE_SET = node_with(pool_of(LARGE, SMALL, counters=SLICES))
+TWO_SETS = node_with(pool_of(LARGE, SMALL, ELSEWHERE, counters=SLICES))
+
+ONE, TWO = request("one"), request("two", count=2)
+FOUR_OF_M, THREE_OF_M = request(capacity={"m": 4}), request(capacity={"m": 3})
+CASES = (
+    Case(False, "as many as there are", THREE, (ONE, TWO)),
+    Case(True, "one more than there are, though no request alone is too much", THREE, (TWO, TWO)),
+    Case(False, "admin access takes nothing from others", THREE, (TWO, request(count=3, admin_access=True))),
+    Case(True, "too many from within a set that others do not touch", MODELS,
+         (request("any"), request("a", ONLY_A), request("ab", A_OR_B, count=3))),
+    Case(False, "as many as the sets have, each and together", MODELS,
+         (request("any", count=2), request("a", ONLY_A, count=2), request("ab", A_OR_B))),
+    Case(True, "the smallest alternatives are too much together", THREE,
+         (TWO, first_of("r", alternative("many", count=3), alternative("few", count=2)))),
+    Case(False, "some alternatives are not", THREE,
+         (TWO, first_of("r", alternative("many", count=3), alternative("few")))),
+    Case(True, "every alternative of a request is too much", THREE,
+         (first_of("r", alternative("many", ONLY_A), alternative("few", count=4)),)),
+    Case(False, "two shares and a device", node_with(SHARED_8), (FOUR_OF_M, FOUR_OF_M, ONE)),
+    Case(True, "three shares, of which two have room", node_with(SHARED_8), (FOUR_OF_M,) * 3),
+    Case(True, "shares that held ones leave no room for", node_with(SHARED_8), (FOUR_OF_M,) * 2, HALF_USED),
+    Case(False, "the smallest share is what counts", node_with(SHARED_8), (FOUR_OF_M, THREE_OF_M)),
+    Case(True, "a request has one share of a device, whatever the room", node_with(SHARED_8),
+         (request(capacity={"m": 1}, count=2),)),
+    Case(False, "without amounts everybody has a share", NO_AMOUNTS, (ONE, ONE, ONE)),
+    Case(False, "two of three slices in each set of seven", THREES, (request(count=4),)),
+    Case(True, "a fifth does not fit into any", THREES, (request(count=3), TWO)),
+    Case(True, "five and three of seven, although two of three would go", ONE_SET,
+         (request("a", ONLY_A), ONE)),
+    Case(False, "five of seven, and anything of another set", TWO_SETS, (request("a", ONLY_A), ONE)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_exceeds(case: Case) -> None:
+    claims = [claim(one, name=f"claim-{number}") for number, one in enumerate(case.asked)]
+    made = laid_out(case.node, *claims, held=case.held)
+
+    assert case.want == Demand(made).exceeds(0, 0, 0)
+
+
+def test_later_requests_are_judged_without_those_before_them() -> None:
+    demand = Demand(laid_out(THREE, claim(ONE, TWO), claim(ONE, name="claim-1")))
+
+    assert [True, False, False] == [demand.exceeds(*at, 0) for at in ((0, 0), (0, 1), (1, 0))]
+    assert [False, True] == [demand.exceeds(1, 0, taken) for taken in (0b011, 0b111)]
+
+
+def test_what_is_charged_by_what_is_chosen_is_no_longer_left() -> None:
+    made = laid_out(THREES, claim(request(count=4)))
+    (table,) = made.tables[0][0]
+
+    for tracker in made.trackers:
+        tracker.add(table.request, 0, further_share=False)
+
+    assert Demand(made).exceeds(0, 0, 0b1)
+
+
+def test_what_lies_ahead_and_how_much_room_for_results_there_is() -> None:
+    many = first_of("r", alternative("many", ONLY_A, count=3), alternative("few", count=2))
+    demand = Demand(laid_out(MODELS, claim(many, ONE), claim(request("a", ONLY_A), name="claim-1")))
+
+    assert [0b11111, 0b11111, 0b00011] == [
+        demand.ahead(*at).positions for at in ((0, 0), (0, 1), (1, 0))
+    ]
+    assert [28, 31, 31] == [demand.spare(*at) for at in ((0, 0), (0, 1), (1, 0))]
