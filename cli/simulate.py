@@ -59,7 +59,7 @@ def simulate(
 
     \b
     drawbridge simulate -f pod.yaml --snapshot cluster.yaml
-    drawbridge simulate -f job.yaml --live --strategy BestFit -o json
+    drawbridge simulate -f claim.yaml --live --strategy BestFit -o json
     """  # noqa: D301 - click's mark for lines that are not wrapped is a real \b.
     asked = asked_of(inputs)
     cluster = asked.state.cluster(features)
