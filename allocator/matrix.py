@@ -8,6 +8,7 @@ Source: DESIGN.md 3.3; research/allocator-features.md 3.7; KEP-5963 for groups.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
@@ -28,6 +29,7 @@ MAX_GROUPS: Final = 2
 """Names in one consumption (API limit of 1.37)."""
 MAX_FACETS: Final = 256
 _MAX_NAME: Final = 63
+_LIKE: Final = " like "
 
 Groups = frozenset[str] | None
 
@@ -133,19 +135,20 @@ def kinds(policy: CompiledPolicy, devices: Iterable[PublishedDevice]) -> tuple[K
             profile = policy.profile(published)
             profiles[profile.number] = profile
             found.setdefault((profile.number, _declared(published)), []).append(published)
-    names = [_name(profiles[number], groups) for number, groups in found]
-    made = []
-    for name, ((number, groups), members) in zip(names, found.items(), strict=True):
+    for members in found.values():
         members.sort(key=lambda published: published.id)
-        is_unique = names.count(name) == 1
-        made.append(
-            Kind(
-                name=name if is_unique else f"{name} like {members[0].id.device}",
-                profile=profiles[number],
-                groups=groups,
-                devices=tuple(members),
-            )
-        )
+    names = [_name(profiles[number], groups) for number, groups in found]
+    firsts = [members[0].id for members in found.values()]
+    for of_first in ("{0.device}", "{0.pool}/{0.device}"):
+        often = Counter(names)
+        names = [
+            name if often[name] == 1 else f"{name.split(_LIKE)[0]}{_LIKE}{of_first.format(first)}"
+            for name, first in zip(names, firsts, strict=True)
+        ]
+    made = [
+        Kind(name=name, profile=profiles[number], groups=groups, devices=tuple(members))
+        for name, ((number, groups), members) in zip(names, found.items(), strict=True)
+    ]
     order = {rule.name: place for place, rule in enumerate(policy.rules)}
 
     def place(kind: Kind) -> tuple[bool, list[int], str]:

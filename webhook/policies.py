@@ -179,6 +179,7 @@ class _Follower:
         written_s: When numbers were last written, by the monotonic clock.
         counting: Name and uid of the policy that counts for the driver.
         is_touched: Something that the status depends on has changed.
+        failures: In a row.
         told: Uids of claims that were told, and digests of what was told beside the policy.
     """
 
@@ -189,6 +190,7 @@ class _Follower:
         self.written_s = float("-inf")
         self.counting = ("", "")
         self.is_touched = True
+        self.failures = 0
         self.told: set[str] = set()
 
     @property
@@ -267,7 +269,6 @@ class PolicyController:
         self._urgent = asyncio.Event()
         self._dirty: set[PoolId] = set()
         self._busy_s = 0.0
-        self._failures = 0
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -334,23 +335,34 @@ class PolicyController:
         counting = in_force(self._policies.store.values())
         waits: list[float] = []
         for name, follower in sorted(self._followed.items()):
-            await self._look_at_pools(follower, dirty)
             chosen = counting.get(follower.policy.spec.driver, follower.policy)
-            if follower.counting != (chosen.metadata.name, chosen.metadata.uid):
-                follower.counting = (chosen.metadata.name, chosen.metadata.uid)
-                follower.is_touched = True
-            if follower.is_touched and self._followed.get(name) is follower:
-                try:
-                    waits.append(await self._tell(follower, chosen))
-                except (Conflict, NotFound):
-                    pass  # It is gone, or another one; the watch will tell.
-                except KubeError as error:
-                    self._failures += 1
-                    log.warning("policy.failed", policy=name, error=str(error))
-                    waits.append(self._backoff.pause_s(self._failures))
-                else:
-                    self._failures = 0
+            try:
+                await self._look_at_pools(follower, dirty)
+                if self._followed.get(name) is follower:
+                    waits.append(await self._judge(follower, chosen))
+                follower.failures = 0
+            except (Conflict, NotFound):
+                pass  # It is gone, or another one; the watch will tell.
+            except KubeError as error:
+                log.warning("policy.failed", policy=name, error=str(error))
+                waits.append(self._pause_s(follower))
+            except Exception:  # A bug that one policy meets must not cost pods their templates.
+                log.exception("policy.failed", policy=name)
+                self._dirty |= dirty
+                waits.append(self._pause_s(follower))
         return min((each for each in waits if each > 0), default=None)
+
+    def _pause_s(self, follower: _Follower) -> float:
+        follower.failures += 1
+        return self._backoff.pause_s(follower.failures)
+
+    async def _judge(self, follower: _Follower, counting: DeviceCompatibilityPolicy) -> float:
+        """Tell where something changed; return after how many seconds to come back, 0 for none."""
+        named = (counting.metadata.name, counting.metadata.uid)
+        if follower.counting != named:
+            follower.counting = named
+            follower.is_touched = True
+        return await self._tell(follower, counting) if follower.is_touched else 0.0
 
     async def _look_at_pools(self, follower: _Follower, dirty: set[PoolId]) -> None:
         """Look at those pools of a policy's driver that changed, or were not looked at yet."""

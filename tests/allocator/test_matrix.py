@@ -10,7 +10,16 @@ from allocator.core.model import Features, NodeDevices
 from allocator.core.outcome import Refusal
 from allocator.core.pools import index, node_devices
 from allocator.core.rules import compiled
-from allocator.matrix import MAX_KINDS, Matrix, Relation, as_groups, matrix, reasons, text
+from allocator.matrix import (
+    MAX_KINDS,
+    Matrix,
+    Relation,
+    as_groups,
+    kinds,
+    matrix,
+    reasons,
+    text,
+)
 from kube.api.core import Node
 from kube.api.meta import view
 from kube.api.policy import DeviceCompatibilityPolicy, Scope, Undeclared
@@ -141,6 +150,15 @@ def test_devices_of_one_rule_that_others_tell_apart_are_two_kinds() -> None:
     table = matrix(compiled(by), pool_of(*of_mode("a", "b")).devices)
 
     assert ["all like d0", "all like d1"] == [kind.name for kind in table.kinds]
+
+
+def test_kinds_whose_first_devices_are_namesakes_are_told_apart_by_their_pools() -> None:
+    by = policy(rule("all", only=f'{MODE} == "a"'))
+    devices = [*pool_of(*of_mode("a"), pool="x").devices, *pool_of(*of_mode("b"), pool="y").devices]
+
+    names = [[kind.name for kind in kinds(compiled(by), each)] for each in (devices, devices[::-1])]
+
+    assert [["all like x/d0", "all like y/d0"]] * 2 == names
 
 
 def test_a_matrix_is_bounded() -> None:

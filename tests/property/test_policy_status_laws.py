@@ -1,0 +1,150 @@
+"""Laws of a policy's status: pools that come, change and go leave nothing behind, in any order."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.core.model import PoolId
+from allocator.core.pools import index, whole
+from kube.api.policy import DeviceCompatibilityPolicy, DeviceCompatibilityPolicyStatus
+from kube.api.resource import ResourceClaim
+from tests.allocator.builders import (
+    DRIVER,
+    allocated,
+    attribute_of,
+    consumes,
+    counter_set,
+    device,
+    policy,
+    result,
+    rule,
+    slice_of,
+)
+from webhook.policy_status import (
+    FEATURES,
+    PolicyReport,
+    differs_in_more_than_counts,
+    usage_of,
+)
+
+pytestmark = pytest.mark.property
+
+NOW = "2026-11-20T12:00:00Z"
+POOLS = ("a", "b", "c")
+MODES = ("mig", "mps", "odd", "")
+"""Of a device; "" for one without the attribute, on which rules may fail."""
+
+Published = tuple[tuple[str, str], ...]
+"""Mode and GPU of each device of a pool."""
+Step = tuple[str, Published, frozenset[int]]
+"""A pool, its devices (none: it goes), and which of them are in use."""
+
+_devices = st.lists(
+    st.tuples(st.sampled_from(MODES), st.sampled_from(("g0", "g1"))), max_size=5
+).map(tuple)
+steps = st.lists(
+    st.tuples(st.sampled_from(POOLS), _devices, st.frozensets(st.integers(0, 4))), max_size=8
+)
+
+
+def _mode(name: str, *, careful: bool) -> str:
+    attribute = f"device.attributes[{DRIVER!r}]"
+    asked = f'{attribute}.?mode.orValue("")' if careful else attribute_of("mode")
+    return f'{asked} == "{name}"'
+
+
+policies = st.builds(
+    lambda careful, accepts: policy(
+        *(
+            rule(
+                mode,
+                _mode(mode, careful=careful),
+                only=" || ".join(_mode(each, careful=careful) for each in accepted) or None,
+            )
+            for mode, accepted in accepts.items()
+        ),
+        rule("all", groups=["x"]),
+    ),
+    st.booleans(),
+    st.dictionaries(
+        st.sampled_from(("mig", "mps")), st.frozensets(st.sampled_from(("mig", "mps")), max_size=2)
+    ),
+)
+
+
+def claims(pool: str, held: frozenset[int], count: int) -> list[ResourceClaim]:
+    return [
+        allocated(result(f"d{number}", pool=pool), name=f"{pool}-{number}")
+        for number in sorted(held)
+        if number < count
+    ]
+
+
+def taken(report: PolicyReport, step: Step) -> None:
+    """Let a report see one step."""
+    pool, published, held = step
+    identity = PoolId(DRIVER, pool)
+    if not published:
+        report.forget(identity)
+        return
+    devices = [
+        device(f"d{number}", consumes(gpu, x=1), attributes={"mode": mode} if mode else {})
+        for number, (mode, gpu) in enumerate(published)
+    ]
+    sets = (counter_set("g0", x=4), counter_set("g1", x=4))
+    slices = (
+        slice_of(pool=pool, counters=sets, name=f"{pool}-sets", count=2),
+        slice_of(*devices, pool=pool, count=2),
+    )
+    usage = usage_of(claims(pool, held, len(published)))
+    report.look(whole(index(slices, FEATURES), identity), usage)
+
+
+def said(report: PolicyReport) -> DeviceCompatibilityPolicyStatus:
+    return report.status(None, report.policy.source, NOW)
+
+
+@given(policies, steps)
+def test_what_is_said_depends_on_what_is_there_and_not_on_how_it_came(
+    judged: DeviceCompatibilityPolicy, given_steps: list[Step]
+) -> None:
+    report = PolicyReport(judged)
+    for step in given_steps:
+        taken(report, step)
+        said(report)  # It may remember what it said.
+    last: Mapping[str, Step] = {step[0]: step for step in given_steps}
+    fresh, reverse = PolicyReport(judged), PolicyReport(judged)
+    for pool in sorted(last):
+        taken(fresh, last[pool])
+    for pool in sorted(last, reverse=True):
+        taken(reverse, last[pool])
+
+    assert said(fresh) == said(report) == said(reverse)
+
+
+@given(policies, steps)
+def test_a_status_that_is_said_again_is_the_same(
+    judged: DeviceCompatibilityPolicy, given_steps: list[Step]
+) -> None:
+    report = PolicyReport(judged)
+    for step in given_steps:
+        taken(report, step)
+    first = said(report)
+
+    again = report.status(first, judged, "2027-01-01T00:00:00Z")
+
+    assert first == again
+    assert not differs_in_more_than_counts(first, again)
+
+
+@given(policies, steps)
+def test_whoever_holds_devices_alone_breaks_nothing(
+    judged: DeviceCompatibilityPolicy, given_steps: list[Step]
+) -> None:
+    report = PolicyReport(judged)
+    for pool, published, held in given_steps:
+        taken(report, (pool, published, frozenset(sorted(held)[:1])))
+
+    assert said(report).conflicts is None
