@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from allocator import nodeclass
 from allocator.cluster import ClassVerdict, Cluster, Verdicts
-from allocator.core.inventory import chain
+from allocator.core.inventory import Chain, chain
 from allocator.core.model import (
     Asked,
     Budget,
@@ -184,23 +184,18 @@ class Emptied:
             for node, _ in islice(self._cluster.alike(nodeclass.lens(asked)), MAX_LOOKED_AT)
             if node.devices
         ]
-        chains = {
-            chain(one.expressions)
-            for claim in asked.requests
-            for alternatives in claim
-            for one in alternatives
-        }
-
-        def promise(node: NodeDevices) -> tuple[int, str]:
-            suiting = (each.selection(node).chosen.bit_count() for each in chains)
-            return -sum(suiting), node.node
-
-        return tuple(sorted(found, key=promise)[:MAX_EXAMPLES])
+        selectors = _chains(asked)
+        found.sort(key=lambda node: (-_suiting(node, selectors), node.node))
+        return tuple(found[:MAX_EXAMPLES])
 
     def why(self, claims: Claims) -> str:
         """Return what rules out the devices of nodes, aggregated, in one line."""
         asked = self.ask(claims)
-        names = [node.node for node in self.examples(asked)]
+        selectors = _chains(asked)
+        nodes = self.examples(asked)
+        # Nodes that have nothing of the kind say no more than that.
+        telling = [one for one in nodes if _suiting(one, selectors)] or nodes
+        names = [node.node for node in telling]
         found: tuple[ClassVerdict, ...] = tuple(
             self._cluster.searched(asked, budget=BUDGET, nodes=names)
         )
@@ -295,6 +290,21 @@ class Emptied:
             for driver, seen in _on_node(node, of_class).items():
                 stock[driver] = _added(stock.get(driver, Seen()), seen, number)
         return stock
+
+
+def _chains(asked: Asked) -> frozenset[Chain]:
+    """Return the selectors of all requests."""
+    return frozenset(
+        chain(one.expressions)
+        for claim in asked.requests
+        for alternatives in claim
+        for one in alternatives
+    )
+
+
+def _suiting(node: NodeDevices, selectors: Iterable[Chain]) -> int:
+    """Return how many devices of a node are selected, each as often as it is."""
+    return sum(each.selection(node).chosen.bit_count() for each in selectors)
 
 
 def signature(claims: Claims) -> bytes:

@@ -204,7 +204,8 @@ class _Diagnosis:
         path = f"capacity.requests[{name}]"
         most, of = self._largest(way, name, amount, devices)
         if amount > most:
-            message = f"{name} {amount} is more than the {most} of the largest {of}"
+            there = Quantity.from_nanos(most.nanos, amount.format)
+            message = f"{name} {amount} is more than the {there} of the largest {of}"
             return self._misfit(way, Code.MORE_THAN_ANY_DEVICE, path, message, devices)
         rounded = self._rounded(name, amount, devices)
         becomes = f", which is rounded up to {rounded}," if rounded is not None else ""
