@@ -8,6 +8,7 @@ from allocator.strategies.compact_first import COMPACT_FIRST
 from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.low_load_first import LOW_LOAD_FIRST
 from allocator.strategies.node_compact_device_low_load import NODE_COMPACT_DEVICE_LOW_LOAD
+from allocator.strategies.policy_words import from_hami
 from allocator.strategies.strategy import Strategy
 from allocator.strategies.topology_packed import TOPOLOGY_PACKED
 from kube.errors import FieldError
@@ -27,6 +28,9 @@ DEFAULT: Final = FIRST_FIT.name
 """Where nobody chose another: no surprises beside the stock scheduler."""
 
 PATH: Final = f"metadata.annotations[{STRATEGY_ANNOTATION}]"
+
+HAMI_NODE_POLICY: Final = "hami.io/node-scheduler-policy"
+HAMI_GPU_POLICY: Final = "hami.io/gpu-scheduler-policy"
 
 _BY_NAME: Final[Mapping[str, Strategy]] = {each.name: each for each in ALL}
 _SHOWN: Final = 40
@@ -61,7 +65,9 @@ def chosen(
 ) -> str | FieldError:
     """Return the name of the strategy of an attempt.
 
-    The pod's word comes before its DeviceClasses', and theirs before the configuration's. An
+    The pod's word comes before its DeviceClasses', and theirs before the configuration's. HAMi's
+    words on a pod count where ours is absent and they name a strategy; what they lose, and words
+    that are none, is the translation's to tell. An
     attempt solves all claims of a pod together, so it has one strategy: of several classes that
     name one, the first counts, in the order in which the pod's claims request them. They cannot
     contradict each other to the pod's harm, since no strategy changes whether it fits.
@@ -74,10 +80,15 @@ def chosen(
     >>> gpu, nic = {STRATEGY_ANNOTATION: "BestFit"}, {STRATEGY_ANNOTATION: "TopologyPacked"}
     >>> chosen({}, {"gpu": gpu, "nic": nic}), chosen({STRATEGY_ANNOTATION: "FirstFit"}, {"gpu": gpu})
     ('BestFit', 'FirstFit')
+    >>> chosen({HAMI_GPU_POLICY: "binpack"}, {"gpu": gpu})
+    'CompactFirst'
     """
     word = pod_annotations.get(STRATEGY_ANNOTATION)
     if word is not None:
         return _known(word, PATH)
+    meant = from_hami(pod_annotations.get(HAMI_NODE_POLICY), pod_annotations.get(HAMI_GPU_POLICY))
+    if meant.strategy is not None:
+        return meant.strategy
     for name, annotations in class_annotations.items():
         word = annotations.get(STRATEGY_ANNOTATION)
         if word is not None:
