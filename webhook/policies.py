@@ -8,7 +8,7 @@ differs. What is decided is in `policy_status`.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
@@ -374,15 +374,12 @@ class PolicyController:
             follower.is_touched = True
         turn = self._clock()
         for pool in sorted(due):
-            slices = self._slices_of.of(pool)
-            if slices:  # Else it went while others had their turn.
-                before = report.parts.get(pool)
-                report.look(
-                    pool_of(pool, [decode(each.raw, ResourceSlice) for each in slices]),
-                    usage_of(each.claim for each in self._claims_of.of(pool)),
-                )
-                self.looked += 1
-                follower.is_touched |= report.parts[pool] != before
+            slices = _readable(self._slices_of.of(pool))
+            usage = usage_of(each.claim for each in self._claims_of.of(pool))
+            before = report.parts.get(pool)
+            report.look(pool_of(pool, slices), usage)
+            self.looked += 1
+            follower.is_touched |= report.parts[pool] != before
             if self._clock() - turn > TURN_S:
                 self._busy_s += self._clock() - turn
                 await asyncio.sleep(0)
@@ -470,6 +467,15 @@ class PolicyController:
             pass
         except KubeError as error:  # Nothing waits for an event.
             log.warning("event.failed", about=regarding.name, error=str(error))
+
+
+def _readable(slices: Iterable[KeptSlice]) -> Iterator[ResourceSlice]:
+    """Yield slices; without one that cannot be read its pool is incomplete."""
+    for each in slices:
+        try:
+            yield decode(each.raw, ResourceSlice)
+        except msgspec.DecodeError as error:
+            log.warning("object.unreadable", resource="resourceslices", error=str(error))
 
 
 async def _waited(event: asyncio.Event, most_s: float | None) -> None:

@@ -136,8 +136,9 @@ class PoolPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pool_of(id_: PoolId, slices: Iterable[ResourceSlice]) -> Pool:
-    """Return a pool of its slices, of which there is at least one."""
-    return whole(index(slices, FEATURES), id_)
+    """Return a pool of its slices, incomplete without any."""
+    listed = index(slices, FEATURES)
+    return whole(listed, id_) if listed.by_pool else Pool(id=id_, state=PoolState.INCOMPLETE)
 
 
 def usage_of(claims: Iterable[ResourceClaim]) -> Usage:

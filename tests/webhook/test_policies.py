@@ -267,6 +267,15 @@ async def test_a_status_that_somebody_overwrites_comes_back(server: FakeApiServe
         await until(lambda: conditions(server) == VALID and summary(server) == TWO_KINDS)
 
 
+async def test_a_slice_that_nobody_can_read_costs_its_pool_only(server: FakeApiServer) -> None:
+    publish(server, "node-1", "node-2")
+    server.put(RESOURCE_SLICES, node("node-2", devices="none"))
+    server.put(RESOURCE_SLICES, node("node-3", devices="none"))
+    server.put(DEVICE_COMPATIBILITY_POLICIES, policy())
+    async with controlled(server):
+        await until(lambda: conditions(server) == VALID and summary(server) == TWO_KINDS)
+
+
 async def test_a_pool_that_goes_is_forgotten(server: FakeApiServer) -> None:
     publish(server, "node-1")
     server.put(DEVICE_COMPATIBILITY_POLICIES, policy())

@@ -392,3 +392,4 @@ def test_a_pool_is_made_of_all_its_slices() -> None:
 
     assert [each.name for each in NODE_DEVICES] == [one.id.device for one in pool.devices]
     assert PoolState.INCOMPLETE is pool_of_slices(pool.id, slices[:1]).state
+    assert PoolState.INCOMPLETE is pool_of_slices(pool.id, ()).state
