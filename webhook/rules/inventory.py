@@ -1,10 +1,11 @@
 """What drivers publish, as rules ask for it: by driver, with what is known to be missing.
 
 A question about selectors is answered once per chain of them and kept, since the inventory changes
-far less often than claims are made.
+far less often than claims are made; when a pool changes, only that pool is looked at again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -13,8 +14,8 @@ from allocator.core.inventory import Chain, Failure
 from allocator.core.model import DeviceId, PoolId, PublishedDevice
 from kube.api.resource import ResourceSlice
 
-MAX_ANSWERS: Final = 1024
-"""Chains whose answer is kept; beyond that it starts anew."""
+MAX_ANSWERS: Final = 256
+"""Chains whose answer is kept, pool by pool; beyond that the oldest goes."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,63 +36,125 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     failed: tuple[DeviceId, str] | None = None
 
 
+_NOTHING: Final = Found()
+
+
 class Inventory:
-    """The devices of the newest generation of each pool; never changed, but replaced."""
+    """The devices of the newest generation of each pool. Not for several threads at once.
+
+    Attributes:
+        pools: The slices of the newest generation, by name.
+    """
 
     def __init__(self, slices: Iterable[ResourceSlice] = ()) -> None:
         """Keep what the newest generation of each pool publishes."""
-        self.pools = _newest(slices)
-        self.devices = tuple(_devices(self.pools))
-        self._incomplete = frozenset(
-            pool.driver for pool, parts in self.pools.items() if not _is_complete(parts)
-        )
-        self._answers: dict[Chain, Found] = {}
+        self.pools: dict[PoolId, tuple[ResourceSlice, ...]] = {}
+        self._slices: dict[PoolId, list[ResourceSlice]] = {}
+        self._devices: dict[PoolId, tuple[PublishedDevice, ...]] = {}
+        self._all: tuple[PublishedDevice, ...] | None = None
+        self._incomplete: set[PoolId] = set()
+        self._answers: dict[Chain, _Answer] = {}
+        for one in slices:
+            self._slices.setdefault(pool_of(one), []).append(one)
+        for pool in sorted(self._slices):
+            self._look(pool)
+
+    @property
+    def devices(self) -> tuple[PublishedDevice, ...]:
+        """All devices, pool by pool."""
+        if self._all is None:
+            self._all = tuple(each for part in self._devices.values() for each in part)
+        return self._all
 
     def is_proof(self, drivers: Iterable[str]) -> bool:
         """Whether all is known of these drivers, so that what they do not publish is not there."""
         named = frozenset(drivers)
         published = {pool.driver for pool in self.pools}
-        return bool(named) and named <= published and named.isdisjoint(self._incomplete)
+        incomplete = {pool.driver for pool in self._incomplete}
+        return bool(named) and named <= published and named.isdisjoint(incomplete)
 
     def found(self, chain: Chain) -> Found:
         """Return what selectors find."""
         answer = self._answers.get(chain)
         if answer is None:
             if len(self._answers) >= MAX_ANSWERS:
-                self._answers.clear()
-            answer = self._answers[chain] = _asked(chain, self.devices)
-        return answer
+                self._answers.pop(next(iter(self._answers)))
+            answer = self._answers[chain] = _Answer()
+        if answer.total is None:
+            for pool, devices in self._devices.items():
+                if pool not in answer.parts:
+                    answer.put(pool, _asked(chain, devices))
+            answer.total = _together(answer.parts[pool] for pool in self._devices)
+        return answer.total
+
+    def replace_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        """Take notice of a slice that came, changed or went."""
+        if old is not None:
+            pool = pool_of(old)
+            left = [
+                one for one in self._slices.get(pool, ()) if one.metadata.name != old.metadata.name
+            ]
+            self._slices[pool] = left
+        if new is not None:
+            self._slices.setdefault(pool_of(new), []).append(new)
+        for pool in sorted({pool_of(one) for one in (old, new) if one is not None}):
+            self._look(pool)
+
+    def _look(self, pool: PoolId) -> None:
+        """Look at a pool anew, and forget what was found out about it."""
+        self._all = None
+        for answer in self._answers.values():
+            answer.forget(pool)
+        self._incomplete.discard(pool)
+        if not self._slices.get(pool):
+            for kept in (self._slices, self.pools, self._devices):
+                kept.pop(pool, None)
+            return
+        parts = self.pools[pool] = _newest(self._slices[pool])
+        self._devices[pool] = tuple(_published(pool, parts))
+        if not _is_complete(parts):
+            self._incomplete.add(pool)
 
 
-def _newest(slices: Iterable[ResourceSlice]) -> Mapping[PoolId, tuple[ResourceSlice, ...]]:
-    pools: dict[PoolId, list[ResourceSlice]] = {}
-    for one in slices:
-        pools.setdefault(PoolId(one.spec.driver, one.spec.pool.name), []).append(one)
-    newest: dict[PoolId, tuple[ResourceSlice, ...]] = {}
-    for pool in sorted(pools):
-        generation = max(one.spec.pool.generation for one in pools[pool])
-        newest[pool] = tuple(
-            sorted(
-                (one for one in pools[pool] if one.spec.pool.generation == generation),
-                key=lambda one: one.metadata.name,
-            )
-        )
-    return newest
+class _Answer:
+    """What a chain finds, pool by pool; most pools are alike, and share what is kept of them."""
+
+    def __init__(self) -> None:
+        self.parts: dict[PoolId, Found] = {}
+        self.total: Found | None = None
+        self._alike: dict[Found, Found] = {}
+
+    def put(self, pool: PoolId, found: Found) -> None:
+        self.parts[pool] = self._alike.setdefault(found, found)
+
+    def forget(self, pool: PoolId) -> None:
+        self.parts.pop(pool, None)
+        self.total = None
+
+
+def pool_of(one: ResourceSlice) -> PoolId:
+    """Return the pool that a slice is of."""
+    return PoolId(one.spec.driver, one.spec.pool.name)
+
+
+def _newest(slices: Iterable[ResourceSlice]) -> tuple[ResourceSlice, ...]:
+    generation = max(one.spec.pool.generation for one in slices)
+    newest = [one for one in slices if one.spec.pool.generation == generation]
+    return tuple(sorted(newest, key=lambda one: one.metadata.name))
 
 
 def _is_complete(parts: tuple[ResourceSlice, ...]) -> bool:
     return all(one.spec.pool.resource_slice_count == len(parts) for one in parts)
 
 
-def _devices(pools: Mapping[PoolId, tuple[ResourceSlice, ...]]) -> Iterator[PublishedDevice]:
-    for pool, parts in pools.items():
-        for part in parts:
-            for device in part.spec.devices or ():
-                name = DeviceId(pool.driver, pool.pool, device.name)
-                yield PublishedDevice(id=name, device=device, slice=part)
+def _published(pool: PoolId, parts: tuple[ResourceSlice, ...]) -> Iterator[PublishedDevice]:
+    for part in parts:
+        for device in part.spec.devices or ():
+            name = DeviceId(pool.driver, pool.pool, device.name)
+            yield PublishedDevice(id=name, device=device, slice=part)
 
 
-def _asked(chain: Chain, devices: tuple[PublishedDevice, ...]) -> Found:
+def _asked(chain: Chain, devices: Iterable[PublishedDevice]) -> Found:
     found: list[PublishedDevice] = []
     failed: tuple[DeviceId, str] | None = None
     for device in devices:
@@ -100,10 +163,25 @@ def _asked(chain: Chain, devices: tuple[PublishedDevice, ...]) -> Found:
             failed = failed or (device.id, verdict.message)
         elif verdict:
             found.append(device)
+    if not found and failed is None:
+        return _NOTHING
     return Found(
         number=len(found),
         drivers=frozenset(each.id.driver for each in found),
         capacities=frozenset(key for each in found for key in each.device.capacity or ()),
         are_shared=bool(found) and all(each.device.allow_multiple_allocations for each in found),
         failed=failed,
+    )
+
+
+def _together(parts: Iterable[Found]) -> Found:
+    """Return what pools have together; the first failure is that of the first pool with one."""
+    counted = Counter(parts)
+    having = [each for each in counted if each.number]
+    return Found(
+        number=sum(each.number * often for each, often in counted.items()),
+        drivers=frozenset().union(*(each.drivers for each in having)),
+        capacities=frozenset().union(*(each.capacities for each in having)),
+        are_shared=bool(having) and all(each.are_shared for each in having),
+        failed=min((each.failed for each in counted if each.failed is not None), default=None),
     )
