@@ -328,11 +328,14 @@ def is_complete(parts: Mapping[str, ResourceSlice]) -> bool:
 
 
 def completed(parts: Mapping[str, ResourceSlice]) -> Mapping[str, ResourceSlice]:
-    """Return the newest generation of a pool, as if what is there were all of it."""
+    """Return the slices of a pool, as if what is there of the newest generation were all of it.
+
+    Older ones stay: a node whose own slices are whole has them, whatever other nodes see.
+    """
+    if is_complete(parts):
+        return dict(parts)
     newest = _newest(parts)
-    if is_complete(newest):
-        return newest
-    return {name: _of_count(one, len(newest)) for name, one in newest.items()}
+    return {**parts, **{name: _of_count(one, len(newest)) for name, one in newest.items()}}
 
 
 def _newest(parts: Mapping[str, ResourceSlice]) -> Mapping[str, ResourceSlice]:

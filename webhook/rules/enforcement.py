@@ -30,7 +30,7 @@ class Configured(msgspec.Struct, frozen=True, kw_only=True):
     drivers: Mapping[str, Enforcement] = {}
 
     def of(self, drivers: Iterable[str], label: str | None) -> tuple[Enforcement, str]:
-        """Return what is done about a verdict, and who wants no more than that.
+        """Return what is done about a verdict, and why no more than that; nothing where it is denied.
 
         Args:
             drivers: Whose devices the verdict is about.
@@ -42,14 +42,14 @@ class Configured(msgspec.Struct, frozen=True, kw_only=True):
         >>> lenient.of([], "deny")
         (<Enforcement.DENY: 'deny'>, '')
         """
-        found, who = self.cluster, "the cluster"
+        found, why = self.cluster, "the cluster is configured to warn"
         if label in set(Enforcement):
-            found, who = Enforcement(label), "the namespace"
+            found, why = Enforcement(label), "the namespace wants to be warned"
         for name in sorted(drivers):
             wanted = self.drivers.get(name, Enforcement.DENY)
             if _LENIENCE[wanted] > _LENIENCE[found]:
-                found, who = wanted, f"driver {name}"
-        return found, "" if found is Enforcement.DENY else f"{who} is configured to {found.value}"
+                found, why = wanted, f"driver {name} is configured to warn"
+        return found, why if found is Enforcement.WARN else ""
 
 
 _LENIENCE = {Enforcement.DENY: 0, Enforcement.WARN: 1, Enforcement.OFF: 2}
