@@ -17,6 +17,10 @@ from e2e import inventory
 from e2e.access import Access, Object
 from e2e.drawbridge import CONTROLLER, WEBHOOK, Drawbridge
 from kube.api.policy import API_VERSION
+from tests.webhook.rules.cases import POLICIES as CASES
+from tests.webhook.rules.cases import Case
+from webhook.rules.rule import OUR_KIND
+from webhook.rules.table import RULES
 
 EXAMPLES: Final = Path(__file__).parent.parent / "examples" / "compatibility"
 DRIVER: Final = "modes.example.com"
@@ -164,6 +168,17 @@ def test_the_api_server_refuses_by_itself(cluster: Access, case: Refused) -> Non
 
     assert status in {400, 422}, body
     assert case.words in json.loads(body)["message"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_the_definition_stands_for_is_refused_by_it(cluster: Access, case: Case) -> None:
+    """Rules whose table says that the definition says them, and no others."""
+    said = {one.code.value for one in RULES if one.why_not_cel == OUR_KIND}
+    errors = {each.split()[1] for each in case.told if each.startswith("error")}
+
+    status, body = cluster.request("POST", f"{POLICIES}?dryRun=All", case.document)
+
+    assert (422 if errors & said else 201) == status, body
 
 
 def test_what_is_left_out_is_written_into_the_object(cluster: Access) -> None:

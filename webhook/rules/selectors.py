@@ -26,7 +26,6 @@ from webhook.rules.context import Context
 from webhook.rules.rule import (
     BUILT_IN,
     NO_COMPILER,
-    OUR_KIND,
     ClaimRule,
     Class,
     ClassRule,
@@ -380,7 +379,7 @@ RULES: Final[tuple[ClaimRule | ClassRule | PolicyRule, ...]] = (
         rank=Class.WRONG,
         judge=policy_members,
         cure="Leave the member out: in CEL an attribute is its value.",
-        why_not_cel=OUR_KIND,
+        why_not_cel="in our CRD it would cost more than rules may; the status of the policy says it",
     ),
     ClaimRule(
         code=Code.RETIRED_ATTRIBUTE,
