@@ -56,7 +56,7 @@ def summary(shortages: Iterable[Shortage], devices: int, *, most: int = MAX_SUMM
             several_claims = len({claim for claim, _ in named}) > 1
             words[0] = f"{_whose(those, several_claims=several_claims)}: {words[0]}"
         parts += words
-    return _bounded(parts, most, "reason")
+    return bounded(parts, most, "reason")
 
 
 _Said = tuple[tuple[int, Refusal], ...]
@@ -82,7 +82,7 @@ def _whose(shortages: Sequence[Shortage], *, several_claims: bool) -> str:
     return listing(named)
 
 
-def _bounded(parts: Sequence[str], most: int, what: str) -> str:
+def bounded(parts: Sequence[str], most: int, what: str) -> str:
     """Return as many parts as there is room for, and how many are left out."""
     text = "; ".join(parts)
     if len(text.encode()) <= most:
@@ -132,7 +132,7 @@ class ClusterSummary(msgspec.Struct, frozen=True, kw_only=True):
             classes = f"{self.unexplained_classes:,} further state"
             plural = "" if self.unexplained_classes == 1 else "s"
             parts.append(f"{_nodes(self.unexplained)} in {classes}{plural} not looked at")
-        return _bounded(parts, most, "group")
+        return bounded(parts, most, "group")
 
 
 def cluster_summary(

@@ -43,7 +43,11 @@ HOST_VARIABLE: Final = "DRAWBRIDGE_E2E_HOST"
 
 WEBHOOK: Final = "drawbridge-webhook"
 CONTROLLER: Final = "drawbridge-controller"
+OBSERVER: Final = "drawbridge-observer"
 """The Deployments, and the processes that stand for them."""
+
+_PARTS: Final = {WEBHOOK: "serve", CONTROLLER: "control", OBSERVER: "observe"}
+"""Deployment to its part of the settings."""
 
 READY_TIMEOUT_S: Final = 30.0
 
@@ -88,7 +92,8 @@ class Drawbridge:
             webhook=port,
             probes=dict(zip(self._deployments, probes, strict=True)),
         )
-        self._settings_file = cluster.directory / "drawbridge.json"
+        # Two installations of one cluster have settings of their own.
+        self._settings_file = cluster.directory / f"{self.namespace}.json"
         self._settings_file.write_text(json.dumps(merged(self._settings(), settings), indent=1))
 
     def install(self) -> None:
@@ -199,20 +204,13 @@ class Drawbridge:
 
     def _settings(self) -> dict[str, Any]:
         """What webhook/settings.py is told because these are no pods."""
-        probes = self.endpoints.probes
-        return {
-            "extraNames": [self.endpoints.host],
-            "serve": {
-                "bindAddress": self.endpoints.host,
-                "port": self.endpoints.webhook,
-                "probePort": probes[WEBHOOK],
-                "drainSeconds": 0,
-            },
-            "control": {
-                "bindAddress": self.endpoints.host,
-                "probePort": probes[CONTROLLER],
-            },
+        parts: dict[str, Any] = {
+            _PARTS[name]: {"bindAddress": self.endpoints.host, "probePort": port}
+            for name, port in self.endpoints.probes.items()
         }
+        if WEBHOOK in self.endpoints.probes:
+            parts["serve"] |= {"port": self.endpoints.webhook, "drainSeconds": 0}
+        return {"extraNames": [self.endpoints.host], **parts}
 
     def _environment(self, service_account: str) -> dict[str, str]:
         kubeconfig = self._cluster.kubeconfig_for(self.namespace, service_account)

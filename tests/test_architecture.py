@@ -14,7 +14,16 @@ CONTRACTS: list[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_t
 ]["contracts"]
 
 EDGES = {"__main__", "app", "caches", "connections", "handlers", "metrics", "probes", "profiles"}
-EDGES |= {"leaves", "policies", "shipped", "templates", "trust", "vouching", "workqueue"}
+EDGES |= {
+    "leaves",
+    "observer",
+    "policies",
+    "shipped",
+    "templates",
+    "trust",
+    "vouching",
+    "workqueue",
+}
 """Modules of the webhook that may touch the world."""
 
 

@@ -1,9 +1,10 @@
-"""`python -m webhook serve` and `python -m webhook control`: the only place that knows everything.
+"""`python -m webhook serve`, `control` and `observe`: the only place that knows everything.
 
 `serve` is the webhook, a Deployment that only reads; `control` is the controllers, a Deployment
-with an account of its own, of whose replicas one works.
+with an account of its own, of whose replicas one works; `observe` tells waiting pods what is missing,
+and needs none of the two.
 
-Both take `--config FILE` (or DRAWBRIDGE_CONFIG), `--kubeconfig FILE` (without: the service account
+All take `--config FILE` (or DRAWBRIDGE_CONFIG), `--kubeconfig FILE` (without: the service account
 of the pod, else kubectl's files), `--bind ADDRESS`, `--probe-port PORT`, `--print-settings` and
 `--print-configuration`; `serve` takes `--port PORT` as well. Flags win over the environment, which wins over the file;
 webhook/settings.py says what there is to set, and names the variables.
@@ -52,11 +53,13 @@ from webhook.leaves import LeafKeeper, LeafSource, MountedLeaves, SignedLeaves
 from webhook.metrics import (
     CacheCollector,
     CertificateCollector,
+    ObserverMetrics,
     QueueCollector,
     TrustCollector,
     WebhookMetrics,
     process_registry,
 )
+from webhook.observer import Observer
 from webhook.policies import PolicyController
 from webhook.probes import ProbeServer
 from webhook.profile import Profile
@@ -282,6 +285,23 @@ def _collected(registry: CollectorRegistry, *collectors: Collector) -> Iterator[
             registry.unregister(each)
 
 
+# --- observe --------------------------------------------------------------------------------------
+
+
+async def observe(setup: Setup) -> None:
+    """Tell pods that wait for devices what is missing, until a signal comes."""
+    settings, registry = setup.settings.observe, process_registry()
+    async with await setup.client() as client:
+        observer = Observer(
+            client, settings, ObserverMetrics(registry), identity=setup.identity, now=_now
+        )
+        registry.register(CacheCollector(observer.informers))
+        probes = ProbeServer(
+            settings.bind_address, settings.probe_port, {"caches": observer.check}, registry
+        )
+        await _run_until_signal([probes.run, observer.run])
+
+
 # --- process --------------------------------------------------------------------------------------
 
 
@@ -394,10 +414,11 @@ def _settings(given: argparse.Namespace) -> Settings:
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m webhook", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    commands = parser.add_subparsers(required=True, metavar="serve | control")
+    commands = parser.add_subparsers(required=True, metavar="serve | control | observe")
     parts: Mapping[str, Callable[[Setup], Coroutine[Any, Any, None]]] = {
         "serve": serve,
         "control": control,
+        "observe": observe,
     }
     for name, command in parts.items():
         sub = commands.add_parser(name, help=(command.__doc__ or "").splitlines()[0])

@@ -121,6 +121,53 @@ class WebhookMetrics:
             self._findings.labels(finding.severity.value, finding.code.value).inc()
 
 
+class ObserverMetrics:
+    """Counts what the observer finds and says."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._waiting = Gauge(
+            "drawbridge_observer_pods_waiting",
+            "Pods without a node that may wait for devices.",
+            registry=registry,
+        )
+        self._reasons = Gauge(
+            "drawbridge_observer_pods",
+            "Waiting pods by what is in the way; a pod may meet several reasons.",
+            ("reason",),
+            registry=registry,
+        )
+        self._took = Histogram(
+            "drawbridge_observer_explanation_seconds",
+            "Time to find out why pods that are equal wait.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._events = Counter(
+            "drawbridge_observer_events",
+            "Answers by what became of them.",
+            ("result",),
+            registry=registry,
+        )
+        self._shown: set[str] = set()
+
+    def explained(self, seconds: float) -> None:
+        """Count one explanation."""
+        self._took.observe(seconds)
+
+    def count(self, result: str) -> None:
+        """Count one answer: sent, repeated, suppressed or failed."""
+        self._events.labels(result).inc()
+
+    def show(self, waiting: int, reasons: Mapping[str, int]) -> None:
+        """Show how many pods wait, and how many of them meet each reason."""
+        self._waiting.set(waiting)
+        for reason in self._shown - reasons.keys():
+            self._reasons.labels(reason).set(0)
+        for reason, pods in reasons.items():
+            self._reasons.labels(reason).set(pods)
+        self._shown |= reasons.keys()
+
+
 class CacheCollector(Collector):
     """Tells how far each informer follows, when somebody asks."""
 

@@ -11,11 +11,15 @@ _APPS: Final = "apps"
 _BATCH: Final = "batch"
 
 NAMESPACES: Final = Resource(version="v1", plural="namespaces", namespaced=False)
+NODES: Final = Resource(version="v1", plural="nodes", namespaced=False)
 PODS: Final = Resource(version="v1", plural="pods")
 RESOURCE_QUOTAS: Final = Resource(version="v1", plural="resourcequotas")
 SECRETS: Final = Resource(version="v1", plural="secrets")
 EVENTS: Final = Resource(group="events.k8s.io", version="v1", plural="events")
 
+DEVICE_TAINT_RULES: Final = Resource(
+    group=_DRA, version="v1", plural="devicetaintrules", namespaced=False
+)
 DEVICE_CLASSES: Final = Resource(group=_DRA, version="v1", plural="deviceclasses", namespaced=False)
 RESOURCE_SLICES: Final = Resource(
     group=_DRA, version="v1", plural="resourceslices", namespaced=False

@@ -1,6 +1,6 @@
 """What an operator can set, and why each default is what it is.
 
-One YAML or JSON file, the same for `serve` and `control` so that they cannot disagree about names;
+One YAML or JSON file, the same for all commands so that they cannot disagree about names;
 a few environment variables and flags win over it. Field names are camelCase in the file, durations
 are seconds, and an unknown field is refused. `--print-settings` shows what is in force.
 """
@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import yaml
 
+from allocator.core.model import Features
 from kube.backoff import Backoff
 from kube.errors import ConfigError
 from webhook.profile import Profile
@@ -23,6 +24,9 @@ DAY_S: Final = 86_400.0
 NAMESPACE: Final = "drawbridge-system"
 SERVICE: Final = "drawbridge-webhook"
 CONFIGURATION: Final = "zz-drawbridge"
+
+GATES: Final = frozenset(field.encode_name for field in msgspec.structs.fields(Features))
+"""Upstream's names of the gates that allocation depends on."""
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 """0 takes any free port and logs which."""
@@ -218,6 +222,56 @@ class ControlSettings(_Part, frozen=True, kw_only=True):
         return Backoff(first_s=self.retry_first_seconds, longest_s=self.retry_most_seconds)
 
 
+class ObserveSettings(_Part, frozen=True, kw_only=True):
+    """The observer, `python -m webhook observe`."""
+
+    bind_address: str = ""
+    """An address to listen on; empty takes all."""
+
+    probe_port: Port = 8080
+    """Plain HTTP: /healthz, /livez, /readyz, /metrics."""
+
+    settle_seconds: Seconds = 2.0
+    """A pod that has waited for so long is looked at. Most are scheduled in a moment, and drivers
+    publish a pool slice by slice."""
+
+    look_again_seconds: Seconds = 10.0
+    """Between looks at one pod, where anything in the cluster changed meanwhile."""
+
+    tell_again_seconds: Seconds = 60.0
+    """Before a pod is told a second answer; then twice as long each time, up to
+    `tellAgainMostSeconds`. A busy cluster has a new answer every few seconds."""
+
+    tell_again_most_seconds: Seconds = 1800.0
+    """Between later answers. Events live for an hour."""
+
+    numbers_seconds: Seconds = 900.0
+    """Before a pod is told that only numbers have changed: `5 devices: taken` after `4 devices`."""
+
+    core_share: Fraction = 0.2
+    """Of one core, for looking. What a look costs is followed by a pause, so that a cluster with
+    many pods waiting is answered later and not at a higher price."""
+
+    events_per_second: Seconds = 20.0
+    """At most; the others wait."""
+
+    policies_enforced: bool = False
+    """Whether the schedulers here keep DeviceCompatibilityPolicies. False: kube-scheduler knows none,
+    so none is a reason for it."""
+
+    feature_gates: Mapping[str, bool] = {}
+    """Gates of allocation that this cluster's scheduler has set otherwise than Kubernetes 1.37 does, by
+    upstream's names: `DRADeviceCompatibilityGroups: true`."""
+
+    def features(self) -> Features:
+        """Return the gates that are in force."""
+        return msgspec.convert(dict(self.feature_gates), Features)
+
+    def telling(self) -> Backoff:
+        """Return the pauses between answers to one pod."""
+        return Backoff(first_s=self.tell_again_seconds, longest_s=self.tell_again_most_seconds)
+
+
 class Settings(_Part, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -259,6 +313,7 @@ class Settings(_Part, frozen=True, kw_only=True):
     translation: TranslationSettings = TranslationSettings()
     serve: ServeSettings = ServeSettings()
     control: ControlSettings = ControlSettings()
+    observe: ObserveSettings = ObserveSettings()
 
     def names(self) -> tuple[str, ...]:
         """Return the DNS names and addresses of the serving certificate."""
@@ -273,12 +328,12 @@ ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
     "DRAWBRIDGE_PROFILES": ("profilesDirectory",),
     "DRAWBRIDGE_LOG_LEVEL": ("logLevel",),
     "DRAWBRIDGE_SERVING_NAMES": ("extraNames",),
-    "DRAWBRIDGE_BIND": ("serve.bindAddress", "control.bindAddress"),
+    "DRAWBRIDGE_BIND": ("serve.bindAddress", "control.bindAddress", "observe.bindAddress"),
     "DRAWBRIDGE_PORT": ("serve.port",),
     "DRAWBRIDGE_DRAIN_SECONDS": ("serve.drainSeconds",),
     "DRAWBRIDGE_CERTIFICATES": ("serve.certificateDirectory",),
     "DRAWBRIDGE_CLIENT_CA": ("serve.clientCaFile",),
-    "DRAWBRIDGE_PROBE_PORT": ("serve.probePort", "control.probePort"),
+    "DRAWBRIDGE_PROBE_PORT": ("serve.probePort", "control.probePort", "observe.probePort"),
 }
 """Environment variable to the fields that it sets; an empty one sets nothing. Lists are separated by
 commas."""
@@ -349,6 +404,9 @@ def _settings(document: object, source: str, *, strict: bool = True) -> Settings
             f"{source}: what is left of authoritySeconds after authorityRenewedAt is too short for"
             " authorityPublishedSeconds and two times lookSeconds"
         )
+    unknown = set(settings.observe.feature_gates) - GATES
+    if unknown:
+        raise ConfigError(f"{source}: no gate of allocation is called {min(unknown)}")
     if settings.serve.max_bytes_in_flight < settings.serve.max_body_bytes:
         raise ConfigError(f"{source}: want maxBodyBytes <= maxBytesInFlight in serve")
     return settings

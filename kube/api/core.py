@@ -154,10 +154,19 @@ class PodExtendedResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
     resource_claim_name: str = ""
 
 
+class PodCondition(ApiStruct, frozen=True, kw_only=True):
+    """The parts of core/v1 PodCondition that we read."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+
+
 class PodStatus(ApiStruct, frozen=True, kw_only=True):
     """The parts of core/v1 PodStatus that we read."""
 
     phase: str = ""
+    conditions: tuple[PodCondition, ...] | None = None
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] | None = None
     extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
 

@@ -10,6 +10,7 @@ from kube.errors import ConfigError
 from webhook.settings import (
     ENVIRONMENT,
     ControlSettings,
+    ObserveSettings,
     ServeSettings,
     Settings,
     TranslationSettings,
@@ -45,10 +46,14 @@ READ = (
         Settings(extra_names=("a.example", "127.0.0.1")),
     ),
     Read(
-        "one variable sets the probe port of both processes",
+        "one variable sets the probe port of all processes",
         "",
         {"DRAWBRIDGE_PROBE_PORT": "9"},
-        Settings(serve=ServeSettings(probe_port=9), control=ControlSettings(probe_port=9)),
+        Settings(
+            serve=ServeSettings(probe_port=9),
+            control=ControlSettings(probe_port=9),
+            observe=ObserveSettings(probe_port=9),
+        ),
     ),
     Read(
         "an empty variable sets nothing",

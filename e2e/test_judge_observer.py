@@ -1,0 +1,220 @@
+"""The observer beside a stock scheduler: what each kind of shortage is told, and how quietly.
+
+It runs with the account and the roles of manifests/observer, and without a webhook of ours.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from e2e import shortages
+from e2e.access import Access, Object, stream
+from e2e.drawbridge import OBSERVER, ROOT, Drawbridge, command_line, install_drawbridge
+from e2e.objects import pod
+from e2e.shortages import LABEL, SHORTAGES, Shortage
+
+MANIFESTS: Final = ROOT / "manifests" / "observer"
+IMPATIENT: Final = {
+    "observe": {
+        "settleSeconds": 0.5,
+        "lookAgainSeconds": 0.5,
+        "tellAgainSeconds": 1,
+        "numbersSeconds": 600,
+        "coreShare": 0.5,
+        "eventsPerSecond": 200,
+    }
+}
+ALL_TOLD_S: Final = 60.0
+
+
+@pytest.fixture(scope="module")
+def observer(cluster: Access) -> Iterator[Drawbridge]:
+    installed = install_drawbridge(cluster, manifests=MANIFESTS, settings=IMPATIENT)
+    yield installed
+    installed.uninstall()
+
+
+@pytest.fixture(scope="module")
+def told(cluster: Access, observer: Drawbridge, stage: str) -> Iterator[dict[str, str]]:
+    """All kinds of shortage at once; slug to the note of the one event of its pod."""
+    began = time.monotonic()
+    cluster.apply([made for each in SHORTAGES for made in shortages.inventory_of(each)])
+    names = cluster.add_nodes([shortages.node_of(each) for each in SHORTAGES])
+    holders = [made for each in SHORTAGES for made in shortages.holders_of(each)]
+    applied(cluster, stage, holders)
+    for made in holders:
+        if made["kind"] == "Pod":
+            cluster.wait_running(made["metadata"]["name"], stage)
+    applied(cluster, stage, [made for each in SHORTAGES for made in shortages.waiting_of(each)])
+    print(f"all pods are there after {time.monotonic() - began:.1f} s")
+    began = time.monotonic()
+    found: dict[str, str] = {}
+
+    def all_told() -> bool:
+        found.update({each["regarding"]["name"]: each["note"] for each in events(cluster, stage)})
+        return {each.slug for each in SHORTAGES} <= found.keys()
+
+    try:
+        cluster.wait_until(all_told, "every pod is told", timeout_s=ALL_TOLD_S)
+    except AssertionError as error:
+        missing = {each.slug for each in SHORTAGES} - found.keys()
+        raise AssertionError(f"never told: {sorted(missing)}\n{observer.log(OBSERVER)}") from error
+    print(f"and told {time.monotonic() - began:.1f} s later")
+    yield found
+    cluster.remove_nodes(names)
+    published = [made for each in SHORTAGES for made in shortages.inventory_of(each)]
+    flags = ("--ignore-not-found", "--wait=false")
+    cluster.kubectl("delete", *flags, "-f", "-", input=stream(published))
+
+
+def applied(cluster: Access, namespace: str, made: list[Object]) -> None:
+    for each in made:
+        each["metadata"]["namespace"] = namespace
+    cluster.apply(made)
+
+
+def events(cluster: Access, namespace: str) -> list[Object]:
+    """What the observer has told in a namespace."""
+    return [
+        each
+        for each in cluster.objects("events.events.k8s.io", namespace)
+        if each["reportingController"] == "drawbridge.observer"
+    ]
+
+
+@pytest.mark.parametrize("each", SHORTAGES, ids=lambda each: each.name)
+def test_a_shortage_is_told(told: dict[str, str], each: Shortage) -> None:
+    note = told[each.slug]
+
+    print(f"{each.slug}: {note}")
+    assert [] == [words for words in each.words if words not in note]
+    assert len(note.encode()) <= 1024
+
+
+def test_the_command_line_says_the_same(cluster: Access, told: dict[str, str], stage: str) -> None:
+    for slug in ("taken", "small", "alike", "tainted"):
+        asked = ("why", "pod", slug, "-n", stage, "--live", "-o", "json")
+        done = command_line(cluster, *asked)
+
+        assert done.returncode == 0, done.stderr
+        assert told[slug] == json.loads(done.stdout)["told"]
+
+
+def test_each_pod_is_told_once(cluster: Access, told: dict[str, str], stage: str) -> None:
+    cluster.kubectl("annotate", "nodes", "-l", LABEL, "story=churn", "--overwrite")
+    cluster.kubectl("label", "resourceslices", "--all", "story=churn", "--overwrite")
+    time.sleep(3.0)
+
+    counts: dict[str, int] = {}
+    for each in events(cluster, stage):
+        name = each["regarding"]["name"]
+        counts[name] = counts.get(name, 0) + 1
+
+    assert {} == {name: count for name, count in counts.items() if count != 1}
+    assert told.keys() == counts.keys()
+
+
+def test_a_restart_repeats_nothing(
+    cluster: Access, observer: Drawbridge, told: dict[str, str], stage: str
+) -> None:
+    before = {each["metadata"]["name"] for each in events(cluster, stage)}
+    observer.stop(OBSERVER)
+    observer.start(OBSERVER)
+    observer.wait_ready()
+    suppressed = 'drawbridge_observer_events_total{result="suppressed"}'
+    cluster.wait_until(
+        lambda: any(
+            line.startswith(suppressed) and float(line.split()[1]) >= len(told)
+            for line in observer.metrics(OBSERVER).splitlines()
+        ),
+        "all pods were looked at again",
+    )
+
+    assert before == {each["metadata"]["name"] for each in events(cluster, stage)}
+
+
+def test_a_pod_that_finds_its_place_is_told_no_more(
+    cluster: Access, told: dict[str, str], stage: str
+) -> None:
+    cluster.kubectl("delete", "pod", "holder-taken-0", "-n", stage)
+
+    cluster.wait_running("taken", stage)
+
+    time.sleep(2.0)
+    about = [each for each in events(cluster, stage) if each["regarding"]["name"] == "taken"]
+    assert [told["taken"]] == [each["note"] for each in about]
+
+
+def test_a_pod_is_told_what_has_changed(cluster: Access, told: dict[str, str], stage: str) -> None:
+    cluster.kubectl("taint", "node", "lack-few", "example.com/closed=now:NoSchedule")
+
+    def changed() -> Object | None:
+        found = [each for each in events(cluster, stage) if each["regarding"]["name"] == "few"]
+        return next((each for each in found if "example.com/closed" in each["note"]), None)
+
+    cluster.wait_until(changed, "the pod is told of the taint", timeout_s=20)
+    assert "example.com/closed" not in told["few"]
+
+
+def test_who_waits_for_a_cpu_is_told_nothing_of_devices(
+    cluster: Access, observer: Drawbridge, told: dict[str, str], stage: str
+) -> None:
+    (few,) = [each for each in SHORTAGES if each.slug == "busy"]
+    template = {"gpu": "holder-busy-0"}
+    greedy = pod("greedy", claims=template, nodeSelector={LABEL: few.slug})
+    greedy["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1000"}
+    applied(cluster, stage, [greedy])
+    cluster.wait_for(
+        "pods",
+        "greedy",
+        stage,
+        until=lambda one: any(
+            each["type"] == "PodScheduled" and each["status"] == "False"
+            for each in one.get("status", {}).get("conditions", ())
+        ),
+    )
+    time.sleep(2.0)
+
+    assert not [each for each in events(cluster, stage) if each["regarding"]["name"] == "greedy"]
+
+
+def test_metrics_count_pods_by_reason(observer: Drawbridge, told: dict[str, str]) -> None:
+    metrics = observer.metrics(OBSERVER)
+
+    for reason in ("taken", "selector", "taint", "capacity", "claimNotFound"):
+        assert f'drawbridge_observer_pods{{reason="{reason}"}}' in metrics
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "get secrets -A",
+        "get configmaps -A",
+        "get pods -n default any",
+        "delete pod -n default any",
+        "annotate node lack-few a=b",
+        "delete events -n default --all",
+        "create namespace any",
+        "get deployments -A",
+    ],
+)
+def test_it_may_read_what_counts_and_nothing_else(
+    cluster: Access, observer: Drawbridge, told: dict[str, str], command: str
+) -> None:
+    done = cluster.kubectl(
+        *command.split(),
+        check=False,
+        kubeconfig=cluster.kubeconfig_for(observer.namespace, OBSERVER),
+    )
+
+    assert done.returncode == 1
+    assert "forbidden: User" in done.stderr
+
+
+def test_nothing_that_it_needs_was_forbidden(observer: Drawbridge) -> None:
+    """After all that stories before this one had it do."""
+    assert "forbidden" not in observer.log(OBSERVER).lower()
+    assert "failed" not in observer.log(OBSERVER).lower()
