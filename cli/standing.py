@@ -5,6 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from allocator import simulate as simulation
+from allocator import waiting
 from allocator.cluster import Cluster
 from allocator.pod_claims import Missing, Name, PodClaims, allocation_of, claim_name, pod_claims
 from allocator.simulate import Answer, PlacedClaim, Question, Ways, pinned_to
@@ -33,6 +34,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         consumers: Pods that a claim is reserved for or that name it.
         missing: Objects that a pod waits for.
         simulation: Where it would go now; None when it is somewhere already.
+        told: What the observer tells a pod that no node has devices for, in one line.
     """
 
     kind: str
@@ -44,6 +46,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     consumers: tuple[str, ...] = ()
     missing: tuple[Missing, ...] = ()
     simulation: Answer | None = None
+    told: str | None = None
 
 
 def of_pod(pod: Pod, state: State, cluster: Cluster) -> Standing:
@@ -62,7 +65,10 @@ def of_pod(pod: Pod, state: State, cluster: Cluster) -> Standing:
         return standing
     question = _question(state, pods=(pod,))
     answer = simulation.one_by_one(cluster, question, Ways(misses=1))
-    return msgspec.structs.replace(standing, condition=Condition.WAITING, simulation=answer)
+    told = None if answer.all_placed else _told(pod, state, cluster)
+    return msgspec.structs.replace(
+        standing, condition=Condition.WAITING, simulation=answer, told=told
+    )
 
 
 def of_claim(claim: ResourceClaim, state: State, cluster: Cluster) -> Standing:
@@ -91,10 +97,19 @@ def of_claim(claim: ResourceClaim, state: State, cluster: Cluster) -> Standing:
     )
     if allocation is not None:
         return standing
-    waiting = [pod for pod in users if is_waiting(pod)][:1]
-    question = _question(state, pods=tuple(waiting), claims=() if waiting else (claim,))
+    those = [pod for pod in users if is_waiting(pod)][:1]
+    question = _question(state, pods=tuple(those), claims=() if those else (claim,))
     answer = simulation.one_by_one(cluster, question, Ways(misses=1))
     return msgspec.structs.replace(standing, simulation=answer)
+
+
+def _told(pod: Pod, state: State, cluster: Cluster) -> str | None:
+    resources = extended_resources(state.classes.values())
+    look = waiting.look(pod, state.claims, state.templates, resources)
+    if look is None:
+        return None
+    answer = waiting.answer(cluster, look, state.classes, resources)
+    return answer.note if answer is not None else None
 
 
 def _question(
