@@ -18,6 +18,7 @@ def test_devices_with_conditions_are_refused_without_either_gate(gate: str) -> N
 
     assert found is not None
     assert found.reason is Reason.BINDING_CONDITIONS_OFF
+    assert found.detail == "it has binding conditions, and their feature gates are off"
 
 
 def test_failure_conditions_alone_do_not_matter() -> None:

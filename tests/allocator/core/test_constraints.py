@@ -7,6 +7,7 @@ from allocator.core import constraints
 from allocator.core.constraints import Constraints, Need
 from allocator.core.model import Asked, Features, NodeDevices, Request
 from allocator.core.outcome import AttemptFailed, Reason
+from allocator.core.tracker import Ahead
 from kube.api.resource import Device, DeviceConstraint
 from tests.allocator.builders import (
     Attribute,
@@ -231,6 +232,9 @@ def test_no_tracker_without_constraints() -> None:
             (1, (1,)),
             MATCH,
         ),
+        (f"{NUMA} Large is taken by another device", ("Large", "Large"), DISTINCT),
+        (f"{NUMA} {'a' * 64} is taken by another device", ("a" * 64, "a" * 64), DISTINCT),
+        (f"{NUMA} {'a' * 64}... is taken by another device", ("a" * 65, "a" * 65), DISTINCT),
     ],
 )
 def test_refusal(want: str, values: Sequence[Attribute], constraint: DeviceConstraint) -> None:
@@ -242,6 +246,125 @@ def test_refusal(want: str, values: Sequence[Attribute], constraint: DeviceConst
 
     assert found is not None
     assert (Reason.CONSTRAINT, want) == (found.reason, found.detail)
+
+
+@pytest.mark.parametrize(
+    ("want", "values", "constraint"),
+    [
+        (f"{NUMA} 2 is taken by another device", ((1, 2), (2, 3)), DISTINCT),
+        (f"{NUMA} is 2, 3, those chosen before have 1, 4", ((1, 4), (2, 3)), MATCH),
+    ],
+)
+def test_refusal_of_lists(
+    want: str, values: Sequence[Attribute], constraint: DeviceConstraint
+) -> None:
+    request = wanted()
+    tracker = tracked(having(*values), [constraint], [request], LISTS)
+    assert tracker.add(request, 0, further_share=False)
+
+    found = tracker.refusal(request, 1, further_share=False)
+
+    assert found is not None
+    assert want == found.detail
+
+
+def test_refusal_where_chosen_lists_have_nothing_more_in_common() -> None:
+    """A list alone is chosen while the gate is off; nothing goes with it, not even itself."""
+    request = wanted()
+    tracker = tracked(having((1,), 1), [MATCH], [request])
+    assert tracker.add(request, 0, further_share=False)
+
+    found = tracker.refusal(request, 1, further_share=False)
+
+    assert found is not None
+    assert found.detail == f"{NUMA} is 1, those chosen before have nothing in common"
+
+
+def test_refusal_is_of_the_constraint_that_is_broken() -> None:
+    request, other = wanted("r0"), wanted("r1")
+    node = of(*(device(name, attributes={NUMA: 1, "uuid": "same"}) for name in "ab"))
+    limits = [match(NUMA, "r0"), distinct("gpu.example.com/uuid", "r0")]
+    tracker = tracked(node, limits, [request, other])
+    assert tracker.add(request, 0, further_share=False)
+
+    found = tracker.refusal(request, 1, further_share=False)
+
+    assert found is not None
+    assert found.detail == "gpu.example.com/uuid same is taken by another device"
+    assert tracker.refusal(other, 1, further_share=False) is None
+    assert [True, False] == [tracker.applies(each) for each in (request, other)]
+
+
+class Allowing(NamedTuple):
+    want: int
+    name: str
+    node: NodeDevices
+    limits: Sequence[DeviceConstraint]
+    chosen: Sequence[int] = ()
+    features: Features = OFF
+
+
+UUID = "gpu.example.com/uuid"
+PAIRS = of(
+    device("a", attributes={NUMA: 1, UUID: "x"}),
+    device("b", attributes={NUMA: 1, UUID: "y"}),
+    device("c", attributes={NUMA: 1, UUID: "x"}),
+    device("d", attributes={NUMA: 2, UUID: "z"}),
+    device("e", attributes={UUID: "z"}),
+)
+ALLOWED = (
+    Allowing(0b01111, "all that have the attribute", PAIRS, [MATCH]),
+    Allowing(0b00111, "those of the value that was chosen", PAIRS, [MATCH], [0]),
+    Allowing(0b11010, "those of other values", PAIRS, [distinct(UUID)], [0]),
+    Allowing(0b00010, "those that all constraints accept", PAIRS, [MATCH, distinct(UUID)], [0]),
+    Allowing(0b00010, "in any order", PAIRS, [distinct(UUID), MATCH], [0]),
+    Allowing(0b0011, "those of several values", having((1, 2), (2,), (3,), 4), [MATCH], [0], LISTS),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ALLOWED, ids=lambda case: case.name)
+def test_allowed(case: Allowing) -> None:
+    request = wanted()
+    tracker = tracked(case.node, case.limits, [request], case.features)
+    for position in case.chosen:
+        assert tracker.add(request, position, further_share=False)
+
+    assert case.want == tracker.allowed(request)
+    # What is remembered is what was found.
+    assert case.want == tracker.allowed(request)
+
+
+def test_what_no_constraint_covers_is_allowed() -> None:
+    request, other = wanted("r0"), wanted("r1")
+    tracker = tracked(PAIRS, [match(NUMA, "r0")], [request, other])
+
+    assert [0b01111, 0b11111] == [tracker.allowed(each) for each in (request, other)]
+
+
+def test_unjudged_of_any_constraint() -> None:
+    broken = {NUMA: "true", "gpu.example.com/b": "nonsense("}
+    request = wanted("r0", derived={NUMA: 'device.attributes["resource.kubernetes.io"].numaNode'})
+    other, both = wanted("r1"), wanted("r2", derived=broken)
+    limits = [match(NUMA, "r0", "r2"), match("gpu.example.com/b", "r2"), match(NUMA, "r2")]
+    tracker = tracked(PAIRS, limits, [request, other, both])
+
+    assert [0b10000, 0, 0b11111] == [tracker.unjudged(each) for each in (request, other, both)]
+
+
+def test_outlook_is_of_constraints_on_requests_ahead() -> None:
+    first, second = wanted("r0"), wanted("r1", index=1)
+    tracker = tracked(PAIRS, [match(NUMA, "r0"), match(NUMA, "r1")], [first, second])
+    ahead = [Ahead(claim=0, index=index, positions=0b11111) for index in (0, 1, 2)]
+    before = [tracker.outlook(each) for each in ahead]
+
+    assert tracker.add(first, 0, further_share=False)
+    assert [False, True, True] == [
+        was == tracker.outlook(each) for was, each in zip(before, ahead, strict=True)
+    ]
+    assert tracker.add(second, 0, further_share=False)
+    assert [False, False, True] == [
+        was == tracker.outlook(each) for was, each in zip(before, ahead, strict=True)
+    ]
 
 
 # --- derived attributes ---------------------------------------------------------------------------
@@ -329,6 +452,13 @@ BOUNDS = (
     Bound("2 different values", "two values for three", having(1, 1, 2), DISTINCT, [(7, 3)]),
     Bound("1 different values", "one value for two requests", having(1, 1), DISTINCT, [(1, 1), (2, 1)]),
     Bound("1 different values", "two values, of which one request sees one", having(1, 1, 2), DISTINCT, [(3, 2)]),
+    Bound(None, "values of two requests together", having(1, 2), DISTINCT, [(1, 1), (2, 1)]),
+    Bound(f"no value of {NUMA} is common to 2 suitable devices, at most to 1", "the attribute is named",
+          having(1, 2), MATCH, [(3, 2)]),
+    Bound(f"{NUMA} has 1 different values among suitable devices, 2 are needed",
+          "and if values are too few", having(1, 1), DISTINCT, [(3, 2)]),
+    Bound(f"{NUMA} has 1 different values among suitable devices, 2 are needed",
+          "for all requests, too", having(1, 1), DISTINCT, [(3, 1), (3, 1)]),
 )  # fmt: skip
 
 
@@ -343,6 +473,7 @@ def test_hopeless(case: Bound) -> None:
 
     assert (case.want is None) == (found is None)
     assert found is None or (case.want or "") in found.detail
+    assert found is None or found.reason is Reason.CONSTRAINT
 
 
 def test_hopeless_counts_what_is_chosen_already() -> None:

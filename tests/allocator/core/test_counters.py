@@ -6,6 +6,7 @@ import pytest
 from allocator.core import counters
 from allocator.core.model import DeviceUse, Features, NodeDevices, Pool, Usage
 from allocator.core.outcome import Reason
+from allocator.core.tracker import Ahead
 from kube.quantity import Quantity
 from tests.allocator.builders import consumes, counter_set, device, node_with, pool_of, wanted
 
@@ -121,6 +122,41 @@ def test_refusal_tells_of_an_overdrawn_counter() -> None:
     assert found.detail == "counter memory on set set-0 is overdrawn by 2Gi"
 
 
+def test_refusal_of_what_a_second_pool_counts() -> None:
+    plain = pool_of(device("a", FOUR), counters=SHARED_8)
+    other = pool_of(
+        device("b", consumes(memory=2), consumes(memory=1, slices=2)),
+        counters=(counter_set(memory=4, slices=2),),
+        pool="other",
+    )
+    tracker = counters.tracker(node_with(plain, other), Usage(), FEATURES)
+    assert tracker is not None
+    assert tracker.add(REQUEST, 1, further_share=False)
+
+    found = tracker.refusal(REQUEST, 1, further_share=False)
+
+    assert found is not None
+    assert found.detail == "counter memory on set set-0 exhausted: needs 3, free 1"
+    assert tracker.refusal(REQUEST, 1, further_share=True) is None
+
+
+def test_a_counter_that_is_used_up_is_not_overdrawn() -> None:
+    pool = pool_of(
+        device("a", consumes(memory=1)),
+        device("b", consumes(slices=1)),
+        counters=(counter_set(memory=1, slices=1),),
+    )
+
+    assert [False, True] == fitting(node_with(pool), (0, 1), used(pool, a=HELD))
+
+
+def test_devices_that_take_the_same_look_the_same() -> None:
+    tracker = counters.tracker(node_with(A_464), Usage(), FEATURES)
+    assert tracker is not None
+
+    assert tracker.sees(0) == tracker.sees(2) != tracker.sees(1)
+
+
 def test_no_tracker_without_consumers() -> None:
     assert counters.tracker(node_with(pool_of(device())), Usage(), FEATURES) is None
 
@@ -131,6 +167,7 @@ def test_consumers_are_refused_while_the_gate_is_off() -> None:
 
     assert found is not None
     assert found.reason is Reason.PARTITIONS_OFF
+    assert found.detail == "it consumes counters, and DRAPartitionableDevices is off"
     assert counters.refusal(device("a"), off) is None
     assert counters.tracker(node_with(A_464), Usage(), off) is None
 
@@ -142,3 +179,90 @@ def test_availability_can_be_kept_by_the_caller() -> None:
     assert (Quantity("2Gi").nanos,) == kept.left
     assert tracker is not None
     assert tracker.state() == kept.left
+
+
+# --- bounds ---------------------------------------------------------------------------------------
+
+
+PARTITIONS = pool_of(
+    device("small", consumes("one", slices=2, memory=10)),
+    device("large", consumes("one", slices=4, memory=10)),
+    device("plain"),
+    device("bare", consumes("one", slices=3)),
+    device("both", consumes("one", slices=1), consumes("two", slices=1)),
+    device("other", consumes("two", slices=5, memory=1)),
+    counters=(counter_set("one", slices=8, memory=40), counter_set("two", slices=8, memory=40)),
+)
+UNITS = 10**9
+
+
+def partitions(usage: Usage | None = None) -> counters.Counters:
+    tracker = counters.tracker(node_with(PARTITIONS), usage or Usage(), FEATURES)
+    assert tracker is not None
+    return tracker
+
+
+@pytest.mark.parametrize(
+    ("want", "positions"),
+    [
+        ({"slices": 2, "memory": 10}, 0b000011),
+        ({"slices": 2}, 0b001011),
+        ({"slices": 2}, 0b010000),
+        ({"slices": 2, "memory": 1}, 0b100001),
+        ({}, 0b000111),
+        ({}, 0),
+    ],
+)
+def test_least_of_every_device(want: dict[str, int], positions: int) -> None:
+    got = partitions().least(positions)
+
+    assert {name: amount * UNITS for name, amount in want.items()} == got
+
+
+@pytest.mark.parametrize(
+    ("want", "positions"),
+    [
+        ({0b000011: 4}, 0b000011),
+        ({0b001011: 4}, 0b001011),
+        ({0b001001: 4, 0b100000: 1, 0b010000: 8}, 0b111101),
+        ({0b000010: 2}, 0b000010),
+        ({}, 0b000100),
+    ],
+)
+def test_most_of_each_part(want: dict[int, int], positions: int) -> None:
+    tracker = partitions()
+
+    assert want == {part.devices: tracker.most(part) for part in tracker.parts(positions)}
+
+
+def test_most_of_what_is_left() -> None:
+    tracker = partitions(used(PARTITIONS, large=HELD, bare=HELD))
+    (part,) = tracker.parts(0b1)
+
+    assert tracker.most(part) == 0
+
+
+def test_most_of_an_overdrawn_counter_is_nothing() -> None:
+    pool = pool_of(*(device(name, FOUR) for name in "abc"), counters=SHARED_8)
+    tracker = counters.tracker(node_with(pool), used(pool, a=HELD, b=HELD, c=HELD), FEATURES)
+    assert tracker is not None
+    (part,) = tracker.parts(0b111)
+
+    assert tracker.most(part) == 0
+    assert tracker.totals(Ahead(claim=0, index=0, positions=0b111)) == {"memory": 0}
+
+
+@pytest.mark.parametrize(
+    ("want", "positions"),
+    [
+        ({"slices": 8, "memory": 40}, 0b000001),
+        ({"slices": 16, "memory": 40}, 0b010011),
+        ({"slices": 16, "memory": 80}, 0b100001),
+        ({"slices": 8}, 0b001000),
+        ({}, 0b000100),
+    ],
+)
+def test_totals_of_what_devices_ahead_take_from(want: dict[str, int], positions: int) -> None:
+    got = partitions().totals(Ahead(claim=0, index=0, positions=positions))
+
+    assert {name: amount * UNITS for name, amount in want.items()} == got

@@ -6,6 +6,7 @@ import pytest
 from allocator.core import groups
 from allocator.core.model import DeviceUse, Features, NodeDevices, Pool, Usage
 from allocator.core.outcome import Reason
+from allocator.core.tracker import Ahead
 from tests.allocator.builders import consumes, device, node_with, pool_of, wanted
 
 REQUEST = wanted()
@@ -122,6 +123,8 @@ def test_undo_widens_again() -> None:
         ("on counter set set-0: groups v beside groups a, b", "ab", "v"),
         ("on counter set set-0: devices without groups beside groups m", "m", "-"),
         ("on counter set set-0: groups m beside devices without groups", "-", "m"),
+        ("on counter set set-0: groups v beside groups a, b, c, d, e", "abcde", "v"),
+        ("on counter set set-0: groups v beside groups a, b, c, d, e and 2 more", "abcdefg", "v"),
     ],
 )
 def test_refusal_names_the_groups(want: str, first: str, second: str) -> None:
@@ -138,3 +141,39 @@ def test_refusal_names_the_groups(want: str, first: str, second: str) -> None:
 def test_no_tracker_without_the_gate_or_without_groups() -> None:
     assert groups.tracker(node_with(grouped("m")), Usage(), Features()) is None
     assert groups.tracker(node_with(grouped("-")), Usage(), ON) is None
+
+
+def test_refusal_where_members_have_nothing_in_common() -> None:
+    pool = grouped("m", "v", "m")
+    tracker = groups.tracker(node_with(pool), used(pool, "a", "b"), ON)
+    assert tracker is not None
+
+    found = tracker.refusal(REQUEST, 2, further_share=False)
+
+    assert found is not None
+    assert found.detail == "on counter set set-0: groups m beside no common group"
+    assert tracker.refusal(REQUEST, 2, further_share=True) is None
+
+
+def test_drivers_that_a_policy_governs_are_left_to_it() -> None:
+    pools = (grouped("m", "v"), pool_of(device("a", consumes(groups="v")), driver="other"))
+    governed = frozenset({pools[0].id.driver})
+    tracker = groups.tracker(node_with(*pools), Usage(), ON, governed)
+    assert tracker is not None
+
+    assert [True, True] == [tracker.add(REQUEST, at, further_share=False) for at in (0, 1)]
+    assert tracker.sees(0) == tracker.sees(1) != tracker.sees(2)
+
+
+def test_outlook_is_of_the_sets_of_devices_ahead() -> None:
+    pools = (grouped("m", "m"), pool_of(device("a", consumes(groups="v")), pool="other"))
+    tracker = groups.tracker(node_with(*pools), Usage(), ON)
+    assert tracker is not None
+    first, second = (Ahead(claim=0, index=0, positions=mask) for mask in (0b011, 0b100))
+    before = tracker.state(), tracker.outlook(first), tracker.outlook(second)
+
+    assert tracker.add(REQUEST, 0, further_share=False)
+
+    assert before[0] != tracker.state()
+    assert before[1] != tracker.outlook(first)
+    assert before[2] == tracker.outlook(second)

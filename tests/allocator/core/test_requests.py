@@ -266,6 +266,12 @@ EXCEEDS: Final = "exceeds the claim limit of 32, with"
             id="too many together",
         ),
         pytest.param(
+            f"claim default/claim-0, request c: adding 12 devices {EXCEEDS} 24 already "
+            "accounted for",
+            counted(*(request(name, count=12) for name in "abc")),
+            id="too many by the third request",
+        ),
+        pytest.param(
             "",
             counted(first_of("req", alternative(count=40), alternative(count=2))),
             id="the smallest alternative counts",
