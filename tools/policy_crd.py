@@ -30,7 +30,13 @@ from kube.api.policy import (
 )
 from kube.api.resource import MAX_SELECTOR_BYTES, CelSelector, DeviceSelector
 from kube.product import GROUP, NAME
-from webhook.policy_status import MAX_EXAMPLES, MAX_ROWS
+from webhook.policy_status import (
+    MAX_EXAMPLES,
+    MAX_MESSAGE,
+    MAX_NAME,
+    MAX_ROWS,
+    MAX_SUSPECTS,
+)
 from webhook.resources import DEVICE_COMPATIBILITY_POLICIES
 from webhook.rules.compatibility import MAX_GROUPS
 
@@ -182,13 +188,13 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
         },
     },
     MatrixRow: {
-        "name": {"description": "The rules that match these devices.", "maxLength": 128},
+        "name": {"description": "The rules that match these devices.", "maxLength": MAX_NAME},
         "devices": {"description": "How many are published.", "format": "int64", "minimum": 0},
         "compatibleWith": {
             "description": "Kinds that may be in use on the same hardware, perhaps itself.",
             "maxItems": MAX_ROWS,
             "x-kubernetes-list-type": "atomic",
-            "items": {"maxLength": 128},
+            "items": {"maxLength": MAX_NAME},
         },
     },
     Conflicts: {
@@ -217,11 +223,11 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
         "pool": {"description": "Of the devices.", "maxLength": 253},
         "devices": {
             "description": "By name.",
-            "maxItems": 128,
+            "maxItems": MAX_SUSPECTS,
             "x-kubernetes-list-type": "atomic",
             "items": {"maxLength": 63},
         },
-        "reason": {"description": "What keeps them apart.", "maxLength": 1024},
+        "reason": {"description": "What keeps them apart.", "maxLength": MAX_MESSAGE},
     },
 }
 """Type to field to what its type does not say."""

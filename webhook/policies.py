@@ -180,7 +180,7 @@ class _Follower:
         counting: Name and uid of the policy that counts for the driver.
         is_touched: Something that the status depends on has changed.
         failures: In a row.
-        told: Uids of claims that were told, and digests of what was told beside the policy.
+        told: Uids of claims that were told, and what was told beside the policy.
     """
 
     def __init__(self, policy: DeviceCompatibilityPolicy) -> None:
@@ -259,7 +259,7 @@ class PolicyController:
         self.informers: Final[Mapping[str, Informer[Any]]] = {
             "devicecompatibilitypolicies": self._policies,
             "resourceslices": self._slices,
-            "resourceclaims of policies": self._claims,
+            "allocated resourceclaims": self._claims,
         }
         self.looked = 0
         self._slices_of: ByPool[KeptSlice] = ByPool()

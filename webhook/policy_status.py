@@ -304,7 +304,11 @@ class PolicyReport:
             claims=len(claims),
             namespaces=len({namespace for namespace, _ in claims}),
             examples=tuple(
-                Conflict(pool=one.pool.pool, devices=one.devices, reason=_cut(one.reason))
+                Conflict(
+                    pool=one.pool.pool,
+                    devices=one.devices[:MAX_SUSPECTS],
+                    reason=_cut(one.reason),
+                )
                 for one in found[:MAX_EXAMPLES]
             ),
         )
