@@ -22,7 +22,7 @@ from kube.api.core import Pod
 from kube.api.meta import ObjectMeta
 from kube.api.resource import MAX_REQUESTS, DeviceClaim, ResourceClaim, ResourceClaimSpec
 from kube.product import ENFORCEMENT_LABEL
-from webhook.findings import Code, Finding, Severity, warning
+from webhook.findings import Code, Finding, error, warning
 from webhook.rules.asked import at
 from webhook.rules.context import Context
 from webhook.rules.emptied import BUDGET, MAX_LOOKED_AT, MAX_TEXT, SEARCHES, Fit
@@ -178,11 +178,11 @@ def _finding(
         return
     enforcement, why = by.enforcement(misfit)
     if enforcement is Enforcement.WARN:
-        yield warning(misfit.code, path, f"{message}; only a warning, since {why}", fix)
+        # Warnings are cut where they are long, so this comes first.
+        said = f"{message}; only a warning, since {why} ({misfit.details})"
+        yield warning(misfit.code, path, said, fix)
     elif enforcement is Enforcement.DENY:
-        yield Finding(
-            severity=Severity.ERROR, code=misfit.code, path=path, message=message, fix=fix
-        )
+        yield error(misfit.code, path, f"{message} ({misfit.details})", fix)
 
 
 def _place(entries: Sequence[_Entry], whole: str) -> str:

@@ -45,6 +45,8 @@ class Misfit(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         claim: Index of the claim that it is about; None where it is about several.
         path: Below the claim's `devices`; empty where it is about several claims.
+        message: What is wrong, in short.
+        details: What rules out the devices of nodes, aggregated.
         drivers: Whose devices it is about.
         classes: That it is about, by name.
         doubt: Why it may pass; empty where only the inventory can tell.
@@ -55,6 +57,7 @@ class Misfit(msgspec.Struct, frozen=True, kw_only=True):
     claim: int | None
     path: str
     message: str
+    details: str = ""
     drivers: frozenset[str] = frozenset()
     classes: frozenset[str] = frozenset()
     doubt: str = ""
@@ -287,7 +290,8 @@ class _Diagnosis:
             code=code,
             claim=way.claim,
             path=at(way.path, path),
-            message=f"{message} ({self._emptied.why((way.alone,))})",
+            message=message,
+            details=self._emptied.why((way.alone,)),
             drivers=self._drivers((way,), devices),
             classes=classes,
         )
@@ -320,7 +324,8 @@ class _Diagnosis:
             code=code,
             claim=index,
             path=path if index is not None else "",
-            message=f"{words} ({self._emptied.why(claims)})",
+            message=words,
+            details=self._emptied.why(claims),
             drivers=self._drivers(ways, devices),
             classes=frozenset(way.request.device_class.metadata.name for way in ways),
         )

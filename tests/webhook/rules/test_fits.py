@@ -486,7 +486,9 @@ DOUBTS = (
 def test_a_denial_needs_proof(case: Doubt) -> None:
     finding = only(MANY, case.there)
 
-    assert case.why == finding.message.partition("; only a warning, since ")[2]
+    said, _, details = finding.message.partition(" (")
+    assert case.why == said.partition("; only a warning, since ")[2]
+    assert details.startswith("1 node: ")
     assert finding.severity == ("warning" if case.why else "error")
 
 
