@@ -223,6 +223,8 @@ class Code(StrEnum):
     """A rule of a policy names too many groups, or one twice."""
     RULE_SAYS_NOTHING = "ruleSaysNothing"
     """A rule of a policy has neither groups nor an expression."""
+    DRIVER_TAKEN = "driverTaken"
+    """An older policy is about the same driver, so this one would count for nothing."""
     CLAIM_SOURCE = "claimSource"
     """A pod's claim names neither or both of a claim and a template."""
     UNKNOWN_CLAIM = "unknownClaim"

@@ -6,12 +6,12 @@ Whether its rules are symmetric, and ever true, is found on the published device
 from collections.abc import Iterator
 from typing import Final
 
-from kube.api.policy import DeviceCompatibilityPolicy
-from webhook.findings import Code, Finding, error
+from kube.api.policy import DeviceCompatibilityPolicy, in_force
+from webhook.findings import Code, Finding, error, warning
 from webhook.rules.asked import at
 from webhook.rules.claim import twice
 from webhook.rules.context import Context
-from webhook.rules.rule import OUR_KIND, Class, Part, PolicyRule, Subject
+from webhook.rules.rule import OTHER_OBJECTS, OUR_KIND, Class, Part, PolicyRule, Subject
 
 MAX_GROUPS: Final = 2
 """Of one rule, as KEP-5963 allows a device on one counter set."""
@@ -52,6 +52,20 @@ def says_nothing(policy: Policy, path: str, _context: Context) -> Iterator[Findi
             )
 
 
+def taken(policy: Policy, path: str, context: Context) -> Iterator[Finding]:
+    """Yield that another policy of the driver counts instead."""
+    driver, own = policy.view.spec.driver, policy.view.metadata.name
+    others = [one for one in context.policies if one.metadata.name != own]
+    counting = in_force([*others, policy.view])[driver].metadata.name
+    if counting != own:
+        yield warning(
+            Code.DRIVER_TAKEN,
+            at(path, "spec.driver"),
+            f"DeviceCompatibilityPolicy {counting} is about {driver} too and counts instead",
+            f"change {counting}, or delete it",
+        )
+
+
 RULES: Final[tuple[PolicyRule, ...]] = (
     PolicyRule(
         code=Code.DUPLICATE_NAME,
@@ -76,5 +90,13 @@ RULES: Final[tuple[PolicyRule, ...]] = (
         judge=says_nothing,
         cure="Give the rule groups or an expression, or remove it.",
         why_not_cel=OUR_KIND,
+    ),
+    PolicyRule(
+        code=Code.DRIVER_TAKEN,
+        part=Part.POLICY,
+        rank=Class.ADVICE,
+        judge=taken,
+        cure="Say it in the older policy, or delete that one.",
+        why_not_cel=OTHER_OBJECTS,
     ),
 )

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import pytest
 
+from kube.api.meta import view
+from kube.api.policy import DeviceCompatibilityPolicy
 from tests.webhook.rules.cases import (
     EXAMPLE,
     NVIDIA,
@@ -18,6 +20,7 @@ from tests.webhook.rules.cases import (
     found,
     gpu_config,
     pod,
+    policy,
     resource_slice,
     told,
 )
@@ -241,7 +244,51 @@ CONFIGS = (
 )
 
 
-@pytest.mark.parametrize("case", [*SLICES, *PODS, *CONFIGS], ids=lambda case: case.name)
+# --- policies of a driver -------------------------------------------------------------------------
+
+
+def policies(**made: str | None) -> Context:
+    """A cluster with policies of these names, made at these times."""
+    return context(
+        policies=tuple(
+            view(
+                {**policy(_RULE), "metadata": {"name": name, "creationTimestamp": time}},
+                DeviceCompatibilityPolicy,
+            )
+            for name, time in made.items()
+        )
+    )
+
+
+_RULE: Document = {"name": "mig", "compatibilityGroups": ["mig"]}
+
+POLICIES = (
+    Case("the only policy of a driver", policy(_RULE), policies()),
+    Case("itself, stored before", policy(_RULE), policies(judged="2026-11-20T00:00:00Z")),
+    Case(
+        "beside a policy that is stored already",
+        policy(_RULE),
+        policies(other="2026-11-20T00:00:00Z"),
+        ("warning driverTaken spec.driver",),
+    ),
+    Case(
+        "beside a policy that comes with it, and after it by name", policy(_RULE), policies(z=None)
+    ),
+    Case(
+        "beside a policy that comes with it, and before it by name",
+        policy(_RULE),
+        policies(a=None),
+        ("warning driverTaken spec.driver",),
+    ),
+    Case(
+        "beside a policy of another driver",
+        {**policy(_RULE), "spec": {"driver": "other.example.com", "rules": [_RULE]}},
+        policies(a="2026-11-20T00:00:00Z"),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", [*SLICES, *PODS, *CONFIGS, *POLICIES], ids=lambda case: case.name)
 def test_judge(case: Case) -> None:
     assert case.told == told(case.document, case.there)
 
