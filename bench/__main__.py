@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from bench import allocator, cluster, command, endpoint, judge
+from bench import allocator, cluster, command, endpoint, judge, policies
 from bench.report import Result, show, write_lines
 
 SUITES = {
@@ -14,6 +14,7 @@ SUITES = {
     "endpoint": endpoint.measure,
     "cluster": cluster.measure,
     "judge": judge.measure,
+    "policies": policies.measure,
 }
 
 

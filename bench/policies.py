@@ -1,0 +1,127 @@
+"""What the status of a DeviceCompatibilityPolicy costs in a large cluster, and while slices churn.
+
+The devices are those of examples/compatibility: on each node two GPUs, 16 partitions of four modes.
+Times are those of this process alone, so that neighbours do not count. The churn goes through the
+controller and an API server in this process, so only what it did is counted there.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any, Final
+
+from allocator.core.model import PoolId
+from bench.report import Result, below
+from kube.api.meta import decode, encode, view
+from kube.api.policy import DeviceCompatibilityPolicy
+from kube.api.resource import ResourceSlice
+from kube.files import read_paths
+from tests.fake_api_server import FakeApiServer, running, until
+from webhook.policies import PolicyController, kept_slice
+from webhook.policy_status import PolicyReport, pool_of, usage_of
+from webhook.resources import DEVICE_COMPATIBILITY_POLICIES, RESOURCE_SLICES
+from webhook.settings import ControlSettings
+
+EXAMPLES: Final = Path(__file__).parent.parent / "examples" / "compatibility"
+NODES: Final = 5_000
+CHANGED: Final = 100
+CHURNED_NODES: Final = 100
+ROUNDS: Final = 50
+"""How often the slices of each of these nodes are written."""
+PAUSE_S: Final = 0.02
+"""Between rounds: 5,000 slices a second."""
+MS: Final = 1_000.0
+
+Document = dict[str, Any]
+
+
+def measure() -> Iterator[Result]:
+    """Yield the results."""
+    policy, slices = _example()
+    texts = [encode(each) for number in range(NODES) for each in _node(slices, number)]
+    report = PolicyReport(view(policy, DeviceCompatibilityPolicy))
+
+    pools = _by_pool(texts)
+    began = process_time()
+    for pool, listed in pools.items():
+        _looked(report, pool, listed)
+    took_s = process_time() - began
+    yield below(f"CPU seconds of a first look at {NODES:,} pools of 16 partitions", took_s, 10.0)
+
+    times = [_timed(report, pool, pools[pool]) for pool in list(pools)[:CHANGED]]
+    known, seen = (median(each) for each in zip(*times, strict=True))
+    yield below("CPU ms until the status is known after one of these pools changed", known, 100)
+    yield below("CPU ms to look at that pool", seen, None)
+
+    looked, writes = asyncio.run(_churned(policy, slices))
+    events = CHURNED_NODES * ROUNDS
+    yield below(f"looks at a pool for {events:,} slices that are written again", looked, events / 5)
+    yield below("writes of the status meanwhile", writes, 2)
+
+
+def _example() -> tuple[Document, list[Document]]:
+    objects = read_paths([str(EXAMPLES)])
+    (policy,) = (each.document for each in objects if each.kind == "DeviceCompatibilityPolicy")
+    return dict(policy), [dict(each.document) for each in objects if each.kind == "ResourceSlice"]
+
+
+def _node(slices: Sequence[Document], number: int, mark: str = "") -> Iterator[Document]:
+    """Yield the slices of a node of this number."""
+    for each in slices:
+        made = deepcopy(each)
+        made["metadata"] = {
+            "name": f"{each['metadata']['name']}-{number}",
+            "annotations": {"m": mark},
+        }
+        made["spec"]["nodeName"] = made["spec"]["pool"]["name"] = f"modes-{number}"
+        for device in made["spec"].get("devices", ()):
+            device["attributes"]["uuid"] = {"string": f"GPU-{number}-{device['name']}"}
+        yield made
+
+
+def _by_pool(texts: Sequence[bytes]) -> Mapping[PoolId, list[bytes]]:
+    pools: dict[PoolId, list[bytes]] = {}
+    for text in texts:
+        kept = kept_slice(text)
+        pools.setdefault(kept.pool, []).append(kept.raw)
+    return pools
+
+
+def _looked(report: PolicyReport, pool: PoolId, texts: Sequence[bytes]) -> None:
+    slices = [decode(text, ResourceSlice) for text in texts]
+    report.look(pool_of(pool, slices), usage_of(()))
+
+
+def _timed(report: PolicyReport, pool: PoolId, texts: Sequence[bytes]) -> tuple[float, float]:
+    """Return how many ms it takes until the status is known, and to look at the pool."""
+    began = process_time()
+    _looked(report, pool, texts)
+    looked = process_time()
+    report.status(None, report.policy.source, "2026-11-20T00:00:00Z")
+    return (process_time() - began) * MS, (looked - began) * MS
+
+
+async def _churned(policy: Document, slices: Sequence[Document]) -> tuple[float, float]:
+    """Return looks at pools, and writes, while slices are written that say the same again."""
+    async with FakeApiServer() as server, server.client() as client:
+        for number in range(CHURNED_NODES):
+            for each in _node(slices, number):
+                server.put(RESOURCE_SLICES, each)
+        server.put(DEVICE_COMPATIBILITY_POLICIES, policy)
+        controller = PolicyController(
+            client, ControlSettings(), identity="bench", now=lambda: datetime.now(UTC)
+        )
+        async with running(controller.run):
+            await until(lambda: server.counts["PATCH"] == 1, timeout_s=60)
+            looked, written = controller.looked, server.counts["PATCH"]
+            for turn in range(ROUNDS):
+                for number in range(CHURNED_NODES):
+                    *_, devices = _node(slices, number, f"{turn}")
+                    server.put(RESOURCE_SLICES, devices)
+                await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(2 * ControlSettings().policy_seconds)
+            return controller.looked - looked, server.counts["PATCH"] - written
