@@ -11,17 +11,14 @@ Every answer is bounded, in steps, and kept until the inventory changes.
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
-from itertools import islice
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from allocator import nodeclass
-from allocator.cluster import ClassVerdict, Cluster, Verdicts
-from allocator.core.inventory import Chain, chain
+from allocator.cluster import Cluster
+from allocator.core.inventory import chain
 from allocator.core.model import (
     Asked,
-    Budget,
     Expression,
     Features,
     NodeDevices,
@@ -36,24 +33,17 @@ from allocator.core.problem import Rules
 from allocator.core.search import allocate
 from allocator.near import NearestMiss, nearest_when_empty
 from allocator.nodeclass import Lens
-from allocator.summary import cluster_summary
 from kube.api.core import Node
 from kube.api.meta import encode
 from kube.api.resource import DeviceClass, DeviceSelector, ResourceClaim, ResourceSlice
 from kube.quantity import Quantity
 from webhook.rules.mark import Seen, Stock
+from webhook.rules.reasons import BUDGET, examples, reasons
 
-BUDGET: Final = Budget(steps=5_000)
-"""Of the search on one node."""
 MAX_STEPS: Final = 40_000
 """Of all searches for one answer; below a quarter of a second."""
-MAX_EXAMPLES: Final = 32
-"""Nodes, one per class, that are looked at to say why."""
-MAX_LOOKED_AT: Final = 256
 SEARCHES: Final = 300
 """What a nearest miss may cost, in searches of one node."""
-MAX_TEXT: Final = 320
-"""Bytes of the reasons of nodes in one message."""
 MAX_ANSWERS: Final = 4096
 
 _SEARCH: Final = 40
@@ -179,28 +169,15 @@ class Emptied:
 
     def examples(self, asked: Asked) -> tuple[NodeDevices, ...]:
         """Return one node of each class, those with the most devices that could serve first."""
-        found = [
-            node
-            for node, _ in islice(self._cluster.alike(nodeclass.lens(asked)), MAX_LOOKED_AT)
-            if node.devices
-        ]
-        selectors = _chains(asked)
-        found.sort(key=lambda node: (-_suiting(node, selectors), node.node))
-        return tuple(found[:MAX_EXAMPLES])
+        return tuple(one.node for one in examples(self._cluster, asked))
 
     def why(self, claims: Claims) -> str:
-        """Return what rules out the devices of nodes, aggregated, in one line."""
-        asked = self.ask(claims)
-        selectors = _chains(asked)
-        nodes = self.examples(asked)
-        # Nodes that have nothing of the kind say no more than that.
-        telling = [one for one in nodes if _suiting(one, selectors)] or nodes
-        names = [node.node for node in telling]
-        found: tuple[ClassVerdict, ...] = tuple(
-            self._cluster.searched(asked, budget=BUDGET, nodes=names)
-        )
-        verdicts = Verdicts(classes=found, devices={})
-        return cluster_summary(self._cluster, asked, verdicts, classes=4).text(MAX_TEXT)
+        """Return what rules out the devices of nodes, aggregated, in one line.
+
+        Raises:
+            AttemptFailed: The attempt ends on all nodes.
+        """
+        return reasons(self._cluster, self.ask(claims))
 
     def nearest(self, claims: Claims) -> NearestMiss | None:
         """Return the smallest change with which claims would fit; None where none was found."""
@@ -290,21 +267,6 @@ class Emptied:
             for driver, seen in _on_node(node, of_class).items():
                 stock[driver] = _added(stock.get(driver, Seen()), seen, number)
         return stock
-
-
-def _chains(asked: Asked) -> frozenset[Chain]:
-    """Return the selectors of all requests."""
-    return frozenset(
-        chain(one.expressions)
-        for claim in asked.requests
-        for alternatives in claim
-        for one in alternatives
-    )
-
-
-def _suiting(node: NodeDevices, selectors: Iterable[Chain]) -> int:
-    """Return how many devices of a node are selected, each as often as it is."""
-    return sum(each.selection(node).chosen.bit_count() for each in selectors)
 
 
 def signature(claims: Claims) -> bytes:

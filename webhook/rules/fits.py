@@ -7,17 +7,13 @@ Else it is a warning that says which of these is not so.
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
-from allocator import nodeclass
-from allocator.cluster import ClassVerdict, Cluster, Verdicts
-from allocator.core.model import Plan
+from allocator.cluster import Cluster
 from allocator.core.outcome import AttemptFailed, Unfit
 from allocator.near import nearest_now
-from allocator.summary import cluster_summary
 from kube.api.core import Pod
 from kube.api.meta import ObjectMeta
 from kube.api.resource import MAX_REQUESTS, DeviceClaim, ResourceClaim, ResourceClaimSpec
@@ -25,10 +21,11 @@ from kube.product import ENFORCEMENT_LABEL
 from webhook.findings import Code, Finding, error, warning
 from webhook.rules.asked import at
 from webhook.rules.context import Context
-from webhook.rules.emptied import BUDGET, MAX_LOOKED_AT, MAX_TEXT, SEARCHES, Fit
+from webhook.rules.emptied import SEARCHES, Fit
 from webhook.rules.enforcement import Enforcement
 from webhook.rules.mark import shortfall
 from webhook.rules.misfit import Misfit, misfits
+from webhook.rules.reasons import BUDGET, examples, reasons
 from webhook.rules.rule import OTHER_OBJECTS, Class, Part, Rule, Subject
 
 MAX_CLAIMS: Final = 16
@@ -191,20 +188,17 @@ def _place(entries: Sequence[_Entry], whole: str) -> str:
 
 def _now(present: Cluster, claims: Sequence[ResourceClaim], path: str) -> Iterator[Finding]:
     """Yield a warning where no node fits claims as it is used now."""
-    refusing: list[ClassVerdict] = []
+    if not present.nodes:
+        return
     try:
         asked = present.ask(claims)
         for each in present.searched(asked, budget=BUDGET):
-            if isinstance(each.outcome, Plan) or not isinstance(each.outcome, Unfit):
+            if not isinstance(each.outcome, Unfit):
                 return
-            refusing.append(each)
+        why = reasons(present, asked)
+        names = [one.node.node for one in examples(present, asked)]
     except AttemptFailed:
         return
-    if not refusing:
-        return  # There are no nodes to ask.
-    told = Verdicts(classes=tuple(refusing[:MAX_LOOKED_AT]), devices={})
-    why = cluster_summary(present, asked, told, classes=4).text(MAX_TEXT)
-    names = [node.node for node, _ in islice(present.alike(nodeclass.lens(asked)), MAX_LOOKED_AT)]
     nearest = nearest_now(present, claims, nodes=names, searches=SEARCHES)
     yield warning(
         Code.DOES_NOT_FIT_NOW,

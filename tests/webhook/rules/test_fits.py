@@ -575,3 +575,40 @@ def test_what_would_fit_now_is_the_fix() -> None:
 
     assert finding.fix == "count 1 instead of 2 would fit node node-a"
     assert "3 of 4 devices: taken" in finding.message
+
+
+# --- many nodes -----------------------------------------------------------------------------------
+
+MANY_NODES = tuple(f"node-{number}" for number in range(7))
+
+
+def crowd(**more: Any) -> Context:
+    """As many nodes that are alike, each with one device of its own pool."""
+    slices = [
+        resource_slice(
+            gpu("gpu-0"),
+            name=name,
+            nodeName=name,
+            pool={"name": name, "generation": 1, "resourceSliceCount": 1},
+        )
+        for name in MANY_NODES
+    ]
+    return place(*slices, nodes=MANY_NODES, **more)
+
+
+def test_nodes_that_are_alike_are_counted_together() -> None:
+    finding = only(claim(asking(count=2)), crowd())
+
+    assert "(7 nodes: 1 would do, 2 are needed)" in finding.message
+
+
+def test_nodes_that_are_alike_are_counted_together_as_they_are_used() -> None:
+    held = [
+        {"request": "gpu", "driver": EXAMPLE, "pool": name, "device": "gpu-0"}
+        for name in MANY_NODES
+    ]
+    holder = {**taken("gpu-0"), "status": {"allocation": {"devices": {"results": held}}}}
+
+    finding = only(claim(asking()), crowd(held=(holder,)))
+
+    assert finding.message.endswith("(7 nodes: 1 of 1 device: taken)")
