@@ -5,7 +5,7 @@ change costs what changed: an allocation touches the nodes of its pools, a local
 A question costs one search per class of nodes that was not asked the same before.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -23,7 +23,7 @@ from allocator.core.model import (
     PoolUse,
     Usage,
 )
-from allocator.core.outcome import GaveUp, Unfit
+from allocator.core.outcome import AttemptFailed, GaveUp, Unfit
 from allocator.core.problem import Rules
 from allocator.core.requests import asked as flat
 from allocator.core.search import DEFAULT_BUDGET, allocate
@@ -59,10 +59,16 @@ class ClassVerdict(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Verdicts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Of every node, whether the claims fit; good until the cluster changes."""
+    """Of every node, whether the claims fit; good until the cluster changes.
+
+    Attributes:
+        looks: From a lens to what tells nodes apart through it, by their names; needed where a
+            class has several.
+    """
 
     classes: tuple[ClassVerdict, ...]
     devices: Mapping[str, NodeDevices]
+    looks: Callable[[Lens], Mapping[str, Hashable]] = lambda _through: {}
 
     def __iter__(self) -> Iterator[tuple[str, Outcome, int]]:
         """Yield each node's name, outcome and score; nodes of one class together."""
@@ -134,7 +140,10 @@ class Cluster:
     # --- questions -------------------------------------------------------------------------------
 
     def node_devices(self, node: str) -> NodeDevices:
-        """Return what a node can be given; KeyError when there is no such node."""
+        """Return what a node can be given; KeyError when there is no such node.
+
+        That is nothing where a slice cannot be judged; who asks for a verdict is told of that.
+        """
         return self._devices[node]
 
     def ask(self, claims: Sequence[ResourceClaim]) -> Asked:
@@ -158,6 +167,9 @@ class Cluster:
         Raises:
             AttemptFailed: The attempt ends on all nodes.
         """
+        unreadable = self._seats[node].unreadable
+        if unreadable is not None:
+            raise unreadable
         devices = self._devices[node]
         order = strategy.order(devices, self.usage, asked)
         return allocate(devices, asked, self.usage, self.rules, budget=budget, order=order)
@@ -179,7 +191,7 @@ class Cluster:
             AttemptFailed: The attempt ends on all nodes.
         """
         found = self.searched(asked, strategy=strategy, budget=budget, nodes=nodes)
-        return Verdicts(classes=tuple(found), devices=self._devices)
+        return Verdicts(classes=tuple(found), devices=self._devices, looks=self.looks)
 
     def searched(
         self,
@@ -214,6 +226,23 @@ class Cluster:
         """Yield one node of each class that a lens tells apart, and how many are of the class."""
         for members in self._partition(through).members.values():
             yield self._devices[next(iter(members))], len(members)
+
+    def looks(self, through: Lens) -> Mapping[str, Hashable]:
+        """Return of each node what is equal where a lens shows no difference."""
+        return self._partition(through).class_of
+
+    def examples(self, through: Lens, nodes: Collection[str] | None = None) -> list[NodeDevices]:
+        """Return the first node by name of each class that a lens tells apart, by name.
+
+        Args:
+            nodes: Only these; None for all.
+        """
+        wanted = None if nodes is None else frozenset(nodes)
+        every = (
+            members.keys() if wanted is None else wanted.intersection(members)
+            for members in self._partition(through).members.values()
+        )
+        return [self._devices[name] for name in sorted(min(names) for names in every if names)]
 
     def reached(self, pool: PoolId) -> Pool | None:
         """Return a pool as the first node sees it that sees it at all; None when none does."""
@@ -305,12 +334,18 @@ class Cluster:
     def _seat(self, name: str) -> None:
         """Look at a node anew."""
         self._unseat(name)
-        devices = pools.node_devices(self._index, self._nodes[name])
+        node, unreadable = self._nodes[name], None
+        try:
+            devices = pools.node_devices(self._index, node)
+        except AttemptFailed as fault:
+            # Whoever asks this node is told; others, and what needs no verdict, are not stopped.
+            unreadable = fault
+            devices = pools.node_devices(pools.index((), self.rules.features), node)
         self._devices[name] = devices
         for pool in devices.pools:
             self._by_pool.setdefault(pool.id, {})[name] = None
-        fixed = self._id(nodeclass.fixed(devices, self.rules))
-        self._seats[name] = _Seat(devices, fixed, self._use_of(devices))
+        look = nodeclass.fixed(devices, self.rules) if unreadable is None else str(unreadable)
+        self._seats[name] = _Seat(devices, self._id(look), self._use_of(devices), unreadable)
         self._mark(name)
 
     def _unseat(self, name: str) -> None:
@@ -362,12 +397,19 @@ class Cluster:
 
 
 class _Seat:
-    """What is known of a node: numbers that are equal where looks are."""
+    """What is known of a node: numbers that are equal where looks are.
 
-    def __init__(self, devices: NodeDevices, fixed: int, use: int) -> None:
+    Attributes:
+        unreadable: Why its devices cannot be told; None where they can.
+    """
+
+    def __init__(
+        self, devices: NodeDevices, fixed: int, use: int, unreadable: AttemptFailed | None
+    ) -> None:
         self.devices = devices
         self.fixed = fixed
         self.use = use
+        self.unreadable = unreadable
 
 
 class _Partition:
@@ -376,6 +418,7 @@ class _Partition:
     Attributes:
         members: Class to names of its nodes, in order of arrival.
         views: Node to a number for what is seen of its devices, while they stay the same.
+        class_of: Node to its class.
         stale: Nodes that changed since they were placed.
     """
 
@@ -383,21 +426,21 @@ class _Partition:
         self.members: dict[Hashable, dict[str, None]] = {}
         self.views: dict[str, tuple[_Seat, int]] = {}
         self.stale: set[str] = set()
-        self._class_of: dict[str, Hashable] = {}
+        self.class_of: dict[str, Hashable] = {}
 
     def place(self, name: str, kind: Hashable | None) -> None:
         """Put a node into a class; None when it is gone."""
-        before = self._class_of.get(name)
+        before = self.class_of.get(name)
         if before == kind:
             return
         if before is not None:
             del self.members[before][name]
             if not self.members[before]:
                 del self.members[before]
-            del self._class_of[name]
+            del self.class_of[name]
         if kind is not None:
             self.members.setdefault(kind, {})[name] = None
-            self._class_of[name] = kind
+            self.class_of[name] = kind
 
 
 def _signature(asked: Asked) -> bytes:

@@ -29,13 +29,15 @@ def is_relevant(listed: ResourceSlice, node: Node) -> bool:
         AttemptFailed: A node selector cannot be judged.
     """
     spec, name, labels = listed.spec, node.metadata.name, node.labels
-    if _says_where(spec):
-        return is_for(spec, name, labels)
-    if not spec.per_device_node_selection:
+    if not (_says_where(spec) or spec.per_device_node_selection):
         return False  # Upstream ignores what says nothing of its nodes.
-    # Upstream looks no further than the first device that matches, so neither do we: a selector
-    # behind it may be broken.
-    return any(is_for(one, name, labels) for one in spec.devices or ())
+    places = (spec,) if _says_where(spec) else (spec.devices or ())
+    try:
+        # Upstream looks no further than the first device that matches, so neither do we: a
+        # selector behind it may be broken.
+        return any(is_for(one, name, labels) for one in places)
+    except AttemptFailed as fault:
+        raise AttemptFailed(f"ResourceSlice {listed.metadata.name}: {fault}") from fault
 
 
 def is_for(place: ResourceSliceSpec | Device, node: str, labels: Mapping[str, str]) -> bool:

@@ -7,8 +7,10 @@ import pytest
 
 from allocator.cluster import Cluster, Verdicts
 from allocator.core.model import Plan
+from allocator.core.outcome import AttemptFailed
 from allocator.core.problem import Rules
 from allocator.core.results import allocations, share_ids
+from kube.api.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from kube.api.resource import ResourceClaim, ResourceSlice
 from tests.allocator.builders import (
     DRIVER,
@@ -141,3 +143,18 @@ def test_only_the_nodes_that_are_asked_about() -> None:
     made = cluster([cards(name) for name in NAMES])
 
     assert {"n2"} == set(fits(made.verdicts(made.ask([BY_MODEL]), nodes={"n2", "unknown"})))
+
+
+def test_a_slice_that_cannot_be_judged_stops_only_who_asks() -> None:
+    wrong = NodeSelectorRequirement(key="zone", operator="Near", values=("a",))
+    selector = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(wrong,)),))
+    unreadable = slice_of(device("gpu-0"), pool="zone-a", selector=selector)
+    made = cluster([cards("n1"), unreadable])
+
+    assert () == made.node_devices("n1").pools
+    with pytest.raises(AttemptFailed, match="ResourceSlice zone-a-slice: failed to parse"):
+        made.verdicts(made.ask([BY_MODEL]))
+
+    made.replace_slice(unreadable, None)
+
+    assert fits(made.verdicts(made.ask([BY_MODEL]))) == {"n1": True, "n2": False, "n3": False}

@@ -194,6 +194,15 @@ def test_what_upstream_raises_as_fatal_is_the_error() -> None:
     assert where(said) == ["lost None"]
 
 
+def test_a_slice_whose_nodes_cannot_be_told_is_the_error() -> None:
+    term = {"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["a"]}]}
+    place = {"nodeName": None, "nodeSelector": {"nodeSelectorTerms": [term]}}
+    said = answer(claim("one"), snapshot=[*STATE, slice_of("zone-a", **place)], exits=1)
+
+    assert said["error"].startswith("ResourceSlice zone-a-slice: failed to parse node selector")
+    assert [False, False] == [each["fits"] for each in said["nodes"]]
+
+
 def test_a_claim_for_nothing_is_allocated_nothing() -> None:
     empty = claim("empty")
     empty["spec"] = {}
