@@ -76,10 +76,10 @@ def told_apart(verdicts: Verdicts, asked: Asked) -> tuple[ClassVerdict, ...]:
         if isinstance(each.outcome, Plan) or len(each.nodes) == 1:
             divided.append(each)
             continue
-        looks: dict[Hashable, list[str]] = {}
+        looks, alike = verdicts.looks(through), dict[Hashable, list[str]]()
         for name in each.nodes:
-            looks.setdefault(nodeclass.seen(verdicts.devices[name], through), []).append(name)
-        for names in looks.values():
+            alike.setdefault(looks[name], []).append(name)
+        for names in alike.values():
             example = verdicts.devices[names[0]]
             divided.append(msgspec.structs.replace(each, example=example, nodes=tuple(names)))
     return tuple(divided)

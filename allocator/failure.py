@@ -122,7 +122,7 @@ def node_answers(
         if not fits and number < MAX_EXPLAINED:
             reasons = _reasons(each, asked, usage, rules, explain)
         elif not fits:
-            reasons = (_NOT_LOOKED_AT,)
+            reasons = (NOT_LOOKED_AT,)
         score = each.score if fits else 0
         for node in each.nodes:
             yield NodeAnswer(name=node, fits=fits, score=score, reasons=reasons)
@@ -153,7 +153,7 @@ def _reason(shortage: Shortage) -> NodeReason:
 _NO_COMBINATION: Final = NodeReason(
     code=Reason.COMBINATION, message="no combination of its devices meets all requests"
 )
-_NOT_LOOKED_AT: Final = NodeReason(
+NOT_LOOKED_AT: Final = NodeReason(
     code=Reason.COMBINATION,
     message=f"does not fit; why was not looked at, after {MAX_EXPLAINED} other kinds of nodes",
 )

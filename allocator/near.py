@@ -175,8 +175,9 @@ def _nearest_in(
         asked = cluster.ask(claims)
     except AttemptFailed:
         return None
-    names = sorted(cluster.nodes if nodes is None else nodes)
-    sites = _sites([cluster.node_devices(name) for name in names], asked, usage, cluster.rules)
+    # Nodes that are used alike are told apart no further when nothing is used.
+    examples = cluster.examples(nodeclass.close_up(asked), nodes)
+    sites = _sites(examples, asked, usage, cluster.rules)
     return nearest_miss(
         sites[:MAX_NODES],
         claims,

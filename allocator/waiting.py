@@ -1,6 +1,7 @@
 """What a pod that waits for devices is told: what each node lacks, and what would help, in one line.
 
     2 nodes: 4 of 8 devices: taken; 4: memory 16Gi below 40Gi; 1 node: the node is unschedulable.
+    Devices are free on node n3, but the node is unschedulable.
     Nearest: memory 16Gi instead of 40Gi would fit node n1
 
 The verdict is the simulation's, and the reasons are those of `allocator.explain`. Pods that are
@@ -16,13 +17,13 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.cluster import Cluster
-from allocator.core.model import Asked, NodeDevices, Usage
-from allocator.core.outcome import Refusal, Shortage
+from allocator.core.model import Asked, NodeDevices, Plan, Usage
+from allocator.core.outcome import AttemptFailed, Reason, Refusal, Shortage
 from allocator.core.problem import Rules
 from allocator.explain import STEPS, explained
 from allocator.extended_resource_claim import mapped_resources
-from allocator.failure import Alike, Failure
-from allocator.pod_claims import Missing, Name, claim_name, pod_claims
+from allocator.failure import NOT_LOOKED_AT, Alike, Failure
+from allocator.pod_claims import Missing, Name, allocation_of, claim_name, pod_claims
 from allocator.simulate import PlacedClaim, Question, Ways, one_by_one
 from allocator.strategies.first_fit import FIRST_FIT
 from allocator.summary import bounded, summary
@@ -40,8 +41,8 @@ MAX_NOTE: Final = 1024
 
 _MAX_LINE: Final = 360
 """Bytes of what one group of nodes says, so that several have room."""
-_MAX_NEAREST: Final = 300
-"""Bytes of each nearest miss."""
+_MAX_HELP: Final = 240
+"""Bytes of each thing that would help."""
 _STEPS: Final = STEPS // 8
 """What questions about one class of nodes may cost."""
 
@@ -155,9 +156,10 @@ def answer(
     if told.all_placed:
         return None
     failure = told.failures[-1]
-    groups = failure.groups or ()
+    groups = sorted(failure.groups or (), key=_place)
     why = [*lines.found, *(("", each.code) for group in groups for each in group.reasons)]
-    return _answer(_note(groups, failure), why)
+    help_ = [*_spare(cluster, looked.claims, groups), *_nearest(failure)]
+    return _answer(_note(groups, help_), why)
 
 
 class _Lines:
@@ -188,16 +190,47 @@ def _answer(note: str, why: Sequence[tuple[str, str]]) -> Answer:
     return Answer(note=note, reasons=tuple(sorted({code for _, code in why})), kind=digest[:16])
 
 
-def _note(groups: Sequence[Alike], failure: Failure) -> str:
-    nearest = ". ".join(_cut(each, _MAX_NEAREST) for each in _nearest(failure))
-    room = MAX_NOTE - len(nearest.encode()) - 2
+def _note(groups: Sequence[Alike], helping: Sequence[str]) -> str:
+    help_ = ". ".join(_cut(each, _MAX_HELP) for each in helping)
+    room = MAX_NOTE - len(help_.encode()) - 2
     told = [f"{_nodes(len(each.nodes))}: {_because(each)}" for each in groups]
     text = bounded(told, room, "group") or "the cluster has no nodes"
-    return f"{text}. {nearest}" if nearest else text
+    return f"{text}. {help_}" if help_ else text
 
 
 def _because(group: Alike) -> str:
     return "; ".join(each.message for each in group.reasons)
+
+
+def _place(group: Alike) -> int:
+    """Return where a group is told: what keeps devices from a pod before what keeps nodes from it."""
+    if NOT_LOOKED_AT in group.reasons:
+        return 2
+    return 1 if _is_about_pod(group) else 0
+
+
+def _is_about_pod(group: Alike) -> bool:
+    """Return whether nodes are out before any device is looked at."""
+    return all(each.code == Reason.NODE for each in group.reasons)
+
+
+def _spare(
+    cluster: Cluster, claims: Sequence[ResourceClaim], groups: Sequence[Alike]
+) -> Iterator[str]:
+    """Yield which nodes have the devices, and do not take the pod."""
+    wanted = [each for each in claims if allocation_of(each) is None]
+    if not wanted:
+        return
+    for group in filter(_is_about_pod, groups):
+        try:
+            verdicts = cluster.verdicts(cluster.ask(wanted), nodes=group.nodes)
+        except AttemptFailed:
+            continue
+        able = sorted(node for node, outcome, _ in verdicts if isinstance(outcome, Plan))
+        if able:
+            more = f" and {len(able) - 1:,} more" if len(able) > 1 else ""
+            yield f"Devices are free on node {able[0]}{more}, but {_because(group)}"
+            return
 
 
 def _nearest(failure: Failure) -> Iterator[str]:

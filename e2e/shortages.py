@@ -120,7 +120,10 @@ def _taint_rule(slug: str) -> Object:
 
 TWO: Final = (gpu("gpu-0"), gpu("gpu-1"))
 ILL: Final = {"key": "example.com/ill", "effect": "NoSchedule"}
-RANGE: Final[Mapping[str, Any]] = {"default": "1Gi", "validRange": {"min": "1Gi", "max": "8Gi", "step": "1Gi"}}
+RANGE: Final[Mapping[str, Any]] = {
+    "default": "1Gi",
+    "validRange": {"min": "1Gi", "max": "8Gi", "step": "1Gi"},
+}
 VALUES: Final[Mapping[str, Any]] = {"default": "1Gi", "validValues": ["1Gi", "8Gi"]}
 _WHOLE: Final = {"attributes": {"whole": {"bool": True}}}
 COUNTERS: Final = [{"name": "card-0", "counters": {"memory": {"value": "40Gi"}}}]
@@ -182,9 +185,9 @@ SHORTAGES: Final = (
     Shortage("two requests want one device", "compete", ["requests"], [gpu()],
              requests(asks("compete", "a"), asks("compete", "b"))),
     Shortage("two claims want one device", "claims", ["claim"], [gpu()], more=[requests(asks("claims"))]),
-    Shortage("the node has a taint", "tainted", ["taint example.com/mine=yes:NoSchedule is not tolerated"], [gpu()],
+    Shortage("the node has a taint", "tainted", ["Devices are free on node lack-tainted, but taint example.com/mine=yes:NoSchedule is not tolerated"], [gpu()],
              node={"taints": [{"key": "example.com/mine", "value": "yes", "effect": "NoSchedule"}]}),
-    Shortage("the node is cordoned", "cordoned", ["the node is unschedulable"], [gpu()],
+    Shortage("the node is cordoned", "cordoned", ["Devices are free on node lack-cordoned, but the node is unschedulable"], [gpu()],
              node={"unschedulable": True}),
     Shortage("no node has the label", "label", ["nodeSelector wants example.com/zone=mars"], [gpu()],
              pod={"nodeSelector": {"example.com/zone": "mars"}}),
