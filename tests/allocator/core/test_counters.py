@@ -140,6 +140,24 @@ def test_refusal_of_what_a_second_pool_counts() -> None:
     assert tracker.refusal(REQUEST, 1, further_share=True) is None
 
 
+def test_counters_of_a_second_pool_are_its_own() -> None:
+    first = pool_of(device("a", FOUR), counters=(counter_set(memory="8Gi"), counter_set("x", y=9)))
+    second = pool_of(
+        device("b", consumes("two", slices=1)),
+        device("c", consumes("three", slices=2)),
+        counters=(
+            counter_set("one", slices=9),
+            counter_set("two", slices=1),
+            counter_set("three", slices=1),
+        ),
+        pool="other",
+    )
+    overdrawn = Usage(pools={second.id: {"c": HELD}})
+
+    assert [True, False, False] == fitting(node_with(first, second), (1, 1, 2))
+    assert [False, True] == fitting(node_with(first, second), (1, 0), overdrawn)
+
+
 def test_a_counter_that_is_used_up_is_not_overdrawn() -> None:
     pool = pool_of(
         device("a", consumes(memory=1)),
