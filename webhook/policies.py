@@ -3,7 +3,8 @@
 It follows policies, slices and claims. Slices are kept as bytes, and read only for drivers that have
 a policy: a pool is looked at again when one of its slices changed, or what is held of it, and what
 comes while a look is taken, or soon after, is looked at together. A status is written when it
-differs. What is decided is in `policy_status`.
+differs. What is decided is in `policy_status`
+and `policy_notices`.
 """
 
 import asyncio
@@ -34,13 +35,10 @@ from kube.api.resource import (
 from kube.client import Client, PatchType
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.informer import DEFAULTS, Informer, InformerSettings
+from webhook.policy_notices import Notice, event_of, notice_of_policy, notices_of_claims
 from webhook.policy_status import (
-    Notice,
     PolicyReport,
     differs_in_more_than_counts,
-    event_of,
-    notice_of_policy,
-    notices_of_claims,
     patch_of,
     pool_of,
     usage_of,
