@@ -1,11 +1,9 @@
 """What can never fit the inventory, and what does not fit now: the allocator's own verdicts.
 
-A verdict about the inventory denies only where the inventory is proof: nothing is missing of what
-the drivers publish, there was never more, nobody adds nodes, and whoever enforces wants it denied.
-Else it is a warning that says which of these is not so.
+Where the inventory is no proof, `webhook.rules.proof` makes a warning of it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -17,14 +15,12 @@ from allocator.near import nearest_now
 from kube.api.core import Pod
 from kube.api.meta import ObjectMeta
 from kube.api.resource import MAX_REQUESTS, DeviceClaim, ResourceClaim, ResourceClaimSpec
-from kube.product import ENFORCEMENT_LABEL
-from webhook.findings import Code, Finding, error, warning
+from webhook.findings import Code, Finding, warning
 from webhook.rules.asked import at
 from webhook.rules.context import Context
 from webhook.rules.emptied import SEARCHES, Fit
-from webhook.rules.enforcement import Enforcement
-from webhook.rules.mark import shortfall
 from webhook.rules.misfit import Misfit, misfits
+from webhook.rules.proof import standing, told
 from webhook.rules.reasons import BUDGET, examples, reasons
 from webhook.rules.rule import OTHER_OBJECTS, Class, Part, Rule, Subject
 
@@ -125,42 +121,12 @@ def _findings(
         return
     for misfit in misfits(emptied, claims):
         if misfit.code is code:
-            yield from _finding(misfit, entries, whole, _Judgement(context, namespace))
-
-
-class _Judgement:
-    """By what a verdict becomes an error, or no more than a warning."""
-
-    def __init__(self, context: Context, namespace: str) -> None:
-        self._context = context
-        self._label = context.namespaces.get(namespace, {}).get(ENFORCEMENT_LABEL)
-
-    def enforcement(self, misfit: Misfit) -> tuple[Enforcement, str]:
-        """Return what is done about it, and why it is not denied."""
-        context = self._context
-        found, who = context.configured.of(misfit.drivers, self._label)
-        if found is not Enforcement.DENY:
-            return found, who
-        doubt = misfit.doubt or self._growth() or self._doubt(misfit)
-        return (Enforcement.WARN, doubt) if doubt else (Enforcement.DENY, "")
-
-    def _growth(self) -> str:
-        names = " and ".join(sorted(self._context.growers))
-        return f"{names} may add nodes" if names else ""
-
-    def _doubt(self, misfit: Misfit) -> str:
-        emptied = self._context.emptied
-        assert emptied is not None
-        fallen = (
-            shortfall(self._context.mark, name, emptied.stock(name))
-            for name in sorted(misfit.classes)
-        )
-        return emptied.doubt(misfit.drivers) or next((each for each in fallen if each), "")
+            yield from _finding(misfit, entries, whole, namespace, context)
 
 
 def _finding(
-    misfit: Misfit, entries: Sequence[_Entry], whole: str, by: _Judgement
-) -> Iterator[Finding]:
+    misfit: Misfit, entries: Sequence[_Entry], whole: str, namespace: str, context: Context
+) -> Iterable[Finding]:
     message = misfit.message
     if misfit.claim is None:
         path = _place(entries, whole)
@@ -169,17 +135,17 @@ def _finding(
         message = f"{misfit.path}: {message}"
     else:
         path = at(entries[misfit.claim].path, misfit.path)
-    fix = misfit.nearest.detail if misfit.nearest is not None else ""
     if misfit.code is Code.NOT_JUDGED:
-        yield warning(misfit.code, path, message)
-        return
-    enforcement, why = by.enforcement(misfit)
-    if enforcement is Enforcement.WARN:
-        # Warnings are cut where they are long, so this comes first.
-        said = f"{message}; only a warning, since {why} ({misfit.details})"
-        yield warning(misfit.code, path, said, fix)
-    elif enforcement is Enforcement.DENY:
-        yield error(misfit.code, path, f"{message} ({misfit.details})", fix)
+        return (warning(misfit.code, path, message),)
+    by = standing(
+        context,
+        namespace,
+        drivers=misfit.drivers,
+        classes=misfit.classes,
+        doubt=misfit.doubt,
+    )
+    fix = misfit.nearest.detail if misfit.nearest is not None else ""
+    return told(misfit.code, path, message, by=by, details=misfit.details, fix=fix)
 
 
 def _place(entries: Sequence[_Entry], whole: str) -> str:

@@ -10,11 +10,12 @@ from typing import Final
 from allocator.core.inventory import chain
 from allocator.core.model import Expression
 from kube.api.resource import DeviceClaim, DeviceClass, DeviceSelector
-from webhook.findings import Code, Finding, Severity, shown, warning
+from webhook.findings import Code, Finding, shown, warning
 from webhook.rules.asked import Asked, asked, at
 from webhook.rules.claim import known, nearest
 from webhook.rules.context import Context
 from webhook.rules.inventory import Found
+from webhook.rules.proof import standing, told
 from webhook.rules.rule import OTHER_OBJECTS, ClaimRule, Class, ClassRule, Part, Subject
 
 MAX_JUDGED: Final = 32
@@ -83,19 +84,25 @@ def capacity_not_published(claim: Claim, path: str, context: Context) -> Iterato
     for one, _, found in _found(claim, context):
         capacity = one.request.capacity
         wanted = sorted((capacity and capacity.requests) or ())
-        if not wanted or not found.number:
+        missing = [key for key in wanted if key not in found.capacities]
+        if not missing or not found.number:
             continue
-        is_proof = context.inventory.is_proof(found.drivers)
-        for key in wanted:
-            if key not in found.capacities:
-                yield Finding(
-                    severity=Severity.ERROR if is_proof and one.is_only else Severity.WARNING,
-                    code=Code.CAPACITY_NOT_PUBLISHED,
-                    path=at(path, one.path, f"capacity.requests[{key}]"),
-                    message=f"none of the {found.number} devices that fit the selectors"
-                    f" publishes a capacity {shown(key)}",
-                    fix=_spelt(key, found.capacities),
-                )
+        by = standing(
+            context,
+            claim.namespace,
+            drivers=found.drivers,
+            classes=(one.request.device_class_name,),
+            doubt="" if one.is_only else "another alternative may do",
+        )
+        for key in missing:
+            yield from told(
+                Code.CAPACITY_NOT_PUBLISHED,
+                at(path, one.path, f"capacity.requests[{key}]"),
+                f"none of the {found.number} devices that fit the selectors"
+                f" publishes a capacity {shown(key)}",
+                by=by,
+                fix=_spelt(key, found.capacities),
+            )
 
 
 def _spelt(key: str, published: Iterable[str]) -> str:

@@ -499,6 +499,15 @@ def test_nothing_is_said_where_that_is_configured(configured: dict[str, Any]) ->
     assert told(MANY, there) == ()
 
 
+def test_a_capacity_that_nobody_publishes_is_an_error_only_with_proof() -> None:
+    document = claim(asking(capacity={"requests": {"cores": "1"}}))
+
+    assert only(document, place(NODE_A)).severity == "error"
+    assert only(document, place(NODE_A, growers={"Karpenter"})).message.endswith(
+        'publishes a capacity "cores"; only a warning, since Karpenter may add nodes'
+    )
+
+
 def test_what_a_controller_made_is_only_warned_of() -> None:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "controller": True}
     document = pod(making("five"))
