@@ -40,6 +40,7 @@ from kube.errors import ConfigError
 from kube.files import dump_yaml
 from kube.leader import Leader, LeaderSettings
 from webhook.app import Endpoint, SelfCheck
+from webhook.audit import Audit
 from webhook.caches import Caches
 from webhook.configuration import (
     OBJECTS_PATH,
@@ -49,8 +50,10 @@ from webhook.configuration import (
     validating_configuration,
 )
 from webhook.handlers import Judgement, Mutation, Validation
+from webhook.judging import Judging
 from webhook.leaves import LeafKeeper, LeafSource, MountedLeaves, SignedLeaves
 from webhook.metrics import (
+    AuditMetrics,
     CacheCollector,
     CertificateCollector,
     ObserverMetrics,
@@ -155,12 +158,16 @@ async def serve(setup: Setup) -> None:
             callers=_callers(settings.serve.client_ca_file),
         )
         metrics = WebhookMetrics(registry)
-        registry.register(CacheCollector(caches.informers))
+        judging = Judging(client, settings)
+        registry.register(CacheCollector({**caches.informers, **judging.informers}))
         registry.register(CertificateCollector(leaves.not_after))
+        metrics.late.set_function(lambda: float(judging.late))
         timeout_s = settings.serve.read_timeout_seconds
         mutation = Mutation(caches.world, setup.options, metrics, read_timeout_s=timeout_s)
-        validation = Validation(caches.world, setup.options, metrics, read_timeout_s=timeout_s)
-        judgement = Judgement(caches.world, setup.options, metrics, read_timeout_s=timeout_s)
+        validation = Validation(
+            caches.world, judging, setup.options, metrics, read_timeout_s=timeout_s
+        )
+        judgement = Judgement(judging, setup.profiles, metrics, read_timeout_s=timeout_s)
         reviews = {
             PATH: mutation.mutate,
             VALIDATE_PATH: validation.validate,
@@ -202,7 +209,7 @@ async def serve(setup: Setup) -> None:
                 group.create_task(_endless(self_check.run))
 
         try:
-            loops = [probes.run, caches.run, vouching.run, answer]
+            loops = [probes.run, caches.run, judging.run, vouching.run, answer]
             await _run_until_signal(loops, before_end=endpoint.drain)
         finally:
             await endpoint.stop()
@@ -252,6 +259,7 @@ async def control(setup: Setup) -> None:
             trust = TrustKeeper(client, settings, _now)
             registry.register(CertificateCollector(trust.not_after))
             registry.register(TrustCollector(trust.trusted, trust.is_told))
+        audit_metrics = AuditMetrics(registry)
         probes = ProbeServer(
             settings.control.bind_address, settings.control.probe_port, {}, registry
         )
@@ -261,7 +269,11 @@ async def control(setup: Setup) -> None:
                 client, settings.control, setup.profiles, identity=setup.identity, now=_now
             )
             policies = PolicyController(client, settings.control, identity=setup.identity, now=_now)
-            followed = {**templates.informers, **policies.informers}
+            judging = Judging(client, settings)
+            audit = Audit(
+                client, settings, judging, audit_metrics, identity=setup.identity, now=_now
+            )
+            followed = {**templates.informers, **policies.informers, **judging.informers}
             followed |= trust.informers if trust is not None else {}
             with _collected(registry, CacheCollector(followed), QueueCollector(templates.queues)):
                 async with asyncio.TaskGroup() as group:
@@ -269,6 +281,7 @@ async def control(setup: Setup) -> None:
                         group.create_task(_endless(trust.run))
                     group.create_task(_endless(templates.run))
                     group.create_task(_endless(policies.run))
+                    group.create_task(_endless(audit.run))
 
         await _run_until_signal([probes.run, lambda: leader.run(lead)])
 

@@ -63,12 +63,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         operations: The patch; empty when nothing changes.
         claims: That the pod needs, translated now or before.
+        verdict: What a refusal says of the object, before it says why.
     """
 
     decision: Decision
     operations: tuple[Operation, ...] = ()
     findings: tuple[Finding, ...] = ()
     claims: tuple[Claim, ...] = ()
+    verdict: str = "cannot be translated"
 
     @property
     def allowed(self) -> bool:

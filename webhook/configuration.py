@@ -21,8 +21,9 @@ For what makes pods, the ValidatingWebhookConfiguration, all of these together:
 * Its pods will ask for a device key and did not opt out, or have our annotation.
 * It is new, or its pod template is.
 
-For objects of DRA that people write, in the same configuration: what has a new spec, and is not
-made by a controller. ResourceSlices never wait for us; the policies in manifests/policies judge them.
+For objects of DRA that people write, and for pods and workloads that name claims, in the same
+configuration: what has a new spec, and is not made by a controller. ResourceSlices never wait for us;
+the policies in manifests/policies judge them, and the audit.
 
 Source: k8s.io/apiserver pkg/admission/plugin/webhook/matchconditions, predicates and mutating.
 """
@@ -30,6 +31,7 @@ Source: k8s.io/apiserver pkg/admission/plugin/webhook/matchconditions, predicate
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from kube.api.policy import API_VERSION
 from kube.cel.literal import quote
 from kube.product import (
     ENFORCEMENT_LABEL,
@@ -77,6 +79,9 @@ def validating_configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str,
     objects = [
         _rule("resource.k8s.io/v1", ["resourceclaims", "resourceclaimtemplates"], *_WRITES),
         _rule("resource.k8s.io/v1", ["deviceclasses"], *_WRITES, scope="Cluster"),
+        _rule(API_VERSION, ["devicecompatibilitypolicies"], *_WRITES, scope="Cluster"),
+        _rule("v1", ["pods"], "CREATE"),
+        *rules,
     ]
     return _configuration(
         "ValidatingWebhookConfiguration",
@@ -194,11 +199,27 @@ def workload_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str
 
 
 def object_match_conditions() -> Mapping[str, str]:
-    """Return name to CEL expression; the API server calls us where all of them are true."""
+    """Return name to CEL expression; the API server calls us where all of them are true.
+
+    Of what makes pods only those that name claims are asked about, and only their pods: a Deployment
+    that is scaled asks for nothing new.
+    """
+    pods = ["object", *(".?".join(("object", *path)) for path in JUDGED_PATHS)]
+    olds = ["oldObject", *(".?".join(("oldObject", *path)) for path in JUDGED_PATHS)]
+    changed = (f"{pod}.?spec != {old}.?spec" for pod, old in zip(pods[1:], olds[1:], strict=True))
+    claims = _some("claim", [f"{pod}.?spec.?resourceClaims" for pod in pods], "true")
     return {
         "no-controller-made-it": _NOT_OWNED,
-        "a-new-spec": _either('request.operation != "UPDATE"', "object.?spec != oldObject.?spec"),
+        "an-object-of-dra-or-pods-with-claims": _either(_IS_DRA, claims),
+        "a-new-spec": _either(
+            'request.operation != "UPDATE"',
+            f"({_IS_DRA} && object.?spec != oldObject.?spec)",
+            f"(!({_IS_DRA}) && ({_either(*changed)}))",
+        ),
     }
+
+
+_IS_DRA: Final = f"request.kind.group in [{quote('resource.k8s.io')}, {quote(GROUP)}]"
 
 
 def _either(*expressions: str) -> str:

@@ -5,8 +5,8 @@ us is a 500, so that the administrator's failurePolicy decides, never `allowed: 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -22,12 +22,24 @@ from webhook.admission import (
     admit_created,
     admit_updated,
 )
+from webhook.claims import Claim
 from webhook.jsonpatch import apply
-from webhook.judgement import Workload, judge_object, judge_workload
+from webhook.judgement import (
+    Workload,
+    both,
+    derived,
+    is_settled,
+    judge_late,
+    judge_object,
+    judge_workload,
+    knowing,
+    with_claims,
+)
 from webhook.metrics import WebhookMetrics
+from webhook.profile import Profile
 from webhook.remembered import Remembered
 from webhook.review import (
-    OBJECTS,
+    JUDGED_RESOURCES,
     WORKLOADS,
     ReviewError,
     decode_review,
@@ -51,6 +63,19 @@ MAX_LOGGED: Final = 256
 log = structlog.get_logger()
 
 _Asked = TypeVar("_Asked", "Question", "WorkloadQuestion", "ObjectQuestion")
+
+# --- who asks the rules ---------------------------------------------------------------------------
+
+
+class Rules(Protocol):
+    """Who knows what rules may know."""
+
+    async def answered(self, question: Callable[[Context], Answer]) -> Answer:
+        """Return the answer of the rules; TimeoutError where that takes too long."""
+
+    def without_inventory(self) -> Context:
+        """Return what rules may know at once."""
+
 
 # --- pods -----------------------------------------------------------------------------------------
 
@@ -123,7 +148,7 @@ def answered(
 
 
 class _Reviewer:
-    """What both endpoints share: what they know, and how they take a question.
+    """What two endpoints share: what they know, and how they take a question.
 
     What they know of the cluster comes from `world`.
     """
@@ -142,19 +167,6 @@ class _Reviewer:
         self._read_timeout_s = read_timeout_s
         self._translation = Remembered()
 
-    async def _asked(self, request: web.Request, read: Callable[[bytes], _Asked]) -> _Asked:
-        """Return the question in a call.
-
-        Raises:
-            web.HTTPException: The body is too large, too slow, or not a review of this endpoint.
-        """
-        try:
-            found = read(await body_of(request, self._read_timeout_s))
-        except ReviewError as fault:
-            raise web.HTTPBadRequest(text=str(fault)) from fault
-        request[UID] = found.asked.uid[:MAX_LOGGED]
-        return found
-
 
 class Mutation(_Reviewer):
     """The endpoint that translates pods."""
@@ -165,7 +177,7 @@ class Mutation(_Reviewer):
         Raises:
             web.HTTPException: The body is too large, too slow, or not a review of pods.
         """
-        found = await self._asked(request, question)
+        found = await asked_in(request, question, self._read_timeout_s)
 
         answer = answered(found, self._world(), self._options, self._translation)
 
@@ -228,13 +240,25 @@ def workload_question(body: bytes) -> WorkloadQuestion:
 class Validation(_Reviewer):
     """The endpoint that judges workloads."""
 
+    def __init__(
+        self,
+        world: Callable[[], World],
+        rules: Rules,
+        options: Options,
+        metrics: WebhookMetrics,
+        *,
+        read_timeout_s: float,
+    ) -> None:
+        super().__init__(world, options, metrics, read_timeout_s=read_timeout_s)
+        self._rules = rules
+
     async def validate(self, request: web.Request) -> web.Response:
         """Answer one AdmissionReview of a workload; nothing is ever changed.
 
         Raises:
             web.HTTPException: The body is too large, too slow, or not a review of workloads.
         """
-        found = await self._asked(request, workload_question)
+        found = await asked_in(request, workload_question, self._read_timeout_s)
 
         if found.workload is None:
             return _response(found.asked, UNTOUCHED)
@@ -246,6 +270,10 @@ class Validation(_Reviewer):
             options=self._options,
             translation=self._translation,
         )
+
+        if answer.claims and answer.allowed:
+            translated = with_claims(found.workload, found.asked.namespace, answer.claims)
+            answer = both(answer, await _answered(self._rules, translated, answer.claims))
 
         self._metrics.count_judgement(found.asked.kind.kind, found.asked.operation, answer)
         _tell("workload.reviewed", found.asked, answer, workload=found.name[:MAX_LOGGED])
@@ -279,7 +307,7 @@ def object_question(body: bytes) -> ObjectQuestion:
     Raises:
         ReviewError: The body is not a review of an object of DRA that is judged.
     """
-    asked = decode_review(body, OBJECTS)
+    asked = decode_review(body, JUDGED_RESOURCES)
     match asked.operation, asked.sub_resource:
         case "CREATE", "":
             return ObjectQuestion(asked=asked, judged=judged_of(asked, asked.object))
@@ -293,28 +321,83 @@ def object_question(body: bytes) -> ObjectQuestion:
             return ObjectQuestion(asked=asked)
 
 
-class Judgement(_Reviewer):
-    """The endpoint that judges objects of DRA."""
+class Judgement:
+    """The endpoint that judges objects of DRA, and what uses them."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        profiles: Mapping[str, Profile],
+        metrics: WebhookMetrics,
+        *,
+        read_timeout_s: float,
+    ) -> None:
+        """Remember whom to ask.
+
+        Args:
+            profiles: By which pods were translated, driver name to profile.
+        """
+        self._rules = rules
+        self._profiles = profiles
+        self._metrics = metrics
+        self._read_timeout_s = read_timeout_s
 
     async def judge(self, request: web.Request) -> web.Response:
-        """Answer one AdmissionReview of an object of DRA; nothing is ever changed.
+        """Answer one AdmissionReview; nothing is ever changed.
 
         Raises:
             web.HTTPException: The body is too large, too slow, or not a review of such an object.
         """
-        found = await self._asked(request, object_question)
+        found = await asked_in(request, object_question, self._read_timeout_s)
 
         if found.judged is None:
             return _response(found.asked, UNTOUCHED)
-        context = Context(namespaces=self._world().namespaces)
-        answer = judge_object(found.judged, found.old, context=context)
+        answer = await self._answer(found.judged, found.old)
 
         self._metrics.count_judgement(found.asked.kind.kind, found.asked.operation, answer)
         _tell("object.reviewed", found.asked, answer, object=found.name[:MAX_LOGGED])
         return _response(found.asked, answer)
 
+    async def _answer(self, judged: Judged, old: Judged | None) -> Answer:
+        if is_settled(judged, old):
+            return UNTOUCHED
+        claims = derived(judged, self._profiles)
+        return await _answered(self._rules, judged, claims)
+
+
+async def _answered(rules: Rules, judged: Judged, claims: Sequence[Claim]) -> Answer:
+    """Return what rules say of an object.
+
+    Args:
+        claims: Whose templates may not be there yet.
+    """
+
+    def answer(context: Context) -> Answer:
+        return judge_object(judged, knowing(context, judged.namespace, claims))
+
+    try:
+        return await rules.answered(answer)
+    except TimeoutError:
+        return judge_late(judged, rules.without_inventory())
+
 
 # --- all -----------------------------------------------------------------------------------------
+
+
+async def asked_in(
+    request: web.Request, read: Callable[[bytes], _Asked], timeout_s: float
+) -> _Asked:
+    """Return the question in a call.
+
+    Raises:
+        web.HTTPException: The body is too large, too slow, or not a review of this endpoint.
+    """
+    try:
+        found = read(await body_of(request, timeout_s))
+    except ReviewError as fault:
+        raise web.HTTPBadRequest(text=str(fault)) from fault
+    request[UID] = found.asked.uid[:MAX_LOGGED]
+    return found
 
 
 async def body_of(request: web.Request, timeout_s: float) -> bytes:

@@ -13,21 +13,25 @@ Nothing is ever changed: the pods are translated when they are made.
 Objects of DRA are judged by `webhook.rules`, where what stands in their spec is new.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from kube.api.core import Pod
-from kube.api.meta import ObjectMeta
+from kube.api.core import Pod, PodResourceClaim
+from kube.api.meta import ObjectMeta, view
+from kube.api.resource import ResourceClaimTemplateSpec
 from kube.product import REQUEST_ANNOTATION
 from webhook.admission import UNTOUCHED, Answer, Decision, Translation, admit_created
 from webhook.claims import Claim
-from webhook.findings import MAY_PASS, Finding, Severity, has_errors
+from webhook.derivation import derive
+from webhook.findings import MAY_PASS, Code, Finding, Severity, has_errors, warning
 from webhook.guards import unseen
 from webhook.intents import Vocabulary
 from webhook.legacy import containers, device_keys
-from webhook.request import decode_request
+from webhook.profile import Profile
+from webhook.request import RequestError, decode_request
+from webhook.rules.asked import at
 from webhook.rules.context import Context
 from webhook.rules.judge import Judged, judge
 from webhook.translation import translate
@@ -92,17 +96,95 @@ def judge_workload(
     return Answer(decision=_decision(answer, findings), findings=findings, claims=answer.claims)
 
 
-def judge_object(judged: Judged, old: Judged | None, *, context: Context) -> Answer:
-    """Return the answer to an object of DRA; what a controller made was judged as its template.
+def is_settled(judged: Judged, old: Judged | None) -> bool:
+    """Return whether nothing is to be judged.
+
+    What a controller made was judged as its template, and nobody hears what it is told. What leaves
+    the spec as it was is never refused, so whatever is there can be finished and removed.
 
     Args:
         old: What it was before; None when it is made.
     """
-    if judged.is_controlled or (old is not None and old.raw.get("spec") == judged.raw.get("spec")):
-        return UNTOUCHED
-    findings = judge(judged, context)
+    is_same = old is not None and old.raw.get("spec") == judged.raw.get("spec")
+    return judged.is_controlled or is_same
+
+
+def judge_object(judged: Judged, context: Context) -> Answer:
+    """Return the answer to an object of DRA, or to what uses claims."""
+    return _judged(judge(judged, context))
+
+
+def derived(judged: Judged, profiles: Mapping[str, Profile]) -> tuple[Claim, ...]:
+    """Return the claims that a translated pod got; their templates may not be there yet.
+
+    Args:
+        judged: Hostile: whoever wrote the annotation may be anybody.
+        profiles: Driver name to the profile in force here.
+    """
+    if not isinstance(judged.view, Pod) or REQUEST_ANNOTATION not in judged.view.annotations:
+        return ()
+    recorded = judged.view.annotations[REQUEST_ANNOTATION]
+    try:
+        return derive(decode_request(recorded), profiles).claims
+    except RequestError:
+        return ()  # Whoever translates says so.
+
+
+def knowing(context: Context, namespace: str, claims: Iterable[Claim]) -> Context:
+    """Return a context in which the templates of claims are there already."""
+    made = {
+        (namespace, claim.template): view(claim.spec, ResourceClaimTemplateSpec).spec.devices
+        for claim in claims
+    }
+    return msgspec.structs.replace(context, templates={**context.templates, **made})
+
+
+def with_claims(workload: Workload, namespace: str, claims: Iterable[Claim]) -> Judged:
+    """Return a workload as rules judge it, once its pods are translated."""
+    entries = tuple(
+        PodResourceClaim(name=claim.label, resource_claim_template_name=claim.template)
+        for claim in claims
+    )
+    spec = msgspec.structs.replace(workload.pod.spec, resource_claims=entries)
+    return Judged(
+        view=msgspec.structs.replace(workload.pod, spec=spec),
+        path=".".join(workload.path),
+        metadata=workload.metadata,
+        namespace=namespace,
+    )
+
+
+def both(one: Answer, other: Answer) -> Answer:
+    """Return an answer that says what both say."""
+    if not other.findings:
+        return one
+    findings = (*one.findings, *other.findings)
+    refused = has_errors(findings)
+    return msgspec.structs.replace(
+        one,
+        findings=findings,
+        decision=Decision.REFUSED if refused else one.decision,
+        verdict=one.verdict if has_errors(one.findings) else other.verdict,
+    )
+
+
+def judge_late(judged: Judged, context: Context) -> Answer:
+    """Return the answer to an object whose turn did not come in time.
+
+    Args:
+        context: In which nothing is known of the inventory.
+    """
+    late = warning(
+        Code.NOT_JUDGED,
+        at(judged.path, "spec"),
+        "the webhook is busy, so whether the inventory can ever give this was not looked at",
+    )
+    return _judged((*judge(judged, context), late))
+
+
+def _judged(findings: tuple[Finding, ...]) -> Answer:
     if has_errors(findings):
-        return Answer(decision=Decision.REFUSED, findings=findings)
+        return Answer(decision=Decision.REFUSED, findings=findings, verdict="is wrong")
     decision = Decision.JUDGED if findings else Decision.UNTOUCHED
     return Answer(decision=decision, findings=findings)
 

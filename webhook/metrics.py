@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from kube.informer import Informer
 from webhook.admission import Answer
+from webhook.audited import Tally
 from webhook.workqueue import WorkQueue
 
 _Measured = GaugeMetricFamily | CounterMetricFamily
@@ -77,6 +78,11 @@ class WebhookMetrics:
             ("reason",),
             registry=registry,
         )
+        self.late = Gauge(
+            "drawbridge_judgements_late",
+            "Reviews that were answered without the inventory, for want of time.",
+            registry=registry,
+        )
         self._decisions = Counter(
             "drawbridge_decisions",
             "Reviews by what was decided.",
@@ -119,6 +125,34 @@ class WebhookMetrics:
     def _count_findings(self, answer: Answer) -> None:
         for finding in answer.findings:
             self._findings.labels(finding.severity.value, finding.code.value).inc()
+
+
+class AuditMetrics:
+    """Shows what the audit found of stored objects when it last looked."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._objects = Gauge(
+            "drawbridge_audit_objects", "Objects looked at.", ("kind",), registry=registry
+        )
+        self._findings = Gauge(
+            "drawbridge_audit_findings",
+            "Findings of stored objects.",
+            ("kind", "severity", "code"),
+            registry=registry,
+        )
+        self._took = Gauge(
+            "drawbridge_audit_seconds", "Time that the last look took.", registry=registry
+        )
+
+    def show(self, tally: Tally, took_s: float) -> None:
+        """Show what one look found."""
+        self._objects.clear()
+        self._findings.clear()
+        for kind, number in tally.objects.items():
+            self._objects.labels(kind).set(number)
+        for labels, number in tally.findings.items():
+            self._findings.labels(*labels).set(number)
+        self._took.set(took_s)
 
 
 class ObserverMetrics:

@@ -41,9 +41,13 @@ etcd stores, has fewer. A body of nothing else would take more than a second to 
 PODS: Final = frozenset({"pods"})
 WORKLOADS: Final = frozenset(JUDGED.values())
 DRA_GROUP: Final = "resource.k8s.io"
-OBJECTS: Final = frozenset({"deviceclasses", "resourceclaims", "resourceclaimtemplates"})
-"""Objects of DRA that people write. Slices, which drivers write, are judged inside the API server:
-nothing of ours may come between a driver and its inventory."""
+OBJECTS: Final = frozenset(
+    {"deviceclasses", "devicecompatibilitypolicies", "resourceclaims", "resourceclaimtemplates"}
+)
+"""Objects of DRA that people write. Slices, which drivers write, are judged inside the API server and
+by the audit: nothing of ours may come between a driver and its inventory."""
+JUDGED_RESOURCES: Final = OBJECTS | PODS | WORKLOADS
+"""With what uses claims."""
 KUBE_SYSTEM_ACCOUNT: Final = "system:serviceaccount:kube-system:"
 
 
@@ -113,25 +117,32 @@ def workload_of(asked: AdmissionRequest, raw: msgspec.Raw) -> Workload:
 
 
 def judged_of(asked: AdmissionRequest, raw: msgspec.Raw) -> Judged:
-    """Return the object of DRA in a review, new or old.
+    """Return the object in a review as rules judge it: workloads by their pods.
 
     Raises:
         ReviewError: It is none of a kind that is judged.
     """
-    kind = f"{asked.kind.group}/{asked.kind.version}", asked.kind.kind
-    view_type = VIEWS.get(kind)
-    if view_type is None:
-        raise ReviewError(f"want an object of {DRA_GROUP}, not {shown(asked.kind.kind)}")
+    version = "/".join(filter(None, (asked.kind.group, asked.kind.version)))
+    kind = version, asked.kind.kind
+    path = pod_path(*kind)
+    view_type = VIEWS.get(kind) if path is None else Pod
+    if view_type is None or (path is not None and kind not in JUDGED and kind != _POD):
+        raise ReviewError(f"want an object of DRA or what uses it, not {shown(asked.kind.kind)}")
     try:
         document = decode(bytes(raw), dict[str, Any])
+        _, judged = reached(document, path or ())
         return Judged(
-            view=view(document, view_type),
-            raw=document,
+            view=view(judged, view_type),
+            raw=judged,
+            path=".".join(path or ()),
             metadata=view(document, ObjectHead).metadata,
             namespace=asked.namespace,
         )
     except (msgspec.DecodeError, RecursionError) as fault:
         raise ReviewError(f"the object under review is no {kind[1]}: {fault}") from fault
+
+
+_POD: Final = ("v1", "Pod")
 
 
 def encode_answer(asked: AdmissionRequest, answer: Answer) -> bytes:
@@ -141,7 +152,7 @@ def encode_answer(asked: AdmissionRequest, answer: Answer) -> bytes:
             response=AdmissionResponse(
                 uid=asked.uid,
                 allowed=answer.allowed,
-                status=None if answer.allowed else _status(asked, answer.findings),
+                status=None if answer.allowed else _status(asked, answer),
                 patch=_encoded(answer.operations) if answer.operations else None,
                 patch_type="JSONPatch" if answer.operations else None,
                 warnings=warnings(asked, answer.findings),
@@ -182,8 +193,8 @@ def _line(text: str) -> str:
     return f"{printable[: MAX_WARNING_LENGTH - 3]}..."
 
 
-def _status(asked: AdmissionRequest, findings: Sequence[Finding]) -> Status:
-    faults = [finding for finding in findings if finding.is_error]
+def _status(asked: AdmissionRequest, answer: Answer) -> Status:
+    faults = [finding for finding in answer.findings if finding.is_error]
     causes = tuple(
         StatusCause(reason="FieldValueInvalid", field=fault.path, message=_advice(fault))
         for fault in faults[:MAX_CAUSES]
@@ -191,12 +202,11 @@ def _status(asked: AdmissionRequest, findings: Sequence[Finding]) -> Status:
     told = [f"{cause.field}: {cause.message}" for cause in causes]
     if len(faults) > MAX_CAUSES:
         told.append(f"and {len(faults) - MAX_CAUSES} more")
-    verdict = "is wrong" if asked.kind.group == DRA_GROUP else "cannot be translated"
     listed = f" {told[0]}" if len(told) == 1 else "".join(f"\n* {fault}" for fault in told)
     return Status(
         code=422,
         reason="Invalid",
-        message=f"{asked.kind.kind or 'Pod'} {verdict}:{listed}",
+        message=f"{asked.kind.kind or 'Pod'} {answer.verdict}:{listed}",
         details=StatusDetails(
             name=asked.name, group=asked.kind.group, kind=asked.kind.kind, causes=causes
         ),

@@ -35,6 +35,7 @@ Fraction = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 LogLevel = Literal["debug", "info", "warning", "error"]
+Enforcement = Literal["deny", "warn", "off"]
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -196,6 +197,15 @@ class ControlSettings(_Part, frozen=True, kw_only=True):
     policy_counts_seconds: Seconds = 30.0
     """Between writes of a policy's status in which only numbers change, as when nodes come and go."""
 
+    mark_seconds: Seconds = 5.0
+    """Between looks at whether the inventory is larger than ever before. Slices come in crowds."""
+
+    audit_seconds: Seconds = 600.0
+    """Between looks at all that is stored, for objects that a rule would refuse by now."""
+
+    audit_events: Positive = 50
+    """Events that one such look tells at most; the others follow with the next."""
+
     retry_first_seconds: Seconds = 0.2
     """Before the second attempt at something that the API server refused; then twice as long each
     time, up to `retryMostSeconds`."""
@@ -220,6 +230,30 @@ class ControlSettings(_Part, frozen=True, kw_only=True):
     def backoff(self) -> Backoff:
         """Return the pauses between attempts at something that the API server refused."""
         return Backoff(first_s=self.retry_first_seconds, longest_s=self.retry_most_seconds)
+
+
+class JudgeSettings(_Part, frozen=True, kw_only=True):
+    """How objects of DRA, and what uses them, are judged."""
+
+    enforcement: Enforcement = "deny"
+    """What is done about what the inventory can never give: `deny`, `warn` or `off`. A namespace says
+    otherwise with its label. `deny`: a claim that waits for ever is found too late, and a verdict
+    denies only where the inventory is proof."""
+
+    drivers: Mapping[str, Enforcement] = {}
+    """Driver to what is done at most about verdicts on its devices, for those whose slices are no
+    proof."""
+
+    inventory: Name = "drawbridge-inventory"
+    """The ConfigMap, in `namespace`, that keeps the largest inventory ever seen, and in which people
+    declare what there could be."""
+
+    wait_seconds: Seconds = 1.5
+    """A review that is not judged by then is answered without the inventory, with a warning. Well below
+    the webhook's timeout of 5 s, after which nobody would be told anything."""
+
+    max_waiting: Positive = 64
+    """Reviews that wait for their turn; more are answered without the inventory at once."""
 
 
 class ObserveSettings(_Part, frozen=True, kw_only=True):
@@ -311,6 +345,7 @@ class Settings(_Part, frozen=True, kw_only=True):
     """`debug` adds a line for each pod that was left alone. DRAWBRIDGE_LOG_LEVEL sets it, too."""
 
     translation: TranslationSettings = TranslationSettings()
+    judge: JudgeSettings = JudgeSettings()
     serve: ServeSettings = ServeSettings()
     control: ControlSettings = ControlSettings()
     observe: ObserveSettings = ObserveSettings()

@@ -179,9 +179,13 @@ def compiled(expression: str) -> Any:
 
 
 def verdicts(row: Row, conditions: Mapping[str, str] = CONDITIONS) -> Mapping[str, object]:
-    request = {"operation": "UPDATE" if row.old else "CREATE"}
+    is_dra = "devices" in (row.object.get("spec") or {})
+    request: dict[str, object] = {
+        "operation": "UPDATE" if row.old else "CREATE",
+        "kind": {"group": "resource.k8s.io" if is_dra else "apps"},
+    }
     if row.subresource:
-        request["subResource"] = row.subresource
+        request |= {"subResource": row.subresource}
     data = {"object": row.object, "oldObject": row.old, "request": request}
     return {name: compiled(text).eval(data=data).value() for name, text in conditions.items()}
 
@@ -362,6 +366,10 @@ def test_slices_never_come_to_us() -> None:
 
 CLAIM: Final[Document] = {"spec": {"devices": {}}}
 
+NAMING: Final[Document] = {
+    "spec": {"containers": [PLAIN], "resourceClaims": [{"name": "gpu", "resourceClaimName": "a"}]}
+}
+
 OBJECT_ROWS: Final = (
     created("a new claim", CLAIM, asked=True),
     updated("a new spec", CLAIM, {"spec": {"devices": {"requests": []}}}, asked=True),
@@ -371,8 +379,29 @@ OBJECT_ROWS: Final = (
         {"metadata": {"ownerReferences": [{"kind": "Pod", "controller": True}]}, **CLAIM},
         asked=False,
     ),
-    created("an owner that made nothing", {"metadata": {"ownerReferences": [{}]}}, asked=True),
-    created("owners that are null", {"metadata": {"ownerReferences": None}}, asked=True),
+    created(
+        "an owner that made nothing", {"metadata": {"ownerReferences": [{}]}, **CLAIM}, asked=True
+    ),
+    created("owners that are null", {"metadata": {"ownerReferences": None}, **CLAIM}, asked=True),
+    created("a pod with a claim", NAMING, asked=True),
+    created("a pod without one", pod(PLAIN), asked=False),
+    created("a pod whose claims are null", {"spec": {"resourceClaims": None}}, asked=False),
+    created(
+        "a pod that a controller made",
+        {"metadata": {"ownerReferences": [{"kind": "Job", "controller": True}]}, **NAMING},
+        asked=False,
+    ),
+    created("a workload with a claim", workload(NAMING), asked=True),
+    created("a CronJob with a claim", workload(NAMING, cron=True), asked=True),
+    created("a workload without one", workload(pod(PLAIN)), asked=False),
+    updated(
+        "a workload that is scaled",
+        workload(NAMING),
+        {"spec": {"template": NAMING, "replicas": 0}},
+        asked=False,
+    ),
+    updated("a workload that gets a claim", workload(pod(PLAIN)), workload(NAMING), asked=True),
+    updated("a workload that loses it", workload(NAMING), workload(pod(PLAIN)), asked=False),
 )
 
 

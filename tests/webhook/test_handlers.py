@@ -18,14 +18,26 @@ from structlog.testing import capture_logs
 from certs.authority import Authority
 from certs.serving import Listener, client_context, issue_leaf
 from kube.api.admission import AdmissionRequest
-from tests.builders import NAMESPACE, Document, admitted, gpus, limits, pod, seen, workload, world
+from tests.builders import (
+    NAMESPACE,
+    Document,
+    admitted,
+    gpus,
+    limits,
+    pod,
+    profiles,
+    seen,
+    workload,
+    world,
+)
 from tests.fake_api_server import running, until
 from tests.webhook.rules.cases import CLASSES, CONFIGS, Case, claim, exactly, template
-from webhook.admission import Decision
+from webhook.admission import Answer, Decision
 from webhook.app import Endpoint
 from webhook.configuration import OBJECTS_PATH, PATH, VALIDATE_PATH
 from webhook.handlers import MAX_LOGGED, Judgement, Mutation, Question, Validation, answered
 from webhook.metrics import WebhookMetrics
+from webhook.rules.context import Context
 from webhook.settings import ServeSettings
 from webhook.workloads import JUDGED
 from webhook.world import Options, World
@@ -60,18 +72,38 @@ class Stand(NamedTuple):
         return self.registry.get_sample_value(name, labels) or 0.0
 
 
+class Known:
+    """Rules that know a context, and may be too busy to look at it."""
+
+    def __init__(self, picture: Callable[[], World], *, is_late: bool = False, **knows: Any) -> None:
+        self._picture = picture
+        self._is_late = is_late
+        self._knows = knows
+
+    async def answered(self, question: Callable[[Context], Answer]) -> Answer:
+        if self._is_late:
+            raise TimeoutError
+        return question(Context(namespaces=self._picture().namespaces, **self._knows))
+
+    def without_inventory(self) -> Context:
+        return Context(namespaces=self._picture().namespaces)
+
+
 @pytest.fixture
 async def stand() -> AsyncIterator[Callable[..., Awaitable[Stand]]]:
     async with AsyncExitStack() as undo:
 
-        async def make(picture: Callable[[], World] = world, **settings: Any) -> Stand:
+        async def make(
+            picture: Callable[[], World] = world, rules: Known | None = None, **settings: Any
+        ) -> Stand:
             registry = CollectorRegistry()
+            rules = rules or Known(picture)
             metrics = WebhookMetrics(registry)
             served = msgspec.structs.replace(SETTINGS, **settings)
             timeout_s = served.read_timeout_seconds
             mutation = Mutation(picture, Options(), metrics, read_timeout_s=timeout_s)
-            validation = Validation(picture, Options(), metrics, read_timeout_s=timeout_s)
-            judgement = Judgement(picture, Options(), metrics, read_timeout_s=timeout_s)
+            validation = Validation(picture, rules, Options(), metrics, read_timeout_s=timeout_s)
+            judgement = Judgement(rules, profiles(), metrics, read_timeout_s=timeout_s)
             reviews = {
                 PATH: mutation.mutate,
                 VALIDATE_PATH: validation.validate,
@@ -632,7 +664,7 @@ async def test_what_a_controller_made_is_not_judged(stand: Make) -> None:
 
 CLAIM: Final = object_review(claim(exactly()))
 OBJECT_CALLS: Final = (
-    Call("a review of pods", encoded(REVIEW), 400),
+    Call("a review of nodes", encoded(_asking(CLAIM, resource={"resource": "nodes"})), 400),
     Call("no kind", encoded(_asking(CLAIM, kind={})), 400),
     Call("a claim that is missing", encoded(_asking(CLAIM, object=None)), 400),
     Call("a spec that is text", encoded(_asking(CLAIM, object={"spec": "a"})), 400),

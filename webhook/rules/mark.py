@@ -12,7 +12,7 @@ import msgspec
 from kube.quantity import Quantity
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class Seen(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The devices of one driver that one class selects, at their most.
 
     Attributes:

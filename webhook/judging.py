@@ -1,0 +1,286 @@
+"""Who asks the rules: keeps what they know by watches, and asks them on a thread of its own.
+
+A review never calls anybody: it waits for its turn on the one thread that knows the cluster, which
+first takes notice of what changed. What takes too long is answered without the inventory. Until the
+first lists are complete, the inventory is not asked either; nobody waits for them, since pods are
+translated without.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+import structlog
+from msgspec.structs import replace
+
+from allocator.pod_claims import Name
+from kube.api.core import Namespace
+from kube.api.meta import ApiStruct, ObjectMeta, decode
+from kube.client import Client
+from kube.informer import DEFAULTS, Handler, Informer, InformerSettings
+from webhook.high_water import UNREADABLE, Marked, marked
+from webhook.knowledge import Around, Knowledge
+from webhook.observation import KEEP
+from webhook.picture import Changes, Kind
+from webhook.resources import (
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DEVICE_CLASSES,
+    DEVICE_COMPATIBILITY_POLICIES,
+    DEVICE_TAINT_RULES,
+    NAMESPACES,
+    NODES,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+from webhook.rules.context import Context
+from webhook.rules.enforcement import Configured, Enforcement
+from webhook.settings import Settings
+
+T = TypeVar("T")
+
+FOLLOWED: Final = {
+    Kind.NODE: NODES,
+    Kind.CLAIM: RESOURCE_CLAIMS,
+    Kind.TEMPLATE: RESOURCE_CLAIM_TEMPLATES,
+    Kind.SLICE: RESOURCE_SLICES,
+    Kind.CLASS: DEVICE_CLASSES,
+    Kind.TAINT_RULE: DEVICE_TAINT_RULES,
+    Kind.POLICY: DEVICE_COMPATIBILITY_POLICIES,
+}
+OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY})
+"""Of these there are none where they are not served."""
+GROWERS: Final = {
+    "a cluster autoscaler": (CONFIG_MAPS, "kube-system", "cluster-autoscaler-status"),
+    "Karpenter": (CUSTOM_RESOURCE_DEFINITIONS, "", "nodepools.karpenter.sh"),
+}
+"""What may add nodes, in words, to resource, namespace and name of an object that is there then."""
+
+log = structlog.get_logger()
+
+
+class Judging:
+    """What rules know of the cluster, and the thread that asks them.
+
+    Attributes:
+        informers: Resource to informer, for metrics.
+        late: Questions that were not answered in time.
+        changed: Set when something did.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        *,
+        informer_settings: InformerSettings = DEFAULTS,
+    ) -> None:
+        """Remember what to follow; nothing is asked before `run`."""
+        self._settings = settings.judge
+        self._configured = Configured(
+            cluster=Enforcement(settings.judge.enforcement),
+            drivers={name: Enforcement(one) for name, one in settings.judge.drivers.items()},
+        )
+        self._knowledge = Knowledge(settings.observe.features())
+        self._changes: dict[Kind, dict[Name, Any]] = {}
+        self._bundles: deque[Changes] = deque()
+        self._around: Around | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judging")
+        self._waiting = 0
+        self.late = 0
+        self.changed = asyncio.Event()
+        self._kinds = {
+            kind: Informer(
+                client,
+                resource,
+                _kept(kind),
+                handlers=(self._noted(kind),),
+                settings=informer_settings,
+            )
+            for kind, resource in FOLLOWED.items()
+        }
+        self._namespaces = Informer(
+            client,
+            NAMESPACES,
+            _labels,
+            handlers=(self._surroundings_changed,),
+            settings=informer_settings,
+        )
+        self._mark = Informer(
+            client,
+            CONFIG_MAPS,
+            marked,
+            namespace=settings.namespace,
+            field_selector=f"metadata.name={settings.judge.inventory}",
+            handlers=(self._mark_changed,),
+            settings=informer_settings,
+        )
+        self._growers = {
+            words: Informer(
+                client,
+                resource,
+                _presence,
+                namespace=namespace,
+                field_selector=f"metadata.name={name}",
+                handlers=(self._surroundings_changed,),
+                settings=informer_settings,
+            )
+            for words, (resource, namespace, name) in GROWERS.items()
+        }
+        self.informers: Final[Mapping[str, Informer[Any]]] = {
+            **{f"{kind.value} of rules": each for kind, each in self._kinds.items()},
+            "namespaces of rules": self._namespaces,
+            "high-water mark": self._mark,
+        }
+
+    @property
+    def marked(self) -> Marked:
+        """What the high-water mark says; nothing where there is none."""
+        return next(iter(self._mark.store.values()), Marked())
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether there is a high-water mark."""
+        return bool(self._mark.store)
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether the inventory can be believed."""
+        awaited = [each for kind, each in self._kinds.items() if kind not in OPTIONAL]
+        return all(each.synced.is_set() for each in (*awaited, self._mark, self._namespaces))
+
+    async def wait_synced(self) -> None:
+        """Return once the inventory can be believed."""
+        awaited = [each for kind, each in self._kinds.items() if kind not in OPTIONAL]
+        for each in (*awaited, self._mark, self._namespaces):
+            await each.synced.wait()
+
+    async def run(self) -> None:
+        """Follow the API server; ends only by cancellation."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for informer in (
+                    *self._kinds.values(),
+                    self._namespaces,
+                    self._mark,
+                    *self._growers.values(),
+                ):
+                    group.create_task(informer.run())
+                await self.wait_synced()
+                # What comes first is the most: not a review has to wait for it.
+                await self.asked(lambda _: None, within_s=None)
+                log.info("judging.synced")
+        finally:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def answered(self, question: Callable[[Context], T]) -> T:
+        """Return the answer to a review.
+
+        Raises:
+            TimeoutError: It takes too long; `without_inventory` has a context to ask again with.
+        """
+        if not self.is_synced:
+            return question(self.without_inventory())
+        if self._waiting >= self._settings.max_waiting:
+            self.late += 1
+            raise TimeoutError
+        around = self.around()
+        self._waiting += 1
+        try:
+            return await self.asked(
+                lambda knowledge: question(knowledge.context(around)),
+                within_s=self._settings.wait_seconds,
+            )
+        except TimeoutError:
+            self.late += 1
+            raise
+        finally:
+            self._waiting -= 1
+
+    async def asked(self, question: Callable[[Knowledge], T], *, within_s: float | None) -> T:
+        """Return what is answered on the thread, after all changes so far.
+
+        Args:
+            within_s: None waits for as long as it takes.
+
+        Raises:
+            TimeoutError: It takes longer.
+        """
+        # The thread takes no part of a change; who is not waited for any more still brings his.
+        self._bundles.append(self._changes)
+        self._changes = {}
+
+        def answer() -> T:
+            while self._bundles:
+                self._knowledge.apply(self._bundles.popleft())
+            return question(self._knowledge)
+
+        async with asyncio.timeout(within_s):
+            return await asyncio.get_running_loop().run_in_executor(self._thread, answer)
+
+    def around(self) -> Around:
+        """Return what rules know besides devices and claims."""
+        if self._around is None:
+            found = self.marked
+            growers = {words for words, each in self._growers.items() if each.store}
+            self._around = Around(
+                namespaces={name: labels for (_, name), labels in self._namespaces.store.items()},
+                growers=growers | ({UNREADABLE} if found.problem else set()),
+                mark=found.mark,
+                configured=self._configured,
+            )
+        return self._around
+
+    def without_inventory(self) -> Context:
+        """Return a context in which nothing is known of devices and claims."""
+        return Context(namespaces=self.around().namespaces, configured=self._configured)
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _noted(self, kind: Kind) -> Handler[Any]:
+        def note(key: tuple[str, str], old: object, new: object) -> None:
+            if old != new:  # Most changes are of what is not kept.
+                self._changes.setdefault(kind, {})[key] = new
+                self.changed.set()
+
+        return note
+
+    def _surroundings_changed(self, _key: Name, _old: object, _new: object) -> None:
+        self._around = None
+
+    def _mark_changed(self, _key: Name, _old: object, new: Marked | None) -> None:
+        if new is not None and new.problem:
+            log.warning("declaration.unreadable", error=new.problem)
+        self._around = None
+        self.changed.set()
+
+
+# --- what is kept of an object --------------------------------------------------------------------
+
+
+class _Head(ApiStruct, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+def _kept(kind: Kind) -> Callable[[bytes], Any]:
+    """Return what keeps an object of a kind, with what an event about it names."""
+
+    def keep(raw: bytes) -> Any:
+        found = KEEP[kind](raw)
+        head = decode(raw, _Head).metadata
+        owners = tuple(one for one in head.owner_references or () if one.controller) or None
+        metadata = replace(found.metadata, uid=head.uid, owner_references=owners)
+        return replace(found, metadata=metadata)
+
+    return keep
+
+
+def _labels(raw: bytes) -> Mapping[str, str]:
+    return decode(raw, Namespace).metadata.labels or {}
+
+
+def _presence(_raw: bytes) -> bool:
+    return True
