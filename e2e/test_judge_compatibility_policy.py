@@ -178,7 +178,10 @@ def test_what_the_definition_stands_for_is_refused_by_it(cluster: Access, case: 
 
     status, body = cluster.request("POST", f"{POLICIES}?dryRun=All", case.document)
 
-    assert (422 if errors & said else 201) == status, body
+    # What else is wrong may be refused by our webhook, while it answers.
+    by_itself = status == 422 and b"admission webhook" not in body
+    assert by_itself == bool(errors & said), body
+    assert errors or status == 201, body
 
 
 def test_what_is_left_out_is_written_into_the_object(cluster: Access) -> None:
@@ -255,8 +258,9 @@ def test_a_doubt_is_told_with_its_code(cluster: Access) -> None:
 
 @pytest.mark.usefixtures("published")
 def test_a_broken_rule_is_told_until_it_is_mended(cluster: Access) -> None:
-    cluster.apply(policy(rules=[rule(compatibleOnlyWith=cel("device."))]))
-    awaited(cluster, {"Valid": "False RuleInvalid", "Symmetric": "Unknown NotJudged"})
+    not_published = f'device.attributes["{DRIVER}"].mode == "mig"'
+    cluster.apply(policy(rules=[rule(compatibleOnlyWith=cel(not_published))]))
+    awaited(cluster, {"Valid": "False RuleEvaluationError", "Symmetric": "Unknown NotJudged"})
     cluster.wait_until(
         lambda: any(
             each["regarding"]["name"] == "story" and each["reason"] == "PolicyInvalid"
