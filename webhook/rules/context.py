@@ -36,6 +36,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         emptied: What there could be room for; None where nobody is to be told of it.
         present: The cluster as it is used now; None where nobody is to be told of it.
         allocated: ResourceClaims that have their devices.
+        extended_resources: Name of an extended resource to name of the class that maps it.
         mark: The largest inventory ever seen.
         growers: What may add nodes, in words: a cluster autoscaler, Karpenter.
         configured: What is done about verdicts on the inventory.
@@ -54,6 +55,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     emptied: Emptied | None = None
     present: Cluster | None = None
     allocated: Collection[Place] = frozenset()
+    extended_resources: Mapping[str, str] = {}
     mark: Mark = Mark()
     growers: Collection[str] = frozenset()
     configured: Configured = Configured()

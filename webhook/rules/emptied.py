@@ -8,7 +8,7 @@ The allocator's own search answers, so what fits here fits a node of the real cl
 Every answer is bounded, in steps, and kept until the inventory changes.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -31,6 +31,7 @@ from allocator.core.model import (
 from allocator.core.outcome import AttemptFailed, GaveUp
 from allocator.core.problem import Rules
 from allocator.core.search import allocate
+from allocator.extended_resource_claim import plugged_in
 from allocator.near import NearestMiss, nearest_when_empty
 from allocator.nodeclass import Lens
 from kube.api.core import Node
@@ -191,6 +192,11 @@ class Emptied:
         """Return the devices that a class selects, by driver; nothing where there is no such class."""
         return self.kept(("stock", device_class), lambda: self._stock(device_class))
 
+    def only_claimed(self, resources: Collection[str]) -> frozenset[str]:
+        """Return those of some resources that no node offers without DRA, as far as nodes tell."""
+        tell, offered = self.kept("offered", self._offered)
+        return frozenset(resources) - offered if tell else frozenset()
+
     # --- proof -----------------------------------------------------------------------------------
 
     @property
@@ -256,6 +262,12 @@ class Emptied:
             all(name not in seen.capacity or amount > seen.capacity[name] for seen in stock)
             for name, amount in amounts.items()
         )
+
+    def _offered(self) -> tuple[bool, frozenset[str]]:
+        """Return whether all nodes tell what they offer, and that."""
+        nodes = self._cluster.nodes.values()
+        offered = frozenset(name for each in nodes for name in plugged_in(each))
+        return all(each.status.allocatable is not None for each in nodes), offered
 
     def _stock(self, name: str) -> Stock:
         device_class = self._classes.get(name)

@@ -11,6 +11,11 @@ import msgspec
 
 from allocator.cluster import Cluster
 from allocator.core.outcome import AttemptFailed, Unfit
+from allocator.extended_resource_claim import (
+    SUFFIX,
+    extended_resource_claim,
+    mapped_resources,
+)
 from allocator.near import nearest_now
 from kube.api.core import Pod
 from kube.api.meta import ObjectMeta
@@ -33,12 +38,14 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A claim of a pod, or the one that is judged.
 
     Attributes:
-        path: From the object to its devices, or to what names it.
-        is_named: The path leads to a name only, so messages say where in the claim it is.
+        path: From the object to its devices, or to what it is made of.
+        is_written_out: The path leads to its devices, and goes on in them.
+        is_named: The path leads to its name, so messages say where in the claim it is.
     """
 
     claim: ResourceClaim
     path: str
+    is_written_out: bool = False
     is_named: bool = False
 
 
@@ -53,7 +60,7 @@ def _of_claim(claim: Subject[DeviceClaim], path: str) -> tuple[_Entry, ...]:
     if len(claim.view.requests or ()) > MAX_REQUESTS:
         return ()
     metadata = ObjectMeta(name="claim", namespace=claim.namespace)
-    return (_Entry(claim=_claim(claim.view, metadata), path=path),)
+    return (_Entry(claim=_claim(claim.view, metadata), path=path, is_written_out=True),)
 
 
 def _of_pod(pod: Subject[Pod], path: str, context: Context) -> tuple[_Entry, ...]:
@@ -81,7 +88,24 @@ def _of_pod(pod: Subject[Pod], path: str, context: Context) -> tuple[_Entry, ...
         metadata = ObjectMeta(name=one.name, namespace=pod.namespace)
         claim = _claim(devices, metadata)
         entries.setdefault(key, _Entry(claim=claim, path=f"{place}.{field}", is_named=True))
-    return tuple(entries.values())
+    return (*entries.values(), *_of_extended(pod, path, context))
+
+
+def _of_extended(pod: Subject[Pod], path: str, context: Context) -> Iterator[_Entry]:
+    """Yield the claim that the scheduler makes for resources that classes map.
+
+    Not for those that some node may offer without DRA.
+    """
+    emptied, classes = context.emptied, context.extended_resources
+    if emptied is None or not classes:
+        return
+    wanted = emptied.only_claimed(mapped_resources(pod.view, classes))
+    if not wanted:
+        return
+    claim = extended_resource_claim(pod.view, wanted, classes)
+    if len(claim.spec.devices.requests or ()) <= MAX_REQUESTS:
+        made = _claim(claim.spec.devices, ObjectMeta(name=SUFFIX, namespace=pod.namespace))
+        yield _Entry(claim=made, path=at(path, "spec.containers"))
 
 
 def _claim(devices: DeviceClaim, metadata: ObjectMeta) -> ResourceClaim:
@@ -130,11 +154,10 @@ def _finding(
     message = misfit.message
     if misfit.claim is None:
         path = _place(entries, whole)
-    elif entries[misfit.claim].is_named:
-        path = entries[misfit.claim].path
-        message = f"{misfit.path}: {message}"
     else:
-        path = at(entries[misfit.claim].path, misfit.path)
+        entry = entries[misfit.claim]
+        path = at(entry.path, misfit.path) if entry.is_written_out else entry.path
+        message = f"{misfit.path}: {message}" if entry.is_named else message
     if misfit.code is Code.NOT_JUDGED:
         return (warning(misfit.code, path, message),)
     by = standing(

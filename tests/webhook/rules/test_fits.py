@@ -386,6 +386,49 @@ def test_pods(case: Case) -> None:
     assert case.told == told(case.document, case.there)
 
 
+MAPPED: dict[str, Any] = {"extended_resources": {"example.com/gpu": EXAMPLE}}
+_TOO_MANY = pod(limits={"example.com/gpu": "5"})
+
+
+def with_nodes(allocatable: Mapping[str, str] | None) -> Context:
+    """Nodes of which the second tells what it offers besides devices."""
+    empty = view({"metadata": {"name": "node-a"}, "status": {"allocatable": {"cpu": "1"}}}, Node)
+    status = {} if allocatable is None else {"allocatable": allocatable}
+    node = view({"metadata": {"name": "node-b"}, "status": status}, Node)
+    there = place(NODE_A, **MAPPED)
+    assert there.emptied is not None
+    there.emptied.replace_node("node-a", empty)
+    there.emptied.replace_node("node-b", node)
+    return there
+
+
+EXTENDED = (
+    Case("as many as a node has", pod(limits={"example.com/gpu": "4"}), (), with_nodes({})),
+    Case(
+        "more than a node has",
+        _TOO_MANY,
+        ("error moreThanAnyNode spec.containers",),
+        with_nodes({}),
+    ),
+    Case(
+        "a node that offers some by a plugin", _TOO_MANY, (), with_nodes({"example.com/gpu": "8"})
+    ),
+    Case(
+        "a plugin that has gone",
+        _TOO_MANY,
+        ("error moreThanAnyNode spec.containers",),
+        with_nodes({"example.com/gpu": "0"}),
+    ),
+    Case("a node that does not tell", _TOO_MANY, (), with_nodes(None)),
+    Case("a resource that no class maps", pod(limits={"example.com/nic": "5"}), (), with_nodes({})),
+)
+
+
+@pytest.mark.parametrize("case", EXTENDED, ids=lambda case: case.name)
+def test_extended_resources(case: Case) -> None:
+    assert case.told == told(case.document, case.there)
+
+
 def test_a_pod_says_where_in_its_claim_the_reason_is() -> None:
     assert only(pod(making("five")), WITH_CLAIMS).message.startswith(
         "requests[0].exactly.count: count 5 is more than the 4 "
