@@ -4,15 +4,16 @@ Legacy pods are translated as the webhook would, then everything is judged by th
 webhook asks. Classes, slices and policies of `-f` join what is known of the cluster.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from allocator.core.model import Features
-from allocator.pod_claims import allocation_of
+from allocator.pod_claims import Name, allocation_of
+from cli.asked import where_asked
 from cli.inputs import Inputs
-from cli.manifests import TEMPLATE_KIND, Translated, translated
+from cli.manifests import TEMPLATE_KIND, Translated, template, translated
 from cli.objects import Placed, joined, of_kind, placed
 from cli.reading import STATE_KINDS, viewed, viewed_pod
 from cli.report import Reported, namespace_of
@@ -22,6 +23,7 @@ from kube.api.meta import ObjectHead, ObjectMeta
 from kube.api.policy import in_force
 from kube.api.resource import ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from kube.files import SourceObject
+from webhook.claims import Claim
 from webhook.findings import Finding, Severity
 from webhook.judgement import of_later_pods
 from webhook.rules.context import Context
@@ -56,13 +58,18 @@ def checked(inputs: Inputs) -> list[Checked]:
     results = translated(
         inputs.given, world=inputs.world, options=inputs.options, namespace=inputs.namespace
     )
-    context = context_of(inputs)
+    context = context_of(inputs, results)
+    written = {
+        (namespace_of(result.source, inputs.namespace), result.source.name)
+        for result in results
+        if result.is_template
+    }
     return [
         Checked(
             source=result.source,
             reference=result.reference,
             findings=_worst_first(
-                (*_of_translation(result), *_of_rules(result, context, inputs.namespace))
+                (*_of_translation(result), *_of_rules(result, context, inputs.namespace, written))
             ),
         )
         for result in results
@@ -78,9 +85,18 @@ def reported(results: Iterable[Checked]) -> list[Reported]:
     ]
 
 
-def context_of(inputs: Inputs) -> Context:
-    """Return what rules may know: the state of the cluster, with the given objects in it."""
-    everything = joined(inputs.snapshot, inputs.given, inputs.namespace)
+def context_of(inputs: Inputs, results: Iterable[Translated]) -> Context:
+    """Return what rules may know: the state of the cluster, with the given objects in it.
+
+    Args:
+        results: What became of the given objects; the templates that they need are there, too.
+    """
+    made = [
+        msgspec.structs.replace(result.source, document=dict(each))
+        for result in results
+        for each in result.templates
+    ]
+    everything = joined(inputs.snapshot, (*inputs.given, *made), inputs.namespace)
     known, _ = placed(everything, STATE_KINDS, inputs.namespace)
     state = state_of(known)
     return Context(
@@ -103,6 +119,8 @@ def context_of(inputs: Inputs) -> Context:
         ),
         present=state.cluster(Features()),
         allocated=frozenset(name for name, one in state.claims.items() if allocation_of(one)),
+        # Who knows no nodes does not know what their device plugins offer.
+        extended_resources=inputs.world.extended_resources if state.has_nodes else {},
         growers=frozenset(
             word for onlooker, word in _GROWERS.items() if onlooker in inputs.world.onlookers
         ),
@@ -139,46 +157,68 @@ def _of_translation(result: Translated) -> Iterator[Finding]:
         yield told
 
 
-def _of_rules(result: Translated, context: Context, namespace: str) -> Iterator[Finding]:
+def _of_rules(
+    result: Translated, context: Context, namespace: str, written: Collection[Name]
+) -> Iterator[Finding]:
+    """Yield what rules say of an object, as its translation made it.
+
+    Args:
+        written: Templates among the given objects, which are judged in their place.
+    """
     place = namespace_of(result.source, namespace)
-    own = _judged(result.source, place)
+    own = _judged(result.source, result.document or result.source.document, place)
     if own is None:
         return
-    yield from judge(own, context)
-    # A translation knows of missing classes, too.
-    told = {finding.code for finding in result.findings}
-    for template in result.templates:
-        made = _judged_template(template, own)
-        for finding in (one for one in judge(made, context) if one.code not in told):
-            at = f"{own.path}.spec.resourceClaims" if own.path else "spec.resourceClaims"
-            said = f"{template['metadata']['name']}: {finding.path}: {finding.message}"
-            yield msgspec.structs.replace(finding, path=at, message=said)
+    found = judge(own, context)
+    # What is said of all claims of a pod is not said of each; and a translation knows of missing
+    # classes, too.
+    told = {finding.code for finding in (*result.findings, *found)}
+    of_claims = (
+        finding
+        for claim in result.claims
+        if (place, claim.template) not in written
+        for finding in _of_claim(claim, own, context)
+        if finding.code not in told
+    )
+    yield from (where_asked(finding, result) for finding in (*found, *of_claims))
 
 
-def _judged(found: SourceObject, namespace: str) -> Judged | None:
-    """Return an object as it is judged; None for other kinds, and for what cannot be read."""
-    head = viewed(found.document, ObjectHead)
+def _of_claim(claim: Claim, own: Judged, context: Context) -> Iterator[Finding]:
+    """Yield what rules say of a claim that a translation made, told of its pod."""
+    at = f"{own.path}.spec.resourceClaims" if own.path else "spec.resourceClaims"
+    for finding in judge(_judged_template(template(claim, own.namespace), own), context):
+        said = f"{finding.path}: {finding.message}"
+        yield msgspec.structs.replace(finding, path=at, message=said)
+
+
+def _judged(found: SourceObject, document: Mapping[str, Any], namespace: str) -> Judged | None:
+    """Return an object as it is judged; None for other kinds, and for what cannot be read.
+
+    Args:
+        document: What became of it.
+    """
+    head = viewed(document, ObjectHead)
     if isinstance(head, Finding):
         return None
     kind = (found.api_version, found.kind)
     path = pod_path(*kind)
     if path is not None:
-        _, document = reached(found.document, path)
-        pod = viewed_pod(document) if document is not None else None
+        _, raw = reached(document, path)
+        pod = viewed_pod(raw) if raw is not None else None
         if not isinstance(pod, Pod):
             return None
         return Judged(
             view=pod,
-            raw=document,
+            raw=raw,
             path=".".join(path),
             metadata=head.metadata,
             namespace=namespace,
         )
     view_type = VIEWS.get(kind, ObjectHead)
-    value = viewed(found.document, view_type)
+    value = viewed(document, view_type)
     if isinstance(value, Finding):
         return None
-    return Judged(view=value, raw=found.document, metadata=head.metadata, namespace=namespace)
+    return Judged(view=value, raw=document, metadata=head.metadata, namespace=namespace)
 
 
 def _judged_template(document: Mapping[str, Any], pod: Judged) -> Judged:

@@ -15,7 +15,7 @@ from click.testing import Result
 from kube.files import dump_yaml
 from kube.product import ENFORCEMENT_LABEL
 from tests.builders import gpus, pod
-from tests.cli.command import CLUSTER, ROOT, drawbridge, told
+from tests.cli.command import CLUSTER, ROOT, drawbridge, told, translate
 from tests.webhook.rules import cases
 
 Document = Mapping[str, Any]
@@ -126,6 +126,73 @@ def test_pods_of_workloads_are_judged_in_their_place() -> None:
 
     assert told(answer(deployment(wrong))) == [
         "error claimSource Deployment/default/workers spec.template.spec.resourceClaims[0]"
+    ]
+
+
+GPUS = (
+    cases.device_class('device.driver == "gpu.nvidia.com"')
+    | {"metadata": {"name": "gpu.nvidia.com"}},
+    cases.resource_slice(cases.device(), driver="gpu.nvidia.com"),
+)
+"""A node with one GPU."""
+
+
+def wanting(count: int, name: str = "train") -> Document:
+    return pod(gpus(count)) | {"metadata": {"name": name}}
+
+
+def test_every_pod_is_told_though_all_share_a_template() -> None:
+    many = [owned(wanting(9, "of-a-set")), wanting(9, "one"), wanting(9, "other")]
+
+    assert told(answer(*GPUS, *many)) == [
+        f"{severity} moreThanAnyNode Pod/default/{name}"
+        " spec.containers[0].resources.limits[nvidia.com/gpu]"
+        for severity, name in (("warning", "of-a-set"), ("error", "one"), ("error", "other"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "asking"),
+    [
+        (
+            "spec.containers[1].resources.limits[nvidia.com/gpu]",
+            pod(gpus(), gpus(9, name="greedy")),
+        ),
+        (
+            "spec.initContainers[0].resources.limits[nvidia.com/gpu]",
+            pod(gpus(1), init=[gpus(9, name="greedy")]),
+        ),
+        ("spec.containers", pod(gpus(1), gpus(1, name="other"))),
+        (
+            "spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]",
+            deployment(pod(gpus(9))),
+        ),
+    ],
+    ids=[
+        "one container asks for too many",
+        "an init container asks for too many",
+        "two containers ask for too many together",
+        "the pods of a workload ask for too many",
+    ],
+)
+def test_what_never_fits_is_told_where_it_was_asked_for(path: str, asking: Document) -> None:
+    finding = answer(*GPUS, asking)["findings"][0]
+
+    assert ("error", path) == (finding["severity"], finding["path"])
+    assert "requests" not in finding["message"].partition("(")[0]
+
+
+def test_a_template_that_is_written_out_is_judged_in_its_place(tmp_path: Path) -> None:
+    state = tmp_path / "cluster.yaml"
+    state.write_text(dump_yaml([cases.device_class()]))
+    template, translated = yaml.safe_load_all(translate(wanting(1)).stdout)
+
+    assert told(answer(template, translated, options=["--snapshot", state])) == [
+        (
+            "warning deviceClassMissing"
+            f" ResourceClaimTemplate/default/{template['metadata']['name']}"
+            " spec.spec.devices.requests[0].exactly.deviceClassName"
+        )
     ]
 
 
