@@ -251,3 +251,18 @@ def test_equal_devices_are_one_shape_but_how_amounts_are_written_counts() -> Non
 
     assert first is second
     assert first is not third
+
+
+@pytest.mark.parametrize(
+    ("want", "asked", "of"),
+    [
+        ("m 9 is not a valid value, the largest is 8", "9", amount("80", values=("1", "8"))),
+        ("m 9 above the maximum 8", "9", amount("80", "2", min="2", max="8")),
+        ("m 80 below 81", "81", amount("80")),
+    ],
+)
+def test_refusals_say_what_is_wrong(want: str, asked: str, of: DeviceCapacity) -> None:
+    found = capacity.consumption(quantities({"m": asked}), device(capacity={"m": of}), GATES)
+
+    assert isinstance(found, Refusal)
+    assert want == found.detail
