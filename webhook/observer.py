@@ -267,6 +267,7 @@ class Observer:
         except KubeError as error:
             log.warning("event.failed", pod=f"{namespace}/{name}", error=str(error))
             self.ledger.failed(telling.pod)
+            self._changed.set()
             return "failed"
         log.info("pod.told", pod=f"{namespace}/{name}", uid=telling.uid, note=telling.note)
         return "sent"

@@ -1,0 +1,122 @@
+"""The observer's manifests: alone, least privileged, and as hardened as the webhook's."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kube.files import read_paths
+from webhook.observer import FOLLOWED
+from webhook.settings import Settings
+
+ROOT: Final = Path(__file__).parent.parent
+OBSERVER: Final = ROOT / "manifests" / "observer"
+BASE: Final = ROOT / "manifests" / "base"
+
+Document = Mapping[str, Any]
+
+
+def of_kind(kind: str, folder: Path = OBSERVER) -> Iterator[Document]:
+    return (one.document for one in read_paths([str(folder)]) if one.document["kind"] == kind)
+
+
+def test_the_kustomization_lists_every_file() -> None:
+    (kustomization,) = of_kind("Kustomization")
+
+    assert {path.name for path in OBSERVER.iterdir()} - {"kustomization.yaml"} == set(
+        kustomization["resources"]
+    )
+
+
+def test_it_shares_no_object_with_what_else_is_installed() -> None:
+    """So that each can be deleted without the other."""
+
+    def names(folder: Path) -> set[tuple[str, str, str]]:
+        return {
+            (
+                each.document["kind"],
+                each.document["metadata"].get("namespace", ""),
+                each.document["metadata"]["name"],
+            )
+            for each in read_paths([str(folder)])
+            if "metadata" in each.document
+        }
+
+    assert not names(OBSERVER) & names(BASE)
+
+
+def test_it_may_do_what_it_does_and_nothing_else() -> None:
+    (role,) = of_kind("ClusterRole")
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    followed = {(each.group, each.plural) for each in FOLLOWED.values()} | {("", "pods")}
+
+    assert granted == {
+        *((group, plural, verb) for group, plural in followed for verb in ("list", "watch")),
+        ("events.k8s.io", "events", "create"),
+        ("events.k8s.io", "events", "patch"),
+    }
+    assert not list(of_kind("Role"))
+
+
+def test_the_binding_is_of_its_role_and_its_account() -> None:
+    (binding,) = of_kind("ClusterRoleBinding")
+    (account,) = of_kind("ServiceAccount")
+    (role,) = of_kind("ClusterRole")
+    (deployment,) = of_kind("Deployment")
+
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert [
+        {
+            "kind": "ServiceAccount",
+            "name": account["metadata"]["name"],
+            "namespace": account["metadata"]["namespace"],
+        }
+    ] == binding["subjects"]
+    spec = deployment["spec"]["template"]["spec"]
+    assert account["metadata"]["name"] == spec["serviceAccountName"]
+
+
+def test_it_is_hardened_as_the_webhook_is() -> None:
+    (ours,) = of_kind("Deployment")
+    (webhook,) = (
+        each for each in of_kind("Deployment", BASE) if each["metadata"]["name"].endswith("webhook")
+    )
+    pods = [each["spec"]["template"]["spec"] for each in (ours, webhook)]
+    one, other = pods
+
+    assert one["securityContext"] == other["securityContext"]
+    (container,), (like) = one["containers"], other["containers"][0]
+    assert container["securityContext"] == like["securityContext"]
+    assert container["image"] == like["image"]
+    assert {"readinessProbe", "livenessProbe", "resources"} <= set(container)
+    assert not {"hostNetwork", "hostPID", "volumes"} & set(one)
+
+
+def test_its_namespace_takes_restricted_pods_only() -> None:
+    (namespace,) = of_kind("Namespace")
+    (base,) = of_kind("Namespace", BASE)
+
+    assert base["metadata"]["labels"] == namespace["metadata"]["labels"]
+
+
+def test_only_its_probes_can_be_reached() -> None:
+    (policy,) = of_kind("NetworkPolicy")
+    (deployment,) = of_kind("Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    (rule,) = policy["spec"]["ingress"]
+
+    assert policy["spec"]["podSelector"] == deployment["spec"]["selector"]
+    assert [port["name"] for port in container["ports"]] == [each["port"] for each in rule["ports"]]
+    assert [Settings().observe.probe_port] == [port["containerPort"] for port in container["ports"]]
+
+
+def test_two_do_not_run_at_once() -> None:
+    (deployment,) = of_kind("Deployment")
+
+    assert deployment["spec"]["replicas"] == 1
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
