@@ -15,8 +15,12 @@ from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any, Final, NamedTuple
 
+from msgspec import structs
+
+from allocator.cluster import Cluster
 from allocator.core.problem import Rules
 from bench.inventory_memory import peak_mb, read, write
+from bench.questions import cluster_of
 from bench.report import Result, below
 from kube.api.meta import decode, encode
 from kube.api.resource import DeviceClass, ResourceClaim
@@ -46,6 +50,7 @@ class Case(NamedTuple):
         goal: Milliseconds at p99; None where we only want to know.
         claim: The claim of a number.
         told: The code that each of them gets, as a check of what is measured; empty for none.
+        present: What is known of the present use of devices.
     """
 
     name: str
@@ -53,15 +58,18 @@ class Case(NamedTuple):
     told: str = ""
     goal: float | None = GOAL_MS
     judged: int = JUDGED
+    present: Cluster | None = None
 
 
 def measure() -> Iterator[Result]:
     """Yield the results."""
-    for name, what in (("free", "nodes alike"), ("different", "each node with other amounts")):
-        scenario = workloads.WORKLOADS[name][0](NODES)
-        found, context = context_of(scenario)
-        for case in _cases(found):
-            took = _times(case, context)
+    for name, what in (
+        ("full", "nodes alike"),
+        ("different", "each node with other amounts and another half in use"),
+    ):
+        found, context = context_of(workloads.WORKLOADS[name][0](NODES))
+        for case in _cases(found, cluster_of(found)):
+            took = _times(case, structs.replace(context, present=case.present))
             title = f"judging {case.name}, {NODES:,} nodes of 8 devices, {what}"
             yield below(f"{title}, p99 in ms", took[-1], case.goal)
             yield below(f"{title}, p50 in ms", took[0], None)
@@ -90,7 +98,7 @@ def context_of(scenario: Scenario) -> tuple[Objects, Context]:
     )
 
 
-def _cases(found: Objects) -> tuple[Case, ...]:
+def _cases(found: Objects, present: Cluster) -> tuple[Case, ...]:
     (wanted,) = found.claims
 
     def asking(number: int, **fields: Any) -> Json:
@@ -100,12 +108,25 @@ def _cases(found: Objects) -> tuple[Case, ...]:
         request["exactly"] |= fields
         return document
 
+    def whole_nodes(number: int) -> Json:
+        document = asking(number, count=workloads.DEVICES_PER_NODE)
+        del document["spec"]["devices"]["constraints"]
+        return document
+
     def amounts(number: int, memory: str) -> Json:
         return asking(number, capacity={"requests": {"memory": memory}})
 
     return (
         Case("a claim that fits", asking),
         Case("a claim of an amount that fits", lambda number: amounts(number, f"{number}Mi")),
+        Case(
+            "a claim of whole nodes as they are used now",
+            whole_nodes,
+            "",
+            GOAL_MS,
+            FRESH,
+            present,
+        ),
         Case(
             "a claim that can never fit, asked before",
             lambda number: asking(number % 4, count=9),

@@ -20,6 +20,7 @@ from allocator.near import nearest_now
 from kube.api.core import Pod
 from kube.api.meta import ObjectMeta
 from kube.api.resource import MAX_REQUESTS, DeviceClaim, ResourceClaim, ResourceClaimSpec
+from kube.product import DEFAULT_SCHEDULER_NAME
 from webhook.findings import Code, Finding, warning
 from webhook.rules.asked import at
 from webhook.rules.context import Context
@@ -31,6 +32,8 @@ from webhook.rules.rule import OTHER_OBJECTS, Class, Part, Rule, Subject
 
 MAX_CLAIMS: Final = 16
 """Claims of a pod that are asked about together."""
+_SCHEDULERS: Final = frozenset({"", DEFAULT_SCHEDULER_NAME})
+"""Others may make something else of extended resources."""
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -97,7 +100,7 @@ def _of_extended(pod: Subject[Pod], path: str, context: Context) -> Iterator[_En
     Not for those that some node may offer without DRA.
     """
     emptied, classes = context.emptied, context.extended_resources
-    if emptied is None or not classes:
+    if emptied is None or not classes or pod.view.spec.scheduler_name not in _SCHEDULERS:
         return
     wanted = emptied.only_claimed(mapped_resources(pod.view, classes))
     if not wanted:

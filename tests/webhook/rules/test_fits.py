@@ -420,6 +420,12 @@ EXTENDED = (
         with_nodes({"example.com/gpu": "0"}),
     ),
     Case("a node that does not tell", _TOO_MANY, (), with_nodes(None)),
+    Case(
+        "another scheduler",
+        {**_TOO_MANY, "spec": {**_TOO_MANY["spec"], "schedulerName": "other"}},
+        (),
+        with_nodes({}),
+    ),
     Case("a resource that no class maps", pod(limits={"example.com/nic": "5"}), (), with_nodes({})),
 )
 
