@@ -23,10 +23,11 @@ from tests.webhook.rules.cases import Document, found
 from tests.webhook.rules.test_fits import BUSY, CLUSTER, WITH_CLAIMS
 from webhook.findings import Code, Severity
 from webhook.rules.context import Context
-from webhook.rules.emptied import Emptied, Fit
+from webhook.rules.emptied import Emptied
 from webhook.rules.inventory import Inventory
 from webhook.rules.judge import Judged, judge
 from webhook.rules.misfit import misfits
+from webhook.rules.room import Fit
 
 pytestmark = pytest.mark.property
 
@@ -88,7 +89,7 @@ def test_what_fits_some_node_is_never_denied(start: int) -> None:
             if fits_somewhere(given, (claim,)):
                 assert denied(given, emptied, claim) == [], seed
         if fits_somewhere(given, given.claims):
-            assert emptied.fits(given.claims) is not Fit.NEVER, seed
+            assert emptied.fits(given.claims) is not Fit.NOWHERE, seed
             assert misfits(emptied, given.claims) == (), seed
 
 

@@ -9,7 +9,6 @@ Every answer is bounded, in steps, and kept until the inventory changes.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from enum import Enum, auto
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -28,7 +27,7 @@ from allocator.core.model import (
     Request,
     Usage,
 )
-from allocator.core.outcome import AttemptFailed, GaveUp
+from allocator.core.outcome import AttemptFailed
 from allocator.core.problem import Rules
 from allocator.core.search import allocate
 from allocator.extended_resource_claim import plugged_in
@@ -39,30 +38,14 @@ from kube.api.meta import encode
 from kube.api.resource import DeviceClass, DeviceSelector, ResourceClaim, ResourceSlice
 from kube.quantity import Quantity
 from webhook.rules.mark import Seen, Stock
-from webhook.rules.reasons import BUDGET, examples, reasons
+from webhook.rules.room import BUDGET, Fit, examples, fit, reasons
 
-MAX_STEPS: Final = 40_000
-"""Of all searches for one answer; below a quarter of a second."""
 SEARCHES: Final = 300
 """What a nearest miss may cost, in searches of one node."""
 MAX_ANSWERS: Final = 4096
 
-_SEARCH: Final = 40
-"""Steps that a search costs at least."""
-
 T = TypeVar("T")
 Claims = Sequence[ResourceClaim]
-
-
-class Fit(Enum):
-    """Whether claims fit some node, solved together."""
-
-    FITS = auto()
-    NEVER = auto()
-    GAVE_UP = auto()
-    """Not found out for the price."""
-    UNJUDGED = auto()
-    """Something ends the attempt, or there is no node to ask."""
 
 
 class Emptied:
@@ -227,23 +210,11 @@ class Emptied:
     # --- how it is found out ---------------------------------------------------------------------
 
     def _fits(self, claims: Claims) -> Fit:
-        if not self._cluster.nodes:
-            return Fit.UNJUDGED
-        left, gave_up = MAX_STEPS, False
         try:
             asked = self.ask(claims)
-            if self._is_beyond(asked):
-                return Fit.NEVER
-            for each in self._cluster.searched(asked, budget=BUDGET):
-                if isinstance(each.outcome, Plan):
-                    return Fit.FITS
-                gave_up |= isinstance(each.outcome, GaveUp)
-                left -= max(each.outcome.steps, _SEARCH)
-                if left <= 0:
-                    return Fit.GAVE_UP
+            return Fit.NOWHERE if self._is_beyond(asked) else fit(self._cluster, asked)
         except AttemptFailed:
             return Fit.UNJUDGED
-        return Fit.GAVE_UP if gave_up else Fit.NEVER
 
     def _is_beyond(self, asked: Asked) -> bool:
         """Return whether some request asks more than any device of its class has: no search."""

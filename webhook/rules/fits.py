@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from allocator.cluster import Cluster
-from allocator.core.outcome import AttemptFailed, Unfit
+from allocator.core.outcome import AttemptFailed
 from allocator.extended_resource_claim import (
     SUFFIX,
     extended_resource_claim,
@@ -24,10 +24,10 @@ from kube.product import DEFAULT_SCHEDULER_NAME
 from webhook.findings import Code, Finding, warning
 from webhook.rules.asked import at
 from webhook.rules.context import Context
-from webhook.rules.emptied import SEARCHES, Fit
+from webhook.rules.emptied import SEARCHES
 from webhook.rules.misfit import Misfit, misfits
 from webhook.rules.proof import standing, told
-from webhook.rules.reasons import BUDGET, examples, reasons
+from webhook.rules.room import Fit, examples, fit, reasons
 from webhook.rules.rule import OTHER_OBJECTS, Class, Part, Rule, Subject
 
 MAX_CLAIMS: Final = 16
@@ -180,13 +180,10 @@ def _place(entries: Sequence[_Entry], whole: str) -> str:
 
 def _now(present: Cluster, claims: Sequence[ResourceClaim], path: str) -> Iterator[Finding]:
     """Yield a warning where no node fits claims as it is used now."""
-    if not present.nodes:
-        return
     try:
         asked = present.ask(claims)
-        for each in present.searched(asked, budget=BUDGET):
-            if not isinstance(each.outcome, Unfit):
-                return
+        if fit(present, asked) is not Fit.NOWHERE:
+            return
         why = reasons(present, asked)
         names = [one.node.node for one in examples(present, asked)]
     except AttemptFailed:

@@ -31,7 +31,8 @@ from kube.api.resource import (
 from kube.quantity import Quantity
 from webhook.findings import Code, shown
 from webhook.rules.asked import at
-from webhook.rules.emptied import Claims, Emptied, Fit, signature
+from webhook.rules.emptied import Claims, Emptied, signature
+from webhook.rules.room import Fit
 
 _QUOTE: Final = '"'
 _ENDLESS: Final = Quantity("1000E")
@@ -117,16 +118,16 @@ class _Diagnosis:
         found: list[Misfit] = []
         settled: set[int] = set()
         for ways in islice(self._requests(), MAX_REQUESTS):
-            if all(self._emptied.fits((way.alone,)) is Fit.NEVER for way in ways):
+            if all(self._emptied.fits((way.alone,)) is Fit.NOWHERE for way in ways):
                 found += _alternatives([self._of_way(way) for way in ways])
                 settled.add(ways[0].claim)
         for index, claim in enumerate(self._claims):
-            if index not in settled and self._emptied.fits((claim,)) is Fit.NEVER:
+            if index not in settled and self._emptied.fits((claim,)) is Fit.NOWHERE:
                 found.append(self._together((claim,), index))
                 settled.add(index)
         if settled:
             return sorted(found, key=lambda one: one.claim or 0)
-        if fit is Fit.NEVER:
+        if fit is Fit.NOWHERE:
             return [self._together(self._claims, None)]
         message = "whether it can ever fit was not found out within the budget"
         return [Misfit(code=Code.NOT_JUDGED, claim=None, path="", message=message)]

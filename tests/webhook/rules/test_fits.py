@@ -575,7 +575,7 @@ def test_a_driver_without_slices_is_only_warned_of() -> None:
 
 
 def test_a_search_without_an_end_is_told_and_not_denied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.rules.emptied.MAX_STEPS", 0)
+    monkeypatch.setattr("webhook.rules.room.MAX_STEPS", 0)
     there = place(NODE_A)
 
     assert told(claim(asking(count=3), constraints=[_ROOT]), there) == (

@@ -1,17 +1,26 @@
-"""Why a cluster refuses claims, in one line: a few nodes are asked, each for all that are like it."""
+"""Whether a cluster has room for claims, and why not in one line, for a bounded price.
+
+Each node that is asked stands for all that are like it; to say why, a few are enough.
+"""
 
 from collections.abc import Iterable
+from enum import Enum, auto
 from itertools import islice
 from typing import Final, NamedTuple
 
 from allocator import nodeclass
 from allocator.cluster import Cluster
 from allocator.core.inventory import Chain, chain
-from allocator.core.model import Asked, Budget, NodeDevices
+from allocator.core.model import Asked, Budget, NodeDevices, Plan
+from allocator.core.outcome import GaveUp
 from allocator.summary import bounded, cluster_summary
 
 BUDGET: Final = Budget(steps=5_000)
 """Of the search on one node."""
+MAX_STEPS: Final = 40_000
+"""Of all searches for one answer; below a quarter of a second."""
+_SEARCH: Final = 40
+"""Steps that a search costs at least."""
 MAX_LOOKED_AT: Final = 256
 """Classes of nodes of which the most promising are chosen."""
 MAX_EXAMPLES: Final = 32
@@ -20,11 +29,41 @@ MAX_TEXT: Final = 320
 """Bytes of all reasons in one message."""
 
 
+class Fit(Enum):
+    """Whether claims fit some node, solved together."""
+
+    FITS = auto()
+    NOWHERE = auto()
+    GAVE_UP = auto()
+    """Not found out for the price."""
+    UNJUDGED = auto()
+    """Something ends the attempt, or there is no node to ask."""
+
+
 class Example(NamedTuple):
     """A node, and how many there are that must get the same verdict, itself included."""
 
     node: NodeDevices
     alike: int
+
+
+def fit(cluster: Cluster, asked: Asked) -> Fit:
+    """Return whether claims fit some node.
+
+    Raises:
+        AttemptFailed: The attempt ends on all nodes.
+    """
+    if not cluster.nodes:
+        return Fit.UNJUDGED
+    left, gave_up = MAX_STEPS, False
+    for each in cluster.searched(asked, budget=BUDGET):
+        if isinstance(each.outcome, Plan):
+            return Fit.FITS
+        gave_up |= isinstance(each.outcome, GaveUp)
+        left -= max(each.outcome.steps, _SEARCH)
+        if left <= 0:
+            return Fit.GAVE_UP
+    return Fit.GAVE_UP if gave_up else Fit.NOWHERE
 
 
 def examples(cluster: Cluster, asked: Asked) -> tuple[Example, ...]:
