@@ -42,6 +42,9 @@ from kube.api.resource import (
 )
 from kube.errors import FieldError
 
+TOGETHER: Final = "all claims together"
+"""The title of the failure of claims that were asked about at once."""
+
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be placed, beside what there is. Every object says its namespace.
@@ -258,7 +261,7 @@ class _Run:
             wanted = self._left_to_claims(attempt, node)
             claims |= {claim_name(one): one for one in self._for_extended(attempt, wanted)}
         self._expect(claims.values())
-        refused = Refused(title="all claims together", usage=self._cluster.usage)
+        refused = Refused(title=TOGETHER, usage=self._cluster.usage)
         obstacles = [reason for each in attempts for reason in self._obstacles(each, node)]
         try:
             if obstacles:

@@ -1,6 +1,6 @@
 """`--feature-gates` as the components of Kubernetes take it: names and whether they are on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import click
@@ -36,19 +36,17 @@ _WORDS: Final[Mapping[str, bool]] = {
 """What Go's strconv.ParseBool takes."""
 
 
-class FeatureGates(click.ParamType[Features]):
-    """`A=true,B=false`, over the defaults of 1.37."""
+class FeatureGates(click.ParamType[Mapping[str, bool]]):
+    """`A=true,B=false`: fields of Features to whether they are on."""
 
     name = "feature gates"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Features:
+    ) -> Mapping[str, bool]:
         """Return the gates; click says what is wrong with the text."""
-        if isinstance(value, Features):
-            return value
         chosen: dict[str, bool] = {}
-        for part in filter(None, str(value).split(",")):
+        for part in filter(str.strip, str(value).split(",")):
             name, _, word = (text.strip() for text in part.partition("="))
             if name not in GATES and name not in WITHOUT_EFFECT:
                 known = ", ".join(sorted(GATES))
@@ -59,7 +57,14 @@ class FeatureGates(click.ParamType[Features]):
                 chosen[GATES[name]] = _WORDS[word]
             else:
                 click.echo(f"note: gate {name} changes nothing here", err=True)
-        return Features(**chosen)
+        return chosen
+
+
+def _joined(
+    _context: click.Context, _parameter: click.Parameter, chosen: Iterable[Mapping[str, bool]]
+) -> Features:
+    """Return what all texts say together, over the defaults of 1.37; the later counts."""
+    return Features(**{name: is_on for each in chosen for name, is_on in each.items()})
 
 
 def feature_gates(command: Any) -> Any:
@@ -68,8 +73,9 @@ def feature_gates(command: Any) -> Any:
         "--feature-gates",
         "features",
         type=FeatureGates(),
-        default=Features(),
-        show_default="those of Kubernetes 1.37",
+        multiple=True,
+        callback=_joined,
         metavar="GATE=BOOL,...",
-        help="Gates of allocation, by upstream's names. Repeat gates within one text.",
+        help="Gates of allocation, by upstream's names; the others are as in Kubernetes 1.37. "
+        "Repeatable.",
     )(command)

@@ -276,7 +276,11 @@ async def _live(
 def _options(chosen: Iterable[str], profiles: Mapping[str, Profile]) -> Options:
     speakers = dict(DEFAULT_PROFILES)
     for text in chosen:
-        vocabulary, _, driver = text.partition("=")
+        vocabulary, separator, driver = text.partition("=")
+        if not separator:
+            raise click.BadParameter(
+                f"write VOCABULARY=DRIVER, not {text!r}", param_hint="'--profile'"
+            )
         _known("vocabulary", vocabulary, VOCABULARIES)
         _known("driver", driver, profiles)
         speakers[vocabulary] = driver

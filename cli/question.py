@@ -28,6 +28,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         refused: Pods and claims that are wrong by themselves, and so are not asked about.
         bystanders: Other given objects that make pods, which nobody places.
+        unread: Notes on given objects of versions that are not read.
     """
 
     question: Question
@@ -35,6 +36,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Reported, ...]
     refused: Answer
     bystanders: tuple[str, ...]
+    unread: tuple[str, ...]
 
 
 def asked_of(inputs: Inputs) -> Asked:
@@ -66,6 +68,7 @@ def asked_of(inputs: Inputs) -> Asked:
         findings=(*faults, *reported(results), *own_faults),
         refused=_refused(results, inputs.namespace),
         bystanders=tuple(each.reference for each in results if _makes_pods(each)),
+        unread=tuple(_unread(results)),
     )
 
 
@@ -113,3 +116,12 @@ def _refused(results: Sequence[Translated], namespace: str) -> Answer:
 
 def _makes_pods(result: Translated) -> bool:
     return result.answer is not None and result.source.kind != "Pod"
+
+
+def _unread(results: Iterable[Translated]) -> Iterator[str]:
+    for each in results:
+        source = each.source
+        group, _, version = source.api_version.rpartition("/")
+        read = f"{group}/v1"
+        if version != "v1" and (read, source.kind) in STATE_KINDS:
+            yield f"{each.reference} of {source.api_version} is not read; only {read} is"

@@ -138,3 +138,5 @@ def _tell(asked: Asked, answer: Answer) -> None:
         say("note: there are no nodes; those that ResourceSlices name stand in, without labels")
     for reference in asked.bystanders:
         say(f"note: {reference} is not placed; only pods and claims are")
+    for note in asked.unread:
+        say(f"note: {note}")

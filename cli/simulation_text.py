@@ -8,7 +8,7 @@ from allocator.cluster import Cluster
 from allocator.core.model import Usage
 from allocator.eligibility import NOT_MODELLED
 from allocator.failure import Failure, NodeReason
-from allocator.simulate import Answer, PlacedClaim
+from allocator.simulate import TOGETHER, Answer, PlacedClaim
 from cli.device_map import device_map
 from cli.phrases import readable
 from cli.report import printable
@@ -49,8 +49,24 @@ def not_modelled(width: int) -> list[str]:
 
 
 def _paragraphs(answer: Answer) -> Iterator[Paragraph]:
-    claims = {(each.namespace, each.name): each for each in answer.claims}
     failed = {each.title: each for each in answer.failures}
+    if TOGETHER in failed:
+        yield _unplaced("Together", failed[TOGETHER], *_wanted(answer))
+    else:
+        yield from _each(answer, failed)
+    if answer.error is not None:
+        yield Paragraph(title="Error", place="", rows=(Row(label="because", text=answer.error),))
+
+
+def _wanted(answer: Answer) -> Iterator[Row]:
+    for label, listed in (("pods", answer.pods), ("claims", answer.claims)):
+        if listed:
+            names = ", ".join(f"{each.namespace}/{each.name}" for each in listed)
+            yield Row(label=label, text=names)
+
+
+def _each(answer: Answer, failed: Mapping[str, Failure]) -> Iterator[Paragraph]:
+    claims = {(each.namespace, each.name): each for each in answer.claims}
     told: set[tuple[str, str]] = set()
     for pod in answer.pods:
         title = f"Pod {pod.namespace}/{pod.name}"
@@ -76,10 +92,6 @@ def _paragraphs(answer: Answer) -> Iterator[Paragraph]:
             yield Paragraph(title=title, place=place, rows=tuple(_rows(claim)))
         elif title in failed or not answer.pods:
             yield _unplaced(title, failed.get(title))
-    if together := failed.get("all claims together"):
-        yield _unplaced("All claims together", together)
-    if answer.error is not None:
-        yield Paragraph(title="Error", place="", rows=(Row(label="because", text=answer.error),))
 
 
 def _rows(claim: PlacedClaim, *, with_name: bool = False) -> Iterator[Row]:
@@ -108,8 +120,8 @@ def devices(allocation: AllocationResult) -> list[str]:
 # --- failures -------------------------------------------------------------------------------------
 
 
-def _unplaced(title: str, failure: Failure | None) -> Paragraph:
-    rows: list[Row] = []
+def _unplaced(title: str, failure: Failure | None, *rows_before: Row) -> Paragraph:
+    rows = list(rows_before)
     groups = (failure.groups if failure is not None else None) or ()
     for group in groups[:_GROUPS]:
         rows.append(Row(label="on", text=_names(group.nodes)))

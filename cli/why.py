@@ -32,6 +32,12 @@ _CONSUMERS_SHOWN: Final = 5
 T = TypeVar("T", Pod, ResourceClaim)
 
 
+class _NotFound(click.ClickException):
+    """The call is right, and what it asks about is not there."""
+
+    exit_code = 2
+
+
 @click.command("why")
 @click.argument("kind", type=click.Choice(["pod", "claim"]))
 @click.argument("name")
@@ -91,7 +97,7 @@ def _looked_up(kind: str, known: Mapping[Name, T], place: Name) -> T:
         fix = f"; namespace {' and '.join(elsewhere)} has one"
     elif near:
         fix = f"; there is {' and '.join(near)}"
-    raise click.UsageError(f"There is no {kind} {name} in namespace {namespace}{fix}.")
+    raise _NotFound(f"There is no {kind} {name} in namespace {namespace}{fix}.")
 
 
 def _document(standing: Standing) -> dict[str, Any]:

@@ -365,6 +365,16 @@ def test_workloads_are_not_placed_and_that_is_said() -> None:
     assert "note: Deployment/team/web is not placed" in result.stderr
 
 
+def test_old_versions_are_not_placed_and_that_is_said() -> None:
+    result = simulate(claim("old") | {"apiVersion": "resource.k8s.io/v1beta2"})
+
+    assert result.exit_code == 0
+    assert (
+        "note: ResourceClaim/team/old of resource.k8s.io/v1beta2 is not read; only"
+        " resource.k8s.io/v1 is"
+    ) in result.stderr
+
+
 def test_without_a_snapshot_the_given_objects_are_the_cluster() -> None:
     result = drawbridge(
         *("simulate", "-f", "-", "-o", "json"), stdin=dump_yaml([*STATE, claim("mine")])
@@ -527,6 +537,17 @@ def test_feature_gates(exits: int, gates: str) -> None:
     assert (["a None", "b node-a"] if gates else ["a None", "b None"]) == where(said)
 
 
+def test_feature_gates_add_up_and_the_later_counts() -> None:
+    admin = claim("a", adminAccess=True)
+    off, on, other = (
+        f"DRA{each}" for each in ("AdminAccess=false", "AdminAccess=true", "DeviceTaints=0")
+    )
+
+    for exits, texts in ((1, (off, other)), (0, (off, on)), (1, (f"{on},{off}",))):
+        options = [part for text in texts for part in ("--feature-gates", text)]
+        assert exits == simulate(admin, options=options).exit_code
+
+
 def test_gates_that_allocation_does_not_depend_on_are_taken() -> None:
     result = simulate(claim("a"), options=["--feature-gates", "DRAResourcePoolStatus=true"])
 
@@ -613,6 +634,13 @@ def test_text_says_who_goes_where_why_not_and_what_is_not_modelled() -> None:
         "affinity between pods, preferred node affinity, topology spread, scheduling",
         "gates.",
     ]
+
+
+def test_text_tells_once_why_claims_do_not_fit_together() -> None:
+    text = simulate(claim("a", 2), claim("b"), options=["--node", "node-a"]).stdout
+
+    assert text.startswith("Together  not placed\n  claims    team/a, team/b\n  on        node-a\n")
+    assert "\n\n\n" not in text
 
 
 def test_text_says_what_would_fit_if_nothing_were_in_use() -> None:

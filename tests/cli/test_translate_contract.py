@@ -108,7 +108,7 @@ def test_unreadable_text_ends_the_call_before_anything_is_printed(
             f"known are: {', '.join(sorted(profiles()))}",
             ("-f", "-", "--profile", "hami=gpu.amd.com"),
         ),
-        ("no driver is called ''", ("-f", "-", "--profile", "hami")),
+        ("write VOCABULARY=DRIVER, not 'hami'", ("-f", "-", "--profile", "hami")),
         ("nowhere: No such file", ("-f", "-", "--profiles", "nowhere")),
         ("is not one of", ("-f", "-", "-o", "xml")),
         ("use one", ("-f", "-", "--live", "--snapshot", "a.yaml")),
