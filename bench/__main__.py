@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from bench import allocator, cluster, command, endpoint, judge, policies
+from bench import allocator, cluster, command, endpoint, judge, observer, policies
 from bench.report import Result, show, write_lines
 
 SUITES = {
@@ -13,6 +13,7 @@ SUITES = {
     "command": command.measure,
     "endpoint": endpoint.measure,
     "cluster": cluster.measure,
+    "observer": observer.measure,
     "judge": judge.measure,
     "policies": policies.measure,
 }

@@ -90,7 +90,7 @@ def test_it_is_hardened_as_the_webhook_is() -> None:
     one, other = pods
 
     assert one["securityContext"] == other["securityContext"]
-    (container,), (like) = one["containers"], other["containers"][0]
+    (container,), like = one["containers"], other["containers"][0]
     assert container["securityContext"] == like["securityContext"]
     assert container["image"] == like["image"]
     assert {"readinessProbe", "livenessProbe", "resources"} <= set(container)

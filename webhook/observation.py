@@ -196,6 +196,7 @@ class _Entry:
     """What is known of one waiting pod.
 
     Attributes:
+        is_new: It was not looked at yet.
         looked_version: Of the picture that it was last seen against.
         look_at_s: When it is looked at at the latest, whatever changes; infinite for never.
         answer: That it was told; None when none was needed so far.
@@ -206,6 +207,7 @@ class _Entry:
     def __init__(self, pod: Pod, now_s: float) -> None:
         self.pod = pod
         self.since_s = now_s
+        self.is_new = True
         self.looked_s = float("-inf")
         self.looked_version = -1
         self.look_at_s = float("inf")
@@ -237,6 +239,11 @@ class Ledger:
         """Return a waiting pod; None when it does not wait any more."""
         entry = self._entries.get(name)
         return entry.pod if entry is not None else None
+
+    def is_new(self, name: Name) -> bool:
+        """Return whether a pod waits that was never looked at."""
+        entry = self._entries.get(name)
+        return entry is not None and entry.is_new
 
     def replace(self, name: Name, pod: Pod | None, now_s: float) -> None:
         """Take notice of a pod that came, changed or went."""
@@ -284,6 +291,7 @@ class Ledger:
         if entry is None:
             return None
         entry.looked_s, entry.looked_version, entry.look_at_s = now_s, version, float("inf")
+        entry.is_new = False
         entry.reasons = answer.reasons if answer is not None else ()
         if answer is None:
             return None

@@ -178,16 +178,18 @@ class Observer:
         due = self.ledger.due(self._picture.version, self._clock())
         pods = {name: pod for name in due if (pod := self.ledger.pod(name)) is not None}
         looks = await asyncio.to_thread(self._looks, pods)
-        await self._paused(self._clock() - began)
+        await self._paused(self._clock() - began, self._settings.core_share)
         alike: dict[bytes, list[Name]] = {}
         for name, look in looks.items():
             alike.setdefault(look.key, []).append(name)
         for names in alike.values():
+            is_new = any(map(self.ledger.is_new, names))
             looked = await asyncio.to_thread(self._look_at, looks[names[0]], self._taken())
             self._metrics.explained(looked.took_s)
             for name in names:
                 await self._tell(name, looked)
-            await self._paused(looked.took_s)
+            share = self._settings.first_core_share if is_new else self._settings.core_share
+            await self._paused(looked.took_s, share)
         for name in pods.keys() - looks.keys():
             self.ledger.looked(name, None, self._picture.version, self._clock())
         self._metrics.show(len(self.ledger), self.ledger.reasons())
@@ -215,9 +217,8 @@ class Observer:
         elif self.ledger.suppressed != before:
             self._metrics.count("suppressed")
 
-    async def _paused(self, took_s: float) -> None:
+    async def _paused(self, took_s: float, share: float) -> None:
         """Leave the rest of the core to others."""
-        share = self._settings.core_share
         await asyncio.sleep(min(took_s * (1 - share) / share, LONGEST_PAUSE_S))
 
     async def _rest(self) -> None:

@@ -283,8 +283,11 @@ class ObserveSettings(_Part, frozen=True, kw_only=True):
     """Before a pod is told that only numbers have changed: `5 devices: taken` after `4 devices`."""
 
     core_share: Fraction = 0.2
-    """Of one core, for looking. What a look costs is followed by a pause, so that a cluster with
+    """Of one core, for looking again. What a look costs is followed by a pause, so that a cluster with
     many pods waiting is answered later and not at a higher price."""
+
+    first_core_share: Fraction = 0.5
+    """Of one core, for looking at pods that were never looked at: somebody has just made them."""
 
     events_per_second: Seconds = 20.0
     """At most; the others wait."""

@@ -45,6 +45,7 @@ FAST: Final = ObserveSettings(
     tell_again_seconds=0.01,
     tell_again_most_seconds=0.01,
     core_share=0.99,
+    first_core_share=0.99,
     events_per_second=1000,
 )
 UNSCHEDULABLE: Final = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
