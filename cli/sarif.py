@@ -16,6 +16,10 @@ from webhook.findings import Code, Severity
 from webhook.rules.table import RULES
 
 VERSION: Final = "2.1.0"
+SCHEMA: Final = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
+"""Of the format; editors and code hosts want to be told."""
 MAX_RESULTS: Final = 25_000
 _LEVELS: Final[Mapping[Severity, str]] = {
     Severity.ERROR: "error",
@@ -40,6 +44,7 @@ def log(results: Sequence[Checked], faults: Sequence[Reported], version: str) ->
     ]
     codes = list(dict.fromkeys(one.finding.code for one, _ in told))
     return {
+        "$schema": SCHEMA,
         "version": VERSION,
         "runs": [
             {

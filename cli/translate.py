@@ -83,6 +83,7 @@ def as_diff(results: Sequence[Translated], namespace: str) -> Iterator[str]:
         place = namespace_of(result.source, namespace)
         for template in result.templates:
             yield from diff.unified(diff.file_name(template, place), None, template)
-        if result.document is not None:
+        # What stays as it is may be of any kind, and so have no name where others have one.
+        if result.changed and result.document is not None:
             old = result.source.document
             yield from diff.unified(diff.file_name(old, place), old, result.document)

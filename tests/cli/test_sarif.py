@@ -79,6 +79,7 @@ class Run(Strict):
 
 
 class Log(Strict):
+    schema: Uri = msgspec.field(name="$schema")
     version: Literal["2.1.0"]
     runs: Annotated[list[Run], msgspec.Meta(min_length=1)]
 

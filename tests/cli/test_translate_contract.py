@@ -75,6 +75,14 @@ def test_files_directories_and_standard_input_are_read_in_order(tmp_path: Path) 
     )
 
 
+@pytest.mark.parametrize("form", ["yaml", "json", "diff", "text"])
+@pytest.mark.parametrize("metadata", [3, [], None, {"name": 3}, {"generateName": ["a"]}])
+def test_kinds_that_are_not_ours_may_look_like_anything(metadata: object, form: str) -> None:
+    widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata}
+
+    assert 0 == translate(widget, SHARE, options=["-o", form]).exit_code
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
