@@ -6,7 +6,7 @@ A question costs one search per class of nodes that was not asked the same befor
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -28,7 +28,7 @@ from allocator.core.problem import Rules
 from allocator.core.requests import asked as flat
 from allocator.core.search import DEFAULT_BUDGET, allocate
 from allocator.core.usage import gathered, with_claim, without_claim
-from allocator.nodeclass import Lens
+from allocator.nodeclass import Lens, Line
 from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Node
@@ -36,6 +36,9 @@ from kube.api.meta import encode
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 
 Outcome = Plan | Unfit | GaveUp
+
+_Kind = tuple[int, int, int]
+"""Numbers for what is published of a node, how it is used, and what is seen of it."""
 
 _LENSES: Final = 64
 _VERDICTS: Final = 1 << 16
@@ -50,12 +53,15 @@ class ClassVerdict(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         score: 0 to 100, of the strategy; 0 where the claims do not fit.
         example: The node that was searched.
         nodes: All nodes of the class, by name.
+        is_theirs: The plan is theirs, too, by position; otherwise that of a node with the same
+            devices in another order, and theirs has to be searched.
     """
 
     outcome: Outcome
     score: int
     example: NodeDevices
     nodes: tuple[str, ...]
+    is_theirs: bool = True
 
 
 class Verdicts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -64,11 +70,13 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     Attributes:
         looks: From a lens to what tells nodes apart through it, by their names; needed where a
             class has several.
+        search: The outcome of one node; needed where a plan is another's.
     """
 
     classes: tuple[ClassVerdict, ...]
     devices: Mapping[str, NodeDevices]
     looks: Callable[[Lens], Mapping[str, Hashable]] = lambda _through: {}
+    search: Callable[[str], Outcome] | None = None
 
     def __iter__(self) -> Iterator[tuple[str, Outcome, int]]:
         """Yield each node's name, outcome and score; nodes of one class together."""
@@ -81,8 +89,12 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         for each in self.classes:
             if node in each.nodes:
                 outcome = each.outcome
+                if not each.is_theirs and self.search is not None:
+                    outcome = self.search(node)
                 if not isinstance(outcome, Plan):
                     return None
+                if not each.is_theirs:
+                    return outcome
                 return moved(outcome, each.example, self.devices[node])
         return None
 
@@ -128,7 +140,7 @@ class Cluster:
         self._ids: dict[Hashable, int] = {}
         self._uses: dict[tuple[int, int], tuple[Pool, PoolUse, int]] = {}
         self._partitions: dict[Hashable, _Partition] = {}
-        self._verdicts: dict[Hashable, tuple[Outcome, int, NodeDevices]] = {}
+        self._verdicts: dict[Hashable, _Known] = {}
         for name in sorted(self._nodes):
             self._seat(name)
 
@@ -191,7 +203,12 @@ class Cluster:
             AttemptFailed: The attempt ends on all nodes.
         """
         found = self.searched(asked, strategy=strategy, budget=budget, nodes=nodes)
-        return Verdicts(classes=tuple(found), devices=self._devices, looks=self.looks)
+        return Verdicts(
+            classes=tuple(found),
+            devices=self._devices,
+            looks=self.looks,
+            search=lambda node: self.verdict(asked, node, strategy=strategy, budget=budget),
+        )
 
     def searched(
         self,
@@ -211,16 +228,37 @@ class Cluster:
         Raises:
             AttemptFailed: The attempt ends on all nodes.
         """
-        partition = self._partition(nodeclass.lens(asked, strategy.places, weighs=strategy.weighs))
+        through = nodeclass.lens(asked, strategy.places, weighs=strategy.weighs)
+        partition = self._partition(through)
         question = (_signature(asked), strategy.name, budget.steps)
+        is_plain = strategy is FIRST_FIT and nodeclass.is_plain(asked)
         wanted = None if nodes is None else frozenset(nodes)
         for kind, members in partition.members.items():
             names = tuple(members) if wanted is None else tuple(wanted.intersection(members))
-            if names:
-                outcome, score, example = self._known(
-                    (question, kind), asked, strategy, budget, names[0]
-                )
-                yield ClassVerdict(outcome=outcome, score=score, example=example, nodes=names)
+            if not names:
+                continue
+            crowd = self._crowd(partition, kind, names[0], through) if is_plain else None
+            known = self._verdicts.get((question, kind)) or (
+                self._verdicts.get((question, crowd)) if crowd is not None else None
+            )
+            if known is None:
+                outcome = self.verdict(asked, names[0], strategy=strategy, budget=budget)
+                devices, score = self._devices[names[0]], 0
+                if isinstance(outcome, Plan):
+                    score = strategy.score(devices, self.usage, outcome)
+                known = _Known(outcome, score, devices, kind)
+                self._remember((question, kind), known)
+                if crowd is not None and not isinstance(known.outcome, GaveUp):
+                    self._remember((question, crowd), known)
+            is_theirs = known.kind == kind
+            example = known.example if is_theirs else self._devices[names[0]]
+            yield ClassVerdict(
+                outcome=known.outcome,
+                score=known.score,
+                example=example,
+                nodes=names,
+                is_theirs=is_theirs,
+            )
 
     def alike(self, through: Lens) -> Iterator[tuple[NodeDevices, int]]:
         """Yield one node of each class that a lens tells apart, and how many are of the class."""
@@ -289,25 +327,27 @@ class Cluster:
 
     # --- how it is kept --------------------------------------------------------------------------
 
-    def _known(
-        self,
-        question: Hashable,
-        asked: Asked,
-        strategy: Strategy,
-        budget: Budget,
-        node: str,
-    ) -> tuple[Outcome, int, NodeDevices]:
-        known = self._verdicts.get(question)
-        if known is None:
-            outcome = self.verdict(asked, node, strategy=strategy, budget=budget)
-            devices = self._devices[node]
-            score = 0
-            if isinstance(outcome, Plan):
-                score = strategy.score(devices, self.usage, outcome)
-            if len(self._verdicts) >= _VERDICTS:
-                self._verdicts.clear()
-            known = self._verdicts[question] = (outcome, score, devices)
-        return known
+    def _remember(self, question: Hashable, known: "_Known") -> None:
+        if len(self._verdicts) >= _VERDICTS:
+            self._verdicts.clear()
+        self._verdicts[question] = known
+
+    def _crowd(
+        self, partition: "_Partition", kind: _Kind, node: str, through: Lens
+    ) -> Hashable | None:
+        """Return what nodes have in common that give the same verdict, but not the same devices."""
+        crowd = partition.crowds.get(kind)
+        if crowd is None:
+            fixed, _, view = kind
+            lined_up = partition.lines.get((fixed, view))
+            if lined_up is None:
+                lined_up = nodeclass.line(self._devices[node], through, self.rules) or ()
+                partition.lines[fixed, view] = lined_up
+            free = None
+            if lined_up:
+                free = nodeclass.free(lined_up, self._devices[node], self.usage)
+            crowd = partition.crowds[kind] = 0 if free is None else self._id(("crowd", free))
+        return crowd or None
 
     def _partition(self, through: Lens) -> "_Partition":
         key = through.key
@@ -396,6 +436,15 @@ class Cluster:
         return self._ids.setdefault(look, len(self._ids) + 1)
 
 
+class _Known(NamedTuple):
+    """An outcome, the node that it was found on, and the class of that node."""
+
+    outcome: Outcome
+    score: int
+    example: NodeDevices
+    kind: _Kind
+
+
 class _Seat:
     """What is known of a node: numbers that are equal where looks are.
 
@@ -419,16 +468,20 @@ class _Partition:
         members: Class to names of its nodes, in order of arrival.
         views: Node to a number for what is seen of its devices, while they stay the same.
         class_of: Node to its class.
+        lines: Of what is published and seen, what counts where order does not; () for nothing.
+        crowds: Class to a number for what is free, blind to places; 0 where they may count.
         stale: Nodes that changed since they were placed.
     """
 
     def __init__(self) -> None:
-        self.members: dict[Hashable, dict[str, None]] = {}
+        self.members: dict[_Kind, dict[str, None]] = {}
+        self.lines: dict[tuple[int, int], Line] = {}
+        self.crowds: dict[_Kind, int] = {}
         self.views: dict[str, tuple[_Seat, int]] = {}
         self.stale: set[str] = set()
-        self.class_of: dict[str, Hashable] = {}
+        self.class_of: dict[str, _Kind] = {}
 
-    def place(self, name: str, kind: Hashable | None) -> None:
+    def place(self, name: str, kind: _Kind | None) -> None:
         """Put a node into a class; None when it is gone."""
         before = self.class_of.get(name)
         if before == kind:
@@ -437,6 +490,7 @@ class _Partition:
             del self.members[before][name]
             if not self.members[before]:
                 del self.members[before]
+                self.crowds.pop(before, None)
             del self.class_of[name]
         if kind is not None:
             self.members.setdefault(kind, {})[name] = None

@@ -7,7 +7,9 @@ never count; everything else that a rule reads has to be in one of the three loo
 lies: what is published (`fixed`), what is in use (`use`), what the attempt looks at (`seen`).
 """
 
+from collections import Counter
 from collections.abc import Hashable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -20,8 +22,10 @@ from allocator.core.model import (
     Expression,
     NodeDevices,
     Pool,
+    PoolState,
     PoolUse,
     PublishedDevice,
+    Usage,
 )
 from allocator.core.outcome import AttemptFailed
 from allocator.core.pools import targets
@@ -140,7 +144,71 @@ def seen(node: NodeDevices, through: Lens) -> Hashable:
     )
 
 
-def _verdicts(node: NodeDevices, selectors: Chain) -> Hashable:
+# --- whether there is a solution, in no order -----------------------------------------------------
+
+Line = tuple[tuple[int, Hashable, int], ...]
+"""Position, look and group of each device that some selector chooses; equal values make a group."""
+
+
+def is_plain(asked: Asked) -> bool:
+    """Return whether the order of devices cannot matter to whether the claims fit.
+
+    So it is for dedicated devices by number: which of them fit together depends on what they are,
+    and not on their places. Which devices the claims get does depend on it.
+    """
+    requests = [one for claim in asked.requests for alternatives in claim for one in alternatives]
+    return not any(
+        one.parent is not None or one.all_devices or one.admin or one.capacity or one.derived
+        for one in requests
+    )
+
+
+def line(node: NodeDevices, through: Lens, rules: Rules) -> Line | None:
+    """Return what counts of a node's devices where order does not; None where it may."""
+    if len(through.compared) > 1 or through.places != () or rules.policies:
+        return None
+    if any(pool.counter_sets or pool.elsewhere for pool in node.pools):
+        return None
+    verdicts = [_verdicts(node, chain(expressions)) for expressions in through.chains]
+    patterns = _pattern(node, through.compared[0]) if through.compared else None
+    lined_up = []
+    for position, (published, pool) in enumerate(zip(node.devices, node.pool_of, strict=True)):
+        if any(failing for _, failing in verdicts) or published.device.allow_multiple_allocations:
+            return None
+        chosen = tuple([mask >> position & 1 for mask, _ in verdicts])
+        if not any(chosen):
+            continue
+        group = patterns[position] if patterns is not None else None
+        if isinstance(group, DeviceAttribute):
+            return None
+        kind = (chosen, _device(published, node, node.pools[pool], rules))
+        lined_up.append((position, kind, _GROUPLESS if group is None else group))
+    return tuple(lined_up)
+
+
+def free(lined_up: Line, node: NodeDevices, usage: Usage) -> Hashable | None:
+    """Return what is free, blind to places; None where something is held in other ways."""
+    taken = set()
+    for pool in node.pools:
+        for name, held in usage.pools.get(pool.id, _NOTHING).items():
+            if held.is_shared or not held.exclusive:
+                return None
+            taken.add(node.positions.get(DeviceId(pool.id.driver, pool.id.pool, name)))
+    groups: dict[int, list[Hashable]] = {}
+    for position, kind, group in lined_up:
+        if position not in taken:
+            groups.setdefault(group, []).append(kind)
+    alone = Counter(groups.pop(_GROUPLESS, ()))
+    invalid = any(pool.state is PoolState.INVALID for pool in node.pools)
+    together = Counter(frozenset(Counter(looks).items()) for looks in groups.values())
+    return frozenset(alone.items()), frozenset(together.items()), invalid
+
+
+_GROUPLESS: Final = -1
+_NOTHING: Final[PoolUse] = {}
+
+
+def _verdicts(node: NodeDevices, selectors: Chain) -> tuple[int, tuple[int, ...]]:
     """Return which devices the selectors choose, and on which they fail."""
     chosen, failing = 0, []
     for position, each in enumerate(node.devices):
@@ -219,11 +287,11 @@ def _use(one: DeviceUse, rules: Rules) -> Hashable:
     return one.exclusive, len(one.share_ids), capacity, parameters
 
 
-def _pattern(node: NodeDevices, name: str) -> Hashable:
+def _pattern(node: NodeDevices, name: str) -> tuple[DeviceAttribute | int | None, ...]:
     """Return which devices of a node have equal values of one attribute, whatever the values."""
     numbers: dict[DeviceAttribute, int] = {}
     domain, _, identifier = name.partition("/")
-    pattern: list[Hashable] = []
+    pattern: list[DeviceAttribute | int | None] = []
     for each in node.devices:
         value = _compared(each, name, domain, identifier)
         if value is None:

@@ -1,5 +1,6 @@
 """Nodes of one class get the verdict that each would get alone."""
 
+from random import Random
 from typing import Any
 
 import msgspec
@@ -9,6 +10,21 @@ from allocator.cluster import Cluster, Outcome
 from allocator.core.model import Budget, Plan
 from allocator.core.outcome import AttemptFailed
 from allocator.core.problem import Rules
+from kube.api.resource import ResourceClaim
+from tests.allocator.builders import (
+    DRIVER,
+    allocated,
+    claim,
+    classes,
+    device,
+    distinct,
+    match,
+    node,
+    request,
+    result,
+    slice_of,
+    taint,
+)
 from tests.allocator.worlds import crowd
 from tests.oracle.ours import Objects
 
@@ -106,3 +122,57 @@ def new(given: Objects, *, without_claims: bool = False) -> Cluster:
         classes=given.classes,
         rules=Rules(features=given.features),
     )
+
+
+def dedicated(seed: int) -> tuple[Cluster, ResourceClaim]:
+    """Many nodes of few kinds, held at random, and a claim for dedicated devices by number."""
+    rng = Random(seed)
+    slices, held = [], []
+    for number in range(24):
+        cards = [
+            device(
+                f"d{index}",
+                attributes={
+                    "model": rng.choice(("A100", "A100", "T4")),
+                    "numa": rng.randrange(2),
+                    "root": f"{number}-{rng.randrange(3)}",
+                },
+                taints=(taint(),) if rng.random() < 0.1 else None,
+            )
+            for index in range(6)
+        ]
+        slices.append(slice_of(*cards, pool=f"n{number}"))
+        held += [
+            allocated(result(f"d{index}", pool=f"n{number}"), name=f"{number}-{index}")
+            for index in range(6)
+            if rng.random() < 0.4
+        ]
+    model = f'device.attributes["{DRIVER}"].model == "A100"'
+    requests = [
+        request(f"r{index}", *rng.choice(((), (model,))), count=rng.randint(1, 2))
+        for index in range(rng.randint(1, 2))
+    ]
+    constraint = rng.choice((match, distinct))(f"{DRIVER}/{rng.choice(('root', 'numa'))}")
+    cluster = Cluster(
+        slices=slices,
+        nodes=[node(f"n{number}") for number in range(24)],
+        claims=held,
+        classes=classes(),
+        rules=Rules(),
+    )
+    return cluster, claim(*requests, constraints=rng.choice(((), (constraint,))))
+
+
+def test_nodes_that_differ_in_order_only_share_a_verdict_and_no_devices() -> None:
+    shared = 0
+    for seed in range(150):
+        cluster, wanted = dedicated(seed)
+        asked = cluster.ask([wanted])
+        verdicts = cluster.verdicts(asked)
+
+        for name in cluster.nodes:
+            want = told(cluster.verdict(asked, name))
+            got = verdicts.plan(name)
+            assert want == (told(got) if got is not None else "Unfit"), (seed, name)
+        shared += sum(not each.is_theirs for each in verdicts.classes)
+    assert shared > 150
