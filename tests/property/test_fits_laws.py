@@ -90,7 +90,8 @@ def test_what_fits_some_node_is_never_denied(start: int) -> None:
                 assert denied(given, emptied, claim) == [], seed
         if fits_somewhere(given, given.claims):
             assert emptied.fits(given.claims) is not Fit.NOWHERE, seed
-            assert misfits(emptied, given.claims) == (), seed
+            told = {one.code for one in misfits(emptied, given.claims)}
+            assert told <= {Code.NOT_JUDGED}, seed
 
 
 @pytest.mark.parametrize("start", CHUNKS)

@@ -160,9 +160,7 @@ class _Diagnosis:
         return (
             self._of_amounts(way, devices)
             or self._of_count(way, devices)
-            or self._misfit(
-                way, Code.NEVER_USABLE, "", f"none of the {_devices(devices)} can be used", devices
-            )
+            or self._of_use(way, devices)
         )
 
     def _suiting(self, way: _Way) -> list[list[PublishedDevice]]:
@@ -258,6 +256,12 @@ class _Diagnosis:
         device = replace(published.device, capacity={name: endless})
         answer = capacity.consumption({name: amount}, device, self._emptied.rules.features)
         return answer.amounts[name] if isinstance(answer, Consumption) else None
+
+    def _of_use(self, way: _Way, devices: Sequence[PublishedDevice]) -> Misfit:
+        """Return that something else keeps all devices from use, such as the labels of nodes."""
+        message = f"none of the {_devices(devices)} can be used"
+        found = self._misfit(way, Code.NEVER_USABLE, "", message, devices)
+        return replace(found, doubt="it is not for want of devices")
 
     # --- counts ----------------------------------------------------------------------------------
 
@@ -384,10 +388,10 @@ def _counting(alone: ResourceClaim, count: int) -> ResourceClaim:
 def _alternatives(reasons: Sequence[Misfit | None]) -> Iterator[Misfit]:
     """Yield why no alternative of a request can be met."""
     # What nobody publishes may come, and so an alternative that can be met.
-    doubt = "another alternative asks for what is not published yet" if None in reasons else ""
+    may_come = "another alternative asks for what is not published yet" if None in reasons else ""
     for one in reasons:
         if one is not None:
-            yield replace(one, doubt=doubt)
+            yield replace(one, doubt=one.doubt or may_come)
 
 
 def _devices(devices: Sequence[PublishedDevice]) -> str:

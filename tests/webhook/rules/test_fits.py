@@ -272,6 +272,18 @@ NEVER = (
         {**claim(asking(count=5)), "status": {"allocation": {"devices": {}}}},
     ),
     Case("more requests than a claim may have", claim(*[asking(name=f"r{i}") for i in range(33)]), ("error tooManyRequests spec.devices.requests", "error tooManyDevices spec.devices.requests")),
+    Case(
+        "devices for a node that is not here",
+        claim(asking(_IS_LARGE)),
+        (f"warning neverUsable {_EXACT}",),
+        place(
+            resource_slice(
+                {**gpu("gpu-0", model="small", root="x"), "nodeName": "node-a"},
+                {**gpu("gpu-1", model="large", root="x"), "nodeName": "other"},
+                perDeviceNodeSelection=True,
+            )
+        ),
+    ),
     Case("a class that is not there", claim(exactly(deviceClassName="x.example.com", count=9))),
     Case("nothing is known of the inventory", claim(asking(count=5)), (), Context()),
 )  # fmt: skip
