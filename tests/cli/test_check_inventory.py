@@ -1,0 +1,162 @@
+"""`drawbridge check` against an inventory: what is an error there, and what no more than a warning."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from kube.files import dump_yaml
+from tests.cli.command import drawbridge, told
+from tests.webhook.rules import cases
+
+Document = Mapping[str, Any]
+
+DRIVER = "gpu.example.com"
+CLASS = cases.device_class(f'device.driver == "{DRIVER}"')
+NAME = CLASS["metadata"]["name"]
+GPUS = [
+    cases.device(f"gpu-{number}", capacity={"memory": {"value": "80Gi"}}) for number in range(4)
+]
+SLICE = cases.resource_slice(*GPUS)
+_EXACT = "ResourceClaim/default/judged spec.devices.requests[0].exactly"
+_MEMORY = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("100Gi")) >= 0'
+
+
+def asking(**fields: Any) -> Document:
+    return cases.claim(cases.exactly(deviceClassName=NAME, **fields))
+
+
+def check(*given: Document) -> list[str]:
+    result = drawbridge("check", "-f", "-", "-o", "json", stdin=dump_yaml(given))
+    assert result.exit_code in (0, 1), result.stderr
+    said = msgspec.json.decode(result.stdout)
+    has_errors = any(one["severity"] == "error" for one in said["findings"])
+    assert result.exit_code == has_errors
+    return told(said)
+
+
+class Case(NamedTuple):
+    name: str
+    given: tuple[Document, ...]
+    told: tuple[str, ...] = ()
+
+
+TOO_MUCH = asking(capacity={"requests": {"memory": "100Gi"}})
+TOO_MANY = asking(count=5)
+OTHER = cases.resource_slice(*GPUS, driver="nic.example.com", name="other")
+SHARED = cases.resource_slice(*GPUS, allNodes=True)
+UNREACHED = cases.resource_slice(
+    *GPUS,
+    nodeSelector={"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]},
+)  # fmt: skip
+
+CASES = (
+    Case("an amount that devices have", (asking(capacity={"requests": {"memory": "80Gi"}}), SLICE)),
+    Case(
+        "an amount above what devices have",
+        (TOO_MUCH, SLICE),
+        (f"error moreThanAnyDevice {_EXACT}.capacity.requests[memory]",),
+    ),
+    Case("a count that a node has", (asking(count=4), SLICE)),
+    Case(
+        "a count above what a node has",
+        (TOO_MANY, SLICE),
+        (f"error moreThanAnyNode {_EXACT}.count",),
+    ),
+    Case(
+        "a count above what a node has, of devices of all nodes",
+        (TOO_MANY, SHARED),
+        (f"error moreThanAnyNode {_EXACT}.count",),
+    ),
+    Case("a count that devices of all nodes have", (asking(count=4), SHARED)),
+    Case(
+        "a selector that no device satisfies",
+        (asking(selectors=[cases.cel(_MEMORY)]), SLICE),
+        (f"warning selectorMatchesNothing {_EXACT}.selectors",),
+    ),
+    Case("no inventory", (TOO_MUCH,)),
+    Case(
+        "a driver without slices",
+        (TOO_MANY, OTHER),
+        (f"warning selectorMatchesNothing {_EXACT}.deviceClassName",),
+    ),
+    Case(
+        "an incomplete pool",
+        (TOO_MANY, cases.resource_slice(*GPUS, count=2)),
+        (f"warning moreThanAnyNode {_EXACT}.count",),
+    ),
+    Case("devices for nodes that nobody names", (TOO_MANY, UNREACHED)),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_claims(case: Case) -> None:
+    assert list(case.told) == check(CLASS, *case.given)
+
+
+TEMPLATE = cases.template(cases.exactly(deviceClassName=NAME, count=5))
+POD = cases.pod({"name": "gpus", "resourceClaimTemplateName": "judged"})
+_PLACE = "resourceClaims[0].resourceClaimTemplateName"
+
+
+def workload(api_version: str, kind: str, *path: str) -> Document:
+    """A workload whose pod template is below a path."""
+    document: dict[str, Any] = {"spec": POD["spec"]}
+    for step in reversed(path):
+        document = {step: document}
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "w"}, **document}
+
+
+@pytest.mark.parametrize(
+    ("kind", "document"),
+    [
+        ("Pod", {**POD, "metadata": {"name": "w"}}),
+        *(
+            (kind, workload("apps/v1", kind, "spec", "template"))
+            for kind in ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")
+        ),
+        ("Job", workload("batch/v1", "Job", "spec", "template")),
+        (
+            "CronJob",
+            workload("batch/v1", "CronJob", "spec", "jobTemplate", "spec", "template"),
+        ),
+    ],
+)
+def test_what_uses_a_template_is_judged_with_it(kind: str, document: Document) -> None:
+    path = "spec.jobTemplate.spec.template." if kind == "CronJob" else "spec.template."
+    path = "" if kind == "Pod" else path
+
+    assert check(CLASS, SLICE, TEMPLATE, document) == [
+        (
+            "error moreThanAnyNode ResourceClaimTemplate/default/judged"
+            " spec.spec.devices.requests[0].exactly.count"
+        ),
+        f"error moreThanAnyNode {kind}/default/w {path}spec.{_PLACE}",
+    ]
+
+
+def test_a_pod_of_a_controller_is_only_warned_of() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "controller": True}
+    document = {**POD, "metadata": {"name": "w", "ownerReferences": [owner]}}
+
+    assert check(CLASS, SLICE, TEMPLATE, document)[1:] == [
+        f"warning moreThanAnyNode Pod/default/w spec.{_PLACE}"
+    ]
+
+
+def test_what_is_in_use_is_a_warning() -> None:
+    results = [
+        {"request": "gpu", "driver": DRIVER, "pool": "node-a", "device": f"gpu-{number}"}
+        for number in range(3)
+    ]
+    holder = {
+        **asking(count=3),
+        "metadata": {"name": "holder"},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
+
+    assert check(CLASS, SLICE, holder, asking(count=1)) == []
+    assert check(CLASS, SLICE, holder, asking(count=2)) == [
+        "warning doesNotFitNow ResourceClaim/default/judged spec.devices"
+    ]
