@@ -112,7 +112,7 @@ def context_of(inputs: Inputs, results: Iterable[Translated]) -> Context:
         knows_claims=any(one.kind in _CLAIM_KINDS for one in inputs.snapshot),
         is_settled=True,
         emptied=Emptied(
-            slices=state.slices,
+            slices=_slices(state),
             nodes=_nodes(state),
             classes=state.classes,
             rules=state.rules(Features()),
@@ -130,6 +130,16 @@ def context_of(inputs: Inputs, results: Iterable[Translated]) -> Context:
 def _nodes(state: State) -> tuple[Node, ...]:
     """Return the nodes; where none is known, one that has only what slices give to all of them."""
     return state.nodes or (Node(metadata=ObjectMeta(name="any")),)
+
+
+def _slices(state: State) -> Iterator[ResourceSlice]:
+    """Yield the slices; where no node is known, what is for some nodes counts for all of them."""
+    for one in state.slices:
+        if state.has_nodes or one.spec.node_selector is None:
+            yield one
+        else:
+            spec = msgspec.structs.replace(one.spec, node_selector=None, all_nodes=True)
+            yield msgspec.structs.replace(one, spec=spec)
 
 
 def _asked_by(known: Sequence[Placed], kind: Any, devices: Any) -> Mapping[tuple[str, str], Any]:

@@ -86,7 +86,12 @@ CASES = (
         (TOO_MANY, cases.resource_slice(*GPUS, count=2)),
         (f"warning moreThanAnyNode {_EXACT}.count",),
     ),
-    Case("devices for nodes that nobody names", (TOO_MANY, UNREACHED)),
+    Case(
+        "an amount above what devices of nodes that nobody names have",
+        (TOO_MUCH, UNREACHED),
+        (f"error moreThanAnyDevice {_EXACT}.capacity.requests[memory]",),
+    ),
+    Case("a count that nodes that nobody names may have", (asking(count=4), UNREACHED)),
 )
 
 
