@@ -161,7 +161,11 @@ def _of_translation(result: Translated) -> Iterator[Finding]:
     owners = head.metadata.owner_references if isinstance(head, ObjectHead) else None
     is_controlled = any(owner.controller for owner in owners or ())
     for finding in result.findings:
-        told = of_later_pods(finding) if kind in JUDGED else finding
+        told = finding
+        if kind in JUDGED:
+            # Warnings of the API server have no place for the cure; here it has one of its own.
+            later = of_later_pods(msgspec.structs.replace(finding, fix=""))
+            told = msgspec.structs.replace(later, fix=finding.fix)
         if is_controlled and told.is_error:
             told = msgspec.structs.replace(told, severity=Severity.WARNING)
         yield told

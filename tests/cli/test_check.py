@@ -196,6 +196,17 @@ def test_a_template_that_is_written_out_is_judged_in_its_place(tmp_path: Path) -
     ]
 
 
+def test_the_cure_of_what_later_pods_will_hit_is_said_once() -> None:
+    half = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 50}
+    container = {"name": "main", "resources": {"limits": half}}
+
+    (finding,) = answer(deployment(pod(container)))["findings"]
+
+    assert ("warning", "sizesUnknown") == (finding["severity"], finding["code"])
+    assert finding["message"].startswith("pods would be refused now: ")
+    assert finding["fix"] not in finding["message"]
+
+
 def test_objects_of_the_same_call_know_each_other() -> None:
     template = cases.template(cases.exactly())
     use = {"name": "gpu", "request": "gup"}
