@@ -30,6 +30,8 @@ IMPATIENT: Final = {
         "retryMostSeconds": 2,
         "policySeconds": 0.2,
         "policyCountsSeconds": 0.5,
+        "markSeconds": 0.2,
+        "auditSeconds": 1,
     }
 }
 """Settings of Drawbridge, so that no story waits for a grace period of minutes."""

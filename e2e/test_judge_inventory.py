@@ -1,0 +1,346 @@
+"""Verdicts about the inventory: proof denies, doubt warns, and no controller is ever refused.
+
+Each story has a driver of its own and tells how its inventory gets smaller or larger.
+"""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pytest
+
+from e2e.access import Access, Object, stream
+from e2e.drawbridge import CONTROLLER, Drawbridge
+from e2e.judged import (
+    MARK,
+    add_nodes,
+    amount,
+    asking,
+    claim,
+    created,
+    gpu,
+    published,
+    template,
+    tried,
+)
+from e2e.objects import deployment, pod, replica_set
+from kube.product import ENFORCEMENT_LABEL
+
+pytestmark = pytest.mark.usefixtures("drawbridge")
+
+NODE: Final = "judged-node"
+_numbers = itertools.count(1)
+DEVICES: Final = (gpu("gpu-0", "80Gi"), gpu("gpu-1", "80Gi"))
+
+
+class Site:
+    """A driver with one node of two devices, and what is said of claims there."""
+
+    def __init__(self, cluster: Access, namespace: str, driver: str) -> None:
+        self.cluster, self.namespace, self.driver = cluster, namespace, driver
+        self.node = f"{NODE}-{driver.partition('.')[0]}"
+        self.slice = published(driver, self.node, DEVICES)
+
+    @property
+    def too_many(self) -> Object:
+        """A claim of three devices."""
+        return claim(asking(self.driver, count=3))
+
+    def words(self, document: Object | None = None) -> str:
+        """What kubectl says of an object; begins with the exit code."""
+        code, words = tried(self.cluster, document or self.too_many, self.namespace)
+        return f"{code} {words}"
+
+    def wait_said(self, *words: str, document: Object | None = None) -> str:
+        """Return what kubectl says once it says all of it."""
+        said = ""
+
+        def is_said() -> bool:
+            nonlocal said
+            said = self.words(document)
+            return all(word in said for word in words)
+
+        try:
+            self.cluster.wait_until(is_said, f"kubectl says {words}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nit says: {said}") from None
+        return said
+
+    def wait_denied(self) -> None:
+        """Return when three devices are more than any node has."""
+        self.wait_said("1 ", "count 3 is more than the 2")
+
+    def publish(self, *slices: Object) -> None:
+        """Publish slices in place of all others."""
+        self.withdraw()
+        self.cluster.apply(slices)
+
+    def withdraw(self) -> None:
+        """Withdraw all slices, as a driver does whose pod is replaced."""
+        self.cluster.kubectl(
+            "delete", "resourceslices", f"--field-selector=spec.nodeName={self.node}"
+        )
+
+
+@pytest.fixture
+def site(cluster: Access, namespace: str) -> Iterator[Site]:
+    made = Site(cluster, namespace, f"d{next(_numbers)}.judge.example.com")
+    nodes = add_nodes(cluster, made.driver, {made.node: DEVICES})
+    made.wait_denied()
+    yield made
+    cluster.remove_nodes(nodes)
+    cluster.kubectl("delete", "deviceclass", made.driver, "--wait=false")
+
+
+def _wait_marked(cluster: Access, drawbridge: Drawbridge, driver: str) -> None:
+    """Return when the controller has seen the driver's devices."""
+
+    def is_marked() -> bool:
+        found = cluster.find("configmaps", MARK, drawbridge.namespace)
+        return driver in json.loads((found or {}).get("data", {}).get("seen", "{}")).get(
+            "classes", {}
+        ).get(driver, {})
+
+    cluster.wait_until(is_marked, "the mark is raised")
+
+
+# --- proof ----------------------------------------------------------------------------------------
+
+
+def test_what_no_node_has_is_denied_whoever_asks_for_it(site: Site) -> None:
+    wanted = template(asking(site.driver, count=3))
+    named = pod("asks", claims={"gpu": "small"})
+    site.cluster.apply(
+        {
+            **template(asking(site.driver)),
+            "metadata": {"name": "small", "namespace": site.namespace},
+        }
+    )
+
+    assert site.words(wanted).startswith("1 ")
+    assert "count 3 is more than the 2 selected devices" in site.words(wanted)
+    assert "count 2 instead of 3 would fit" in site.words(wanted)
+    assert site.words(named).startswith("0 ")
+    assert site.words(deployment("asks", named)).startswith("0 ")
+
+
+def test_pods_and_workloads_are_denied_for_a_template_that_can_never_fit(site: Site) -> None:
+    """The template came when nobody looked; who names it is told."""
+    cluster, namespace = site.cluster, site.namespace
+    cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}=off")
+    wanted = template(asking(site.driver, count=3))
+    site.wait_said("0 ")
+    assert created(cluster, wanted, namespace)[0] == 0
+    cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}-")
+    site.wait_denied()
+    named = pod("asks", claims={"gpu": "wanted"})
+
+    for document in (named, deployment("asks", named), replica_set("asks", named)):
+        said = site.wait_said("1 ", "count 3 is more than the 2", document=document)
+        assert "resourceClaims[0].resourceClaimTemplateName" in said
+
+
+def test_an_amount_above_the_largest_device_is_denied(site: Site) -> None:
+    said = site.words(claim(asking(site.driver, capacity=amount("100Gi"))))
+
+    assert said.startswith("1 ")
+    assert "memory 100Gi is more than the 80Gi of the largest device" in said
+
+
+@pytest.mark.parametrize(("label", "code"), [("warn", "0 Warning: "), ("off", "0 ")])
+def test_a_namespace_may_be_lenient(site: Site, label: str, code: str) -> None:
+    site.cluster.kubectl("label", "namespace", site.namespace, f"{ENFORCEMENT_LABEL}={label}")
+
+    said = site.wait_said("0 ")
+
+    assert said.startswith(code)
+    assert ("the namespace wants to be warned" in said) == (label == "warn")
+
+
+# --- doubt ----------------------------------------------------------------------------------------
+
+
+def _to_zero(site: Site) -> str:
+    site.withdraw()
+    return ""
+
+
+def _half_published(site: Site) -> str:
+    half = published(site.driver, site.node, DEVICES[:1], parts=2, generation=2)
+    site.publish(half)
+    return "is incomplete"
+
+
+def _one_device_fails(site: Site) -> str:
+    site.publish(published(site.driver, site.node, DEVICES[:1], generation=3))
+    return "had 2 devices"
+
+
+@pytest.mark.parametrize(
+    "shrinks",
+    [_to_zero, _half_published, _one_device_fails],
+    ids=["a pool at zero", "a pool that is half published", "a device that fails"],
+)
+def test_less_than_there_was_is_no_proof(
+    site: Site, drawbridge: Drawbridge, shrinks: Callable[[Site], str]
+) -> None:
+    """A ReplicaSet gets its pods all the while, and when the driver is back, denials are."""
+    _wait_marked(site.cluster, drawbridge, site.driver)
+    cluster, namespace = site.cluster, site.namespace
+    cluster.apply(
+        {
+            **template(asking(site.driver, count=2)),
+            "metadata": {"name": "two", "namespace": namespace},
+        }
+    )
+    serving = replica_set("serving", pod("serving", claims={"gpu": "two"}))
+    assert created(cluster, serving, namespace)[0] == 0
+
+    why = shrinks(site)
+    said = site.wait_said("0 ", why)
+    cluster.kubectl("scale", "replicaset", "serving", "-n", namespace, "--replicas=3")
+
+    assert not why or "Warning: drawbridge: spec.devices.requests[0]" in said
+    cluster.wait_for(
+        "replicasets",
+        "serving",
+        namespace,
+        until=lambda found: found.get("status", {}).get("replicas") == 3,
+    )
+    again = replica_set("more", pod("more", claims={"gpu": "two"}), replicas=2)
+    assert created(cluster, again, namespace)[0] == 0
+
+    site.publish({**site.slice, "spec": _of_generation(site.slice["spec"], 9)})
+    site.wait_denied()
+
+
+def _of_generation(spec: Object, generation: int) -> Object:
+    return {**spec, "pool": {**spec["pool"], "generation": generation}}
+
+
+def test_a_new_model_is_declared_before_it_comes(site: Site, drawbridge: Drawbridge) -> None:
+    large = claim(asking(site.driver, capacity=amount("192Gi")))
+    assert site.words(large).startswith("1 ")
+    _wait_marked(site.cluster, drawbridge, site.driver)
+
+    declared = {"nodes": 2, "devices": 10, "onOneNode": 8, "capacity": {"memory": "192Gi"}}
+    _declare(site, drawbridge, {"classes": {site.driver: {site.driver: declared}}})
+    said = site.wait_said("0 ", "only a warning, since", document=large)
+
+    assert "class" in said
+    site.publish(published(site.driver, site.node, [*DEVICES, gpu("gpu-2", "192Gi")], generation=2))
+    site.cluster.wait_until(lambda: site.words(large) == "0 ", "it fits")
+    _declare(site, drawbridge, None)
+
+
+def test_a_declaration_that_cannot_be_read_denies_nothing(
+    site: Site, drawbridge: Drawbridge
+) -> None:
+    _wait_marked(site.cluster, drawbridge, site.driver)
+
+    _declare(site, drawbridge, {"classes": "many"})
+    site.wait_said("0 ", "a declaration that cannot be read may add nodes")
+
+    _declare(site, drawbridge, None)
+    site.wait_denied()
+
+
+def _declare(site: Site, drawbridge: Drawbridge, declared: Object | None) -> None:
+    text = None if declared is None else json.dumps(declared)
+    site.cluster.kubectl(
+        *("patch", "configmap", MARK, "-n", drawbridge.namespace, "--type=merge", "-p"),
+        json.dumps({"data": {"declared": text}}),
+    )
+
+
+@pytest.mark.usefixtures("drawbridge")
+def test_where_an_autoscaler_is_at_work_nothing_is_proof(site: Site) -> None:
+    name = "cluster-autoscaler-status"
+    site.cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "kube-system"},
+        }
+    )
+    try:
+        site.wait_said("0 ", "a cluster autoscaler may add nodes")
+    finally:
+        site.cluster.kubectl("delete", "configmap", name, "-n", "kube-system")
+    site.wait_denied()
+
+
+# --- what is there --------------------------------------------------------------------------------
+
+
+def test_what_was_admitted_before_can_be_changed_finished_and_removed(
+    site: Site, drawbridge: Drawbridge
+) -> None:
+    """And the audit tells of it."""
+    cluster, namespace = site.cluster, site.namespace
+    cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}=off")
+    site.wait_said("0 ")
+    old = claim(asking(site.driver, count=3), "old", finalizers=["drawbridge.internal/story"])
+    cluster.apply({**old, "metadata": {**old["metadata"], "namespace": namespace}})
+    wanted = template(asking(site.driver, count=3))
+    assert created(cluster, wanted, namespace)[0] == 0
+    named = deployment("old", pod("old", claims={"gpu": "wanted"}))
+    assert created(cluster, named, namespace)[0] == 0
+    cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}-")
+    site.wait_denied()
+    site.wait_said("1 ", document=deployment("new", pod("new", claims={"gpu": "wanted"})))
+
+    told = _audited(cluster, namespace, "old")
+    assert told["reason"] == "MoreThanAnyNode"
+    assert "count 3 is more than the 2" in told["note"]
+
+    cluster.kubectl("label", "resourceclaim", "old", "-n", namespace, "a=b")
+    cluster.kubectl("annotate", "deployment", "old", "-n", namespace, "a=b")
+    cluster.kubectl("scale", "deployment", "old", "-n", namespace, "--replicas=0")
+    cluster.kubectl(
+        *("patch", "resourceclaim", "old", "-n", namespace, "--type=merge", "-p"),
+        json.dumps({"metadata": {"finalizers": None}}),
+    )
+    cluster.kubectl("delete", "deployment/old", "resourceclaim/old", "-n", namespace)
+    assert drawbridge.log(CONTROLLER).count("Traceback") == 0
+
+
+def _audited(cluster: Access, namespace: str, name: str) -> Object:
+    """The audit's event about an object."""
+    found: list[Object] = []
+
+    def is_told() -> bool:
+        path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+        _, body = cluster.request("GET", path)
+        found[:] = [
+            each
+            for each in json.loads(body)["items"]
+            if each.get("action") == "Audit" and each["regarding"]["name"] == name
+        ]
+        return bool(found)
+
+    cluster.wait_until(is_told, f"the audit tells of {name}")
+    return found[0]
+
+
+def test_what_waits_for_others_is_told_so(site: Site) -> None:
+    """All devices are in use: a warning, and nothing is refused."""
+    cluster, namespace = site.cluster, site.namespace
+    cluster.apply(
+        {
+            **template(asking(site.driver, count=2)),
+            "metadata": {"name": "two", "namespace": namespace},
+        }
+    )
+    cluster.kubectl(
+        *("create", "-n", namespace, "-f", "-"),
+        input=stream(pod("first", claims={"gpu": "two"})),
+    )
+    cluster.wait_running("first", namespace)
+
+    said = site.wait_said(
+        "0 ", "no node can give this as devices are used now", document=claim(asking(site.driver))
+    )
+
+    assert "Warning: drawbridge: spec.devices" in said
