@@ -273,7 +273,8 @@ class _Diagnosis:
         most = self._most(way.alone, min(wanted, MAX_RESULTS + 1))
         if not most:
             return None
-        message = f"count {wanted} is more than the {most} {_devices(devices)} that a node can give"
+        of = _device(devices) if most == 1 else _devices(devices)
+        message = f"count {wanted} is more than the {most} {of} that a node can give"
         return self._misfit(way, Code.MORE_THAN_ANY_NODE, "count", message, devices)
 
     def _most(self, alone: ResourceClaim, wanted: int) -> int:
