@@ -17,10 +17,11 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.cluster import Cluster
-from allocator.core.model import Asked, NodeDevices, Plan, Usage
-from allocator.core.outcome import AttemptFailed, Reason, Refusal, Shortage
+from allocator.core.model import Asked, NodeDevices, Plan, PoolState, Request, Usage
+from allocator.core.outcome import AttemptFailed, Reason, Shortage
 from allocator.core.problem import Rules
-from allocator.explain import STEPS, explained
+from allocator.dials import class_chain
+from allocator.explain import STEPS, explained, general, listing
 from allocator.extended_resource_claim import mapped_resources
 from allocator.failure import NOT_LOOKED_AT, Alike, Failure
 from allocator.pod_claims import Missing, Name, allocation_of, claim_name, pod_claims
@@ -157,9 +158,11 @@ def answer(
         return None
     failure = told.failures[-1]
     groups = sorted(failure.groups or (), key=_place)
-    why = [*lines.found, *(("", each.code) for group in groups for each in group.reasons)]
+    met = {each.code for group in groups for each in group.reasons} - {Reason.NO_DEVICES}
+    why = [*lines.found, *(("", code) for code in sorted(met))]
     help_ = [*_spare(cluster, looked.claims, groups), *_nearest(failure)]
-    return _answer(_note(groups, help_), why)
+    # Devices of others are no reason, where there are some that could serve.
+    return _answer(_note(groups, help_), why or [("", Reason.NO_DEVICES)])
 
 
 class _Lines:
@@ -176,13 +179,34 @@ class _Lines:
         self, node: NodeDevices, asked: Asked, usage: Usage, rules: Rules
     ) -> tuple[Shortage, ...]:
         """Return one shortage that says all of a node's."""
+        if _is_for_others(node, asked):
+            return (general(Reason.NO_DEVICES, f"no device is of {_classes(asked)}"),)
         every = explained(node, asked, usage, rules, steps=_STEPS)
         if not every:
             return ()
         self.found |= {(each.request, each.refusal.reason): None for each in every}
         detail = summary(every, len(node.devices), most=_MAX_LINE)
-        refusal = Refusal(reason=every[0].refusal.reason, detail=detail)
-        return (Shortage(claim="", request="", refusal=refusal),)
+        return (general(every[0].refusal.reason, detail),)
+
+
+def _is_for_others(node: NodeDevices, asked: Asked) -> bool:
+    """Return whether a node has no device of any class that is asked for."""
+    if any(pool.state is not PoolState.COMPLETE for pool in node.pools):
+        return False
+    chains = {class_chain(request).key: class_chain(request) for request in _requests(asked)}
+    return not any(
+        chain.verdict(each) is not False for chain in chains.values() for each in node.devices
+    )
+
+
+def _classes(asked: Asked) -> str:
+    """Return the classes that are asked for: `class gpu`."""
+    names = list(dict.fromkeys(each.device_class.metadata.name for each in _requests(asked)))
+    return f"class {names[0]}" if len(names) == 1 else f"classes {listing(names)}"
+
+
+def _requests(asked: Asked) -> Iterator[Request]:
+    return (one for claim in asked.requests for alternatives in claim for one in alternatives)
 
 
 def _answer(note: str, why: Sequence[tuple[str, str]]) -> Answer:
@@ -205,8 +229,10 @@ def _because(group: Alike) -> str:
 def _place(group: Alike) -> int:
     """Return where a group is told: what keeps devices from a pod before what keeps nodes from it."""
     if NOT_LOOKED_AT in group.reasons:
+        return 3
+    if _is_about_pod(group):
         return 2
-    return 1 if _is_about_pod(group) else 0
+    return int(any(each.code == Reason.NO_DEVICES for each in group.reasons))
 
 
 def _is_about_pod(group: Alike) -> bool:

@@ -130,7 +130,7 @@ COUNTERS: Final = [{"name": "card-0", "counters": {"memory": {"value": "40Gi"}}}
 
 
 SHORTAGES: Final = (
-    Shortage("nothing is published", "nothing", ["1 node: the node has no devices"]),
+    Shortage("nothing is published", "nothing", ["1 node: no device is of class nothing"]),
     Shortage("the class does not exist", "noclass", ["nowhere"], TWO, requests(asks("nowhere"))),
     Shortage("fewer devices than asked for", "few", ["3"], TWO, requests(asks("few", count=3))),
     Shortage("all devices are held", "taken", ["1 of 1 device: taken"], [gpu()], held=[requests(asks("taken"))]),
@@ -195,7 +195,7 @@ SHORTAGES: Final = (
              pod={"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
                  "nodeSelectorTerms": [{"matchExpressions": [
                      {"key": "example.com/zone", "operator": "In", "values": ["mars"]}]}]}}}}),
-    Shortage("the devices are for other nodes", "elsewhere", ["the node has no devices"], [gpu()],
+    Shortage("the devices are for other nodes", "elsewhere", ["1 node: no device is of class elsewhere"], [gpu()],
              slices={"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [
                  {"key": "example.com/rack", "operator": "In", "values": ["7"]}]}]}}),
     Shortage("the claim does not exist", "noclaim", ["there is no claim"], [gpu()],

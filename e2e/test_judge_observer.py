@@ -6,12 +6,15 @@ It runs with the account and the roles of manifests/observer, and without a webh
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
-from e2e import shortages
+from e2e import inventory, shortages
 from e2e.access import Access, Object, stream
+from e2e.cluster import Cluster
 from e2e.drawbridge import OBSERVER, ROOT, Drawbridge, command_line, install_drawbridge
 from e2e.objects import pod
 from e2e.shortages import LABEL, SHORTAGES, Shortage
@@ -218,3 +221,40 @@ def test_nothing_that_it_needs_was_forbidden(observer: Drawbridge) -> None:
     """After all that stories before this one had it do."""
     assert "forbidden" not in observer.log(OBSERVER).lower()
     assert "failed" not in observer.log(OBSERVER).lower()
+
+
+def test_the_page_shows_what_is_told(tmp_path: Path) -> None:
+    """Ten pods on a cluster of their own, since every node has a part in what they are told."""
+    page = (ROOT / "docs" / "howto" / "read-a-denial.md").read_text()
+    with Cluster(tmp_path / "page") as cluster:
+        made = list(documents("cluster.yaml"))
+        cluster.apply([each for each in made if each["kind"] == "DeviceClass"])
+        names = [each["metadata"]["name"] for each in made if each["kind"] == "Node"]
+        slices = [each for each in made if each["kind"] == "ResourceSlice"]
+        cluster.add_nodes(
+            map(inventory.kwok_node, names),
+            lambda node: [each for each in slices if each["spec"]["nodeName"] == node],
+        )
+        cluster.kubectl("create", "namespace", "team")
+        cluster.wait_for("serviceaccounts", "default", "team")
+        for claim in documents("held.yaml"):
+            del claim["status"]
+            name = claim["metadata"]["name"]
+            entry = {"name": "gpu", "resourceClaimName": name}
+            applied(cluster, "team", [claim, pod(name, resourceClaims=[entry])])
+            cluster.wait_running(name, "team")
+        installed = install_drawbridge(cluster, manifests=MANIFESTS, settings=IMPATIENT)
+        waiting = list(documents("pods.yaml"))
+        cluster.apply(waiting)
+        count = sum(each["kind"] == "Pod" for each in waiting)
+        cluster.wait_until(lambda: len(events(cluster, "team")) == count, "every pod is told")
+        print(cluster.kubectl("events", "-n", "team", "--types=Warning").stdout)
+        told = {each["regarding"]["name"]: each["note"] for each in events(cluster, "team")}
+        installed.uninstall()
+
+    assert {} == {name: note for name, note in told.items() if note not in page}
+
+
+def documents(file: str) -> Iterator[Object]:
+    """The objects of a file of examples/waiting."""
+    yield from yaml.safe_load_all((ROOT / "examples" / "waiting" / file).read_text())
