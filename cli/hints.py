@@ -4,9 +4,11 @@ The allocator treats such objects as Kubernetes does: they fail, or select nothi
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
+from allocator.pod_claims import pod_name
+from kube.api.core import Pod
 from kube.api.resource import (
     DeviceClaim,
     DeviceClass,
@@ -15,6 +17,7 @@ from kube.api.resource import (
     ResourceClaim,
     ResourceClaimTemplate,
 )
+from webhook.legacy import containers, device_keys
 
 _BARE: Final = re.compile(r"(?<![\w.\"'])(attributes|capacity)\s*\[")
 _TYPED: Final = re.compile(
@@ -31,6 +34,24 @@ def hints(
 ) -> list[str]:
     """Return what to change, each hint once."""
     return list(dict.fromkeys((*_of_classes(classes), *_of_claims(claims, templates))))
+
+
+def legacy_hints(pod: Pod, mapped: Collection[str]) -> list[str]:
+    """Return what to know of a pod that asks for devices in the manner of device plugins.
+
+    Args:
+        mapped: Extended resources that a DeviceClass maps.
+    """
+    keys = {key for _, container in containers(pod) for key in device_keys(container)}
+    names = ", ".join(sorted(keys.difference(mapped)))
+    if not names:
+        return []
+    return [
+        (
+            f"Pod {pod.metadata.namespace}/{pod_name(pod)}: {names} can only come from a device plugin,"
+            " which is not looked at; `drawbridge translate` writes claims instead"
+        )
+    ]
 
 
 def _of_classes(classes: Mapping[str, DeviceClass]) -> Iterator[str]:

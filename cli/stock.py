@@ -85,7 +85,7 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
     devices: int
 
 
-class Stock(msgspec.Struct, frozen=True, kw_only=True):
+class Stock(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """All of it, each part sorted by name.
 
     Attributes:

@@ -234,7 +234,7 @@ def laid_out(told: Paragraph, width: int) -> str:
         head = "\n".join(
             click.style(line, bold=True) for line in textwrap.wrap(title, max(width, NARROWEST))
         )
-    return "\n".join((head, laid_out_rows(told.rows, width)))
+    return "\n".join((head, *filter(None, (laid_out_rows(told.rows, width),))))
 
 
 def laid_out_rows(rows: Iterable[Row], width: int) -> str:

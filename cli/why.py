@@ -14,7 +14,7 @@ from allocator.pod_claims import Name
 from cli import simulation_text
 from cli.device_map import device_map
 from cli.gates import feature_gates
-from cli.hints import hints
+from cli.hints import hints, legacy_hints
 from cli.inputs import Found, with_cluster
 from cli.objects import placed
 from cli.output import Output, indented, text_or_json
@@ -26,6 +26,7 @@ from cli.text import Paragraph, Row, laid_out, once_per_label
 from kube.api.core import Pod
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim
+from webhook.extended_resources import extended_resources
 
 _CONSUMERS_SHOWN: Final = 5
 
@@ -67,7 +68,7 @@ def why(found: Found, features: Features, kind: str, name: str, output: str) -> 
         standing = of_pod(pod, state, cluster)
     else:
         standing = of_claim(_looked_up("claim", state.claims, place), state, cluster)
-    for hint in hints(state.classes, _concerned(standing, state)):
+    for hint in (*hints(state.classes, _concerned(standing, state)), *_legacy(standing, state)):
         click.echo(f"hint: {hint}", err=True)
     if output == Output.JSON:
         click.echo(indented(encode(_document(standing))))
@@ -83,6 +84,14 @@ def _concerned(standing: Standing, state: State) -> list[ResourceClaim]:
     if standing.kind == "ResourceClaim":
         names.add((standing.namespace, standing.name))
     return [claim for name, claim in state.claims.items() if name in names]
+
+
+def _legacy(standing: Standing, state: State) -> list[str]:
+    """Return hints on a waiting pod that asks for devices in another way than by claims."""
+    pod = state.pods.get((standing.namespace, standing.name))
+    if standing.kind != "Pod" or standing.condition is not Condition.WAITING or pod is None:
+        return []
+    return legacy_hints(pod, extended_resources(state.classes.values()))
 
 
 def _looked_up(kind: str, known: Mapping[Name, T], place: Name) -> T:

@@ -131,3 +131,11 @@ def test_an_empty_cluster() -> None:
     assert inventory(node("node-a")).stdout == (
         "No devices are published.\n\nThere are no DeviceClasses.\n"
     )
+
+
+def test_a_pool_that_gives_nothing_says_why() -> None:
+    half = slice_of("node-a", pool={"name": "node-a", "generation": 1, "resourceSliceCount": 2})
+
+    (broken,) = said(device_class(), node("node-a"), half)["brokenPools"]
+
+    assert (DRIVER, "node-a", "incomplete") == (broken["driver"], broken["pool"], broken["state"])

@@ -7,8 +7,9 @@ import pytest
 from click.testing import Result
 
 from kube.files import dump_yaml
+from tests.builders import gpus, pod
 from tests.cli.command import drawbridge
-from tests.cli.test_simulate import STATE, claim, holding, using
+from tests.cli.test_simulate import STATE, claim, device_class, holding, using
 
 Document = dict[str, Any]
 
@@ -74,6 +75,25 @@ def test_a_pod_that_lacks_a_claim_says_which() -> None:
     found = said("pod", "pending", state=(PENDING,))
 
     assert [each["code"] for each in found["missing"]] == ["claimNotFound"]
+
+
+def test_a_pod_that_asks_a_device_plugin_is_told_of_that() -> None:
+    legacy = pod(gpus(1, mem=3000)) | {"metadata": {"name": "legacy", "namespace": "team"}}
+    mapping = device_class("all")
+    mapping["spec"]["extendedResourceName"] = "nvidia.com/gpu"
+
+    assert (
+        "hint: Pod team/legacy: nvidia.com/gpu, nvidia.com/gpumem can only come from a device plugin"
+    ) in why("pod", "legacy", state=(legacy,)).stderr
+    assert "team/legacy: nvidia.com/gpumem can only" in (
+        why("pod", "legacy", state=(legacy, mapping)).stderr
+    )
+
+
+def test_a_paragraph_without_rows_leaves_no_gap() -> None:
+    plain = using("plain")
+
+    assert "\n\n\n" not in why("pod", "plain", state=(plain,)).stdout
 
 
 def test_a_pod_that_ended_needs_nothing() -> None:
