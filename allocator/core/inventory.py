@@ -124,7 +124,7 @@ class _Judge:
     def __init__(self, texts: tuple[str, ...]) -> None:
         self.texts = texts
         self._links = tuple(_compiled(text) for text in texts)
-        self.places = _places(each for each in self._links if isinstance(each, Selector))
+        self.places = places_of(each for each in self._links if isinstance(each, Selector))
         self.spent = 0
         self._verdicts: dict[Hashable, bool | _Fault] = {}
 
@@ -214,16 +214,6 @@ def _compiled(text: str) -> Selector | str:
         return f": CEL compile error: {error}"
     except UnsupportedSelector as error:
         return f": unsupportedCel: {error}"
-
-
-def _places(selectors: Iterable[Selector]) -> tuple[Place, ...] | None:
-    union: set[Place] = set()
-    for selector in selectors:
-        if selector.attributes is None or selector.capacities is None:
-            return None
-        union.update(Place(*pair) for pair in selector.attributes)
-        union.update(Place(*pair, is_capacity=True) for pair in selector.capacities)
-    return tuple(sorted(union))
 
 
 def _everything(named: object) -> Hashable:
