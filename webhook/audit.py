@@ -77,7 +77,7 @@ class Audit:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._judging.run())
-            await self._judging.wait_synced()
+            await self._judging.wait_ready()
             group.create_task(self._keep_mark())
             group.create_task(self._look_again())
 

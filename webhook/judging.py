@@ -89,6 +89,7 @@ class Judging:
         self._bundles: deque[Changes] = deque()
         self._around: Around | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judging")
+        self._ready = asyncio.Event()
         self._waiting = 0
         self.late = 0
         self.changed = asyncio.Event()
@@ -146,17 +147,9 @@ class Judging:
         """Whether there is a high-water mark."""
         return bool(self._mark.store)
 
-    @property
-    def is_synced(self) -> bool:
-        """Whether the inventory can be believed."""
-        awaited = [each for kind, each in self._kinds.items() if kind not in OPTIONAL]
-        return all(each.synced.is_set() for each in (*awaited, self._mark, self._namespaces))
-
-    async def wait_synced(self) -> None:
+    async def wait_ready(self) -> None:
         """Return once the inventory can be believed."""
-        awaited = [each for kind, each in self._kinds.items() if kind not in OPTIONAL]
-        for each in (*awaited, self._mark, self._namespaces):
-            await each.synced.wait()
+        await self._ready.wait()
 
     async def run(self) -> None:
         """Follow the API server; ends only by cancellation."""
@@ -169,10 +162,13 @@ class Judging:
                     *self._growers.values(),
                 ):
                     group.create_task(informer.run())
-                await self.wait_synced()
-                # What comes first is the most: not a review has to wait for it.
-                await self.asked(lambda _: None, within_s=None)
-                log.info("judging.synced")
+                awaited = [each for kind, each in self._kinds.items() if kind not in OPTIONAL]
+                for each in (*awaited, self._mark, self._namespaces):
+                    await each.synced.wait()
+                # What comes first is the most, and is looked at once: no review has to wait for it.
+                classes = await self.asked(Knowledge.stocks, within_s=None)
+                self._ready.set()
+                log.info("judging.synced", classes=len(classes))
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -182,7 +178,7 @@ class Judging:
         Raises:
             TimeoutError: It takes too long; `without_inventory` has a context to ask again with.
         """
-        if not self.is_synced:
+        if not self._ready.is_set():
             return question(self.without_inventory())
         if self._waiting >= self._settings.max_waiting:
             self.late += 1

@@ -15,9 +15,13 @@ from aiohttp import ClientResponse, ClientSession, TCPConnector
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from allocator.core.problem import Rules
 from certs.authority import Authority
 from certs.serving import Listener, client_context, issue_leaf
 from kube.api.admission import AdmissionRequest
+from kube.api.core import Node
+from kube.api.meta import view
+from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
 from tests.builders import (
     NAMESPACE,
     Document,
@@ -31,13 +35,25 @@ from tests.builders import (
     world,
 )
 from tests.fake_api_server import running, until
-from tests.webhook.rules.cases import CLASSES, CONFIGS, Case, claim, exactly, template
+from tests.webhook.rules.cases import (
+    CLASSES,
+    CONFIGS,
+    EXAMPLE,
+    Case,
+    cel,
+    claim,
+    device,
+    exactly,
+    resource_slice,
+    template,
+)
 from webhook.admission import Answer, Decision
 from webhook.app import Endpoint
 from webhook.configuration import OBJECTS_PATH, PATH, VALIDATE_PATH
 from webhook.handlers import MAX_LOGGED, Judgement, Mutation, Question, Validation, answered
 from webhook.metrics import WebhookMetrics
 from webhook.rules.context import Context
+from webhook.rules.emptied import Emptied
 from webhook.settings import ServeSettings
 from webhook.workloads import JUDGED
 from webhook.world import Options, World
@@ -75,7 +91,9 @@ class Stand(NamedTuple):
 class Known:
     """Rules that know a context, and may be too busy to look at it."""
 
-    def __init__(self, picture: Callable[[], World], *, is_late: bool = False, **knows: Any) -> None:
+    def __init__(
+        self, picture: Callable[[], World], *, is_late: bool = False, **knows: Any
+    ) -> None:
         self._picture = picture
         self._is_late = is_late
         self._knows = knows
@@ -660,6 +678,128 @@ async def test_what_a_controller_made_is_not_judged(stand: Make) -> None:
 
     assert response["allowed"]
     assert not response.get("warnings")
+
+
+# --- what the inventory says ----------------------------------------------------------------------
+
+NODE: Final = view({"metadata": {"name": "node-a"}}, Node)
+SMALL: Final = view(
+    resource_slice(device(capacity={"memory": {"value": "40Gi"}}), driver=EXAMPLE), ResourceSlice
+)
+CLASS: Final = view(
+    {"metadata": {"name": EXAMPLE}, "spec": {"selectors": [cel(f"device.driver == '{EXAMPLE}'")]}},
+    DeviceClass,
+)
+TWO: Final = exactly(deviceClassName=EXAMPLE, count=2)
+
+
+def inventory(**more: Any) -> Document:
+    """What rules know of a cluster with one device."""
+    emptied = Emptied(slices=[SMALL], nodes=[NODE], classes={EXAMPLE: CLASS}, rules=Rules())
+    wanted = view(template(TWO), ResourceClaimTemplate).spec.spec.devices
+    templates = {(NAMESPACE, "two"): wanted}
+    return {"classes": {EXAMPLE: CLASS}, "emptied": emptied, "templates": templates, **more}
+
+
+def naming(name: str) -> Document:
+    return pod(resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": name}])
+
+
+async def judged_pod(stand: Stand, document: Document, **request: Any) -> Document:
+    """Return the response to a review of a pod or a workload by the rules."""
+    if document["kind"] == "Pod":
+        body = review(document, **request)
+    else:
+        named = {"group": "apps", "version": "v1"}
+        about = {"kind": {**named, "kind": "Deployment"}}
+        about |= {"resource": {**named, "resource": "deployments"}}
+        body = review(document, **about, **request)
+    answer = await stand.client.post(OBJECTS_PATH, json=body)
+    assert answer.status == 200, await answer.text()
+    response: Document = (await answer.json())["response"]
+    return response
+
+
+@pytest.mark.parametrize(
+    ("document", "path"),
+    [
+        (naming("two"), "spec.resourceClaims[0].resourceClaimTemplateName"),
+        (workload(naming("two")), "spec.template.spec.resourceClaims[0].resourceClaimTemplateName"),
+        (claim(TWO), "spec.devices.requests[0].exactly.count"),
+    ],
+    ids=["a pod", "a workload", "a claim"],
+)
+async def test_what_can_never_fit_is_refused(document: Document, path: str, stand: Make) -> None:
+    made = await stand(rules=Known(world, **inventory()))
+    is_dra = document["kind"] == "ResourceClaim"
+    ask = judged_object if is_dra else judged_pod
+
+    response = await ask(made, document)
+
+    assert not response["allowed"]
+    assert f"{document['kind']} is wrong: {path}: " in response["status"]["message"]
+    assert [path] == [cause["field"] for cause in response["status"]["details"]["causes"]]
+    assert response["status"]["code"] == 422
+
+
+async def test_a_pod_of_a_controller_is_not_judged(stand: Make) -> None:
+    made = await stand(rules=Known(world, **inventory()))
+    owned = naming("two")
+    owner = {"kind": "Job", "name": "j", "uid": "u", "controller": True, "apiVersion": "batch/v1"}
+    owned["metadata"]["ownerReferences"] = [owner]
+
+    response = await judged_pod(made, owned)
+
+    assert response["allowed"]
+    assert "warnings" not in response
+
+
+async def test_who_is_not_judged_in_time_passes_with_a_warning(stand: Make) -> None:
+    made = await stand(rules=Known(world, is_late=True, **inventory()))
+
+    response = await judged_object(made, claim(TWO))
+
+    assert response["allowed"]
+    (said,) = response["warnings"]
+    assert "the webhook is busy" in said
+    assert made.sample("drawbridge_findings_total", severity="warning", code="notJudged") == 1
+
+
+async def test_what_is_wrong_by_itself_is_refused_however_busy_we_are(stand: Make) -> None:
+    made = await stand(rules=Known(world, is_late=True))
+
+    response = await judged_object(made, claim(exactly(count=33)))
+
+    assert not response["allowed"]
+
+
+async def test_translated_pods_are_judged_by_claims_that_are_not_made_yet(stand: Make) -> None:
+    """Of a legacy pod the webhook knows what its templates will be."""
+    made = await stand(rules=Known(world, **hami_inventory()))
+    document, _ = admitted(pod(gpus(3)))
+
+    alone = await judged_pod(made, document)
+    deployed = await judged(made, workload(pod(gpus(3))))
+    fitting = await judged(made, workload(pod(gpus(1))))
+
+    assert not alone["allowed"]
+    assert "more than the 1 selected" in alone["status"]["message"]
+    assert not deployed["allowed"]
+    assert (
+        "Deployment is wrong: spec.template.spec.resourceClaims[0]"
+        in (deployed["status"]["message"])
+    )
+    assert fitting["allowed"]
+
+
+def hami_inventory() -> Document:
+    """One GPU of the driver that translated pods ask in these tests."""
+    _, made = admitted(pod(gpus(1)))
+    (name,) = {each for one in made.claims for each in one.class_names()}
+    published = view(resource_slice(device(), driver="any.example.com"), ResourceSlice)
+    every = view({"metadata": {"name": name}}, DeviceClass)
+    emptied = Emptied(slices=[published], nodes=[NODE], classes={name: every}, rules=Rules())
+    return {"classes": {name: every}, "emptied": emptied}
 
 
 CLAIM: Final = object_review(claim(exactly()))
