@@ -395,7 +395,7 @@ class RequestCompiler:
                 Code.CANNOT_EXPRESS,
                 "memory",
                 "an MPS server limits memory in bytes, not in percent",
-                "say the memory in MiB with nvidia.com/gpumem",
+                "ask for an amount of memory, not a part",
             )
         else:
             self._warn(
@@ -422,7 +422,7 @@ class RequestCompiler:
                 Code.SIZES_UNKNOWN,
                 "memory",
                 f"{percent} percent of which memory? {self._profile.driver} has published no device",
-                "say the memory in MiB with nvidia.com/gpumem, or give the inventory (--snapshot)",
+                "ask for an amount of memory, not a part, or give the inventory (--snapshot)",
             )
             return []
         if not self._shared:
@@ -434,7 +434,7 @@ class RequestCompiler:
                 "memory",
                 f"{len(shares)} memory sizes are published, a request has room for "
                 f"{MAX_ALTERNATIVES}",
-                "say the memory in MiB with nvidia.com/gpumem",
+                "ask for an amount of memory, not a part",
             )
             return []
         return [

@@ -37,15 +37,17 @@ def left_alone(legacy: LegacyPod, namespace: str, world: World, options: Options
     """Return why the pod is not ours to translate; empty when it is."""
     if MIRROR_ANNOTATION in legacy.annotations:
         return [info(Code.OPTED_OUT, "metadata.annotations", "a mirror pod is the kubelet's own")]
-    opted_out = _carries(legacy.labels, OPT_OUT_LABELS) or _carries(
-        world.namespaces.get(namespace, {}), OPT_OUT_LABELS
-    )
-    if opted_out is None and HAMI.name in arbiter.owners(legacy, bare_gpu=options.bare_gpu):
-        opted_out = _carries(legacy.labels, HAMI_OPT_OUT_LABELS) or _carries(
-            world.namespaces.get(namespace, {}), HAMI_OPT_OUT_LABELS
-        )
-    if opted_out is not None:
-        return [info(Code.OPTED_OUT, "metadata.labels", f"label {opted_out}: nothing translated")]
+    wanted = OPT_OUT_LABELS
+    if HAMI.name in arbiter.owners(legacy, bare_gpu=options.bare_gpu):
+        wanted = wanted | HAMI_OPT_OUT_LABELS
+    for carrier, labels in (
+        ("", legacy.labels),
+        (f" of namespace {namespace}", world.namespaces.get(namespace, {})),
+    ):
+        opted_out = _carries(labels, wanted)
+        if opted_out is not None:
+            said = f"label {opted_out}{carrier}: nothing translated"
+            return [info(Code.OPTED_OUT, "metadata.labels", said)]
     converted = _carries(legacy.labels, CONVERTED_LABELS)
     if converted is not None:
         return [

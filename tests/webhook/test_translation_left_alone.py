@@ -126,6 +126,12 @@ def test_left_alone(case: Case) -> None:
     assert case.want == tuple(told(got.findings))
 
 
+def test_a_namespace_that_opts_out_is_named() -> None:
+    got = outcome_of(pod(gpus(1)), world(namespaces={NAMESPACE: OUT}), Options())
+
+    assert f"=false of namespace {NAMESPACE}: nothing translated" in got.findings[0].message
+
+
 PARTITION = "metadata.annotations[scheduling.koordinator.sh/gpu-partition-spec]"
 ADOPTED = Options(adopt_schedulers={"volcano": "drawbridge-scheduler", "kai": "kai"})
 
