@@ -134,7 +134,9 @@ def _tell(asked: Asked, answer: Answer) -> None:
         say(f"hint: {hint}")
     for note in answer.notes:
         say(f"note: {note}")
-    if not asked.state.has_nodes:
+    if not asked.state.nodes:
+        say("note: no node is known; say what the cluster has with --snapshot FILE, or --live")
+    elif not asked.state.has_nodes:
         say("note: there are no nodes; those that ResourceSlices name stand in, without labels")
     for reference in asked.bystanders:
         say(f"note: {reference} is not placed; only pods and claims are")

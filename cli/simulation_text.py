@@ -54,8 +54,14 @@ def _paragraphs(answer: Answer) -> Iterator[Paragraph]:
         yield _unplaced("Together", failed[TOGETHER], *_wanted(answer))
     else:
         yield from _each(answer, failed)
-    if answer.error is not None:
+    if answer.error is not None and not _is_told(answer):
         yield Paragraph(title="Error", place="", rows=(Row(label="because", text=answer.error),))
+
+
+def _is_told(answer: Answer) -> bool:
+    """Whether what nodes say has the error already."""
+    groups = [group for each in answer.failures for group in each.groups or ()]
+    return any(reason.message == answer.error for group in groups for reason in group.reasons)
 
 
 def _wanted(answer: Answer) -> Iterator[Row]:
@@ -123,6 +129,8 @@ def devices(allocation: AllocationResult) -> list[str]:
 def _unplaced(title: str, failure: Failure | None, *rows_before: Row) -> Paragraph:
     rows = list(rows_before)
     groups = (failure.groups if failure is not None else None) or ()
+    if failure is not None and failure.groups == ():
+        rows.append(Row(label="because", text="no node is known"))
     for group in groups[:_GROUPS]:
         rows.append(Row(label="on", text=_names(group.nodes)))
         rows += _because(group.reasons)

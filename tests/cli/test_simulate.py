@@ -636,6 +636,19 @@ def test_text_says_who_goes_where_why_not_and_what_is_not_modelled() -> None:
     ]
 
 
+def test_text_without_any_node_says_what_is_missing() -> None:
+    result = drawbridge("simulate", "-f", "-", stdin=dump_yaml([claim("a")]))
+
+    assert "ResourceClaim team/a  not placed\n  because   no node is known\n" in result.stdout
+    assert "note: no node is known; say what the cluster has with --snapshot" in result.stderr
+
+
+def test_text_tells_an_error_once() -> None:
+    text = " ".join(simulate(claim("a", deviceClassName="absent")).stdout.split())
+
+    assert 1 == text.count("could not retrieve device class absent")
+
+
 def test_text_tells_once_why_claims_do_not_fit_together() -> None:
     text = simulate(claim("a", 2), claim("b"), options=["--node", "node-a"]).stdout
 
