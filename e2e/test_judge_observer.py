@@ -151,7 +151,9 @@ def test_a_pod_that_finds_its_place_is_told_no_more(
     assert [told["taken"]] == [each["note"] for each in about]
 
 
-def test_a_pod_is_told_what_has_changed(cluster: Access, told: dict[str, str], stage: str) -> None:
+def test_a_pod_is_told_what_has_changed_and_changed_back(
+    cluster: Access, told: dict[str, str], stage: str
+) -> None:
     cluster.kubectl("taint", "node", "lack-few", "example.com/closed=now:NoSchedule")
 
     def changed() -> Object | None:
@@ -160,6 +162,14 @@ def test_a_pod_is_told_what_has_changed(cluster: Access, told: dict[str, str], s
 
     cluster.wait_until(changed, "the pod is told of the taint", timeout_s=20)
     assert "example.com/closed" not in told["few"]
+
+    cluster.kubectl("taint", "node", "lack-few", "example.com/closed-")
+
+    def repeated() -> list[Object]:
+        found = [each for each in events(cluster, stage) if each["note"] == told["few"]]
+        return [each for each in found if each.get("series", {}).get("count") == 2]
+
+    cluster.wait_until(repeated, "the first event has happened again", timeout_s=20)
 
 
 def test_who_waits_for_a_cpu_is_told_nothing_of_devices(

@@ -40,7 +40,8 @@ _UNSCHEDULABLE: Final = frozenset({"Unschedulable", "SchedulerError"})
 """The second where an attempt ended with an error, such as a selector that fails."""
 
 _MAX_NAME: Final = 253
-_MAX_REPEATS: Final = 16
+_MAX_EVENTS: Final = 16
+"""Of one pod that are remembered."""
 
 
 # --- what is kept of an object --------------------------------------------------------------------
@@ -192,6 +193,13 @@ class Telling(msgspec.Struct, frozen=True, kw_only=True):
     repeats: int = 0
 
 
+class _Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What an event says, and how often it was told."""
+
+    note: str
+    times: int = 0
+
+
 class _Entry:
     """What is known of one waiting pod.
 
@@ -201,7 +209,7 @@ class _Entry:
         look_at_s: When it is looked at at the latest, whatever changes; infinite for never.
         answer: That it was told; None when none was needed so far.
         told: How often something was told.
-        repeats: Name of an event to how often it was told again.
+        events: Name of an event to what it says, of the latest ones.
     """
 
     def __init__(self, pod: Pod, now_s: float) -> None:
@@ -215,7 +223,7 @@ class _Entry:
         self.reasons: tuple[str, ...] = ()
         self.told = 0
         self.told_s = float("-inf")
-        self.repeats: dict[str, int] = {}
+        self.events: dict[str, _Told] = {}
 
 
 class Ledger:
@@ -315,6 +323,7 @@ class Ledger:
         entry = self._entries.get(name)
         if entry is not None:
             entry.answer, entry.looked_version = None, -1
+            entry.events.clear()
 
     def reasons(self) -> Mapping[str, int]:
         """Return how many pods meet each reason."""
@@ -325,19 +334,22 @@ class Ledger:
         return counts
 
     def _telling(self, entry: _Entry, answer: Answer, now_s: float) -> Telling:
-        uid = entry.pod.metadata.uid
-        is_first = entry.told == 0
-        # The first one's name leaves numbers out: after a restart they may be others.
-        event = _event_name(entry.pod, f"{uid}{answer.kind}{'' if is_first else answer.note}")
-        repeats = entry.repeats.get(event, 0)
-        if len(entry.repeats) < _MAX_REPEATS or event in entry.repeats:
-            entry.repeats[event] = repeats + 1
+        metadata = entry.pod.metadata
+        # Numbers are left out of the name, so that a restart finds the event again.
+        event = _event_name(metadata, answer.kind)
+        if entry.events.get(event, _Told(note=answer.note)).note != answer.note:
+            event = _event_name(metadata, f"{answer.kind}{answer.note}")
+        known = entry.events.pop(event, None)
+        repeats = known.times if known is not None else 0
+        if len(entry.events) >= _MAX_EVENTS:
+            del entry.events[next(iter(entry.events))]
+        entry.events[event] = _Told(note=answer.note, times=repeats + 1)
+        is_first = entry.answer is None and entry.told == 0
         entry.answer, entry.told_s = answer, now_s
         entry.told += 1
-        metadata = entry.pod.metadata
         return Telling(
             pod=(metadata.namespace, metadata.name),
-            uid=uid,
+            uid=metadata.uid,
             note=answer.note,
             event=event,
             is_first=is_first,
@@ -345,9 +357,9 @@ class Ledger:
         )
 
 
-def _event_name(pod: Pod, told: str) -> str:
-    digest = sha256(told.encode()).hexdigest()[:16]
-    return f"{pod.metadata.name[: _MAX_NAME - 17]}.{digest}"
+def _event_name(pod: ObjectMeta, told: str) -> str:
+    digest = sha256(f"{pod.uid}{told}".encode()).hexdigest()[:16]
+    return f"{pod.name[: _MAX_NAME - 17]}.{digest}"
 
 
 def event_of(telling: Telling, *, instance: str, time: str) -> Mapping[str, Any]:
@@ -381,4 +393,4 @@ def event_of(telling: Telling, *, instance: str, time: str) -> Mapping[str, Any]
 
 def repetition_of(telling: Telling, *, time: str) -> Mapping[str, Any]:
     """Return the merge patch that says an Event has happened again."""
-    return {"series": {"count": telling.repeats + 1, "lastObservedTime": time}}
+    return {"series": {"count": max(2, telling.repeats + 1), "lastObservedTime": time}}

@@ -249,22 +249,15 @@ class Observer:
         namespace, name = telling.pod
         stamp = self._now().isoformat(timespec="microseconds").replace("+00:00", "Z")
         try:
-            if telling.repeats:
-                patch = repetition_of(telling, time=stamp)
-                with suppress(NotFound):  # It has expired.
-                    await self._client.patch(
-                        EVENTS,
-                        telling.event,
-                        patch,
-                        PatchType.MERGE,
-                        msgspec.Raw,
-                        namespace=namespace,
-                    )
-                    return "repeated"
+            if telling.repeats and await self._is_repeated(telling, stamp):
+                return "repeated"
             event = event_of(telling, instance=self._identity, time=stamp)
-            await self._client.create(EVENTS, event, msgspec.Raw, namespace=namespace)
-        except AlreadyExists:
-            return "suppressed"
+            try:
+                await self._client.create(EVENTS, event, msgspec.Raw, namespace=namespace)
+            except AlreadyExists:  # The process before this one told it.
+                if telling.is_first:
+                    return "suppressed"
+                return "repeated" if await self._is_repeated(telling, stamp) else "suppressed"
         except KubeError as error:
             log.warning("event.failed", pod=f"{namespace}/{name}", error=str(error))
             self.ledger.failed(telling.pod)
@@ -272,3 +265,17 @@ class Observer:
             return "failed"
         log.info("pod.told", pod=f"{namespace}/{name}", uid=telling.uid, note=telling.note)
         return "sent"
+
+    async def _is_repeated(self, telling: Telling, stamp: str) -> bool:
+        """Say of an Event that it has happened again; false when it has expired.
+
+        Raises:
+            KubeError: It could not be said.
+        """
+        patch, (namespace, _) = repetition_of(telling, time=stamp), telling.pod
+        with suppress(NotFound):
+            await self._client.patch(
+                EVENTS, telling.event, patch, PatchType.MERGE, msgspec.Raw, namespace=namespace
+            )
+            return True
+        return False

@@ -256,6 +256,32 @@ def test_a_restart_finds_its_first_event_again_whatever_the_numbers() -> None:
     assert first(TAKEN).event != first(TAINTED).event
 
 
+def test_a_restart_finds_a_later_event_again() -> None:
+    ledger, anew = Ledger(SETTINGS), Ledger(SETTINGS)
+    for each in (ledger, anew):
+        each.replace(NAME, pod(), 0.0)
+    ledger.looked(NAME, TAKEN, 1, 2.0)
+
+    told, again = ledger.looked(NAME, TAINTED, 2, 100.0), anew.looked(NAME, TAINTED, 1, 2.0)
+
+    assert told is not None
+    assert again is not None
+    assert told.event == again.event
+    assert (False, True) == (told.is_first, again.is_first)
+
+
+def test_other_numbers_are_another_event(ledger: Ledger) -> None:
+    first, second = (
+        ledger.looked(NAME, answer, 1, now_s)
+        for answer, now_s in ((TAKEN, 2.0), (MORE_TAKEN, 2000.0))
+    )
+
+    assert first is not None
+    assert second is not None
+    assert first.event != second.event
+    assert second.repeats == 0
+
+
 def test_an_answer_that_comes_again_is_counted_in_its_event(ledger: Ledger) -> None:
     now_s, told = 2.0, []
     for number in range(6):
@@ -264,10 +290,20 @@ def test_an_answer_that_comes_again_is_counted_in_its_event(ledger: Ledger) -> N
         told.append(found)
         now_s += 1000
 
-    # The first is named without its numbers, so the third has a name of its own.
-    assert [0, 0, 0, 1, 1, 2] == [each.repeats for each in told]
-    assert told[1].event == told[3].event == told[5].event
-    assert repetition_of(told[5], time="now") == {"series": {"count": 3, "lastObservedTime": "now"}}
+    assert [0, 0, 1, 1, 2, 2] == [each.repeats for each in told]
+    assert told[0].event == told[2].event == told[4].event
+    assert repetition_of(told[4], time="now") == {"series": {"count": 3, "lastObservedTime": "now"}}
+
+
+def test_few_events_of_a_pod_are_remembered(ledger: Ledger) -> None:
+    answers = [Answer(note=str(each), reasons=(), kind=str(each)) for each in range(100)]
+    for number, answer in enumerate(answers):
+        ledger.looked(NAME, answer, number, 1000.0 * number)
+
+    again = ledger.looked(NAME, answers[0], 100, 1e6)
+
+    assert again is not None
+    assert again.repeats == 0
 
 
 def test_event_of() -> None:
