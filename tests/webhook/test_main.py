@@ -19,8 +19,9 @@ from certs.serving import client_context, issue_leaf
 from kube.files import read_objects
 from tests.builders import Document, gpus, pod, profiles
 from tests.fake_api_server import FakeApiServer, running, until
-from webhook.__main__ import LibraryLines, Setup, control, main, serve
+from webhook.__main__ import LibraryLines, Setup, control, main, observe, serve
 from webhook.resources import (
+    EVENTS,
     MUTATING_WEBHOOK_CONFIGURATIONS,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
@@ -63,6 +64,9 @@ def setup(server: FakeApiServer, tmp_path: Path, unused_tcp_port_factory: Any) -
             "serve.drainSeconds": 0,
             "control.bindAddress": "127.0.0.1",
             "control.probePort": unused_tcp_port_factory(),
+            "observe.bindAddress": "127.0.0.1",
+            "observe.probePort": unused_tcp_port_factory(),
+            "observe.settleSeconds": 0.01,
         },
     )
     return Setup(
@@ -212,14 +216,35 @@ def test_the_printed_configuration_knows_the_names_that_profiles_give(
     assert '"intel.com/x700_pppoe"' in printed
 
 
+async def test_the_observer_needs_nothing_else_of_ours(server: FakeApiServer, setup: Setup) -> None:
+    """Nor is it asked for anything but its probes."""
+    waiting: Document = {
+        "metadata": {"namespace": "default", "name": "waiting", "uid": "u"},
+        "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "forgotten"}]},
+        "status": {"phase": "Pending"},
+    }
+    server.put(PODS, waiting)
+    port = setup.settings.observe.probe_port
+    async with running(lambda: observe(setup)):
+        await ready(port)
+        await until(lambda: bool(server.objects(EVENTS)))
+        _, metrics = await status(f"http://127.0.0.1:{port}/metrics")
+
+    (event,) = server.objects(EVENTS)
+    assert event["note"] == "there is no claim default/forgotten"
+    assert 'drawbridge_cache_synced{resource="resourceslices"} 1.0' in metrics
+    assert server.counts["POST"] == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["serve", "--port", "70000"], "serve.port"),
         (["serve", "--config", "/none/settings.yaml"], "No such file"),
         (["control", "--kubeconfig", "/none/kubeconfig"], "kubeconfig"),
+        (["observe", "--probe-port", "x"], "invalid int value"),
     ],
-    ids=["a port that is none", "a file that is not there", "no kubeconfig there"],
+    ids=["a port that is none", "a file that is not there", "no kubeconfig there", "no number"],
 )
 def test_bad_settings_end_in_a_word_and_status_2(arguments: list[str], told: str) -> None:
     command = [sys.executable, "-m", "webhook", *arguments]
