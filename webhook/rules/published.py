@@ -52,7 +52,7 @@ def claim_matches_nothing(claim: Claim, path: str, context: Context) -> Iterator
             yield warning(
                 Code.SELECTOR_MATCHES_NOTHING,
                 at(path, one.path, "selectors"),
-                f"none of the {number} published devices of class {name} satisfies the selectors",
+                f"{_none(number, 'published device')} of class {name} satisfies the selectors",
             )
         else:
             yield warning(
@@ -98,11 +98,19 @@ def capacity_not_published(claim: Claim, path: str, context: Context) -> Iterato
             yield from told(
                 Code.CAPACITY_NOT_PUBLISHED,
                 at(path, one.path, f"capacity.requests[{key}]"),
-                f"none of the {found.number} devices that fit the selectors"
-                f" publishes a capacity {shown(key)}",
+                f"{_none(found.number, 'selected device')} publishes a capacity {shown(key)}",
                 by=by,
                 fix=_spelt(key, found.capacities),
             )
+
+
+def _none(number: int, what: str) -> str:
+    """Return who does not, for a sentence.
+
+    >>> _none(1, "published device"), _none(8, "published device")
+    ('not even the only published device', 'none of the 8 published devices')
+    """
+    return f"none of the {number} {what}s" if number != 1 else f"not even the only {what}"
 
 
 def _spelt(key: str, published: Iterable[str]) -> str:
@@ -132,7 +140,7 @@ def class_matches_nothing(
     yield warning(
         Code.SELECTOR_MATCHES_NOTHING,
         at(path, "spec.selectors"),
-        f"none of the {len(context.inventory.devices)} published devices is of this class",
+        f"{_none(len(context.inventory.devices), 'published device')} is of this class",
     )
 
 
