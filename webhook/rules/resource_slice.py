@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from allocator.core.model import PoolId
+from kube.api.node_selector import NodeSelector, check
 from kube.api.resource import CapacityRequestPolicy, Device, DeviceCapacity, ResourceSlice
 from kube.cel.semver import Semver
 from kube.quantity import Quantity
@@ -30,7 +31,10 @@ Slice = Subject[ResourceSlice]
 
 
 def shape(one: Slice, path: str, _context: Context) -> Iterator[Finding]:
-    """Yield slices of no place or several, of devices and counters at once, and empty attributes."""
+    """Yield slices of no place or several, of devices and counters at once, and empty attributes.
+
+    Also node selectors that cannot be judged, with which every attempt would fail.
+    """
     spec = one.view.spec
     places = [
         field
@@ -63,8 +67,17 @@ def shape(one: Slice, path: str, _context: Context) -> Iterator[Finding]:
             f"{len(spec.devices or ())} devices, and a slice holds at most {MAX_DEVICES}",
             "publish several slices",
         )
+    yield from _selector(spec.node_selector, at(path, "spec"))
     for place, device in _devices(one, path):
+        yield from _selector(device.node_selector, place)
         yield from _attributes(device, place)
+
+
+def _selector(selector: NodeSelector | None, path: str) -> Iterator[Finding]:
+    try:
+        check(selector or NodeSelector())
+    except ValueError as fault:
+        yield refusal(Code.SLICE_SHAPE, f"{path}.nodeSelector", str(fault))
 
 
 def _attributes(device: Device, path: str) -> Iterator[Finding]:

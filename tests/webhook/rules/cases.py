@@ -723,6 +723,7 @@ CLASSES: Final = (
 _DEVICE: Final = "spec.devices[0]"
 _SHARED: Final[Document] = {"allowMultipleAllocations": True}
 _TERM: Final = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+_NEAR: Final = {"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["a"]}]}
 
 SLICES: Final = (
     Case("a slice", resource_slice(device(**attributes(model="A100", index=0, good=True)))),
@@ -757,6 +758,18 @@ SLICES: Final = (
         "a slice of two places",
         resource_slice(device(), nodeName="node-a", allNodes=True),
         ("error sliceShape spec",),
+    ),
+    Case(
+        "nodes of an operator that is none",
+        resource_slice(device(), nodeSelector={"nodeSelectorTerms": [_NEAR]}),
+        ("error sliceShape spec.nodeSelector",),
+    ),
+    Case(
+        "a device on nodes of an operator that is none",
+        resource_slice(
+            device(nodeSelector={"nodeSelectorTerms": [_NEAR]}), perDeviceNodeSelection=True
+        ),
+        (f"error sliceShape {_DEVICE}.nodeSelector",),
     ),
     Case(
         "devices and counters",
