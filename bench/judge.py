@@ -7,7 +7,7 @@ they come again. Times are those of this process alone, so that neighbours do no
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from statistics import median, quantiles
@@ -18,16 +18,19 @@ from typing import Any, Final, NamedTuple
 from msgspec import structs
 
 from allocator.cluster import Cluster
+from allocator.core.model import Features
 from allocator.core.problem import Rules
 from bench.inventory_memory import peak_mb, read, write
 from bench.questions import cluster_of
 from bench.report import Result, below
 from kube.api.meta import decode, encode
-from kube.api.resource import DeviceClass, ResourceClaim
+from kube.api.resource import ResourceClaim
 from tests.oracle import ours, workloads
 from tests.oracle.draft import Json
 from tests.oracle.ours import Objects
 from tests.oracle.scenarios import Scenario
+from webhook.knowledge import Knowledge
+from webhook.picture import Kind
 from webhook.rules.context import Context
 from webhook.rules.emptied import Emptied
 from webhook.rules.inventory import Inventory
@@ -38,6 +41,7 @@ JUDGED: Final = 400
 """Claims per row."""
 FRESH: Final = 40
 """Claims of the row in which each is explained anew."""
+CHANGES: Final = 200
 GOAL_MS: Final = 5.0
 GOAL_MB: Final = 500.0
 _WARM: Final = 3
@@ -73,6 +77,10 @@ def measure() -> Iterator[Result]:
             title = f"judging {case.name}, {NODES:,} nodes of 8 devices, {what}"
             yield below(f"{title}, p99 in ms", took[-1], case.goal)
             yield below(f"{title}, p50 in ms", took[0], None)
+        p50, p99 = _times_under_churn(workloads.WORKLOADS[name][0](NODES))
+        title = f"judging a claim after a slice changed, {NODES:,} nodes of 8 devices, {what}"
+        yield below(f"{title}, p99 in ms", p99, None)
+        yield below(f"{title}, p50 in ms", p50, None)
     with TemporaryDirectory() as folder:
         yield below(
             f"peak memory in MB of judging against {NODES * workloads.DEVICES_PER_NODE:,} devices",
@@ -168,6 +176,34 @@ def _times(case: Case, context: Context) -> tuple[float, float]:
     return median(took), quantiles(took, n=100, method="inclusive")[98]
 
 
+def _times_under_churn(scenario: Scenario) -> tuple[float, float]:
+    """Return p50 and p99 in milliseconds of a claim that is judged after a slice changed.
+
+    Each time a node loses a device, or gets it back: all that was found out is doubtful then.
+    """
+    found = ours.objects(scenario)
+    (claim,) = found.claims
+    knowledge = known(
+        {
+            "classes": tuple(found.classes.values()),
+            "nodes": found.nodes,
+            "slices": found.slices,
+            "allocated": found.allocated,
+        }
+    )
+    judge(Judged(view=claim), knowledge.context())
+    took = []
+    for number in range(CHANGES):
+        whole = found.slices[number // 2 * 7 % len(found.slices)]
+        fewer = structs.replace(whole.spec, devices=(whole.spec.devices or ())[:-1])
+        new = whole if number % 2 else structs.replace(whole, spec=fewer)
+        began = process_time()
+        knowledge.apply({Kind.SLICE: {("", whole.metadata.name): new}})
+        judge(Judged(view=claim), knowledge.context())
+        took.append((process_time() - began) * 1000)
+    return median(took), quantiles(took, n=100, method="inclusive")[98]
+
+
 def _memory_mb(folder: Path) -> float:
     file = folder / "inventory.lines"
     write(workloads.different(NODES), file)
@@ -178,16 +214,30 @@ def _memory_mb(folder: Path) -> float:
 
 
 def main() -> None:
-    """Read the file that is the only argument, judge its claim, print the process' peak in MB."""
+    """Read the file that is the only argument, judge its claim, print the process' peak in MB.
+
+    All that the webhook keeps of it is kept: as published, as used, and as if nothing were allocated.
+    """
     found = read(Path(sys.argv[1]))
-    classes: dict[str, DeviceClass] = {one.metadata.name: one for one in found["classes"]}
-    emptied = Emptied(slices=found["slices"], nodes=found["nodes"], classes=classes, rules=Rules())
-    context = Context(
-        classes=classes, inventory=Inventory(found["slices"]), emptied=emptied, knows_classes=True
-    )
+    knowledge = known(found)
     for claim in found["claims"]:
-        judge(Judged(view=claim, raw={}), context)
+        judge(Judged(view=claim, raw={}), knowledge.context())
+    knowledge.stocks()
     print(peak_mb())
+
+
+def known(found: Mapping[str, Sequence[Any]]) -> Knowledge:
+    """Return what the webhook knows of a cluster, given by kind."""
+    knowledge = Knowledge(Features())
+    for kind, name in (
+        (Kind.CLASS, "classes"),
+        (Kind.NODE, "nodes"),
+        (Kind.SLICE, "slices"),
+        (Kind.CLAIM, "allocated"),
+    ):
+        objects = {(one.metadata.namespace, one.metadata.name): one for one in found[name]}
+        knowledge.apply({kind: objects})
+    return knowledge
 
 
 if __name__ == "__main__":
