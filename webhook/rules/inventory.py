@@ -79,13 +79,10 @@ class Inventory:
         if answer is None:
             if len(self._answers) >= MAX_ANSWERS:
                 self._answers.pop(next(iter(self._answers)))
-            answer = self._answers[chain] = _Answer()
-        if answer.total is None:
-            for pool, devices in self._devices.items():
-                if pool not in answer.parts:
-                    answer.put(pool, _asked(chain, devices))
-            answer.total = _together(answer.parts[pool] for pool in self._devices)
-        return answer.total
+            answer = self._answers[chain] = _Answer(self._devices)
+        for pool in sorted(answer.missing):
+            answer.put(pool, _asked(chain, self._devices[pool]))
+        return answer.together()
 
     def replace_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         """Take notice of a slice that came, changed or went."""
@@ -103,33 +100,58 @@ class Inventory:
     def _look(self, pool: PoolId) -> None:
         """Look at a pool anew, and forget what was found out about it."""
         self._all = None
-        for answer in self._answers.values():
-            answer.forget(pool)
         self._incomplete.discard(pool)
-        if not self._slices.get(pool):
+        parts = self._slices.get(pool)
+        if parts:
+            self.pools[pool] = _newest(parts)
+            self._devices[pool] = tuple(_published(pool, self.pools[pool]))
+            if not _is_complete(self.pools[pool]):
+                self._incomplete.add(pool)
+        else:
             for kept in (self._slices, self.pools, self._devices):
                 kept.pop(pool, None)
-            return
-        parts = self.pools[pool] = _newest(self._slices[pool])
-        self._devices[pool] = tuple(_published(pool, parts))
-        if not _is_complete(parts):
-            self._incomplete.add(pool)
+        for answer in self._answers.values():
+            answer.forget(pool, is_there=bool(parts))
 
 
 class _Answer:
-    """What a chain finds, pool by pool; most pools are alike, and share what is kept of them."""
+    """What a chain finds, pool by pool; most pools are alike, and share what is kept of them.
 
-    def __init__(self) -> None:
-        self.parts: dict[PoolId, Found] = {}
-        self.total: Found | None = None
+    Attributes:
+        missing: Pools that were not asked yet.
+    """
+
+    def __init__(self, pools: Iterable[PoolId]) -> None:
+        self.missing = set(pools)
+        self._parts: dict[PoolId, Found] = {}
         self._alike: dict[Found, Found] = {}
+        self._often: Counter[Found] = Counter()
 
     def put(self, pool: PoolId, found: Found) -> None:
-        self.parts[pool] = self._alike.setdefault(found, found)
+        self.missing.discard(pool)
+        self._parts[pool] = self._alike.setdefault(found, found)
+        self._often[found] += 1
 
-    def forget(self, pool: PoolId) -> None:
-        self.parts.pop(pool, None)
-        self.total = None
+    def forget(self, pool: PoolId, *, is_there: bool) -> None:
+        (self.missing.add if is_there else self.missing.discard)(pool)
+        found = self._parts.pop(pool, None)
+        if found is None:
+            return
+        self._often[found] -= 1
+        if not self._often[found]:
+            del self._often[found], self._alike[found]
+
+    def together(self) -> Found:
+        """Return what all pools have; of several failures that of the first device."""
+        having = [each for each in self._often if each.number]
+        failures = (each.failed for each in self._often if each.failed is not None)
+        return Found(
+            number=sum(each.number * often for each, often in self._often.items()),
+            drivers=frozenset().union(*(each.drivers for each in having)),
+            capacities=frozenset().union(*(each.capacities for each in having)),
+            are_shared=bool(having) and all(each.are_shared for each in having),
+            failed=min(failures, default=None),
+        )
 
 
 def pool_of(one: ResourceSlice) -> PoolId:
@@ -171,17 +193,4 @@ def _asked(chain: Chain, devices: Iterable[PublishedDevice]) -> Found:
         capacities=frozenset(key for each in found for key in each.device.capacity or ()),
         are_shared=bool(found) and all(each.device.allow_multiple_allocations for each in found),
         failed=failed,
-    )
-
-
-def _together(parts: Iterable[Found]) -> Found:
-    """Return what pools have together; the first failure is that of the first pool with one."""
-    counted = Counter(parts)
-    having = [each for each in counted if each.number]
-    return Found(
-        number=sum(each.number * often for each, often in counted.items()),
-        drivers=frozenset().union(*(each.drivers for each in having)),
-        capacities=frozenset().union(*(each.capacities for each in having)),
-        are_shared=bool(having) and all(each.are_shared for each in having),
-        failed=min((each.failed for each in counted if each.failed is not None), default=None),
     )
