@@ -15,6 +15,8 @@ CONTRACTS: list[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_t
 
 EDGES = {"__main__", "app", "caches", "connections", "handlers", "metrics", "probes", "profiles"}
 EDGES |= {
+    "audit",
+    "judging",
     "leaves",
     "observer",
     "policies",
