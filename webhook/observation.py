@@ -2,7 +2,7 @@
 
 A pod deserves an answer while the scheduler finds no place for it (its condition says so), or while
 something that it names is missing. It is told once, again when what is in the way has changed, and
-rarely when only numbers have. Nobody else's clock, network or log is here.
+rarely when only numbers have, or nothing has. Nobody else's clock, network or log is here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -208,7 +208,7 @@ class _Entry:
         looked_version: Of the picture that it was last seen against.
         look_at_s: When it is looked at at the latest, whatever changes; infinite for never.
         answer: That it was told; None when none was needed so far.
-        told: How often something was told.
+        changes: How many answers it was told, each unlike the one before.
         events: Name of an event to what it says, of the latest ones.
     """
 
@@ -221,7 +221,7 @@ class _Entry:
         self.look_at_s = float("inf")
         self.answer: Answer | None = None
         self.reasons: tuple[str, ...] = ()
-        self.told = 0
+        self.changes = 0
         self.told_s = float("-inf")
         self.events: dict[str, _Told] = {}
 
@@ -303,20 +303,23 @@ class Ledger:
         entry.reasons = answer.reasons if answer is not None else ()
         if answer is None:
             return None
-        told = entry.answer
-        if told is None:
-            return self._telling(entry, answer, now_s)
-        if told.note == answer.note:
-            self.suppressed += 1
-            return None
-        pause_s = self._pause.pause_s(max(entry.told, 1))
-        if told.kind == answer.kind:
-            pause_s = max(pause_s, self._settings.numbers_seconds)
+        pause_s = self._pause_s(entry, answer)
         if now_s < entry.told_s + pause_s:
             self.suppressed += 1
             entry.look_at_s = entry.told_s + pause_s
             return None
+        entry.look_at_s = now_s + self._settings.remind_seconds
         return self._telling(entry, answer, now_s)
+
+    def _pause_s(self, entry: _Entry, answer: Answer) -> float:
+        """Return how long after it was last told something a pod is told an answer."""
+        told = entry.answer
+        if told is None:
+            return 0.0
+        if told.note == answer.note:
+            return self._settings.remind_seconds
+        pause_s = self._pause.pause_s(max(entry.changes, 1))
+        return max(pause_s, self._settings.numbers_seconds) if told.kind == answer.kind else pause_s
 
     def failed(self, name: Name) -> None:
         """Note that a pod could not be told after all: it is, with its next answer."""
@@ -344,9 +347,9 @@ class Ledger:
         if len(entry.events) >= _MAX_EVENTS:
             del entry.events[next(iter(entry.events))]
         entry.events[event] = _Told(note=answer.note, times=repeats + 1)
-        is_first = entry.answer is None and entry.told == 0
+        is_first = entry.changes == 0
+        entry.changes += entry.answer is None or entry.answer.note != answer.note
         entry.answer, entry.told_s = answer, now_s
-        entry.told += 1
         return Telling(
             pod=(metadata.namespace, metadata.name),
             uid=metadata.uid,

@@ -7,7 +7,7 @@ by a pause. What is decided is in `observation`, what is said in `allocator.wait
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -46,6 +46,9 @@ from webhook.resources import (
     RESOURCE_SLICES,
 )
 from webhook.settings import ObserveSettings
+
+UNAWAITED: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY})
+"""Kinds that a cluster need not have. Their first lists come before any pod has settled."""
 
 LONGEST_PAUSE_S: Final = 30.0
 TICK_S: Final = 0.1
@@ -133,7 +136,7 @@ class Observer:
 
     def check(self) -> str:
         """Return which first lists are not complete."""
-        missing = [name for name, each in self.informers.items() if not each.synced.is_set()]
+        missing = [name for name, each in self._awaited() if not each.synced.is_set()]
         return f"waiting for {', '.join(missing)}" if missing else ""
 
     async def run(self) -> None:
@@ -142,13 +145,16 @@ class Observer:
             for informer in self.informers.values():
                 group.create_task(informer.run())
             group.create_task(self._send())
-            for informer in self.informers.values():
+            for _, informer in self._awaited():
                 await informer.synced.wait()
             log.info("observer.synced", pods=len(self.ledger))
             while True:
                 self._changed.clear()
                 await self._pass()
                 await self._rest()
+
+    def _awaited(self) -> Iterator[tuple[str, Informer[Any]]]:
+        return ((name, each) for name, each in self.informers.items() if name not in UNAWAITED)
 
     # --- what changes -----------------------------------------------------------------------------
 

@@ -282,6 +282,10 @@ class ObserveSettings(_Part, frozen=True, kw_only=True):
     numbers_seconds: Seconds = 900.0
     """Before a pod is told that only numbers have changed: `5 devices: taken` after `4 devices`."""
 
+    remind_seconds: Seconds = 2700.0
+    """After which a pod that still waits for the same is told so in the same event, which counts one more.
+    API servers forget an event after an hour in which nobody did that."""
+
     core_share: Fraction = 0.2
     """Of one core, for looking again. What a look costs is followed by a pause, so that a cluster with
     many pods waiting is answered later and not at a higher price."""

@@ -139,8 +139,7 @@ def test_a_pod_is_looked_at_when_it_has_waited_a_moment(ledger: Ledger) -> None:
 def test_a_pod_is_looked_at_again_when_something_has_changed(ledger: Ledger) -> None:
     ledger.looked(NAME, TAKEN, 1, 2.0)
 
-    assert [] == ledger.due(1, 1e9)
-    assert ledger.next_s(1) == float("inf")
+    assert [] == ledger.due(1, 2701.0)
     assert [] == ledger.due(2, 11.9)
     assert [NAME] == ledger.due(2, 12.0)
 
@@ -188,7 +187,7 @@ def test_a_namesake_begins_anew(ledger: Ledger) -> None:
 
 def test_the_same_answer_is_told_once(ledger: Ledger) -> None:
     assert ledger.looked(NAME, TAKEN, 1, 2.0) is not None
-    assert ledger.looked(NAME, TAKEN, 2, 20000.0) is None
+    assert ledger.looked(NAME, TAKEN, 2, 2000.0) is None
     assert ledger.suppressed == 1
 
 
@@ -217,6 +216,26 @@ def test_numbers_alone_are_told_rarely(ledger: Ledger) -> None:
 
     assert ledger.looked(NAME, MORE_TAKEN, 2, 300.0) is None
     assert ledger.looked(NAME, MORE_TAKEN, 3, 902.0) is not None
+
+
+def test_a_pod_that_waits_on_is_reminded_before_its_event_is_forgotten(ledger: Ledger) -> None:
+    first = ledger.looked(NAME, TAKEN, 1, 2.0)
+    assert ledger.next_s(1) == 2702.0
+
+    again = ledger.looked(NAME, TAKEN, 1, 2702.0)
+
+    assert first is not None
+    assert again is not None
+    assert first.event == again.event
+    assert again.repeats == 1
+    assert ledger.next_s(1) == 5402.0
+
+
+def test_reminders_put_no_change_off(ledger: Ledger) -> None:
+    for number in range(5):
+        ledger.looked(NAME, TAKEN, 1, 2.0 + 2700 * number)
+
+    assert ledger.looked(NAME, TAINTED, 2, 2.0 + 2700 * 4 + 60) is not None
 
 
 def test_who_could_not_be_told_is_told_later(ledger: Ledger) -> None:

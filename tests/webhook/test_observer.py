@@ -195,6 +195,24 @@ def _entry(name: str) -> Document:
     return {"name": "gpu", "resourceClaimTemplateName": f"template-{name}"}
 
 
+async def test_who_waits_on_is_reminded_in_the_same_event(server: FakeApiServer) -> None:
+    settings = msgspec.structs.replace(FAST, remind_seconds=0.05)
+    async with observing(server, settings) as observed:
+        wait_for_two(server)
+        await until(lambda: "series" in str(server.objects(EVENTS)))
+        server.remove(EVENTS, server.objects(EVENTS)[0]["metadata"]["name"], "default")
+        await until(lambda: observed.counted("sent", 2))
+
+        assert len(observed.notes) == 1
+
+
+async def test_a_kind_that_the_cluster_lacks_keeps_nobody_waiting(server: FakeApiServer) -> None:
+    server.fail(404, times=1000, matches=lambda call: "devicetaintrules" in call.path)
+    async with observing(server) as observed:
+        wait_for_two(server)
+        await until(lambda: bool(observed.notes))
+
+
 async def test_who_has_a_place_is_told_nothing(server: FakeApiServer) -> None:
     server.remove(RESOURCE_CLAIMS, "held", "default")
     async with observing(server) as observed:
