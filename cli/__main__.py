@@ -1,6 +1,9 @@
 """The command: `drawbridge`, and `kubectl drawbridge`."""
 
+import errno
+import io
 import os
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
@@ -28,7 +31,7 @@ class _Refusal(click.ClickException):
 
 
 class _Group(click.Group):
-    """Tells every error that we raise on purpose in one line; a traceback is a bug.
+    """Tells every error that we raise on purpose, or the machine, in one line; a traceback is a bug.
 
     Subcommands are imported when they are called: no one pays for what another needs.
     """
@@ -48,6 +51,10 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except DrawbridgeError as error:
             raise _Refusal(str(error)) from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # Whoever read has seen enough; click ends quietly.
+            raise _Refusal(error.strerror or str(error)) from error
 
 
 @click.group(
@@ -63,6 +70,9 @@ def main(context: click.Context) -> None:
     """
     if os.environ.get("NO_COLOR"):
         context.color = False
+    # YAML and JSON are UTF-8, whatever the locale says.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 if __name__ == "__main__":

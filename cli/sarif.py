@@ -97,7 +97,7 @@ def uri(source: str) -> str:
     >>> uri("manifests/a b.yaml"), uri("/etc/a.yaml"), uri("<stdin>")
     ('manifests/a%20b.yaml', 'file:///etc/a.yaml', '%3Cstdin%3E')
     """
-    escaped = quote(source)
+    escaped = quote(source, errors="surrogateescape")
     return f"file://{escaped}" if source.startswith("/") else escaped
 
 

@@ -1,0 +1,69 @@
+"""The command as a process: what it writes where, whatever it is started in."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from kube.files import dump_yaml
+from tests.builders import gpus, pod
+from tests.cli.command import CLUSTER, ROOT
+
+DRAWBRIDGE = (sys.executable, "-m", "cli")
+WORDS = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "ä ✗"}}
+
+
+def ran(*call: object, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*DRAWBRIDGE, *map(str, call)],
+        input=stdin.encode(),
+        capture_output=True,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def test_documents_are_utf8_whatever_the_locale_says() -> None:
+    result = ran("translate", "-f", "-", stdin=dump_yaml([WORDS]), PYTHONIOENCODING="latin-1")
+
+    assert (0, dump_yaml([WORDS]).encode()) == (result.returncode, result.stdout)
+
+
+def test_a_full_disk_is_told_in_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run(
+            [*DRAWBRIDGE, "inventory", "--snapshot", CLUSTER],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+            check=False,
+        )
+
+    assert (2, b"Error: No space left on device\n") == (result.returncode, result.stderr)
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly() -> None:
+    many = [pod(gpus("1.5")) | {"metadata": {"name": f"pod-{number}"}} for number in range(1000)]
+    command = shlex.join([*DRAWBRIDGE, "check", "-f", "-"])
+    result = subprocess.run(
+        ["bash", "-c", f"{command} | head -1"],
+        input=dump_yaml(many).encode(),
+        capture_output=True,
+        cwd=ROOT,
+        check=False,
+    )
+
+    assert b"error: Pod/default/pod-0:" in result.stdout
+    assert b"" == result.stderr
+
+
+def test_a_file_may_have_any_name(tmp_path: Path) -> None:
+    file = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.yaml"))
+    file.write_text(dump_yaml([pod(gpus("1.5"))]))
+
+    result = ran("check", "-f", file, "-o", "sarif")
+
+    assert (1, b"") == (result.returncode, result.stderr)
+    assert b"/%FF.yaml" in result.stdout
