@@ -48,7 +48,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly() -> None:
     many = [pod(gpus("1.5")) | {"metadata": {"name": f"pod-{number}"}} for number in range(1000)]
     command = shlex.join([*DRAWBRIDGE, "check", "-f", "-"])
     result = subprocess.run(
-        ["bash", "-c", f"{command} | head -1"],
+        ["sh", "-c", f"{command} | head -1"],
         input=dump_yaml(many).encode(),
         capture_output=True,
         cwd=ROOT,
