@@ -71,6 +71,7 @@ log = structlog.get_logger()
 class _Looked(NamedTuple):
     """An answer, for all pods that are told the same."""
 
+    pods: tuple[Name, ...]
     answer: Answer | None
     version: int
     took_s: float
@@ -188,11 +189,12 @@ class Observer:
         alike: dict[bytes, list[Name]] = {}
         for name, look in looks.items():
             alike.setdefault(look.key, []).append(name)
-        for names in alike.values():
+        for key, names in alike.items():
             is_new = any(map(self.ledger.is_new, names))
-            looked = await asyncio.to_thread(self._look_at, looks[names[0]], self._taken())
+            still = {name: pod for name in names if (pod := self.ledger.pod(name)) is not None}
+            looked = await asyncio.to_thread(self._look_at, key, still, self._taken())
             self._metrics.explained(looked.took_s)
-            for name in names:
+            for name in looked.pods:
                 await self._tell(name, looked)
             share = self._settings.first_core_share if is_new else self._settings.core_share
             await self._paused(looked.took_s, share)
@@ -209,11 +211,21 @@ class Observer:
                 found[name] = look
         return found
 
-    def _look_at(self, look: Look, changes: Mapping[Kind, Mapping[Name, Any]]) -> _Looked:
-        began, picture = self._clock(), self._picture
+    def _look_at(
+        self, key: bytes, pods: Mapping[Name, Pod], changes: Mapping[Kind, Mapping[Name, Any]]
+    ) -> _Looked:
+        """Return the answer for those pods that are still equal after the changes.
+
+        The others come with the next pass: who holds devices by now would be told that they are taken.
+        """
+        began, picture, answer = self._clock(), self._picture, None
         picture.apply(changes)
-        answer = waiting.answer(picture.cluster, look, picture.classes, picture.extended_resources)
-        return _Looked(answer, picture.version, self._clock() - began)
+        looks = {name: look for name, look in self._looks(pods).items() if look.key == key}
+        if looks:
+            look = next(iter(looks.values()))
+            resources = picture.extended_resources
+            answer = waiting.answer(picture.cluster, look, picture.classes, resources)
+        return _Looked(tuple(looks), answer, picture.version, self._clock() - began)
 
     async def _tell(self, name: Name, looked: _Looked) -> None:
         before = self.ledger.suppressed

@@ -247,3 +247,16 @@ def test_names_of_other_namespaces_are_not_told() -> None:
     assert told is not None
     assert "secret" not in told.note
     assert "hidden" not in told.note
+
+
+def test_asking_for_an_extended_resource_changes_nothing() -> None:
+    asking = pod(
+        "extended",
+        containers=[{"name": "main", "resources": {"requests": {"example.com/gpu": "2"}}}],
+    )
+    world = World(extended={"example.com/gpu": "gpu"})
+    cluster = world.cluster()
+    before = cluster.usage
+
+    assert world.answer(asking, cluster) is None
+    assert before == cluster.usage

@@ -223,6 +223,16 @@ async def test_who_has_a_place_is_told_nothing(server: FakeApiServer) -> None:
     assert "drawbridge_observer_pods_waiting 1.0" in observed.metrics
 
 
+async def test_who_has_devices_and_no_node_yet_is_told_nothing(server: FakeApiServer) -> None:
+    """Not even that they are taken: the scheduler writes the claim before it binds the pod."""
+    async with observing(server) as observed:
+        server.put(RESOURCE_CLAIMS, document(allocated(result("gpu-1"), name="trainer-gpu")))
+        server.put(PODS, pod())
+        await observed.settled()
+
+    assert [] == observed.notes
+
+
 async def test_who_gets_a_node_is_looked_at_no_more(server: FakeApiServer) -> None:
     async with observing(server) as observed:
         wait_for_two(server)
