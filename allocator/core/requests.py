@@ -149,7 +149,8 @@ def _request(
     if asks.allocation_mode not in _MODES:
         raise AttemptFailed(f"{place}: unsupported count mode {asks.allocation_mode}")
     all_devices = _MODES[asks.allocation_mode]
-    count = 1 if asks.count is None else asks.count
+    # Nought is what a manifest without a count says, too: the API server stores 1 for both.
+    count = asks.count or 1
     return Request(
         claim=context.claim_index,
         index=index,

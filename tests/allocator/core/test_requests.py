@@ -87,6 +87,7 @@ def test_expressions_are_the_class_s_first() -> None:
         pytest.param(
             1, "count", request(count=None, allocation_mode="ExactCount"), id="one by default"
         ),
+        pytest.param(1, "count", request(count=0), id="nought is no count, so one"),
         pytest.param(2**63 - 1, "count", request(count=2**63 - 1), id="a count beyond all bounds"),
         pytest.param(True, "admin", request(admin_access=True), id="admin access"),
         pytest.param(False, "admin", request(admin_access=False), id="no admin access"),
