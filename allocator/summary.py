@@ -50,12 +50,35 @@ def summary(shortages: Iterable[Shortage], devices: int, *, most: int = MAX_SUMM
         requests.setdefault(said, []).append(same[0])
     named = {(one.claim, one.request) for each in requests.values() for one in each if one.claim}
     parts: list[str] = []
+    spare: list[tuple[bool, int]] = []
     for said, those in requests.items():
         words = list(_words(said, devices))
         if those[0].claim and len(named) > 1:
             several_claims = len({claim for claim, _ in named}) > 1
             words[0] = f"{_whose(those, several_claims=several_claims)}: {words[0]}"
+        # What a request begins with says whose it is; what is lacking says most, and devices that
+        # were never meant say least.
+        spare += [
+            (refusal.reason is Reason.SELECTOR, len(parts) + at)
+            for at, (count, refusal) in enumerate(said)
+            if at and count
+        ]
         parts += words
+    return _tightened(parts, [place for _, place in sorted(spare)], most)
+
+
+def _tightened(parts: Sequence[str], spare: Sequence[int], most: int) -> str:
+    """Return parts in one line, where there is no room for all without the last that can be spared.
+
+    Args:
+        spare: Places in `parts`, those that say least last.
+    """
+    for dropped in range(len(spare) + 1):
+        left_out = set(spare[len(spare) - dropped :])
+        kept = [part for place, part in enumerate(parts) if place not in left_out]
+        text = "; ".join([*kept, _more(dropped, "reason")] if dropped else kept)
+        if len(text.encode()) <= most:
+            return text
     return bounded(parts, most, "reason")
 
 
@@ -90,12 +113,14 @@ def bounded(parts: Sequence[str], most: int, what: str) -> str:
     if len(parts) == 1:
         return text.encode()[: most - 3].decode(errors="ignore") + "..."
     for count in range(len(parts) - 1, -1, -1):
-        left = len(parts) - count
-        more = f"{left} more {what}{'' if left == 1 else 's'}"
-        text = "; ".join([*parts[:count], more])
+        text = "; ".join([*parts[:count], _more(len(parts) - count, what)])
         if len(text.encode()) <= most:
             return text
     return ""
+
+
+def _more(left: int, what: str) -> str:
+    return f"{left} more {what}{'' if left == 1 else 's'}"
 
 
 class Alike(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,12 +166,14 @@ def cluster_summary(
     verdicts: Verdicts,
     *,
     classes: int = MAX_CLASSES,
+    most: int = MAX_SUMMARY // 2,
 ) -> ClusterSummary:
     """Return why nodes do not fit, each class of nodes explained once.
 
     Args:
         verdicts: What the cluster said of these claims, and did not change since.
         classes: How many classes are explained at most, those of most nodes first.
+        most: Bytes of what is said of one node.
     """
     divided = told_apart(verdicts, asked)
     refusing = [each for each in divided if not isinstance(each.outcome, Plan)]
@@ -155,7 +182,7 @@ def cluster_summary(
     groups: dict[str, Alike] = {}
     for each in refusing[:classes]:
         found = _shortages(cluster, asked, each.outcome, each.example, steps)
-        text = summary(found, len(each.example.devices), most=MAX_SUMMARY // 2)
+        text = summary(found, len(each.example.devices), most=most)
         nodes = set(each.nodes)
         if text in groups:
             nodes.update(groups[text].nodes)

@@ -6,6 +6,7 @@ from typing import Final
 
 from allocator.cluster import Cluster
 from allocator.core.model import Usage
+from allocator.core.outcome import Reason
 from allocator.eligibility import NOT_MODELLED
 from allocator.failure import Failure, NodeReason
 from allocator.simulate import TOGETHER, Answer, PlacedClaim
@@ -155,12 +156,26 @@ def _nearest(failure: Failure) -> Iterator[Row]:
 
 
 def _because(reasons: Sequence[NodeReason]) -> Iterator[Row]:
-    for reason in reasons[:_REASONS]:
+    told = _most_telling(reasons)
+    for reason in told:
         devices = f"{reason.count} device{'' if reason.count == 1 else 's'}: "
         text = f"{devices if reason.count else ''}{reason.message} [{reason.code}]"
         yield Row(label="because", text=text)
-    if len(reasons) > _REASONS:
-        yield Row(label="because", text=f"{len(reasons) - _REASONS} more reasons")
+    more = len(reasons) - len(told)
+    if more:
+        yield Row(label="because", text=f"{more} more reason{'' if more == 1 else 's'}")
+
+
+def _most_telling(reasons: Sequence[NodeReason]) -> list[NodeReason]:
+    """Return as many reasons as are shown, in order.
+
+    What is lacking says most, and devices that were never meant say least.
+    """
+    places = sorted(
+        range(len(reasons)),
+        key=lambda place: (reasons[place].count > 0, reasons[place].code == Reason.SELECTOR),
+    )
+    return [reasons[place] for place in sorted(places[:_REASONS])]
 
 
 def _names(nodes: Sequence[str]) -> str:

@@ -250,10 +250,6 @@ class Compatibility:
                 )
         return None
 
-    def governs(self, driver: str) -> bool:
-        """Return whether an enforced policy decides on groups of this driver."""
-        return driver in governed(self._policies)
-
     @property
     def audited(self) -> tuple[Audited, ...]:
         """What audited policies would refuse of what is chosen now, in order of choice."""
@@ -307,8 +303,10 @@ class Compatibility:
         namespace = self._asked.claims[request.claim].metadata.namespace
         chosen: dict[DeviceId, list[str]] = {}
         for position, each in self._chosen:
-            name = self._asked.claims[each.claim].metadata.name
-            chosen.setdefault(self._node.devices[position].id, []).append(f"claim {name}")
+            whose = f"claim {self._asked.claims[each.claim].metadata.name}"
+            if each.claim == request.claim:
+                whose = f"request {each.full_name}"
+            chosen.setdefault(self._node.devices[position].id, []).append(whose)
         told: dict[str, str] = {}
         for cause in causes:
             held = ledger.held(cause.others, namespace, chosen)

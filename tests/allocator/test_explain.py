@@ -467,6 +467,15 @@ def test_a_summary_is_bounded_and_tells_how_much_is_left_out() -> None:
     assert len(text.encode()) <= MAX_SUMMARY
 
 
+def test_a_summary_leaves_out_devices_before_what_is_lacking() -> None:
+    lacking = shortage(0, "3 are needed", Reason.TOO_FEW)
+    devices = [shortage(1, f"way {number}") for number in range(9)]
+
+    assert summary([*devices, lacking], 9, most=64) == (
+        "1 of 9 devices: way 0; 1: way 1; 3 are needed; 7 more reasons"
+    )
+
+
 def test_a_summary_without_a_detail_tells_the_reason() -> None:
     assert summary([shortage(2, "", Reason.TAKEN)], 2) == "2 of 2 devices: taken"
 

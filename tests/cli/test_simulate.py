@@ -187,6 +187,24 @@ def test_the_document_of_a_failure() -> None:
     }
 
 
+def test_of_many_reasons_what_is_lacking_is_among_those_shown() -> None:
+    ill = [
+        {"name": f"ill-{key}", "taints": [{"key": key, "effect": "NoSchedule"}]} for key in "abcde"
+    ]
+    others = [{"name": f"m-{word}", "attributes": {word: {"int": 1}}} for word in "abcde"]
+    ours = [f'!("{word}" in device.attributes["{DRIVER}"])' for word in "abcde"]
+
+    said = simulate(
+        claim("three", 3, selectors=[{"cel": {"expression": one}} for one in ours]),
+        snapshot=[device_class(), node("n"), slice_of("n", {"name": "free"}, *ill, *others)],
+    ).stdout
+
+    said = " ".join(said.split())
+    assert "1 would do, 3 are needed [tooFew]" in said
+    assert all(f"taint {key}:NoSchedule is not tolerated" in said for key in "abcde")
+    assert "3 more reasons" in said
+
+
 def test_what_upstream_raises_as_fatal_is_the_error() -> None:
     said = answer(claim("lost", deviceClassName="lost"), exits=1)
 

@@ -25,8 +25,10 @@ MAX_LOOKED_AT: Final = 256
 """Classes of nodes of which the most promising are chosen."""
 MAX_EXAMPLES: Final = 32
 MAX_TOLD: Final = 4
-MAX_TEXT: Final = 320
+MAX_TEXT: Final = 400
 """Bytes of all reasons in one message."""
+_MAX_GROUP: Final = 360
+"""Of them for nodes that say the same, beside how many they are and how many say something else."""
 
 
 class Fit(Enum):
@@ -90,7 +92,7 @@ def reasons(cluster: Cluster, asked: Asked) -> str:
     telling = [one for one in found if _selected(one.node, selectors)] or found
     number = {one.node.node: one.alike for one in telling[:MAX_TOLD]}
     verdicts = cluster.verdicts(asked, budget=BUDGET, nodes=tuple(number))
-    summary = cluster_summary(cluster, asked, verdicts)
+    summary = cluster_summary(cluster, asked, verdicts, most=_MAX_GROUP)
     groups = [(sum(number[name] for name in each.nodes), each.text) for each in summary.groups]
     parts = [f"{_nodes(count)}: {text}" for count, text in sorted(groups, key=_most_first)]
     left = sum(one.alike for one in telling[MAX_TOLD:])
