@@ -126,7 +126,7 @@ def dials(nodes: Sequence[NodeDevices], asked: Asked, usage: Usage, rules: Rules
         for constraint in claim.spec.devices.constraints or ():
             kind = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
             name = constraint.match_attribute or constraint.distinct_attribute or ""
-            setting = Setting(_CONSTRAINT, f"no {kind} {name}", _without(constraint))
+            setting = Setting(_CONSTRAINT, f"leaving out {kind} {name}", _without(constraint))
             yield Dial(number, "", Kind.CONSTRAINT, (setting,))
 
 

@@ -208,13 +208,13 @@ ROWS: tuple[Row, ...] = (
         [claim(request())],
     ),
     Row(
-        "no matchAttribute gpu.example.com/root",
+        "leaving out matchAttribute gpu.example.com/root",
         "a constraint",
         FOUR,
         [claim(request("a"), request("b"), request("c"), constraints=[match(ROOT)])],
     ),
     Row(
-        "no distinctAttribute gpu.example.com/root",
+        "leaving out distinctAttribute gpu.example.com/root",
         "different values that there are not",
         node_with(pool_of(*gpus("a", "a"))),
         [claim(request("a"), request("b"), constraints=[distinct(ROOT)])],
@@ -226,7 +226,7 @@ ROWS: tuple[Row, ...] = (
         [claim(request(count=3), constraints=[match(ROOT)])],
     ),
     Row(
-        "no matchAttribute gpu.example.com/root",
+        "leaving out matchAttribute gpu.example.com/root",
         "rather no constraint than one device of four",
         node_with(pool_of(*gpus("a", "b", "c", "d"))),
         [claim(request(count=4), constraints=[match(ROOT)])],
