@@ -340,7 +340,7 @@ def test_what_waits_for_others_is_told_so(site: Site) -> None:
     cluster.wait_running("first", namespace)
 
     said = site.wait_said(
-        "0 ", "no node can give this as devices are used now", document=claim(asking(site.driver))
+        "0 ", "no node can give this as things are now", document=claim(asking(site.driver))
     )
 
     assert "Warning: drawbridge: spec.devices" in said

@@ -176,7 +176,7 @@ class Code(StrEnum):
     IDLE_TOLERATION = "idleToleration"
     """A toleration of effect None tolerates what keeps nobody away."""
     NEGATIVE_CAPACITY = "negativeCapacity"
-    """An amount below zero ends every attempt to allocate the claim."""
+    """An amount below zero ends the attempt on all nodes, unless a device's range raises it."""
     SEVERAL_SLASHES = "severalSlashes"
     """The name of an attribute or capacity has several slashes, so no selector reaches it."""
     ADMIN_ACCESS = "adminAccess"
@@ -255,7 +255,7 @@ class Code(StrEnum):
     NOT_JUDGED = "notJudged"
     """Whether it can ever fit would have taken too long to find out, so it was accepted."""
     DOES_NOT_FIT_NOW = "doesNotFitNow"
-    """It would fit if nothing were allocated, and with what is in use now it has to wait."""
+    """It would fit if nothing were allocated or tainted, and as things are now it has to wait."""
 
 
 MAY_PASS: Final[Mapping[Code, str]] = {

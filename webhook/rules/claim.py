@@ -373,13 +373,13 @@ def _every_toleration(holds: str) -> str:
 
 
 def negative_amounts(claim: Claim, path: str, _context: Context) -> Iterator[Finding]:
-    """Yield amounts below zero: the scheduler gives up on every node because of one."""
+    """Yield amounts below zero: the scheduler gives up on every node, but where a range has a minimum."""
     for place, _, amount in amounts(claim, path):
         if amount < Quantity(0):
             yield error(
                 Code.NEGATIVE_CAPACITY,
                 place,
-                f"{amount} is below zero, and ends every attempt to allocate the claim",
+                f"{amount} is below zero, which ends the attempt unless a device's range raises it",
                 "ask for an amount above zero",
             )
 

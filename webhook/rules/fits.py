@@ -78,17 +78,18 @@ def _of_pod(pod: Subject[Pod], path: str, context: Context) -> tuple[_Entry, ...
         if one.resource_claim_template_name:
             name, field = one.resource_claim_template_name, "resourceClaimTemplateName"
             devices = context.templates.get((pod.namespace, name))
-            key = ("template", str(index))
+            key, called = ("template", str(index)), one.name
         else:
             name, field = one.resource_claim_name or "", "resourceClaimName"
             devices = context.claims.get((pod.namespace, name))
-            key = ("claim", name)
+            key, called = ("claim", name), name
         # What is allocated has its devices, and two entries may name one claim.
         if devices is None or len(devices.requests or ()) > MAX_REQUESTS:
             continue
         if key[0] == "claim" and (pod.namespace, name) in context.allocated:
             continue
-        metadata = ObjectMeta(name=one.name, namespace=pod.namespace)
+        # A claim yet to be made of a template is known by the pod's name for it.
+        metadata = ObjectMeta(name=called, namespace=pod.namespace)
         claim = _claim(devices, metadata)
         entries.setdefault(key, _Entry(claim=claim, path=f"{place}.{field}", is_named=True))
     return (*entries.values(), *_of_extended(pod, path, context))
@@ -192,7 +193,7 @@ def _now(present: Cluster, claims: Sequence[ResourceClaim], path: str) -> Iterat
     yield warning(
         Code.DOES_NOT_FIT_NOW,
         path,
-        f"no node can give this as devices are used now ({why})",
+        f"no node can give this as things are now ({why})",
         nearest.detail if nearest is not None else "",
     )
 

@@ -260,6 +260,8 @@ class _Diagnosis:
     def _of_use(self, way: _Way, devices: Sequence[PublishedDevice]) -> Misfit:
         """Return that something else keeps all devices from use, such as the labels of nodes."""
         message = f"none of the {_devices(devices)} can be used"
+        if way.request.all_devices:
+            message = f"no node can give all of its {_devices(devices)}"
         found = self._misfit(way, Code.NEVER_USABLE, "", message, devices)
         return replace(found, doubt="it is not for want of devices")
 

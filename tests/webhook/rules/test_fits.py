@@ -595,6 +595,20 @@ def test_a_search_without_an_end_is_told_and_not_denied(monkeypatch: pytest.Monk
     )
 
 
+def test_what_is_told_of_a_claim_names_the_claim_and_not_the_pods_name_for_it() -> None:
+    finding = only(pod({**using("three"), "name": "gpus"}, making("two")), WITH_CLAIMS)
+
+    assert "claim team-a/three" in finding.fix
+    assert "gpus" not in finding.fix
+
+
+def test_all_of_devices_that_do_not_go_together() -> None:
+    finding = only(claim(asking(count=None, allocationMode="All")), place(NODE_A, policies=MODES))
+
+    assert finding.code == "neverUsable"
+    assert finding.message.startswith(f"no node can give all of its selected devices of {EXAMPLE}")
+
+
 # --- now ------------------------------------------------------------------------------------------
 
 BUSY = place(NODE_A, NODE_B, held=(taken("gpu-0", "gpu-1", "gpu-2"),))
