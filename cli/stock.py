@@ -24,7 +24,7 @@ _TYPE: Final = "type"
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True):
-    """A sum over devices."""
+    """A sum over devices; of tainted ones nothing is free."""
 
     total: Quantity
     free: Quantity
@@ -197,9 +197,10 @@ def _capacity(
             continue
         for name, capacity in (published.device.capacity or {}).items():
             held = Quantity(0)
-            if use is not None:
-                shares = (use.capacity or {}).get(name, Quantity(0))
-                held = capacity.value if use.exclusive else shares
+            if _is_tainted(published) or (use is not None and use.exclusive):
+                held = capacity.value
+            elif use is not None:
+                held = (use.capacity or {}).get(name, held)
             _add(sums, name, capacity.value, held)
     return _amounts(sums)
 

@@ -44,7 +44,7 @@ def test_devices_are_free_taken_or_tainted() -> None:
         "shared": 0,
         "tainted": 1,
         "free": 1,
-        "capacity": {"memory": {"total": "240Gi", "free": "160Gi"}},
+        "capacity": {"memory": {"total": "240Gi", "free": "80Gi"}},
         "counters": {},
     }
 
