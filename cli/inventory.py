@@ -13,13 +13,13 @@ from cli.hints import hints
 from cli.inputs import Found, with_cluster
 from cli.objects import placed
 from cli.output import Output, indented, text_or_json
-from cli.phrases import readable
 from cli.reading import STATE_KINDS
 from cli.report import printable
 from cli.state import state_of
 from cli.stock import Amount, ClassStock, DriverStock, Stock, stock_of
 from cli.text import NARROWEST
 from kube.api.meta import encode
+from kube.quantity import readable
 
 
 @click.command("inventory")

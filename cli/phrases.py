@@ -10,8 +10,6 @@ from typing import Any, Final
 
 import msgspec
 
-from kube.quantity import Format, Quantity
-
 Spec = Mapping[str, Any]
 
 _LITERAL: Final = r'"(?:[^"\\]|\\.)*"'
@@ -70,17 +68,6 @@ def _items(groups: Mapping[str, str | None]) -> list[str]:
     if tests:
         return [text[1:-1] for text in re.findall(rf"contains\(({_LITERAL})\)", tests)]
     return [text[1:-1] for text in re.findall(_LITERAL, literals or "")]
-
-
-def readable(amount: Quantity) -> str:
-    """Return an amount that counts bytes, to all appearances, in Mi, Gi and so on; others as they are.
-
-    >>> readable(Quantity("3145728k")), readable(Quantity("100")), readable(Quantity("80Gi"))
-    ('3000Mi', '100', '80Gi')
-    """
-    if amount.nanos % (2**20 * 10**9) or not amount.nanos:
-        return str(amount)
-    return str(Quantity.from_nanos(amount.nanos, Format.BINARY))
 
 
 def requests(spec: Spec) -> Iterator[tuple[str, str]]:

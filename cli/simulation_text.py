@@ -11,10 +11,10 @@ from allocator.eligibility import NOT_MODELLED
 from allocator.failure import Failure, NodeReason
 from allocator.simulate import TOGETHER, Answer, PlacedClaim
 from cli.device_map import device_map
-from cli.phrases import readable
 from cli.report import printable
 from cli.text import NARROWEST, Paragraph, Row, laid_out, once_per_label
 from kube.api.resource import AllocationResult
+from kube.quantity import readable
 
 _GROUPS: Final = 4
 """Different things that nodes say of one failure, as far as they are shown."""

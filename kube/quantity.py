@@ -167,6 +167,17 @@ class Quantity:
 _set: Final = object.__setattr__
 
 
+def readable(amount: Quantity) -> str:
+    """Return an amount that counts bytes, to all appearances, in Mi, Gi and so on; others as they are.
+
+    >>> readable(Quantity("3145728k")), readable(Quantity("100")), readable(Quantity("80Gi"))
+    ('3000Mi', '100', '80Gi')
+    """
+    if amount.nanos % (2**20 * 10**9) or not amount.nanos:
+        return str(amount)
+    return str(Quantity.from_nanos(amount.nanos, Format.BINARY))
+
+
 def _parsed(text: str) -> tuple[int, Format]:
     """Return nano-units and family of a text.
 

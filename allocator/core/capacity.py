@@ -30,7 +30,7 @@ from kube.api.resource import (
     Device,
     DeviceCapacity,
 )
-from kube.quantity import Quantity
+from kube.quantity import Quantity, readable
 
 _NANOS: Final = 10**9
 _MILLIS: Final = 10**6
@@ -108,7 +108,9 @@ def _consumption(
         if refusal is not None:
             return refusal
         if amount > total:
-            return Refusal(reason=Reason.CAPACITY, detail=f"{name} {total} below {amount}")
+            return Refusal(
+                reason=Reason.CAPACITY, detail=f"{name} {readable(total)} below {readable(amount)}"
+            )
     return Consumption(amounts=amounts)
 
 
@@ -179,7 +181,8 @@ def _violation(
         return _out_of_range(name, amount, policy.valid_range, fractional=fractional)
     if policy.valid_values and amount not in policy.valid_values:
         largest = policy.valid_values[-1]
-        detail = f"{name} {amount} is not a valid value, the largest is {largest}"
+        told = f"the largest is {readable(largest)}"
+        detail = f"{name} {readable(amount)} is not a valid value, {told}"
         return Refusal(reason=Reason.NOT_A_VALID_VALUE, detail=detail)
     return None
 
@@ -188,7 +191,7 @@ def _out_of_range(
     name: str, amount: Quantity, range_: CapacityRequestPolicyRange, *, fractional: bool
 ) -> Refusal | None:
     if range_.max is not None and amount > range_.max:
-        detail = f"{name} {amount} above the maximum {range_.max}"
+        detail = f"{name} {readable(amount)} above the maximum {readable(range_.max)}"
         return Refusal(reason=Reason.ABOVE_MAXIMUM, detail=detail)
     if range_.step is None or range_.min is None:
         return None
@@ -424,7 +427,8 @@ class Capacity:
             if amount.nanos > left:
                 total = self._shapes[position].capacity[name].value
                 remains = Quantity.from_nanos(max(left, 0), total.format)
-                detail = f"{name}: {remains} of {total} left, {amount} needed"
+                left_of_it = f"{readable(remains)} of {readable(total)} left"
+                detail = f"{name}: {left_of_it}, {readable(amount)} needed"
                 return Refusal(reason=Reason.CAPACITY, detail=detail)
         return None
 

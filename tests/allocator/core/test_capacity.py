@@ -259,6 +259,7 @@ def test_equal_devices_are_one_shape_but_how_amounts_are_written_counts() -> Non
         ("m 9 is not a valid value, the largest is 8", "9", amount("80", values=("1", "8"))),
         ("m 9 above the maximum 8", "9", amount("80", "2", min="2", max="8")),
         ("m 80 below 81", "81", amount("80")),
+        ("m 40Gi below 500000Mi", "524288M", amount("42949672960")),
     ],
 )
 def test_refusals_say_what_is_wrong(want: str, asked: str, of: DeviceCapacity) -> None:
