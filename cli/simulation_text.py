@@ -137,13 +137,17 @@ def _unplaced(title: str, failure: Failure | None, *rows_before: Row) -> Paragra
         rows += _because(group.reasons)
     more = len(groups) - _GROUPS
     if more > 0:
-        rows.append(Row(label="on", text=f"other nodes, for {more} more combinations of reasons"))
+        rows.append(Row(label="on", text=f"others, for {_more_combinations(more)} of reasons"))
     if failure is not None:
         rows += _nearest(failure)
         if failure.groups is None:
             text = "so many others were not placed that this one was not looked into"
             rows.append(Row(label="because", text=text))
     return Paragraph(title=title, place="not placed", rows=tuple(once_per_label(rows)))
+
+
+def _more_combinations(count: int) -> str:
+    return f"{count} more combination{'' if count == 1 else 's'}"
 
 
 def _nearest(failure: Failure) -> Iterator[Row]:
