@@ -6,7 +6,7 @@ takes a fifth of a core at most, however much is stored.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -25,7 +25,7 @@ from webhook.knowledge import Knowledge
 from webhook.metrics import AuditMetrics
 from webhook.picture import Kind
 from webhook.resources import CONFIG_MAPS, EVENTS
-from webhook.rules.mark import Mark, raised
+from webhook.rules.mark import Mark, Stock, raised
 from webhook.settings import Settings
 
 IDLE_PART: Final = 4.0
@@ -86,13 +86,20 @@ class Audit:
     async def _keep_mark(self) -> None:
         while True:
             self._judging.changed.clear()
-            stocks = await self._judging.asked(lambda knows: knows.stocks(), within_s=None)
-            before = self._judging.marked.seen
-            seen = raised(before, stocks)
-            if seen != before or not self._judging.is_marked:
-                await self._write(seen)
+            try:
+                stocks = await self._judging.asked(Knowledge.stocks, within_s=None)
+            except Exception:  # Nor one that an inventory meets.
+                log.exception("mark.failed")
+            else:
+                await self._raise_mark(stocks)
             await asyncio.sleep(self._settings.mark_seconds)
             await self._judging.changed.wait()
+
+    async def _raise_mark(self, stocks: Mapping[str, Stock]) -> None:
+        before = self._judging.marked.seen
+        seen = raised(before, stocks)
+        if seen != before or not self._judging.is_marked:
+            await self._write(seen)
 
     async def _write(self, seen: Mark) -> None:
         """Write the mark; where that fails, the next look tries again."""
@@ -147,7 +154,11 @@ class Audit:
             return [(AUDITED[kind], one, findings_of(one, context)) for one in bundle]
 
         began = self._clock()
-        found = await self._judging.asked(judged, within_s=None)
+        try:
+            found = await self._judging.asked(judged, within_s=None)
+        except Exception:  # A bug that one object meets must not cost pods their templates.
+            log.exception("audit.failed", objects=[one.metadata.name for one in bundle])
+            found = []
         await asyncio.sleep((self._clock() - began) * IDLE_PART)
         return found
 

@@ -7,6 +7,7 @@ translated without.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -59,6 +60,13 @@ GROWERS: Final = {
 }
 """What may add nodes, in words, to resource, namespace and name of an object that is there then."""
 
+TAKE_IN_S: Final = 1.0
+"""Between two times at least that changes are taken in without a review that asks for it."""
+IDLE_PART: Final = 9.0
+"""After which a pause of so many times what it took follows."""
+
+AFTER_BUG_S: Final = 30.0
+
 log = structlog.get_logger()
 
 
@@ -76,15 +84,21 @@ class Judging:
         client: Client,
         settings: Settings,
         *,
+        clock: Callable[[], float] = time.monotonic,
         informer_settings: InformerSettings = DEFAULTS,
     ) -> None:
-        """Remember what to follow; nothing is asked before `run`."""
+        """Remember what to follow; nothing is asked before `run`.
+
+        Args:
+            clock: Monotonic seconds.
+        """
+        self._clock = clock
         self._settings = settings.judge
         self._configured = Configured(
             cluster=Enforcement(settings.judge.enforcement),
             drivers={name: Enforcement(one) for name, one in settings.judge.drivers.items()},
         )
-        self._knowledge = Knowledge(settings.observe.features())
+        self._knowledge = Knowledge(settings.judge.features())
         self._changes: dict[Kind, dict[Name, Any]] = {}
         self._bundles: deque[Changes] = deque()
         self._around: Around | None = None
@@ -93,6 +107,7 @@ class Judging:
         self._waiting = 0
         self.late = 0
         self.changed = asyncio.Event()
+        self._stale = asyncio.Event()
         self._kinds = {
             kind: Informer(
                 client,
@@ -165,12 +180,35 @@ class Judging:
                 awaited = [each for kind, each in self._kinds.items() if kind not in OPTIONAL]
                 for each in (*awaited, self._mark, self._namespaces):
                     await each.synced.wait()
-                # What comes first is the most, and is looked at once: no review has to wait for it.
-                classes = await self.asked(Knowledge.stocks, within_s=None)
-                self._ready.set()
-                log.info("judging.synced", classes=len(classes))
+                while True:
+                    self._stale.clear()
+                    await self._take_in()
+                    await self._stale.wait()
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _take_in(self) -> None:
+        """Take notice of what came, so that no review has to wait for a crowd of it; then pause."""
+        began = self._clock()
+        try:
+            classes = await self.asked(Knowledge.stocks, within_s=None)
+        except Exception:  # A bug that the rules meet must not cost pods their translation.
+            log.exception("judging.failed")
+            await asyncio.sleep(AFTER_BUG_S)
+            return
+        took_s = self._clock() - began
+        if not self._ready.is_set():
+            self._ready.set()
+            log.info("judging.synced", classes=len(classes), took_s=round(took_s, 3))
+        await asyncio.sleep(max(TAKE_IN_S, IDLE_PART * took_s))
+
+    def _begin_anew(self) -> None:
+        """Forget what is known, of which nobody can tell how much is true, and take all in again."""
+        self._ready.clear()
+        self._knowledge = Knowledge(self._settings.features())
+        self._bundles.clear()
+        self._changes = {kind: dict(each.store) for kind, each in self._kinds.items()}
+        self._stale.set()
 
     async def answered(self, question: Callable[[Context], T]) -> T:
         """Return the answer to a review.
@@ -209,13 +247,19 @@ class Judging:
         self._bundles.append(self._changes)
         self._changes = {}
 
+        loop = asyncio.get_running_loop()
+
         def answer() -> T:
-            while self._bundles:
-                self._knowledge.apply(self._bundles.popleft())
+            try:
+                while self._bundles:
+                    self._knowledge.apply(self._bundles.popleft())
+            except Exception:
+                loop.call_soon_threadsafe(self._begin_anew)
+                raise
             return question(self._knowledge)
 
         async with asyncio.timeout(within_s):
-            return await asyncio.get_running_loop().run_in_executor(self._thread, answer)
+            return await loop.run_in_executor(self._thread, answer)
 
     def around(self) -> Around:
         """Return what rules know besides devices and claims."""
@@ -241,6 +285,7 @@ class Judging:
             if old != new:  # Most changes are of what is not kept.
                 self._changes.setdefault(kind, {})[key] = new
                 self.changed.set()
+                self._stale.set()
 
         return note
 

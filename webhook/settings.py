@@ -255,6 +255,14 @@ class JudgeSettings(_Part, frozen=True, kw_only=True):
     max_waiting: Positive = 64
     """Reviews that wait for their turn; more are answered without the inventory at once."""
 
+    feature_gates: Mapping[str, bool] = {}
+    """Gates of allocation that this cluster's scheduler has set otherwise than Kubernetes 1.37 does, by
+    upstream's names: `DRADeviceCompatibilityGroups: true`."""
+
+    def features(self) -> Features:
+        """Return the gates that are in force."""
+        return msgspec.convert(dict(self.feature_gates), Features)
+
 
 class ObserveSettings(_Part, frozen=True, kw_only=True):
     """The observer, `python -m webhook observe`."""
@@ -446,7 +454,7 @@ def _settings(document: object, source: str, *, strict: bool = True) -> Settings
             f"{source}: what is left of authoritySeconds after authorityRenewedAt is too short for"
             " authorityPublishedSeconds and two times lookSeconds"
         )
-    unknown = set(settings.observe.feature_gates) - GATES
+    unknown = {*settings.observe.feature_gates, *settings.judge.feature_gates} - GATES
     if unknown:
         raise ConfigError(f"{source}: no gate of allocation is called {min(unknown)}")
     if settings.serve.max_bytes_in_flight < settings.serve.max_body_bytes:

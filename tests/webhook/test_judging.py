@@ -26,6 +26,8 @@ from tests.builders import Document
 from tests.fake_api_server import FakeApiServer, running, until
 from webhook.high_water import object_of
 from webhook.judging import Judging
+from webhook.knowledge import Knowledge
+from webhook.picture import Changes
 from webhook.resources import (
     CONFIG_MAPS,
     DEVICE_CLASSES,
@@ -160,6 +162,30 @@ async def test_no_crowd_waits(server: FakeApiServer) -> None:
         assert await waiting
 
     assert made.late == 1
+
+
+async def test_a_bug_in_taking_in_costs_the_inventory_until_it_is_taken_in_again(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply, faults = Knowledge.apply, iter([ZeroDivisionError])
+
+    def fails_once(self: Knowledge, changes: Changes) -> None:
+        for fault in faults:
+            raise fault
+        apply(self, changes)
+
+    async with judging(server) as made:
+        monkeypatch.setattr(Knowledge, "apply", fails_once)
+        made.changed.clear()
+        server.put(RESOURCE_CLAIMS, document(allocated(result("gpu-0"), name="held")))
+        await until(made.changed.is_set)
+        with pytest.raises(ZeroDivisionError):
+            await said(made, TWO)
+        await asyncio.sleep(0)
+
+        assert await said(made) == []  # Nothing is known, so nothing is refused.
+        await until_said(made, "warning doesNotFitNow", wanted=TWO)
+        assert await said(made) == ["error moreThanAnyNode"]
 
 
 async def test_a_bug_in_a_rule_ends_one_review_and_no_more(server: FakeApiServer) -> None:
