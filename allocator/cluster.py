@@ -6,6 +6,7 @@ A question costs one search per class of nodes that was not asked the same befor
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Final, NamedTuple
 
 import msgspec
@@ -42,6 +43,9 @@ _Kind = tuple[int, int, int]
 
 _LENSES: Final = 64
 _VERDICTS: Final = 1 << 16
+_LOOKS: Final = 1 << 16
+_LOOKS_PER_NODE: Final = 256
+"""Looks that are numbered, beside `_LOOKS`; more than a node has through all lenses."""
 _NOTHING: Final[PoolUse] = {}
 
 
@@ -138,6 +142,8 @@ class Cluster:
         self._by_pool: dict[PoolId, dict[str, None]] = {}
         self._devices: dict[str, NodeDevices] = {}
         self._ids: dict[Hashable, int] = {}
+        # Never begins anew, so that no number ever means two looks.
+        self._numbers = count(1)
         self._uses: dict[tuple[int, int], tuple[Pool, PoolUse, int]] = {}
         self._partitions: dict[Hashable, _Partition] = {}
         self._verdicts: dict[Hashable, _Known] = {}
@@ -350,6 +356,7 @@ class Cluster:
         return crowd or None
 
     def _partition(self, through: Lens) -> "_Partition":
+        self._forget()
         key = through.key
         partition = self._partitions.get(key)
         if partition is None:
@@ -399,6 +406,7 @@ class Cluster:
 
     def _change(self, claim: ResourceClaim, usage: Usage) -> None:
         """Put another usage in force, which differs in what one claim holds."""
+        self._forget()
         before, self.usage = self.usage, usage
         allocation = claim.status.allocation if claim.status else None
         results = (allocation.devices.results if allocation else None) or ()
@@ -433,7 +441,22 @@ class Cluster:
             partition.stale.add(name)
 
     def _id(self, look: Hashable) -> int:
-        return self._ids.setdefault(look, len(self._ids) + 1)
+        number = self._ids.get(look)
+        if number is None:
+            number = self._ids[look] = next(self._numbers)
+        return number
+
+    def _forget(self) -> None:
+        """Look at everything anew where more looks are numbered than nodes can have now.
+
+        Each way to use a device is a look, and most of them never come back.
+        """
+        if len(self._ids) <= _LOOKS + _LOOKS_PER_NODE * len(self._nodes):
+            return
+        for known in (self._ids, self._uses, self._partitions, self._verdicts):
+            known.clear()
+        for name in sorted(self._nodes):
+            self._seat(name)
 
 
 class _Known(NamedTuple):

@@ -83,7 +83,13 @@ def test_the_memo_never_lies(start: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(0, 200, 5))
-def test_what_is_kept_is_what_a_fresh_start_would_find(seed: int) -> None:
+@pytest.mark.parametrize("forgets", [False, True], ids=["keeps", "forgets"])
+def test_what_is_kept_is_what_a_fresh_start_would_find(
+    seed: int, forgets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if forgets:
+        monkeypatch.setattr("allocator.cluster._LOOKS", 0)
+        monkeypatch.setattr("allocator.cluster._LOOKS_PER_NODE", 0)
     given = crowd(seed)
     kept = new(given, without_claims=True)
     try:
