@@ -80,16 +80,14 @@ class Shortage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unfit(msgspec.Struct, frozen=True, kw_only=True):
-    """The claims do not fit this node.
+    """The claims do not fit this node; `allocator.explain` finds out why.
 
     Attributes:
-        shortages: Of each request that cannot be met, in order; empty until explained.
         invalid_pools: Whether a pool of the node is invalid, which upstream reports as an error of
             the node (ErrFailedAllocationOnNode).
         steps: What the search cost.
     """
 
-    shortages: tuple[Shortage, ...] = ()
     invalid_pools: bool = False
     steps: int = 0
 

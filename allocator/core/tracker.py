@@ -61,7 +61,7 @@ class Tracker(Protocol):
         """Return all of this attempt that later answers depend on."""
         ...
 
-    def outlook(self, ahead: "Ahead") -> Hashable:
+    def outlook(self, ahead: Ahead) -> Hashable:
         """Return all of `state` on which answers about what lies ahead depend.
 
         Choosing more never makes a later answer better: where two states differ only in what was
