@@ -297,6 +297,9 @@ def test_what_was_admitted_before_can_be_changed_finished_and_removed(
 
     cluster.kubectl("label", "resourceclaim", "old", "-n", namespace, "a=b")
     cluster.kubectl("annotate", "deployment", "old", "-n", namespace, "a=b")
+    cluster.kubectl(
+        "set", "image", "deployment/old", "-n", namespace, "main=registry.internal/app:2"
+    )
     cluster.kubectl("scale", "deployment", "old", "-n", namespace, "--replicas=0")
     cluster.kubectl(
         *("patch", "resourceclaim", "old", "-n", namespace, "--type=merge", "-p"),

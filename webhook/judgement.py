@@ -14,11 +14,11 @@ Objects of DRA are judged by `webhook.rules`, where what stands in their spec is
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from kube.api.core import Pod, PodResourceClaim
+from kube.api.core import Pod, PodResourceClaim, ResourceRequirements
 from kube.api.meta import ObjectMeta, view
 from kube.api.resource import ResourceClaimTemplateSpec
 from kube.product import REQUEST_ANNOTATION
@@ -99,14 +99,26 @@ def judge_workload(
 def is_settled(judged: Judged, old: Judged | None) -> bool:
     """Return whether nothing is to be judged.
 
-    What a controller made was judged as its template, and nobody hears what it is told. What leaves
-    the spec as it was is never refused, so whatever is there can be finished and removed.
+    What a controller made was judged as its template, and nobody hears what it is told. What asks for
+    nothing new is never refused, so whatever is there can be mended, finished and removed.
 
     Args:
         old: What it was before; None when it is made.
     """
-    is_same = old is not None and old.raw.get("spec") == judged.raw.get("spec")
-    return judged.is_controlled or is_same
+    return judged.is_controlled or (old is not None and _asked(old) == _asked(judged))
+
+
+_NOTHING: Final = (None, ResourceRequirements())
+
+
+def _asked(judged: Judged) -> object:
+    """Return what an object asks for: its spec, but of a pod's only what is about devices."""
+    if not isinstance(judged.view, Pod):
+        return judged.raw.get("spec")
+    spec = judged.view.spec
+    containers = (*(spec.init_containers or ()), *(spec.containers or ()))
+    amounts = [each.resources for each in containers]
+    return spec.resource_claims, [each for each in amounts if each not in _NOTHING]
 
 
 def judge_object(judged: Judged, context: Context) -> Answer:

@@ -705,15 +705,17 @@ def naming(name: str) -> Document:
     return pod(resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": name}])
 
 
-async def judged_pod(stand: Stand, document: Document, **request: Any) -> Document:
+async def judged_pod(
+    stand: Stand, document: Document, old: Document | None = None, **request: Any
+) -> Document:
     """Return the response to a review of a pod or a workload by the rules."""
     if document["kind"] == "Pod":
-        body = review(document, **request)
+        body = review(document, old, **request)
     else:
         named = {"group": "apps", "version": "v1"}
         about = {"kind": {**named, "kind": "Deployment"}}
         about |= {"resource": {**named, "resource": "deployments"}}
-        body = review(document, **about, **request)
+        body = review(document, old, **about, **request)
     answer = await stand.client.post(OBJECTS_PATH, json=body)
     assert answer.status == 200, await answer.text()
     response: Document = (await answer.json())["response"]
@@ -752,6 +754,19 @@ async def test_a_pod_of_a_controller_is_not_judged(stand: Make) -> None:
 
     assert response["allowed"]
     assert "warnings" not in response
+
+
+async def test_a_workload_that_asks_for_nothing_new_can_be_mended(stand: Make) -> None:
+    made = await stand(rules=Known(world, **inventory()))
+    old = workload(naming("two"))
+    mended = workload(naming("two"))
+    mended["spec"]["template"]["spec"]["containers"] = [{"name": "main", "image": "fixed:2"}]
+
+    response = await judged_pod(made, mended, old=old)
+    worse = await judged_pod(made, old, old=workload(pod()))
+
+    assert response["allowed"]
+    assert not worse["allowed"]
 
 
 async def test_who_is_not_judged_in_time_passes_with_a_warning(stand: Make) -> None:
