@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Iterator, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -24,10 +24,12 @@ from tests.fake_api_server import running
 from tests.fuzz.calls import Call
 from tests.fuzz.reviews import Place
 from webhook.__main__ import LibraryLines
+from webhook.admission import Answer as Verdict
 from webhook.app import Endpoint
 from webhook.configuration import PATH, VALIDATE_PATH
 from webhook.handlers import Mutation, Validation
 from webhook.metrics import WebhookMetrics
+from webhook.rules.context import Context
 from webhook.settings import ServeSettings
 
 PIECE: Final = 256 * 1024
@@ -147,6 +149,19 @@ def recorded_log() -> Iterator[Log]:
         root.removeHandler(handler)
 
 
+class Known:
+    """Rules that know a place, and answer at once."""
+
+    def __init__(self, place: Place) -> None:
+        self._context = Context(namespaces=place.world.namespaces)
+
+    async def answered(self, question: Callable[[Context], Verdict]) -> Verdict:
+        return question(self._context)
+
+    def without_inventory(self) -> Context:
+        return self._context
+
+
 class Current:
     """Where reviews are judged now.
 
@@ -166,7 +181,11 @@ class Current:
                     partial(getattr, place, "world"), place.options, metrics, read_timeout_s=wait_s
                 ),
                 Validation(
-                    partial(getattr, place, "world"), place.options, metrics, read_timeout_s=wait_s
+                    partial(getattr, place, "world"),
+                    Known(place),
+                    place.options,
+                    metrics,
+                    read_timeout_s=wait_s,
                 ),
             )
             for number, place in enumerate(places)
