@@ -84,9 +84,12 @@ class NearestMiss(msgspec.Struct, frozen=True, kw_only=True):
             return f"what is asked for would fit node {shown(self.node)} as it is"
         names_claim = len(self.claims) > 1
         places = {(change.claim, change.request) for change in self.changes}
+        names_request = len(places) > 1 or any(
+            len(claim.spec.devices.requests or ()) > 1 for claim in self.claims
+        )
         words = []
         for change in self.changes[:_MAX_TOLD]:
-            is_named = change.request and (len(places) > 1 or "/" in change.request)
+            is_named = change.request and (names_request or "/" in change.request)
             of = f" for request {change.request}" if is_named else ""
             of += f" of claim {change.claim}" if names_claim else ""
             words.append(shown(change.detail + of, 220))

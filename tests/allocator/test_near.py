@@ -169,7 +169,7 @@ ROWS: tuple[Row, ...] = (
         [THIRTY],
     ),
     Row(
-        "memory 20Gi instead of 40Gi",
+        "memory 20Gi instead of 40Gi for request b",
         "a half each",
         shared(),
         [
