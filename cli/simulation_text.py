@@ -96,7 +96,7 @@ def _each(answer: Answer, failed: Mapping[str, Failure]) -> Iterator[Paragraph]:
             continue
         if claim.allocation is not None:
             place = claim.node or "usable on several nodes"
-            yield Paragraph(title=title, place=place, rows=tuple(_rows(claim)))
+            yield Paragraph(title=title, place=place, rows=tuple(once_per_label(_rows(claim))))
         elif title in failed or not answer.pods:
             yield _unplaced(title, failed.get(title))
 
