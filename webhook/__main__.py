@@ -161,7 +161,6 @@ async def serve(setup: Setup) -> None:
         judging = Judging(client, settings)
         registry.register(CacheCollector({**caches.informers, **judging.informers}))
         registry.register(CertificateCollector(leaves.not_after))
-        metrics.late.set_function(lambda: float(judging.late))
         timeout_s = settings.serve.read_timeout_seconds
         mutation = Mutation(caches.world, setup.options, metrics, read_timeout_s=timeout_s)
         validation = Validation(

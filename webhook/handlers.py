@@ -273,7 +273,9 @@ class Validation(_Reviewer):
 
         if answer.claims and answer.allowed:
             translated = with_claims(found.workload, found.asked.namespace, answer.claims)
-            answer = both(answer, await _answered(self._rules, translated, answer.claims))
+            answer = both(
+                answer, await _answered(self._rules, translated, answer.claims, self._metrics)
+            )
 
         self._metrics.count_judgement(found.asked.kind.kind, found.asked.operation, answer)
         _tell("workload.reviewed", found.asked, answer, workload=found.name[:MAX_LOGGED])
@@ -362,10 +364,12 @@ class Judgement:
         if is_settled(judged, old):
             return UNTOUCHED
         claims = derived(judged, self._profiles)
-        return await _answered(self._rules, judged, claims)
+        return await _answered(self._rules, judged, claims, self._metrics)
 
 
-async def _answered(rules: Rules, judged: Judged, claims: Sequence[Claim]) -> Answer:
+async def _answered(
+    rules: Rules, judged: Judged, claims: Sequence[Claim], metrics: WebhookMetrics
+) -> Answer:
     """Return what rules say of an object.
 
     Args:
@@ -378,6 +382,7 @@ async def _answered(rules: Rules, judged: Judged, claims: Sequence[Claim]) -> An
     try:
         return await rules.answered(answer)
     except TimeoutError:
+        metrics.late.inc()
         return judge_late(judged, rules.without_inventory())
 
 

@@ -75,7 +75,6 @@ class Judging:
 
     Attributes:
         informers: Resource to informer, for metrics.
-        late: Questions that were not answered in time.
         changed: Set when something did.
     """
 
@@ -105,7 +104,6 @@ class Judging:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judging")
         self._ready = asyncio.Event()
         self._waiting = 0
-        self.late = 0
         self.changed = asyncio.Event()
         self._stale = asyncio.Event()
         self._kinds = {
@@ -219,7 +217,6 @@ class Judging:
         if not self._ready.is_set():
             return question(self.without_inventory())
         if self._waiting >= self._settings.max_waiting:
-            self.late += 1
             raise TimeoutError
         around = self.around()
         self._waiting += 1
@@ -228,9 +225,6 @@ class Judging:
                 lambda knowledge: question(knowledge.context(around)),
                 within_s=self._settings.wait_seconds,
             )
-        except TimeoutError:
-            self.late += 1
-            raise
         finally:
             self._waiting -= 1
 

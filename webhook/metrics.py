@@ -78,7 +78,7 @@ class WebhookMetrics:
             ("reason",),
             registry=registry,
         )
-        self.late = Gauge(
+        self.late = Counter(
             "drawbridge_judgements_late",
             "Reviews that were answered without the inventory, for want of time.",
             registry=registry,

@@ -778,6 +778,7 @@ async def test_who_is_not_judged_in_time_passes_with_a_warning(stand: Make) -> N
     (said,) = response["warnings"]
     assert "the webhook is busy" in said
     assert made.sample("drawbridge_findings_total", severity="warning", code="notJudged") == 1
+    assert made.sample("drawbridge_judgements_late_total") == 1
 
 
 async def test_what_is_wrong_by_itself_is_refused_however_busy_we_are(stand: Make) -> None:
