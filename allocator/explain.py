@@ -384,7 +384,7 @@ class _Explanation:
             details[detail] = details.get(detail, 0) + 1
         lines, others = [], []
         for reason, details in counts.items():
-            kept = _most_frequent(details)
+            kept = _most_frequent(_merged(details) if reason is Reason.POLICY else details)
             lines += [self._shortage(request, reason, *each) for each in kept.items()]
             left = sum(details.values()) - sum(kept.values())
             if left:
@@ -599,6 +599,26 @@ def _most_frequent(details: Mapping[str, int]) -> Mapping[str, int]:
     if common:
         return {common: sum(details.values())}
     return dict(sorted(details.items(), key=lambda entry: -entry[1])[:_MAX_LINES])
+
+
+def _merged(details: Mapping[str, int]) -> Mapping[str, int]:
+    """Return details with those as one that differ in one word, such as the name of the device.
+
+    >>> _merged({"device a refuses x": 1, "device b refuses x": 2, "device c refuses y": 1})
+    {'device c refuses y': 1, 'device ... refuses x': 3}
+    """
+    without: dict[str, list[str]] = {}
+    for detail in details:
+        words = detail.split(" ")
+        for place in range(len(words)):
+            text = " ".join([*words[:place], "...", *words[place + 1 :]])
+            without.setdefault(text, []).append(detail)
+    merged = dict(details)
+    for text, every in without.items():
+        alike = [detail for detail in every if detail in merged]
+        if len(alike) > 1:
+            merged[text] = sum(merged.pop(detail) for detail in alike)
+    return merged
 
 
 def _in_common(texts: Sequence[Sequence[str]]) -> str:
