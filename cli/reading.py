@@ -159,9 +159,12 @@ def _finding(text: str, document: Mapping[str, Any]) -> Finding:
 
 
 def _wrong(path: str, value: object, message: str) -> Finding:
-    return error(
-        Code.INVALID_OBJECT, path, f"Invalid value: {_as_json(value)}: {_in_words(message)}"
-    )
+    words, fix = _in_words(message), ""
+    if words == "must be a string" and isinstance(value, bool):
+        fix = "put it in quotes; without them n, no and off are false, and y, yes and on are true"
+    elif words == "must be a string" and isinstance(value, int | float):
+        fix = "put it in quotes"
+    return error(Code.INVALID_OBJECT, path, f"Invalid value: {_as_json(value)}: {words}", fix)
 
 
 def _in_words(message: str) -> str:

@@ -599,6 +599,14 @@ def test_a_wrong_value_is_told_in_words_of_kubernetes(want: str, document: Docum
     assert finding["message"] == want
 
 
+@pytest.mark.parametrize(("want", "word"), [("n, no and off are false", False), ("quotes", 5)])
+def test_a_word_that_yaml_takes_for_something_else_wants_quotes(want: str, word: object) -> None:
+    (finding,) = answer(pod() | {"metadata": {"name": word}})["findings"]
+
+    assert finding["fix"].startswith("put it in quotes")
+    assert want in finding["fix"]
+
+
 def test_null_means_absent_as_for_the_api_server() -> None:
     document = pod(gpus(1, mem=3000), schedulerName=None, nodeName=None, initContainers=None)
     document["metadata"] |= {"namespace": None, "labels": None, "annotations": None}
