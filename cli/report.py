@@ -34,7 +34,9 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
         finding = self.finding
         fix = f"; {finding.fix}" if finding.fix else ""
         place = f"{finding.path}: " if finding.path else ""
-        text = f"{finding.severity}: {self.object}: {place}{finding.message}{fix} [{finding.code}]"
+        # What has no namespace is `Kind/name` to people; scripts get three parts always.
+        whose = self.object.replace("//", "/", 1)
+        text = f"{finding.severity}: {whose}: {place}{finding.message}{fix} [{finding.code}]"
         return printable(text)
 
 

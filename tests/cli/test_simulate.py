@@ -356,7 +356,7 @@ def test_a_wrong_value_in_the_snapshot_is_told_and_counts_as_an_error() -> None:
     result = simulate(claim("mine"), snapshot=(*STATE, broken))
 
     assert result.exit_code == 1
-    assert "error: Node//bad: metadata.labels: Invalid value: 3" in result.stderr
+    assert "error: Node/bad: metadata.labels: Invalid value: 3" in result.stderr
 
 
 def test_mapped_extended_resources_get_the_claim_that_the_scheduler_makes() -> None:
