@@ -10,8 +10,9 @@ import msgspec
 
 from tests.builders import NAMESPACE, Document, gpus, pod
 from tests.fuzz.mutations import DEEP, KEYS, TEXTS, bent, devices_changed, forged, mutate
+from tests.fuzz.objects import asked_about
 from tests.fuzz.reviews import Origin, applied_again, copied, review
-from webhook.configuration import PATH, VALIDATE_PATH
+from webhook.configuration import OBJECTS_PATH, PATH, VALIDATE_PATH
 from webhook.workloads import JUDGED, pod_path
 
 MEBIBYTE: Final = 2**20
@@ -68,6 +69,7 @@ class Calls:
             self._forged: 170,
             self._bent: 100,
             self._workload: 120,
+            self._object: 160,
             self._odd_http: 48,
             self._large: 2,
         }
@@ -115,6 +117,12 @@ class Calls:
         body = msgspec.json.encode(made)
         body = bent(body, chance) if chance.random() < 0.1 else body
         return posted(body, "workload", VALIDATE_PATH)
+
+    def _object(self) -> Call:
+        """Return a review of an object of DRA, or of what uses one."""
+        body = msgspec.json.encode(asked_about(self._chance, self._origins))
+        body = bent(body, self._chance) if self._chance.random() < 0.1 else body
+        return posted(body, "object", OBJECTS_PATH)
 
     def _judged(self) -> Document:
         """Return a review of a workload of some kind."""

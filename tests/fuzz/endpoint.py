@@ -3,7 +3,15 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,14 +28,15 @@ from structlog.testing import capture_logs
 
 from certs.authority import Authority
 from certs.serving import Listener, client_context, issue_leaf
+from tests.builders import profiles
 from tests.fake_api_server import running
 from tests.fuzz.calls import Call
 from tests.fuzz.reviews import Place
 from webhook.__main__ import LibraryLines
 from webhook.admission import Answer as Verdict
 from webhook.app import Endpoint
-from webhook.configuration import PATH, VALIDATE_PATH
-from webhook.handlers import Mutation, Validation
+from webhook.configuration import OBJECTS_PATH, PATH, VALIDATE_PATH
+from webhook.handlers import Judgement, Mutation, Validation
 from webhook.metrics import WebhookMetrics
 from webhook.rules.context import Context
 from webhook.settings import ServeSettings
@@ -150,16 +159,19 @@ def recorded_log() -> Iterator[Log]:
 
 
 class Known:
-    """Rules that know a place, and answer at once."""
+    """Rules that know a place, and answer at once or are too busy."""
 
     def __init__(self, place: Place) -> None:
-        self._context = Context(namespaces=place.world.namespaces)
+        self._context = place.context
+        self._names = Context(namespaces=place.world.namespaces)
 
     async def answered(self, question: Callable[[Context], Verdict]) -> Verdict:
+        if self._context is None:
+            raise TimeoutError
         return question(self._context)
 
     def without_inventory(self) -> Context:
-        return self._context
+        return self._names
 
 
 class Current:
@@ -176,29 +188,29 @@ class Current:
         metrics = WebhookMetrics(CollectorRegistry())
         self.metrics = metrics
         self._handlers = {
-            (number, hasty): (
-                Mutation(
-                    partial(getattr, place, "world"), place.options, metrics, read_timeout_s=wait_s
-                ),
-                Validation(
-                    partial(getattr, place, "world"),
-                    Known(place),
-                    place.options,
-                    metrics,
-                    read_timeout_s=wait_s,
-                ),
-            )
+            (number, hasty): _handlers(place, metrics, wait_s)
             for number, place in enumerate(places)
             for hasty, wait_s in ((True, HASTE_S), (False, SETTINGS.read_timeout_seconds))
         }
 
-    async def mutate(self, request: web.Request) -> web.Response:
-        mutation, _ = self._handlers[self.place, self.is_hasty]
-        return await mutation.mutate(request)
+    async def review(self, request: web.Request) -> web.Response:
+        return await self._handlers[self.place, self.is_hasty][request.path](request)
 
-    async def validate(self, request: web.Request) -> web.Response:
-        _, validation = self._handlers[self.place, self.is_hasty]
-        return await validation.validate(request)
+
+Review = Callable[[web.Request], Awaitable[web.Response]]
+
+
+def _handlers(place: Place, metrics: WebhookMetrics, wait_s: float) -> Mapping[str, Review]:
+    """Return who answers in a place, by path."""
+    picture, rules = partial(getattr, place, "world"), Known(place)
+    mutation = Mutation(picture, place.options, metrics, read_timeout_s=wait_s)
+    validation = Validation(picture, rules, place.options, metrics, read_timeout_s=wait_s)
+    judgement = Judgement(rules, profiles(), metrics, read_timeout_s=wait_s)
+    return {
+        PATH: mutation.mutate,
+        VALIDATE_PATH: validation.validate,
+        OBJECTS_PATH: judgement.judge,
+    }
 
 
 class Stand:
@@ -320,7 +332,7 @@ async def standing(places: Sequence[Place]) -> AsyncIterator[Stand]:
     now, life = datetime.now(UTC), timedelta(hours=1)  # noqa: TID251  TLS compares with the clock.
     leaf = issue_leaf(Authority.make("fuzz", now=now, life=life), [NAME], now=now, life=life)
     current = Current(places)
-    reviews = {PATH: current.mutate, VALIDATE_PATH: current.validate}
+    reviews = dict.fromkeys((PATH, VALIDATE_PATH, OBJECTS_PATH), current.review)
     endpoint = Endpoint(SETTINGS, reviews, current.metrics, chance=lambda: 0.5)
     with recorded_log() as log:
         await endpoint.start(Listener(leaf).context, {"always": str})

@@ -18,7 +18,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from tests.fuzz.calls import Call
 from tests.fuzz.endpoint import Answer, Log
 from tests.fuzz.mutations import DEPTH
-from webhook.configuration import PATH, VALIDATE_PATH
+from webhook.configuration import OBJECTS_PATH, PATH, VALIDATE_PATH
 
 MAX_CPU_S: Final = 0.25
 """For one review, on a machine with other things to do."""
@@ -29,6 +29,8 @@ MAX_LINE: Final = 4096
 """Bytes of a line in the log."""
 MAX_REFUSAL: Final = 1024
 """Bytes that say why a call was no review."""
+MAX_DENIAL: Final = 64 * 1024
+"""Characters that say why an object is refused."""
 MAX_WARNINGS_RUNES: Final = 4096
 """Above it the API server cuts every warning."""
 
@@ -38,7 +40,7 @@ ANSWERS: Final = frozenset({200, 400, 413})
 ANSWERS_TO_ODD_HTTP: Final = ANSWERS | {404, 405, 408, 415, 417}
 
 _MUTATING: Final = f"POST {PATH} ".encode()
-_VALIDATING: Final = f"POST {VALIDATE_PATH} ".encode()
+_JUDGING: Final = tuple(f"POST {path} ".encode() for path in (VALIDATE_PATH, OBJECTS_PATH))
 _CHANGEABLE: Final = re.compile(
     r"/metadata(/annotations(/drawbridge\.internal~1request)?)?"
     r"|/spec/(initContainers|containers)/\d+/(env|resources)(/.*)?"
@@ -63,7 +65,7 @@ def complaints(call: Call, answer: Answer | None, log: Log) -> Iterator[str]:
     elif answer.status != 200:
         if call.is_http and len(answer.body) > MAX_REFUSAL:
             yield f"a refusal of {len(answer.body)} bytes"
-    elif call.head.startswith((_MUTATING, _VALIDATING)):
+    elif call.head.startswith((_MUTATING, *_JUDGING)):
         yield from _review_complaints(call, answer.body)
 
 
@@ -216,3 +218,6 @@ def _refusal(response: Mapping[str, Any]) -> Iterator[str]:
     for text in (cause[part] for cause in causes for part in ("field", "message")):
         if not text or not text.isprintable():
             yield f"a cause that nobody can read: {text[:300]!r}"
+    message = status.get("message", "")
+    if len(message) > MAX_DENIAL or not message.replace("\n", "").isprintable():
+        yield f"a message of {len(message)} that nobody can read: {message[:300]!r}"

@@ -28,19 +28,26 @@ from tests.builders import (
     published,
     world,
 )
+from tests.fuzz.knowledge import knowing, small
 from tests.strategies import legacy_pods
 from webhook.admission import Decision
 from webhook.quotas import Quota
+from webhook.rules.context import Context
 from webhook.world import Onlooker, Options, QuotaPolicy, World
 
 EXAMPLES: Final = Path(__file__).parent.parent.parent / "examples"
 
 
 class Place(NamedTuple):
-    """Where reviews are judged."""
+    """Where reviews are judged.
+
+    Attributes:
+        context: What rules know; None where they are too busy to look at an inventory.
+    """
 
     world: World
     options: Options
+    context: Context | None
 
 
 class Origin(NamedTuple):
@@ -74,9 +81,9 @@ def places() -> Sequence[Place]:
         adopt_schedulers={"volcano": DEFAULT_SCHEDULER_NAME},
     )
     return (
-        Place(devices, Options()),
-        Place(recorded, Options()),
-        Place(counted, lenient),
+        Place(devices, Options(), small()),
+        Place(recorded, Options(), knowing(one.document for one in snapshot)),
+        Place(counted, lenient, None),
     )
 
 
