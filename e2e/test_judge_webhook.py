@@ -10,7 +10,7 @@ import pytest
 
 from e2e.access import Access, Object, stream
 from e2e.drawbridge import WEBHOOK, Drawbridge, command_line
-from e2e.objects import pod
+from e2e.objects import deployment, pod
 from kube.product import ENFORCEMENT_LABEL
 from tests.webhook.rules.cases import (
     claim,
@@ -66,6 +66,19 @@ def test_a_namespace_says_what_happens_in_it(cluster: Access, namespace: str) ->
     cluster.wait_until(
         lambda: not applied(cluster, WRONG, namespace, *tried)[1], "the label counts"
     )
+
+
+@pytest.mark.usefixtures("fleet")
+def test_legacy_workloads_are_told_what_no_node_has(cluster: Access, workshop: str) -> None:
+    """An error, unless stories before this one had larger nodes."""
+    limits = {"nvidia.com/gpu": "9", "nvidia.com/gpumem": "1000"}
+
+    _, words = applied(
+        cluster, deployment("legacy", pod("legacy", limits=limits)), workshop, "--dry-run=server"
+    )
+
+    assert "spec.template.spec.containers[0].resources" in words
+    assert "count 9 is more than the" in words
 
 
 @pytest.mark.usefixtures("nodes")

@@ -71,11 +71,12 @@ def configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str, Any]:
 
 def validating_configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str, Any]:
     """Return the ValidatingWebhookConfiguration as it is applied; without caBundle, as the other."""
+    known = tuple(vocabularies)
     resources: dict[str, list[str]] = {}
     for (api_version, _), resource in JUDGED.items():
         resources.setdefault(api_version, []).append(resource)
     rules = [_rule(version, named, "CREATE", "UPDATE") for version, named in resources.items()]
-    conditions = workload_match_conditions(vocabularies)
+    conditions = workload_match_conditions(known)
     objects = [
         _rule("resource.k8s.io/v1", ["resourceclaims", "resourceclaimtemplates"], *_WRITES),
         _rule("resource.k8s.io/v1", ["deviceclasses"], *_WRITES, scope="Cluster"),
@@ -91,7 +92,7 @@ def validating_configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str,
             OBJECTS_PATH,
             "Ignore",
             objects,
-            object_match_conditions(),
+            object_match_conditions(known),
             opt_out=ENFORCEMENT_LABEL,
             opted_out="off",
         ),
@@ -198,19 +199,21 @@ def workload_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str
     }
 
 
-def object_match_conditions() -> Mapping[str, str]:
+def object_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
     """Return name to CEL expression; the API server calls us where all of them are true.
 
     Of what makes pods only those that name claims are asked about, and only their pods: a Deployment
-    that is scaled asks for nothing new.
+    that is scaled asks for nothing new. Of pods also those that still have a device key: a class may
+    map it, and then a scheduler makes a claim of it.
     """
     pods = ["object", *(".?".join(("object", *path)) for path in JUDGED_PATHS)]
     olds = ["oldObject", *(".?".join(("oldObject", *path)) for path in JUDGED_PATHS)]
     changed = (f"{pod}.?spec != {old}.?spec" for pod, old in zip(pods[1:], olds[1:], strict=True))
+    keys = _asks_for_devices(vocabularies, ["object"])
     claims = _some("claim", [f"{pod}.?spec.?resourceClaims" for pod in pods], "true")
     return {
         "no-controller-made-it": _NOT_OWNED,
-        "an-object-of-dra-or-pods-with-claims": _either(_IS_DRA, claims),
+        "an-object-of-dra-or-pods-with-devices": _either(_IS_DRA, claims, keys),
         "a-new-spec": _either(
             'request.operation != "UPDATE"',
             f"({_IS_DRA} && object.?spec != oldObject.?spec)",

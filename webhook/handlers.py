@@ -33,7 +33,8 @@ from webhook.judgement import (
     judge_object,
     judge_workload,
     knowing,
-    with_claims,
+    translated,
+    where_asked,
 )
 from webhook.metrics import WebhookMetrics
 from webhook.profile import Profile
@@ -209,6 +210,13 @@ class WorkloadQuestion(msgspec.Struct, frozen=True, kw_only=True):
     old: Workload | None = None
 
     @property
+    def is_settled(self) -> bool:
+        """Whether its pods are what they were, or somebody else's to judge."""
+        if self.workload is None or self.workload.is_controlled:
+            return True
+        return self.old is not None and self.old.template == self.workload.template
+
+    @property
     def name(self) -> str:
         """What to call the workload in a log."""
         name = self.asked.name
@@ -271,15 +279,20 @@ class Validation(_Reviewer):
             translation=self._translation,
         )
 
-        if answer.claims and answer.allowed:
-            translated = with_claims(found.workload, found.asked.namespace, answer.claims)
-            answer = both(
-                answer, await _answered(self._rules, translated, answer.claims, self._metrics)
-            )
+        if answer.allowed and not found.is_settled:
+            answer = both(answer, await self._fits(found, found.workload, answer.claims))
 
         self._metrics.count_judgement(found.asked.kind.kind, found.asked.operation, answer)
         _tell("workload.reviewed", found.asked, answer, workload=found.name[:MAX_LOGGED])
         return _response(found.asked, answer)
+
+    async def _fits(
+        self, found: WorkloadQuestion, workload: Workload, claims: Sequence[Claim]
+    ) -> Answer:
+        """Return what rules say of the pods that a workload will make."""
+        judged = translated(workload, found.asked.namespace, claims)
+        answer = await _answered(self._rules, judged, claims, self._metrics)
+        return where_asked(answer, workload, claims) if claims else answer
 
 
 # --- objects of DRA -------------------------------------------------------------------------------

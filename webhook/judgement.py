@@ -13,12 +13,12 @@ Nothing is ever changed: the pods are translated when they are made.
 Objects of DRA are judged by `webhook.rules`, where what stands in their spec is new.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from kube.api.core import Pod, PodResourceClaim, ResourceRequirements
+from kube.api.core import Container, Pod, PodResourceClaim, ResourceRequirements
 from kube.api.meta import ObjectMeta, view
 from kube.api.resource import ResourceClaimTemplateSpec
 from kube.product import REQUEST_ANNOTATION
@@ -151,19 +151,56 @@ def knowing(context: Context, namespace: str, claims: Iterable[Claim]) -> Contex
     return msgspec.structs.replace(context, templates={**context.templates, **made})
 
 
-def with_claims(workload: Workload, namespace: str, claims: Iterable[Claim]) -> Judged:
-    """Return a workload as rules judge it, once its pods are translated."""
-    entries = tuple(
-        PodResourceClaim(name=claim.label, resource_claim_template_name=claim.template)
-        for claim in claims
-    )
-    spec = msgspec.structs.replace(workload.pod.spec, resource_claims=entries)
+def translated(workload: Workload, namespace: str, claims: Sequence[Claim]) -> Judged:
+    """Return a workload as rules judge it, once its pods are translated; without claims they stay."""
+    pod = workload.pod
+    if claims:
+        entries = tuple(
+            PodResourceClaim(name=claim.label, resource_claim_template_name=claim.template)
+            for claim in claims
+        )
+        # What the claims stand for is not asked for a second time.
+        spec = msgspec.structs.replace(
+            pod.spec,
+            resource_claims=entries,
+            containers=_without_resources(pod.spec.containers),
+            init_containers=_without_resources(pod.spec.init_containers),
+        )
+        pod = msgspec.structs.replace(pod, spec=spec)
     return Judged(
-        view=msgspec.structs.replace(workload.pod, spec=spec),
+        view=pod,
         path=".".join(workload.path),
         metadata=workload.metadata,
         namespace=namespace,
     )
+
+
+def _without_resources(containers: Sequence[Container] | None) -> tuple[Container, ...]:
+    return tuple(msgspec.structs.replace(each, resources=None) for each in containers or ())
+
+
+def where_asked(answer: Answer, workload: Workload, claims: Sequence[Claim]) -> Answer:
+    """Return the answer to a translated workload with paths into what its author wrote."""
+    prefix = ".".join((*workload.path, "spec.resourceClaims"))
+    places = {
+        f"{prefix}[{index}].resourceClaimTemplateName": _container_path(workload, claim)
+        for index, claim in enumerate(claims)
+    }
+    places[prefix] = ".".join((*workload.path, "spec.containers"))
+    findings = tuple(
+        msgspec.structs.replace(each, path=places.get(each.path, each.path))
+        for each in answer.findings
+    )
+    return msgspec.structs.replace(answer, findings=findings)
+
+
+def _container_path(workload: Workload, claim: Claim) -> str:
+    """Return the resources of the first container that uses a claim."""
+    user = claim.uses[0].container if claim.uses else ""
+    for path, container in containers(workload.pod):
+        if container.name == user:
+            return ".".join((*workload.path, path, "resources"))
+    return ".".join((*workload.path, "spec.containers"))
 
 
 def both(one: Answer, other: Answer) -> Answer:

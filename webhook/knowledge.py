@@ -79,6 +79,7 @@ class Knowledge:
             knows_classes=True,
             emptied=self._emptied,
             present=self._picture.cluster,
+            extended_resources=self._picture.extended_resources,
             allocated=self._allocated,
             mark=around.mark,
             growers=around.growers,

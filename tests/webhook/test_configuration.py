@@ -385,6 +385,8 @@ OBJECT_ROWS: Final = (
     created("owners that are null", {"metadata": {"ownerReferences": None}, **CLAIM}, asked=True),
     created("a pod with a claim", NAMING, asked=True),
     created("a pod without one", pod(PLAIN), asked=False),
+    created("a pod that keeps a device key", pod(GPU), asked=True),
+    created("a workload with one, which is asked about elsewhere", workload(pod(GPU)), asked=False),
     created("a pod whose claims are null", {"spec": {"resourceClaims": None}}, asked=False),
     created(
         "a pod that a controller made",
@@ -407,7 +409,7 @@ OBJECT_ROWS: Final = (
 
 @pytest.mark.parametrize("row", OBJECT_ROWS, ids=lambda row: row.name)
 def test_match_conditions_of_objects(row: Row) -> None:
-    found = verdicts(row, object_match_conditions())
+    found = verdicts(row, object_match_conditions(VOCABULARIES.values()))
 
     assert row.asked == all(found.values())
     assert {bool} == {type(verdict) for verdict in found.values()}

@@ -802,7 +802,7 @@ async def test_translated_pods_are_judged_by_claims_that_are_not_made_yet(stand:
     assert "more than the 1 selected" in alone["status"]["message"]
     assert not deployed["allowed"]
     assert (
-        "Deployment is wrong: spec.template.spec.resourceClaims[0]"
+        "Deployment is wrong: spec.template.spec.containers[0].resources: "
         in (deployed["status"]["message"])
     )
     assert fitting["allowed"]

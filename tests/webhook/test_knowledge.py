@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from allocator.core.model import Features
 from allocator.pod_claims import Name
@@ -144,6 +145,14 @@ def test_less_than_the_mark_or_somebody_who_adds_nodes_is_no_proof() -> None:
         assert codes(knowledge, ASKED[1], around=around) == ["warning moreThanAnyNode"]
     equal = Around(mark=Mark(classes=knowledge.stocks()))
     assert codes(knowledge, ASKED[1], around=equal) == ["error moreThanAnyNode"]
+
+
+def test_a_class_that_maps_an_extended_resource_is_known() -> None:
+    mapped = device_class()
+    spec = replace(mapped.spec, extended_resource_name="example.com/gpu")
+    knowledge = knowing({Kind.CLASS: {("", "gpu"): replace(mapped, spec=spec)}})
+
+    assert knowledge.context().extended_resources["example.com/gpu"] == "gpu"
 
 
 def test_what_objects_ask_for_is_known_as_long_as_they_ask() -> None:
