@@ -208,11 +208,11 @@ def both(one: Answer, other: Answer) -> Answer:
     if not other.findings:
         return one
     findings = (*one.findings, *other.findings)
-    refused = has_errors(findings)
+    decision = other.decision if one.decision is Decision.UNTOUCHED else one.decision
     return msgspec.structs.replace(
         one,
         findings=findings,
-        decision=Decision.REFUSED if refused else one.decision,
+        decision=Decision.REFUSED if has_errors(findings) else decision,
         verdict=one.verdict if has_errors(one.findings) else other.verdict,
     )
 

@@ -26,8 +26,8 @@ from tests.builders import (
     world,
 )
 from webhook.admission import UNTOUCHED, Answer, Decision
-from webhook.findings import MAY_PASS, Code
-from webhook.judgement import judge_workload
+from webhook.findings import MAY_PASS, Code, error, warning
+from webhook.judgement import both, judge_workload
 from webhook.quotas import Quota
 from webhook.resources import WORKLOADS
 from webhook.review import workload_of
@@ -382,3 +382,31 @@ def test_the_mapping_is_named_after_a_key_that_was_there_once() -> None:
     (finding,) = judged(workload(printed), picture=picture).findings
 
     assert MAPPING in finding.message
+
+
+WARNED = Answer(decision=Decision.JUDGED, findings=(warning(Code.NOT_JUDGED, "spec", "busy"),))
+DENIED = Answer(
+    decision=Decision.REFUSED,
+    findings=(error(Code.MORE_THAN_ANY_NODE, "spec", "no"),),
+    verdict="is wrong",
+)
+
+
+@pytest.mark.parametrize(
+    ("expected", "one", "other"),
+    [
+        (Decision.UNTOUCHED, UNTOUCHED, UNTOUCHED),
+        (Decision.JUDGED, UNTOUCHED, WARNED),
+        (Decision.JUDGED, WARNED, UNTOUCHED),
+        (Decision.REFUSED, WARNED, DENIED),
+        (Decision.REFUSED, DENIED, WARNED),
+    ],
+)
+def test_two_answers_together_say_what_both_say(
+    expected: Decision, one: Answer, other: Answer
+) -> None:
+    found = both(one, other)
+
+    assert found.decision is expected
+    assert found.findings == (*one.findings, *other.findings)
+    assert (found.verdict == "is wrong") == (DENIED in (one, other))
