@@ -6,6 +6,8 @@ drivers, so both are bounded and shown without control characters.
 """
 
 import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from allocator.core.inventory import Chain, Place, chain
@@ -14,6 +16,9 @@ from kube.api.resource import DeviceAttribute, DeviceCapacity
 
 _SHOWN: Final = 96
 """Characters of an expression, or of a value, that a message shows."""
+
+_REMEMBERED: Final = 256
+"""Expressions whose parts are remembered, ten kilobytes each at most."""
 
 # A string of CEL, raw or not, an optional member's `.?`, or one character of anything else.
 _TOKEN: Final = re.compile(
@@ -62,30 +67,75 @@ def unmet(expressions: tuple[Expression, ...], published: PublishedDevice) -> st
     return "is selected"
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def conjuncts(expression: str) -> tuple[str, ...]:
     """Return the parts that `&&` joins at the top level, or the whole where it joins nothing.
+
+    It looks at each character once, however deep a stranger nests his parentheses.
 
     >>> conjuncts('a == "x && y" && (b && c)')
     ('a == "x && y"', 'b', 'c')
     """
-    parts: list[str] = []
-    start = depth = 0
-    is_plain = True
-    for token in _TOKEN.finditer(expression):
-        word = token.group()
-        depth += (word in "([{") - (word in ")]}")
-        if depth == 0 and word == "&&":
-            parts.append(expression[start : token.start()])
-            start = token.end()
-        # An alternative or a choice at the top binds weaker than `&&`.
-        is_plain &= not (depth == 0 and word in "|?")
-    parts.append(expression[start:])
-    if not is_plain:
+    words = [token.group() for token in _TOKEN.finditer(expression)]
+    ends = _ends(words)
+    if ends is None:
         return (expression.strip(),)
-    if len(parts) == 1:
-        inner = expression.strip()
-        return conjuncts(inner[1:-1]) if _is_wrapped(inner) else (inner,)
-    return tuple(one for part in parts for one in conjuncts(part))
+    found: list[str] = []
+    waiting = [(0, len(words))]
+    while waiting:
+        start, stop = _unwrapped(words, ends, *waiting.pop())
+        parts = _joined(words, ends, start, stop)
+        if len(parts) == 1:
+            found.append("".join(words[start:stop]))
+        waiting += reversed(parts) if len(parts) > 1 else ()
+    return tuple(found)
+
+
+def _ends(words: Sequence[str]) -> Mapping[int, int] | None:
+    """Return the index of each opening bracket to that of its end; None where some have none."""
+    ends: dict[int, int] = {}
+    opened: list[int] = []
+    for index, word in enumerate(words):
+        if word in "([{":
+            opened.append(index)
+        elif word in ")]}":
+            if not opened:
+                return None
+            ends[opened.pop()] = index
+    return None if opened else ends
+
+
+def _unwrapped(
+    words: Sequence[str], ends: Mapping[int, int], start: int, stop: int
+) -> tuple[int, int]:
+    """Return the range of words without spaces and parentheses that hold all of it."""
+    while start < stop:
+        if words[start].isspace():
+            start += 1
+        elif words[stop - 1].isspace():
+            stop -= 1
+        elif words[start] == "(" and ends[start] == stop - 1:
+            start, stop = start + 1, stop - 1
+        else:
+            break
+    return start, stop
+
+
+def _joined(
+    words: Sequence[str], ends: Mapping[int, int], start: int, stop: int
+) -> list[tuple[int, int]]:
+    """Return the ranges that `&&` joins; all of it as one where something binds weaker."""
+    parts: list[tuple[int, int]] = []
+    begin = index = start
+    while index < stop:
+        word = words[index]
+        if word in "|?":
+            return [(start, stop)]
+        if word == "&&":
+            parts.append((begin, index))
+            begin = index + 1
+        index = ends.get(index, index) + 1
+    return [*parts, (begin, stop)]
 
 
 class Bound(NamedTuple):
@@ -117,18 +167,6 @@ def bound(text: str) -> Bound | None:
         if len(named) == 1 and named[0].identifier == _named(match):
             return Bound(named[0], match["wanted"], match.start("wanted"))
     return None
-
-
-def _is_wrapped(text: str) -> bool:
-    """Return whether one pair of parentheses holds the whole text."""
-    if not (text.startswith("(") and text.endswith(")")):
-        return False
-    depth = 0
-    for token in _TOKEN.finditer(text):
-        depth += (token.group() == "(") - (token.group() == ")")
-        if depth == 0:
-            return token.end() == len(text)
-    return False
 
 
 def _told(text: str, link: Chain, published: PublishedDevice) -> str:

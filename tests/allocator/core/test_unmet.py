@@ -150,6 +150,15 @@ def test_conjuncts(want: tuple[str, ...], text: str) -> None:
     assert want == conjuncts(text)
 
 
+def test_conjuncts_of_deep_parentheses() -> None:
+    """A stranger nests as deep as an expression is long."""
+    deep = 5000
+
+    assert conjuncts("(" * deep + "a && b" + ")" * deep) == ("a", "b")
+    assert conjuncts("(a && " * deep + "a" + ")" * deep) == ("a",) * (deep + 1)
+    assert conjuncts("(" * deep) == ("(" * deep,)
+
+
 BOUNDS = (
     ("40Gi", f'{CAPACITY}.memory.compareTo(quantity("40Gi")) >= 0'),
     ("40Gi", f"{CAPACITY}.?memory.orValue(quantity('0')).compareTo(quantity('40Gi')) >= 0"),
