@@ -23,19 +23,12 @@ from kube.client import Client
 from kube.informer import DEFAULTS, Handler, Informer, InformerSettings
 from webhook.high_water import UNREADABLE, Marked, marked
 from webhook.knowledge import Around, Knowledge
-from webhook.observation import KEEP
+from webhook.observation import FOLLOWED, KEEP
 from webhook.picture import Changes, Kind
 from webhook.resources import (
     CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
-    DEVICE_CLASSES,
-    DEVICE_COMPATIBILITY_POLICIES,
-    DEVICE_TAINT_RULES,
     NAMESPACES,
-    NODES,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
 )
 from webhook.rules.context import Context
 from webhook.rules.enforcement import Configured, Enforcement
@@ -43,15 +36,6 @@ from webhook.settings import Settings
 
 T = TypeVar("T")
 
-FOLLOWED: Final = {
-    Kind.NODE: NODES,
-    Kind.CLAIM: RESOURCE_CLAIMS,
-    Kind.TEMPLATE: RESOURCE_CLAIM_TEMPLATES,
-    Kind.SLICE: RESOURCE_SLICES,
-    Kind.CLASS: DEVICE_CLASSES,
-    Kind.TAINT_RULE: DEVICE_TAINT_RULES,
-    Kind.POLICY: DEVICE_COMPATIBILITY_POLICIES,
-}
 OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY})
 """Of these there are none where they are not served."""
 GROWERS: Final = {

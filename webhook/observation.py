@@ -26,8 +26,18 @@ from kube.api.resource import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from kube.api.url import Resource
 from kube.product import NAME
 from webhook.picture import Kind
+from webhook.resources import (
+    DEVICE_CLASSES,
+    DEVICE_COMPATIBILITY_POLICIES,
+    DEVICE_TAINT_RULES,
+    NODES,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from webhook.settings import ObserveSettings
 
 REASON: Final = "DevicesMissing"
@@ -126,6 +136,16 @@ def kept_policy(raw: bytes) -> DeviceCompatibilityPolicy:
     return DeviceCompatibilityPolicy(metadata=metadata, spec=found.spec)
 
 
+FOLLOWED: Final[Mapping[Kind, Resource]] = {
+    Kind.NODE: NODES,
+    Kind.CLAIM: RESOURCE_CLAIMS,
+    Kind.TEMPLATE: RESOURCE_CLAIM_TEMPLATES,
+    Kind.SLICE: RESOURCE_SLICES,
+    Kind.CLASS: DEVICE_CLASSES,
+    Kind.TAINT_RULE: DEVICE_TAINT_RULES,
+    Kind.POLICY: DEVICE_COMPATIBILITY_POLICIES,
+}
+"""Kind to what URLs call it."""
 KEEP: Final[Mapping[Kind, Any]] = {
     Kind.NODE: kept_node,
     Kind.CLAIM: kept_claim,

@@ -24,6 +24,7 @@ from kube.errors import AlreadyExists, KubeError, NotFound
 from kube.informer import DEFAULTS, Handler, Informer, InformerSettings
 from webhook.metrics import ObserverMetrics
 from webhook.observation import (
+    FOLLOWED,
     KEEP,
     WAITING_FIELDS,
     Ledger,
@@ -35,15 +36,8 @@ from webhook.observation import (
 )
 from webhook.picture import Kind, Picture
 from webhook.resources import (
-    DEVICE_CLASSES,
-    DEVICE_COMPATIBILITY_POLICIES,
-    DEVICE_TAINT_RULES,
     EVENTS,
-    NODES,
     PODS,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
 )
 from webhook.settings import ObserveSettings
 
@@ -55,15 +49,6 @@ TICK_S: Final = 0.1
 """Between two bundles of changes at least."""
 MAX_UNSENT: Final = 1000
 
-FOLLOWED: Final = {
-    Kind.NODE: NODES,
-    Kind.CLAIM: RESOURCE_CLAIMS,
-    Kind.TEMPLATE: RESOURCE_CLAIM_TEMPLATES,
-    Kind.SLICE: RESOURCE_SLICES,
-    Kind.CLASS: DEVICE_CLASSES,
-    Kind.TAINT_RULE: DEVICE_TAINT_RULES,
-    Kind.POLICY: DEVICE_COMPATIBILITY_POLICIES,
-}
 
 log = structlog.get_logger()
 
