@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kube.files import read_paths
-from webhook.observer import FOLLOWED
+from webhook.observation import FOLLOWED
 from webhook.settings import Settings
 
 ROOT: Final = Path(__file__).parent.parent
