@@ -3,7 +3,7 @@
 Source: resource.k8s.io/v1, DeviceRequest; an alternative is called `parent/name`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -14,12 +14,18 @@ from kube.api.resource import (
     MAX_REQUESTS,
     DeviceClaim,
     DeviceRequest,
+    DeviceSelector,
     DeviceSubRequest,
     ExactDeviceRequest,
 )
 
 MAX_CONFIGS: Final = 32
 """Of one claim (DeviceConfigMaxSize)."""
+MAX_CHARACTERS: Final = 10 * 1024
+"""Of expressions that are judged in one object, so that one as long as may be is. To compile so much
+takes up to a tenth of a second."""
+_EACH: Final = 32
+"""What an expression costs beside its characters, in characters."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +105,16 @@ def names_of(claim: DeviceClaim) -> tuple[str, ...]:
         for alternative in request.first_available or ():
             names[f"{request.name}/{alternative.name}"] = None
     return tuple(names)
+
+
+def characters(claim: DeviceClaim) -> int:
+    """Return what the selectors of a claim cost to compile, in characters."""
+    return sum(cost(one.request.selectors) for one in asked(claim))
+
+
+def cost(selectors: Iterable[DeviceSelector] | None) -> int:
+    """Return what selectors cost to compile, in characters."""
+    return sum(_EACH + len(one.cel.expression) for one in selectors or () if one.cel is not None)
 
 
 def at(path: str, *steps: str) -> str:

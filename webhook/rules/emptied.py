@@ -10,7 +10,8 @@ Every answer is bounded, in steps, and kept until the inventory changes.
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from hashlib import sha256
+from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -43,6 +44,8 @@ from webhook.rules.room import BUDGET, Fit, examples, fit, reasons
 SEARCHES: Final = 300
 """What a nearest miss may cost, in searches of one node."""
 MAX_ANSWERS: Final = 4096
+MAX_SIZE: Final = 8 * 2**20
+"""Bytes of the claims, as JSON, whose answers hold them."""
 
 T = TypeVar("T")
 Claims = Sequence[ResourceClaim]
@@ -84,6 +87,7 @@ class Emptied:
             rules=self.rules,
         )
         self._answers: dict[Hashable, Any] = {}
+        self._size = 0
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -113,13 +117,19 @@ class Emptied:
     def forget(self) -> None:
         """Forget every answer, since something that it depends on has changed."""
         self._answers.clear()
+        self._size = 0
 
-    def kept(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what was found out before, or find it out; it holds until the inventory changes."""
+    def kept(self, key: Hashable, make: Callable[[], T], *, size: int = 0) -> T:
+        """Return what was found out before, or find it out; it holds until the inventory changes.
+
+        Args:
+            size: Bytes of what the answer holds on to, where a stranger chooses them.
+        """
         if key not in self._answers:
-            if len(self._answers) >= MAX_ANSWERS:
-                self._answers.clear()
+            if len(self._answers) >= MAX_ANSWERS or self._size + size > MAX_SIZE:
+                self.forget()
             self._answers[key] = make()
+            self._size += size
         found: T = self._answers[key]
         return found
 
@@ -135,7 +145,7 @@ class Emptied:
 
     def fits(self, claims: Claims) -> Fit:
         """Return whether claims fit some node, solved together."""
-        key = ("fits", signature(claims))
+        key = ("fits", signature(claims).hash)
         return self.kept(key, lambda: self._fits(claims))
 
     def fits_without_modes(self, claims: Claims) -> bool:
@@ -252,9 +262,22 @@ class Emptied:
         return stock
 
 
-def signature(claims: Claims) -> bytes:
-    """Return all of claims that an answer depends on, names in messages included."""
-    return encode([(one.metadata.namespace, one.metadata.name, one.spec.devices) for one in claims])
+class Signature(NamedTuple):
+    """What stands for claims, which may be as long as a body.
+
+    Attributes:
+        hash: Of all that an answer depends on, names in messages included.
+        size: Bytes of the claims as JSON.
+    """
+
+    hash: bytes
+    size: int
+
+
+def signature(claims: Claims) -> Signature:
+    """Return what stands for claims."""
+    told = encode([(one.metadata.namespace, one.metadata.name, one.spec.devices) for one in claims])
+    return Signature(sha256(told).digest(), len(told))
 
 
 def expressions(selectors: Iterable[DeviceSelector] | None) -> tuple[Expression, ...]:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator.cluster import Cluster
 from allocator.core.outcome import AttemptFailed
@@ -22,10 +23,10 @@ from kube.api.meta import ObjectMeta
 from kube.api.resource import MAX_REQUESTS, DeviceClaim, ResourceClaim, ResourceClaimSpec
 from kube.product import DEFAULT_SCHEDULER_NAME
 from webhook.findings import Code, Finding, warning
-from webhook.rules.asked import at
+from webhook.rules.asked import MAX_CHARACTERS, at, characters
 from webhook.rules.context import Context
 from webhook.rules.emptied import SEARCHES
-from webhook.rules.misfit import Misfit, misfits
+from webhook.rules.misfit import Misfit, is_rewordable, misfits
 from webhook.rules.proof import standing, told
 from webhook.rules.room import Fit, examples, fit, reasons
 from webhook.rules.rule import OTHER_OBJECTS, Class, Part, Rule, Subject
@@ -113,7 +114,9 @@ def _of_extended(pod: Subject[Pod], path: str, context: Context) -> Iterator[_En
 
 
 def _claim(devices: DeviceClaim, metadata: ObjectMeta) -> ResourceClaim:
-    return ResourceClaim(metadata=metadata, spec=ResourceClaimSpec(devices=devices))
+    # What drivers are told decides nothing here.
+    asking = replace(devices, config=None)
+    return ResourceClaim(metadata=metadata, spec=ResourceClaimSpec(devices=asking))
 
 
 # --- what is said ---------------------------------------------------------------------------------
@@ -143,6 +146,11 @@ def _findings(
     if emptied is None or not entries:
         return
     claims = tuple(each.claim for each in entries)
+    if sum(characters(each.spec.devices) for each in claims) > MAX_CHARACTERS:
+        if code is Code.NOT_JUDGED:
+            message = "whether it can ever fit was not looked at, since its selectors are so long"
+            yield warning(code, _place(entries, whole), message)
+        return
     if code is Code.DOES_NOT_FIT_NOW:
         if context.present is not None and emptied.fits(claims) is Fit.FITS:
             yield from _now(context.present, claims, _place(entries, whole))
@@ -189,7 +197,9 @@ def _now(present: Cluster, claims: Sequence[ResourceClaim], path: str) -> Iterat
         names = [one.node.node for one in examples(present, asked)]
     except AttemptFailed:
         return
-    nearest = nearest_now(present, claims, nodes=names, searches=SEARCHES)
+    nearest = None
+    if is_rewordable(claims):
+        nearest = nearest_now(present, claims, nodes=names, searches=SEARCHES)
     yield warning(
         Code.DOES_NOT_FIT_NOW,
         path,

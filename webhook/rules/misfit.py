@@ -30,7 +30,7 @@ from kube.api.resource import (
 )
 from kube.quantity import Quantity
 from webhook.findings import Code, shown
-from webhook.rules.asked import at
+from webhook.rules.asked import at, characters
 from webhook.rules.emptied import Claims, Emptied, signature
 from webhook.rules.room import Fit
 
@@ -38,6 +38,10 @@ _QUOTE: Final = '"'
 _ENDLESS: Final = Quantity("1000E")
 MAX_REQUESTS: Final = 32
 """Requests of all claims that are asked about one by one."""
+
+
+MAX_REWORDED: Final = 2 * 1024
+"""Characters of selectors. Most of them are compiled again for each condition that is left out."""
 
 
 class Misfit(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,12 +69,18 @@ class Misfit(msgspec.Struct, frozen=True, kw_only=True):
     nearest: NearestMiss | None = None
 
 
+def is_rewordable(claims: Claims) -> bool:
+    """Return whether there is time to look for the smallest change to claims that would fit."""
+    return sum(characters(one.spec.devices) for one in claims) <= MAX_REWORDED
+
+
 def misfits(emptied: Emptied, claims: Claims) -> tuple[Misfit, ...]:
     """Return why claims, solved together, would fit no node; nothing where they fit some.
 
     Nothing, too, where the attempt ends before it is known: other rules tell of that.
     """
-    return emptied.kept(("misfits", signature(claims)), lambda: _misfits(emptied, claims))
+    found = signature(claims)
+    return emptied.kept(("misfits", found.hash), lambda: _misfits(emptied, claims), size=found.size)
 
 
 def _misfits(emptied: Emptied, claims: Claims) -> tuple[Misfit, ...]:
@@ -84,7 +94,7 @@ def _misfits(emptied: Emptied, claims: Claims) -> tuple[Misfit, ...]:
         return ()
     if not found or all(one.code is Code.NOT_JUDGED for one in found):
         return tuple(found)
-    nearest = emptied.nearest(claims)
+    nearest = emptied.nearest(claims) if is_rewordable(claims) else None
     return tuple(replace(one, nearest=nearest) for one in found)
 
 

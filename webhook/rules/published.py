@@ -11,7 +11,7 @@ from allocator.core.inventory import chain
 from allocator.core.model import Expression
 from kube.api.resource import DeviceClaim, DeviceClass, DeviceSelector
 from webhook.findings import Code, Finding, shown, warning
-from webhook.rules.asked import Asked, asked, at
+from webhook.rules.asked import MAX_CHARACTERS, Asked, asked, at, characters, cost
 from webhook.rules.claim import known, nearest
 from webhook.rules.context import Context
 from webhook.rules.inventory import Found
@@ -129,6 +129,8 @@ def class_matches_nothing(
     expressions = _expressions(device_class.view.spec.selectors)
     if not expressions or not context.inventory.devices:
         return
+    if cost(device_class.view.spec.selectors) > MAX_CHARACTERS:
+        return
     found = context.inventory.found(chain(expressions))
     drivers = {pool.driver for pool in context.inventory.pools}
     if (
@@ -146,7 +148,7 @@ def class_matches_nothing(
 
 def _found(claim: Claim, context: Context) -> Iterator[tuple[Asked, DeviceClass, Found]]:
     """Yield what selectors of class and request find, for every request of a known class."""
-    if not context.inventory.devices:
+    if not context.inventory.devices or characters(claim.view) > MAX_CHARACTERS:
         return
     for _, one in zip(range(MAX_JUDGED), asked(claim.view), strict=False):
         device_class = context.classes.get(one.request.device_class_name)

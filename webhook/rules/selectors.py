@@ -20,7 +20,7 @@ from kube.cel.device import DeviceView
 from kube.cel.literal import quote
 from kube.errors import InvalidSelector, NotBoolean, SelectorFailed, UnsupportedSelector
 from webhook.findings import Code, Finding, error, shown, warning
-from webhook.rules.asked import asked, at
+from webhook.rules.asked import MAX_CHARACTERS, asked, at
 from webhook.rules.claim import every_asked
 from webhook.rules.context import Context
 from webhook.rules.rule import (
@@ -40,8 +40,6 @@ Placed = tuple[str, str]
 
 MAX_JUDGED: Final = 256
 """Expressions of one object; a claim may have 32 requests of 8 alternatives with 32 selectors."""
-MAX_CHARACTERS: Final = 32 * 1024
-"""In all of those. To compile one of 8 KiB takes up to 90 ms."""
 
 _NAME: Final = r"""(?:\.\w+|\[\s*(?:"[^"]*"|'[^']*')\s*\])"""
 _DOMAIN: Final = r"""device\s*\.\s*attributes\s*\[\s*(?:"[^"]*"|'[^']*')\s*\]"""

@@ -12,7 +12,7 @@ from kube.quantity import Quantity
 from tests.webhook.rules.cases import EXAMPLE, Document, claim, exactly, resource_slice
 from tests.webhook.rules.contexts import CLASSES
 from tests.webhook.rules.test_fits import gpu
-from webhook.rules.emptied import Emptied
+from webhook.rules.emptied import MAX_SIZE, Emptied
 from webhook.rules.mark import Seen
 from webhook.rules.room import Fit
 
@@ -120,3 +120,12 @@ def test_answers_are_kept_until_something_changes() -> None:
     assert [there.kept("key", answer), there.kept("key", answer)] == [1, 1]
     there.replace_slice(None, published("b", node="node-b"))
     assert there.kept("key", answer) == 2
+
+
+def test_answers_that_hold_on_to_much_are_not_all_kept() -> None:
+    there = emptied(published("a"))
+
+    there.kept("first", lambda: 1, size=MAX_SIZE)
+    assert there.kept("first", lambda: 2) == 1
+    there.kept("second", lambda: 1, size=1)
+    assert there.kept("first", lambda: 2) == 2

@@ -312,6 +312,14 @@ def test_the_message_says_what_an_amount_is_rounded_to() -> None:
     assert finding.fix == "memory 37Gi instead of 39Gi would fit node node-b"
 
 
+def test_what_would_take_too_long_is_told() -> None:
+    padded = f'device.driver == "{EXAMPLE}"' + " " * 5000
+
+    (finding,) = found(claim(asking(padded, count=5)), CLUSTER)
+    assert (finding.code, finding.fix) == ("moreThanAnyNode", "")
+    assert "warning notJudged spec.devices" in told(claim(asking(padded, padded, padded)), CLUSTER)
+
+
 def only(document: Document, there: Context = CLUSTER) -> Finding:
     (finding,) = found(document, there)
     return finding
