@@ -10,8 +10,21 @@ import msgspec
 
 from tests.builders import NAMESPACE, Document, gpus, pod
 from tests.fuzz.mutations import DEEP, KEYS, TEXTS, bent, devices_changed, forged, mutate
-from tests.fuzz.objects import asked_about
+from tests.fuzz.objects import about, asked_about
 from tests.fuzz.reviews import Origin, applied_again, copied, review
+from tests.webhook.rules.cases import (
+    EXAMPLE,
+    cel,
+    claim,
+    config,
+    device_class,
+    exactly,
+    first,
+    policy,
+    sub,
+)
+from tests.webhook.rules.cases import pod as rules_pod
+from tests.webhook.rules.test_fits import asking
 from webhook.configuration import OBJECTS_PATH, PATH, VALIDATE_PATH
 from webhook.workloads import JUDGED, pod_path
 
@@ -71,7 +84,7 @@ class Calls:
             self._workload: 120,
             self._object: 160,
             self._odd_http: 48,
-            self._large: 2,
+            self._large: 3,
         }
         while True:
             (draw,) = self._chance.choices(list(kinds), list(kinds.values()))
@@ -186,11 +199,12 @@ class Calls:
 
     def _large(self) -> Call:
         size = self._chance.choice((MEBIBYTE, 3 * MEBIBYTE, LARGEST_BYTES))
-        shape = self._chance.choice(sorted(LARGE))
-        body = msgspec.json.encode(LARGE[shape](size, self._chance))
+        shape = self._chance.choice(sorted((*LARGE, *LARGE_OBJECTS)))
+        shapes, path = (LARGE, PATH) if shape in LARGE else (LARGE_OBJECTS, OBJECTS_PATH)
+        body = msgspec.json.encode(shapes[shape](size, self._chance))
         if self._chance.random() < 0.1:
             body += b" " * (7 * MEBIBYTE + 1 - len(body))
-        return posted(body, f"large: {shape}, {len(body)} bytes")
+        return posted(body, f"large: {shape}, {len(body)} bytes", path)
 
 
 def _http(kind: str, headers: str, body: bytes, **fields: bool) -> Call:
@@ -382,6 +396,98 @@ def _two_pods(size: int, _chance: Random) -> Any:
     made = pod(*_filled(size // 2, lambda n: _asking(str(n), "nvidia.com/gpu")))
     return review(made, made)
 
+
+def _many_requests(size: int, _chance: Random) -> Any:
+    return about(claim(*_filled(size, lambda n: asking(name=str(n)))))
+
+
+def _many_selectors(size: int, chance: Random) -> Any:
+    each = chance.choice(("{} > -1", f'device.driver == "{EXAMPLE}" && {{}} > -1'))
+    selectors = _filled(size, lambda n: cel(each.format(n)))
+    requests = chance.choice((1, 8, 32))
+    part = len(selectors) // requests
+    spread = [selectors[start : start + part] for start in range(0, part * requests, part)]
+    return about(
+        claim(*[{**asking(name=str(n)), "exactly": _selecting(s)} for n, s in enumerate(spread)])
+    )
+
+
+def _selecting(selectors: list[Any]) -> Document:
+    return {"deviceClassName": EXAMPLE, "selectors": selectors}
+
+
+def _many_links(size: int, _chance: Random) -> Any:
+    return about(claim(asking(" && ".join(_filled(size, lambda n: f"{n} > -1")))))
+
+
+def _many_alternatives(size: int, _chance: Random) -> Any:
+    return about(claim(first(*_filled(size, lambda n: sub(str(n), deviceClassName=EXAMPLE)))))
+
+
+def _many_amounts(size: int, _chance: Random) -> Any:
+    names = _filled(size // 2, lambda n: f"capacity-{n}")
+    return about(claim(asking(capacity={"requests": dict.fromkeys(names, "1")})))
+
+
+def _many_tolerations(size: int, _chance: Random) -> Any:
+    tolerations = _filled(size, lambda n: {"key": str(n), "value": "v"})
+    return about(claim(asking(tolerations=tolerations)))
+
+
+def _many_constraints(size: int, _chance: Random) -> Any:
+    names = _filled(size // 32, str)
+    constraint = {"matchAttribute": f"{EXAMPLE}/root", "requests": names}
+    return about(claim(asking(), asking(name="b"), constraints=[constraint] * 32))
+
+
+def _many_parameters(size: int, _chance: Random) -> Any:
+    parameters = dict.fromkeys(_filled(size // 32, str), "v")
+    return about(claim(exactly(), config=[config(parameters)] * 32))
+
+
+def _many_unknown_fields(size: int, _chance: Random) -> Any:
+    names = _filled(size // 2, lambda n: f"field-{n}")
+    return about(claim({**asking(), **dict.fromkeys(names, 1)}))
+
+
+def _many_selectors_of_a_class(size: int, _chance: Random) -> Any:
+    return about(device_class(*_filled(size // 2, lambda n: f"device.driver != '{n}'")))
+
+
+def _many_rules(size: int, _chance: Random) -> Any:
+    rule = {"groups": ["a"], "compatibleOnlyWith": {"cel": {"expression": "device.driver == 'a'"}}}
+    return about(policy(*_filled(size, lambda n: {"name": str(n), **rule})))
+
+
+def _many_entries(size: int, _chance: Random) -> Any:
+    entries = _filled(size, lambda n: {"name": str(n), "resourceClaimTemplateName": "two"})
+    return about(rules_pod(*entries))
+
+
+def _many_uses(size: int, _chance: Random) -> Any:
+    uses = _filled(size, lambda n: {"name": str(n), "request": str(n)})
+    return about(rules_pod({"name": "a", "resourceClaimName": "three"}, uses=tuple(uses)))
+
+
+def _many_extended_resources(size: int, _chance: Random) -> Any:
+    names = _filled(size // 2, lambda n: f"example.com/gpu-{n}")
+    return about(rules_pod(limits=dict.fromkeys(names, "1")))
+
+
+def _long_names(size: int, _chance: Random) -> Any:
+    return about(claim(*[asking(name="n" * (size // 30)) for _ in range(30)]))
+
+
+LARGE_OBJECTS: Final[Mapping[str, Callable[[int, Random], Any]]] = {
+    made.__name__.strip("_").replace("_", " "): made
+    for made in (
+        *(_many_requests, _many_selectors, _many_links, _many_alternatives, _many_amounts),
+        *(_many_tolerations, _many_constraints, _many_parameters, _many_unknown_fields),
+        *(_many_selectors_of_a_class, _many_rules, _many_entries, _many_uses),
+        *(_many_extended_resources, _long_names),
+    )
+}
+"""The same of objects of DRA and what uses them."""
 
 LARGE: Final[Mapping[str, Callable[[int, Random], Any]]] = {
     made.__name__.strip("_").replace("_", " "): made

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.builders import admitted, gpus, pod
-from tests.fuzz.calls import LARGE, MEBIBYTE, Call, Calls
+from tests.fuzz.calls import LARGE, LARGE_OBJECTS, MEBIBYTE, Call, Calls
 from tests.fuzz.reviews import Origin
 
 
@@ -25,12 +25,27 @@ def test_a_seed_gives_the_same_calls_again() -> None:
 def test_every_kind_comes() -> None:
     kinds = {call.kind.partition(":")[0] for call in calls(1, 3000)}
 
-    assert {"honest", "other devices", "other tree", "forged", "bent", "large"} <= kinds
+    assert {
+        "honest",
+        "other devices",
+        "other tree",
+        "forged",
+        "bent",
+        "workload",
+        "object",
+        "large",
+    } <= kinds
     assert {"another type", "another length", "compressed", "chunked", "broken off"} <= kinds
 
 
-@pytest.mark.parametrize("shape", LARGE)
+def test_at_least_a_tenth_is_about_objects_of_dra() -> None:
+    made = calls(1, 3000)
+
+    assert len([call for call in made if call.kind == "object"]) > len(made) // 10
+
+
+@pytest.mark.parametrize("shape", [*LARGE, *LARGE_OBJECTS])
 def test_a_large_body_is_as_large_as_was_asked_for(shape: str) -> None:
-    body = msgspec.json.encode(LARGE[shape](MEBIBYTE, Random(1)))
+    body = msgspec.json.encode({**LARGE, **LARGE_OBJECTS}[shape](MEBIBYTE, Random(1)))
 
     assert 0.4 * MEBIBYTE < len(body) < 1.6 * MEBIBYTE
