@@ -4,7 +4,8 @@ Source: resource.k8s.io/v1, DeviceRequest; an alternative is called `parent/name
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from itertools import islice
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -12,6 +13,7 @@ from kube.api.resource import (
     MAX_ALTERNATIVES,
     MAX_CONSTRAINTS,
     MAX_REQUESTS,
+    CapacityRequirements,
     DeviceClaim,
     DeviceRequest,
     DeviceSelector,
@@ -21,11 +23,16 @@ from kube.api.resource import (
 
 MAX_CONFIGS: Final = 32
 """Of one claim (DeviceConfigMaxSize)."""
+MAX_AMOUNTS: Final = 64
+"""Of one request. A device has at most 32 capacities, so what asks for more can never be met."""
 MAX_CHARACTERS: Final = 10 * 1024
 """Of expressions that are judged in one object, so that one as long as may be is. To compile so much
 takes up to a tenth of a second."""
 _EACH: Final = 32
 """What an expression costs beside its characters, in characters."""
+
+
+_Asks = TypeVar("_Asks", ExactDeviceRequest, DeviceSubRequest)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,10 +98,22 @@ def bounded(claim: DeviceClaim) -> DeviceClaim:
 
 
 def _bounded(request: DeviceRequest) -> DeviceRequest:
-    alternatives = request.first_available
-    if alternatives is None or len(alternatives) <= MAX_ALTERNATIVES:
-        return request
-    return msgspec.structs.replace(request, first_available=alternatives[: MAX_ALTERNATIVES + 1])
+    exactly, alternatives = request.exactly, request.first_available
+    return msgspec.structs.replace(
+        request,
+        exactly=None if exactly is None else _of_few_amounts(exactly),
+        first_available=None
+        if alternatives is None
+        else tuple(map(_of_few_amounts, alternatives[: MAX_ALTERNATIVES + 1])),
+    )
+
+
+def _of_few_amounts(one: _Asks) -> _Asks:
+    amounts = (one.capacity and one.capacity.requests) or {}
+    if len(amounts) <= MAX_AMOUNTS:
+        return one
+    few = CapacityRequirements(requests=dict(islice(amounts.items(), MAX_AMOUNTS)))
+    return msgspec.structs.replace(one, capacity=few)
 
 
 def names_of(claim: DeviceClaim) -> tuple[str, ...]:

@@ -22,6 +22,9 @@ from webhook.rules.rule import DROPPED, Class, Part, Rule, Subject
 _GROUP: Final = "resource.k8s.io"
 _SERVED: Final = f"{_GROUP}/v1"
 
+MAX_ENTRIES: Final = 128
+"""Of a list that are looked at; no list of DRA's objects may have more."""
+
 _OLD: Final[Mapping[tuple[type[ApiStruct], str], str]] = {
     **{
         (DeviceRequest, field): f"{field} stands below exactly since v1beta2"
@@ -92,14 +95,15 @@ def _unknown(
                 yield from _unknown(known[name], child, at(path, name))
             elif not (name == "status" or (name in {"apiVersion", "kind"} and "metadata" in known)):
                 yield kind, path, name, tuple(known)
-    elif get_origin(kind) is tuple and isinstance(value, list):
-        for index, child in enumerate(value):
-            yield from _unknown(get_args(kind)[0], child, f"{path}[{index}]")
+    elif (element := _element(kind)) is not None and isinstance(value, list):
+        for index, child in enumerate(value[:MAX_ENTRIES]):
+            yield from _unknown(element, child, f"{path}[{index}]")
     elif _is_struct_mapping(kind) and isinstance(value, Mapping):
         for key, child in value.items():
             yield from _unknown(get_args(kind)[1], child, f"{path}[{key}]")
 
 
+@lru_cache(maxsize=256)
 def _bare(kind: Any) -> Any:
     """Return a type without `| None`."""
     if get_origin(kind) in {Union, UnionType}:
@@ -107,10 +111,21 @@ def _bare(kind: Any) -> Any:
     return kind
 
 
+@lru_cache(maxsize=256)
+def _element(kind: Any) -> Any:
+    """Return the type of what is in a list; None for what is no list of objects."""
+    if get_origin(kind) is not tuple:
+        return None
+    element = get_args(kind)[0]
+    return element if _is_struct(_bare(element)) or _is_struct_mapping(_bare(element)) else None
+
+
+@lru_cache(maxsize=256)
 def _is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, ApiStruct)
 
 
+@lru_cache(maxsize=256)
 def _is_struct_mapping(kind: Any) -> bool:
     return (
         len(get_args(kind)) == 2 and get_origin(kind) is not tuple and _is_struct(get_args(kind)[1])
