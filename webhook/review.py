@@ -25,7 +25,7 @@ from kube.api.core import Pod
 from kube.api.meta import ObjectHead, decode, encode, view
 from kube.product import NAME
 from webhook.admission import Answer
-from webhook.findings import Finding, Severity, shown
+from webhook.findings import Finding, Severity, printable, shown
 from webhook.jsonpatch import Operation
 from webhook.judgement import Workload
 from webhook.rules.judge import VIEWS, Judged
@@ -35,6 +35,7 @@ MAX_WARNINGS: Final = 10
 MAX_WARNING_LENGTH: Final = 250
 """Above 4096 runes in all, the API server cuts each warning to 256 runes."""
 MAX_CAUSES: Final = 20
+MAX_KIND: Final = 63
 MAX_PARTS: Final = 100_000
 """Objects and lists in a body; brackets in its texts count, too. A pod of 1.5 MiB, the most that
 etcd stores, has fewer. A body of nothing else would take more than a second to read."""
@@ -202,11 +203,13 @@ def _status(asked: AdmissionRequest, answer: Answer) -> Status:
     told = [f"{cause.field}: {cause.message}" for cause in causes]
     if len(faults) > MAX_CAUSES:
         told.append(f"and {len(faults) - MAX_CAUSES} more")
+    # Of a pod it is whatever the caller writes.
+    kind = printable(asked.kind.kind[:MAX_KIND]) or "Pod"
     listed = f" {told[0]}" if len(told) == 1 else "".join(f"\n* {fault}" for fault in told)
     return Status(
         code=422,
         reason="Invalid",
-        message=f"{asked.kind.kind or 'Pod'} {answer.verdict}:{listed}",
+        message=f"{kind} {answer.verdict}:{listed}",
         details=StatusDetails(
             name=asked.name, group=asked.kind.group, kind=asked.kind.kind, causes=causes
         ),

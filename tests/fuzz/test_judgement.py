@@ -13,6 +13,7 @@ from tests.fuzz.calls import Call, posted
 from tests.fuzz.endpoint import Answer, Log
 from tests.fuzz.judgement import complaints
 from tests.fuzz.reviews import review
+from webhook.configuration import OBJECTS_PATH
 
 UID = review(None)["request"]["uid"]
 CALL = posted(json.dumps(review(pod(gpus(1)))).encode(), "a pod")
@@ -108,6 +109,18 @@ WRONG = (
         "a cause that hides",
         "nobody can read",
         answer(**refused(details={"causes": [CAUSE | {"message": "a\x1b[2J"}]})),
+    ),
+    Wrong(
+        "a message that hides",
+        "nobody can read",
+        answer(**refused(message="Pod\x1b[2J is wrong")),
+    ),
+    Wrong("a message as long as a body", "nobody can read", answer(**refused(message="a" * 2**17))),
+    Wrong(
+        "a patch of what is only judged",
+        "only judged",
+        answer(**patching(STEP)),
+        posted(CALL.body, "an object", OBJECTS_PATH),
     ),
     Wrong("a warning of two lines", "nobody sees", answer(warnings=["a\nb"])),
     Wrong("a long warning", "nobody sees", answer(warnings=["a" * 251])),

@@ -172,6 +172,16 @@ def test_a_single_fault_is_told_on_one_line() -> None:
     )
 
 
+def test_a_kind_that_is_none_is_told_without_control_characters() -> None:
+    fault = error(Code.NEGATIVE, "spec.a", "below zero")
+    odd = AdmissionRequest(uid="u-1", kind=GroupVersionKind(kind="\x1b[2J" + "x" * 500))
+
+    status = answered(Answer(decision=Decision.REFUSED, findings=(fault,)), odd)["status"]
+
+    assert status["message"].startswith(r"\x1b[2Jxxx")
+    assert len(status["message"]) < 150
+
+
 def test_too_many_faults_are_counted() -> None:
     response = refused(*(error(Code.NEGATIVE, f"spec.a{n}", "x") for n in range(MAX_CAUSES + 5)))
 

@@ -12,6 +12,7 @@ from tests.webhook.rules.cases import (
     Case,
     cel,
     claim,
+    device_class,
     exactly,
     first,
     found,
@@ -20,6 +21,7 @@ from tests.webhook.rules.cases import (
 )
 from webhook.findings import Severity
 from webhook.rules.context import Context
+from webhook.rules.fields import MAX_ENTRIES
 from webhook.rules.judge import MAX_FINDINGS, Judged, judge
 from webhook.rules.selectors import MAX_JUDGED
 
@@ -86,6 +88,14 @@ def test_a_claim_of_strangers_is_looked_at_as_far_as_it_may_reach() -> None:
     assert said.count("error tooManyRequests spec.devices.requests") == 1
     assert len([each for each in said if "bothAttributes" in each]) == 32
     assert len([each for each in said if "keylessToleration" in each]) == 33
+
+
+def test_unknown_fields_are_looked_for_in_no_more_than_there_may_be() -> None:
+    odd = {**cel("true"), "y": 1}
+    rest = [cel("true")] * MAX_ENTRIES
+
+    assert "unknownField" in str(told(device_class(selectors=[*rest[1:], odd])))
+    assert "unknownField" not in str(told(device_class(selectors=[*rest, odd])))
 
 
 def test_long_expressions_are_judged_until_there_is_no_room() -> None:
