@@ -159,6 +159,12 @@ def chain(expressions: tuple[Expression, ...]) -> Chain:
     return Chain(expressions)
 
 
+def forget_selectors() -> None:
+    """Let go of selectors that were asked about before; who still uses one keeps it."""
+    for each in (chain, _judge, _selected):
+        each.cache_clear()
+
+
 @lru_cache(maxsize=_SELECTIONS)
 def _selected(judge: _Judge, node: NodeDevices) -> tuple[int, Mapping[int, _Fault]]:
     """Return the devices that are chosen, and the faults on others, by position."""

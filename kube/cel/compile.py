@@ -26,7 +26,10 @@ from kube.errors import NotBoolean, SelectorFailed, UnsupportedSelector
 __all__ = ["Compiled", "Environment", "Selector", "compile_selector"]
 
 CACHED: Final = 1024
-"""Compiled expressions that are kept, a few kilobytes each."""
+"""Compiled expressions that are kept, ten kilobytes each as people write them."""
+LONG: Final = 512
+"""Characters of an expression above which few are kept: one of 10 KiB takes nearly a megabyte."""
+CACHED_LONG: Final = 64
 
 _UNBOUND: Final = re.compile(r'No value with name "(?P<name>[^"]*)"')
 
@@ -105,7 +108,6 @@ class Selector(Compiled):
         raise NotBoolean(f"CEL result of type {kind.name()} could not be converted to bool")
 
 
-@lru_cache(maxsize=CACHED)
 def compile_selector(expression: str, environment: Environment) -> Selector:
     """Return a compiled selector.
 
@@ -113,7 +115,12 @@ def compile_selector(expression: str, environment: Environment) -> Selector:
         InvalidSelector: It does not compile, cannot be a boolean or is longer than 10 KiB.
         UnsupportedSelector: Upstream may accept it, our engine cannot judge it.
     """
-    return Selector(expression, environment)
+    keep = _short if len(expression) <= LONG else _long
+    return keep(expression, environment)
+
+
+_short: Final = lru_cache(maxsize=CACHED)(Selector)
+_long: Final = lru_cache(maxsize=CACHED_LONG)(Selector)
 
 
 class _Program:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from allocator.cluster import Cluster
-from allocator.core.inventory import chain
+from allocator.core.inventory import chain, forget_selectors
 from allocator.core.model import (
     Asked,
     Expression,
@@ -44,8 +44,9 @@ from webhook.rules.room import BUDGET, Fit, examples, fit, reasons
 SEARCHES: Final = 300
 """What a nearest miss may cost, in searches of one node."""
 MAX_ANSWERS: Final = 4096
-MAX_SIZE: Final = 8 * 2**20
-"""Bytes of the claims, as JSON, whose answers hold them."""
+MAX_SIZE: Final = 512 * 1024
+"""Bytes of the claims, as JSON, whose answers hold them; a compiled selector takes a hundred times its
+length."""
 
 T = TypeVar("T")
 Claims = Sequence[ResourceClaim]
@@ -128,6 +129,7 @@ class Emptied:
         if key not in self._answers:
             if len(self._answers) >= MAX_ANSWERS or self._size + size > MAX_SIZE:
                 self.forget()
+                forget_selectors()
             self._answers[key] = make()
             self._size += size
         found: T = self._answers[key]
