@@ -1,0 +1,401 @@
+"""What laying out an attempt decides before any search, and what it leaves to be found."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from allocator.core.model import DeviceUse, Features, NodeDevices, PoolState, Usage
+from allocator.core.outcome import AttemptFailed, Reason
+from allocator.core.problem import Problem, Rules, bits, problem
+from allocator.core.requests import asked
+from kube.api.resource import DeviceRequest, ResourceClaim
+from tests.allocator.builders import (
+    DRIVER,
+    alternative,
+    claim,
+    classes,
+    configured,
+    consumes,
+    counter_set,
+    device,
+    devices,
+    first_of,
+    match,
+    node_with,
+    pool_of,
+    quantities,
+    request,
+    taint,
+    tolerates,
+)
+
+ROOT = "resource.kubernetes.io/pcieRoot"
+HAS_X = f'device.attributes["{DRIVER}"].x'
+ONLY_X = f'"x" in device.attributes["{DRIVER}"]'
+
+
+def laid_out(
+    node: NodeDevices,
+    *claims: ResourceClaim,
+    held: Usage | None = None,
+    features: Features | None = None,
+    **rules: Any,
+) -> Problem:
+    made = Rules(features=features or Features(), **rules)
+    return problem(node, asked(claims, classes(), made.features), held or Usage(), made)
+
+
+def held(node: NodeDevices, **uses: DeviceUse) -> Usage:
+    return Usage(pools={node.pools[0].id: uses})
+
+
+WHOLE = DeviceUse(exclusive=True)
+SHARE = DeviceUse(share_ids=frozenset("1"), capacity=quantities({"m": "1"}))
+
+# --- who may serve what ---------------------------------------------------------------------------
+
+
+class Looks(NamedTuple):
+    """Masks as texts, the last device first: those to try, those refused, those that match."""
+
+    want: tuple[str, str, str]
+    name: str
+    node: NodeDevices
+    request: DeviceRequest
+    held: Usage | None = None
+    features: Features | None = None
+
+
+THREE = node_with(pool_of(*devices("x", "y", "z")))
+SOME_X = node_with(
+    pool_of(device("x", attributes={"x": True}), device("y"), device("z", attributes={"x": True}))
+)
+TAINTED = node_with(pool_of(device("x"), device("y", taints=(taint(),)), device("z")))
+SIZES = node_with(
+    pool_of(
+        device("x", capacity={"m": "4"}, shared=True),
+        device("y", capacity={"m": "2"}, shared=True),
+        device("z", capacity={"m": "2"}),
+    )
+)
+CHOOSY = node_with(
+    pool_of(
+        device("x", node="node-1"),
+        device("y", node="node-2"),
+        device("z", all_nodes=True),
+        per_device=True,
+    )
+)
+COUNTED = node_with(
+    pool_of(device("x"), device("y", consumes(slices=1)), counters=[counter_set(slices=2)])
+)
+BOUND = node_with(pool_of(device("x"), device("y", binding_conditions=("ready",)), device("z")))
+SKIPPING = node_with(
+    pool_of(device("x"), skip_node_operations=("*",)), pool_of(device("y"), pool="other")
+)
+ANY, ADMIN = request(), request(admin_access=True)
+LOOKS = (
+    Looks(("111", "0", "111"), "all of a class that selects everything", THREE, ANY),
+    Looks(("101", "0", "101"), "those that a selector selects", SOME_X, request("r", ONLY_X)),
+    Looks(("101", "10", "111"), "a device held as a whole matches, and is not tried", THREE, ANY,
+          held(THREE, y=WHOLE)),
+    Looks(("111", "0", "111"), "an admin may have what is held", THREE, ADMIN, held(THREE, y=WHOLE)),
+    Looks(("111", "0", "111"), "of what is shared a further share is tried", SIZES, ANY,
+          held(SIZES, x=SHARE)),
+    Looks(("101", "10", "111"), "a tainted device matches, and is not tried", TAINTED, ANY),
+    Looks(("111", "0", "111"), "nor is it refused to those who tolerate", TAINTED,
+          request(tolerations=(tolerates(),))),
+    Looks(("1", "0", "111"), "no device whose whole capacity is too little", SIZES,
+          request(capacity={"m": 3})),
+    Looks(("101", "0", "101"), "a device for another node does not match", CHOOSY, ANY),
+    Looks(("1", "10", "11"), "no partitions while their gate is off", COUNTED, ANY,
+          None, Features(partitionable_devices=False)),
+    Looks(("11", "0", "11"), "partitions while it is on", COUNTED, ANY),
+    Looks(("101", "0", "101"), "devices with conditions do not match while their gate is off", BOUND, ANY,
+          None, Features(device_status=False)),
+    Looks(("10", "1", "11"), "a node that cannot do without its operations", SKIPPING, ANY,
+          None, Features(optional_node_operations=True)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LOOKS, ids=lambda case: case.name)
+def test_who_may_serve(case: Looks) -> None:
+    made = laid_out(case.node, claim(case.request), held=case.held, features=case.features)
+
+    ((((table,),),)) = made.tables
+
+    assert case.want == tuple(
+        f"{mask:b}" for mask in (table.candidates, table.refused, table.matching)
+    )
+
+
+def test_what_is_held_in_another_pool_of_the_same_names_is_not_held_here() -> None:
+    node = node_with(pool_of(*devices("x", "y")), pool_of(*devices("x", "y"), pool="other"))
+    use = Usage(pools={node.pools[1].id: {"x": WHOLE}})
+
+    ((((table,),),)) = laid_out(node, claim(ANY), held=use).tables
+
+    assert 0b1011 == table.candidates
+
+
+def test_devices_that_end_the_attempt_are_tried_and_say_why() -> None:
+    made = laid_out(SOME_X, claim(request("r", HAS_X), request("s", HAS_X)))
+
+    for (table,), name in zip(made.tables[0], "rs", strict=True):
+        assert [0b111, 0b010, [1]] == [table.candidates, table.fatal, list(table.failures)]
+        assert f"request {name}" in table.failures[1]
+    assert made.is_treacherous
+
+
+def test_a_device_in_use_ends_no_attempt() -> None:
+    made = laid_out(SOME_X, claim(request("r", HAS_X)), held=held(SOME_X, y=WHOLE))
+
+    assert [0b101, 0] == [made.tables[0][0][0].candidates, made.tables[0][0][0].fatal]
+    assert not made.is_treacherous
+
+
+def test_requests_that_differ_in_tolerations_or_amounts_see_differently() -> None:
+    node = node_with(
+        pool_of(
+            device("x", taints=(taint(),), capacity={"m": "4"}, shared=True),
+            device("y", capacity={"m": "1"}, shared=True),
+        )
+    )
+    asks = (
+        request("plain"),
+        request("tolerates", tolerations=(tolerates(),)),
+        request("large", capacity={"m": 2}, tolerations=(tolerates(),)),
+    )
+
+    made = laid_out(node, claim(*asks))
+
+    assert [0b10, 0b11, 0b01] == [table.candidates for ((table),) in made.tables[0]]
+
+
+def test_what_is_shareable_and_what_is_shared() -> None:
+    use = held(SIZES, x=SHARE, z=SHARE)
+    off = Features(consumable_capacity=False)
+
+    made, without = laid_out(SIZES, claim(ANY), held=use), laid_out(SIZES, claim(ANY), features=off)
+
+    assert (0b011, 0b001) == (made.shareable, made.shared)
+    assert (0, 0) == (without.shareable, without.shared)
+
+
+# --- mode All -------------------------------------------------------------------------------------
+
+ALL = request("all", count=None)
+
+
+def test_all_are_those_that_match_in_use_or_not() -> None:
+    made = laid_out(THREE, claim(ALL), held=held(THREE, y=WHOLE))
+
+    ((((table,),),)) = made.tables
+
+    assert ((0, 1, 2), 3, 0b010) == (table.listed, table.need, table.refused)
+
+
+def test_all_leaves_out_what_is_too_small() -> None:
+    ((((table,),),)) = laid_out(SIZES, claim(request(count=None, capacity={"m": 3}))).tables
+
+    assert ((0,), 1) == (table.listed, table.need)
+
+
+@pytest.mark.parametrize(
+    ("want", "state"),
+    [("being updated", PoolState.INCOMPLETE), ("invalid", PoolState.INVALID)],
+)
+def test_all_of_a_pool_that_cannot_be_known_end_the_attempt(want: str, state: PoolState) -> None:
+    node = node_with(pool_of(device()), pool_of(device(), pool="late", state=state))
+    words = (
+        "claim default/claim-0, request all: asks for all devices, but resource pool "
+        f"{DRIVER}/late is currently {want}"
+    )
+
+    with pytest.raises(AttemptFailed, match=f"^{words}$"):
+        laid_out(node, claim(ALL))
+
+    assert not laid_out(node, claim(ANY)).is_treacherous
+
+
+def test_all_of_what_cannot_be_selected_ends_with_the_first_that_cannot() -> None:
+    node = node_with(pool_of(device("a", attributes={"x": True}), *devices("b", "c")))
+
+    with pytest.raises(AttemptFailed, match=r"node-1/b"):
+        laid_out(node, claim(request("all", HAS_X, count=None)))
+
+
+# --- what may be looked ahead ---------------------------------------------------------------------
+
+
+class Treacherous(NamedTuple):
+    want: bool
+    name: str
+    claim: ResourceClaim
+
+
+TREACHEROUS = (
+    Treacherous(False, "constraints on counted devices", claim(ANY, constraints=[match(ROOT)])),
+    Treacherous(False, "all devices without constraints", claim(ALL)),
+    Treacherous(True, "constraints on all devices", claim(ALL, constraints=[match(ROOT)])),
+    Treacherous(False, "constraints on others than all", claim(
+        ALL, request("r", count=0), constraints=[match(ROOT, "r")])),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TREACHEROUS, ids=lambda case: case.name)
+def test_is_treacherous(case: Treacherous) -> None:
+    assert case.want == laid_out(THREE, case.claim).is_treacherous
+
+
+def test_no_devices_are_alike_where_constraints_see_all_of_them() -> None:
+    made = laid_out(THREE, claim(ALL, constraints=[match(ROOT)]))
+
+    assert (0, 1, 2) == made.kinds
+
+
+class Hopeless(NamedTuple):
+    want: Reason | None
+    name: str
+    requests: Sequence[DeviceRequest]
+    constraint: bool = False
+
+
+ROOTS = node_with(
+    pool_of(*(device(name, attributes={ROOT: name[0]}) for name in ("a0", "a1", "b0", "b1")))
+)
+NOT_HERE = 'device.driver == "other"'
+HOPELESS = (
+    Hopeless(None, "as many as there are", (request(count=4),)),
+    Hopeless(Reason.TOO_FEW, "one more", (request(count=5),)),
+    Hopeless(Reason.TOO_FEW, "the last of several", (ANY, request("r", count=5))),
+    Hopeless(None, "one alternative is enough", (
+        first_of("r", alternative("many", count=5), alternative("few")),)),
+    Hopeless(Reason.TOO_FEW, "no alternative is", (
+        first_of("r", alternative("many", count=5), alternative("none", NOT_HERE)),)),
+    Hopeless(Reason.TOO_FEW, "all of nothing", (request("r", NOT_HERE, count=None),)),
+    Hopeless(None, "two of a root", (request(count=2),), constraint=True),
+    Hopeless(Reason.CONSTRAINT, "three of a root", (request(count=3),), constraint=True),
+    Hopeless(None, "alternatives are left to the search", (
+        first_of("r", alternative("many", count=3), alternative("few")),), constraint=True),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HOPELESS, ids=lambda case: case.name)
+def test_hopeless(case: Hopeless) -> None:
+    constraints = [match(ROOT)] if case.constraint else []
+
+    found = laid_out(ROOTS, claim(*case.requests, constraints=constraints)).hopeless()
+
+    assert case.want == (None if found is None else found.reason)
+
+
+def test_nothing_is_hopeless_before_the_error_that_ends_it() -> None:
+    assert laid_out(SOME_X, claim(request("r", HAS_X, count=9))).hopeless() is None
+
+
+def test_narrowed_keeps_what_constraints_still_accept() -> None:
+    made = laid_out(ROOTS, claim(request(count=2), constraints=[match(ROOT)]))
+    one = made.tables[0][0][0].request
+
+    assert 0b1110 == made.narrowed(one, 0b1110)
+    assert made.trackers[0].add(one, 0, further_share=False)
+    assert 0b0010 == made.narrowed(one, 0b1110)
+    assert 0b1110 == laid_out(ROOTS, claim(ANY)).narrowed(one, 0b1110)
+
+
+# --- devices that look alike ----------------------------------------------------------------------
+
+
+class Kinds(NamedTuple):
+    want: tuple[int, ...]
+    name: str
+    node: NodeDevices
+    claim: ResourceClaim
+    held: Usage | None = None
+
+
+KINDS = (
+    Kinds((0, 0, 0), "nothing tells them apart", THREE, claim(ANY)),
+    Kinds((0, 1, 0), "a selector does", SOME_X, claim(request("r", ONLY_X))),
+    Kinds((0, 1, 0), "a taint does", TAINTED, claim(ANY)),
+    Kinds((0, 1, 0), "one is held", THREE, claim(ANY), held(THREE, y=WHOLE)),
+    Kinds((0, 1, 0), "one ends the attempt", SOME_X, claim(request("r", HAS_X))),
+    Kinds((0, 1, 2), "capacities do, and so does who may share", SIZES, claim(ANY)),
+    Kinds((0, 0, 1, 1), "attributes of which a constraint speaks do", ROOTS,
+          claim(request(count=2), constraints=[match(ROOT)])),
+    Kinds((0, 0, 0, 0), "attributes of which none speaks do not", ROOTS, claim(ANY)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", KINDS, ids=lambda case: case.name)
+def test_kinds(case: Kinds) -> None:
+    assert case.want == laid_out(case.node, case.claim, held=case.held).kinds
+
+
+def test_of_alike_devices_that_is_another_kind_of_which_a_share_is_held() -> None:
+    node = node_with(pool_of(*devices("x", "y", "z", shared=True)))
+    use = held(node, y=DeviceUse(share_ids=frozenset("1")))
+
+    assert (0, 1, 0) == laid_out(node, claim(ANY), held=use).kinds
+
+
+# --- what is told of a choice ---------------------------------------------------------------------
+
+
+def test_a_choice_says_what_a_share_takes_and_nothing_of_a_whole_device() -> None:
+    node = node_with(
+        pool_of(device("a", capacity={"m": "4"}, shared=True), device("b", capacity={"m": "4"}))
+    )
+    made = laid_out(node, claim(request(capacity={"m": 1})))
+    (table,) = made.tables[0][0]
+
+    assert quantities({"m": "1"}) == made.choice(table, 0).consumed
+    assert made.choice(table, 1).consumed is None
+    assert ("b", table.request) == (made.choice(table, 1).device.id.device, table.request)
+
+
+def test_claims_are_named_with_their_namespace() -> None:
+    made = laid_out(THREE, claim(ANY), claim(ANY, name="second", namespace="team"))
+
+    assert ["default/claim-0", "team/second"] == [made.claim_name(number) for number in (0, 1)]
+
+
+def test_invalid_pools_are_told() -> None:
+    invalid = node_with(pool_of(device()), pool_of(pool="odd", state=PoolState.INVALID))
+
+    assert not laid_out(THREE, claim(ANY)).has_invalid_pools
+    assert laid_out(invalid, claim(ANY)).has_invalid_pools
+
+
+def test_selectors_cost_steps_until_what_they_select_is_remembered() -> None:
+    node = node_with(pool_of(device("x", attributes={"x": True}), device("y", attributes={"y": 1})))
+    asks = claim(request("r", ONLY_X), request("s", 'device.driver != ""'))
+
+    assert [3, 0] == [laid_out(node, asks).steps for _ in range(2)]
+
+
+def test_rules_that_have_a_say_come_in_order() -> None:
+    node = node_with(
+        pool_of(
+            device(
+                "x", consumes(slices=1), attributes={ROOT: "a"}, capacity={"m": "4"}, shared=True
+            ),
+            counters=[counter_set(slices=2)],
+        )
+    )
+    shares = configured(sharing={"strategy": "MPS"})
+    wanted = claim(request(capacity={"m": 1}), constraints=[match(ROOT)], config=[shares])
+
+    with_ours = laid_out(node, wanted, keeps_configurations_apart=True).trackers
+
+    names = ["Counters", "Constraints", "Capacity"]
+    assert names == [type(each).__name__ for each in laid_out(node, wanted).trackers]
+    assert names == [type(each).__name__ for each in with_ours][:3]
+    assert () == laid_out(THREE, claim(ANY)).trackers
+
+
+def test_bits_are_the_positions_lowest_first() -> None:
+    assert [0, 2, 5] == list(bits(0b100101))
+    assert [] == list(bits(0))
