@@ -210,10 +210,8 @@ class _Supply:
         if self._counters is not None:
             for part in self._parts:
                 most += min((part.devices & free).bit_count(), self._counters.most(part))
-        for position, requests, *amounts in self._shares:
-            if self._capacity is None:
-                most += requests
-            else:
+        if self._capacity is not None:
+            for position, requests, *amounts in self._shares:
                 most += min(requests, self._capacity.shares(position, amounts))
         return most
 

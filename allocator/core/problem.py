@@ -96,6 +96,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         tables: Per claim, per top-level request, per alternative.
         trackers: Of the features that have a say here, in upstream's order.
         kinds: By position; equal numbers mean that no rule can tell the devices apart.
+        capacity: Never None where a device can be shared.
         shareable: Positions of devices that allow several allocations.
         shared: Among them, those of which a share is in use.
         is_treacherous: Looking at some device may end the attempt, so nothing may look ahead.
@@ -135,8 +136,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         consumed = None
         if self.capacity is not None and self.shareable >> position & 1:
             consumed = self.capacity.consumed(table.request, position)
-        elif self.shareable >> position & 1:
-            consumed = {}
         device = self.node.devices[position]
         return Choice(request=table.request, device=device, consumed=consumed)
 
