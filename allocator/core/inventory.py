@@ -24,6 +24,9 @@ COST_PER_STEP: Final = 150
 """Units of CEL cost that take about as long as one step of the search (3 us)."""
 
 _CHAINS: Final = 4096
+_LONG_CHAINS: Final = 64
+_LONG: Final = 512
+"""Characters beyond which the selectors of a request count as long."""
 _PROJECTIONS: Final = 1 << 17
 _SELECTIONS: Final = 1 << 15
 """Nodes times chains; a node that is asked again need not be looked at."""
@@ -91,7 +94,9 @@ class Chain:
 
     def selection(self, node: NodeDevices) -> "Selection":
         """Return the verdicts on all devices of a node."""
-        chosen, faults = _selected(self._judge, node)
+        # What is remembered of a long one would keep it, too.
+        select = _select if self._judge.is_long else _selected
+        chosen, faults = select(self._judge, node)
         failures = {position: self._message(fault) for position, fault in faults.items()}
         return Selection(chosen=chosen, failures=failures)
 
@@ -123,6 +128,7 @@ class _Judge:
 
     def __init__(self, texts: tuple[str, ...]) -> None:
         self.texts = texts
+        self.is_long = _are_long(texts)
         self._links = tuple(_compiled(text) for text in texts)
         self.places = places_of(each for each in self._links if isinstance(each, Selector))
         self.spent = 0
@@ -153,20 +159,31 @@ class _Judge:
         return True
 
 
-@lru_cache(maxsize=_CHAINS)
 def chain(expressions: tuple[Expression, ...]) -> Chain:
-    """Return the chain of these expressions; the same object for the same ones."""
+    """Return the chain of these expressions; mostly the same object for the same ones."""
+    if _are_long([expression.text for expression in expressions]):
+        return _long_chain(expressions)
+    return _short_chain(expressions)
+
+
+# A compiled selector is some hundred times as large as its text, so of long ones few are kept.
+@lru_cache(maxsize=_CHAINS)
+def _short_chain(expressions: tuple[Expression, ...]) -> Chain:
+    return Chain(expressions)
+
+
+@lru_cache(maxsize=_LONG_CHAINS)
+def _long_chain(expressions: tuple[Expression, ...]) -> Chain:
     return Chain(expressions)
 
 
 def forget_selectors() -> None:
     """Let go of selectors that were asked about before; who still uses one keeps it."""
-    for each in (chain, _judge, _selected):
+    for each in (_short_chain, _long_chain, _short_judge, _long_judge, _selected):
         each.cache_clear()
 
 
-@lru_cache(maxsize=_SELECTIONS)
-def _selected(judge: _Judge, node: NodeDevices) -> tuple[int, Mapping[int, _Fault]]:
+def _select(judge: _Judge, node: NodeDevices) -> tuple[int, Mapping[int, _Fault]]:
     """Return the devices that are chosen, and the faults on others, by position."""
     chosen, faults = 0, {}
     for position, published in enumerate(node.devices):
@@ -178,8 +195,24 @@ def _selected(judge: _Judge, node: NodeDevices) -> tuple[int, Mapping[int, _Faul
     return chosen, faults
 
 
-@lru_cache(maxsize=_CHAINS)
+_selected = lru_cache(maxsize=_SELECTIONS)(_select)
+
+
 def _judge(texts: tuple[str, ...]) -> _Judge:
+    return _long_judge(texts) if _are_long(texts) else _short_judge(texts)
+
+
+def _are_long(texts: Iterable[str]) -> bool:
+    return sum([len(text) for text in texts]) > _LONG
+
+
+@lru_cache(maxsize=_CHAINS)
+def _short_judge(texts: tuple[str, ...]) -> _Judge:
+    return _Judge(texts)
+
+
+@lru_cache(maxsize=_LONG_CHAINS)
+def _long_judge(texts: tuple[str, ...]) -> _Judge:
     return _Judge(texts)
 
 
