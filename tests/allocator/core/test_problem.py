@@ -9,7 +9,9 @@ from allocator.core.model import DeviceUse, Features, NodeDevices, PoolState, Us
 from allocator.core.outcome import AttemptFailed, Reason
 from allocator.core.problem import Problem, Rules, bits, problem
 from allocator.core.requests import asked
-from kube.api.resource import DeviceRequest, ResourceClaim
+from allocator.core.rules import compiled
+from kube.api.node_selector import NodeSelector, NodeSelectorTerm
+from kube.api.resource import DerivedAttribute, DeviceRequest, ResourceClaim
 from tests.allocator.builders import (
     DRIVER,
     alternative,
@@ -23,15 +25,19 @@ from tests.allocator.builders import (
     first_of,
     match,
     node_with,
+    policy,
     pool_of,
     quantities,
     request,
+    requirement,
+    rule,
     taint,
     tolerates,
 )
 
 ROOT = "resource.kubernetes.io/pcieRoot"
 HAS_X = f'device.attributes["{DRIVER}"].x'
+NOT_HERE = 'device.driver == "other"'
 ONLY_X = f'"x" in device.attributes["{DRIVER}"]'
 
 
@@ -71,6 +77,7 @@ THREE = node_with(pool_of(*devices("x", "y", "z")))
 SOME_X = node_with(
     pool_of(device("x", attributes={"x": True}), device("y"), device("z", attributes={"x": True}))
 )
+TAINTED_TWICE = node_with(pool_of(device("x"), *devices("y", "z", taints=(taint(),))))
 TAINTED = node_with(pool_of(device("x"), device("y", taints=(taint(),)), device("z")))
 SIZES = node_with(
     pool_of(
@@ -87,6 +94,14 @@ CHOOSY = node_with(
         per_device=True,
     )
 )
+CHOOSY_X = node_with(
+    pool_of(
+        device("x", node="node-1", attributes={"x": True}),
+        device("y", node="node-2", attributes={"x": True}),
+        device("z", node="node-2"),
+        per_device=True,
+    )
+)
 COUNTED = node_with(
     pool_of(device("x"), device("y", consumes(slices=1)), counters=[counter_set(slices=2)])
 )
@@ -100,15 +115,20 @@ LOOKS = (
     Looks(("101", "0", "101"), "those that a selector selects", SOME_X, request("r", ONLY_X)),
     Looks(("101", "10", "111"), "a device held as a whole matches, and is not tried", THREE, ANY,
           held(THREE, y=WHOLE)),
+    Looks(("1", "110", "111"), "so do several", THREE, ANY, held(THREE, y=WHOLE, z=WHOLE)),
     Looks(("111", "0", "111"), "an admin may have what is held", THREE, ADMIN, held(THREE, y=WHOLE)),
     Looks(("111", "0", "111"), "of what is shared a further share is tried", SIZES, ANY,
           held(SIZES, x=SHARE)),
     Looks(("101", "10", "111"), "a tainted device matches, and is not tried", TAINTED, ANY),
-    Looks(("111", "0", "111"), "nor is it refused to those who tolerate", TAINTED,
+    Looks(("1", "110", "111"), "so do several that are tainted", TAINTED_TWICE, ANY),
+    Looks(("0", "0", "0"), "what does not match is not refused", TAINTED, request("r", NOT_HERE)),
+    Looks(("111", "0", "111"), "who tolerates a taint is not refused", TAINTED,
           request(tolerations=(tolerates(),))),
     Looks(("1", "0", "111"), "no device whose whole capacity is too little", SIZES,
           request(capacity={"m": 3})),
     Looks(("101", "0", "101"), "a device for another node does not match", CHOOSY, ANY),
+    Looks(("1", "0", "1"), "nor one for another node that no selector selects", CHOOSY_X,
+          request("r", ONLY_X)),
     Looks(("1", "10", "11"), "no partitions while their gate is off", COUNTED, ANY,
           None, Features(partitionable_devices=False)),
     Looks(("11", "0", "11"), "partitions while it is on", COUNTED, ANY),
@@ -146,6 +166,52 @@ def test_devices_that_end_the_attempt_are_tried_and_say_why() -> None:
         assert [0b111, 0b010, [1]] == [table.candidates, table.fatal, list(table.failures)]
         assert f"request {name}" in table.failures[1]
     assert made.is_treacherous
+
+
+def test_amounts_and_node_selectors_end_the_attempt_beside_selectors() -> None:
+    broken = NodeSelector(
+        node_selector_terms=(
+            NodeSelectorTerm(match_expressions=(requirement("a", operator="is"),)),
+        )
+    )
+    node = node_with(
+        pool_of(
+            device("x", attributes={"x": True}, all_nodes=True),
+            device("y", all_nodes=True),
+            device("z", attributes={"x": True}, capacity={"m": "1"}, all_nodes=True),
+            device("broken", attributes={"x": True}, selector=broken),
+            per_device=True,
+        )
+    )
+
+    made = laid_out(node, claim(request("r", HAS_X, capacity={"m": -1}), request("s", HAS_X)))
+
+    (first,), (second,) = made.tables[0]
+    assert [[1, 2, 3], [1, 3]] == [sorted(each.failures) for each in (first, second)]
+    assert [0b1110, 0b0101] == [first.candidates, first.matching]
+    assert "no such key: x" in first.failures[1]
+    assert "request r" in first.failures[2]
+    assert "node selector" in first.failures[3]
+
+
+def test_messages_about_amounts_name_the_request_that_has_them() -> None:
+    amount: dict[str, str | int] = {"m": -1}
+    asks = [request(name, capacity=amount) for name in "rs"]
+
+    made = laid_out(SIZES, claim(*asks))
+
+    for (table,), name in zip(made.tables[0], "rs", strict=True):
+        assert f"request {name}" in table.failures[0]
+
+
+def test_devices_with_conditions_end_nothing_while_their_gate_is_off() -> None:
+    node = node_with(
+        pool_of(device("x", attributes={"x": True}), device("y", binding_conditions=("ready",)))
+    )
+    asks, off = claim(request("r", HAS_X)), Features(device_status=False)
+
+    assert laid_out(node, asks).is_treacherous
+    assert not laid_out(node, asks, features=off).is_treacherous
 
 
 def test_a_device_in_use_ends_no_attempt() -> None:
@@ -249,6 +315,16 @@ def test_is_treacherous(case: Treacherous) -> None:
     assert case.want == laid_out(THREE, case.claim).is_treacherous
 
 
+@pytest.mark.parametrize(("want", "text"), [(True, "nonsense("), (False, '"here"')])
+def test_a_derived_attribute_that_cannot_be_judged_is_treacherous(want: bool, text: str) -> None:
+    derived = (DerivedAttribute(name=ROOT, expression=text),)
+    asks = claim(request(derived_attributes=derived), constraints=[match(ROOT)])
+
+    made = laid_out(THREE, asks, features=Features(derived_attributes=True))
+
+    assert want == made.is_treacherous
+
+
 def test_no_devices_are_alike_where_constraints_see_all_of_them() -> None:
     made = laid_out(THREE, claim(ALL, constraints=[match(ROOT)]))
 
@@ -265,7 +341,6 @@ class Hopeless(NamedTuple):
 ROOTS = node_with(
     pool_of(*(device(name, attributes={ROOT: name[0]}) for name in ("a0", "a1", "b0", "b1")))
 )
-NOT_HERE = 'device.driver == "other"'
 HOPELESS = (
     Hopeless(None, "as many as there are", (request(count=4),)),
     Hopeless(Reason.TOO_FEW, "one more", (request(count=5),)),
@@ -321,6 +396,7 @@ KINDS = (
     Kinds((0, 1, 0), "a selector does", SOME_X, claim(request("r", ONLY_X))),
     Kinds((0, 1, 0), "a taint does", TAINTED, claim(ANY)),
     Kinds((0, 1, 0), "one is held", THREE, claim(ANY), held(THREE, y=WHOLE)),
+    Kinds((0, 1, 1), "all but the first are held", THREE, claim(ANY), held(THREE, y=WHOLE, z=WHOLE)),
     Kinds((0, 1, 0), "one ends the attempt", SOME_X, claim(request("r", HAS_X))),
     Kinds((0, 1, 2), "capacities do, and so does who may share", SIZES, claim(ANY)),
     Kinds((0, 0, 1, 1), "attributes of which a constraint speaks do", ROOTS,
@@ -392,8 +468,20 @@ def test_rules_that_have_a_say_come_in_order() -> None:
 
     names = ["Counters", "Constraints", "Capacity"]
     assert names == [type(each).__name__ for each in laid_out(node, wanted).trackers]
-    assert names == [type(each).__name__ for each in with_ours][:3]
+    assert [*names, "Sharing"] == [type(each).__name__ for each in with_ours]
     assert () == laid_out(THREE, claim(ANY)).trackers
+
+
+def test_groups_are_judged_by_one_of_gate_and_policy() -> None:
+    node = node_with(pool_of(device("x", consumes(groups="a")), counters=[counter_set()]))
+    ours = compiled(policy(rule("any", groups="a")))
+    on = Features(compatibility_groups=True)
+
+    without = laid_out(node, claim(ANY), features=on).trackers
+    governed = laid_out(node, claim(ANY), features=on, policies=(ours,)).trackers
+
+    assert "Groups" in [type(each).__name__ for each in without]
+    assert "Groups" not in [type(each).__name__ for each in governed]
 
 
 def test_bits_are_the_positions_lowest_first() -> None:
