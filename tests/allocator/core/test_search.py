@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from allocator.core.model import Budget, Features, NodeDevices, Plan, Usage
+from allocator.core.model import Budget, Features, NodeDevices, Plan, PoolState, Usage
 from allocator.core.outcome import AttemptFailed, GaveUp, Unfit
-from allocator.core.problem import Rules
+from allocator.core.problem import Rules, problem
 from allocator.core.requests import asked
-from allocator.core.search import allocate
+from allocator.core.search import allocate, search
 from allocator.core.usage import gathered
 from kube.api.resource import Device, ResourceClaim
 from tests.allocator.builders import (
@@ -40,11 +40,15 @@ def one_pool(*listed: Device) -> NodeDevices:
 
 
 def tried(
-    node: NodeDevices, *claims: ResourceClaim, held: Usage | None = None, steps: int = 200_000
+    node: NodeDevices,
+    *claims: ResourceClaim,
+    held: Usage | None = None,
+    steps: int = 200_000,
+    order: Sequence[int] | None = None,
 ) -> Plan | Unfit | GaveUp:
     rules = Rules(features=Features())
     wanted = asked(claims, classes(), rules.features)
-    return allocate(node, wanted, held or Usage(), rules, budget=Budget(steps=steps))
+    return allocate(node, wanted, held or Usage(), rules, budget=Budget(steps=steps), order=order)
 
 
 def chosen(outcome: Any) -> list[str]:
@@ -144,7 +148,9 @@ FATAL = (
           claim(request(count=None)), "exceeds the claim limit of 32"),
     Fatal("all devices, of which constraints exclude one", one_pool(
         device("a", attributes={ROOT: "p0"}), device("b", attributes={ROOT: "p1"})),
-          claim(request(count=None), constraints=[match(ROOT)]), "constraint would not be satisfied"),
+          claim(request(count=None), constraints=[match(ROOT)]),
+          "claim default/claim-0, request req-0: cannot add device gpu.example.com/node-1/b because "
+          "a claim constraint would not be satisfied"),
 )  # fmt: skip
 
 
@@ -159,6 +165,73 @@ def test_a_device_held_as_a_whole_is_an_admins_still() -> None:
 
     assert NONE == chosen(tried(one_pool(SHARED), claim(request()), held=held))
     assert ["adm a m=4"] == chosen(tried(one_pool(SHARED), claim(admin()), held=held))
+
+
+# --- an order that a strategy prefers -------------------------------------------------------------
+
+
+class Preferred(NamedTuple):
+    name: str
+    node: NodeDevices
+    claim: ResourceClaim
+    want: list[str]
+    steps: int = 200_000
+
+
+X_FAILS = f'device.attributes["{DRIVER}"].x'
+PREFERRED = (
+    Preferred("what is preferred comes first", one_pool(A, B), claim(request()), ["req-0 b"]),
+    Preferred("but not where looking at it may end the attempt",
+              one_pool(device("a", attributes={"x": True}), B), claim(request("r", X_FAILS)), ["r a"]),
+    Preferred("nor where the verdict depends on the order",
+              one_pool(device("a", attributes={ROOT: ("p", "q")}), device("b", attributes={ROOT: "p"})),
+              claim(request(count=2), constraints=[distinct(ROOT)]), ["req-0 a", "req-0 b"]),
+    Preferred("nor where it leads to nothing within the budget", node_with(pool_of(
+        A, *(device(f"x{n}", consumes(slices=n)) for n in range(3, 9)),
+        counters=[counter_set(slices=2)])), claim(request()), ["req-0 a"], steps=4),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PREFERRED, ids=lambda case: case.name)
+def test_an_order_of_preference(case: Preferred) -> None:
+    order = range(len(case.node.devices))[::-1]
+
+    assert case.want == chosen(tried(case.node, case.claim, order=order, steps=case.steps))
+
+
+# --- no more than 32 devices in a claim -----------------------------------------------------------
+
+
+def asks_for(*counts: int) -> Any:
+    return first_of("r", *(alternative(f"s{count}", count=count) for count in counts))
+
+
+LONE = [device("lone", attributes={ROOT: "p"})]
+FORTY = one_pool(*LONE, *devices(*(f"d{n:02}" for n in range(39)), attributes={ROOT: "q"}))
+
+
+@pytest.mark.parametrize(
+    ("want", "requests"),
+    [
+        pytest.param([30, 2], (request("x", count=30), asks_for(3, 2)), id="as many as there may be"),
+        pytest.param([30, 2], (asks_for(31, 30), request("x", count=2)), id="what came before gives way"),
+        pytest.param([2, 30], (asks_for(4, 3, 2), asks_for(31, 30)), id="both give way"),
+    ],
+)  # fmt: skip
+def test_smaller_alternatives_where_a_claim_would_have_too_many(
+    want: list[int], requests: Sequence[Any]
+) -> None:
+    found = tried(FORTY, claim(*requests))
+
+    assert isinstance(found, Plan)
+    at = [one.request.index for one in found.choices[0]]
+    assert want == [at.count(0), at.count(1)]
+
+
+def test_too_many_is_not_all_that_is_wrong_with_alternatives() -> None:
+    found = tried(FORTY, claim(request("x"), asks_for(32, 1), constraints=[match(ROOT)]))
+
+    assert ["x d00", "r/s1 d01"] == chosen(found)
 
 
 # --- nothing blows up -----------------------------------------------------------------------------
@@ -243,3 +316,47 @@ def test_a_search_gives_up_when_its_budget_is_spent() -> None:
 
     assert isinstance(outcome, GaveUp)
     assert "gave up after 5 steps" in outcome.proved
+    assert "1 claims with 1 requests on 8 devices" in outcome.proved
+    assert outcome.steps == 6
+
+
+def test_a_budget_is_enough_that_is_just_spent() -> None:
+    plan = tried(one_pool(*many(8)), claim(request(count=2), request("x")), steps=5)
+
+    assert isinstance(plan, Plan)
+    assert plan.steps == 5
+
+
+def test_a_search_that_gave_up_leaves_its_trackers_as_they_were() -> None:
+    node = one_pool(*(device(name, capacity={"m": "4"}, shared=True) for name in "abcd"))
+    wanted = asked([claim(request(count=4, capacity={"m": 1}))], classes(), Features())
+    attempt = problem(node, wanted, Usage(), Rules())
+    before = [tracker.state() for tracker in attempt.trackers]
+
+    assert isinstance(search(attempt, Budget(steps=3)), GaveUp)
+    assert before == [tracker.state() for tracker in attempt.trackers]
+
+
+def test_what_is_hopeless_is_not_searched() -> None:
+    outcome = tried(one_pool(A), claim(request(count=2)))
+
+    assert outcome == Unfit(steps=0)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_invalid_pools_are_told_with_what_does_not_fit(count: int) -> None:
+    node = node_with(pool_of(A), pool_of(pool="odd", state=PoolState.INVALID))
+
+    outcome = tried(node, claim(request(count=count)), claim(request(), name="other"))
+
+    assert isinstance(outcome, Unfit)
+    assert outcome.invalid_pools
+
+
+def test_a_plan_names_its_node_and_the_alternatives() -> None:
+    asks = first_of("r", alternative("three", count=3), alternative("one"))
+
+    plan = tried(one_pool(A, B), claim(request("x"), asks))
+
+    assert isinstance(plan, Plan)
+    assert ("node-1", ((0, 1),)) == (plan.node, plan.alternatives)
