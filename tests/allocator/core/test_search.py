@@ -11,7 +11,7 @@ from allocator.core.problem import Rules, problem
 from allocator.core.requests import asked
 from allocator.core.search import allocate, search
 from allocator.core.usage import gathered
-from kube.api.resource import Device, ResourceClaim
+from kube.api.resource import DerivedAttribute, Device, ResourceClaim
 from tests.allocator.builders import (
     DRIVER,
     allocated,
@@ -167,6 +167,35 @@ def test_a_device_held_as_a_whole_is_an_admins_still() -> None:
     assert ["adm a m=4"] == chosen(tried(one_pool(SHARED), claim(admin()), held=held))
 
 
+def test_a_share_that_is_put_back_leaves_the_shares_of_others() -> None:
+    node = node_with(
+        pool_of(
+            device("s", consumes(slices=2), attributes={ROOT: "p", "s": True}, shared=True),
+            device("t", attributes={ROOT: "q"}),
+            device("u", attributes={ROOT: "q", "u": True}),
+            counters=[counter_set(slices=3)],
+        )
+    )
+    s, u = (f'"{name}" in device.attributes["{DRIVER}"]' for name in "su")
+    asks = (request("w", s), request("x"), request("y", u), request("z", s))
+
+    found = tried(node, claim(*asks, constraints=[match(ROOT, "x", "y")]))
+
+    assert ["w s", "x t", "y u", "z s"] == chosen(found)
+
+
+def test_a_device_that_has_too_little_left_is_never_judged_by_constraints() -> None:
+    derived = (DerivedAttribute(name=ROOT, expression="nonsense("),)
+    asks = request(capacity={"m": 2}, derived_attributes=derived)
+    features = Features(derived_attributes=True)
+    wanted = asked([claim(asks, constraints=[match(ROOT)])], classes(), features)
+    held = gathered([allocated(result("a", share="1", consumed={"m": 3}))], features)
+
+    assert isinstance(allocate(one_pool(SHARED), wanted, held, Rules(features=features)), Unfit)
+    with pytest.raises(AttemptFailed, match="compile derived attribute"):
+        allocate(one_pool(SHARED), wanted, Usage(), Rules(features=features))
+
+
 # --- an order that a strategy prefers -------------------------------------------------------------
 
 
@@ -241,6 +270,8 @@ def many(count: int, **same: Any) -> tuple[Device, ...]:
     return devices(*(f"d{number:03}" for number in range(count)), **same)
 
 
+LAST = f'"last" in device.attributes["{DRIVER}"]'
+NOT_LAST = f"!({LAST})"
 HALVES = one_pool(
     *(device(f"d{number:02}", attributes={ROOT: f"p{number % 2}"}) for number in range(32))
 )
@@ -283,6 +314,14 @@ BLOW_UPS = {
         one_pool(*many(24)),
         [claim(request(count=2), name=f"c{number}") for number in range(10)]
         + [claim(request("none", 'device.driver == "other"'), name="last")],
+    ),
+    "alternatives that cannot agree behind claims that have nothing to do with it": (
+        one_pool(
+            *(device(f"d{number:02}", attributes={ROOT: f"p{number}"}) for number in range(16)),
+            *(device(name, attributes={ROOT: name, "last": True}) for name in ("last-0", "last-1")),
+        ),
+        [claim(request("any", NOT_LAST), name=f"c{number}") for number in range(8)]
+        + [claim(first_of("r", alternative("two", LAST, count=2)), constraints=[match(ROOT)])],
     ),
     "more partitions than cards": (SCARCE, [claim(request(count=9))]),
     "200 claims for 199 devices": (
