@@ -133,9 +133,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def choice(self, table: Table, position: int) -> Choice:
         """Return a chosen device with what it takes."""
-        consumed = None
-        if self.capacity is not None and self.shareable >> position & 1:
-            consumed = self.capacity.consumed(table.request, position)
+        capacity = self.capacity
+        consumed = None if capacity is None else capacity.consumed(table.request, position)
         device = self.node.devices[position]
         return Choice(request=table.request, device=device, consumed=consumed)
 
@@ -201,11 +200,7 @@ class _Layout:
         self._shared &= self._shareable
         self._known: dict[Hashable, _Looks] = {}
         self._steps = 0
-        self._capacity = (
-            capacity.tracker(node, usage, self._requests, rules.features)
-            if rules.features.consumable_capacity
-            else None
-        )
+        self._capacity = capacity.tracker(node, usage, self._requests, rules.features)
 
     def laid_out(self) -> Problem:
         tables = tuple(
