@@ -323,6 +323,25 @@ BLOW_UPS = {
         [claim(request("any", NOT_LAST), name=f"c{number}") for number in range(8)]
         + [claim(first_of("r", alternative("two", LAST, count=2)), constraints=[match(ROOT)])],
     ),
+    "the same, and those claims have alternatives": (
+        one_pool(
+            *(device(f"d{number:02}", attributes={ROOT: f"p{number}"}) for number in range(16)),
+            *(device(name, attributes={ROOT: name, "last": True}) for name in ("last-0", "last-1")),
+        ),
+        [
+            claim(
+                first_of("r", alternative("some", NOT_LAST), alternative("two", NOT_LAST, count=2)),
+                name=f"c{number}",
+            )
+            for number in range(8)
+        ]
+        + [claim(first_of("r", alternative("two", LAST, count=2)), constraints=[match(ROOT)])],
+    ),
+    "many ways to take the same devices": (
+        one_pool(*(device(f"d{number}", attributes={ROOT: f"p{number}"}) for number in range(9))),
+        [claim(request(), name=f"c{number}") for number in range(5)]
+        + [claim(first_of("r", alternative("two", count=2)), constraints=[match(ROOT)])],
+    ),
     "more partitions than cards": (SCARCE, [claim(request(count=9))]),
     "200 claims for 199 devices": (
         one_pool(*many(199)),
