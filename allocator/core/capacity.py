@@ -39,7 +39,7 @@ _MAX_INT64: Final = 2**63 - 1
 
 _NODES: Final = 8192
 _SHAPES: Final = 1 << 16
-_ANSWERS: Final = 1 << 14
+_ANSWERS: Final = 1 << 12
 _NOT_IN_USE: Final[PoolUse] = {}
 _Needs = tuple[tuple[int, int], ...]
 """Index of a capacity to nano-units, for each capacity of a device."""

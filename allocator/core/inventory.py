@@ -23,9 +23,9 @@ from kube.errors import CelError, InvalidSelector, UnsupportedSelector
 COST_PER_STEP: Final = 150
 """Units of CEL cost that take about as long as one step of the search (3 us)."""
 
-_CHAINS: Final = 4096
+_CHAINS: Final = 1024
 _LONG_CHAINS: Final = 64
-_LONG: Final = 512
+_LONG: Final = 256
 """Characters beyond which the selectors of a request count as long."""
 _PROJECTIONS: Final = 1 << 17
 _SELECTIONS: Final = 1 << 15
