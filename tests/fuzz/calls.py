@@ -200,11 +200,23 @@ class Calls:
     def _large(self) -> Call:
         size = self._chance.choice((MEBIBYTE, 3 * MEBIBYTE, LARGEST_BYTES))
         shape = self._chance.choice(sorted((*LARGE, *LARGE_OBJECTS)))
-        shapes, path = (LARGE, PATH) if shape in LARGE else (LARGE_OBJECTS, OBJECTS_PATH)
-        body = msgspec.json.encode(shapes[shape](size, self._chance))
+        body, path = _shaped(shape, size, self._chance)
         if self._chance.random() < 0.1:
             body += b" " * (7 * MEBIBYTE + 1 - len(body))
         return posted(body, f"large: {shape}, {len(body)} bytes", path)
+
+
+def largest(chance: Random) -> Iterator[Call]:
+    """Yield a body of every large shape, each as large as any will be."""
+    for shape in sorted((*LARGE, *LARGE_OBJECTS)):
+        body, path = _shaped(shape, LARGEST_BYTES, chance)
+        yield posted(body, shape, path)
+
+
+def _shaped(shape: str, size: int, chance: Random) -> tuple[bytes, str]:
+    """Return a body of a large shape, and where it is sent."""
+    shapes, path = (LARGE, PATH) if shape in LARGE else (LARGE_OBJECTS, OBJECTS_PATH)
+    return msgspec.json.encode(shapes[shape](size, chance)), path
 
 
 def _http(kind: str, headers: str, body: bytes, **fields: bool) -> Call:
