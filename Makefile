@@ -94,19 +94,19 @@ oracle: setup ## compare with the real Go packages, at length
 	HYPOTHESIS_PROFILE=oracle $(PYTEST) $(UNIT) -m oracle tests/oracle tests/kube
 
 .PHONY: oracle-record
-oracle-record: setup ## ask the real Go packages again and write tests/oracle/data
-	$(BIN)/python -m tests.oracle.record
+oracle-record: setup ## ask the real Go packages again and write testing/oracle/data
+	$(BIN)/python -m testing.oracle.record
 
 .PHONY: mutants
-mutants: setup ## small faults in allocator/core/MODULE.py that no test notices; MODULE=capacity
-	@test -f "allocator/core/$(MODULE).py" || { echo "make mutants: say which file: make mutants MODULE=capacity" >&2; exit 2; }
+mutants: setup ## small faults in allocator/MODULE.py that no test notices; MODULE=features/consumable_capacity
+	@test -f "allocator/$(MODULE).py" || { echo "make mutants: say which file: make mutants MODULE=features/consumable_capacity" >&2; exit 2; }
 	@rm -rf mutants && mkdir mutants
-	@$(BIN)/mutmut run "allocator.core.$(MODULE).*" > mutants/run.log 2>&1 || { tr '\r' '\n' < mutants/run.log | tail -n 40 >&2; exit 1; }
-	@$(BIN)/mutmut results | grep -F "allocator.core.$(MODULE)." | grep -vE ": (not checked|killed)$$" || true
+	@$(BIN)/mutmut run "allocator.$(subst /,.,$(MODULE)).*" > mutants/run.log 2>&1 || { tr '\r' '\n' < mutants/run.log | tail -n 40 >&2; exit 1; }
+	@$(BIN)/mutmut results | grep -F "allocator.$(subst /,.,$(MODULE))." | grep -vE ": (not checked|killed)$$" || true
 
 .PHONY: fuzz
 fuzz: setup ## hostile reviews through the real endpoint; SEED=n for one run again, REVIEWS=n for less
-	$(BIN)/python -m tests.fuzz $(if $(SEED),--seed "$(SEED)") $(if $(REVIEWS),--reviews "$(REVIEWS)")
+	$(BIN)/python -m testing.fuzz $(if $(SEED),--seed "$(SEED)") $(if $(REVIEWS),--reviews "$(REVIEWS)")
 
 .PHONY: bench
 bench: setup ## measure side by side with the anchors; OUT=file for JSON lines

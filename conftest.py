@@ -1,10 +1,13 @@
-"""What all tests share: how long properties look for a counterexample, and the event loops.
+"""Hypothesis profiles and event loops of all tests.
 
-HYPOTHESIS_PROFILE=oracle looks longer (make oracle).
+The default profile is deterministic: a run must not depend on luck. HYPOTHESIS_PROFILE=oracle (`make
+oracle`) searches longer with fresh seeds and prints how to reproduce a failure; what it finds becomes
+a row or an `@example`.
 """
 
 import asyncio
 import os
+import random
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -12,20 +15,37 @@ import uvloop
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
-    "default", max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "default",
+    max_examples=200,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("oracle", parent=settings.get_profile("default"), max_examples=20_000)
+settings.register_profile(
+    "oracle",
+    parent=settings.get_profile("default"),
+    max_examples=20_000,
+    derandomize=False,
+    print_blob=True,
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(autouse=True)
+def _fixed_random_seed() -> None:
+    """Seed the global random generator, so that a test draws the same values in every run."""
+    random.seed(0)
 
 
 def pytest_asyncio_loop_factories(
     item: pytest.Item,
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run a test on asyncio's own loop; one that is about sockets asks for production's as well.
+    """Run tests on asyncio's event loop; tests of sockets run on uvloop as well.
 
-    It does by `pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])`.
+    They have `pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])`.
     """
     loops = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
     marker = item.get_closest_marker("asyncio")
-    asked = marker.kwargs.get("loop_factories") if marker is not None else None
-    return loops if asked else {"asyncio": loops["asyncio"]}
+    has_both = marker is not None and "loop_factories" in marker.kwargs
+    return loops if has_both else {"asyncio": loops["asyncio"]}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from bench import allocator, cluster, command, endpoint, judge, observer, policies
+from bench import allocator, cluster, command, endpoint, judge, observer, policies, processes
 from bench.report import Result, show, write_lines
 
 SUITES = {
@@ -16,6 +16,7 @@ SUITES = {
     "observer": observer.measure,
     "judge": judge.measure,
     "policies": policies.measure,
+    "processes": processes.measure,
 }
 
 

@@ -1,15 +1,15 @@
-"""Our allocator against upstream's, on the same objects, in turn.
+"""Our allocator compared with upstream's, on the same objects, alternately.
 
 Upstream's time is that of `Allocate` on every node, as for a pod that fits nowhere, with as many
-workers as kube-scheduler has. Ours is that of one question to a `Cluster`, in one thread. A cluster
-of ours is always warm in some way, so each row says in which:
+workers as kube-scheduler has. Ours is that of one request to a `Cluster`, in one thread. Our cluster
+always has some caches, so each row says which:
 
-* new question: such claims were never asked about, but selectors like theirs were;
-* after a change: asked before, and since then one holder came to one node or left it;
-* cold selectors: an expression that was never seen is compiled and judged on all devices.
+* new request: no verdict about these claims is cached, but their selectors are;
+* after a change: the verdict is cached, and since then the usage of one node changed;
+* cold selectors: a new expression is compiled and evaluated on all devices.
 
-Upstream remembers nothing between two attempts but compiled selectors, and has them here. Where it
-has no end within the deadline, it has no figure.
+Upstream caches only compiled selectors between two attempts, and has them here. Where it does not
+finish within the deadline, it has no figure.
 """
 
 import subprocess
@@ -20,14 +20,14 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
+from bench.allocator_runs import ClusterRun, NodeRun, cold_node, medians, recompiled, seconds
 from bench.inventory_memory import write
-from bench.questions import Asking, Attempt, cold_node, medians, recompiled, seconds
 from bench.report import Result, below, informative, times, within
 from bench.upstream import Upstream
-from tests.oracle import workloads
-from tests.oracle.go import Oracle
-from tests.oracle.scenarios import Scenario
-from tests.oracle.workloads import STABLE
+from testing.oracle import workloads
+from testing.oracle.go import Oracle
+from testing.oracle.scenarios import Scenario
+from testing.oracle.workloads import STABLE
 
 NODES: Final = 5_000
 ROUNDS: Final = 3
@@ -39,17 +39,17 @@ MICROSECONDS: Final = 1e6
 CLUSTERS: Final = (
     ("free", "all devices free", 300.0),
     ("full", "one device free on each node", 300.0),
-    ("varied", "a random half of each node held", 20.0),
+    ("varied", "a random half of each node allocated", 20.0),
     ("different", "the same, each node with other amounts", 20.0),
 )
-"""Workload, what it is, and how many times faster than upstream we want to be."""
+"""Workload, description, and the goal as a multiple of upstream's speed."""
 
 
 class Case(NamedTuple):
-    """A node and claims that are hard to place, or to refuse.
+    """A node and claims that are hard to place, or to reject.
 
     Attributes:
-        bound_ms: What we want to stay below; None where we only want to know.
+        bound_ms: The goal; None for a case without one.
     """
 
     name: str
@@ -78,7 +78,7 @@ CASES: Final = (
 
 
 def measure() -> Iterator[Result]:
-    """Yield the results; the Go program is built when it is not there yet."""
+    """Yield the results; the Go program is built if it does not exist."""
     with tempfile.TemporaryDirectory() as folder, Oracle() as oracle:
         upstream = Upstream(oracle, Path(folder))
         for name, what, goal in CLUSTERS:
@@ -94,39 +94,39 @@ def measure() -> Iterator[Result]:
 
 
 def _cluster(upstream: Upstream, name: str, what: str, goal: float) -> Iterator[Result]:
-    """Yield how often per second every node of a cluster can be judged."""
+    """Yield how many verdicts about all nodes of a cluster are possible per second."""
     scenario = workloads.WORKLOADS[name][0](NODES)
-    file = upstream.written(name, scenario)
-    asking = Asking(scenario)
+    file = upstream.write(name, scenario)
+    run = ClusterRun(scenario)
     sixteen, new, changed, cold = medians(
-        lambda: upstream.timed(file).seconds[-1],
-        asking.new_question,
-        asking.after_a_change,
-        asking.cold_selectors,
+        lambda: upstream.measure(file).seconds[-1],
+        run.new_request,
+        run.after_a_change,
+        run.cold_selectors,
         rounds=ROUNDS,
     )
-    title = f"F({NODES:,}) judged per s, {what}"
-    yield times(f"{title}: new question", 1 / new, 1 / sixteen, at_least=goal)
+    title = f"F({NODES:,}) evaluated per s, {what}"
+    yield times(f"{title}: new request", 1 / new, 1 / sixteen, at_least=goal)
     yield times(f"{title}: after a change", 1 / changed, 1 / sixteen, at_least=goal)
     yield informative(f"{title}: cold selectors", 1 / cold, 1 / sixteen)
     if name == "free":
-        one = upstream.timed(file, workers=1).seconds[-1]
-        yield informative(f"{title}: new question, upstream with 1 worker", 1 / new, 1 / one)
+        one = upstream.measure(file, workers=1).seconds[-1]
+        yield informative(f"{title}: new request, upstream with 1 worker", 1 / new, 1 / one)
     if name == "varied":
-        applied = asking.applied() * MICROSECONDS
+        applied = run.allocation() * MICROSECONDS
         yield below(f"one allocation applied in us, {NODES:,} nodes", applied, 100.0)
 
 
 def _cold_node(upstream: Upstream) -> Iterator[Result]:
-    """Yield the time of the first question about one node of 8 devices."""
+    """Yield the time of the first search of one node of 8 devices."""
     scenario = workloads.free(1)
-    file = upstream.written("one-node", scenario)
+    file = upstream.write("one-node", scenario)
 
-    def theirs() -> float:
-        timing = upstream.timed(file, workers=1)
+    def upstream_seconds() -> float:
+        timing = upstream.measure(file, workers=1)
         return timing.setup_seconds[-1] + timing.seconds[-1]
 
-    known, anchor = medians(lambda: cold_node(scenario), theirs, rounds=SHORT_ROUNDS)
+    known, anchor = medians(lambda: cold_node(scenario), upstream_seconds, rounds=SHORT_ROUNDS)
     yield within(
         "one cold node in us: nothing known but compiled selectors",
         known * MICROSECONDS,
@@ -136,7 +136,7 @@ def _cold_node(upstream: Upstream) -> Iterator[Result]:
     ours, first = [], []
     for number in range(SHORT_ROUNDS):
         unseen = recompiled(scenario, number)
-        timing = upstream.timed(upstream.written("unseen", unseen), workers=1, rounds=1)
+        timing = upstream.measure(upstream.write("unseen", unseen), workers=1, rounds=1)
         first.append(timing.setup_seconds[0] + timing.seconds[0])
         ours.append(cold_node(unseen))
     yield informative(
@@ -148,21 +148,21 @@ def _cold_node(upstream: Upstream) -> Iterator[Result]:
 
 def _node(upstream: Upstream, case: Case) -> Iterator[Result]:
     """Yield time and steps of an attempt on one node."""
-    file = upstream.written("case", case.scenario | {"timeoutSeconds": DEADLINE_S})
-    attempt = Attempt(case.scenario)
-    timing = upstream.timed(file, rounds=1)
+    file = upstream.write("case", case.scenario | {"timeoutSeconds": DEADLINE_S})
+    run = NodeRun(case.scenario)
+    timing = upstream.measure(file, rounds=1)
     if timing.has_ended:
         ours, anchor = medians(
-            lambda: seconds(attempt.run),
-            lambda: upstream.timed(file).seconds[-1],
+            lambda: seconds(run.run),
+            lambda: upstream.measure(file).seconds[-1],
             rounds=SHORT_ROUNDS if timing.seconds[0] < DEADLINE_S / 100 else ROUNDS,
         )
         theirs = anchor * MILLISECONDS
     else:
-        (ours,), theirs = medians(lambda: seconds(attempt.run), rounds=SHORT_ROUNDS), None
+        (ours,), theirs = medians(lambda: seconds(run.run), rounds=SHORT_ROUNDS), None
     yield below(f"{case.name}, ms", ours * MILLISECONDS, case.bound_ms, anchor=theirs)
     steps = timing.steps if timing.has_ended else None
-    yield below(f"{case.name}, steps", getattr(attempt.run(), "steps", 0), None, anchor=steps)
+    yield below(f"{case.name}, steps", getattr(run.run(), "steps", 0), None, anchor=steps)
 
 
 def _memory_mb(folder: Path) -> float:

@@ -23,8 +23,8 @@ from bench.servers import running
 from e2e.cluster import Cluster
 from e2e.drawbridge import WEBHOOK, Drawbridge, install_drawbridge
 from e2e.inventory import device_classes, hami_gpus, kwok_nodes
-from kube.client import Client
-from webhook.resources import PODS
+from kube.api.urls import PODS
+from kube.client.client import Client
 
 CREATIONS = 300
 STARTS = 3

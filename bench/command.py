@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any, Final
 
 from bench.report import Result, below
-from tests.oracle import workloads
+from testing.oracle import workloads
 
 NODES: Final = 5_000
 ROUNDS: Final = 3

@@ -10,13 +10,13 @@ from time import process_time
 
 import msgspec
 
+from admission.review import encode_answer
 from bench import reviews
 from bench.load import Job, Measured
 from bench.report import Result, against, below, informative
 from bench.servers import running
-from webhook.handlers import Question, answered, question
-from webhook.review import encode_answer
-from webhook.world import Options
+from translation.snapshot import TranslationOptions
+from webhook.mutate import PodReview, answer_pod_review, decode_pod_review
 
 ROUNDS = 3
 WORKLOADS = 50
@@ -106,12 +106,12 @@ def _loaded(job: Job) -> Measured:
 
 def _cpu_us(bodies: Sequence[bytes]) -> float:
     """Return the CPU time of a review between body and answer, without HTTP and TLS."""
-    known, options = reviews.world(), Options()
+    known, options = reviews.world(), TranslationOptions()
 
     def answer(body: bytes) -> None:
-        found = question(body)
-        assert isinstance(found, Question)
-        encode_answer(found.asked, answered(found, known, options))
+        found = decode_pod_review(body)
+        assert isinstance(found, PodReview)
+        encode_answer(found.request, answer_pod_review(found, known, options))
 
     for body in bodies:
         answer(body)

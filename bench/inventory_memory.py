@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from allocator.cluster import Cluster
-from allocator.core.problem import Rules
+from allocator.cluster.cluster import Cluster
+from allocator.search.attempt import AllocatorOptions
 from kube.api.core import Node
 from kube.api.meta import decode, encode
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
-from tests.oracle.scenarios import Scenario
+from testing.oracle.scenarios import Scenario
 
 KINDS: dict[str, Any] = {
     "slices": ResourceSlice,
@@ -62,9 +62,9 @@ def main() -> None:
         nodes=found["nodes"],
         claims=found["allocated"],
         classes={one.metadata.name: one for one in found["classes"]},
-        rules=Rules(),
+        options=AllocatorOptions(),
     )
-    cluster.verdicts(cluster.ask(found["claims"]))
+    cluster.verdicts(cluster.resolve(found["claims"]))
     print(peak_mb())
 
 

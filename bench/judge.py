@@ -17,24 +17,24 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
-from allocator.cluster import Cluster
-from allocator.core.model import Features
-from allocator.core.problem import Rules
+from allocator.cluster.cluster import Cluster
+from allocator.model.feature_gates import Features
+from allocator.search.attempt import AllocatorOptions
+from bench.allocator_runs import build_cluster
 from bench.inventory_memory import peak_mb, read, write
-from bench.questions import cluster_of
 from bench.report import Result, below
+from clusterstate.kinds import Kind
+from clusterstate.rule_cache import RuleCache
 from kube.api.meta import decode, encode
 from kube.api.resource import ResourceClaim
-from tests.oracle import ours, workloads
-from tests.oracle.draft import Json
-from tests.oracle.ours import Objects
-from tests.oracle.scenarios import Scenario
-from webhook.knowledge import Knowledge
-from webhook.picture import Kind
-from webhook.rules.context import Context
-from webhook.rules.emptied import Emptied
-from webhook.rules.inventory import Inventory
-from webhook.rules.judge import Judged, judge
+from rules.context import Context
+from rules.engine import Target, validate
+from rules.feasibility.idle_cluster import IdleCluster
+from rules.inventory import Inventory
+from testing.oracle import ours, workloads
+from testing.oracle.draft import Json
+from testing.oracle.ours import Objects
+from testing.oracle.scenarios import Scenario
 
 NODES: Final = 5_000
 JUDGED: Final = 400
@@ -72,7 +72,7 @@ def measure() -> Iterator[Result]:
         ("different", "each node with other amounts and another half in use"),
     ):
         found, context = context_of(workloads.WORKLOADS[name][0](NODES))
-        for case in _cases(found, cluster_of(found)):
+        for case in _cases(found, build_cluster(found)):
             took = _times(case, structs.replace(context, present=case.present))
             title = f"judging {case.name}, {NODES:,} nodes of 8 devices, {what}"
             yield below(f"{title}, p99 in ms", took[-1], case.goal)
@@ -92,17 +92,17 @@ def measure() -> Iterator[Result]:
 def context_of(scenario: Scenario) -> tuple[Objects, Context]:
     """Return a scenario's objects, and what rules know where they are all there is."""
     found = ours.objects(scenario)
-    emptied = Emptied(
+    emptied = IdleCluster(
         slices=found.slices,
         nodes=found.nodes,
         classes=found.classes,
-        rules=Rules(features=found.features),
+        rules=AllocatorOptions(features=found.features),
     )
     return found, Context(
         classes=found.classes,
         inventory=Inventory(found.slices),
-        emptied=emptied,
-        knows_classes=True,
+        idle_cluster=emptied,
+        has_all_classes=True,
     )
 
 
@@ -138,12 +138,12 @@ def _cases(found: Objects, present: Cluster) -> tuple[Case, ...]:
         Case(
             "a claim that can never fit, asked before",
             lambda number: asking(number % 4, count=9),
-            "moreThanAnyNode",
+            "exceedsLargestNode",
         ),
         Case(
             "a claim that can never fit, explained anew",
             lambda number: asking(number, count=9),
-            "moreThanAnyNode",
+            "exceedsLargestNode",
             None,
             FRESH,
         ),
@@ -168,8 +168,8 @@ def _times(case: Case, context: Context) -> tuple[float, float]:
     for _ in range(_WARM + case.judged):
         document = case.claim(next(numbers))
         began = process_time()
-        judged = Judged(view=decode(encode(document), ResourceClaim), raw=document)
-        told = judge(judged, context)
+        judged = Target(view=decode(encode(document), ResourceClaim), raw=document)
+        told = validate(judged, context)
         took.append((process_time() - began) * 1000)
         assert not case.told or [one.code for one in told] == [case.told], told
     took = took[_WARM:]
@@ -183,7 +183,7 @@ def _times_under_churn(scenario: Scenario) -> tuple[float, float]:
     """
     found = ours.objects(scenario)
     (claim,) = found.claims
-    knowledge = known(
+    cache = known(
         {
             "classes": tuple(found.classes.values()),
             "nodes": found.nodes,
@@ -191,15 +191,15 @@ def _times_under_churn(scenario: Scenario) -> tuple[float, float]:
             "allocated": found.allocated,
         }
     )
-    judge(Judged(view=claim), knowledge.context())
+    validate(Target(view=claim), cache.context())
     took = []
     for number in range(CHANGES):
         whole = found.slices[number // 2 * 7 % len(found.slices)]
         fewer = structs.replace(whole.spec, devices=(whole.spec.devices or ())[:-1])
         new = whole if number % 2 else structs.replace(whole, spec=fewer)
         began = process_time()
-        knowledge.apply({Kind.SLICE: {("", whole.metadata.name): new}})
-        judge(Judged(view=claim), knowledge.context())
+        cache.apply({Kind.SLICE: {("", whole.metadata.name): new}})
+        validate(Target(view=claim), cache.context())
         took.append((process_time() - began) * 1000)
     return median(took), quantiles(took, n=100, method="inclusive")[98]
 
@@ -219,16 +219,16 @@ def main() -> None:
     All that the webhook keeps of it is kept: as published, as used, and as if nothing were allocated.
     """
     found = read(Path(sys.argv[1]))
-    knowledge = known(found)
+    cache = known(found)
     for claim in found["claims"]:
-        judge(Judged(view=claim, raw={}), knowledge.context())
-    knowledge.stocks()
+        validate(Target(view=claim, raw={}), cache.context())
+    cache.stocks()
     print(peak_mb())
 
 
-def known(found: Mapping[str, Sequence[Any]]) -> Knowledge:
+def known(found: Mapping[str, Sequence[Any]]) -> RuleCache:
     """Return what the webhook knows of a cluster, given by kind."""
-    knowledge = Knowledge(Features())
+    cache = RuleCache(Features())
     for kind, name in (
         (Kind.CLASS, "classes"),
         (Kind.NODE, "nodes"),
@@ -236,8 +236,8 @@ def known(found: Mapping[str, Sequence[Any]]) -> Knowledge:
         (Kind.CLAIM, "allocated"),
     ):
         objects = {(one.metadata.namespace, one.metadata.name): one for one in found[name]}
-        knowledge.apply({kind: objects})
-    return knowledge
+        cache.apply({kind: objects})
+    return cache
 
 
 if __name__ == "__main__":

@@ -14,17 +14,18 @@ from statistics import median
 from time import process_time
 from typing import Any, Final
 
-from allocator.core.model import PoolId
+from allocator.model.devices import PoolId
 from bench.report import Result, below
-from kube.api.meta import decode, encode, view
+from controllers.policies.controller import PolicyController, pools_of_slice
+from controllers.policies.status import PolicyReport, pool_of, usage_of
+from controllers.settings import ControllerSettings
+from kube.api.meta import convert, decode, encode
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import ResourceSlice
-from kube.files import read_paths
-from tests.fake_api_server import FakeApiServer, running, until
-from webhook.policies import PolicyController, kept_slice
-from webhook.policy_status import PolicyReport, pool_of, usage_of
-from webhook.resources import DEVICE_COMPATIBILITY_POLICIES, RESOURCE_SLICES
-from webhook.settings import ControlSettings
+from kube.api.urls import DEVICE_COMPATIBILITY_POLICIES, RESOURCE_SLICES
+from kube.manifests.reader import read_paths
+from kube.runtime.informers import InformerFactory
+from testing.fake_api_server import FakeApiServer, quick_recorder, running, until
 
 EXAMPLES: Final = Path(__file__).parent.parent / "examples" / "compatibility"
 NODES: Final = 5_000
@@ -43,7 +44,7 @@ def measure() -> Iterator[Result]:
     """Yield the results."""
     policy, slices = _example()
     texts = [encode(each) for number in range(NODES) for each in _node(slices, number)]
-    report = PolicyReport(view(policy, DeviceCompatibilityPolicy))
+    report = PolicyReport(convert(policy, DeviceCompatibilityPolicy))
 
     pools = _by_pool(texts)
     began = process_time()
@@ -86,8 +87,8 @@ def _node(slices: Sequence[Document], number: int, mark: str = "") -> Iterator[D
 def _by_pool(texts: Sequence[bytes]) -> Mapping[PoolId, list[bytes]]:
     pools: dict[PoolId, list[bytes]] = {}
     for text in texts:
-        kept = kept_slice(text)
-        pools.setdefault(kept.pool, []).append(kept.raw)
+        (pool,) = pools_of_slice(decode(text, ResourceSlice))
+        pools.setdefault(pool, []).append(text)
     return pools
 
 
@@ -112,16 +113,24 @@ async def _churned(policy: Document, slices: Sequence[Document]) -> tuple[float,
             for each in _node(slices, number):
                 server.put(RESOURCE_SLICES, each)
         server.put(DEVICE_COMPATIBILITY_POLICIES, policy)
+        informers = InformerFactory(client)
+        recorder = quick_recorder(client)
         controller = PolicyController(
-            client, ControlSettings(), identity="bench", now=lambda: datetime.now(UTC)
+            client,
+            informers,
+            recorder,
+            ControllerSettings(),
+            now=lambda: datetime.now(UTC),
         )
-        async with running(controller.run):
+        async with running(
+            informers.run, recorder.run, *(one.run for one in controller.controllers)
+        ):
             await until(lambda: server.counts["PATCH"] == 1, timeout_s=60)
-            looked, written = controller.looked, server.counts["PATCH"]
+            looked, written = controller.inspected, server.counts["PATCH"]
             for turn in range(ROUNDS):
                 for number in range(CHURNED_NODES):
                     *_, devices = _node(slices, number, f"{turn}")
                     server.put(RESOURCE_SLICES, devices)
                 await asyncio.sleep(PAUSE_S)
-            await asyncio.sleep(2 * ControlSettings().policy_seconds)
-            return controller.looked - looked, server.counts["PATCH"] - written
+            await asyncio.sleep(2 * ControllerSettings().policy_sync_period)
+            return controller.inspected - looked, server.counts["PATCH"] - written

@@ -5,19 +5,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from kube.quantity import Quantity
-from webhook.intents import DeviceKind
-from webhook.inventory import Facts, MemorySize
-from webhook.shipped import load_profiles
-from webhook.world import World
+from process.profile_files import load_profiles
+from translation.device_facts import Facts, MemorySize
+from translation.intents import DeviceKind
+from translation.snapshot import TranslationSnapshot
 
 DRIVER = "hami-core-gpu.project-hami.io"
 
 
-def world() -> World:
+def world() -> TranslationSnapshot:
     """Return a cluster with HAMi's driver on cards of 40 and 80 GiB."""
     step = Quantity("1Mi")
     sizes = tuple(MemorySize(size=Quantity(s), min=step, step=step) for s in ("40Gi", "80Gi"))
-    return World(
+    return TranslationSnapshot(
         profiles=load_profiles(None),
         facts={DRIVER: {DeviceKind.GPU: Facts(sizes=sizes, shared=True)}},
         classes=frozenset({DRIVER, "gpu.nvidia.com", "mig.nvidia.com"}),

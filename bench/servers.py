@@ -1,7 +1,7 @@
 """Our endpoint and a no-op one on one event loop, under TLS, for the load generator.
 
 Started as a process of its own; prints the ports as JSON and serves until its standard input ends.
-The endpoint is the one that `python -m webhook serve` runs, with a world that needs no API server.
+The endpoint is the one that `python -m webhook` runs, with a world that needs no API server.
 """
 
 import asyncio
@@ -20,16 +20,17 @@ import uvloop
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from admission.webhook_configuration import MUTATE_PATH
 from bench.reviews import world
 from certs.authority import Authority
-from certs.serving import Listener, issue_leaf
-from webhook.__main__ import log_to
-from webhook.app import Endpoint
-from webhook.configuration import PATH
-from webhook.handlers import Mutation
+from certs.serving import Listener, issue_serving_certificate
+from process.durations import Duration
+from process.logs import log_to
+from translation.snapshot import TranslationOptions
+from webhook.endpoint import Endpoint
 from webhook.metrics import WebhookMetrics
-from webhook.settings import ServeSettings
-from webhook.world import Options
+from webhook.mutate import PodReviewHandler
+from webhook.settings import WebhookSettings
 
 UID = re.compile(rb'"uid": ?"([-0-9a-f]{36})"')
 NO_UID = b"00000000-0000-0000-0000-000000000000"
@@ -67,23 +68,23 @@ async def no_op(request: web.Request) -> web.Response:
 
 async def serve(authority: Authority) -> None:
     """Serve both until standard input ends."""
-    leaf = issue_leaf(
+    leaf = issue_serving_certificate(
         authority, ["localhost", "127.0.0.1"], now=datetime.now(UTC), life=timedelta(hours=1)
     )
     context = Listener(leaf).context
 
-    settings = ServeSettings(bind_address="127.0.0.1", port=0, drain_seconds=0)
+    settings = WebhookSettings(bind_address="127.0.0.1", port=0, drain=Duration(0))
     metrics = WebhookMetrics(CollectorRegistry())
     known = world()
-    mutation = Mutation(
-        lambda: known, Options(), metrics, read_timeout_s=settings.read_timeout_seconds
+    mutation = PodReviewHandler(
+        lambda: known, TranslationOptions(), metrics, read_timeout_s=settings.read_timeout
     )
-    ours = Endpoint(settings, {PATH: mutation.mutate}, metrics, chance=random.random)
+    ours = Endpoint(settings, {MUTATE_PATH: mutation.handle}, metrics, chance=random.random)
     await ours.start(context, {})
 
     app = web.Application()
     app.add_routes([web.post("/mutate", no_op)])
-    runner = web.AppRunner(app, access_log=None, keepalive_timeout=settings.keepalive_seconds)
+    runner = web.AppRunner(app, access_log=None, keepalive_timeout=settings.keepalive_timeout)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
@@ -106,7 +107,7 @@ def main() -> None:
 
 
 def _serve() -> None:
-    authority = Authority.make("bench", now=datetime.now(UTC), life=timedelta(hours=1))
+    authority = Authority.create("bench", now=datetime.now(UTC), life=timedelta(hours=1))
     Path(sys.argv[1]).write_bytes(authority.certificate_pem)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
         loop.run(serve(authority))

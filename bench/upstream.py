@@ -1,4 +1,4 @@
-"""Upstream's allocator, timed by the Go program of the oracle (tests/oracle/bench.go)."""
+"""Upstream's allocator, timed by the Go program of the oracle (testing/oracle/bench.go)."""
 
 import json
 from pathlib import Path
@@ -6,21 +6,21 @@ from typing import Final
 
 import msgspec
 
-from tests.oracle.go import Oracle
-from tests.oracle.scenarios import Scenario
-from tests.oracle.workloads import WORKERS
+from testing.oracle.go import Oracle
+from testing.oracle.scenarios import Scenario
+from testing.oracle.workloads import WORKERS
 
 NO_END: Final = frozenset({"steps", "timeout"})
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What upstream took, per round.
+    """Upstream's times, per round.
 
     Attributes:
-        setup_seconds: To take in what is held, and for NewAllocator.
-        seconds: To try every node. The first round also compiles selectors.
-        steps: Of the last round.
-        ends: How many nodes came to which end.
+        setup_seconds: For the allocated claims and NewAllocator.
+        seconds: For Allocate on every node. The first round also compiles selectors.
+        steps: Steps of the last round.
+        ends: Outcome to the number of nodes.
     """
 
     setup_seconds: tuple[float, ...]
@@ -35,23 +35,23 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Upstream:
-    """The Go program, and the files through which it is given scenarios."""
+    """The Go program, with the files through which it gets scenarios."""
 
     def __init__(self, oracle: Oracle, folder: Path) -> None:
         self._oracle = oracle
         self._folder = folder
 
-    def written(self, name: str, scenario: Scenario) -> Path:
-        """Return the file of a scenario."""
+    def write(self, name: str, scenario: Scenario) -> Path:
+        """Write a scenario and return its file."""
         file = self._folder / f"{name}.json"
         file.write_text(json.dumps(scenario))
         return file
 
-    def timed(self, file: Path, *, workers: int = WORKERS, rounds: int = 2) -> Timing:
-        """Try every node of a scenario, round by round.
+    def measure(self, file: Path, *, workers: int = WORKERS, rounds: int = 2) -> Timing:
+        """Run Allocate on every node of a scenario, in rounds.
 
         Raises:
-            ValueError: It cannot be asked like that.
+            ValueError: The Go program rejects the call.
         """
         bench = {"file": str(file), "workers": workers, "rounds": rounds}
         (answer,) = self._oracle.ask([{"bench": bench}])

@@ -1,1 +1,1 @@
-"""A certificate authority, and serving certificates that it signs. Knows no Kubernetes type."""
+"""A certificate authority and its serving certificates; knows no Kubernetes type."""

@@ -1,8 +1,8 @@
-"""The certificate authority: one key pair, made once, that signs serving certificates.
+"""The certificate authority: a key pair that signs serving certificates.
 
-Keys are P-256: a handshake costs four fifths of one with RSA-2048, and making a key takes no time.
-Every authority has a subject of its own, so that two can be trusted at the same time.
-certs/rotation.py says when.
+Keys are P-256: a handshake costs four fifths of one with RSA-2048, and key generation is instant.
+Every authority has a unique subject, so that two can be trusted at the same time
+(certs/rotation.py).
 """
 
 from datetime import datetime, timedelta
@@ -16,32 +16,32 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 BACKDATED: Final = timedelta(hours=1)
-"""Certificates begin so long before they are made, for clients whose clock is behind."""
+"""How long before its creation a certificate becomes valid, for clients whose clock is behind."""
 
 
 class CertificateError(Exception):
-    """Text that is not the certificate or key that it should be; the message says what is wrong."""
+    """A text is not a valid certificate or key; the message says what is wrong."""
 
 
 class Authority(msgspec.Struct, frozen=True, kw_only=True):
     """A certificate authority.
 
     Attributes:
-        certificate: What clients trust.
-        key: What signs.
+        certificate: The certificate that clients trust.
+        key: The private key that signs.
     """
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
     @classmethod
-    def make(cls, name: str, *, now: datetime, life: timedelta) -> Self:
-        """Return a new authority.
+    def create(cls, name: str, *, now: datetime, life: timedelta) -> Self:
+        """Create an authority.
 
         Args:
-            name: The beginning of its subject; a part of its serial number ends it.
-            now: With a time zone.
-            life: From now.
+            name: The first part of its subject; the second is a part of its serial number.
+            now: The time, with a time zone.
+            life: The lifetime, from now.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         serial = x509.random_serial_number()
@@ -64,48 +64,49 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, certificate: bytes, key: bytes) -> Self:
-        """Return the authority that two PEM texts hold; any elliptic curve will do.
+        """Return the authority of a PEM certificate and its PEM key, of any elliptic curve.
 
         Raises:
-            CertificateError: They are no certificate and such a key, not a pair, or no authority.
+            CertificateError: One of them cannot be read, they do not belong together, or the
+                certificate is not one of an authority.
         """
         try:
-            found = x509.load_pem_x509_certificate(certificate)
-            private = serialization.load_pem_private_key(key, password=None)
-            constraints = found.extensions.get_extension_for_class(x509.BasicConstraints).value
+            authority = x509.load_pem_x509_certificate(certificate)
+            private_key = serialization.load_pem_private_key(key, password=None)
+            constraints = authority.extensions.get_extension_for_class(x509.BasicConstraints).value
         except (
             *(ValueError, TypeError, UnsupportedAlgorithm),
             *(x509.DuplicateExtension, x509.ExtensionNotFound),
-        ) as fault:
-            raise CertificateError(f"not a certificate authority: {fault}") from fault
-        if not isinstance(private, ec.EllipticCurvePrivateKey):
+        ) as error:
+            raise CertificateError(f"not a certificate authority: {error}") from error
+        if not isinstance(private_key, ec.EllipticCurvePrivateKey):
             raise CertificateError(
                 "not a certificate authority: the key is not of an elliptic curve"
             )
         if not constraints.ca:
             raise CertificateError("the certificate may not sign others")
-        if private.public_key() != found.public_key():
+        if private_key.public_key() != authority.public_key():
             raise CertificateError("the key does not belong to the certificate")
-        return cls(certificate=found, key=private)
+        return cls(certificate=authority, key=private_key)
 
     @property
     def certificate_pem(self) -> bytes:
-        """The certificate as text."""
+        """The certificate as PEM."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     @property
     def key_pem(self) -> bytes:
-        """The key as text; whoever has it can be the webhook."""
-        return pem_of_key(self.key)
+        """The private key as PEM; whoever has it can impersonate the webhook."""
+        return encode_key(self.key)
 
     @property
     def not_after(self) -> datetime:
-        """When it ends."""
+        """When the certificate expires."""
         return self.certificate.not_valid_after_utc
 
 
-def pem_of_key(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Return a private key as PKCS 8."""
+def encode_key(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return a private key as PKCS #8 in PEM."""
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -114,7 +115,7 @@ def pem_of_key(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    """Return what a key is for: signing certificates, or handshakes."""
+    """Return the key usage of an authority (signs certificates) or of a server."""
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         key_cert_sign=signs_certificates,

@@ -1,17 +1,17 @@
-"""When the certificate authority is made, replaced and forgotten, so that no call is lost.
+"""When a certificate authority is created, replaced and dropped so that no call fails.
 
-API servers and replicas learn of a change at times of their own, and nobody confirms. So an
-authority is trusted for a while before it signs, and for as long after as a leaf of it can live:
+API servers and webhook replicas learn of a change at different times, and none of them confirms it.
+An authority is therefore trusted for a while before it signs, and after it stops signing for as
+long as a serving certificate of it can be valid:
 
-    make      nobody can sign: a successor is made
-    publish   the signer has lived two thirds of its life, or somebody asks: a successor is made
-    switch    API servers have had time to learn of the successor: it signs
-    drop      the last leaf of the one before has ended: it is trusted no longer
+    create    there is no signer: create an authority
+    publish   the signer is past two thirds of its lifetime, or a rotation is requested: create
+              the successor and trust it
+    switch    API servers have had time to receive the CA bundle with the successor: it signs
+    drop      the last serving certificate of the predecessor has expired: stop trusting it
 
-Each judgement looks at what is there and at the time, never at what was done last. So a process may
-end between any two steps, and what was lost or damaged is made good by the same chain.
-
-Source: webhook-ops.md 3.2, 3.3.
+A decision depends on the stored state and the time, never on the previous action. A process may
+therefore stop between any two steps, and the same chain of decisions repairs lost or damaged state.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,265 +28,302 @@ from certs.authority import BACKDATED, Authority, CertificateError
 SIGNER: Final = ("ca.crt", "ca.key")
 SUCCESSOR: Final = ("next.crt", "next.key")
 BUNDLE: Final = "bundle.crt"
-SINCE: Final = "signing-since"
-TEXTS: Final = (*SIGNER, *SUCCESSOR, BUNDLE, SINCE)
-"""The names of the texts that a `Trust` is kept as."""
+SIGNING_SINCE: Final = "signing-since"
+KEYS: Final = (*SIGNER, *SUCCESSOR, BUNDLE, SIGNING_SINCE)
+"""The keys under which `Authorities` are stored."""
 
 
-class Trust(msgspec.Struct, frozen=True, kw_only=True):
-    """Who signs and who is trusted.
+class Authorities(msgspec.Struct, frozen=True, kw_only=True):
+    """The authorities that sign and those that are trusted.
 
     Attributes:
-        signer: Whose leaves are served; None where it is not there yet, lost, or has ended.
-        successor: Who will sign, and is trusted already.
-        trusted: Every certificate that a leaf may chain to, the oldest first.
-        since: When the signer began to sign.
+        signer: The authority whose serving certificates are in use; None if it does not exist yet,
+            was lost, or has expired.
+        successor: The next signer; already trusted.
+        trusted: Every certificate that a serving certificate may chain to, oldest first.
+        signing_since: When the signer began to sign.
     """
 
     signer: Authority | None = None
     successor: Authority | None = None
     trusted: tuple[x509.Certificate, ...] = ()
-    since: datetime | None = None
+    signing_since: datetime | None = None
 
     @property
-    def bundle(self) -> bytes:
-        """The trusted certificates as one text."""
-        return b"".join(each.public_bytes(Encoding.PEM) for each in self.trusted)
+    def ca_bundle(self) -> bytes:
+        """The trusted certificates as PEM."""
+        return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in self.trusted)
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """How long things take.
+    """Durations of a rotation.
 
     Attributes:
-        renewed_at: The part of an authority's life, from 0 to 1, after which it gets a successor.
-        published: For how long a successor is trusted before it signs.
-        hurried: The same, where nobody else can sign.
-        leaf: The longest life of a leaf, with what its replica may be behind.
+        renew_at: The fraction of an authority's lifetime, from 0 to 1, after which it gets a
+            successor.
+        propagation: How long a successor is trusted before it signs.
+        urgent_propagation: The same if there is no other signer.
+        certificate_lifetime: The longest lifetime of a serving certificate, plus the time that a
+            replica may lag behind.
     """
 
-    renewed_at: float
-    published: timedelta
-    hurried: timedelta
-    leaf: timedelta
+    renew_at: float
+    propagation: timedelta
+    urgent_propagation: timedelta
+    certificate_lifetime: timedelta
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to know besides.
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the cluster that a decision depends on.
 
     Attributes:
-        now: With a time zone.
-        believed_since: When API servers had been told of all that is trusted; None where they have
-            not. At the earliest when this process saw it, so that a new leader waits again.
-        believed: What they have been told, if what was trusted is lost.
-        is_asked: Whether somebody wants a new authority now.
+        now: The time, with a time zone.
+        published_since: Since when the CA bundle of every webhook configuration holds all trusted
+            certificates; None if one does not. No earlier than this process first observed it, so
+            that a new leader waits again.
+        published: The certificates in those CA bundles, in case the stored bundle is lost.
+        rotation_requested: Whether an administrator has requested a new authority.
     """
 
     now: datetime
-    believed_since: datetime | None = None
-    believed: tuple[x509.Certificate, ...] = ()
-    is_asked: bool = False
+    published_since: datetime | None = None
+    published: tuple[x509.Certificate, ...] = ()
+    rotation_requested: bool = False
 
 
 class Action(StrEnum):
-    """What to do next."""
+    """The next step of a rotation."""
 
-    MAKE = "make"
-    MEND = "mend"
+    CREATE = "create"
+    REPAIR = "repair"
     PUBLISH = "publish"
     SWITCH = "switch"
     DROP = "drop"
     FORGET = "forget"
 
 
-def next_action(trust: Trust, seen: Seen, timing: Timing) -> Action | None:
-    """Return what to do now, by the first judgement that wants something; None for nothing."""
-    wanted = (judge(trust, seen, timing) for judge in JUDGEMENTS)
-    return next((action for action in wanted if action is not None), None)
+def next_action(
+    authorities: Authorities, observation: Observation, timing: Timing
+) -> Action | None:
+    """Return the action of the first decision that has one; None if nothing is due."""
+    actions = (decide(authorities, observation, timing) for decide in DECISIONS)
+    return next((action for action in actions if action is not None), None)
 
 
-def after(action: Action, trust: Trust, seen: Seen, fresh: Callable[[], Authority]) -> Trust:
-    """Return what is there once something is done.
+def apply_action(
+    action: Action,
+    authorities: Authorities,
+    observation: Observation,
+    create_authority: Callable[[], Authority],
+) -> Authorities:
+    """Return the authorities after an action.
 
     Args:
-        action: From `next_action` about the same trust.
-        trust: What is there now.
-        seen: What else is known.
-        fresh: Makes an authority.
+        action: What `next_action` returned for the same authorities and observation.
+        authorities: The current state.
+        observation: The state of the cluster.
+        create_authority: Creates a new authority.
     """
+    now = observation.now
     match action:
-        case Action.MAKE:
-            known = trust.trusted or _living(seen.believed, seen.now)
-            made = fresh()
-            trusted = (*known, made.certificate)
-            if known:  # Leaves of a signer that is lost are still served.
-                return Trust(successor=made, trusted=trusted)
-            return Trust(signer=made, trusted=trusted, since=seen.now)
-        case Action.MEND:
-            known = trust.trusted or _living(seen.believed, seen.now)
-            trusted = tuple(dict.fromkeys((*known, *_needed(trust))))
-            since = None if trust.signer is None else trust.since or seen.now
-            return msgspec.structs.replace(trust, trusted=trusted, since=since)
+        case Action.CREATE:
+            still_trusted = authorities.trusted or _unexpired(observation.published, now)
+            created = create_authority()
+            trusted = (*still_trusted, created.certificate)
+            if still_trusted:  # Serving certificates of a lost signer are still in use.
+                return Authorities(successor=created, trusted=trusted)
+            return Authorities(signer=created, trusted=trusted, signing_since=now)
+        case Action.REPAIR:
+            still_trusted = authorities.trusted or _unexpired(observation.published, now)
+            trusted = tuple(dict.fromkeys((*still_trusted, *_signing_certificates(authorities))))
+            since = None if authorities.signer is None else authorities.signing_since or now
+            return msgspec.structs.replace(authorities, trusted=trusted, signing_since=since)
         case Action.PUBLISH:
-            made = fresh()
-            trusted = (*trust.trusted, made.certificate)
-            return msgspec.structs.replace(trust, successor=made, trusted=trusted)
+            created = create_authority()
+            trusted = (*authorities.trusted, created.certificate)
+            return msgspec.structs.replace(authorities, successor=created, trusted=trusted)
         case Action.SWITCH:
-            return Trust(signer=trust.successor, trusted=trust.trusted, since=seen.now)
+            return Authorities(
+                signer=authorities.successor, trusted=authorities.trusted, signing_since=now
+            )
         case Action.DROP:
-            return msgspec.structs.replace(trust, trusted=_needed(trust))
+            return msgspec.structs.replace(authorities, trusted=_signing_certificates(authorities))
         case Action.FORGET:
-            signer = _good(trust.signer, seen.now)
-            return Trust(
+            signer = _unless_expired(authorities.signer, now)
+            return Authorities(
                 signer=signer,
-                successor=_good(trust.successor, seen.now),
-                trusted=_living(trust.trusted, seen.now),
-                since=trust.since if signer is not None else None,
+                successor=_unless_expired(authorities.successor, now),
+                trusted=_unexpired(authorities.trusted, now),
+                signing_since=authorities.signing_since if signer is not None else None,
             )
 
 
-# --- judgements -----------------------------------------------------------------------------------
+# --- decisions ------------------------------------------------------------------------------------
 
 
-def _ended(trust: Trust, seen: Seen, _timing: Timing) -> Action | None:
-    """What has ended vouches for nobody."""
-    certificates = (*trust.trusted, *_needed(trust))
-    return Action.FORGET if len(_living(certificates, seen.now)) < len(certificates) else None
+def _forget_expired(
+    authorities: Authorities, observation: Observation, _timing: Timing
+) -> Action | None:
+    """Remove expired certificates and authorities."""
+    certificates = (*authorities.trusted, *_signing_certificates(authorities))
+    unexpired = _unexpired(certificates, observation.now)
+    return Action.FORGET if len(unexpired) < len(certificates) else None
 
 
-def _missing(trust: Trust, _seen: Seen, _timing: Timing) -> Action | None:
-    """Without a signer no replica can start."""
-    return Action.MAKE if trust.signer is None and trust.successor is None else None
+def _create_first(
+    authorities: Authorities, _observation: Observation, _timing: Timing
+) -> Action | None:
+    """Create an authority if there is none; without a signer no replica can start."""
+    is_missing = authorities.signer is None and authorities.successor is None
+    return Action.CREATE if is_missing else None
 
 
-def _untrusted(trust: Trust, _seen: Seen, _timing: Timing) -> Action | None:
-    """Who signs is trusted, and it is known since when it does."""
-    is_whole = set(_needed(trust)) <= set(trust.trusted)
-    is_dated = trust.signer is None or trust.since is not None
-    return None if is_whole and is_dated else Action.MEND
+def _repair_bundle(
+    authorities: Authorities, _observation: Observation, _timing: Timing
+) -> Action | None:
+    """Trust every signer, and record since when the current one signs."""
+    is_complete = set(_signing_certificates(authorities)) <= set(authorities.trusted)
+    is_dated = authorities.signer is None or authorities.signing_since is not None
+    return None if is_complete and is_dated else Action.REPAIR
 
 
-def _published(trust: Trust, seen: Seen, timing: Timing) -> Action | None:
-    """A successor signs once API servers have had time to learn of it."""
-    if trust.successor is None or seen.believed_since is None:
+def _switch_signer(
+    authorities: Authorities, observation: Observation, timing: Timing
+) -> Action | None:
+    """Let a successor sign once API servers have had time to receive the CA bundle."""
+    if authorities.successor is None or observation.published_since is None:
         return None
-    wait = timing.published if trust.signer else timing.hurried
-    return Action.SWITCH if seen.now >= seen.believed_since + wait else None
+    wait = timing.propagation if authorities.signer else timing.urgent_propagation
+    return Action.SWITCH if observation.now >= observation.published_since + wait else None
 
 
-def _due(trust: Trust, seen: Seen, timing: Timing) -> Action | None:
-    """A signer gets a successor in time, or when somebody asks."""
-    if trust.signer is None or trust.successor is not None:
+def _publish_successor(
+    authorities: Authorities, observation: Observation, timing: Timing
+) -> Action | None:
+    """Create a successor when the signer is due for renewal or a rotation is requested."""
+    signer = authorities.signer
+    if signer is None or authorities.successor is not None:
         return None
-    begin = trust.signer.certificate.not_valid_before_utc + BACKDATED
-    renewed = begin + (trust.signer.not_after - begin) * timing.renewed_at
-    return Action.PUBLISH if seen.is_asked or seen.now >= renewed else None
+    begin = signer.certificate.not_valid_before_utc + BACKDATED
+    renewal = begin + (signer.not_after - begin) * timing.renew_at
+    is_due = observation.rotation_requested or observation.now >= renewal
+    return Action.PUBLISH if is_due else None
 
 
-def _superseded(trust: Trust, seen: Seen, timing: Timing) -> Action | None:
-    """An authority is trusted until the last leaf that it can have signed has ended."""
-    if trust.successor is not None or trust.since is None:
+def _drop_superseded(
+    authorities: Authorities, observation: Observation, timing: Timing
+) -> Action | None:
+    """Drop an authority once every serving certificate that it may have signed has expired."""
+    if authorities.successor is not None or authorities.signing_since is None:
         return None
-    is_over = seen.now >= trust.since + timing.leaf
-    return Action.DROP if is_over and len(trust.trusted) > len(_needed(trust)) else None
+    is_over = observation.now >= authorities.signing_since + timing.certificate_lifetime
+    has_superseded = len(authorities.trusted) > len(_signing_certificates(authorities))
+    return Action.DROP if is_over and has_superseded else None
 
 
-Judgement = Callable[[Trust, Seen, Timing], Action | None]
-JUDGEMENTS: Final[Sequence[Judgement]] = (
-    _ended,
-    _missing,
-    _untrusted,
-    _published,
-    _due,
-    _superseded,
+Decision = Callable[[Authorities, Observation, Timing], Action | None]
+DECISIONS: Final[Sequence[Decision]] = (
+    _forget_expired,
+    _create_first,
+    _repair_bundle,
+    _switch_signer,
+    _publish_successor,
+    _drop_superseded,
 )
-"""In order: the first that wants something is heard."""
+"""In order of precedence."""
 
 
-def _needed(trust: Trust) -> tuple[x509.Certificate, ...]:
-    """The certificates of those that sign or will."""
-    return tuple(each.certificate for each in (trust.signer, trust.successor) if each is not None)
+def _signing_certificates(authorities: Authorities) -> tuple[x509.Certificate, ...]:
+    """Return the certificates of the signer and the successor."""
+    signers = (authorities.signer, authorities.successor)
+    return tuple(signer.certificate for signer in signers if signer is not None)
 
 
-def _good(authority: Authority | None, now: datetime) -> Authority | None:
+def _unless_expired(authority: Authority | None, now: datetime) -> Authority | None:
     return authority if authority is not None and now < authority.not_after else None
 
 
-def _living(
+def _unexpired(
     certificates: Iterable[x509.Certificate], now: datetime
 ) -> tuple[x509.Certificate, ...]:
-    return tuple(each for each in certificates if now < each.not_valid_after_utc)
-
-
-# --- as texts -------------------------------------------------------------------------------------
-
-
-def texts_of(trust: Trust) -> Mapping[str, bytes]:
-    """Return the texts that keep a trust; what is not there has none."""
-    texts = {BUNDLE: trust.bundle}
-    for (certificate, key), authority in ((SIGNER, trust.signer), (SUCCESSOR, trust.successor)):
-        if authority is not None:
-            texts |= {certificate: authority.certificate_pem, key: authority.key_pem}
-    if trust.since is not None:
-        texts[SINCE] = trust.since.isoformat().encode()
-    return texts
-
-
-def trust_of(texts: Mapping[str, bytes]) -> tuple[Trust, tuple[str, ...]]:
-    """Return what texts hold, and what is wrong with those that hold nothing."""
-    problems: list[str] = []
-    trust = Trust(
-        signer=_authority(texts, SIGNER, problems),
-        successor=_authority(texts, SUCCESSOR, problems),
-        trusted=_certificates(texts, problems),
-        since=_time(texts, problems),
+    return tuple(
+        certificate for certificate in certificates if now < certificate.not_valid_after_utc
     )
-    return trust, tuple(problems)
 
 
-def certificates_of(pem: bytes) -> tuple[x509.Certificate, ...]:
-    """Return the certificates of a text, each once.
+# --- stored form ----------------------------------------------------------------------------------
+
+
+def encode_authorities(authorities: Authorities) -> Mapping[str, bytes]:
+    """Return the values to store, by key; absent parts have no key."""
+    values = {BUNDLE: authorities.ca_bundle}
+    for (certificate_key, private_key), authority in (
+        (SIGNER, authorities.signer),
+        (SUCCESSOR, authorities.successor),
+    ):
+        if authority is not None:
+            values |= {certificate_key: authority.certificate_pem, private_key: authority.key_pem}
+    if authorities.signing_since is not None:
+        values[SIGNING_SINCE] = authorities.signing_since.isoformat().encode()
+    return values
+
+
+def decode_authorities(values: Mapping[str, bytes]) -> tuple[Authorities, tuple[str, ...]]:
+    """Return the authorities that stored values hold, and the errors in unreadable ones."""
+    errors: list[str] = []
+    authorities = Authorities(
+        signer=_decode_authority(values, SIGNER, errors),
+        successor=_decode_authority(values, SUCCESSOR, errors),
+        trusted=_decode_bundle(values, errors),
+        signing_since=_decode_time(values, errors),
+    )
+    return authorities, tuple(errors)
+
+
+def parse_certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
+    """Return the certificates of a PEM text without duplicates.
 
     Raises:
-        CertificateError: It holds none, or something else.
+        CertificateError: The text holds no certificate, or something else.
     """
     try:
         return tuple(dict.fromkeys(x509.load_pem_x509_certificates(pem)))
-    except ValueError as fault:
-        raise CertificateError(f"not certificates: {fault}") from fault
+    except ValueError as error:
+        raise CertificateError(f"not certificates: {error}") from error
 
 
-def _authority(
-    texts: Mapping[str, bytes], names: tuple[str, str], problems: list[str]
+def _decode_authority(
+    values: Mapping[str, bytes], keys: tuple[str, str], errors: list[str]
 ) -> Authority | None:
-    certificate, key = (texts.get(name, b"") for name in names)
-    if not certificate and not key:
+    certificate, private_key = (values.get(key, b"") for key in keys)
+    if not certificate and not private_key:
         return None
     try:
-        return Authority.read(certificate, key)
-    except CertificateError as fault:
-        problems.append(f"{' and '.join(names)}: {fault}")
+        return Authority.read(certificate, private_key)
+    except CertificateError as error:
+        errors.append(f"{' and '.join(keys)}: {error}")
         return None
 
 
-def _certificates(texts: Mapping[str, bytes], problems: list[str]) -> tuple[x509.Certificate, ...]:
-    if not texts.get(BUNDLE):
+def _decode_bundle(values: Mapping[str, bytes], errors: list[str]) -> tuple[x509.Certificate, ...]:
+    if not values.get(BUNDLE):
         return ()
     try:
-        return certificates_of(texts[BUNDLE])
-    except CertificateError as fault:
-        problems.append(f"{BUNDLE}: {fault}")
+        return parse_certificates(values[BUNDLE])
+    except CertificateError as error:
+        errors.append(f"{BUNDLE}: {error}")
         return ()
 
 
-def _time(texts: Mapping[str, bytes], problems: list[str]) -> datetime | None:
-    if SINCE not in texts:
+def _decode_time(values: Mapping[str, bytes], errors: list[str]) -> datetime | None:
+    if SIGNING_SINCE not in values:
         return None
     try:
-        since = datetime.fromisoformat(texts[SINCE].decode())
-    except ValueError as fault:
-        problems.append(f"{SINCE}: {fault}")
+        since = datetime.fromisoformat(values[SIGNING_SINCE].decode())
+    except ValueError as error:
+        errors.append(f"{SIGNING_SINCE}: {error}")
         return None
     if since.tzinfo is None:
-        problems.append(f"{SINCE}: no time zone")
+        errors.append(f"{SIGNING_SINCE}: no time zone")
         return None
     return since

@@ -1,10 +1,10 @@
-"""The serving certificate: a leaf in memory, and the TLS listener that it can be swapped in.
+"""The serving certificate, and a TLS listener that can replace it while it serves.
 
-A leaf never touches a disk: OpenSSL reads it through a file descriptor of this process. It is
-swapped by giving each handshake the newest context, since loading a second certificate into a live
-one is not atomic, and keeps certificates of other key types.
+A certificate never touches a disk: OpenSSL reads it through a file descriptor of this process. To
+replace it, each handshake gets the newest TLS context. Loading a second certificate into a live
+context is not atomic, and OpenSSL would keep certificates of other key types.
 
-Linux only. What OpenSSL does with a live context was tried, under asyncio and uvloop alike.
+Linux only. Tested with asyncio and uvloop.
 """
 
 import os
@@ -20,20 +20,20 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs.authority import BACKDATED, Authority, CertificateError, key_usage, pem_of_key
+from certs.authority import BACKDATED, Authority, CertificateError, encode_key, key_usage
 
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""For TLS 1.2; those of 1.3 are all good."""
+"""For TLS 1.2; TLS 1.3 has no weak ciphers."""
 MAX_COMMON_NAME: Final = 64
 
 
-class Leaf(msgspec.Struct, frozen=True, kw_only=True):
+class ServingCertificate(msgspec.Struct, frozen=True, kw_only=True):
     """A serving certificate.
 
     Attributes:
-        certificate: As PEM.
-        key: As PEM; it stays in memory.
-        authority: The certificate that clients must trust, as PEM.
+        certificate: The certificate as PEM, followed by intermediate ones.
+        key: The private key as PEM; it stays in memory.
+        authority: The certificate of the authority that clients must trust, as PEM.
     """
 
     certificate: bytes
@@ -44,23 +44,23 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, certificate: bytes, key: bytes, authority: bytes) -> Self:
-        """Return the leaf that three PEM texts hold, of any kind of key.
+        """Return the serving certificate of three PEM texts, with a key of any type.
 
         Args:
-            certificate: With those between it and its authority after it.
-            key: Of the first certificate.
-            authority: What clients must trust.
+            certificate: The certificate, followed by intermediate ones.
+            key: The private key of the first certificate.
+            authority: The certificate of the authority that clients must trust.
 
         Raises:
-            CertificateError: They are not, or are not of each other.
+            CertificateError: One of them cannot be read, or the key is not the certificate's.
         """
         try:
             first = x509.load_pem_x509_certificates(certificate)[0]
-            private = serialization.load_pem_private_key(key, password=None)
+            private_key = serialization.load_pem_private_key(key, password=None)
             x509.load_pem_x509_certificates(authority)
-        except (ValueError, TypeError) as fault:
-            raise CertificateError(f"no certificate to serve with: {fault}") from fault
-        if private.public_key() != first.public_key():
+        except (ValueError, TypeError) as error:
+            raise CertificateError(f"not a serving certificate: {error}") from error
+        if private_key.public_key() != first.public_key():
             raise CertificateError("the key does not belong to the certificate")
         return cls(
             certificate=certificate,
@@ -70,27 +70,28 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
             not_after=first.not_valid_after_utc,
         )
 
-    def renewed_at(self, part: float) -> datetime:
-        """Return when this part of its life, from 0 to 1, is over."""
+    def renewal_time(self, fraction: float) -> datetime:
+        """Return when a fraction of the lifetime, from 0 to 1, has passed."""
         begin = self.not_before + BACKDATED
-        return begin + (self.not_after - begin) * part
+        return begin + (self.not_after - begin) * fraction
 
 
-def issue_leaf(
+def issue_serving_certificate(
     authority: Authority, names: Sequence[str], *, now: datetime, life: timedelta
-) -> Leaf:
-    """Return a new leaf.
+) -> ServingCertificate:
+    """Issue a serving certificate with a new key.
 
     Args:
+        authority: The signer.
         names: DNS names and IP addresses, at least one.
-        now: With a time zone.
-        life: From now; the leaf ends no later than its authority.
+        now: The time, with a time zone.
+        life: The lifetime, from now; the certificate expires no later than its authority.
 
     Raises:
-        CertificateError: The authority has ended.
+        CertificateError: The authority has expired.
     """
     if authority.not_after <= now:
-        raise CertificateError(f"the authority ended at {authority.not_after.isoformat()}")
+        raise CertificateError(f"the authority expired at {authority.not_after.isoformat()}")
     key = ec.generate_private_key(ec.SECP256R1())
     begin, end = now - BACKDATED, min(now + life, authority.not_after)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:MAX_COMMON_NAME])])
@@ -112,9 +113,9 @@ def issue_leaf(
         .add_extension(identifier, critical=False)
         .sign(authority.key, hashes.SHA256())
     )
-    return Leaf(
+    return ServingCertificate(
         certificate=certificate.public_bytes(serialization.Encoding.PEM),
-        key=pem_of_key(key),
+        key=encode_key(key),
         authority=authority.certificate_pem,
         not_before=certificate.not_valid_before_utc,
         not_after=certificate.not_valid_after_utc,
@@ -129,80 +130,87 @@ def _general_name(name: str) -> x509.GeneralName:
 
 
 class Listener:
-    """The TLS side of a server socket, whose leaf can be replaced while it serves.
+    """The TLS side of a server socket; its certificate can be replaced while it serves.
 
     Attributes:
-        context: To listen with.
-        leaf: The one that new connections get.
+        context: The TLS context for the server socket.
+        certificate: The serving certificate of new connections.
     """
 
-    def __init__(self, leaf: Leaf, callers: bytes | None = None) -> None:
-        """Listen with a leaf.
+    def __init__(
+        self, certificate: ServingCertificate, client_authorities: bytes | None = None
+    ) -> None:
+        """Build the TLS context.
 
         Args:
-            callers: The authorities of clients, as PEM; who has no certificate of theirs is refused.
-                None: anybody may come.
+            certificate: The first serving certificate.
+            client_authorities: The authorities of clients, as PEM: a client without a certificate
+                of one of them is rejected. None accepts clients without certificates.
 
         Raises:
-            CertificateError: OpenSSL does not take one of them.
+            CertificateError: OpenSSL rejects one of them.
         """
-        self.leaf = leaf
-        self._callers = callers
-        # What decides about versions, and whether clients need certificates, is always the context
-        # that listens; whom to believe is told by the one that was swapped in.
-        self.context = self._current = _context(leaf, callers)
-        self.context.sni_callback = self._swap
+        self.certificate = certificate
+        self._client_authorities = client_authorities
+        # TLS versions and whether clients need certificates come from the listening context;
+        # which client authorities are trusted comes from the context that replaces it.
+        self.context = self._current = _server_tls_context(certificate, client_authorities)
+        self.context.sni_callback = self._use_current_context
 
-    def replace(self, leaf: Leaf) -> None:
-        """Give new connections this leaf; open ones go on.
+    def replace(self, certificate: ServingCertificate) -> None:
+        """Use another certificate for new connections; open connections continue.
 
         Raises:
-            CertificateError: OpenSSL does not take it; the one before stays.
+            CertificateError: OpenSSL rejects it; the previous certificate stays in use.
         """
-        self._current = _context(leaf, self._callers)
-        self.leaf = leaf
+        self._current = _server_tls_context(certificate, self._client_authorities)
+        self.certificate = certificate
 
-    def _swap(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        # Called for each handshake, also where the client names no server, as the kubelet does.
+    def _use_current_context(
+        self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext
+    ) -> None:
+        # Called for each handshake, also without a server name, as the kubelet's.
         connection.context = self._current
 
 
-def _context(leaf: Leaf, callers: bytes | None) -> ssl.SSLContext:
+def _server_tls_context(
+    certificate: ServingCertificate, client_authorities: bytes | None
+) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(CIPHERS)
     context.set_alpn_protocols(["http/1.1"])
-    descriptor = os.memfd_create("leaf", os.MFD_CLOEXEC)
+    descriptor = os.memfd_create("serving-certificate", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(descriptor), "wb") as file:
-            file.write(leaf.key + leaf.certificate)
+            file.write(certificate.key + certificate.certificate)
         context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-        if callers is not None:
+        if client_authorities is not None:
             context.verify_mode = ssl.CERT_REQUIRED
-            context.load_verify_locations(cadata=callers.decode())
+            context.load_verify_locations(cadata=client_authorities.decode())
             # A resumed connection would not show its certificate again.
             context.options |= ssl.OP_NO_TICKET
             context.num_tickets = 0
-    except (ssl.SSLError, ValueError) as fault:
-        raise CertificateError(f"not good to serve with: {fault}") from fault
+    except (ssl.SSLError, ValueError) as error:
+        raise CertificateError(f"OpenSSL rejects the serving certificate: {error}") from error
     finally:
         os.close(descriptor)
     return context
 
 
-def names_of_peer(certificate: Mapping[str, Any]) -> frozenset[str]:
-    """Return the common name and the DNS names of a certificate, as `ssl` tells it.
+def peer_names(certificate: Mapping[str, Any]) -> frozenset[str]:
+    """Return the common name and the DNS names of a certificate from `SSLObject.getpeercert`.
 
-    >>> told = {"subject": ((("commonName", "a"),),), "subjectAltName": (("DNS", "b"),)}
-    >>> sorted(names_of_peer(told))
+    >>> peer = {"subject": ((("commonName", "a"),),), "subjectAltName": (("DNS", "b"),)}
+    >>> sorted(peer_names(peer))
     ['a', 'b']
     """
     subject = (pair for names in certificate.get("subject", ()) for pair in names)
-    common = (value for kind, value in subject if kind == "commonName")
-    others = (value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")
-    return frozenset((*common, *others))
+    common_names = (value for kind, value in subject if kind == "commonName")
+    dns_names = (value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")
+    return frozenset((*common_names, *dns_names))
 
 
-def client_context(authority: bytes) -> ssl.SSLContext:
-    """Return what a client needs to believe in leaves of an authority, given as PEM."""
+def client_tls_context(authority: bytes) -> ssl.SSLContext:
+    """Return the TLS context of a client that trusts an authority, given as PEM."""
     return ssl.create_default_context(cadata=authority.decode())

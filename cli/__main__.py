@@ -10,51 +10,68 @@ from typing import Any, Final
 
 import click
 
+from cli.output.help import program_name, unknown_command
 from kube.errors import DrawbridgeError
 
-SUBCOMMANDS: Final[Mapping[str, str]] = {
-    "check": "cli.check",
-    "demo": "cli.demo",
-    "inventory": "cli.inventory",
-    "matrix": "cli.matrix",
-    "simulate": "cli.simulate",
-    "translate": "cli.translate",
-    "why": "cli.why",
+COMMANDS: Final[Mapping[str, str]] = {
+    "check": "Report what the cluster would reject or warn about.",
+    "demo": "Show what becomes of a few examples; needs no cluster.",
+    "inventory": "List devices, free capacity and DeviceClasses.",
+    "matrix": "Show which devices may be in use together.",
+    "simulate": "Show where pods and claims would be placed.",
+    "translate": "Print manifests as the webhook would rewrite them.",
+    "version": "Print the version.",
+    "why": "Explain where a pod or claim is, or why it is pending.",
 }
-"""Name to module; the command has the name of its subcommand there."""
+"""Each command and its line in the list; the module `cli.commands.<name>` has the command."""
 
 
-class _Refusal(click.ClickException):
-    """A call that cannot be answered: bad files, bad profiles, no cluster."""
+class _CallError(click.ClickException):
+    """A call that cannot be answered: unreadable files, wrong profiles, no cluster."""
 
     exit_code = 2
 
 
 class _Group(click.Group):
-    """Tells every error that we raise on purpose, or the machine, in one line; a traceback is a bug.
+    """The commands, imported when they are called, so that none pays for what others need.
 
-    Subcommands are imported when they are called: no one pays for what another needs.
+    Expected errors, ours and those of the operating system, end in one line; a traceback is a bug.
     """
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        if extra.get("prog_name") is None:
+            extra["prog_name"] = program_name()
+        return super().main(*args, **extra)
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return sorted(SUBCOMMANDS)
+        return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        module = SUBCOMMANDS.get(cmd_name)
-        if module is None:
+        if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(module), cmd_name)
+        command: click.Command = getattr(import_module(f"cli.commands.{cmd_name}"), cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise unknown_command(args[0], sorted(COMMANDS), ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except DrawbridgeError as error:
-            raise _Refusal(str(error)) from error
+            raise _CallError(str(error)) from error
         except OSError as error:
             if error.errno == errno.EPIPE:
-                raise  # Whoever read has seen enough; click ends quietly.
-            raise _Refusal(error.strerror or str(error)) from error
+                raise  # The reader has closed the pipe; click ends quietly.
+            raise _CallError(error.strerror or str(error)) from error
 
 
 @click.group(
@@ -64,9 +81,9 @@ class _Group(click.Group):
 @click.version_option(package_name="drawbridge-dra", prog_name="drawbridge")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Pods written for device plugins, as pods of Dynamic Resource Allocation.
+    """Turn pods written for device plugins into pods with ResourceClaims.
 
-    Works on files, with or without the state of a cluster; changes nothing anywhere.
+    Works on files, with or without the state of a cluster. Every command is read-only.
     """
     if os.environ.get("NO_COLOR"):
         context.color = False

@@ -22,7 +22,14 @@ from typing import Any, Final
 import msgspec
 
 from e2e.credentials import kubeconfig, write_secret
-from e2e.processes import Child, Keeper, stop_all, write_records
+from e2e.processes import (
+    Child,
+    Keeper,
+    run_afterwards,
+    stop_all,
+    write_afterwards,
+    write_records,
+)
 
 Object = dict[str, Any]
 """A Kubernetes object as the API server gives it."""
@@ -62,6 +69,7 @@ class Access:
         self.directory = directory
         self.kubectl_binary = kubectl
         self.children: dict[str, Child] = {}
+        self._afterwards: dict[str, tuple[str, ...]] = {}
         self._keeper: Keeper | None = None
         self._kinds: dict[str, Kind] = {}
         self._socket: Path | None = None
@@ -249,14 +257,18 @@ class Access:
 
     def kubeconfig_for(self, namespace: str, service_account: str) -> Path:
         """A kubeconfig with the rights of a service account, and no others."""
+        user = {"token": self.token(namespace, service_account)}
+        path = self.directory / f"{namespace}.{service_account}.kubeconfig"
+        write_secret(path, kubeconfig(self.entry(), user))
+        return path
+
+    def entry(self) -> Mapping[str, Any]:
+        """How to reach the cluster, as a kubeconfig has it."""
         shown = self.kubectl(
             "config", "view", "--raw", "--minify", "--flatten", "--output", "json"
         ).stdout
-        cluster = json.loads(shown)["clusters"][0]["cluster"]
-        user = {"token": self.token(namespace, service_account)}
-        path = self.directory / f"{namespace}.{service_account}.kubeconfig"
-        write_secret(path, kubeconfig(cluster, user))
-        return path
+        found: Mapping[str, Any] = json.loads(shown)["clusters"][0]["cluster"]
+        return found
 
     # --- the inventory ---------------------------------------------------------------------------
 
@@ -319,10 +331,21 @@ class Access:
         self._record()
         return child
 
+    def after_end(self, name: str, command: Sequence[str | Path]) -> None:
+        """Have a command run when everything has ended, also when this process was killed.
+
+        Args:
+            name: What it is about; a command of the same name is replaced.
+            command: Program and arguments.
+        """
+        self._afterwards[name] = tuple(str(word) for word in command)
+        write_afterwards(self.directory, self._afterwards)
+
     def close(self) -> None:
         """End what was started through this access; fine when nothing was."""
         self.end_proxy()
         stop_all(self.children.values())
+        run_afterwards(self.directory)
         self._record()
         if self._keeper is not None:
             self._keeper.dismiss()

@@ -1,13 +1,15 @@
 """The cluster's programs, built from Go modules once and kept by the hash of what they are made of.
 
-Two modules, because kwok pins other Kubernetes libraries than the control plane does:
+Several modules, because each pins other libraries than the rest:
 
-* `e2e/controlplane`: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl in
-  one binary, which is each of them by the name it is called by.
+* `e2e/controlplane`: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and
+  kubectl in one binary, which is each of them by the name it is called by.
 * `e2e/kwok`: simulated nodes, from kwok's own command.
+* `e2e/containerd`: containerd, its shim for runc, `ctr`, and the CNI plugin for loopback, from their
+  own commands. Only stories with a real node build it, and `e2e/box`, which is in their images.
 
-Nothing is downloaded but Go modules, each checked against go.sum. A cold build of both takes about
-seven minutes of two cores; afterwards they are found by their hash.
+Nothing is downloaded but Go modules, each checked against go.sum. A cold build of the first two takes
+about seven minutes of two cores, of the third two more; afterwards they are found by their hash.
 """
 
 import fcntl
@@ -34,8 +36,10 @@ COMPONENTS: Final = (
     "kube-apiserver",
     "kube-controller-manager",
     "kube-scheduler",
+    "kubelet",
     "kubectl",
 )
+NODE_PROGRAMS: Final = ("containerd", "containerd-shim-runc-v2", "ctr", "loopback")
 
 _HERE: Final = Path(__file__).parent
 _VERSION: Final = "k8s.io/component-base/version"
@@ -61,10 +65,15 @@ _ENVIRONMENT: Final = {
 
 
 class Module(msgspec.Struct, frozen=True, kw_only=True):
-    """One Go module of this folder, and how its one program is built."""
+    """One Go module of this folder, and how its programs are built.
+
+    Attributes:
+        packages: One is built as the module's name, and called by all of `names`; several are built
+            as what they are called.
+    """
 
     name: str
-    package: str
+    packages: tuple[str, ...]
     sources: tuple[str, ...]
     ldflags: str
     names: tuple[str, ...]
@@ -73,7 +82,7 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
 MODULES: Final = (
     Module(
         name="controlplane",
-        package=".",
+        packages=(".",),
         sources=("go.mod", "go.sum", "main.go"),
         ldflags=(
             f"-s -w -X {_VERSION}.gitVersion=v{KUBERNETES}"
@@ -83,11 +92,27 @@ MODULES: Final = (
     ),
     Module(
         name="kwok",
-        package="sigs.k8s.io/kwok/cmd/kwok",
+        packages=("sigs.k8s.io/kwok/cmd/kwok",),
         sources=("go.mod", "go.sum"),
         ldflags="-s -w",
         names=("kwok",),
     ),
+)
+CONTAINERD: Final = Module(
+    name="containerd",
+    packages=(
+        "github.com/containerd/containerd/v2/cmd/containerd",
+        "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+        "github.com/containerd/containerd/v2/cmd/ctr",
+        "github.com/containernetworking/plugins/plugins/main/loopback",
+    ),
+    sources=("go.mod", "go.sum"),
+    ldflags="-s -w",
+    names=NODE_PROGRAMS,
+)
+
+BOX: Final = Module(
+    name="box", packages=(".",), sources=("go.mod", "main.go"), ldflags="-s -w", names=("box",)
 )
 
 
@@ -98,6 +123,7 @@ class Binaries(msgspec.Struct, frozen=True, kw_only=True):
     kube_apiserver: Path
     kube_controller_manager: Path
     kube_scheduler: Path
+    kubelet: Path
     kubectl: Path
     kwok: Path
 
@@ -119,12 +145,22 @@ def binaries() -> Binaries:
     return Binaries(**{name.replace("-", "_"): path for name, path in found.items()})
 
 
+def node_programs() -> Path:
+    """The folder of the programs of a real node, built first where the cache does not have them."""
+    return _built(CONTAINERD)
+
+
+def box() -> Path:
+    """The program that the images of a real node hold, built first where the cache lacks it."""
+    return _built(BOX) / "box"
+
+
 def fingerprint(module: Module) -> str:
     """A hash of all that decides what a build of `module` gives."""
     digest = hashlib.sha256()
     for source in module.sources:
         digest.update((_HERE / module.name / source).read_bytes() + b"\0")
-    settings = (module.package, module.ldflags, *module.names, *_ENVIRONMENT.values())
+    settings = (*module.packages, module.ldflags, *module.names, *_ENVIRONMENT.values())
     machine = (platform.system(), platform.machine())
     digest.update("\0".join((*settings, *machine)).encode())
     return digest.hexdigest()[:16]
@@ -149,15 +185,16 @@ def _build(module: Module, folder: Path) -> None:
     began = time.monotonic()
     partial = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     try:
+        output = partial / module.name if len(module.packages) == 1 else partial
         subprocess.run(
-            [go, "build", "-o", partial / module.name, "-ldflags", module.ldflags, module.package],
+            [go, "build", "-o", output, "-ldflags", module.ldflags, *module.packages],
             cwd=_HERE / module.name,
             env={**os.environ, **_ENVIRONMENT},
             stdout=sys.stderr,
             check=True,
         )
         for name in module.names:
-            if name != module.name:
+            if not (partial / name).exists():
                 (partial / name).symlink_to(module.name)
         partial.chmod(0o755)
         partial.rename(folder)  # Complete or absent: nobody ever sees half of it.

@@ -163,6 +163,22 @@ class Cluster(Access):
         """End everything that was started; fine when nothing was."""
         self.close()
 
+    @property
+    def feature_gates(self) -> Mapping[str, bool]:
+        """The gates that were asked for."""
+        return self._gates
+
+    def write_kubelet_credentials(self, folder: Path, node: str, address: str) -> None:
+        """Write a kubelet's certificates and its kubeconfig into a folder.
+
+        Args:
+            address: Under which the API server reaches it.
+        """
+        (folder / "ca.crt").write_bytes(self._authority.certificate)
+        self._authority.issue(node, addresses=[address]).write(folder, "kubelet")
+        pair = self._authority.issue(f"system:node:{node}", "system:nodes")
+        self._write_kubeconfig(folder / "kubelet.kubeconfig", pair)
+
     def leave(self) -> None:
         """Let the cluster outlive us: only what this process alone used is ended."""
         self.end_proxy()
@@ -301,6 +317,11 @@ class Cluster(Access):
             f"--service-cluster-ip-range={SERVICE_CIDR}",
             "--allow-privileged",
             "--enable-admission-plugins=NodeRestriction",
+            # For logs of, and commands in, containers of a real node.
+            "--kubelet-preferred-address-types=InternalIP",
+            f"--kubelet-certificate-authority={self._path('ca.crt')}",
+            f"--kubelet-client-certificate={self._path('admin.crt')}",
+            f"--kubelet-client-key={self._path('admin.key')}",
             # The stories' requests are not to wait for each other's fair share.
             "--max-requests-inflight=1600",
             "--max-mutating-requests-inflight=800",

@@ -8,6 +8,7 @@ that need flags of the API server are skipped there. With `CI=1` a skip is a fai
 import itertools
 import os
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,20 +19,21 @@ from e2e.access import Access
 from e2e.cluster import Cluster, ExistingCluster
 from e2e.drawbridge import Drawbridge, install_drawbridge
 from e2e.fleet import examples_fleet
+from e2e.node.driver import NodeDriver
+from e2e.node.namespaces import missing
+from e2e.node.node import Node
 
 HERE = Path(__file__).parent
 IMPATIENT: Final = {
-    "control": {
-        "leaseSeconds": 4,
-        "renewSeconds": 3,
-        "retrySeconds": 0.2,
-        "collectAfterSeconds": 2,
-        "collectEverySeconds": 0.2,
-        "retryMostSeconds": 2,
-        "policySeconds": 0.2,
-        "policyCountsSeconds": 0.5,
-        "markSeconds": 0.2,
-        "auditSeconds": 1,
+    "controllers": {
+        "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "200ms"},
+        "templateUnusedPeriod": "2s",
+        "templateCollectPeriod": "200ms",
+        "maxBackoff": "2s",
+        "policySyncPeriod": "200ms",
+        "policyCountsPeriod": "500ms",
+        "inventoryUpdatePeriod": "200ms",
+        "auditPeriod": "1s",
     }
 }
 """Settings of Drawbridge, so that no story waits for a grace period of minutes."""
@@ -107,6 +109,37 @@ def drawbridge(cluster: Access) -> Iterator[Drawbridge]:
     installed = install_drawbridge(cluster, settings=IMPATIENT)
     yield installed
     installed.uninstall()
+
+
+@pytest.fixture(scope="session")
+def real_node(cluster: Access) -> Iterator[Node]:
+    """A node with a real kubelet and containerd."""
+    if why := missing():
+        pytest.skip(why)
+    if not isinstance(cluster, Cluster):
+        pytest.skip("needs a control plane of its own")
+    node = Node(cluster, f"real-{os.getpid()}")
+    with ExitStack() as undo:
+        undo.callback(node.stop)
+        node.start()
+        yield node
+
+
+@pytest.fixture(scope="session")
+def installed_driver(cluster: Access, real_node: Node) -> Iterator[NodeDriver]:
+    """The node driver, installed from its manifests."""
+    driver = NodeDriver(cluster, real_node, settings={"claimCheckPeriod": "1s"})
+    driver.install()
+    yield driver
+    driver.stop()
+    driver.uninstall()
+
+
+@pytest.fixture
+def driver(installed_driver: NodeDriver) -> NodeDriver:
+    """The node driver, ready, with the inventory `e2e.node.driver.INVENTORY`."""
+    installed_driver.ensure()
+    return installed_driver
 
 
 @pytest.fixture(scope="session")

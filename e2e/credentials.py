@@ -8,7 +8,7 @@ import base64
 import datetime as dt
 import ipaddress
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,8 +72,14 @@ class Authority:
         """The authority's own certificate, in PEM."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, common_name: str, *organizations: str) -> KeyPair:
-        """A pair for a client of that user name and groups, and for a server on loopback."""
+    def issue(
+        self, common_name: str, *organizations: str, addresses: Iterable[str] = ()
+    ) -> KeyPair:
+        """A pair for a client of that user name and groups, and for a server on loopback.
+
+        Args:
+            addresses: Under which the server is reached besides.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in organizations]
         subject.append(x509.NameAttribute(NameOID.COMMON_NAME, common_name))
@@ -81,7 +87,10 @@ class Authority:
             [
                 x509.DNSName("localhost"),
                 x509.DNSName("kubernetes.default.svc"),
-                x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+                *(
+                    x509.IPAddress(ipaddress.ip_address(address))
+                    for address in dict.fromkeys(("127.0.0.1", *addresses))
+                ),
             ]
         )
         certificate = (

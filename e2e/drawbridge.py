@@ -25,6 +25,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,8 +47,8 @@ CONTROLLER: Final = "drawbridge-controller"
 OBSERVER: Final = "drawbridge-observer"
 """The Deployments, and the processes that stand for them."""
 
-_PARTS: Final = {WEBHOOK: "serve", CONTROLLER: "control", OBSERVER: "observe"}
-"""Deployment to its part of the settings."""
+_SECTIONS: Final = {WEBHOOK: "webhook", CONTROLLER: "controllers", OBSERVER: "observer"}
+"""Deployment to its section of the settings."""
 
 READY_TIMEOUT_S: Final = 30.0
 
@@ -128,13 +129,30 @@ class Drawbridge:
             **self._environment(spec["serviceAccountName"]),
             **(environment or {}),
         }
-        return self._cluster.run(replica or name, _command(container), told)
+        return self._cluster.run(replica or name, command_of(container), told)
 
     def stop(self, name: str) -> None:
         """End the process that stands for a Deployment; fine when it has ended."""
         child = self._cluster.children.pop(name, None)
         if child is not None:
             child.stop()
+
+    @contextmanager
+    def configured(self, settings: Mapping[str, Any]) -> Iterator[None]:
+        """Have the processes run with more settings for a while."""
+        before = self._settings_file.read_text()
+        try:
+            self._restart(json.dumps(merged(json.loads(before), settings), indent=1))
+            yield
+        finally:
+            self._restart(before)
+
+    def _restart(self, settings: str) -> None:
+        self._settings_file.write_text(settings)
+        for name in self._deployments:
+            self.stop(name)
+            self.start(name)
+        self.wait_ready()
 
     def log(self, name: str) -> str:
         """What the runs of a process have written so far."""
@@ -149,7 +167,7 @@ class Drawbridge:
     def decisions(self, decision: str, operation: str = "CREATE") -> int:
         """How often the webhook, since its start, decided so."""
         labels = re.escape(f'{{decision="{decision}",operation="{operation}"}}')
-        line = rf"^drawbridge_decisions_total{labels} (\S+)$"
+        line = rf"^drawbridge_reviews_total{labels} (\S+)$"
         found = re.search(line, self.metrics(WEBHOOK), re.MULTILINE)
         return int(float(found[1])) if found else 0
 
@@ -203,14 +221,14 @@ class Drawbridge:
     # --- inside ----------------------------------------------------------------------------------
 
     def _settings(self) -> dict[str, Any]:
-        """What webhook/settings.py is told because these are no pods."""
+        """Settings that differ because these are no pods."""
         parts: dict[str, Any] = {
-            _PARTS[name]: {"bindAddress": self.endpoints.host, "probePort": port}
+            _SECTIONS[name]: {"bindAddress": self.endpoints.host, "probePort": port}
             for name, port in self.endpoints.probes.items()
         }
         if WEBHOOK in self.endpoints.probes:
-            parts["serve"] |= {"port": self.endpoints.webhook, "drainSeconds": 0}
-        return {"extraNames": [self.endpoints.host], **parts}
+            parts["webhook"] |= {"port": self.endpoints.webhook, "drain": "0s"}
+        return {"certificates": {"extraNames": [self.endpoints.host]}, **parts}
 
     def _environment(self, service_account: str) -> dict[str, str]:
         kubeconfig = self._cluster.kubeconfig_for(self.namespace, service_account)
@@ -287,7 +305,7 @@ def install_drawbridge(
     Args:
         cluster: Where; the API server must reach this machine, see `HOST_VARIABLE`.
         manifests: A folder for `kubectl kustomize`.
-        settings: More of webhook/settings.py, as in its file: `{"control": {"leaseSeconds": 2}}`.
+        settings: More settings, as in a file: `{"controllers": {"auditPeriod": "1s"}}`.
     """
     drawbridge = Drawbridge(cluster, rendered(cluster, manifests), settings or {})
     drawbridge.install()
@@ -338,8 +356,8 @@ def _is_applied(document: Object) -> bool:
     return document["kind"] not in _REPLACED
 
 
-def _command(container: Mapping[str, Any]) -> tuple[str, ...]:
-    """The container's command, from this environment instead of the image's."""
+def command_of(container: Mapping[str, Any]) -> tuple[str, ...]:
+    """A container's command, from this environment instead of the image's."""
     words: list[str] = [*container.get("command", ()), *container.get("args", ())]
     here = Path(sys.executable).parent / words[0]
     return (str(here) if here.exists() else words[0], *words[1:])

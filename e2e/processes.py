@@ -23,6 +23,7 @@ GRACE_S: Final = 10.0
 
 TAIL_LINES: Final = 25
 RECORD: Final = "processes.json"
+AFTERWARDS: Final = "afterwards.json"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +115,24 @@ def write_records(directory: Path, children: Iterable[Child]) -> None:
     partial.rename(directory / RECORD)
 
 
+def write_afterwards(directory: Path, commands: Mapping[str, Sequence[str]]) -> None:
+    """Write down what has to be run when the processes of a directory have ended, by name."""
+    partial = directory / f"{AFTERWARDS}.partial"
+    partial.write_bytes(msgspec.json.encode(commands))
+    partial.rename(directory / AFTERWARDS)
+
+
+def run_afterwards(directory: Path) -> None:
+    """Run what was written down for when the processes of a directory have ended; once."""
+    path = directory / AFTERWARDS
+    if not path.exists():
+        return
+    commands = msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]])
+    for command in commands.values():
+        subprocess.run(command, check=False)
+    path.unlink()
+
+
 def running(directory: Path) -> tuple[Record, ...]:
     """The recorded processes of a directory that still run and are still the same ones."""
     path = directory / RECORD
@@ -133,6 +152,7 @@ def stop_recorded(directory: Path, grace_s: float = GRACE_S) -> tuple[Record, ..
             if time.monotonic() > deadline:
                 _signal(record, signal.SIGKILL)
             time.sleep(0.02)
+    run_afterwards(directory)
     return stopped
 
 

@@ -130,11 +130,11 @@ COUNTERS: Final = [{"name": "card-0", "counters": {"memory": {"value": "40Gi"}}}
 
 
 SHORTAGES: Final = (
-    Shortage("nothing is published", "nothing", ["1 node: no device is of class nothing"]),
+    Shortage("nothing is published", "nothing", ["1 node: no device of class nothing"]),
     Shortage("the class does not exist", "noclass", ["nowhere"], TWO, requests(asks("nowhere"))),
     Shortage("fewer devices than asked for", "few", ["3"], TWO, requests(asks("few", count=3))),
-    Shortage("all devices are held", "taken", ["1 of 1 device: taken"], [gpu()], held=[requests(asks("taken"))]),
-    Shortage("some are held", "busy", ["taken"], TWO, requests(asks("busy", count=2)), [requests(asks("busy"))]),
+    Shortage("all devices are held", "taken", ["1/1 devices in use"], [gpu()], held=[requests(asks("taken"))]),
+    Shortage("some are held", "busy", ["in use"], TWO, requests(asks("busy", count=2)), [requests(asks("busy"))]),
     Shortage("another model", "model", ["model"], [gpu(model="T4")], requests(where("model", 'A.model == "A100"'))),
     Shortage("one of several models", "models", ["model"], [gpu(model="T4")],
              requests(where("models", 'A.model in ["A100", "H100"]'))),
@@ -173,7 +173,7 @@ SHORTAGES: Final = (
     Shortage("no two devices differ", "differ", ["root"], [gpu("gpu-0", root="a"), gpu("gpu-1", root="a")],
              requests(asks("differ", count=2),
                       constraints=[{"distinctAttribute": f"{driver('differ')}/root"}])),
-    Shortage("all are wanted, one is held", "all", ["taken"], TWO, requests(asks("all", allocationMode="All")),
+    Shortage("all are wanted, one is held", "all", ["in use"], TWO, requests(asks("all", allocationMode="All")),
              [requests(asks("all"))]),
     Shortage("all are wanted, none matches", "none", ["model"], [gpu(model="T4")],
              requests(where("none", 'A.model == "A100"', allocationMode="All"))),
@@ -185,24 +185,24 @@ SHORTAGES: Final = (
     Shortage("two requests want one device", "compete", ["requests"], [gpu()],
              requests(asks("compete", "a"), asks("compete", "b"))),
     Shortage("two claims want one device", "claims", ["claim"], [gpu()], more=[requests(asks("claims"))]),
-    Shortage("the node has a taint", "tainted", ["Devices are free on node lack-tainted, but taint example.com/mine=yes:NoSchedule is not tolerated"], [gpu()],
+    Shortage("the node has a taint", "tainted", ["Devices are free on node lack-tainted, but untolerated taint example.com/mine=yes:NoSchedule"], [gpu()],
              node={"taints": [{"key": "example.com/mine", "value": "yes", "effect": "NoSchedule"}]}),
-    Shortage("the node is cordoned", "cordoned", ["Devices are free on node lack-cordoned, but the node is unschedulable"], [gpu()],
+    Shortage("the node is cordoned", "cordoned", ["Devices are free on node lack-cordoned, but node is unschedulable"], [gpu()],
              node={"unschedulable": True}),
-    Shortage("no node has the label", "label", ["nodeSelector wants example.com/zone=mars"], [gpu()],
+    Shortage("no node has the label", "label", ["nodeSelector requires example.com/zone=mars"], [gpu()],
              pod={"nodeSelector": {"example.com/zone": "mars"}}),
-    Shortage("the affinity selects other nodes", "affinity", ["required node affinity selects other nodes"], [gpu()],
+    Shortage("the affinity selects other nodes", "affinity", ["required node affinity does not match"], [gpu()],
              pod={"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
                  "nodeSelectorTerms": [{"matchExpressions": [
                      {"key": "example.com/zone", "operator": "In", "values": ["mars"]}]}]}}}}),
-    Shortage("the devices are for other nodes", "elsewhere", ["1 node: no device is of class elsewhere"], [gpu()],
+    Shortage("the devices are for other nodes", "elsewhere", ["1 node: no device of class elsewhere"], [gpu()],
              slices={"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [
                  {"key": "example.com/rack", "operator": "In", "values": ["7"]}]}]}}),
-    Shortage("the claim does not exist", "noclaim", ["there is no claim"], [gpu()],
+    Shortage("the claim does not exist", "noclaim", ["ResourceClaim "], [gpu()],
              pod={"resourceClaims": [{"name": "gpu", "resourceClaimName": "forgotten"}]}),
-    Shortage("the template does not exist", "notemplate", ["there is no claim template"], [gpu()],
+    Shortage("the template does not exist", "notemplate", ["ResourceClaimTemplate "], [gpu()],
              pod={"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "forgotten"}]}),
-    Shortage("an extended resource of a class", "extended", ["taken"], [gpu()], requests(), [requests(asks("extended"))]),
+    Shortage("an extended resource of a class", "extended", ["in use"], [gpu()], requests(), [requests(asks("extended"))]),
 )  # fmt: skip
 
 

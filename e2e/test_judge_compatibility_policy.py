@@ -17,10 +17,10 @@ from e2e import inventory
 from e2e.access import Access, Object
 from e2e.drawbridge import CONTROLLER, WEBHOOK, Drawbridge
 from kube.api.policy import API_VERSION
-from tests.webhook.rules.cases import POLICIES as CASES
-from tests.webhook.rules.cases import Case
-from webhook.rules.rule import OUR_KIND
-from webhook.rules.table import RULES
+from rules.registry import RULES
+from rules.rule import CRD_VALIDATION
+from testing.rule_cases import POLICIES as CASES
+from testing.rule_cases import Case
 
 EXAMPLES: Final = Path(__file__).parent.parent / "examples" / "compatibility"
 DRIVER: Final = "modes.example.com"
@@ -173,7 +173,7 @@ def test_the_api_server_refuses_by_itself(cluster: Access, case: Refused) -> Non
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_the_definition_stands_for_is_refused_by_it(cluster: Access, case: Case) -> None:
     """Rules whose table says that the definition says them, and no others."""
-    said = {one.code.value for one in RULES if one.why_not_cel == OUR_KIND}
+    said = {one.code.value for one in RULES if one.no_cel_reason == CRD_VALIDATION}
     errors = {each.split()[1] for each in case.told if each.startswith("error")}
 
     status, body = cluster.request("POST", f"{POLICIES}?dryRun=All", case.document)
@@ -260,7 +260,7 @@ def test_a_doubt_is_told_with_its_code(cluster: Access) -> None:
 def test_a_broken_rule_is_told_until_it_is_mended(cluster: Access) -> None:
     not_published = f'device.attributes["{DRIVER}"].mode == "mig"'
     cluster.apply(policy(rules=[rule(compatibleOnlyWith=cel(not_published))]))
-    awaited(cluster, {"Valid": "False RuleEvaluationError", "Symmetric": "Unknown NotJudged"})
+    awaited(cluster, {"Valid": "False RuleEvaluationError", "Symmetric": "Unknown NotEvaluated"})
     cluster.wait_until(
         lambda: any(
             each["regarding"]["name"] == "story" and each["reason"] == "PolicyInvalid"
@@ -281,7 +281,7 @@ def test_the_oldest_policy_of_a_driver_counts(cluster: Access) -> None:
     time.sleep(1.1)  # Ages are told in seconds.
     cluster.apply(policy("a-younger-one", rules=ONE))
 
-    found = awaited(cluster, {"Accepted": "False DriverTaken"}, "a-younger-one")
+    found = awaited(cluster, {"Accepted": "False DuplicatePolicyForDriver"}, "a-younger-one")
     (message,) = [
         each["message"] for each in found["status"]["conditions"] if each["type"] == "Accepted"
     ]
@@ -339,8 +339,7 @@ def test_an_audit_tells_what_would_have_been_refused(
             {
                 "pool": NODE,
                 "devices": ["gpu-0-mig-0", "gpu-0-mps-0"],
-                "reason": "device gpu-0-mps-0 accepts only devices matching its rule; gpu-0-mig-0 "
-                "does not match",
+                "reason": "the rule of device gpu-0-mps-0 does not accept device gpu-0-mig-0",
             }
         ],
     } == found["status"]["conflicts"]

@@ -25,7 +25,7 @@ from e2e.judged import (
     tried,
 )
 from e2e.objects import deployment, pod, replica_set
-from kube.product import ENFORCEMENT_LABEL
+from kube.names import ENFORCEMENT_LABEL
 
 pytestmark = pytest.mark.usefixtures("drawbridge")
 
@@ -120,7 +120,7 @@ def test_what_no_node_has_is_denied_whoever_asks_for_it(site: Site) -> None:
 
     assert site.words(wanted).startswith("1 ")
     assert "count 3 is more than the 2 selected devices" in site.words(wanted)
-    assert "count 2 instead of 3 would fit" in site.words(wanted)
+    assert "request 2 devices to fit" in site.words(wanted)
     assert site.words(named).startswith("0 ")
     assert site.words(deployment("asks", named)).startswith("0 ")
 
@@ -155,7 +155,7 @@ def test_a_namespace_may_be_lenient(site: Site, label: str, code: str) -> None:
     said = site.wait_said("0 ")
 
     assert said.startswith(code)
-    assert ("the namespace wants to be warned" in said) == (label == "warn")
+    assert ("the namespace is labelled to warn" in said) == (label == "warn")
 
 
 # --- doubt ----------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_less_than_there_was_is_no_proof(
     said = site.wait_said("0 ", why)
     cluster.kubectl("scale", "replicaset", "serving", "-n", namespace, "--replicas=3")
 
-    assert not why or "Warning: drawbridge: spec.devices.requests[0]" in said
+    assert not why or "]: spec.devices.requests[0]" in said
     cluster.wait_for(
         "replicasets",
         "serving",
@@ -292,7 +292,7 @@ def test_what_was_admitted_before_can_be_changed_finished_and_removed(
     site.wait_said("1 ", document=deployment("new", pod("new", claims={"gpu": "wanted"})))
 
     told = _audited(cluster, namespace, "old")
-    assert told["reason"] == "MoreThanAnyNode"
+    assert told["reason"] == "ExceedsLargestNode"
     assert "count 3 is more than the 2" in told["note"]
 
     cluster.kubectl("label", "resourceclaim", "old", "-n", namespace, "a=b")
@@ -342,8 +342,6 @@ def test_what_waits_for_others_is_told_so(site: Site) -> None:
     )
     cluster.wait_running("first", namespace)
 
-    said = site.wait_said(
-        "0 ", "no node can give this as things are now", document=claim(asking(site.driver))
-    )
+    said = site.wait_said("0 ", "no node can satisfy this now", document=claim(asking(site.driver)))
 
-    assert "Warning: drawbridge: spec.devices" in said
+    assert "Warning: drawbridge[doesNotFitNow]: spec.devices" in said

@@ -18,16 +18,16 @@ from e2e.cluster import Cluster
 from e2e.drawbridge import OBSERVER, ROOT, Drawbridge, command_line, install_drawbridge
 from e2e.objects import pod
 from e2e.shortages import LABEL, SHORTAGES, Shortage
-from kube.product import ENFORCEMENT_LABEL
+from kube.names import ENFORCEMENT_LABEL
 
 MANIFESTS: Final = ROOT / "manifests" / "observer"
 IMPATIENT: Final = {
-    "observe": {
-        "settleSeconds": 0.5,
-        "lookAgainSeconds": 0.5,
-        "tellAgainSeconds": 1,
-        "numbersSeconds": 600,
-        "coreShare": 0.5,
+    "observer": {
+        "initialDelay": "500ms",
+        "reevaluationPeriod": "500ms",
+        "initialEventInterval": "1s",
+        "numbersEventInterval": "10m",
+        "cpuFraction": 0.5,
         "eventsPerSecond": 200,
     }
 }
@@ -106,7 +106,7 @@ def test_the_command_line_says_the_same(cluster: Access, told: dict[str, str], s
         done = command_line(cluster, *asked)
 
         assert done.returncode == 0, done.stderr
-        assert told[slug] == json.loads(done.stdout)["told"]
+        assert told[slug] == json.loads(done.stdout)["event"]
 
 
 def test_each_pod_is_told_once(cluster: Access, told: dict[str, str], stage: str) -> None:
@@ -130,13 +130,13 @@ def test_a_restart_repeats_nothing(
     observer.stop(OBSERVER)
     observer.start(OBSERVER)
     observer.wait_ready()
-    suppressed = 'drawbridge_observer_events_total{result="suppressed"}'
+    existing = 'drawbridge_events_total{result="existing"}'
     cluster.wait_until(
         lambda: any(
-            line.startswith(suppressed) and float(line.split()[1]) >= len(told)
+            line.startswith(existing) and float(line.split()[1]) >= len(told)
             for line in observer.metrics(OBSERVER).splitlines()
         ),
-        "all pods were looked at again",
+        "all pods were evaluated again",
     )
 
     assert before == {each["metadata"]["name"] for each in events(cluster, stage)}
@@ -200,8 +200,8 @@ def test_who_waits_for_a_cpu_is_told_nothing_of_devices(
 def test_metrics_count_pods_by_reason(observer: Drawbridge, told: dict[str, str]) -> None:
     metrics = observer.metrics(OBSERVER)
 
-    for reason in ("taken", "selector", "taint", "capacity", "claimNotFound"):
-        assert f'drawbridge_observer_pods{{reason="{reason}"}}' in metrics
+    for reason in ("allocated", "selector", "taint", "capacity", "claimNotFound"):
+        assert f'drawbridge_observer_blocked_pods{{reason="{reason}"}}' in metrics
 
 
 @pytest.mark.parametrize(

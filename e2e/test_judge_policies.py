@@ -14,9 +14,11 @@ import pytest
 from e2e.access import Access, Object, stream
 from e2e.drawbridge import WEBHOOK, Drawbridge
 from e2e.objects import pod
-from kube.files import read_paths
-from kube.product import ENFORCEMENT_LABEL
-from tests.webhook.rules.cases import (
+from kube.manifests.reader import read_paths
+from kube.names import ENFORCEMENT_LABEL
+from rules.registry import RULES
+from rules.rule import BUILT_IN_VALIDATION, KINDS, Category
+from testing.rule_cases import (
     CLAIMS,
     CLASSES,
     CONFIGS,
@@ -31,8 +33,6 @@ from tests.webhook.rules.cases import (
     template,
     told,
 )
-from webhook.rules.rule import BUILT_IN, KINDS, Class
-from webhook.rules.table import RULES
 
 POLICIES: Final = Path(__file__).parent.parent / "manifests" / "policies" / "policies.yaml"
 DENIED: Final = "ValidatingAdmissionPolicy"
@@ -93,8 +93,8 @@ def _rules(kind: str, why: str | None) -> set[str]:
     return {
         rule.code.value
         for rule in RULES
-        if kind in KINDS[rule.part]
-        and (rule.cel is not None if why is None else rule.why_not_cel == why)
+        if kind in KINDS[rule.scope]
+        and (rule.cel is not None if why is None else rule.no_cel_reason == why)
     }
 
 
@@ -110,7 +110,7 @@ def _posted(cluster: Access, document: Object, namespace: str) -> tuple[int, str
 )
 def test_the_server_refuses_what_rules_refuse(cluster: Access, workshop: str, case: Case) -> None:
     kind, errors = case.document["kind"], _codes(case, "error")
-    built_in, in_server = errors & _rules(kind, BUILT_IN), errors & _rules(kind, None)
+    built_in, in_server = errors & _rules(kind, BUILT_IN_VALIDATION), errors & _rules(kind, None)
 
     code, words = _posted(cluster, case.document, workshop)
 
@@ -164,7 +164,7 @@ def test_a_policy_compiles_without_a_doubt(cluster: Access) -> None:
 def test_a_denial_names_field_cause_and_code(cluster: Access, workshop: str) -> None:
     _, words = _tried(cluster, PROBE, workshop)
 
-    assert "more than 32 devices are asked for; make several claims [tooManyDevices]" in words
+    assert "more than 32 devices requested; split it into several claims [tooManyDevices]" in words
 
 
 def _labelled(cluster: Access, namespace: str, value: str) -> None:
@@ -231,5 +231,5 @@ def test_every_rule_of_the_server_has_an_object_that_breaks_it() -> None:
     }
 
     for rule in RULES:
-        if rule.cel is not None and rule.rank in {Class.WRONG, Class.ADVICE}:
-            assert any((kind, rule.code.value) in told_of for kind in KINDS[rule.part]), rule.code
+        if rule.cel is not None and rule.category in {Category.INVALID, Category.ADVICE}:
+            assert any((kind, rule.code.value) in told_of for kind in KINDS[rule.scope]), rule.code

@@ -28,9 +28,9 @@ from e2e.judged import (
     who_refuses,
 )
 from e2e.objects import cron_job, daemon_set, deployment, job, pod, replica_set, stateful_set
-from kube.files import read_paths
-from tests.webhook.rules import cases
-from tests.webhook.rules.cases import NVIDIA, cel, config, exactly, first, gpu_config, sub
+from kube.manifests.reader import read_paths
+from testing import rule_cases as cases
+from testing.rule_cases import NVIDIA, cel, config, exactly, first, gpu_config, sub
 
 pytestmark = pytest.mark.usefixtures("drawbridge", "inventory", "policies")
 
@@ -249,13 +249,13 @@ NEVER: Final = (
         "three of one PCIe root",
         requests(ours(count=3), constraints=[{"matchAttribute": ROOT}]),
         Who.WEBHOOK,
-        "no node can ever meet the constraints",
+        "no node can ever satisfy the constraints",
     ),
     Row(
         "three of different PCIe roots",
         requests(ours(count=3), constraints=[{"distinctAttribute": ROOT}]),
         Who.WEBHOOK,
-        "no node can ever meet the constraints",
+        "no node can ever satisfy the constraints",
     ),
     Row(
         "two requests that a node has only one by one",
@@ -273,7 +273,7 @@ NEVER: Final = (
         "a capacity that nobody publishes",
         claim(asking(DRIVER, capacity={"requests": {"cores": "1"}})),
         Who.WEBHOOK,
-        'publishes a capacity "cores"',
+        'have a capacity "cores"',
     ),
     Row(
         "a pod that names a template that can never fit",
@@ -311,22 +311,22 @@ WARNED: Final = (
     Row(
         "a class that does not exist",
         claim(asking("nobody.judge.example.com")),
-        words='there is no DeviceClass "nobody.judge.example.com" here',
+        words='DeviceClass "nobody.judge.example.com" does not exist',
     ),
     Row(
         "a model that nobody has",
         selecting(_MODEL.replace("large", "huge")),
-        words="satisfies the selectors",
+        words="match the selectors",
     ),
     Row(
         "a constraint on one device",
         requests(ours(), constraints=[{"matchAttribute": ROOT}]),
-        words="agrees with itself",
+        words="compares nothing",
     ),
     Row(
         "a class that fails on other drivers' devices",
         cases.device_class(_MODEL),
-        words="fails on devices of any other driver",
+        words="errors on devices of other drivers",
     ),
     Row("a class of everything", cases.device_class(), words="every device of every driver"),
 )
@@ -422,7 +422,7 @@ WHO: Final[Mapping[str, Who]] = {
         Who.WEBHOOK,
     ),
 }
-"""Of each object of tests/webhook/rules/cases.py that is an error by itself, who says so first."""
+"""Of each object of testing/rule_cases.py that is an error by itself, who says so first."""
 
 
 @pytest.fixture(scope="module")

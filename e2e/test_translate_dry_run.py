@@ -8,7 +8,7 @@ from e2e.access import Access, Object, stream
 from e2e.fleet import EXAMPLES
 from e2e.objects import pod
 from e2e.translated import legacy_keys
-from kube.product import REQUEST_ANNOTATION
+from kube.names import REQUEST_ANNOTATION
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
@@ -152,5 +152,5 @@ def test_a_second_apply_with_another_amount_is_refused_with_the_reason(
     status, words = apply(2000)
 
     assert status == 1
-    assert "a pod's devices are fixed when it is made: recorded 1k, found 2k" in words
-    assert "delete the pod and make it again" in words
+    assert "a pod's devices cannot change after its creation: recorded 1k, found 2k" in words
+    assert "delete the pod and create it again" in words

@@ -25,7 +25,7 @@ from e2e.translated import (
     legacy_keys,
     untranslated_rest,
 )
-from kube.product import MANAGED_LABEL, REQUEST_ANNOTATION, TRANSLATE_LABEL
+from kube.names import MANAGED_LABEL, REQUEST_ANNOTATION, TRANSLATE_LABEL
 from kube.quantity import Quantity
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
@@ -277,8 +277,8 @@ def test_what_is_lost_was_told(applied: Applied) -> None:
     # Two pods and two workloads are lossy; a controller's pods have no eyes to warn.
     assert len(lines) == 4, applied.words
     assert any('the GPU policy "binpack"' in line for line in lines)
-    assert any("the MPS server serves this pod alone" in line for line in lines)
-    assert any("uses the devices of container serve" in line for line in lines)
+    assert any("the MPS server serves only this pod" in line for line in lines)
+    assert any("shares the device of container serve" in line for line in lines)
     assert any("publishes no NUMA node" in line for line in lines)
 
 

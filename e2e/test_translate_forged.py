@@ -15,7 +15,7 @@ from e2e.drawbridge import CONTROLLER, Drawbridge, command_line
 from e2e.inventory import HAMI, NVIDIA
 from e2e.objects import claim_template, deployment, pod
 from e2e.translated import devices, legacy_keys
-from kube.product import MANAGED_LABEL, REQUEST_ANNOTATION, TRANSLATE_LABEL
+from kube.names import MANAGED_LABEL, REQUEST_ANNOTATION, TRANSLATE_LABEL
 from kube.quantity import Quantity
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
@@ -79,7 +79,7 @@ def test_a_template_of_other_content_under_our_name_is_refused_with_the_remedy(
     status, words = create(cluster, namespace, SHARE)
 
     assert status == 1
-    assert f"ResourceClaimTemplate {name} exists with other content" in words
+    assert f"ResourceClaimTemplate {name} exists with content that does not match" in words
     remedy = f"kubectl delete resourceclaimtemplate -n {namespace} {name}"
     assert remedy in words
     assert cluster.find("pods", "share", namespace) is None
@@ -209,26 +209,30 @@ FORGERIES = (
     Forgery("no JSON", annotated("please"), (f"{PATH}: ", "not what the webhook writes")),
     Forgery("an empty request", annotated("{}"), (f"{PATH}: ", "not what the webhook writes")),
     Forgery("a field that we do not write", with_request(spec={}), ("unknown field `spec`",)),
-    Forgery("a recipe of the future", with_request(recipe=99), ("recipe 99 is not known here",)),
+    Forgery(
+        "a translation version of the future",
+        with_request(translationVersion=99),
+        ("translation version 99 is not supported",),
+    ),
     Forgery("a profile that is not in force", with_another_profile, (f"{PATH}: ", "profile")),
-    Forgery("more than the claims hold", with_eight_gpus, ("which the pod does not use so",)),
-    Forgery("a template of one's own", with_own_template, ("which the pod does not use so",)),
-    Forgery("no claims at all", without_claims, ("which the pod does not use so",)),
-    Forgery("a claim that no container uses", without_use, ("which the pod does not use so",)),
+    Forgery("more than the claims hold", with_eight_gpus, ("but the pod does not use it so",)),
+    Forgery("a template of one's own", with_own_template, ("but the pod does not use it so",)),
+    Forgery("no claims at all", without_claims, ("but the pod does not use it so",)),
+    Forgery("a claim that no container uses", without_use, ("but the pod does not use it so",)),
     Forgery(
         "keys, and no claims",
         both(without_claims, with_keys({GPU: 1, MEMORY: 3000})),
-        ("which the pod does not use so",),
+        ("but the pod does not use it so",),
     ),
     Forgery(
         "keys beside claims of more",
         both(with_eight_gpus, with_keys({GPU: 1, MEMORY: 3000})),
-        ("which the pod does not use so",),
+        ("but the pod does not use it so",),
     ),
     Forgery(
         "keys of more beside good claims",
         with_keys({GPU: 8, MEMORY: 3000}),
-        ("a pod's devices are fixed when it is made: recorded 1, found 8",),
+        ("a pod's devices cannot change after its creation: recorded 1, found 8",),
     ),
 )
 
@@ -279,7 +283,11 @@ def living(cluster: Access, stage: str) -> str:
     [
         ("share", "{}", "the pod's claims derive from it, so it cannot change"),
         ("share", None, "the pod's claims derive from it, so it cannot change"),
-        ("plain", "{}", "is written when a pod is made, and this pod was made without it"),
+        (
+            "plain",
+            "{}",
+            "can only be set when a pod is created, and this pod was created without it",
+        ),
     ],
     ids=["changed", "taken away", "added"],
 )
@@ -306,7 +314,7 @@ def test_the_annotation_of_a_pod_that_lives_cannot_change(
 def test_an_annotation_past_the_webhook_gains_nothing(cluster: Access, namespace: str) -> None:
     """A namespace that opts out is not reviewed, so anything may stand on its pods."""
     cluster.kubectl("label", "namespace", namespace, f"{TRANSLATE_LABEL}=false")
-    garbage = pod("garbage", annotations={REQUEST_ANNOTATION: '{"recipe": [[['})
+    garbage = pod("garbage", annotations={REQUEST_ANNOTATION: '{"translationVersion": [[['})
     assert create(cluster, namespace, garbage) == (0, "")
 
     cluster.wait_until(

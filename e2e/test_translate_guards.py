@@ -13,7 +13,7 @@ from e2e.drawbridge import Drawbridge
 from e2e.inventory import HAMI, NVIDIA, NVIDIA_EXTENDED_RESOURCE
 from e2e.objects import claim_template, pod
 from e2e.translated import devices, legacy_keys
-from kube.product import REQUEST_ANNOTATION
+from kube.names import REQUEST_ANNOTATION
 from kube.quantity import Quantity
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
@@ -47,7 +47,7 @@ def test_a_quota_that_would_stop_counting_is_named_with_its_replacement(
     )
     words = cluster.kubectl(*create, input=share, check=False).stderr
 
-    assert f"ResourceQuota gpus counts requests.{GPU}, which a claim is not part of" in words
+    assert f"ResourceQuota gpus counts requests.{GPU}, which does not include claims" in words
     assert f"count {COUNTED} in a ResourceQuota instead" in words
 
     # What it advises works, and counts.
@@ -71,11 +71,11 @@ def test_a_quota_that_would_stop_counting_is_named_with_its_replacement(
     [
         (
             {"schedulerName": "volcano"},
-            'spec.schedulerName: "volcano" may not understand claims; not translated',
+            'schedulerName: not translated: "volcano" may not support claims',
         ),
         (
             {"nodeName": "hami-0"},
-            "spec.nodeName: the pod is bound to a node without a scheduler",
+            "nodeName: not translated: nodeName bypasses the scheduler",
         ),
     ],
     ids=["a foreign scheduler", "a node without a scheduler"],
@@ -87,8 +87,8 @@ def test_a_pod_of_somebody_else_is_left_alone_with_a_warning(
 
     done = cluster.kubectl(*create, input=stream(pod("alone", limits=LIMITS, **spec)))
 
-    (warning,) = done.stderr.splitlines()
-    assert f"Warning: drawbridge: {words}" in warning
+    (warning,) = (line for line in done.stderr.splitlines() if "]: fix: " not in line)
+    assert f"]: {words}" in warning
     shown = json.loads(done.stdout)
     assert legacy_keys(shown) == set(LIMITS)
     assert "resourceClaims" not in shown["spec"]

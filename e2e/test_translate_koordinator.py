@@ -15,7 +15,7 @@ from e2e.fleet import EXAMPLES, nodes_of_koordinator
 from e2e.inventory import DRANET, HAMI
 from e2e.objects import pod
 from e2e.translated import Allocated, devices
-from kube.product import REQUEST_ANNOTATION
+from kube.names import REQUEST_ANNOTATION
 from kube.quantity import Quantity
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge", "joint_nodes")
@@ -47,7 +47,7 @@ def joint_nodes(cluster: Access, stage: str) -> Iterator[None]:
 
     def known() -> bool:
         shown = json.loads(cluster.kubectl(*command, input=asking).stdout)
-        return '"per_root":[2]' in shown["metadata"]["annotations"][REQUEST_ANNOTATION]
+        return '"perRoot":[2]' in shown["metadata"]["annotations"][REQUEST_ANNOTATION]
 
     cluster.wait_until(known, "the webhook knows how many GPUs share a root")
     yield

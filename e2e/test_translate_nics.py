@@ -9,7 +9,7 @@ from e2e.access import Access, Object
 from e2e.fleet import EXAMPLES, nic_nodes
 from e2e.inventory import DRANET, NVIDIA, SRIOV
 from e2e.translated import devices
-from kube.product import REQUEST_ANNOTATION
+from kube.names import REQUEST_ANNOTATION
 
 pytestmark = pytest.mark.usefixtures("drawbridge", "nics")
 

@@ -16,7 +16,7 @@ from e2e.access import Access, Object, stream
 from e2e.drawbridge import WEBHOOK, Drawbridge
 from e2e.objects import pod
 from e2e.translated import legacy_keys
-from kube.product import REQUEST_ANNOTATION, TRANSLATE_LABEL
+from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
 
 pytestmark = pytest.mark.usefixtures("fleet")
 

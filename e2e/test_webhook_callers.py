@@ -63,7 +63,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     callers = Authority("callers")
     (directory / "callers.crt").write_bytes(callers.certificate)
     flag = f"--admission-control-config-file={admission_configuration(directory, callers)}"
-    settings = {"serve": {"clientCaFile": str(directory / "callers.crt"), "clientNames": [CALLER]}}
+    settings = {
+        "webhook": {"clientCaFile": str(directory / "callers.crt"), "clientNames": [CALLER]}
+    }
     with Cluster(directory / "cluster", api_server_flags=[flag]) as cluster:
         drawbridge = Drawbridge(cluster, rendered(cluster), settings)
         cluster.apply(drawbridge.applied())

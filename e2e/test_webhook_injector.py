@@ -15,7 +15,7 @@ from e2e.cluster import Cluster
 from e2e.injector import LABEL, Injector
 from e2e.objects import pod
 from e2e.translated import devices, legacy_keys
-from kube.product import REQUEST_ANNOTATION
+from kube.names import REQUEST_ANNOTATION
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 

@@ -16,22 +16,25 @@ from e2e.load import CALLERS, Load
 from e2e.objects import deployment, pod
 from e2e.replicas import Replicas
 from e2e.translated import legacy_keys
-from kube.product import ROTATE_ANNOTATION
+from kube.names import ROTATE_ANNOTATION
 
 pytestmark = pytest.mark.usefixtures("fleet")
 
 LIMITS = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
 SHARE = pod("share", limits=LIMITS)
 HASTY = {
-    "lookSeconds": 0.1,
-    "serve": {
-        "drainSeconds": 0.5,
-        "drainMostSeconds": 5,
+    "certificates": {
+        "resyncPeriod": "100ms",
+        "servingDuration": "3s",
+        "authorityPublishPeriod": "1s",
+        "authorityExpeditedPublishPeriod": "500ms",
+    },
+    "webhook": {
+        "drain": "500ms",
+        "maxDrain": "5s",
         # New connections all the time, or old certificates would never be missed.
         "requestsPerConnection": 4,
-        "leafSeconds": 3,
     },
-    "control": {"authorityPublishedSeconds": 1, "authorityHurriedSeconds": 0.5},
 }
 
 

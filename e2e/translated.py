@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from e2e.access import Object
-from kube.product import REQUEST_ANNOTATION
+from kube.names import REQUEST_ANNOTATION
 from kube.quantity import Quantity
 
 LEGACY: Final = "nvidia.com/"

@@ -1,4 +1,4 @@
-"""Kubernetes as values: API types, quantities, CEL, object files, client and informer.
+"""Kubernetes as values and as a client: API types, quantities, CEL, object files, informers.
 
-Knows nothing of what this product decides; everything above imports it, it imports nothing of ours.
+Independent of this product: every other package may import it, and it imports none of them.
 """

@@ -1,30 +1,30 @@
-"""How long to wait after failures in a row: exponentially longer, up to a limit."""
+"""Exponential backoff: how long to wait after consecutive failures."""
 
 import msgspec
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
-    """Pauses between attempts.
+    """Delays between attempts.
 
     Attributes:
-        first_s: After the first failure; twice as long after each further one.
-        longest_s: The longest pause of all.
+        initial_s: The delay after the first failure; it doubles with each further one.
+        max_s: The longest delay.
     """
 
-    first_s: float
-    longest_s: float
+    initial_s: float
+    max_s: float
 
-    def pause_s(self, failures: int, jitter: float = 1.0) -> float:
-        """Return how long to wait after so many failures in a row.
+    def delay_s(self, failures: int, jitter: float = 1.0) -> float:
+        """Return the delay after a number of consecutive failures.
 
         Args:
             failures: At least 1.
-            jitter: From 0 to 1; the share of the pause that is taken. Random where many wait for
-                the same thing.
+            jitter: The fraction of the delay to wait, from 0 to 1; random where many clients wait
+                for the same event.
 
-        >>> waiting = Backoff(first_s=0.8, longest_s=30.0)
-        >>> [waiting.pause_s(failures) for failures in (1, 2, 3, 6, 7, 5000)]
+        >>> backoff = Backoff(initial_s=0.8, max_s=30.0)
+        >>> [backoff.delay_s(failures) for failures in (1, 2, 3, 6, 7, 5000)]
         [0.8, 1.6, 3.2, 25.6, 30.0, 30.0]
         """
         factor = 2.0 ** min(failures - 1, 32)
-        return jitter * min(self.longest_s, self.first_s * factor)
+        return jitter * min(self.max_s, self.initial_s * factor)

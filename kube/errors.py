@@ -1,19 +1,19 @@
-"""What can be wrong, in three kinds that never mix.
+"""Errors, in three categories.
 
-* `FieldError`: somebody's object is wrong. A value: collected, returned, shown.
-* A good object that does not fit here is an `Unfit` of the allocator, also a value.
-* Exceptions, for what the caller cannot go on from::
+* `FieldError`: an object is invalid. A value: collected, returned, shown.
+* A valid object that does not fit is a `DoesNotFit` of the allocator, also a value.
+* Exceptions, where the caller cannot continue::
 
     DrawbridgeError
-    |-- ConfigError        settings, profile files or flags that make no sense
-    |-- ObjectFileError    text that is not Kubernetes objects, with file and line
-    |-- QuantityError      text that is not a quantity
+    |-- ConfigError        invalid settings, profile files or flags
+    |-- ObjectFileError    a file does not hold Kubernetes objects; with file and line
+    |-- QuantityError      a text is not a quantity
     |-- CelError
-    |   |-- InvalidSelector      does not compile, or cannot be a boolean
-    |   |-- UnsupportedSelector  legal upstream, beyond our engine: the verdict is unknown
-    |   `-- SelectorFailed       raised while it was evaluated on a device
-    |       `-- NotBoolean       gave something else than true or false
-    `-- KubeError          the API server said no, or could not be asked
+    |   |-- InvalidSelector      does not compile, or is not boolean
+    |   |-- UnsupportedSelector  valid upstream, not supported by our engine: result unknown
+    |   `-- SelectorFailed       evaluation on a device ended in an error
+    |       `-- NotBoolean       evaluation on a device gave another type
+    `-- KubeError          the API server rejected a call, or did not respond
         |-- AlreadyExists, Conflict, Forbidden, Gone, Invalid, NotFound, Throttled
 
 Anything else is a bug.
@@ -23,12 +23,12 @@ import msgspec
 
 
 class FieldError(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault at one place of an object.
+    """An error in a field of an object.
 
     Attributes:
-        path: Where, as the API server writes it: `spec.containers[0].resources.limits[a.b/c]`.
-        message: What is wrong and what was found.
-        fix: What would be right; empty when the message already says so.
+        path: The field, as the API server writes it: `spec.containers[0].resources.limits[a.b/c]`.
+        message: The error and the value found.
+        fix: A correct value; empty if the message already names it.
     """
 
     path: str
@@ -37,47 +37,47 @@ class FieldError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrawbridgeError(Exception):
-    """The root of every exception that this project raises on purpose."""
+    """The root of all exceptions that this project raises deliberately."""
 
 
 class ConfigError(DrawbridgeError):
-    """Settings, a profile file or a flag that make no sense; the message is for the operator."""
+    """Invalid settings, profile file or flag; the message is for the operator."""
 
 
 class ObjectFileError(DrawbridgeError):
-    """Text that is not a stream of Kubernetes objects; the message names file and line."""
+    """A text is not a stream of Kubernetes objects; the message names file and line."""
 
 
 class QuantityError(DrawbridgeError, ValueError):
-    """Text that is not a Kubernetes quantity."""
+    """A text is not a Kubernetes quantity."""
 
 
 class CelError(DrawbridgeError):
-    """A CEL expression that gave no verdict."""
+    """A CEL expression has no result."""
 
 
 class InvalidSelector(CelError):
-    """An expression that does not compile or cannot be a boolean; ends an attempt, as upstream."""
+    """An expression does not compile or is not boolean; ends an attempt, as upstream."""
 
 
 class UnsupportedSelector(CelError):
-    """An expression that upstream accepts and our engine cannot judge: never a denial."""
+    """An expression that upstream accepts is not supported by our engine; never a denial."""
 
 
 class SelectorFailed(CelError):
-    """An expression that raised on a device; ends an attempt, as upstream."""
+    """The evaluation of an expression on a device failed; ends an attempt, as upstream."""
 
 
 class NotBoolean(SelectorFailed):
-    """An expression that gave something else than a boolean on a device."""
+    """The evaluation of an expression on a device did not give a boolean."""
 
 
 class KubeError(DrawbridgeError):
-    """The API server refused a call, or could not be asked.
+    """The API server rejected a call or did not respond.
 
     Attributes:
-        status: The HTTP status; 0 when there was no answer, 200 when it made no sense.
-        reason: `status.reason` of the answer, such as `AlreadyExists`.
+        status: The HTTP status; 0 without a response, 200 if the response was invalid.
+        reason: `status.reason` of the response, such as `AlreadyExists`.
     """
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
@@ -87,15 +87,15 @@ class KubeError(DrawbridgeError):
 
 
 class AlreadyExists(KubeError):
-    """409, reason AlreadyExists: somebody was first."""
+    """409, reason AlreadyExists: an object of that name exists."""
 
 
 class Conflict(KubeError):
-    """409: the object changed since it was read, or a precondition did not hold."""
+    """409: the object has changed since it was read, or a precondition does not hold."""
 
 
 class Forbidden(KubeError):
-    """403: the account may not."""
+    """403: the account lacks permission."""
 
 
 class Gone(KubeError):
@@ -103,7 +103,7 @@ class Gone(KubeError):
 
 
 class Invalid(KubeError):
-    """422: the object is not valid."""
+    """422: the object is invalid."""
 
 
 class NotFound(KubeError):
@@ -111,4 +111,4 @@ class NotFound(KubeError):
 
 
 class Throttled(KubeError):
-    """429: too many requests; come back later."""
+    """429: too many requests; retry later."""

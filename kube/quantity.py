@@ -1,7 +1,7 @@
-"""Kubernetes quantities: `500m`, `3Gi`, `1e3`, exactly.
+"""Kubernetes quantities such as `500m`, `3Gi` and `1e3`, with exact arithmetic.
 
-A quantity is a whole number of nano-units and the family of suffixes it was written in. Arithmetic
-is on integers, so nothing is lost or rounded after parsing. Why nanos: docs/adr/0005.
+A quantity is a whole number of nano-units and the format it was written in. Arithmetic is on
+integers, so nothing is rounded after parsing (docs/adr/0005-quantities-in-nanos.md).
 
 Source: k8s.io/apimachinery v0.37.1, pkg/api/resource/quantity.go, amount.go, suffix.go.
 """
@@ -14,18 +14,19 @@ from typing import Final, Never, Self
 from kube.errors import QuantityError
 
 MAX_TEXT: Final = 128
-"""Characters of the longest text that is read. Unlike upstream, which has no limit: a hostile text
-costs time and memory in proportion to its length, and no sensible amount comes near."""
+"""The longest text that is parsed, in characters. Upstream has no limit; a hostile text would cost
+time and memory in proportion to its length, and no realistic amount is near it."""
 
 MAX_EXPONENT: Final = 128
-"""Of `1e128`. Unlike upstream, where twelve characters can make a number of gigabytes."""
+"""The largest exponent, as in `1e128`. Upstream has no limit: twelve characters can make a number
+of gigabytes."""
 
 _NANOS: Final = 10**9
 _MAX_BINARY: Final = (2**63 - 1) * _NANOS
 
 
 class Format(StrEnum):
-    """The family of suffixes that a quantity was written in and is printed in."""
+    """The suffixes of a quantity's text; upstream's Format."""
 
     BINARY = "BinarySI"
     DECIMAL = "DecimalSI"
@@ -47,17 +48,17 @@ _BINARY_BITS: Final = {suffix: 10 * step for step, suffix in enumerate(_BINARY_S
 
 @total_ordering
 class Quantity:
-    """An exact amount, immutable, equal and hashed by its value whatever the text was.
+    """An exact, immutable amount; equality and hash depend on the value, not on the text.
 
     Args:
-        text: What a manifest says, or a plain number (decimal family).
+        text: The text of a manifest, or a number (decimal format).
 
     Attributes:
-        nanos: The amount in thousand-millionths of its unit.
-        format: The family of its text.
+        nanos: The amount in nano-units.
+        format: The format of its text.
 
     Raises:
-        QuantityError: The text is not a quantity, or beyond `MAX_TEXT` or `MAX_EXPONENT`.
+        QuantityError: The text is not a quantity, or exceeds `MAX_TEXT` or `MAX_EXPONENT`.
 
     >>> Quantity("1024Mi"), Quantity("1.5"), Quantity("0.5Gi") + Quantity("1Gi")
     (Quantity('1Gi'), Quantity('1500m'), Quantity('1536Mi'))
@@ -71,13 +72,13 @@ class Quantity:
     format: Format
 
     def __init__(self, text: str | int) -> None:
-        nanos, family = (text * _NANOS, Format.DECIMAL) if isinstance(text, int) else _parsed(text)
+        nanos, family = (text * _NANOS, Format.DECIMAL) if isinstance(text, int) else _parse(text)
         _set(self, "nanos", nanos)
         _set(self, "format", family)
 
     @classmethod
     def from_int(cls, amount: int, format: Format = Format.DECIMAL) -> Self:  # noqa: A002
-        """Return a whole amount that prints in the given family.
+        """Return a whole amount in a format.
 
         >>> Quantity.from_int(3 * 2**30, Format.BINARY)
         Quantity('3Gi')
@@ -86,27 +87,27 @@ class Quantity:
 
     @classmethod
     def from_nanos(cls, nanos: int, format: Format = Format.DECIMAL) -> Self:  # noqa: A002
-        """Return an amount of nano-units that prints in the given family."""
-        made = object.__new__(cls)
-        _set(made, "nanos", nanos)
-        _set(made, "format", format)
-        return made
+        """Return an amount of nano-units in a format."""
+        quantity = object.__new__(cls)
+        _set(quantity, "nanos", nanos)
+        _set(quantity, "format", format)
+        return quantity
 
     @property
     def is_whole(self) -> bool:
         """Whether the amount has no fraction."""
         return self.nanos % _NANOS == 0
 
-    def rounded_up(self) -> int:
-        """Return the nearest whole number that is not closer to zero.
+    def round_up(self) -> int:
+        """Return the amount rounded away from zero to a whole number.
 
-        Source: Quantity.Value. Unlike upstream this does not wrap outside int64, and negative
-        amounts of more than 18 digits round like all others.
+        Source: Quantity.Value. Unlike upstream, the result does not wrap outside int64, and negative
+        amounts of more than 18 digits are rounded like all others.
 
-        >>> Quantity("1500m").rounded_up(), Quantity("-1500m").rounded_up()
+        >>> Quantity("1500m").round_up(), Quantity("-1500m").round_up()
         (2, -2)
         """
-        return _away_from_zero(self.nanos, _NANOS)
+        return _divide_away_from_zero(self.nanos, _NANOS)
 
     def __int__(self) -> int:
         if not self.is_whole:
@@ -122,7 +123,7 @@ class Quantity:
     def __add__(self, other: object) -> Self:
         if not isinstance(other, Quantity):
             return NotImplemented
-        # Zero has no say in how a sum is written, as upstream.
+        # As upstream, the format of zero does not determine that of the sum.
         family = self.format if self.nanos else other.format
         return self.from_nanos(self.nanos + other.nanos, family)
 
@@ -149,7 +150,7 @@ class Quantity:
         return hash(self.nanos)
 
     def __str__(self) -> str:
-        return _canonical(self.nanos, self.format)
+        return _canonical_text(self.nanos, self.format)
 
     def __repr__(self) -> str:
         return f"Quantity({str(self)!r})"
@@ -167,10 +168,10 @@ class Quantity:
 _set: Final = object.__setattr__
 
 
-def readable(amount: Quantity) -> str:
-    """Return an amount that counts bytes, to all appearances, in Mi, Gi and so on; others as they are.
+def format_amount(amount: Quantity) -> str:
+    """Format an amount for people: whole multiples of Mi in binary suffixes, others as written.
 
-    >>> readable(Quantity("3145728k")), readable(Quantity("100")), readable(Quantity("80Gi"))
+    >>> format_amount(Quantity("3145728k")), format_amount(Quantity("100")), format_amount(Quantity("80Gi"))
     ('3000Mi', '100', '80Gi')
     """
     if amount.nanos % (2**20 * 10**9) or not amount.nanos:
@@ -178,14 +179,14 @@ def readable(amount: Quantity) -> str:
     return str(Quantity.from_nanos(amount.nanos, Format.BINARY))
 
 
-def _parsed(text: str) -> tuple[int, Format]:
-    """Return nano-units and family of a text.
+def _parse(text: str) -> tuple[int, Format]:
+    """Parse a text to nano-units and format.
 
-    >>> _parsed("0.5Ki")
+    >>> _parse("0.5Ki")
     (512000000000, <Format.BINARY: 'BinarySI'>)
     """
     if not text or len(text) > MAX_TEXT or (match := _TEXT.fullmatch(text)) is None:
-        raise QuantityError(f"{_shown(text)} is not a quantity such as 500m, 3Gi or 1e3")
+        raise QuantityError(f"{_quote_text(text)} is not a quantity such as 500m, 3Gi or 1e3")
     sign, whole, fraction, suffix, exponent = match.groups()
     fraction = fraction or ""
     digits = int(whole + fraction or "0")
@@ -193,20 +194,20 @@ def _parsed(text: str) -> tuple[int, Format]:
     if exponent is not None:
         family, power = Format.EXPONENT, int(exponent)
         if abs(power) > MAX_EXPONENT:
-            raise QuantityError(f"{_shown(text)} has an exponent beyond {MAX_EXPONENT}")
+            raise QuantityError(f"{_quote_text(text)} has an exponent beyond {MAX_EXPONENT}")
     elif (bits := _BINARY_BITS.get(suffix, 0)) != 0:
         family, power = Format.BINARY, 0
     else:
         family, power = Format.DECIMAL, _DECIMAL_POWERS[suffix]
 
-    # Upstream reads what has no digits as zero ("-", ".", "Mi"), but not on its slow path.
+    # Upstream parses texts without digits ("-", ".", "Mi") as zero, but not on its slow path.
     if not (whole or fraction) and (power < -9 or bits >= _BINARY_BITS["Pi"]):
-        raise QuantityError(f"{_shown(text)} has no digits")
+        raise QuantityError(f"{_quote_text(text)} has no digits")
 
-    # What is finer than a nano-unit goes up: who wants a little gets a little.
+    # Fractions of a nano-unit are rounded up, as upstream.
     shift = power - len(fraction) + 9
     nanos = digits << bits
-    nanos = nanos * 10**shift if shift >= 0 else _away_from_zero(nanos, 10**-shift)
+    nanos = nanos * 10**shift if shift >= 0 else _divide_away_from_zero(nanos, 10**-shift)
 
     if family is Format.BINARY:
         nanos = min(nanos, _MAX_BINARY)
@@ -215,30 +216,30 @@ def _parsed(text: str) -> tuple[int, Format]:
     return -nanos if sign == "-" else nanos, family
 
 
-def _canonical(nanos: int, family: Format) -> str:
-    """Return the text with the largest suffix that leaves no fraction.
+def _canonical_text(nanos: int, family: Format) -> str:
+    """Return the text with the largest suffix that needs no fraction.
 
-    Source: Quantity.CanonicalizeBytes. Unlike upstream, which drops a suffix that does not exist
-    and writes 1000E as 1, amounts beyond the largest suffix keep it.
+    Source: Quantity.CanonicalizeBytes. Unlike upstream, which writes 1000E as 1 because there is no
+    larger suffix, amounts above the largest suffix keep it.
 
-    >>> _canonical(10**9 * 1536 * 2**20, Format.BINARY), _canonical(10**30, Format.DECIMAL)
+    >>> _canonical_text(10**9 * 1536 * 2**20, Format.BINARY), _canonical_text(10**30, Format.DECIMAL)
     ('1536Mi', '1000E')
     """
     if nanos == 0:
         return "0"
-    # Small or fractional amounts would lose digits in powers of 1024.
+    # Amounts below 1024 and fractions have no exact binary suffix.
     if family is Format.BINARY and abs(nanos) >= 1024 * _NANOS and nanos % _NANOS == 0:
-        amount, steps = _stripped(nanos // _NANOS, 1024, len(_BINARY_SUFFIXES) - 1)
+        amount, steps = _strip_factors(nanos // _NANOS, 1024, len(_BINARY_SUFFIXES) - 1)
         return f"{amount}{_BINARY_SUFFIXES[steps]}"
     if family is Format.EXPONENT:
-        amount, steps = _stripped(nanos, 1000, None)
+        amount, steps = _strip_factors(nanos, 1000, None)
         return f"{amount}e{3 * steps - 9}" if steps != 3 else str(amount)
-    amount, steps = _stripped(nanos, 1000, len(_DECIMAL_SUFFIXES) - 1)
+    amount, steps = _strip_factors(nanos, 1000, len(_DECIMAL_SUFFIXES) - 1)
     return f"{amount}{_DECIMAL_SUFFIXES[steps]}"
 
 
-def _stripped(amount: int, factor: int, limit: int | None) -> tuple[int, int]:
-    """Return the amount without factors, and how many were taken, at most `limit`."""
+def _strip_factors(amount: int, factor: int, limit: int | None) -> tuple[int, int]:
+    """Divide by a factor as long as it divides evenly, at most `limit` times; return the count too."""
     steps = 0
     while steps != limit and amount % factor == 0:
         amount //= factor
@@ -246,10 +247,10 @@ def _stripped(amount: int, factor: int, limit: int | None) -> tuple[int, int]:
     return amount, steps
 
 
-def _away_from_zero(amount: int, divisor: int) -> int:
+def _divide_away_from_zero(amount: int, divisor: int) -> int:
     return -(-amount // divisor) if amount >= 0 else amount // divisor
 
 
-def _shown(text: str) -> str:
-    """Return a text quoted, and cut where nobody would read on."""
+def _quote_text(text: str) -> str:
+    """Return a quoted text, cut to 40 characters."""
     return repr(text) if len(text) <= 40 else f"{text[:40]!r}..."

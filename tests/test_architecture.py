@@ -1,32 +1,22 @@
-"""The import contracts of pyproject.toml hold, and leave no module out."""
+"""The rooms of the code: import contracts, purity, sizes. docs/architecture.md draws them."""
 
+import ast
+import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from importlinter import configuration
 from importlinter.application import use_cases
 
-ROOT = Path(__file__).parents[1]
-CONTRACTS: list[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"][
-    "importlinter"
-]["contracts"]
-
-EDGES = {"__main__", "app", "caches", "connections", "handlers", "metrics", "probes", "profiles"}
-EDGES |= {
-    "audit",
-    "judging",
-    "leaves",
-    "observer",
-    "policies",
-    "shipped",
-    "templates",
-    "trust",
-    "vouching",
-    "workqueue",
-}
-"""Modules of the webhook that may touch the world."""
+ROOT: Final = Path(__file__).parents[1]
+PYPROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PACKAGES: Final[list[str]] = PYPROJECT["tool"]["importlinter"]["root_packages"]
+MAX_LINES: Final = 500
+TABLES: Final = ("tests/", "e2e/", "examples/")
 
 
 def test_contracts_hold(
@@ -40,15 +30,120 @@ def test_contracts_hold(
     assert held, capsys.readouterr().out
 
 
-def test_every_module_of_the_webhook_is_pure_or_an_edge() -> None:
-    (pure,) = (one for one in CONTRACTS if one["id"] == "pure")
-    named = {name.removeprefix("webhook.") for name in pure["source_modules"]}
+def test_a_contract_names_packages_and_never_lists_files() -> None:
+    """A new file in a package is registered nowhere."""
+    named = [
+        module.rstrip("*").rstrip(".")
+        for contract in PYPROJECT["tool"]["importlinter"]["contracts"]
+        for module in (*contract.get("source_modules", ()), *contract.get("modules", ()))
+    ]
+    files = [module for module in named if (ROOT / f"{module.replace('.', '/')}.py").is_file()]
 
-    modules = {
-        path.stem
-        for path in (ROOT / "webhook").iterdir()
-        if (path.suffix == ".py" and path.stem != "__init__") or (path / "__init__.py").exists()
+    # Single modules of a package that is not pure as a whole.
+    assert set(files) == {
+        "certs.rotation",
+        "kube.backoff",
+        "kube.errors",
+        "kube.jsonpatch",
+        "kube.names",
+        "kube.quantity",
     }
 
-    assert modules <= named | EDGES
-    assert not named & EDGES
+
+def test_every_package_is_in_the_wheel_and_has_a_place_in_the_layers() -> None:
+    (layers,) = (
+        contract["layers"]
+        for contract in PYPROJECT["tool"]["importlinter"]["contracts"]
+        if contract["id"] == "rooms"
+    )
+    placed = {name for layer in layers for name in layer.split(" | ")}
+    wheel = set(PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"])
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    tooling = {"bench", "e2e", "testing", "tests", "tools"}
+
+    assert set(PACKAGES) == placed
+    assert set(PACKAGES) == wheel - {"examples"}
+    assert set(PACKAGES) == folders - tooling
+
+
+def _product_files() -> list[Path]:
+    return sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+
+
+def test_every_folder_of_code_is_a_package_that_says_what_it_is_for() -> None:
+    folders = {file.parent for file in _product_files()}
+    silent = []
+    for folder in sorted(folders):
+        face = folder / "__init__.py"
+        if not face.is_file() or not ast.get_docstring(ast.parse(face.read_text())):
+            silent.append(str(folder.relative_to(ROOT)))
+
+    assert silent == []
+
+
+def test_no_file_is_longer_than_two_ideas() -> None:
+    long = {
+        str(file.relative_to(ROOT)): lines
+        for file in _product_files()
+        if (lines := len(file.read_text().splitlines())) > MAX_LINES
+    }
+
+    assert long == {}
+
+
+def test_the_webhook_is_the_https_server_and_nothing_else() -> None:
+    """Decisions about reviews are in admission; projections and caches are in clusterstate."""
+    files = {file.stem for file in (ROOT / "webhook").glob("*.py")} - {"__init__", "__main__"}
+
+    assert not [path for path in (ROOT / "webhook").iterdir() if (path / "__init__.py").is_file()]
+    assert files <= {
+        "ca_bundle_check",
+        "connections",
+        "endpoint",
+        "metrics",
+        "mutate",
+        "reviews",
+        "self_check",
+        "serving_certificate",
+        "settings",
+        "validate",
+    }
+
+
+@pytest.mark.parametrize(
+    ("process", "foreign"),
+    [
+        ("observer", ("translation", "admission", "webhook", "controllers", "cli", "certs")),
+        ("webhook", ("controllers", "observer", "cli")),
+        ("controllers", ("webhook", "observer", "cli")),
+        (
+            "driver",
+            (
+                "translation",
+                "admission",
+                "webhook",
+                "controllers",
+                "observer",
+                "cli",
+                "certs",
+                "rules",
+            ),
+        ),
+    ],
+)
+def test_a_process_loads_nothing_of_its_neighbours(process: str, foreign: tuple[str, ...]) -> None:
+    program = f"import sys, {process}.__main__; print(*sorted(sys.modules), sep=chr(10))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+
+    assert process in loaded
+    assert loaded.isdisjoint(foreign)
+
+
+def test_the_architecture_page_names_every_package() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    folders = {str(file.parent.relative_to(ROOT)) for file in _product_files()}
+
+    assert sorted(folder for folder in folders if not re.search(rf"\b{folder}/", page)) == []

@@ -15,7 +15,7 @@ import pytest
 from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 
-from webhook.profile import parse_profile
+from translation.profiles.profile import parse_profile
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
@@ -88,11 +88,3 @@ def test_make_help_lists_every_target() -> None:
 
 def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) < 150
-
-
-@pytest.mark.parametrize("package", ["allocator", "allocator/core", "certs", "kube", "webhook"])
-def test_the_map_knows_every_module(package: str) -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    modules = {path.stem for path in (ROOT / package).glob("[a-z]*.py")}
-
-    assert not {name for name in modules if not re.search(rf"\b{name}\b", text)}

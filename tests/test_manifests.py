@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import pytest
 
-from kube.files import read_paths
+from admission.webhook_configuration import configuration, validating_configuration
+from clusterstate.autoscalers import INSTALLED, KUEUE_CONFIGURATION
+from kube.api.urls import WEBHOOK_CONFIGURATIONS, WORKLOADS
+from kube.manifests.reader import read_paths
 from tools import generate
-from webhook.caches import KUEUE_CONFIGURATION, NAMED
-from webhook.configuration import configuration, validating_configuration
-from webhook.resources import WEBHOOK_CONFIGURATIONS, WORKLOADS
+from translation.arbiter import VOCABULARIES
 from webhook.settings import Settings
-from webhook.vocabularies.arbiter import VOCABULARIES
 
 ROOT: Final = Path(__file__).parent.parent
 BASE: Final = ROOT / "manifests" / "base"
@@ -148,7 +148,7 @@ def test_what_may_not_see_claims_is_looked_for_by_name() -> None:
     }
 
     assert looked_for == {
-        (resource.plural, name) for resource, _, name in (*NAMED.values(), KUEUE_CONFIGURATION)
+        (resource.plural, name) for resource, _, name in (*INSTALLED.values(), KUEUE_CONFIGURATION)
     }
 
 
@@ -216,17 +216,17 @@ def test_names_are_those_of_the_default_settings() -> None:
 
     assert {
         ("Namespace", settings.namespace),
-        ("Service", settings.service),
-        ("MutatingWebhookConfiguration", settings.webhook_configuration),
-        ("ValidatingWebhookConfiguration", settings.webhook_configuration),
+        ("Service", settings.certificates.service),
+        ("MutatingWebhookConfiguration", settings.certificates.webhook_configuration),
+        ("ValidatingWebhookConfiguration", settings.certificates.webhook_configuration),
     } <= named
 
 
 def test_a_pod_is_not_killed_before_it_has_drained() -> None:
     (webhook,) = (d for d in of_kind("Deployment") if d["metadata"]["name"] == "drawbridge-webhook")
-    serve = Settings().serve
+    serve = Settings().webhook
 
     assert (
         webhook["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
-        > serve.drain_most_seconds + serve.shutdown_seconds
+        > serve.max_drain + serve.shutdown_grace_period
     )

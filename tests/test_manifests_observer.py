@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kube.files import read_paths
-from webhook.observation import FOLLOWED
-from webhook.settings import Settings
+from clusterstate.projections import RESOURCES
+from kube.manifests.reader import read_paths
+from observer.settings import Settings
 
 ROOT: Final = Path(__file__).parent.parent
 OBSERVER: Final = ROOT / "manifests" / "observer"
@@ -53,7 +53,7 @@ def test_it_may_do_what_it_does_and_nothing_else() -> None:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    followed = {(each.group, each.plural) for each in FOLLOWED.values()} | {("", "pods")}
+    followed = {(each.group, each.plural) for each in RESOURCES.values()} | {("", "pods")}
 
     assert granted == {
         *((group, plural, verb) for group, plural in followed for verb in ("list", "watch")),
@@ -112,7 +112,9 @@ def test_only_its_probes_can_be_reached() -> None:
 
     assert policy["spec"]["podSelector"] == deployment["spec"]["selector"]
     assert [port["name"] for port in container["ports"]] == [each["port"] for each in rule["ports"]]
-    assert [Settings().observe.probe_port] == [port["containerPort"] for port in container["ports"]]
+    assert [Settings().observer.probe_port] == [
+        port["containerPort"] for port in container["ports"]
+    ]
 
 
 def test_two_do_not_run_at_once() -> None:

@@ -18,8 +18,9 @@ from click.testing import CliRunner
 
 from cli.__main__ import main as drawbridge
 from kube.errors import ObjectFileError
-from kube.files import SUFFIXES, read_objects
-from kube.product import REQUEST_ANNOTATION
+from kube.manifests.reader import read_objects
+from kube.manifests.source import SUFFIXES
+from kube.names import REQUEST_ANNOTATION
 
 CLUSTER: Final = Path(__file__).parent.parent / "examples" / "cluster" / "cluster.yaml"
 COMMANDS: Final[Sequence[tuple[str, Sequence[str]]]] = (
@@ -96,14 +97,23 @@ def _called(arguments: Sequence[str], text: bytes) -> tuple[int | None, str]:
 
 
 def is_readable(text: bytes) -> bool:
-    """Whether another parser finds nothing but objects with apiVersion and kind."""
+    """Return whether another parser finds objects, and nothing else, with apiVersion and kind."""
     try:
-        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+        documents = [found for found in yaml.safe_load_all(text) if found is not None]
     except (yaml.YAMLError, UnicodeDecodeError, ValueError):
         return False
-    return all(
-        isinstance(each, dict) and each.get("apiVersion") and each.get("kind") for each in documents
+    return any(map(_has_objects, documents)) and all(
+        isinstance(document, dict) and document.get("apiVersion") and document.get("kind")
+        for document in documents
     )
+
+
+def _has_objects(document: object) -> bool:
+    """Return whether a document has anything to apply; an empty List has not."""
+    if not isinstance(document, dict):
+        return False
+    is_list = document.get("kind") == "List" or "items" in document
+    return bool(document.get("items")) if is_list else True
 
 
 def kinds(text: bytes) -> str:

@@ -21,7 +21,7 @@ from e2e.inventory import (
     nvidia_mig,
     virtual_functions,
 )
-from kube.files import dump_yaml
+from kube.manifests.dump import dump_yaml
 
 MEDIA_LAYOUT: Final = ("1g.10gb", "1g.10gb+me", "2g.20gb", "3g.40gb")
 SHARES: Final = 4

@@ -5,16 +5,16 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from webhook import findings
-from webhook.findings import MAY_PASS, Code
-from webhook.rules.rule import KINDS, Rule
-from webhook.rules.table import RULES
+from findings import finding as findings
+from findings.finding import TRANSIENT_CAUSES, Code
+from rules.registry import RULES
+from rules.rule import KINDS, Rule
 
 HEADER = """\
 # Findings
 
 Every code that `drawbridge` prints and the webhook gives as a cause, in the order of the source. The tables are generated from
-`webhook/findings.py` and `webhook/rules`. An error refuses the object, a warning says what is lost, an info is worth knowing; the message names what was found and, where there
+`findings/finding.py` and `rules`. An error refuses the object, a warning says what is lost, an info is worth knowing; the message names what was found and, where there
 is one, the fix.
 
 | code | what it says |
@@ -39,7 +39,7 @@ What is said of objects of DRA and of pods with claims, and what to do about it.
 the inventory is proof, else a warning; *not yet* and *advice* are warnings. A pod that a controller made is only warned of, and so is everything in a namespace labelled
 `drawbridge.internal/enforcement: warn`. Rules that the API server enforces by itself, with us or without us, are in `manifests/policies`; of the others the last column says why not.
 
-| code | about | class | cure | in the API server |
+| code | about | class | fix | in the API server |
 | --- | --- | --- | --- | --- |
 """
 
@@ -47,16 +47,16 @@ the inventory is proof, else a warning; *not yet* and *advice* are warnings. A p
 def page() -> str:
     """Return the page's text."""
     causes = "".join(f"| `{code.value}` | {cause} |\n" for code, cause in documented())
-    passing = "".join(f"| `{code.value}` | {how} |\n" for code, how in MAY_PASS.items())
+    passing = "".join(f"| `{code.value}` | {how} |\n" for code, how in TRANSIENT_CAUSES.items())
     rules = "".join(_row(rule) for rule in RULES)
     return HEADER + causes + RULES_HEADER + rules + ON_WORKLOADS + passing
 
 
 def _row(rule: Rule[Any]) -> str:
-    kinds = KINDS[rule.part]
+    kinds = KINDS[rule.scope]
     about = ", ".join(kinds) if len(kinds) <= 4 else f"{kinds[0]} and workloads"
-    where = "yes" if rule.cel is not None else f"no: {rule.why_not_cel}"
-    return f"| `{rule.code}` | {about} | {rule.rank} | {rule.cure} | {where} |\n"
+    where = "yes" if rule.cel is not None else f"no: {rule.no_cel_reason}"
+    return f"| `{rule.code}` | {about} | {rule.category} | {rule.fix} | {where} |\n"
 
 
 def documented() -> Iterator[tuple[Code, str]]:

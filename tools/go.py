@@ -14,8 +14,8 @@ import venv
 from pathlib import Path
 from typing import Final
 
-OLDEST: Final = (1, 26)
-"""What e2e/controlplane/go.mod asks for."""
+OLDEST: Final = (1, 26, 6)
+"""What e2e/containerd/go.mod asks for."""
 
 _REQUIREMENTS: Final = Path(__file__).parent.parent / "requirements" / "go.txt"
 
@@ -32,14 +32,14 @@ def go_command() -> Path:
     return _private_go()
 
 
-def _version(go: Path) -> tuple[int, int]:
-    """Major and minor; (0, 0) for what does not answer like Go."""
+def _version(go: Path) -> tuple[int, ...]:
+    """The three numbers of its version; none for what does not answer like Go."""
     environment = {**os.environ, "GOTOOLCHAIN": "local"}
     answer = subprocess.run(
         [go, "version"], env=environment, capture_output=True, text=True, check=False
     )
-    number = re.search(r"\bgo(\d+)\.(\d+)", answer.stdout)
-    return (int(number[1]), int(number[2])) if number else (0, 0)
+    number = re.search(r"\bgo(\d+)\.(\d+)(?:\.(\d+))?", answer.stdout)
+    return tuple(int(part or 0) for part in number.groups()) if number else ()
 
 
 def _private_go() -> Path:

@@ -14,6 +14,13 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
+from controllers.policies.clashes import MAX_SUSPECTS
+from controllers.policies.status import (
+    MAX_EXAMPLES,
+    MAX_MESSAGE,
+    MAX_NAME,
+    MAX_ROWS,
+)
 from kube.api.meta import ObjectMeta
 from kube.api.policy import (
     KIND,
@@ -29,16 +36,9 @@ from kube.api.policy import (
     MatrixRow,
 )
 from kube.api.resource import MAX_SELECTOR_BYTES, CelSelector, DeviceSelector
-from kube.product import GROUP, NAME
-from webhook.policy_status import (
-    MAX_EXAMPLES,
-    MAX_MESSAGE,
-    MAX_NAME,
-    MAX_ROWS,
-    MAX_SUSPECTS,
-)
-from webhook.resources import DEVICE_COMPATIBILITY_POLICIES
-from webhook.rules.compatibility import MAX_GROUPS
+from kube.api.urls import DEVICE_COMPATIBILITY_POLICIES
+from kube.names import GROUP, NAME
+from rules.objects.compatibility_policy import MAX_GROUPS
 
 Document = dict[str, Any]
 

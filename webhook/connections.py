@@ -1,9 +1,9 @@
-"""Who may hold a connection to the endpoint: so many at a time, and nobody who only begins to ask.
+"""A bound on open connections, and on the time until a request header is complete.
 
-Neither aiohttp nor an event loop bounds connections, and TLS takes memory for each before it has
-said anything. So they are accepted here, one by one, and only then given to aiohttp. Where all
-places are taken, the connection that has been of no use for longest makes room for a new one; while
-a review is answered on it, it keeps its place.
+Neither aiohttp nor an event loop bounds connections, and TLS takes memory for each before any byte is
+read. So they are accepted here, one by one, and only then given to aiohttp. Where all places are
+taken, the connection that has been idle for longest is evicted; one on which a review is answered
+keeps its place.
 """
 
 import asyncio
@@ -15,29 +15,29 @@ from typing import Final
 
 import structlog
 
-from webhook.metrics import Ended, WebhookMetrics
+from webhook.metrics import CloseReason, WebhookMetrics
 
 BACKLOG: Final = 1024
-AGAIN_S: Final = 0.5
-"""Before the next attempt where the system gave no connection, such as for want of descriptors."""
-LOOK_S: Final = 1.0
-"""Between looks for heads that do not end. Also how long each has its place for certain, so that
-somebody who opens connections without end cannot take from others what they were just given."""
-SHUTDOWN_S: Final = 1.0
-"""For how long the end of TLS is waited for."""
+ACCEPT_RETRY_S: Final = 0.5
+"""Before the next attempt where the system returned no connection, such as without descriptors."""
+CHECK_INTERVAL_S: Final = 1.0
+"""Between checks for incomplete headers. Also how long a new connection cannot be evicted, so that a
+client which opens connections without end cannot evict those just accepted."""
+TLS_SHUTDOWN_S: Final = 1.0
+"""The longest wait for the end of TLS."""
 
 log = structlog.get_logger()
 
 
 class Connection(asyncio.Protocol):
-    """One connection, from its acceptance to its end; what comes is passed on.
+    """One connection, from its acceptance to its end; it passes on what it receives.
 
     Attributes:
-        handler: What it is passed to.
-        useful_at: When it was accepted or last answered, by the clock of the event loop.
-        head_since: When the head began that is not complete; that of the first begins with the
+        handler: Receives it.
+        active_at: When it was accepted or last answered, by the clock of the event loop.
+        header_since: When the header began that is not complete; the first begins with the
             acceptance, and so includes the handshake. None while there is none.
-        answering: Whether a review is being answered.
+        answering: A review is being answered.
     """
 
     def __init__(
@@ -46,25 +46,30 @@ class Connection(asyncio.Protocol):
         accepted: socket.socket,
         forget: Callable[["Connection"], None],
     ) -> None:
-        """Remember what is connected, and whom to tell of its end."""
+        """Begin a connection.
+
+        Args:
+            accepted: Its socket.
+            forget: Called when it ends.
+        """
         self.handler = handler
-        self.useful_at = asyncio.get_running_loop().time()
-        self.head_since: float | None = self.useful_at
+        self.active_at = asyncio.get_running_loop().time()
+        self.header_since: float | None = self.active_at
         self.answering = False
         self._accepted = accepted
         self._forget = forget
         self._transport: asyncio.WriteTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note that TLS is agreed."""
+        """Pass on the end of the handshake."""
         if isinstance(transport, asyncio.WriteTransport):
             self._transport = transport
         self.handler.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Note the beginning of a head."""
-        if self.head_since is None and not self.answering:
-            self.head_since = asyncio.get_running_loop().time()
+        """Pass on data, which may begin a header."""
+        if self.header_since is None and not self.answering:
+            self.header_since = asyncio.get_running_loop().time()
         self.handler.data_received(data)
 
     def eof_received(self) -> bool | None:
@@ -80,12 +85,12 @@ class Connection(asyncio.Protocol):
         self.handler.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give the place back."""
+        """Free the place."""
         self._forget(self)
         self.handler.connection_lost(exc)
 
-    def cut(self) -> None:
-        """End it at once, without a word: its place is needed."""
+    def abort(self) -> None:
+        """End it at once, without a response: its place is needed."""
         if self._transport is not None:
             self._transport.abort()
         else:
@@ -94,21 +99,23 @@ class Connection(asyncio.Protocol):
 
 
 class Connections:
-    """Accepts connections and bounds them.
+    """Accepts connections, and bounds their number.
 
     Attributes:
-        port: Where it listens, after `listen`.
+        port: The port after `listen`.
     """
 
-    def __init__(self, most: int, *, head_s: float, metrics: WebhookMetrics) -> None:
-        """Remember the bounds.
+    def __init__(
+        self, max_connections: int, *, header_timeout_s: float, metrics: WebhookMetrics
+    ) -> None:
+        """Begin without connections.
 
         Args:
-            most: Connections at a time, those in their handshake included.
-            head_s: A connection whose next head is not complete after so long is cut.
+            max_connections: At a time, including those in their handshake.
+            header_timeout_s: A connection whose next header takes longer is closed.
         """
-        self._most = most
-        self._head_s = head_s
+        self._max_connections = max_connections
+        self._header_timeout_s = header_timeout_s
         self._metrics = metrics
         self._open: dict[asyncio.BaseProtocol | None, Connection] = {}
         self._listener: socket.socket | None = None
@@ -119,23 +126,23 @@ class Connections:
         metrics.connections.set_function(self.__len__)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return how many are open."""
         return len(self._open)
 
     async def listen(self, host: str, port: int) -> None:
-        """Bind; from now on the system keeps who comes.
+        """Bind; from now on the system queues connections.
 
         Args:
             host: An address or name; empty for all addresses, IPv4 and IPv6.
             port: 0 for any.
 
         Raises:
-            OSError: It is not ours to have.
+            OSError: It cannot be bound.
         """
         family, both = socket.AF_INET, not host and socket.has_dualstack_ipv6()
         if host:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port)
-            family = found[0][0]
+            addresses = await asyncio.get_running_loop().getaddrinfo(host, port)
+            family = addresses[0][0]
         elif both:
             family = socket.AF_INET6
         self._listener = socket.create_server(
@@ -145,20 +152,20 @@ class Connections:
         self.port = self._listener.getsockname()[1]
 
     async def run(self, handlers: Callable[[], asyncio.Protocol], context: ssl.SSLContext) -> None:
-        """Accept who comes until `close`, and look after the connections until cancelled.
+        """Accept connections until `close`, and check them until cancelled.
 
         Args:
-            handlers: Makes what speaks HTTP on a new connection.
+            handlers: Returns a new HTTP protocol for a connection.
 
         Raises:
-            RuntimeError: It does not listen.
+            RuntimeError: `listen` was not called.
         """
         if self._listener is None:
             raise RuntimeError("listen first")
         self._closed.clear()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._look())
+                group.create_task(self._check_headers())
                 await self._until_closing(self._accept(self._listener, handlers, context, group))
                 self._listener.close()
                 self._closed.set()
@@ -167,26 +174,26 @@ class Connections:
             self._closed.set()
 
     async def close(self) -> None:
-        """Accept nobody new; who is connected stays so."""
+        """Accept no further connection; open ones stay open."""
         self._closing.set()
         await self._closed.wait()
         if self._listener is not None:
             self._listener.close()
 
-    def begins(self, handler: asyncio.BaseProtocol | None) -> None:
-        """Note that a review came, by what speaks HTTP on its connection."""
+    def review_started(self, handler: asyncio.BaseProtocol | None) -> None:
+        """Mark a connection as answering a review, by its HTTP protocol."""
         connection = self._open.get(handler)
         if connection is not None:
-            connection.answering, connection.head_since = True, None
+            connection.answering, connection.header_since = True, None
 
-    def ends(self, handler: asyncio.BaseProtocol | None) -> None:
-        """Note that it was answered."""
+    def review_finished(self, handler: asyncio.BaseProtocol | None) -> None:
+        """Mark it as idle."""
         connection = self._open.get(handler)
         if connection is not None:
             connection.answering = False
-            connection.useful_at = asyncio.get_running_loop().time()
+            connection.active_at = asyncio.get_running_loop().time()
 
-    # --- coming
+    # --- accepting
 
     async def _until_closing(self, accepting: Coroutine[None, None, None]) -> None:
         async with asyncio.TaskGroup() as group:
@@ -206,69 +213,69 @@ class Connections:
             try:
                 accepted, _ = await loop.sock_accept(listener)
             except ConnectionError:
-                continue  # Whoever came has gone again.
+                continue  # The client has gone already.
             except OSError as fault:
-                log.warning("connection.none", error=str(fault))
-                await asyncio.sleep(AGAIN_S)
+                log.warning("connection.accept_failed", error=str(fault))
+                await asyncio.sleep(ACCEPT_RETRY_S)
                 continue
-            if len(self) < self._most or self._made_room(loop.time()):
+            if len(self) < self._max_connections or self._evict(loop.time()):
                 connection = Connection(handlers(), accepted, self._forget)
                 self._open[connection.handler] = connection
-                group.create_task(self._welcome(connection, accepted, context))
+                group.create_task(self._hand_shake(connection, accepted, context))
             else:
                 accepted.close()
-                self._metrics.ended(Ended.REFUSED)
+                self._metrics.count_closed(CloseReason.REJECTED)
 
-    def _made_room(self, now: float) -> bool:
-        """Whether a connection of no use was cut."""
-        useless = [
-            one
-            for one in self._open.values()
-            if not one.answering and now - one.useful_at >= LOOK_S
+    def _evict(self, now: float) -> bool:
+        """Close the connection that has been idle for longest; return whether there was one."""
+        idle = [
+            connection
+            for connection in self._open.values()
+            if not connection.answering and now - connection.active_at >= CHECK_INTERVAL_S
         ]
-        oldest = min(useless, key=lambda one: one.useful_at, default=None)
+        oldest = min(idle, key=lambda connection: connection.active_at, default=None)
         if oldest is None:
             return False
-        self._cut(oldest, Ended.MADE_ROOM)
+        self._close(oldest, CloseReason.EVICTED)
         return True
 
-    async def _welcome(
+    async def _hand_shake(
         self, connection: Connection, accepted: socket.socket, context: ssl.SSLContext
     ) -> None:
-        """Agree on TLS; from then on the connection looks after itself."""
+        """Perform the TLS handshake."""
         with suppress(OSError):
-            # Not every event loop does, of a socket that it has not made.
+            # Not every event loop sets it on a socket that it has not created.
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection,
                 accepted,
                 ssl=context,
-                ssl_handshake_timeout=self._head_s,
-                ssl_shutdown_timeout=SHUTDOWN_S,
+                ssl_handshake_timeout=self._header_timeout_s,
+                ssl_shutdown_timeout=TLS_SHUTDOWN_S,
             )
         except OSError as fault:  # ssl.SSLError is one, and so is a handshake that takes too long.
             if connection.handler in self._open:
                 self._forget(connection)
-                self._metrics.ended(Ended.HANDSHAKE)
-                log.debug("connection.failed", error=str(fault))
+                self._metrics.count_closed(CloseReason.HANDSHAKE)
+                log.debug("handshake.failed", error=str(fault))
 
-    # --- going
+    # --- closing
 
-    async def _look(self) -> None:
+    async def _check_headers(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(LOOK_S)
-            since = loop.time() - self._head_s
-            for one in tuple(self._open.values()):
-                if one.head_since is not None and one.head_since < since:
-                    self._cut(one, Ended.HEAD)
+            await asyncio.sleep(CHECK_INTERVAL_S)
+            since = loop.time() - self._header_timeout_s
+            for connection in tuple(self._open.values()):
+                if connection.header_since is not None and connection.header_since < since:
+                    self._close(connection, CloseReason.HEADER_TIMEOUT)
 
-    def _cut(self, connection: Connection, why: Ended) -> None:
-        # At once, since what was cut may take its time to learn of it.
+    def _close(self, connection: Connection, reason: CloseReason) -> None:
+        # At once, since the protocol learns of its end later.
         self._forget(connection)
-        self._metrics.ended(why)
-        connection.cut()
+        self._metrics.count_closed(reason)
+        connection.abort()
 
     def _forget(self, connection: Connection) -> None:
         self._open.pop(connection.handler, None)

@@ -1,17 +1,18 @@
-"""What the rank of `firstAvailable` alternatives is worth in a score.
+"""The part of a score that stands for the order of `firstAvailable` alternatives.
 
-Whoever writes alternatives says what he prefers, and that outweighs what an operator prefers: a
-node that offers an earlier alternative always scores at least as high as one that does not.
+The order of alternatives is the preference of the claim's author, which outweighs that of the
+operator: a node that offers an earlier alternative always scores at least as high as one that does
+not.
 """
 
 from collections.abc import Sequence
 
-from allocator.core.model import Plan
+from allocator.model.plan import Plan
 from kube.api.resource import MAX_ALTERNATIVES
 
 
-def ranks(plan: Plan) -> Sequence[int]:
-    """Return which alternative was chosen, 0 the first, of every request that has alternatives."""
+def chosen_alternatives(plan: Plan) -> Sequence[int]:
+    """Return the index of the chosen alternative for every request that has alternatives."""
     prioritized = {
         (choice.request.claim, choice.request.index)
         for claim in plan.choices
@@ -21,11 +22,11 @@ def ranks(plan: Plan) -> Sequence[int]:
     return [plan.alternatives[claim][index] for claim, index in sorted(prioritized)]
 
 
-def ranked(plan: Plan, score: int) -> int:
-    """Return a score of 0 to 100 among plans of the same ranks as one among all plans.
+def rank_score(plan: Plan, score: int) -> int:
+    """Scale a score among plans with the same alternatives to one among all plans, 0 to 100.
 
-    The sum of n ranks has 7n + 1 values, each a band of its own; `score` says where in the band.
-    So the first alternative at its worst (87) is no worse than the second at its best (87).
+    The sum of n indices has 7n + 1 values, each a band of its own; `score` is the place in the
+    band. So the first alternative at its worst (87) scores as high as the second at its best (87).
 
     ===========================  ==================  =====================
     plan                         score 0             score 100
@@ -35,6 +36,6 @@ def ranked(plan: Plan, score: int) -> int:
     the second of one request    600 // 8 = 75       700 // 8 = 87
     ===========================  ==================  =====================
     """
-    chosen = ranks(plan)
+    chosen = chosen_alternatives(plan)
     worst = (MAX_ALTERNATIVES - 1) * len(chosen)
     return (100 * (worst - sum(chosen)) + score) // (worst + 1)

@@ -1,17 +1,17 @@
-"""BestFit: the smallest device that will do, where it blocks least.
+"""BestFit: the smallest sufficient device that blocks the least.
 
 Devices, by these in turn:
 
-1. room: the device's `memory`, less what its shares take; a device without `memory` has none;
-2. what a partition blocks: the worth of the other partitions of its hardware that fit now and no
-   longer would (`allocator.strategies.partitions`);
+1. free memory: the device's `memory` minus the consumption of its shares; 0 without `memory`;
+2. blocked partitions: the score of the other partitions of its hardware that fit now and no longer
+   would (`allocator.strategies.partitions`);
 3. the fullest first, then upstream's order.
 
-So whole devices and whole counter sets stay free as long as something smaller will do. Whether a
-device will do is the search's business: what is too small is passed over.
+So whole devices and whole counter sets stay free while something smaller is sufficient. Whether a
+device is sufficient is decided by the search, which passes over devices that are too small.
 
 ===========================================================  =====================================
-asked                                                        taken first
+requested                                                    allocated first
 ===========================================================  =====================================
 `memory >= 20Gi` of GPUs with 80Gi, 24Gi, 16Gi               24Gi
 a share of 10Gi of GPUs with 40Gi, 12Gi, 5Gi free            12Gi
@@ -19,12 +19,12 @@ a share of 10Gi of GPUs with 40Gi, 12Gi, 5Gi free            12Gi
 1g of a free card and one with a slot in use                 the card in use
 ===========================================================  =====================================
 
-Nodes: 50 for smallness, 30 for what stays possible, 20 for load:
+Nodes: 50 for smallness, 30 for what remains possible, 20 for load:
 
-* smallness: the mean over chosen devices of 40Gi / (40Gi + room), so 8/9 of 5Gi, 1/2 of 40Gi, 1/3
-  of 80Gi; 1 without `memory`;
-* what stays possible: 1 / (1 + what the plan blocks per device), where 1 is blocked when the one
-  partition that takes all counters is no longer possible;
+* smallness: the mean over chosen devices of 40Gi / (40Gi + free memory), so 8/9 for 5Gi, 1/2 for
+  40Gi, 1/3 for 80Gi; 1 without `memory`;
+* possible: 1 / (1 + blocked score per device of the plan), where the blocked score is 1 if the one
+  partition that consumes all counters no longer fits;
 * the load of CompactFirst.
 
 =====================================================  =========  ========  =====  =====
@@ -34,29 +34,32 @@ the 80Gi GPU of two, the other free                    1/3        1         1/2 
 the 24Gi GPU of two, the other free                    5/8        1         1/2    71
 =====================================================  =========  ========  =====  =====
 
-It reads no attribute, and of capacities only `memory`, which drivers of GPUs agree on.
+The strategy reads no attribute, and of capacities only `memory`, the name that GPU drivers share.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from allocator.core.inventory import Place
-from allocator.core.model import Asked, DeviceUse, NodeDevices, Plan, Pool, PublishedDevice, Usage
-from allocator.strategies.alternatives import ranked
+from allocator.model.devices import NodeDevices, Pool, PublishedDevice
+from allocator.model.plan import Plan
+from allocator.model.requests import PendingClaims
+from allocator.model.selectors import DeviceField
+from allocator.model.usage import DeviceUse, Usage
+from allocator.strategies.alternatives import rank_score
 from allocator.strategies.load import (
     FULL,
-    carried_out,
+    consuming_choices,
     device_loads,
     drivers_of,
-    held,
     node_load,
+    usage_after,
 )
-from allocator.strategies.partitions import blocked, lost
+from allocator.strategies.partitions import blocked_scores, lost_score
 
 MEMORY: Final = "memory"
 HALF_SMALL: Final = 40 * 2**30 * 10**9
-"""Nano-bytes of a device that is neither small nor big: 40Gi."""
+"""Free memory of a device with smallness 1/2 in nano-bytes: 40Gi."""
 
 _SMALL: Final = 50
 _POSSIBLE: Final = 30
@@ -65,40 +68,39 @@ _LOAD: Final = 20
 _POOLS: Final = 8192
 
 Memory = tuple[str, int]
-"""The key under which a device publishes its memory, and nano-bytes."""
+"""The key of a device's memory capacity, and its nano-bytes."""
 
 
 class BestFit:
-    """Small devices first, nodes that lose least."""
+    """Small devices first; nodes that lose least first."""
 
     name = "BestFit"
-    places: tuple[Place, ...] = ()
-    weighs = True
+    fields: tuple[DeviceField, ...] = ()
+    reads_capacities = True
 
-    def order(self, node: NodeDevices, usage: Usage, _asked: Asked) -> Sequence[int]:
-        """Return devices by room, by what they block, and the fullest first."""
+    def order(self, node: NodeDevices, usage: Usage, _pending: PendingClaims) -> Sequence[int]:
+        """Return devices by free memory, then by blocked partitions, then the fullest first."""
         uses = [usage.pools.get(pool.id) for pool in node.pools]
-        costs = [blocked(pool, use) for pool, use in zip(node.pools, uses, strict=True)]
+        blocked = [blocked_scores(pool, use) for pool, use in zip(node.pools, uses, strict=True)]
         memories = [_memories(pool) for pool in node.pools]
         loads = device_loads(node, usage)
         keys: list[tuple[int, int, int]] = []
         for position, (pool, published) in enumerate(zip(node.pool_of, node.devices, strict=True)):
             name = published.id.device
             use = uses[pool]
-            one = use.get(name) if use else None
-            room = _room(memories[pool].get(name), one)
-            keys.append((room, costs[pool].get(name, 0), -loads[position]))
+            free = _free_memory(memories[pool].get(name), use.get(name) if use else None)
+            keys.append((free, blocked[pool].get(name, 0), -loads[position]))
         return sorted(range(len(keys)), key=keys.__getitem__)
 
     def score(self, node: NodeDevices, usage: Usage, plan: Plan) -> int:
-        """Return how small the plan's devices are, how little they block, how full it leaves."""
-        after = carried_out(node, usage, plan)
+        """Return the sum of smallness, remaining possibilities and load."""
+        after = usage_after(node, usage, plan)
         points = (
             _SMALL * _smallness(usage, plan)
             + _POSSIBLE * _possible(node, usage, after, plan)
             + _LOAD * node_load(node, after, drivers_of(plan))
         )
-        return ranked(plan, points // FULL)
+        return rank_score(plan, points // FULL)
 
 
 BEST_FIT: Final = BestFit()
@@ -106,9 +108,12 @@ BEST_FIT: Final = BestFit()
 
 @lru_cache(maxsize=_POOLS)
 def _memories(pool: Pool) -> Mapping[str, Memory]:
-    """Return the memory of a pool's devices, of those that have any."""
-    found = {each.id.device: _memory(each) for each in pool.devices}
-    return {name: memory for name, memory in found.items() if memory is not None}
+    """Return the memory of a pool's devices that have any, by device name."""
+    return {
+        published.id.device: memory
+        for published in pool.devices
+        if (memory := _memory(published)) is not None
+    }
 
 
 def _memory(published: PublishedDevice) -> Memory | None:
@@ -119,8 +124,8 @@ def _memory(published: PublishedDevice) -> Memory | None:
     return None
 
 
-def _room(memory: Memory | None, use: DeviceUse | None) -> int:
-    """Return nano-bytes that a device has left."""
+def _free_memory(memory: Memory | None, use: DeviceUse | None) -> int:
+    """Return the free memory of a device in nano-bytes; 0 without memory."""
     if memory is None:
         return 0
     key, nanos = memory
@@ -130,19 +135,19 @@ def _room(memory: Memory | None, use: DeviceUse | None) -> int:
 
 
 def _smallness(usage: Usage, plan: Plan) -> int:
-    """Return how small the chosen devices are, of `FULL`; a share counts the room it is put into."""
+    """Return the mean smallness of the chosen devices, of `FULL`, by their free memory before."""
     sizes = []
-    for choice in held(plan):
-        room = _room(_memory(choice.device), usage.of(choice.device.id))
-        sizes.append(HALF_SMALL * FULL // (HALF_SMALL + room))
+    for choice in consuming_choices(plan):
+        free = _free_memory(_memory(choice.device), usage.of(choice.device.id))
+        sizes.append(HALF_SMALL * FULL // (HALF_SMALL + free))
     return sum(sizes) // len(sizes) if sizes else FULL
 
 
 def _possible(node: NodeDevices, before: Usage, after: Usage, plan: Plan) -> int:
-    """Return 1 / (1 + what the plan blocks per device), of `FULL`."""
-    touched = {choice.device.id for choice in held(plan)}
+    """Return 1 / (1 + blocked score per device), of `FULL`."""
+    touched = {choice.device.id for choice in consuming_choices(plan)}
     pools = {node.pool_of[node.positions[device]] for device in touched}
-    blocks = 0
+    lost = 0
     for pool in [node.pools[index] for index in pools]:
-        blocks += lost(pool, before.pools.get(pool.id), after.pools.get(pool.id))
-    return FULL * FULL // (FULL + max(0, blocks) // len(touched)) if touched else FULL
+        lost += lost_score(pool, before.pools.get(pool.id), after.pools.get(pool.id))
+    return FULL * FULL // (FULL + max(0, lost) // len(touched)) if touched else FULL

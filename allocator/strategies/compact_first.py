@@ -2,10 +2,10 @@
 
 Devices: the fullest first; devices that are equally full in upstream's order.
 
-Nodes: the load once the plan is carried out, in percent.
+Nodes: the load after the plan, in percent.
 
 =====================================================  ==============  =====
-devices of the node, of which one more is taken        load after      score
+devices of the node, one more of which is allocated    load after      score
 =====================================================  ==============  =====
 4 GPUs, none in use                                    1 of 4          25
 4 GPUs, 2 in use                                       3 of 4          75
@@ -16,16 +16,19 @@ devices of the node, of which one more is taken        load after      score
 Load is defined in `allocator.strategies.load`. Where requests have alternatives, an earlier one
 outweighs it (`allocator.strategies.alternatives`).
 
-Source: the names and the two levels are tensor-fusion's (PlacementMode CompactFirst); that a node
-counts by its mean and not by its sum, so that big nodes do not win by size, is its plugin's way.
+Source: the names and the two levels are those of tensor-fusion (PlacementMode CompactFirst). Like
+its plugin, score a node by its mean load and not by the sum, so that big nodes do not win by size.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from allocator.core.inventory import Place
-from allocator.core.model import Asked, NodeDevices, Plan, Usage
-from allocator.strategies.alternatives import ranked
+from allocator.model.devices import NodeDevices
+from allocator.model.plan import Plan
+from allocator.model.requests import PendingClaims
+from allocator.model.selectors import DeviceField
+from allocator.model.usage import Usage
+from allocator.strategies.alternatives import rank_score
 from allocator.strategies.load import FULL, device_loads, load_after
 
 
@@ -33,11 +36,13 @@ class CompactFirst:
     """Full devices first, full nodes first."""
 
     name = "CompactFirst"
-    places: tuple[Place, ...] = ()
-    weighs = False
+    fields: tuple[DeviceField, ...] = ()
+    reads_capacities = False
 
-    def order(self, node: NodeDevices, usage: Usage, _asked: Asked) -> Sequence[int] | None:
-        """Return the fullest devices first; None where all are equally full."""
+    def order(
+        self, node: NodeDevices, usage: Usage, _pending: PendingClaims
+    ) -> Sequence[int] | None:
+        """Return the fullest devices first; None if all are equally full."""
         loads = device_loads(node, usage)
         if not any(loads):
             return None
@@ -45,7 +50,7 @@ class CompactFirst:
 
     def score(self, node: NodeDevices, usage: Usage, plan: Plan) -> int:
         """Return the node's load after the plan, in percent."""
-        return ranked(plan, 100 * load_after(node, usage, plan) // FULL)
+        return rank_score(plan, 100 * load_after(node, usage, plan) // FULL)
 
 
 COMPACT_FIRST: Final = CompactFirst()

@@ -1,9 +1,9 @@
-"""FirstFit: what Kubernetes itself does.
+"""FirstFit: the strategy of Kubernetes itself.
 
 Devices: upstream's order, by pool, slice and place in the slice.
 
-Nodes: of each request with alternatives, 8 points less the index of the chosen one, as a share of
-the most that these requests can have; without alternatives 0 for every node.
+Nodes: for each request with alternatives, 8 points minus the index of the chosen one, as a share of
+the maximum of these requests; without alternatives 0 for every node.
 
 ====================================================  ======
 chosen alternatives (0 is the first)                  score
@@ -15,32 +15,35 @@ none, all requests are `exactly`                      0
 0 and 7 of two requests                               56
 ====================================================  ======
 
-Source: kubernetes v1.37.1, pkg/scheduler/framework/plugins/dynamicresources, computeScore, which
-the scheduler then stretches so that the best node has 100.
+Source: kubernetes v1.37.1, pkg/scheduler/framework/plugins/dynamicresources, computeScore. The
+scheduler then normalizes the scores so that the best node has 100.
 """
 
 from typing import Final
 
-from allocator.core.inventory import Place
-from allocator.core.model import Asked, NodeDevices, Plan, Usage
-from allocator.strategies.alternatives import ranks
+from allocator.model.devices import NodeDevices
+from allocator.model.plan import Plan
+from allocator.model.requests import PendingClaims
+from allocator.model.selectors import DeviceField
+from allocator.model.usage import Usage
+from allocator.strategies.alternatives import chosen_alternatives
 from kube.api.resource import MAX_ALTERNATIVES
 
 
 class FirstFit:
-    """Upstream's devices, upstream's preference of nodes."""
+    """Upstream's order of devices and upstream's score of nodes."""
 
     name = "FirstFit"
-    places: tuple[Place, ...] = ()
-    weighs = False
+    fields: tuple[DeviceField, ...] = ()
+    reads_capacities = False
 
-    def order(self, _node: NodeDevices, _usage: Usage, _asked: Asked) -> None:
+    def order(self, _node: NodeDevices, _usage: Usage, _pending: PendingClaims) -> None:
         """Return None: upstream's order."""
         return
 
     def score(self, _node: NodeDevices, _usage: Usage, plan: Plan) -> int:
-        """Return upstream's score as a share of the highest it could be."""
-        chosen = ranks(plan)
+        """Return upstream's score as a share of its maximum."""
+        chosen = chosen_alternatives(plan)
         if not chosen:
             return 0
         most = MAX_ALTERNATIVES * len(chosen)

@@ -1,15 +1,15 @@
-"""How full devices and nodes are; what most strategies weigh.
+"""The load of devices and nodes, which most strategies score by.
 
 Load is an integer from 0 to `FULL`, so that sums do not depend on the order of devices.
 
-* A **device that one claim holds alone** is full.
-* A **shared device** has the load of its fullest capacity: what is used up first is what counts.
-  Where shares consume nothing that is measured, n of them make n / (n + 1).
-* **Hardware that is cut into partitions** (a counter set) has the mean of its counters' loads,
-  since a counter may stand for one slot of many; a partition that is itself shared counts with
-  its own load. A partition is at least as full as the hardware it is cut from.
+* A **device in exclusive use** is full.
+* A **shared device** has the load of its fullest capacity, the one that runs out first. Where
+  shares consume no capacity, n of them make a load of n / (n + 1).
+* **Partitioned hardware** (a counter set) has the mean of its counters' loads, since a counter may
+  stand for one slot of many; a partition that is itself shared counts with its own load. A
+  partition is at least as full as its hardware.
 * A **node** has the mean load of its hardware: counter sets, and devices without counters. Only
-  hardware of the drivers that a plan uses counts, so that NICs say nothing about GPUs.
+  hardware of the drivers that a plan uses counts, so that the load of NICs does not affect GPUs.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -18,22 +18,15 @@ from typing import Final
 
 import msgspec
 
-from allocator.core.counters import Declared, declared
-from allocator.core.model import (
-    Choice,
-    DeviceUse,
-    NodeDevices,
-    Plan,
-    Pool,
-    PoolId,
-    PoolUse,
-    Usage,
-)
+from allocator.features.partitionable_devices import PoolCounters, pool_counters
+from allocator.model.devices import NodeDevices, Pool, PoolId
+from allocator.model.plan import Choice, Plan
+from allocator.model.usage import DeviceUse, PoolUse, Usage
 from kube.api.resource import Device
 from kube.quantity import Quantity
 
 FULL: Final = 1_000_000
-"""The load of a device of which nothing is left: millionths."""
+"""The load of a device with nothing available, in millionths."""
 
 _POOLS: Final = 8192
 _NO_SETS: Final[tuple[int, ...]] = ()
@@ -41,43 +34,43 @@ _FREE: Final = DeviceUse()
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What a pool's devices are cut from.
+    """The hardware of a pool: counter sets, and devices that consume no counters.
 
     Attributes:
-        counters: Of the pool.
-        devices: By name, also those that other nodes see.
-        sets: Names of counter sets that devices of this node consume, numbered by position here.
-        set_of: Number of a counter to the number of its set; absent where the set does not count.
-        sizes: How many counters above zero each set has.
-        cut_from: Device name to the numbers of its sets.
+        counters: Counters of the pool.
+        devices: Device by name, including those of other nodes.
+        sets: Names of the counter sets that devices of this node consume; the index is the number.
+        set_of: Number of a counter to the number of its set, if devices of this node consume it.
+        sizes: Number of counters above zero of each set.
+        partition_of: Device name to the numbers of the sets that it consumes.
         whole: Names of this node's devices that consume no counters.
     """
 
-    counters: Declared
+    counters: PoolCounters
     devices: Mapping[str, Device]
     sets: tuple[str, ...]
     set_of: Mapping[int, int]
     sizes: tuple[int, ...]
-    cut_from: Mapping[str, tuple[int, ...]]
+    partition_of: Mapping[str, tuple[int, ...]]
     whole: frozenset[str]
 
     @property
     def units(self) -> int:
-        """How many pieces of hardware there are."""
+        """Number of pieces of hardware."""
         return len(self.sets) + len(self.whole)
 
 
 @lru_cache(maxsize=_POOLS)
 def hardware(pool: Pool) -> Hardware:
-    """Return what a pool's devices are cut from; the same object for the same pool."""
-    counters = declared(pool)
+    """Return the hardware of a pool, from a cache."""
+    counters = pool_counters(pool)
     numbers: dict[str, int] = {}
-    cut_from: dict[str, tuple[int, ...]] = {}
-    for each in pool.devices:
-        consumed = each.device.consumes_counters or ()
-        names = dict.fromkeys(one.counter_set for one in consumed)
+    partition_of: dict[str, tuple[int, ...]] = {}
+    for published in pool.devices:
+        consumed = published.device.consumes_counters or ()
+        names = dict.fromkeys(consumption.counter_set for consumption in consumed)
         if names:
-            cut_from[each.id.device] = tuple(
+            partition_of[published.id.device] = tuple(
                 numbers.setdefault(name, len(numbers)) for name in names
             )
     set_of = {
@@ -88,17 +81,23 @@ def hardware(pool: Pool) -> Hardware:
     members = list(set_of.values())
     return Hardware(
         counters=counters,
-        devices={each.id.device: each.device for each in (*pool.devices, *pool.elsewhere)},
+        devices={
+            published.id.device: published.device for published in (*pool.devices, *pool.elsewhere)
+        },
         sets=tuple(numbers),
         set_of=set_of,
         sizes=tuple(members.count(number) for number in range(len(numbers))),
-        cut_from=cut_from,
-        whole=frozenset(each.id.device for each in pool.devices if each.id.device not in cut_from),
+        partition_of=partition_of,
+        whole=frozenset(
+            published.id.device
+            for published in pool.devices
+            if published.id.device not in partition_of
+        ),
     )
 
 
 def own_load(device: Device, use: DeviceUse) -> int:
-    """Return how full a device is, whatever the hardware that it is cut from.
+    """Return the load of a device by itself, without that of its counter sets.
 
     >>> gpu = Device(name="gpu-0", allow_multiple_allocations=True)
     >>> own_load(gpu, DeviceUse(share_ids=frozenset({"a", "b", "c"}))) == FULL * 3 // 4
@@ -118,108 +117,114 @@ def own_load(device: Device, use: DeviceUse) -> int:
     return min(load, FULL)
 
 
-def set_loads(made_of: Hardware, use: PoolUse) -> list[int]:
-    """Return how full each counter set is, by its number."""
-    sums = [0] * len(made_of.sets)
-    taken: dict[int, int] = {}
-    for name, one in use.items():
-        takes = made_of.counters.takes.get(name)
-        if takes:
-            load = own_load(made_of.devices[name], one)
-            for counter, nanos in takes:
-                taken[counter] = taken.get(counter, 0) + nanos * load
-    for counter, weighted in taken.items():
-        number = made_of.set_of.get(counter)
+def set_loads(pool_hardware: Hardware, use: PoolUse) -> list[int]:
+    """Return the load of each counter set, by its number."""
+    sums = [0] * len(pool_hardware.sets)
+    consumed: dict[int, int] = {}
+    for name, device_use in use.items():
+        consumption = pool_hardware.counters.consumption.get(name)
+        if consumption:
+            load = own_load(pool_hardware.devices[name], device_use)
+            for counter, nanos in consumption:
+                consumed[counter] = consumed.get(counter, 0) + nanos * load
+    for counter, weighted in consumed.items():
+        number = pool_hardware.set_of.get(counter)
         if number is not None:
-            load = weighted // made_of.counters.amounts[counter].nanos
+            load = weighted // pool_hardware.counters.amounts[counter].nanos
             sums[number] += min(load, FULL)
-    return [total // size if size else 0 for total, size in zip(sums, made_of.sizes, strict=True)]
+    return [
+        total // size if size else 0 for total, size in zip(sums, pool_hardware.sizes, strict=True)
+    ]
 
 
 def device_loads(node: NodeDevices, usage: Usage) -> list[int]:
-    """Return how full each device of a node is, by position."""
+    """Return the load of each device of a node, by position."""
     loads = [0] * len(node.devices)
     uses = [usage.pools.get(pool.id) for pool in node.pools]
     if not any(uses):
         return loads
-    made_of = [hardware(pool) if use else None for pool, use in zip(node.pools, uses, strict=True)]
-    of_sets = [
-        set_loads(each, use) if each is not None and use and each.sets else None
-        for each, use in zip(made_of, uses, strict=True)
+    hardware_of = [
+        hardware(pool) if use else None for pool, use in zip(node.pools, uses, strict=True)
+    ]
+    loads_of_sets = [
+        set_loads(pool_hardware, use)
+        if pool_hardware is not None and use and pool_hardware.sets
+        else None
+        for pool_hardware, use in zip(hardware_of, uses, strict=True)
     ]
     for position, (pool, published) in enumerate(zip(node.pool_of, node.devices, strict=True)):
-        use, each = uses[pool], made_of[pool]
-        if not use or each is None:
+        use, pool_hardware = uses[pool], hardware_of[pool]
+        if not use or pool_hardware is None:
             continue
         name = published.id.device
-        one = use.get(name)
-        load = 0 if one is None else own_load(published.device, one)
-        sets = of_sets[pool]
+        device_use = use.get(name)
+        load = 0 if device_use is None else own_load(published.device, device_use)
+        sets = loads_of_sets[pool]
         if sets is not None:
-            for number in each.cut_from.get(name, _NO_SETS):
+            for number in pool_hardware.partition_of.get(name, _NO_SETS):
                 load = max(load, sets[number])
         loads[position] = load
     return loads
 
 
 def node_load(node: NodeDevices, usage: Usage, drivers: Collection[str]) -> int:
-    """Return how full the hardware of some drivers is on a node."""
+    """Return the load of the hardware of some drivers on a node."""
     load = units = 0
     for pool in node.pools:
         if pool.id.driver not in drivers:
             continue
-        made_of = hardware(pool)
-        units += made_of.units
+        pool_hardware = hardware(pool)
+        units += pool_hardware.units
         use = usage.pools.get(pool.id)
         if use:
-            load += sum(set_loads(made_of, use)) if made_of.sets else 0
-            whole = made_of.whole.intersection(use)
-            load += sum([own_load(made_of.devices[name], use[name]) for name in whole])
+            load += sum(set_loads(pool_hardware, use)) if pool_hardware.sets else 0
+            whole = pool_hardware.whole.intersection(use)
+            load += sum([own_load(pool_hardware.devices[name], use[name]) for name in whole])
     return load // units if units else 0
 
 
 def load_after(node: NodeDevices, usage: Usage, plan: Plan) -> int:
-    """Return how full the hardware of the plan's drivers is once the plan is carried out."""
-    return node_load(node, carried_out(node, usage, plan), drivers_of(plan))
+    """Return the load of the hardware of the plan's drivers after the plan."""
+    return node_load(node, usage_after(node, usage, plan), drivers_of(plan))
 
 
 def drivers_of(plan: Plan) -> Collection[str]:
-    """Return the drivers of which a plan takes devices."""
-    return {choice.device.id.driver for choice in held(plan)}
+    """Return the drivers whose devices a plan uses."""
+    return {choice.device.id.driver for choice in consuming_choices(plan)}
 
 
-def held(plan: Plan) -> Iterable[Choice]:
-    """Yield the choices that take something; admin access takes nothing."""
+def consuming_choices(plan: Plan) -> Iterable[Choice]:
+    """Yield the choices that use a device or a share; admin access uses nothing."""
     for claim in plan.choices:
         for choice in claim:
             if not choice.request.admin:
                 yield choice
 
 
-def carried_out(node: NodeDevices, usage: Usage, plan: Plan) -> Usage:
-    """Return how a node's pools are used after a plan; pools of other nodes are left out."""
+def usage_after(node: NodeDevices, usage: Usage, plan: Plan) -> Usage:
+    """Return the usage of a node's pools after a plan; pools of other nodes are left out."""
     pools: dict[PoolId, PoolUse] = {
         pool.id: usage.pools[pool.id] for pool in node.pools if pool.id in usage.pools
     }
     changed: dict[PoolId, dict[str, DeviceUse]] = {}
-    for number, choice in enumerate(held(plan)):
+    for number, choice in enumerate(consuming_choices(plan)):
         device = choice.device.id
         pool = PoolId(device.driver, device.pool)
         use = changed.get(pool)
         if use is None:
             use = changed[pool] = dict(pools.get(pool, {}))
-        use[device.device] = _with(use.get(device.device, _FREE), choice, number)
+        use[device.device] = _with_choice(use.get(device.device, _FREE), choice, number)
     return Usage(pools={**pools, **changed})
 
 
-def _with(use: DeviceUse, choice: Choice, number: int) -> DeviceUse:
+def _with_choice(use: DeviceUse, choice: Choice, number: int) -> DeviceUse:
     if choice.consumed is None:
         return DeviceUse(exclusive=True, share_ids=use.share_ids, capacity=use.capacity)
     capacity: dict[str, Quantity] = dict(use.capacity or {})
     for name, amount in choice.consumed.items():
         before = capacity.get(name)
         capacity[name] = amount if before is None else before + amount
-    # Shares get their ids when the plan is carried out for good; here they only have to be many.
+    # Shares get their real ids in the allocation result; here the ids only have to be distinct.
     return DeviceUse(
         exclusive=use.exclusive,
         share_ids=use.share_ids | {f"planned {number}"},

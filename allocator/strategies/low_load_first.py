@@ -1,29 +1,32 @@
 """LowLoadFirst: spread over devices and over nodes.
 
-Devices: the emptiest first. Among devices that are equally full the first partition of every piece
-of hardware comes before the second of any, so that two partitions come from two cards; else in
+Devices: the emptiest first. Among equally full devices, the first partition of every piece of
+hardware comes before the second of any, so that two partitions come from two cards; otherwise in
 upstream's order.
 
-Nodes: what is left once the plan is carried out, in percent.
+Nodes: the free share after the plan, in percent.
 
 =====================================================  ==============  =====
-devices of the node, of which one more is taken        load after      score
+devices of the node, one more of which is allocated    load after      score
 =====================================================  ==============  =====
 4 GPUs, none in use                                    1 of 4          75
 4 GPUs, 2 in use                                       3 of 4          25
 8 GPUs, 2 in use                                       3 of 8          62
 =====================================================  ==============  =====
 
-Two requests of one pod that could share one device may well get the same, since the order is made
-before the search. Who must not have that writes `distinctAttribute`.
+Two requests of one pod that can share a device may get the same device, since the order is computed
+before the search. A claim that needs different devices uses `distinctAttribute`.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from allocator.core.inventory import Place
-from allocator.core.model import Asked, NodeDevices, Plan, Usage
-from allocator.strategies.alternatives import ranked
+from allocator.model.devices import NodeDevices
+from allocator.model.plan import Plan
+from allocator.model.requests import PendingClaims
+from allocator.model.selectors import DeviceField
+from allocator.model.usage import Usage
+from allocator.strategies.alternatives import rank_score
 from allocator.strategies.load import FULL, device_loads, hardware, load_after
 
 
@@ -31,23 +34,25 @@ class LowLoadFirst:
     """Empty devices first, empty nodes first."""
 
     name = "LowLoadFirst"
-    places: tuple[Place, ...] = ()
-    weighs = False
+    fields: tuple[DeviceField, ...] = ()
+    reads_capacities = False
 
-    def order(self, node: NodeDevices, usage: Usage, _asked: Asked) -> Sequence[int] | None:
-        """Return the emptiest devices first; None where that is upstream's order."""
+    def order(
+        self, node: NodeDevices, usage: Usage, _pending: PendingClaims
+    ) -> Sequence[int] | None:
+        """Return the emptiest devices first; None if that is upstream's order."""
         return emptiest_first(node, usage)
 
     def score(self, node: NodeDevices, usage: Usage, plan: Plan) -> int:
-        """Return what the plan leaves of the node, in percent."""
-        return ranked(plan, 100 * (FULL - load_after(node, usage, plan)) // FULL)
+        """Return the free share of the node after the plan, in percent."""
+        return rank_score(plan, 100 * (FULL - load_after(node, usage, plan)) // FULL)
 
 
 LOW_LOAD_FIRST: Final = LowLoadFirst()
 
 
 def emptiest_first(node: NodeDevices, usage: Usage) -> Sequence[int] | None:
-    """Return positions by load, then by turns; None where that is upstream's order."""
+    """Return positions by load, then by turn; None if that is upstream's order."""
     loads = device_loads(node, usage)
     turns = _turns(node)
     if turns is None:
@@ -59,18 +64,18 @@ def emptiest_first(node: NodeDevices, usage: Usage) -> Sequence[int] | None:
 
 
 def _turns(node: NodeDevices) -> list[int] | None:
-    """Return how many devices of the same hardware come before each; None without partitions."""
-    made_of = [hardware(pool) for pool in node.pools]
-    if not any(each.sets for each in made_of):
+    """Return the number of earlier devices of the same hardware by position; None without partitions."""
+    hardware_of = [hardware(pool) for pool in node.pools]
+    if not any(pool_hardware.sets for pool_hardware in hardware_of):
         return None
-    seen: dict[tuple[int, tuple[int, ...]], int] = {}
+    counts: dict[tuple[int, tuple[int, ...]], int] = {}
     turns = []
     for pool, published in zip(node.pool_of, node.devices, strict=True):
-        sets = made_of[pool].cut_from.get(published.id.device)
+        sets = hardware_of[pool].partition_of.get(published.id.device)
         if sets is None:
             turns.append(0)
             continue
-        turn = seen.get((pool, sets), 0)
-        seen[pool, sets] = turn + 1
+        turn = counts.get((pool, sets), 0)
+        counts[pool, sets] = turn + 1
         turns.append(turn)
     return turns

@@ -1,7 +1,7 @@
 """NodeCompactDeviceLowLoad: pack nodes, spread devices inside them.
 
 Devices: as LowLoadFirst. Nodes: as CompactFirst. Whole nodes stay free (for scaling down, or for
-jobs that need one) while neighbours on one card disturb each other as little as possible.
+jobs that need one), while co-located pods on one card interfere as little as possible.
 
 ==============================================  =======================  ====================
 inventory                                       node                     device
@@ -10,16 +10,19 @@ node-1: gpu-0 idle, gpu-1 half used             node-1: load after 1/2   gpu-0: 
 node-2: gpu-0 idle, gpu-1 idle                  (node-2: load 1/4)
 ==============================================  =======================  ====================
 
-(Half a GPU is asked for.)
+(Half a GPU is requested.)
 
-Source: tensor-fusion's default, there NodeCompactGPULowLoad; HAMi's defaults say the same.
+Source: tensor-fusion's default (NodeCompactGPULowLoad); HAMi's defaults mean the same.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from allocator.core.inventory import Place
-from allocator.core.model import Asked, NodeDevices, Plan, Usage
+from allocator.model.devices import NodeDevices
+from allocator.model.plan import Plan
+from allocator.model.requests import PendingClaims
+from allocator.model.selectors import DeviceField
+from allocator.model.usage import Usage
 from allocator.strategies.compact_first import COMPACT_FIRST
 from allocator.strategies.low_load_first import LOW_LOAD_FIRST
 
@@ -28,12 +31,14 @@ class NodeCompactDeviceLowLoad:
     """Empty devices first, full nodes first."""
 
     name = "NodeCompactDeviceLowLoad"
-    places: tuple[Place, ...] = ()
-    weighs = False
+    fields: tuple[DeviceField, ...] = ()
+    reads_capacities = False
 
-    def order(self, node: NodeDevices, usage: Usage, asked: Asked) -> Sequence[int] | None:
+    def order(
+        self, node: NodeDevices, usage: Usage, pending: PendingClaims
+    ) -> Sequence[int] | None:
         """Return the emptiest devices first."""
-        return LOW_LOAD_FIRST.order(node, usage, asked)
+        return LOW_LOAD_FIRST.order(node, usage, pending)
 
     def score(self, node: NodeDevices, usage: Usage, plan: Plan) -> int:
         """Return the node's load after the plan, in percent."""

@@ -1,9 +1,9 @@
-"""What hardware that is cut into partitions can still give.
+"""The value of hardware that is cut into partitions, by what can still be allocated from it.
 
 Partitions of one counter set exclude each other in ways that no single number shows: on a card
-with seven slots a partition of three fits at slot 0 or at slot 4, and one slot taken in the middle
-costs both. So the worth of a set is counted in what can still be taken from it: the sum, over all
-partitions that fit now, of the share of the set's counters that each takes.
+with seven slots a partition of three fits at slot 0 or at slot 4, and one slot allocated in the
+middle costs both. So a counter set is scored by what can still be allocated: the sum, over all
+partitions that fit now, of the share of the set's counters that each consumes.
 """
 
 from collections.abc import Sequence
@@ -12,150 +12,160 @@ from typing import Final
 
 import msgspec
 
-from allocator.core.counters import availability, declared
-from allocator.core.model import Pool, PoolUse
+from allocator.features.partitionable_devices import available_counters, pool_counters
+from allocator.model.devices import Pool
+from allocator.model.usage import PoolUse
 from allocator.strategies.load import FULL
 
 _POOLS: Final = 8192
-_CARDS: Final = 1024
+_SHAPES: Final = 1024
 _STATES: Final = 1 << 14
 _NOTHING: Final[PoolUse] = {}
 
-Takes = tuple[int, ...]
+Amounts = tuple[int, ...]
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A counter set, blind to names; one object for all sets that are alike.
+class Shape(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """The partitions of a counter set without names; one object for all sets that are alike.
 
     Attributes:
-        takes: What each partition takes of each counter, in nano-units.
-        worth: Share of the set's counters that each partition takes, of `FULL`.
+        consumption: Nano-units of each counter that each partition consumes.
+        scores: Share of the set's counters that each partition consumes, of `FULL`.
     """
 
-    takes: tuple[Takes, ...]
-    worth: tuple[int, ...]
+    consumption: tuple[Amounts, ...]
+    scores: tuple[int, ...]
 
 
-class _Seat(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class _CounterSet(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A counter set of a pool.
 
     Attributes:
-        card: What it is like.
+        shape: Its partitions.
         counters: Numbers of its counters in the pool.
-        partitions: Names of the devices that consume them, as numbered by the card.
+        partitions: Names of the devices that consume them, in the order of the shape.
     """
 
-    card: Card
+    shape: Shape
     counters: tuple[int, ...]
     partitions: tuple[str, ...]
 
 
-def blocked(pool: Pool, use: PoolUse | None) -> dict[str, int]:
-    """Return what becomes impossible if a device is taken, beyond itself, by its name.
+def blocked_scores(pool: Pool, use: PoolUse | None) -> dict[str, int]:
+    """Return the score that allocating a device would cost beyond its own, by device name.
 
-    Devices that consume no counters, or that cannot be taken now, are absent: nothing is blocked.
+    Devices that consume no counters, or that do not fit now, are absent: they block nothing.
     """
-    costs: dict[str, int] = {}
-    seats = _seats(pool)
-    if not seats:
-        return costs
-    left = availability(pool, use or _NOTHING).left
-    for seat in seats:
-        here, gone = _state(seat, left, use)
-        for number, cost in enumerate(_costs(seat.card, here, gone)):
-            if cost:
-                name = seat.partitions[number]
-                costs[name] = costs.get(name, 0) + cost
-    return costs
+    blocked: dict[str, int] = {}
+    counter_sets = _counter_sets(pool)
+    if not counter_sets:
+        return blocked
+    available = available_counters(pool, use or _NOTHING).nanos
+    for counter_set in counter_sets:
+        here, in_use = _state(counter_set, available, use)
+        for number, score in enumerate(_blocked_scores(counter_set.shape, here, in_use)):
+            if score:
+                name = counter_set.partitions[number]
+                blocked[name] = blocked.get(name, 0) + score
+    return blocked
 
 
-def lost(pool: Pool, before: PoolUse | None, after: PoolUse | None) -> int:
-    """Return what a change of use makes impossible, beyond what it takes: of `FULL` per set."""
-    seats = _seats(pool)
-    if not seats:
+def lost_score(pool: Pool, before: PoolUse | None, after: PoolUse | None) -> int:
+    """Return the score that a change of use costs beyond the partitions in use, `FULL` per set."""
+    counter_sets = _counter_sets(pool)
+    if not counter_sets:
         return 0
-    left_before = availability(pool, before or _NOTHING).left
-    left_after = availability(pool, after or _NOTHING).left
+    available_before = available_counters(pool, before or _NOTHING).nanos
+    available_after = available_counters(pool, after or _NOTHING).nanos
     total = 0
-    for seat in seats:
-        left, _ = _state(seat, left_before, before)
-        still_left, gone = _state(seat, left_after, after)
-        total += _worth(seat.card, left, gone) - _worth(seat.card, still_left, gone)
+    for counter_set in counter_sets:
+        had, _ = _state(counter_set, available_before, before)
+        # Partitions that are in use afterwards are allocated, not lost.
+        has, in_use = _state(counter_set, available_after, after)
+        total += _score(counter_set.shape, had, in_use) - _score(counter_set.shape, has, in_use)
     return total
 
 
-def _state(seat: _Seat, left: Sequence[int], use: PoolUse | None) -> tuple[Takes, int]:
-    """Return what is left of a set's counters, and a mask of the partitions that are in use."""
-    gone = 0
+def _state(
+    counter_set: _CounterSet, available: Sequence[int], use: PoolUse | None
+) -> tuple[Amounts, int]:
+    """Return the set's available amounts, and a mask of the partitions in use."""
+    in_use = 0
     if use:
-        for number, name in enumerate(seat.partitions):
+        for number, name in enumerate(counter_set.partitions):
             if name in use:
-                gone |= 1 << number
-    return tuple([left[counter] for counter in seat.counters]), gone
+                in_use |= 1 << number
+    return tuple([available[counter] for counter in counter_set.counters]), in_use
 
 
 @lru_cache(maxsize=_STATES)
-def _costs(card: Card, left: Takes, gone: int) -> tuple[int, ...]:
-    """Return what each partition blocks; 0 for those that cannot be taken."""
-    now = _worth(card, left, gone)
-    costs = []
-    for number, takes in enumerate(card.takes):
-        if gone >> number & 1 or not _fits(takes, left):
-            costs.append(0)
+def _blocked_scores(shape: Shape, available: Amounts, in_use: int) -> tuple[int, ...]:
+    """Return the score that each partition blocks; 0 for those that do not fit."""
+    now = _score(shape, available, in_use)
+    blocked = []
+    for number, consumption in enumerate(shape.consumption):
+        if in_use >> number & 1 or not _fits(consumption, available):
+            blocked.append(0)
             continue
-        after = tuple([a - b for a, b in zip(left, takes, strict=True)])
-        costs.append(now - card.worth[number] - _worth(card, after, gone | 1 << number))
-    return tuple(costs)
+        after = tuple([a - b for a, b in zip(available, consumption, strict=True)])
+        blocked.append(now - shape.scores[number] - _score(shape, after, in_use | 1 << number))
+    return tuple(blocked)
 
 
 @lru_cache(maxsize=_STATES)
-def _worth(card: Card, left: Takes, gone: int) -> int:
-    """Return the sum of what partitions that fit are worth."""
+def _score(shape: Shape, available: Amounts, in_use: int) -> int:
+    """Return the sum of the scores of all partitions that fit."""
     return sum(
-        worth
-        for number, (takes, worth) in enumerate(zip(card.takes, card.worth, strict=True))
-        if not gone >> number & 1 and _fits(takes, left)
+        score
+        for number, (consumption, score) in enumerate(
+            zip(shape.consumption, shape.scores, strict=True)
+        )
+        if not in_use >> number & 1 and _fits(consumption, available)
     )
 
 
-def _fits(takes: Takes, left: Takes) -> bool:
-    return all(map(int.__le__, takes, left))
+def _fits(consumption: Amounts, available: Amounts) -> bool:
+    return all(map(int.__le__, consumption, available))
 
 
 @lru_cache(maxsize=_POOLS)
-def _seats(pool: Pool) -> tuple[_Seat, ...]:
+def _counter_sets(pool: Pool) -> tuple[_CounterSet, ...]:
     """Return the counter sets that devices of this node consume."""
-    counters = declared(pool)
-    if not counters.takes:
+    counters = pool_counters(pool)
+    if not counters.consumption:
         return ()
-    of_set: dict[str, list[int]] = {}
+    numbers_of_set: dict[str, list[int]] = {}
     for number, (name, _) in enumerate(counters.names):
-        of_set.setdefault(name, []).append(number)
-    members: dict[str, list[str]] = {}
-    for each in pool.devices:
-        for consumed in each.device.consumes_counters or ():
-            names = members.setdefault(consumed.counter_set, [])
-            if each.id.device not in names:
-                names.append(each.id.device)
-    seats = []
-    for set_name, names in members.items():
-        numbers = of_set.get(set_name, [])
-        rows = [dict(counters.takes.get(name, ())) for name in names]
-        takes = tuple(tuple([row.get(number, 0) for number in numbers]) for row in rows)
-        amounts = tuple([counters.amounts[number].nanos for number in numbers])
-        seats.append(
-            _Seat(card=_card(takes, amounts), counters=tuple(numbers), partitions=tuple(names))
+        numbers_of_set.setdefault(name, []).append(number)
+    partitions_of_set: dict[str, list[str]] = {}
+    for published in pool.devices:
+        for consumed in published.device.consumes_counters or ():
+            names = partitions_of_set.setdefault(consumed.counter_set, [])
+            if published.id.device not in names:
+                names.append(published.id.device)
+    counter_sets = []
+    for set_name, names in partitions_of_set.items():
+        numbers = numbers_of_set.get(set_name, [])
+        rows = [dict(counters.consumption.get(name, ())) for name in names]
+        consumption = tuple(tuple([row.get(number, 0) for number in numbers]) for row in rows)
+        declared = tuple([counters.amounts[number].nanos for number in numbers])
+        counter_sets.append(
+            _CounterSet(
+                shape=_shape(consumption, declared),
+                counters=tuple(numbers),
+                partitions=tuple(names),
+            )
         )
-    return tuple(seats)
+    return tuple(counter_sets)
 
 
-@lru_cache(maxsize=_CARDS)
-def _card(takes: tuple[Takes, ...], amounts: Takes) -> Card:
-    counted = [index for index, amount in enumerate(amounts) if amount > 0]
-    worth = tuple(
-        sum(min(row[index] * FULL // amounts[index], FULL) for index in counted) // len(counted)
+@lru_cache(maxsize=_SHAPES)
+def _shape(consumption: tuple[Amounts, ...], declared: Amounts) -> Shape:
+    counted = [index for index, amount in enumerate(declared) if amount > 0]
+    scores = tuple(
+        sum(min(row[index] * FULL // declared[index], FULL) for index in counted) // len(counted)
         if counted
         else 0
-        for row in takes
+        for row in consumption
     )
-    return Card(takes=takes, worth=worth)
+    return Shape(consumption=consumption, scores=scores)

@@ -1,4 +1,4 @@
-"""All strategies by name, and which one an attempt uses."""
+"""All strategies by name, and the choice of the strategy of an attempt."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,11 +8,11 @@ from allocator.strategies.compact_first import COMPACT_FIRST
 from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.low_load_first import LOW_LOAD_FIRST
 from allocator.strategies.node_compact_device_low_load import NODE_COMPACT_DEVICE_LOW_LOAD
-from allocator.strategies.policy_words import from_hami
+from allocator.strategies.scheduler_policies import map_hami_policies
 from allocator.strategies.strategy import Strategy
 from allocator.strategies.topology_packed import TOPOLOGY_PACKED
 from kube.errors import FieldError
-from kube.product import STRATEGY_ANNOTATION
+from kube.names import STRATEGY_ANNOTATION
 
 ALL: Final[tuple[Strategy, ...]] = (
     FIRST_FIT,
@@ -22,35 +22,36 @@ ALL: Final[tuple[Strategy, ...]] = (
     TOPOLOGY_PACKED,
     BEST_FIT,
 )
-"""In the order in which messages and pages list them."""
+"""In the order of messages and documentation."""
 
 DEFAULT: Final = FIRST_FIT.name
-"""Where nobody chose another: no surprises beside the stock scheduler."""
+"""The default, which behaves like the stock scheduler."""
 
 PATH: Final = f"metadata.annotations[{STRATEGY_ANNOTATION}]"
 
 HAMI_NODE_POLICY: Final = "hami.io/node-scheduler-policy"
 HAMI_GPU_POLICY: Final = "hami.io/gpu-scheduler-policy"
 
-_BY_NAME: Final[Mapping[str, Strategy]] = {each.name: each for each in ALL}
-_SHOWN: Final = 40
+_BY_NAME: Final[Mapping[str, Strategy]] = {strategy.name: strategy for strategy in ALL}
+_MAX_SHOWN: Final = 40
 
 
-def strategy(name: str, path: str = "strategy") -> Strategy | FieldError:
-    """Return the strategy of this name.
+def find_strategy(name: str, path: str = "strategy") -> Strategy | FieldError:
+    """Return the strategy with this name.
 
     Args:
-        path: Where the name was written, for the error.
+        name: Name of the strategy.
+        path: Field path of the name, for the error.
 
-    >>> strategy("BestFit").name
+    >>> find_strategy("BestFit").name
     'BestFit'
-    >>> print(strategy("binpack").message)
+    >>> print(find_strategy("binpack").message)
     "binpack" is not a strategy
     """
-    found = _BY_NAME.get(name)
-    if found is not None:
-        return found
-    shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}..."
+    strategy = _BY_NAME.get(name)
+    if strategy is not None:
+        return strategy
+    shown = name if len(name) <= _MAX_SHOWN else f"{name[:_MAX_SHOWN]}..."
     return FieldError(
         path=path,
         message=f'"{shown}" is not a strategy',
@@ -58,44 +59,45 @@ def strategy(name: str, path: str = "strategy") -> Strategy | FieldError:
     )
 
 
-def chosen(
+def choose_strategy(
     pod_annotations: Mapping[str, str],
     class_annotations: Mapping[str, Mapping[str, str]],
     default: str = DEFAULT,
 ) -> str | FieldError:
     """Return the name of the strategy of an attempt.
 
-    The pod's word comes before its DeviceClasses', and theirs before the configuration's. HAMi's
-    words on a pod count where ours is absent and they name a strategy; what they lose, and words
-    that are none, is the translation's to tell. An
-    attempt solves all claims of a pod together, so it has one strategy: of several classes that
-    name one, the first counts, in the order in which the pod's claims request them. They cannot
-    contradict each other to the pod's harm, since no strategy changes whether it fits.
+    The pod's annotation comes before those of its DeviceClasses, and these before the configuration.
+    HAMi's annotations on a pod count if ours is absent and they name a strategy; the translation
+    reports what is lost in the mapping. All claims of a pod are allocated in one attempt with one
+    strategy: if several classes name one, the first counts, in the order in which the pod's claims
+    request them. No strategy changes whether a pod fits, so this never rejects a pod.
 
     Args:
-        pod_annotations: Of the pod; empty for a claim without one.
-        class_annotations: Class name to annotations, in order of the requests.
-        default: The configuration's.
+        pod_annotations: Annotations of the pod; empty for a claim without a pod.
+        class_annotations: Class name to annotations, in the order of the requests.
+        default: The strategy of the configuration.
 
     >>> gpu, nic = {STRATEGY_ANNOTATION: "BestFit"}, {STRATEGY_ANNOTATION: "TopologyPacked"}
-    >>> chosen({}, {"gpu": gpu, "nic": nic}), chosen({STRATEGY_ANNOTATION: "FirstFit"}, {"gpu": gpu})
+    >>> choose_strategy({}, {"gpu": gpu, "nic": nic}), choose_strategy({STRATEGY_ANNOTATION: "FirstFit"}, {"gpu": gpu})
     ('BestFit', 'FirstFit')
-    >>> chosen({HAMI_GPU_POLICY: "binpack"}, {"gpu": gpu})
+    >>> choose_strategy({HAMI_GPU_POLICY: "binpack"}, {"gpu": gpu})
     'CompactFirst'
     """
-    word = pod_annotations.get(STRATEGY_ANNOTATION)
-    if word is not None:
-        return _known(word, PATH)
-    meant = from_hami(pod_annotations.get(HAMI_NODE_POLICY), pod_annotations.get(HAMI_GPU_POLICY))
-    if meant.strategy is not None:
-        return meant.strategy
+    value = pod_annotations.get(STRATEGY_ANNOTATION)
+    if value is not None:
+        return _validate_name(value, PATH)
+    hami = map_hami_policies(
+        pod_annotations.get(HAMI_NODE_POLICY), pod_annotations.get(HAMI_GPU_POLICY)
+    )
+    if hami.strategy is not None:
+        return hami.strategy
     for name, annotations in class_annotations.items():
-        word = annotations.get(STRATEGY_ANNOTATION)
-        if word is not None:
-            return _known(word, f"deviceClass[{name}].{PATH}")
-    return _known(default, "strategy")
+        value = annotations.get(STRATEGY_ANNOTATION)
+        if value is not None:
+            return _validate_name(value, f"deviceClass[{name}].{PATH}")
+    return _validate_name(default, "strategy")
 
 
-def _known(word: str, path: str) -> str | FieldError:
-    found = strategy(word.strip(), path)
-    return found if isinstance(found, FieldError) else found.name
+def _validate_name(value: str, path: str) -> str | FieldError:
+    strategy = find_strategy(value.strip(), path)
+    return strategy if isinstance(strategy, FieldError) else strategy.name

@@ -1,42 +1,47 @@
-"""What a strategy shows to whoever allocates.
+"""The contract of a strategy: a preference among devices and among nodes.
 
 A strategy has two levels: the order in which the devices of a node are tried, and the score of a
-node that fits. It never says no, so it never changes a verdict.
+node that fits. It rejects nothing, so it never changes a verdict.
 """
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from allocator.core.inventory import Place
-from allocator.core.model import Asked, NodeDevices, Plan, Usage
+from allocator.model.devices import NodeDevices
+from allocator.model.plan import Plan
+from allocator.model.requests import PendingClaims
+from allocator.model.selectors import DeviceField
+from allocator.model.usage import Usage
 
 
 class Strategy(Protocol):
-    """One way to prefer devices and nodes; holds no state.
+    """A preference among devices and nodes, without state.
 
     Laws (tests/property/test_strategy_laws.py): `order` is a permutation of the positions; both
-    levels depend only on what nodes that look alike have in common: capacities, counters, usage
-    and the attributes at `places`; names of nodes, pools and devices never count.
+    levels depend only on capacities, counters, usage and the attributes in `fields`, and never on
+    names of nodes, pools and devices. So nodes of one equivalence class get the same answer.
 
     Attributes:
-        name: As an annotation, a class and the configuration write it.
-        places: Attributes that it looks at, so that nodes which look alike can share a verdict.
-            Counters, usage and capacities of devices that can be shared tell nodes apart anyway.
-        weighs: It looks at capacities of devices that cannot be shared, too.
+        name: The name in annotations, classes and settings.
+        fields: Attributes that it reads. Counters, usage and the capacities of devices that can be
+            shared are part of every equivalence class anyway.
+        reads_capacities: It also reads the capacities of devices that cannot be shared.
     """
 
     name: str
-    places: tuple[Place, ...]
-    weighs: bool
+    fields: tuple[DeviceField, ...]
+    reads_capacities: bool
 
-    def order(self, node: NodeDevices, usage: Usage, asked: Asked) -> Sequence[int] | None:
+    def order(
+        self, node: NodeDevices, usage: Usage, pending: PendingClaims
+    ) -> Sequence[int] | None:
         """Return all positions in order of preference; None keeps upstream's order.
 
-        The order is made once, before the search: it does not know which devices earlier requests
-        of the same attempt take.
+        The order is computed once, before the search, so it does not depend on the devices that
+        earlier requests of the same attempt get.
         """
         ...
 
     def score(self, node: NodeDevices, usage: Usage, plan: Plan) -> int:
-        """Return how good a node is on which `plan` would be carried out, from 0 to 100."""
+        """Return the score of a node that gets `plan`, from 0 to 100."""
         ...

@@ -1,7 +1,7 @@
-"""Where devices are: under which PCIe root, on which NUMA node.
+"""The topology of devices: their PCIe root and NUMA node.
 
-Drivers that do not know publish "" or -1, which `matchAttribute` takes for a place like any other.
-Here they are no place: devices whose place is unknown are not near each other.
+Drivers that do not know the place of a device publish "" or -1, which `matchAttribute` treats like
+any other value. Here they mean no place: devices with an unknown place are not near each other.
 
 Source: k8s.io/dynamic-resource-allocation v0.37.1, deviceattribute; the attributes may be lists
 (KEP-5491), of which the first value is the physical one.
@@ -13,32 +13,32 @@ from typing import Final
 
 import msgspec
 
-from allocator.core.inventory import Place
-from allocator.core.model import NodeDevices, Pool
+from allocator.model.devices import NodeDevices, Pool
+from allocator.model.selectors import DeviceField
 from kube.api.resource import Device
 
 DOMAIN: Final = "resource.kubernetes.io"
-PCIE_ROOT: Final = Place(DOMAIN, "pcieRoot")
-NUMA_NODE: Final = Place(DOMAIN, "numaNode")
+PCIE_ROOT: Final = DeviceField(DOMAIN, "pcieRoot")
+NUMA_NODE: Final = DeviceField(DOMAIN, "numaNode")
 
 _POOLS: Final = 8192
 _NODES: Final = 8192
 
-Spot = tuple[str | None, int | None]
-"""PCIe root and NUMA node of a device; None where they are not known."""
+Location = tuple[str | None, int | None]
+"""PCIe root and NUMA node of a device; None if unknown."""
 
-_NOWHERE: Final[Spot] = (None, None)
+_UNKNOWN: Final[Location] = (None, None)
 
 
-class Layout(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """The devices of a node by place. A place is the mask of the positions that are there.
+class NodeTopology(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """The devices of a node by place. A place is a mask of the positions that are there.
 
     Attributes:
         roots: PCIe roots, in order of appearance.
         numa_nodes: NUMA nodes, with the devices below their roots.
-        members: The positions in each of these places, ascending.
-        root_at: By position, the root of a device; only the device itself where it is not known.
-        numa_at: By position, the NUMA node of a device; its root where it is not known.
+        members: Place to its positions, ascending.
+        root_at: By position, the root of the device; the device alone if its root is unknown.
+        numa_at: By position, the NUMA node of the device; its root if its NUMA node is unknown.
     """
 
     roots: tuple[int, ...]
@@ -49,32 +49,32 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 @lru_cache(maxsize=_NODES)
-def layout(node: NodeDevices) -> Layout | None:
-    """Return where a node's devices are; None where none of them says."""
-    spots = [
-        _spots(node.pools[pool]).get(published.id.device, _NOWHERE)
+def node_topology(node: NodeDevices) -> NodeTopology | None:
+    """Return the places of a node's devices; None if none is known."""
+    locations = [
+        _locations(node.pools[pool]).get(published.id.device, _UNKNOWN)
         for pool, published in zip(node.pool_of, node.devices, strict=True)
     ]
-    if not any(spot != _NOWHERE for spot in spots):
+    if not any(location != _UNKNOWN for location in locations):
         return None
-    numa_of = {root: numa for root, numa in reversed(spots) if root and numa is not None}
+    numa_of = {root: numa for root, numa in reversed(locations) if root and numa is not None}
     roots: dict[str, int] = {}
     numa_nodes: dict[int, int] = {}
-    for position, (root, own) in enumerate(spots):
-        # A device below a root is where the root is, also if its own driver does not say.
+    for position, (root, own) in enumerate(locations):
+        # A device below a root is on the root's NUMA node, even if its own driver does not know it.
         numa = own if root is None else numa_of.get(root)
         if root is not None:
             roots[root] = roots.get(root, 0) | 1 << position
         if numa is not None:
             numa_nodes[numa] = numa_nodes.get(numa, 0) | 1 << position
-    root_at = _places(len(spots), roots.values(), [1 << at for at in range(len(spots))])
+    root_at = _places(len(locations), roots.values(), [1 << at for at in range(len(locations))])
     places = (*roots.values(), *numa_nodes.values())
-    return Layout(
+    return NodeTopology(
         roots=tuple(roots.values()),
         numa_nodes=tuple(numa_nodes.values()),
         members={place: positions(place) for place in places},
         root_at=root_at,
-        numa_at=_places(len(spots), numa_nodes.values(), root_at),
+        numa_at=_places(len(locations), numa_nodes.values(), root_at),
     )
 
 
@@ -84,28 +84,28 @@ def positions(place: int) -> tuple[int, ...]:
     >>> positions(0b1101)
     (0, 2, 3)
     """
-    found = []
+    ascending = []
     while place:
         lowest = place & -place
-        found.append(lowest.bit_length() - 1)
+        ascending.append(lowest.bit_length() - 1)
         place ^= lowest
-    return tuple(found)
+    return tuple(ascending)
 
 
 def _places(count: int, masks: Iterable[int], otherwise: Sequence[int]) -> tuple[int, ...]:
-    """Return by position the mask that it is in."""
-    of = {position: mask for mask in masks for position in positions(mask)}
-    return tuple([of.get(position, otherwise[position]) for position in range(count)])
+    """Return the mask that contains each position, by position."""
+    mask_of = {position: mask for mask in masks for position in positions(mask)}
+    return tuple([mask_of.get(position, otherwise[position]) for position in range(count)])
 
 
 @lru_cache(maxsize=_POOLS)
-def _spots(pool: Pool) -> Mapping[str, Spot]:
-    """Return where a pool's devices are, of those that say."""
-    found = {each.id.device: _spot(each.device) for each in pool.devices}
-    return {name: spot for name, spot in found.items() if spot != _NOWHERE}
+def _locations(pool: Pool) -> Mapping[str, Location]:
+    """Return the known places of a pool's devices, by device name."""
+    locations = {published.id.device: _location(published.device) for published in pool.devices}
+    return {name: location for name, location in locations.items() if location != _UNKNOWN}
 
 
-def _spot(device: Device) -> Spot:
+def _location(device: Device) -> Location:
     attributes = device.attributes or {}
     root = attributes.get(f"{DOMAIN}/{PCIE_ROOT.identifier}")
     numa = attributes.get(f"{DOMAIN}/{NUMA_NODE.identifier}")

@@ -1,37 +1,38 @@
-"""TopologyPacked: devices that work together near each other; whole PCIe roots kept free.
+"""TopologyPacked: devices near each other, and whole PCIe roots kept free.
 
-Devices: if one PCIe root has all that the attempt asks for (GPUs *and* NICs, of all claims), the
-root on which least is left over comes first. Else NUMA nodes are taken in that way, and inside a
-NUMA node the root that serves most, until one root has all the rest, of which again the one with
-least left over. Under one root the fullest device comes first.
+Devices: if one PCIe root can serve all requests of the attempt (GPUs *and* NICs, of all claims), the
+root with the least free load left over comes first. Otherwise NUMA nodes are ordered in this way,
+and inside a NUMA node the root that serves most comes first, until one root can serve the rest; of
+several such roots, again the one with the least left over. Under one root the fullest device comes
+first.
 
 ===============================  ===========  ==================================================
-free GPUs under roots a, b, c    asked        order of roots
+free GPUs under roots a, b, c    requested    order of roots
 ===============================  ===========  ==================================================
 2, 1, 2                          1            b (nothing left over), a, c
 2, 1, 2                          2            a, c, b
-2, 1, 2                          3            a (serves 2), b (has the rest exactly), c
+2, 1, 2                          3            a (serves 2), b (serves the rest exactly), c
 ===============================  ===========  ==================================================
 
-Nodes: 60 for closeness, 30 for roots that are not broken open, 10 for load:
+Nodes: 60 for closeness, 30 for unbroken roots, 10 for load:
 
 * closeness: over all pairs of chosen devices, 1 under one root, 1/2 on one NUMA node, else 0;
-  a single device is as close as can be;
-* of the roots that are touched, the share of those that were in use before or are full after
-  (only devices of drivers that the plan uses count);
+  1 for a single device;
+* unbroken: of the roots with a chosen device, the share of those that were in use before or are full
+  after the plan (only devices of the plan's drivers count);
 * the load of CompactFirst.
 
 =====================================================  =========  ========  =====  =====
 plan on a node of roots with two GPUs each             closeness  unbroken  load   score
 =====================================================  =========  ========  =====  =====
-1 GPU, its neighbour in use; 4 GPUs                    1          1         2/4    95
+1 GPU, the other GPU of its root in use; 4 GPUs        1          1         2/4    95
 1 GPU of a free root; 4 GPUs, none in use              1          0         1/4    62
 2 GPUs of one free root; 4 GPUs, none in use           1          1         2/4    95
 2 GPUs of two free roots of one NUMA node; 4 GPUs      1/2        0         2/4    35
 =====================================================  =========  ========  =====  =====
 
-It prefers and never forbids: what has to be together says so with `matchAttribute`. Devices that
-do not say where they are come last, and where none says, devices are ordered as by CompactFirst.
+The strategy is a preference: devices that must be near each other need `matchAttribute`. Devices
+with an unknown place come last, and if no place is known, the order is that of CompactFirst.
 """
 
 from collections import Counter
@@ -40,13 +41,22 @@ from functools import lru_cache
 from itertools import chain
 from typing import Final
 
-from allocator.core.inventory import Place
-from allocator.core.inventory import chain as selectors
-from allocator.core.model import Asked, Expression, NodeDevices, Plan, Pool, Usage
-from allocator.strategies.alternatives import ranked
+from allocator.model.devices import NodeDevices, Pool
+from allocator.model.plan import Plan
+from allocator.model.requests import Expression, PendingClaims
+from allocator.model.selectors import DeviceField, selector_chain
+from allocator.model.usage import Usage
+from allocator.strategies.alternatives import rank_score
 from allocator.strategies.compact_first import COMPACT_FIRST
-from allocator.strategies.load import FULL, carried_out, device_loads, drivers_of, held, node_load
-from allocator.strategies.topology import NUMA_NODE, PCIE_ROOT, Layout, layout
+from allocator.strategies.load import (
+    FULL,
+    consuming_choices,
+    device_loads,
+    drivers_of,
+    node_load,
+    usage_after,
+)
+from allocator.strategies.topology import NUMA_NODE, PCIE_ROOT, NodeTopology, node_topology
 
 _CLOSE: Final = 60
 _UNBROKEN: Final = 30
@@ -55,41 +65,44 @@ _LOAD: Final = 10
 _MATCHES: Final = 16384
 
 Demand = dict[int, int]
-"""Mask of the devices that will do to how many are wanted."""
+"""Mask of suitable devices to the number of them that is requested."""
 
 
 class TopologyPacked:
-    """Near devices first, nodes where they are near."""
+    """Near devices first; nodes with near devices first."""
 
     name = "TopologyPacked"
-    places: tuple[Place, ...] = (PCIE_ROOT, NUMA_NODE)
-    weighs = False
+    fields: tuple[DeviceField, ...] = (PCIE_ROOT, NUMA_NODE)
+    reads_capacities = False
 
-    def order(self, node: NodeDevices, usage: Usage, asked: Asked) -> Sequence[int] | None:
-        """Return devices root by root, as the module says."""
-        where = layout(node)
-        if where is None:
-            return COMPACT_FIRST.order(node, usage, asked)
+    def order(
+        self, node: NodeDevices, usage: Usage, pending: PendingClaims
+    ) -> Sequence[int] | None:
+        """Return devices root by root, in the order that the module describes."""
+        topology = node_topology(node)
+        if topology is None:
+            return COMPACT_FIRST.order(node, usage, pending)
         loads = device_loads(node, usage)
-        demand = _demand(node, asked, loads)
-        turns: dict[int, int] = {}
-        for turn, place in enumerate(_places(where, demand, [FULL - load for load in loads])):
-            for position in where.members[place]:
-                turns.setdefault(position, turn)
-        keys = [(turns.get(at, len(loads)), -load) for at, load in enumerate(loads)]
+        demand = _demand(node, pending, loads)
+        free_loads = [FULL - load for load in loads]
+        ranks: dict[int, int] = {}
+        for rank, place in enumerate(_order_places(topology, demand, free_loads)):
+            for position in topology.members[place]:
+                ranks.setdefault(position, rank)
+        keys = [(ranks.get(at, len(loads)), -load) for at, load in enumerate(loads)]
         return sorted(range(len(keys)), key=keys.__getitem__)
 
     def score(self, node: NodeDevices, usage: Usage, plan: Plan) -> int:
-        """Return how near the plan's devices are, how few roots it opens, how full it leaves."""
-        after = carried_out(node, usage, plan)
-        where = layout(node)
+        """Return the weighted sum of closeness, unbroken roots and load."""
+        after = usage_after(node, usage, plan)
+        topology = node_topology(node)
         closeness = unbroken = FULL
-        if where is not None:
-            taken = [node.positions[choice.device.id] for choice in held(plan)]
-            closeness = _closeness(where, taken)
-            unbroken = _unbroken(where, node, taken, usage, after)
+        if topology is not None:
+            chosen = [node.positions[choice.device.id] for choice in consuming_choices(plan)]
+            closeness = _closeness(topology, chosen)
+            unbroken = _unbroken(topology, node, chosen, usage, after)
         load = node_load(node, after, drivers_of(plan))
-        return ranked(plan, (_CLOSE * closeness + _UNBROKEN * unbroken + _LOAD * load) // FULL)
+        return rank_score(plan, (_CLOSE * closeness + _UNBROKEN * unbroken + _LOAD * load) // FULL)
 
 
 TOPOLOGY_PACKED: Final = TopologyPacked()
@@ -98,29 +111,31 @@ TOPOLOGY_PACKED: Final = TopologyPacked()
 # --- order ----------------------------------------------------------------------------------------
 
 
-def _demand(node: NodeDevices, asked: Asked, loads: Sequence[int]) -> Demand:
-    """Return which devices are wanted: of each request the first alternative that has enough.
+def _demand(node: NodeDevices, pending: PendingClaims, loads: Sequence[int]) -> Demand:
+    """Return the requested devices: of each request the first alternative with enough devices.
 
-    Requests that the same devices serve are one; mode All and admin access have no choice to make.
+    Requests for the same devices are added up. Requests with mode All or admin access are left
+    out, since they have no choice.
     """
-    has_room = sum(1 << position for position, load in enumerate(loads) if load < FULL)
+    not_full = sum(1 << position for position, load in enumerate(loads) if load < FULL)
     demand: Demand = {}
     masks: dict[tuple[Expression, ...], int] = {}
-    for alternatives in chain.from_iterable(asked.requests):
+    for alternatives in chain.from_iterable(pending.requests):
         for request in alternatives:
             if request.all_devices or request.admin:
                 break
             mask = masks.get(request.expressions)
             if mask is None:
-                mask = masks[request.expressions] = _matching(node, request.expressions) & has_room
+                selected = _selected_positions(node, request.expressions)
+                mask = masks[request.expressions] = selected & not_full
             if mask.bit_count() >= request.count:
                 demand[mask] = demand.get(mask, 0) + request.count
                 break
     return demand
 
 
-def _matching(node: NodeDevices, expressions: tuple[Expression, ...]) -> int:
-    names = [_selected(pool, expressions) for pool in node.pools]
+def _selected_positions(node: NodeDevices, expressions: tuple[Expression, ...]) -> int:
+    names = [_selected_names(pool, expressions) for pool in node.pools]
     mask, bit = 0, 1
     for pool, published in zip(node.pool_of, node.devices, strict=True):
         if published.id.device in names[pool]:
@@ -130,98 +145,108 @@ def _matching(node: NodeDevices, expressions: tuple[Expression, ...]) -> int:
 
 
 @lru_cache(maxsize=_MATCHES)
-def _selected(pool: Pool, expressions: tuple[Expression, ...]) -> frozenset[str]:
-    """Return which devices of a pool the selectors select; one that fails selects nothing."""
-    verdict = selectors(expressions).verdict
-    return frozenset(each.id.device for each in pool.devices if verdict(each) is True)
+def _selected_names(pool: Pool, expressions: tuple[Expression, ...]) -> frozenset[str]:
+    """Return the devices of a pool that the selectors select; a failing selector selects none."""
+    verdict = selector_chain(expressions).verdict
+    return frozenset(
+        published.id.device for published in pool.devices if verdict(published) is True
+    )
 
 
-def _places(where: Layout, demand: Demand, room: Sequence[int]) -> Iterable[int]:
+def _order_places(
+    topology: NodeTopology, demand: Demand, free_loads: Sequence[int]
+) -> Iterable[int]:
     """Yield the places of a node in order, as masks of positions."""
-    wanted = 0
+    requested = 0
     for mask in demand:
-        wanted |= mask
-    roots, numa_nodes = where.roots, where.numa_nodes
-    rooms = {
-        place: sum([room[at] for at in members if wanted >> at & 1])
-        for place, members in where.members.items()
+        requested |= mask
+    roots, numa_nodes = topology.roots, topology.numa_nodes
+    free = {
+        place: sum([free_loads[at] for at in members if requested >> at & 1])
+        for place, members in topology.members.items()
     }
-    if any(_holds(root, demand) for root in roots):
-        yield from _sequence(roots, demand, rooms)
+    if any(_serves_all(root, demand) for root in roots):
+        yield from _order_by_service(roots, demand, free)
         return
-    below = sum(roots)
-    for numa in _sequence(numa_nodes, demand, rooms):
-        for root in _sequence([root for root in roots if root & numa], demand, rooms):
-            demand = _without(demand, root)
+    under_roots = sum(roots)
+    for numa_node in _order_by_service(numa_nodes, demand, free):
+        roots_here = [root for root in roots if root & numa_node]
+        for root in _order_by_service(roots_here, demand, free):
+            demand = _subtract(demand, root)
             yield root
-        demand = _without(demand, numa & ~below)
-        yield numa
-    on_some = sum(numa_nodes)
-    yield from _sequence([root for root in roots if not root & on_some], demand, rooms)
+        demand = _subtract(demand, numa_node & ~under_roots)
+        yield numa_node
+    on_numa_nodes = sum(numa_nodes)
+    yield from _order_by_service([root for root in roots if not root & on_numa_nodes], demand, free)
 
 
-def _sequence(places: Sequence[int], demand: Demand, rooms: Mapping[int, int]) -> list[int]:
-    """Return places, those that serve most first, until one has all the rest.
+def _order_by_service(places: Sequence[int], demand: Demand, free: Mapping[int, int]) -> list[int]:
+    """Return places, those that serve most first, until one can serve the rest.
 
-    Of places that are equally good, and of those that nobody needs, the one with least room.
+    Of equally good places, and of those that are not needed, the one with the least free load is
+    first.
     """
-    waiting = sorted(places, key=rooms.__getitem__)
+    waiting = sorted(places, key=free.__getitem__)
     ordered: list[int] = []
     while waiting and any(demand.values()):
-        best = next((place for place in waiting if _holds(place, demand)), None)
+        best = next((place for place in waiting if _serves_all(place, demand)), None)
         if best is None:
-            served = [_served(place, demand) for place in waiting]
+            served = [_served_by(place, demand) for place in waiting]
             best = waiting[served.index(max(served))]
         waiting.remove(best)
         ordered.append(best)
-        demand = _without(demand, best)
+        demand = _subtract(demand, best)
     return ordered + waiting
 
 
-def _served(place: int, demand: Demand) -> int:
+def _served_by(place: int, demand: Demand) -> int:
     return sum([min((mask & place).bit_count(), count) for mask, count in demand.items()])
 
 
-def _holds(place: int, demand: Demand) -> bool:
+def _serves_all(place: int, demand: Demand) -> bool:
     return all((mask & place).bit_count() >= count for mask, count in demand.items())
 
 
-def _without(demand: Demand, place: int) -> Demand:
-    """Return what a place leaves to be served."""
+def _subtract(demand: Demand, place: int) -> Demand:
+    """Return the demand that a place cannot serve."""
     return {mask: max(0, count - (mask & place).bit_count()) for mask, count in demand.items()}
 
 
 # --- score ----------------------------------------------------------------------------------------
 
 
-def _closeness(where: Layout, taken: Sequence[int]) -> int:
-    """Return how near each other devices are: the mean over pairs, of `FULL`."""
-    pairs = len(taken) * (len(taken) - 1) // 2
+def _closeness(topology: NodeTopology, chosen: Sequence[int]) -> int:
+    """Return the mean closeness over all pairs of devices, of `FULL`."""
+    pairs = len(chosen) * (len(chosen) - 1) // 2
     if not pairs:
         return FULL
-    near = _together([where.root_at[at] for at in taken])
-    near += _together([where.numa_at[at] for at in taken])
+    near = _count_pairs([topology.root_at[at] for at in chosen])
+    near += _count_pairs([topology.numa_at[at] for at in chosen])
     return near * FULL // (2 * pairs)
 
 
-def _together(places: Sequence[int]) -> int:
-    """Return how many pairs are at one place."""
+def _count_pairs(places: Sequence[int]) -> int:
+    """Return the number of pairs at one place."""
     return sum([count * (count - 1) // 2 for count in Counter(places).values()])
 
 
 def _unbroken(
-    where: Layout, node: NodeDevices, taken: Sequence[int], before: Usage, after: Usage
+    topology: NodeTopology,
+    node: NodeDevices,
+    chosen: Sequence[int],
+    before: Usage,
+    after: Usage,
 ) -> int:
-    """Return which share of the touched roots was in use before or is full after, of `FULL`."""
-    touched = {where.root_at[at] for at in taken}.intersection(where.roots)
-    if not touched:
+    """Return the share of the chosen roots that were in use before or are full after, of `FULL`."""
+    roots = {topology.root_at[at] for at in chosen}.intersection(topology.roots)
+    if not roots:
         return FULL
-    drivers = {node.devices[position].id.driver for position in taken}
+    drivers = {node.devices[position].id.driver for position in chosen}
     loads, loads_after = device_loads(node, before), device_loads(node, after)
     broken = 0
-    for root in touched:
-        members = [at for at in where.members[root] if node.devices[at].id.driver in drivers]
+    for root in roots:
+        members = [at for at in topology.members[root] if node.devices[at].id.driver in drivers]
         was_free = not any(loads[at] for at in members)
         is_full = all(loads_after[at] == FULL for at in members)
         broken += was_free and not is_full
-    return (len(touched) - broken) * FULL // len(touched)
+    return (len(roots) - broken) * FULL // len(roots)

@@ -1,4 +1,4 @@
-// Command controlplane is etcd, the Kubernetes control plane, and kubectl in one binary.
+// Command controlplane is etcd, the Kubernetes control plane, the kubelet, and kubectl in one binary.
 //
 // Real components are what the end-to-end tests run against. Building them from their own command
 // packages needs nothing but the Go module proxy. The name that the binary was called by, or else
@@ -6,6 +6,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -26,6 +27,7 @@ import (
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
 // components maps a name to a function that runs it and returns the exit status.
@@ -35,6 +37,7 @@ var components = map[string]func() int{
 	"kube-controller-manager": func() int { return cli.Run(controllermanager.NewControllerManagerCommand()) },
 	"kube-scheduler":          func() int { return cli.Run(scheduler.NewSchedulerCommand()) },
 	"kubectl":                 runKubectl,
+	"kubelet":                 func() int { return cli.Run(kubelet.NewKubeletCommand(context.Background())) },
 }
 
 func main() {

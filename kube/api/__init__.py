@@ -1,1 +1,1 @@
-"""The API types that we read, field for field as upstream names them; reading only."""
+"""Read-only views of API objects, with upstream's field names."""

@@ -1,4 +1,4 @@
-"""admission.k8s.io/v1: what the API server asks and what it must be told.
+"""Types of admission.k8s.io/v1.
 
 Source: k8s.io/api v0.37.1, admission/v1/types.go.
 """
@@ -15,7 +15,7 @@ OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 
 class GroupVersionKind(ApiStruct, frozen=True, kw_only=True):
-    """What the object is."""
+    """The kind of the object."""
 
     group: str = ""
     version: str = ""
@@ -23,7 +23,7 @@ class GroupVersionKind(ApiStruct, frozen=True, kw_only=True):
 
 
 class GroupVersionResource(ApiStruct, frozen=True, kw_only=True):
-    """What the rule matched."""
+    """The resource that the webhook's rule matched."""
 
     group: str = ""
     version: str = ""
@@ -31,7 +31,7 @@ class GroupVersionResource(ApiStruct, frozen=True, kw_only=True):
 
 
 class UserInfo(ApiStruct, frozen=True, kw_only=True):
-    """Who asks the API server."""
+    """The user who made the request."""
 
     username: str = ""
     uid: str = ""
@@ -39,7 +39,7 @@ class UserInfo(ApiStruct, frozen=True, kw_only=True):
 
 
 class AdmissionRequest(ApiStruct, frozen=True, kw_only=True):
-    """One question. `uid` is new for every call; it is not the object's."""
+    """The request to admit. `uid` identifies the review, not the object."""
 
     uid: str
     kind: GroupVersionKind = GroupVersionKind()
@@ -55,7 +55,7 @@ class AdmissionRequest(ApiStruct, frozen=True, kw_only=True):
 
 
 class StatusCause(ApiStruct, frozen=True, kw_only=True):
-    """One fault; kubectl prints `* field: message`."""
+    """One cause of a rejection; kubectl prints `* field: message`."""
 
     reason: str
     message: str
@@ -63,7 +63,7 @@ class StatusCause(ApiStruct, frozen=True, kw_only=True):
 
 
 class StatusDetails(ApiStruct, frozen=True, kw_only=True):
-    """Without causes kubectl throws the message of an Invalid away."""
+    """Details of a rejection; kubectl ignores the message of an Invalid without causes."""
 
     name: str = ""
     group: str = ""
@@ -72,7 +72,7 @@ class StatusDetails(ApiStruct, frozen=True, kw_only=True):
 
 
 class Status(ApiStruct, frozen=True, kw_only=True):
-    """Why not."""
+    """The reason of a rejection."""
 
     code: int
     reason: str
@@ -82,7 +82,7 @@ class Status(ApiStruct, frozen=True, kw_only=True):
 
 
 class AdmissionResponse(ApiStruct, frozen=True, kw_only=True):
-    """One answer. `patch` is base64 and comes with `patch_type`, or neither does."""
+    """The response. `patch` is base64; `patch_type` is set if and only if `patch` is."""
 
     uid: str
     allowed: bool
@@ -94,7 +94,7 @@ class AdmissionResponse(ApiStruct, frozen=True, kw_only=True):
 
 
 class AdmissionReview(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """The envelope of both directions."""
+    """The envelope of request and response."""
 
     api_version: str = API_VERSION
     kind: str = KIND

@@ -1,4 +1,4 @@
-"""The parts of core/v1, apps/v1 and batch/v1 that we read."""
+"""Types of core/v1, as far as Drawbridge reads them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,9 +11,9 @@ from kube.quantity import Quantity
 
 
 class ResourceClaimUse(ApiStruct, frozen=True, kw_only=True):
-    """An entry of `container.resources.claims`; Source: core/v1 ResourceClaim.
+    """Source: core/v1 ResourceClaim, an entry of `container.resources.claims`.
 
-    An empty `request` makes every device of the claim available to the container.
+    With an empty `request` the container gets every device of the claim.
     """
 
     name: str = ""
@@ -35,7 +35,7 @@ class SecurityContext(ApiStruct, frozen=True, kw_only=True):
 
 
 class EnvVar(ApiStruct, frozen=True, kw_only=True):
-    """The part of core/v1 EnvVar that we read; `value_from` is not ours to follow."""
+    """The part of core/v1 EnvVar that we read; `value_from` is not resolved."""
 
     name: str = ""
     value: str = ""
@@ -52,22 +52,22 @@ class Container(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> Mapping[str, Quantity]:
-        """The limits, empty when there are none."""
+        """The limits; may be empty."""
         return (self.resources.limits if self.resources else None) or {}
 
     @property
     def requests(self) -> Mapping[str, Quantity]:
-        """The requests, empty when there are none."""
+        """The requests; may be empty."""
         return (self.resources.requests if self.resources else None) or {}
 
     @property
     def claims(self) -> tuple[ResourceClaimUse, ...]:
-        """The claims that this container uses."""
+        """The claims of the container; may be empty."""
         return (self.resources.claims if self.resources else None) or ()
 
 
 class PodResourceClaim(ApiStruct, frozen=True, kw_only=True):
-    """An entry of `pod.spec.resourceClaims`; exactly one of the two sources is set."""
+    """Source: core/v1 PodResourceClaim; either a claim or a template is named."""
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -106,7 +106,7 @@ class Affinity(ApiStruct, frozen=True, kw_only=True):
     """The part of core/v1 Affinity that we read.
 
     Attributes:
-        pod_affinity: Never judged; only told apart from None.
+        pod_affinity: Not evaluated; only its presence matters.
         pod_anti_affinity: As above.
     """
 
@@ -133,7 +133,7 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
-    """Which claim kube-controller-manager made for an entry of `spec.resourceClaims`."""
+    """The claim that kube-controller-manager created for an entry of `spec.resourceClaims`."""
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -148,7 +148,7 @@ class ContainerExtendedResourceRequest(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodExtendedResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
-    """The claim that the scheduler made for extended resources of the pod."""
+    """The claim that the scheduler created for the pod's extended resources."""
 
     request_mappings: tuple[ContainerExtendedResourceRequest, ...] | None = None
     resource_claim_name: str = ""
@@ -180,12 +180,12 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """The annotations, empty when there are none."""
+        """The annotations; may be empty."""
         return self.metadata.annotations or {}
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The labels, empty when there are none."""
+        """The labels; may be empty."""
         return self.metadata.labels or {}
 
 
@@ -208,7 +208,7 @@ class NodeStatus(ApiStruct, frozen=True, kw_only=True):
     """The parts of core/v1 NodeStatus that we read.
 
     Attributes:
-        declared_features: Names of features that the kubelet has, sorted.
+        declared_features: Names of the kubelet's features, sorted.
     """
 
     allocatable: Mapping[str, Quantity] | None = None
@@ -224,7 +224,7 @@ class Node(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The labels, empty when there are none."""
+        """The labels; may be empty."""
         return self.metadata.labels or {}
 
 

@@ -1,4 +1,4 @@
-"""Node selectors of core/v1: which nodes a slice, a device, an allocation or a pod is for.
+"""Node selectors of core/v1: their validation, and whether they match a node.
 
 Source: k8s.io/component-helpers v0.37.1, scheduling/corev1/nodeaffinity/nodeaffinity.go;
 k8s.io/apimachinery v0.37.1, pkg/labels/selector.go.
@@ -40,30 +40,30 @@ class NodeSelector(ApiStruct, frozen=True, kw_only=True):
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
-def check(selector: NodeSelector) -> None:
-    """Accept a selector that can be judged; `matches` presumes it.
+def validate(selector: NodeSelector) -> None:
+    """Validate a selector before `matches` evaluates it.
 
     Raises:
-        ValueError: A requirement makes no sense, in whichever term; the message says which.
+        ValueError: A requirement of any term is invalid; the message names it.
     """
     for index, term in enumerate(selector.node_selector_terms):
-        for list_name, faults in (
-            ("matchExpressions", _expression_faults(term)),
-            ("matchFields", _field_faults(term)),
+        for list_name, errors in (
+            ("matchExpressions", _expression_errors(term)),
+            ("matchFields", _field_errors(term)),
         ):
-            for fault in faults:
-                raise ValueError(f"nodeSelectorTerms[{index}].{list_name}: {fault}")
+            for error in errors:
+                raise ValueError(f"nodeSelectorTerms[{index}].{list_name}: {error}")
 
 
 def matches(selector: NodeSelector, node: str, labels: Mapping[str, str]) -> bool:
-    """Return whether a checked selector selects a node: terms are ORed, requirements ANDed.
+    """Return whether a valid selector matches a node: terms are ORed, requirements ANDed.
 
-    An empty term selects nothing, and so does a selector without terms.
+    An empty term matches no node, and neither does a selector without terms.
 
     Args:
-        selector: That `check` accepted.
-        node: Name of the node, the only field that can be asked for.
-        labels: Of the node.
+        selector: A selector that `validate` accepts.
+        node: The node's name, which is the only field that a requirement can name.
+        labels: The node's labels.
     """
     return any(_term_matches(term, node, labels) for term in selector.node_selector_terms)
 
@@ -89,33 +89,33 @@ def _label_matches(requirement: NodeSelectorRequirement, label: str | None) -> b
         case "DoesNotExist":
             return label is None
         case "Gt" | "Lt":
-            found, bound = _integer(label or ""), _integer(values[0])
-            if found is None or bound is None:
+            value, bound = _parse_integer(label or ""), _parse_integer(values[0])
+            if value is None or bound is None:
                 return False
-            return found > bound if requirement.operator == "Gt" else found < bound
+            return value > bound if requirement.operator == "Gt" else value < bound
         case _:
             raise ValueError(f"operator {requirement.operator!r}")
 
 
 def _field_matches(requirement: NodeSelectorRequirement, node: str) -> bool:
-    # Fields that nodes do not have are empty, as upstream.
-    found = node if requirement.key == _NAME_FIELD else ""
-    return (found in (requirement.values or ())) == (requirement.operator == "In")
+    # As upstream, an unknown field is empty.
+    value = node if requirement.key == _NAME_FIELD else ""
+    return (value in (requirement.values or ())) == (requirement.operator == "In")
 
 
-def _expression_faults(term: NodeSelectorTerm) -> Iterator[str]:
+def _expression_errors(term: NodeSelectorTerm) -> Iterator[str]:
     for index, requirement in enumerate(term.match_expressions or ()):
         if not _is_label_key(requirement.key):
             yield f"[{index}]: {requirement.key!r} is not a label key"
-        if fault := _operator_fault(requirement.operator, requirement.values or ()):
-            yield f"[{index}]: {requirement.operator!r} {fault}"
+        if error := _operator_error(requirement.operator, requirement.values or ()):
+            yield f"[{index}]: {requirement.operator!r} {error}"
         for value in requirement.values or ():
             if value and not _NAME.fullmatch(value):
                 yield f"[{index}]: {value!r} is not a label value"
 
 
-def _operator_fault(operator: str, values: tuple[str, ...]) -> str:
-    """Return what is wrong with an operator and its values; empty when nothing is."""
+def _operator_error(operator: str, values: tuple[str, ...]) -> str:
+    """Return the error in an operator and its values; empty if there is none."""
     match operator:
         case "In" | "NotIn":
             return "" if values else "needs values"
@@ -123,13 +123,15 @@ def _operator_fault(operator: str, values: tuple[str, ...]) -> str:
             return "takes no values" if values else ""
         case "Gt" | "Lt":
             return (
-                "" if len(values) == 1 and _integer(values[0]) is not None else "needs one integer"
+                ""
+                if len(values) == 1 and _parse_integer(values[0]) is not None
+                else "needs one integer"
             )
         case _:
             return "is not an operator"
 
 
-def _field_faults(term: NodeSelectorTerm) -> Iterator[str]:
+def _field_errors(term: NodeSelectorTerm) -> Iterator[str]:
     for index, requirement in enumerate(term.match_fields or ()):
         if requirement.operator not in {"In", "NotIn"}:
             yield f"[{index}]: {requirement.operator!r} is not an operator for fields"
@@ -144,8 +146,8 @@ def _is_label_key(key: str) -> bool:
     return parts["prefix"] is None or _SUBDOMAIN.fullmatch(parts["prefix"]) is not None
 
 
-def _integer(text: str) -> int | None:
-    """Return what is a 64-bit integer in decimal digits; None for everything else."""
+def _parse_integer(text: str) -> int | None:
+    """Parse a 64-bit decimal integer; None for any other text."""
     if not _INTEGER.fullmatch(text) or len(text) > 64:
         return None
     value = int(text)

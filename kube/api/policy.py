@@ -1,7 +1,7 @@
-"""Our own kinds: DeviceCompatibilityPolicy, which devices of a driver may be in use together.
+"""The DeviceCompatibilityPolicy API: which devices of a driver may be in use together.
 
-The resource API has groups on counters (KEP-5963) and nothing for devices without counters, for
-rules written as expressions, or for a driver that declares neither; an object of ours carries those.
+The resource API has compatibility groups on counters (KEP-5963). A policy adds rules for devices
+without counters, rules written as expressions, and rules for drivers that declare no groups.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,27 +10,27 @@ from typing import Final
 
 from kube.api.meta import ApiStruct, ObjectMeta
 from kube.api.resource import CelSelector, DeviceSelector
-from kube.product import GROUP
+from kube.names import GROUP
 
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 KIND: Final = "DeviceCompatibilityPolicy"
 PHYSICAL_ATTRIBUTES: Final = ("parentUUID", "uuid", "physicalDevice")
-"""Which attribute tells the hardware under a device that consumes no counters; the first it has."""
+"""Attributes that identify the hardware under a device without counters; the first present counts."""
 
 
 class Enforcement(StrEnum):
-    """Whether a policy refuses, or only tells what it would refuse."""
+    """Whether a policy rejects allocations, or only reports what it would reject."""
 
     ENFORCE = "Enforce"
     AUDIT = "Audit"
 
 
 class Undeclared(StrEnum):
-    """What becomes of devices without groups beside devices with groups.
+    """How devices without groups combine with devices that have groups.
 
-    ISOLATED keeps them apart, as KEP-5963 does; COMPATIBLE lets them join anything, as the older
-    proposal did.
+    ISOLATED devices are incompatible with them, as in KEP-5963; COMPATIBLE devices are compatible
+    with every device, as in the earlier proposal.
     """
 
     ISOLATED = "Isolated"
@@ -38,23 +38,23 @@ class Undeclared(StrEnum):
 
 
 class Scope(StrEnum):
-    """Which devices a rule is about: those on the same hardware, or all of a pool."""
+    """The devices that a rule compares: those on the same hardware, or all of a pool."""
 
     PHYSICAL = "Physical"
     POOL = "Pool"
 
 
 class CompatibleOnlyWith(ApiStruct, frozen=True, kw_only=True):
-    """What must be true of every other device in use; `device` is the other one."""
+    """A condition on every other device in use; `device` in the expression is the other device."""
 
     cel: CelSelector | None = None
 
 
 class CompatibilityRule(ApiStruct, frozen=True, kw_only=True):
-    """What is said of the devices that match all selectors; of all devices when there are none.
+    """A rule for the devices that match all selectors; without selectors, for all devices.
 
     Attributes:
-        compatibility_groups: Devices on the same hardware must all have one group in common.
+        compatibility_groups: All devices in use on the same hardware must share a group.
     """
 
     name: str
@@ -67,8 +67,8 @@ class DeviceCompatibilityPolicySpec(ApiStruct, frozen=True, kw_only=True):
     """Rules for the devices of one driver.
 
     Attributes:
-        physical_attributes: Names as in slices, the driver's domain may be left out; None means
-            `PHYSICAL_ATTRIBUTES`.
+        physical_attributes: Attribute names as in slices; the driver's domain may be omitted. None
+            means `PHYSICAL_ATTRIBUTES`.
     """
 
     driver: str
@@ -91,7 +91,7 @@ class Condition(ApiStruct, frozen=True, kw_only=True):
 
 
 class MatrixRow(ApiStruct, frozen=True, kw_only=True):
-    """One kind of device, and the kinds that may be in use beside it on the same hardware."""
+    """A kind of device, and the kinds that may be in use with it on the same hardware."""
 
     name: str
     devices: int = 0
@@ -99,11 +99,11 @@ class MatrixRow(ApiStruct, frozen=True, kw_only=True):
 
 
 class Conflict(ApiStruct, frozen=True, kw_only=True):
-    """Devices in use together that a policy keeps apart.
+    """Devices in use together although a policy declares them incompatible.
 
     Attributes:
-        devices: Names of two, or of more where only all of them together break it.
-        reason: Of the device that would not have been handed out.
+        devices: Two names, or more if only all of them together violate the policy.
+        reason: The reason for which the last device would be rejected.
     """
 
     pool: str
@@ -112,14 +112,14 @@ class Conflict(ApiStruct, frozen=True, kw_only=True):
 
 
 class Conflicts(ApiStruct, frozen=True, kw_only=True):
-    """What is in use that a policy would have refused, and under Enforce refuses to be joined.
+    """Devices in use that violate a policy; with Enforce no further device may join them.
 
     Attributes:
-        count: How many times `examples` would be there without a limit.
-        claims: How many claims hold these devices. They are counted and not named: a policy is in no
-            namespace, so whoever may read it may not be allowed to know them.
-        namespaces: How many namespaces these claims are in.
-        examples: By pool and device; at most 10.
+        count: The number of conflicts.
+        claims: The number of claims that use these devices. Claims are not named: a policy is
+            cluster-scoped, and its readers may not be allowed to see every namespace.
+        namespaces: The number of namespaces of these claims.
+        examples: At most 10 conflicts, sorted by pool and device.
     """
 
     count: int
@@ -129,13 +129,13 @@ class Conflicts(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceCompatibilityPolicyStatus(ApiStruct, frozen=True, kw_only=True):
-    """What the validator found on the devices that are published now.
+    """The effect of a policy on the devices that are published.
 
     Attributes:
-        rules: How many there are, for a column of `kubectl get dcp`.
-        summary: For a column as well: `4 kinds, 5 of 16 pairs compatible`.
-        matrix: In the order of the rules; at most 32 rows.
-        conflicts: None where nothing in use breaks the policy.
+        rules: The number of rules, for a column of `kubectl get dcp`.
+        summary: Another column, such as `4 kinds, 5 of 16 pairs compatible`.
+        matrix: At most 32 rows, in the order of the rules.
+        conflicts: None if no devices in use violate the policy.
     """
 
     observed_generation: int = 0
@@ -147,19 +147,19 @@ class DeviceCompatibilityPolicyStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceCompatibilityPolicy(ApiStruct, frozen=True, kw_only=True):
-    """Which devices of a driver exclude each other, cluster scoped, short name `dcp`."""
+    """Compatibility rules for the devices of a driver; cluster-scoped, short name `dcp`."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: DeviceCompatibilityPolicySpec
     status: DeviceCompatibilityPolicyStatus | None = None
 
 
-def in_force(
+def effective_policies(
     policies: Iterable[DeviceCompatibilityPolicy],
 ) -> Mapping[str, DeviceCompatibilityPolicy]:
-    """Return the policy that counts for each driver: the oldest, of equally old ones by name.
+    """Return the policy in force for each driver: the oldest, then the first by name.
 
-    One that was never stored is younger than all that were.
+    A policy in a manifest is younger than all stored ones.
     """
     oldest: dict[str, DeviceCompatibilityPolicy] = {}
     for policy in sorted(policies, key=_age):
@@ -168,5 +168,5 @@ def in_force(
 
 
 def _age(policy: DeviceCompatibilityPolicy) -> tuple[bool, str, str]:
-    made = policy.metadata.creation_timestamp
-    return made is None, made or "", policy.metadata.name
+    created = policy.metadata.creation_timestamp
+    return created is None, created or "", policy.metadata.name

@@ -1,7 +1,7 @@
-"""resource.k8s.io/v1 as 1.37 serves it, field for field.
+"""Types of resource.k8s.io/v1 as Kubernetes 1.37 serves them.
 
-Source: k8s.io/api v0.37.1, resource/v1/types.go. Limits are in the comments where a reader needs
-them; the API server enforces them.
+Source: k8s.io/api v0.37.1, resource/v1/types.go. The API server enforces the limits that docstrings
+mention.
 """
 
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ from kube.api.node_selector import NodeSelector
 from kube.quantity import Quantity
 
 MAX_RESULTS = 32
-"""Devices in one allocation (AllocationResultsMaxSize)."""
+"""The largest number of devices in one allocation (AllocationResultsMaxSize)."""
 MAX_REQUESTS = 32
 MAX_CONSTRAINTS = 32
 MAX_ALTERNATIVES = 8
-"""Subrequests of one firstAvailable (FirstAvailableDeviceRequestMaxSize)."""
+"""The largest number of subrequests of a request (FirstAvailableDeviceRequestMaxSize)."""
 MAX_SELECTOR_BYTES = 10240
 
 
 class CelSelector(ApiStruct, frozen=True, kw_only=True):
-    """A CEL expression that says whether a device will do."""
+    """A CEL expression that selects devices."""
 
     expression: str
 
@@ -35,7 +35,7 @@ class DeviceSelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceToleration(ApiStruct, frozen=True, kw_only=True):
-    """Tolerates device taints that it matches; an empty operator is `Equal`."""
+    """A toleration of device taints; an empty operator is `Equal`."""
 
     key: str = ""
     operator: str = ""
@@ -45,20 +45,20 @@ class DeviceToleration(ApiStruct, frozen=True, kw_only=True):
 
 
 class CapacityRequirements(ApiStruct, frozen=True, kw_only=True):
-    """Amounts per allocated device, looked up by the literal key that the slice uses."""
+    """Amounts per allocated device, by the capacity's name as the slice spells it."""
 
     requests: Mapping[str, Quantity] | None = None
 
 
 class DerivedAttribute(ApiStruct, frozen=True, kw_only=True):
-    """An attribute computed per device for constraints (alpha in 1.37)."""
+    """An attribute that constraints compute for each device (alpha in 1.37)."""
 
     name: str
     expression: str
 
 
 class ExactDeviceRequest(ApiStruct, frozen=True, kw_only=True):
-    """One way to ask: a class, selectors, a count."""
+    """A request for devices of one class."""
 
     device_class_name: str = ""
     selectors: tuple[DeviceSelector, ...] | None = None
@@ -84,7 +84,7 @@ class DeviceSubRequest(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceRequest(ApiStruct, frozen=True, kw_only=True):
-    """A named request; exactly one of `exactly` and `first_available`."""
+    """A named request; either `exactly` or `first_available` is set."""
 
     name: str
     exactly: ExactDeviceRequest | None = None
@@ -92,7 +92,7 @@ class DeviceRequest(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceConstraint(ApiStruct, frozen=True, kw_only=True):
-    """A relation between devices of one claim; an empty `requests` means all of them."""
+    """A constraint on the devices of some requests; empty `requests` means all."""
 
     requests: tuple[str, ...] | None = None
     match_attribute: str | None = None
@@ -100,7 +100,7 @@ class DeviceConstraint(ApiStruct, frozen=True, kw_only=True):
 
 
 class OpaqueDeviceConfiguration(ApiStruct, frozen=True, kw_only=True):
-    """Parameters that only the driver understands, a JSON object of at most 10 KiB."""
+    """Parameters for the driver: a JSON object of at most 10 KiB."""
 
     driver: str
     parameters: Mapping[str, Any]
@@ -114,7 +114,7 @@ class DeviceClaimConfiguration(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceClaim(ApiStruct, frozen=True, kw_only=True):
-    """What a claim asks for: at most 32 requests, 32 constraints, 32 configurations."""
+    """Requests, constraints and configurations of a claim, at most 32 of each."""
 
     requests: tuple[DeviceRequest, ...] | None = None
     constraints: tuple[DeviceConstraint, ...] | None = None
@@ -128,7 +128,7 @@ class ResourceClaimSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceRequestAllocationResult(ApiStruct, frozen=True, kw_only=True):
-    """One allocated device or share; `request` is `name` or `name/sub`."""
+    """An allocated device or share; `request` is `name` or `name/subrequest`."""
 
     request: str
     driver: str
@@ -144,7 +144,7 @@ class DeviceRequestAllocationResult(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceAllocationConfiguration(ApiStruct, frozen=True, kw_only=True):
-    """Configuration with where it came from: FromClass or FromClaim."""
+    """Configuration and its source: FromClass or FromClaim."""
 
     source: str
     requests: tuple[str, ...] | None = None
@@ -167,7 +167,7 @@ class AllocationResult(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceClaimConsumerReference(ApiStruct, frozen=True, kw_only=True):
-    """Who may use the claim; at most 256."""
+    """A consumer that may use the claim; at most 256 per claim."""
 
     api_group: str = ""
     resource: str = ""
@@ -176,7 +176,7 @@ class ResourceClaimConsumerReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class NetworkDeviceData(ApiStruct, frozen=True, kw_only=True):
-    """What a driver reports of a network device."""
+    """The state of a network device as its driver reports it."""
 
     interface_name: str = ""
     ips: tuple[str, ...] | None = None
@@ -184,7 +184,7 @@ class NetworkDeviceData(ApiStruct, frozen=True, kw_only=True):
 
 
 class AllocatedDeviceStatus(ApiStruct, frozen=True, kw_only=True):
-    """What a driver reports of an allocated device."""
+    """The state of an allocated device as its driver reports it."""
 
     driver: str
     pool: str
@@ -196,7 +196,7 @@ class AllocatedDeviceStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
-    """Allocation, consumers and what drivers report."""
+    """Allocation, consumers and the state of the devices."""
 
     allocation: AllocationResult | None = None
     reserved_for: tuple[ResourceClaimConsumerReference, ...] | None = None
@@ -212,27 +212,27 @@ class ResourceClaim(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceClaimTemplateSpec(ApiStruct, frozen=True, kw_only=True):
-    """The claim to make, with labels and annotations to copy."""
+    """The spec of the claim to create, and its labels and annotations."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceClaimSpec = ResourceClaimSpec()
 
 
 class ResourceClaimTemplate(ApiStruct, frozen=True, kw_only=True):
-    """A template of which kube-controller-manager makes claims for pods."""
+    """A template from which kube-controller-manager creates claims for pods."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
 
 
 class DeviceClassConfiguration(ApiStruct, frozen=True, kw_only=True):
-    """Configuration that comes with the class."""
+    """Configuration for all requests of the class."""
 
     opaque: OpaqueDeviceConfiguration | None = None
 
 
 class DeviceClassSpec(ApiStruct, frozen=True, kw_only=True):
-    """Selectors and configuration under a name; optionally an extended resource's name."""
+    """Selectors and configuration, and optionally the extended resource that the class serves."""
 
     selectors: tuple[DeviceSelector, ...] | None = None
     config: tuple[DeviceClassConfiguration, ...] | None = None
@@ -240,14 +240,14 @@ class DeviceClassSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceClass(ApiStruct, frozen=True, kw_only=True):
-    """A class of devices, cluster scoped."""
+    """A class of devices; cluster-scoped."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: DeviceClassSpec = DeviceClassSpec()
 
 
 class DeviceAttribute(ApiStruct, frozen=True, kw_only=True):
-    """Exactly one member; the list forms are alpha in 1.37."""
+    """An attribute's value: exactly one field is set; lists are alpha in 1.37."""
 
     int_: int | None = field(default=None, name="int")
     bool_: bool | None = field(default=None, name="bool")
@@ -268,7 +268,7 @@ class CapacityRequestPolicyRange(ApiStruct, frozen=True, kw_only=True):
 
 
 class CapacityRequestPolicy(ApiStruct, frozen=True, kw_only=True):
-    """How requests for a capacity are defaulted and rounded (KEP-5075)."""
+    """Default and rounding of requests for a capacity (KEP-5075)."""
 
     default: Quantity | None = None
     valid_values: tuple[Quantity, ...] | None = None
@@ -276,14 +276,14 @@ class CapacityRequestPolicy(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceCapacity(ApiStruct, frozen=True, kw_only=True):
-    """A total, and how shares of it may be asked for."""
+    """The total of a capacity, and the policy for requests of a share."""
 
     value: Quantity
     request_policy: CapacityRequestPolicy | None = None
 
 
 class Counter(ApiStruct, frozen=True, kw_only=True):
-    """An amount of something that partitions share."""
+    """An amount that partitions share."""
 
     value: Quantity
 
@@ -296,7 +296,7 @@ class CounterSet(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceCounterConsumption(ApiStruct, frozen=True, kw_only=True):
-    """What one device takes from one counter set while it is allocated."""
+    """The amounts that a device consumes of a counter set while it is allocated."""
 
     counter_set: str
     counters: Mapping[str, Counter] | None = None
@@ -304,7 +304,7 @@ class DeviceCounterConsumption(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceTaint(ApiStruct, frozen=True, kw_only=True):
-    """Keeps requests without a matching toleration away."""
+    """A taint: requests without a matching toleration do not get the device."""
 
     key: str
     value: str = ""
@@ -313,7 +313,7 @@ class DeviceTaint(ApiStruct, frozen=True, kw_only=True):
 
 
 class Device(ApiStruct, frozen=True, kw_only=True):
-    """One device of a slice."""
+    """A device of a slice."""
 
     name: str
     attributes: Mapping[str, DeviceAttribute] | None = None
@@ -331,7 +331,7 @@ class Device(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourcePool(ApiStruct, frozen=True, kw_only=True):
-    """Which pool a slice belongs to, and how many slices make it whole."""
+    """The pool of a slice, and the number of slices in a complete pool."""
 
     name: str
     generation: int = 0
@@ -339,7 +339,7 @@ class ResourcePool(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceSliceSpec(ApiStruct, frozen=True, kw_only=True):
-    """Devices of one pool of one driver."""
+    """Devices of a driver's pool."""
 
     driver: str
     pool: ResourcePool
@@ -354,14 +354,14 @@ class ResourceSliceSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceSlice(ApiStruct, frozen=True, kw_only=True):
-    """Published inventory, cluster scoped."""
+    """Devices that a driver publishes; cluster-scoped."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceSliceSpec
 
 
 class DeviceTaintSelector(ApiStruct, frozen=True, kw_only=True):
-    """Which devices a rule taints; what is not set restricts nothing."""
+    """The devices that a rule taints; an unset field matches every device."""
 
     driver: str | None = None
     pool: str | None = None
@@ -369,14 +369,14 @@ class DeviceTaintSelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceTaintRuleSpec(ApiStruct, frozen=True, kw_only=True):
-    """A taint and its devices; without a selector there are none."""
+    """A taint and the devices it applies to; without a selector, none."""
 
     device_selector: DeviceTaintSelector | None = None
     taint: DeviceTaint
 
 
 class DeviceTaintRule(ApiStruct, frozen=True, kw_only=True):
-    """Taints devices on behalf of an administrator, cluster scoped."""
+    """An administrator's taint for devices; cluster-scoped."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: DeviceTaintRuleSpec

@@ -1,6 +1,7 @@
-"""From text to a checked tree, or the reason why not.
+"""Parse and type-check an expression as the API server does.
 
-What upstream refuses is `InvalidSelector`; what our engine cannot judge is `UnsupportedSelector`.
+An expression that upstream rejects is an `InvalidSelector`. One that upstream may accept and this
+engine cannot evaluate is an `UnsupportedSelector`.
 """
 
 import re
@@ -12,13 +13,19 @@ from google.protobuf.message import DecodeError
 
 from kube.api.resource import MAX_SELECTOR_BYTES
 from kube.cel import syntax
-from kube.cel.library import BEYOND, BEYOND_WORDS, Environment, checker, evaluator
+from kube.cel.library import (
+    PARTLY_SUPPORTED,
+    UNSUPPORTED_OVERLOADS,
+    Environment,
+    checking_environment,
+    evaluation_environment,
+)
 from kube.errors import InvalidSelector, UnsupportedSelector
 
-# What the engine says when it, not the expression, is at its limits.
-_AT_ITS_LIMITS: Final = re.compile(r"recursion|Iteration budget|reference resolve step")
+# The engine reports its own limits only in error texts.
+_ENGINE_LIMITS: Final = re.compile(r"recursion|Iteration budget|reference resolve step")
 
-# The engine's checker turns has(device.driver) into device.driver. The fields are always there.
+# The checker turns has(device.driver) into device.driver. These fields always exist.
 _HAS_FIELD: Final = re.compile(
     r"\bhas\s*\(\s*device\s*\.\s*(?:driver|attributes|capacity|allowMultipleAllocations)\s*\)"
 )
@@ -29,16 +36,16 @@ _CONVERSIONS: Final = frozenset(
 _SIMPLE_TYPES: Final = frozenset({"dyn", "primitive", "well_known", "message_type"})
 
 
-Requirement = Callable[[Any, Environment], None]
-"""Refuses a type that a kind of expression may not have; None stands for one that we do not know.
+TypeRequirement = Callable[[Any, Environment], None]
+"""Rejects the wrong result types of a kind of expression; None is a type that we do not model.
 
 Raises:
-    InvalidSelector: It may not.
+    InvalidSelector: The expression has a wrong type.
 """
 
 
 def require_boolean(kind: Any, environment: Environment) -> None:
-    """Refuse what can be no boolean: only bool itself and exactly an attribute's type may be."""
+    """Reject expressions that are neither of type bool nor of the dynamic type of attributes."""
     if kind is not None:
         is_new = environment is Environment.NEW
         is_any = kind.well_known == syntax.WELL_KNOWN_ANY
@@ -48,40 +55,45 @@ def require_boolean(kind: Any, environment: Environment) -> None:
     raise InvalidSelector("must evaluate to bool or the unknown type")
 
 
-def checked(
-    expression: str, environment: Environment, requirement: Requirement = require_boolean
+def check_expression(
+    expression: str, environment: Environment, requirement: TypeRequirement = require_boolean
 ) -> Any:
-    """Return the `CheckedExpr` of an expression of a required type, and that we can evaluate.
+    """Parse and type-check an expression; return its `CheckedExpr`.
 
     Raises:
-        InvalidSelector: It does not compile, has another type, or is longer than 10 KiB.
-        UnsupportedSelector: Upstream may accept it; it calls or nests what our engine cannot.
+        InvalidSelector: It does not compile, has a wrong type, or is longer than 10 KiB.
+        UnsupportedSelector: Upstream may accept it, but it uses functions or a nesting depth that
+            the engine does not support.
     """
     _require_size(expression)
     try:
-        compiled = checker(environment).compile(_without_has_field(expression, environment))
+        compiled = checking_environment(environment).compile(
+            _replace_has_field(expression, environment)
+        )
     except RuntimeError as error:
-        raise _refusal(error) from error
+        raise _compilation_error(error) from error
     try:
-        tree = syntax.decoded(compiled.serialize())
+        tree = syntax.decode_checked(compiled.serialize())
     except DecodeError as error:
-        raise UnsupportedSelector("the expression is nested too deeply for our engine") from error
-    requirement(_types(tree).get(tree.expr.id), environment)
-    _require_known_functions(tree)
-    _require_sound_literals(tree)
-    _require_like_elements(tree)
+        raise UnsupportedSelector(
+            "the expression is nested too deeply for Drawbridge's CEL engine"
+        ) from error
+    requirement(_type_map(tree).get(tree.expr.id), environment)
+    _require_supported_functions(tree)
+    _require_valid_literals(tree)
+    _require_homogeneous_literals(tree)
     return tree
 
 
-def is_at_its_limits(error: Exception) -> bool:
-    """Return whether the engine gave up, rather than the expression failed."""
-    return _AT_ITS_LIMITS.search(str(error)) is not None
+def is_engine_limit(error: Exception) -> bool:
+    """Return whether an error is due to a limit of the engine, not to the expression."""
+    return _ENGINE_LIMITS.search(str(error)) is not None
 
 
-def words(error: Exception | str) -> str:
-    """Return what the engine said, in one line without its codes.
+def error_message(error: Exception | str) -> str:
+    """Return the first line of the engine's error, without its status codes.
 
-    >>> words("INVALID_ARGUMENT: divide by zero [INVALID_ARGUMENT]")
+    >>> error_message("INVALID_ARGUMENT: divide by zero [INVALID_ARGUMENT]")
     'divide by zero'
     """
     line = str(error).partition("\n")[0]
@@ -97,70 +109,75 @@ def _require_size(expression: str) -> None:
         raise InvalidSelector(f"longer than {MAX_SELECTOR_BYTES} bytes")
 
 
-def _without_has_field(expression: str, environment: Environment) -> str:
-    """Return the expression with has(device.driver) and its like, always true, written as true.
+def _replace_has_field(expression: str, environment: Environment) -> str:
+    """Replace has(device.driver) and the like, which are always true, by true.
 
     Raises:
-        UnsupportedSelector: The same text stands in a literal, or `device` is a loop's variable.
+        UnsupportedSelector: The same text is in a string literal, or `device` is a loop variable.
         RuntimeError: The expression does not parse.
     """
     if not _HAS_FIELD.search(expression):
         return expression
-    parsed = checker(environment).compile(expression, disable_check=True)
-    for node in syntax.walked(syntax.decoded_unchecked(parsed.serialize()).expr):
+    parsed = checking_environment(environment).compile(expression, disable_check=True)
+    for node in syntax.walk(syntax.decode_parsed(parsed.serialize()).expr):
         loop = node.comprehension_expr
         is_shadowed = "device" in {loop.iter_var, loop.iter_var2, loop.accu_var}
         if is_shadowed or _HAS_FIELD.search(node.const_expr.string_value):
-            raise UnsupportedSelector("our engine cannot tell what has() asks here")
+            raise UnsupportedSelector(
+                "has() of a field of `device` cannot be evaluated where a string literal has the"
+                " same text or a loop variable is named `device`"
+            )
     return _HAS_FIELD.sub("true", expression)
 
 
-def _refusal(error: RuntimeError) -> InvalidSelector | UnsupportedSelector:
-    if is_at_its_limits(error):
-        return UnsupportedSelector(words(error))
-    for word in BEYOND_WORDS:
+def _compilation_error(error: RuntimeError) -> InvalidSelector | UnsupportedSelector:
+    if is_engine_limit(error):
+        return UnsupportedSelector(error_message(error))
+    for word in PARTLY_SUPPORTED:
         if f"overload for '{word}'" in str(error):
-            return UnsupportedSelector(f"our engine may lack an overload of {word}()")
-    return InvalidSelector(f"compilation failed: {words(error)}")
+            return UnsupportedSelector(f"Drawbridge's CEL engine may lack an overload of {word}()")
+    return InvalidSelector(f"compilation failed: {error_message(error)}")
 
 
-def _require_known_functions(tree: Any) -> None:
-    overloads = {each.key: each.value.overload_id for each in tree.reference_map}
-    for node in syntax.walked(tree.expr):
+def _require_supported_functions(tree: Any) -> None:
+    overloads = {entry.key: entry.value.overload_id for entry in tree.reference_map}
+    for node in syntax.walk(tree.expr):
         function = node.call_expr.function
-        if not BEYOND.isdisjoint((function, *overloads.get(node.id, ()))):
-            raise UnsupportedSelector(f"our engine has no {function}()")
+        if not UNSUPPORTED_OVERLOADS.isdisjoint((function, *overloads.get(node.id, ()))):
+            raise UnsupportedSelector(f"Drawbridge's CEL engine has no {function}()")
 
 
-def _require_sound_literals(tree: Any) -> None:
-    """Refuse what upstream converts while it compiles: int("x"), duration("1x"), matches("(").
+def _require_valid_literals(tree: Any) -> None:
+    """Reject literals that upstream fails to convert at compile time, such as duration("1x").
 
     Source: cel-go's ValidateDurationLiterals and the like, and OptOptimize.
     """
-    for node in syntax.walked(tree.expr):
+    for node in syntax.walk(tree.expr):
         call = node.call_expr
         if call.function in _CONVERSIONS and len(call.args) == 1:
             literal, probe = call.args[0], node
         elif call.function == "matches" and call.args:
             literal = call.args[-1]
-            probe = syntax.call("matches", syntax.text(""), literal)
+            probe = syntax.call("matches", syntax.string_constant(""), literal)
         else:
             continue
         if literal.WhichOneof("kind") != "const_expr":
             continue
-        compiled = evaluator().deserialize(syntax.encoded(syntax.CheckedExpr(expr=probe)))
+        compiled = evaluation_environment().deserialize(
+            syntax.encode_checked(syntax.CheckedExpr(expr=probe))
+        )
         value = compiled.eval(data={})
         if value.type() == cel.Type.ERROR:
-            said = words(str(value.plain_value()))
-            raise InvalidSelector(f"invalid argument of {call.function}(): {said}")
+            message = error_message(str(value.plain_value()))
+            raise InvalidSelector(f"invalid argument of {call.function}(): {message}")
 
 
-def _require_like_elements(tree: Any) -> None:
-    """Refuse list and map literals of unlike elements, but for what is formatted.
+def _require_homogeneous_literals(tree: Any) -> None:
+    """Reject list and map literals of mixed types, except in arguments of format().
 
-    Source: cel-go's ValidateHomogeneousAggregateLiterals. Lists within lists are not compared.
+    Source: cel-go's ValidateHomogeneousAggregateLiterals. Nested lists are not compared.
     """
-    types = _types(tree)
+    types = _type_map(tree)
 
     def is_mixed(members: Iterable[Any]) -> bool:
         kinds = [types[member.id] for member in members if member.id in types]
@@ -169,17 +186,17 @@ def _require_like_elements(tree: Any) -> None:
 
     formatted = {
         arg.id
-        for node in syntax.walked(tree.expr)
+        for node in syntax.walk(tree.expr)
         if node.call_expr.function == "format"
         for arg in node.call_expr.args
     }
-    for node in syntax.walked(tree.expr):
-        if node.id not in formatted and any(map(is_mixed, _members(node))):
+    for node in syntax.walk(tree.expr):
+        if node.id not in formatted and any(map(is_mixed, _literal_members(node))):
             raise InvalidSelector("the elements of a list or map literal are of different types")
 
 
-def _members(node: Any) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return a literal's elements, keys and values, without optional ones."""
+def _literal_members(node: Any) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return elements, keys and values of a list or map literal, without optional ones."""
     optional = frozenset(node.list_expr.optional_indices)
     elements = [
         element
@@ -192,5 +209,5 @@ def _members(node: Any) -> tuple[list[Any], list[Any], list[Any]]:
     return elements, keys, [entry.value for entry in entries if not entry.optional_entry]
 
 
-def _types(tree: Any) -> dict[int, Any]:
+def _type_map(tree: Any) -> dict[int, Any]:
     return {typed.key: typed.value for typed in tree.type_map}

@@ -1,11 +1,10 @@
-"""CEL selectors: compiled once, evaluated on devices.
+"""Compile CEL selectors once and evaluate them on devices; docs/cel.md explains the pipeline.
 
-What the engine cannot judge is `UnsupportedSelector`, never a verdict: legal functions that it
-lacks, expressions that nest deeper than it reads or iterate more than it allows, and expressions
-that could cost far more than upstream would let them.
+An expression beyond the engine is an `UnsupportedSelector`, never a result: functions that the
+engine lacks, nesting or iteration above its limits, and costs that may exceed upstream's limit.
 
 Source: k8s.io/dynamic-resource-allocation v0.37.1, cel/compile.go. Differences from it are listed
-in tests/oracle/differences.py. Why this engine: docs/adr/0004.
+in testing/oracle/differences.py. Choice of the engine: docs/adr/0004-cel-engine.md.
 """
 
 import re
@@ -16,77 +15,88 @@ from typing import Any, Final
 from cel_expr_python import cel
 
 from kube.cel import cost
-from kube.cel.check import Requirement, checked, is_at_its_limits, require_boolean, words
+from kube.cel.check import (
+    TypeRequirement,
+    check_expression,
+    error_message,
+    is_engine_limit,
+    require_boolean,
+)
 from kube.cel.device import DeviceView
-from kube.cel.library import Environment, evaluator
-from kube.cel.rewrite import Rewritten, Variable, rewritten
-from kube.cel.syntax import CheckedExpr, encoded
+from kube.cel.library import Environment, evaluation_environment
+from kube.cel.rewrite import RewrittenExpression, Variable, rewrite
+from kube.cel.syntax import CheckedExpr, encode_checked
 from kube.errors import NotBoolean, SelectorFailed, UnsupportedSelector
 
-__all__ = ["Compiled", "Environment", "Selector", "compile_selector"]
+__all__ = ["CompiledExpression", "Environment", "Selector", "compile_selector"]
 
-CACHED: Final = 1024
-"""Compiled expressions that are kept, ten kilobytes each as people write them."""
-LONG: Final = 512
-"""Characters of an expression above which few are kept: one of 10 KiB takes nearly a megabyte."""
-CACHED_LONG: Final = 64
+MAX_CACHED: Final = 1024
+"""The number of cached expressions; a typical one takes ten kilobytes."""
+LONG_EXPRESSION: Final = 512
+"""Characters above which fewer expressions are cached: one of 10 KiB takes nearly a megabyte."""
+MAX_CACHED_LONG: Final = 64
 
 _UNBOUND: Final = re.compile(r'No value with name "(?P<name>[^"]*)"')
 
 
-class Compiled:
+class CompiledExpression:
     """A compiled expression; immutable, safe to share.
 
     Attributes:
         expression: Its text.
-        attributes: The attributes that it looks at as (domain, identifier); None when it may look
-            at any, as with a computed domain or a loop over one.
-        capacities: The same of capacities.
-        cost: An upper bound of what one evaluation costs, in upstream's units.
+        attributes: The attributes that it reads, as (domain, identifier); None if it may read any,
+            as with a computed domain or a loop over one.
+        capacities: The capacities that it reads; None as above.
+        cost: An upper bound of the cost of one evaluation.
     """
 
-    def __init__(self, expression: str, environment: Environment, requirement: Requirement) -> None:
-        """Compile what meets a requirement.
+    def __init__(
+        self, expression: str, environment: Environment, requirement: TypeRequirement
+    ) -> None:
+        """Compile an expression whose type meets a requirement.
 
         Raises:
             InvalidSelector: See `compile_selector`.
             UnsupportedSelector: See `compile_selector`.
         """
         self.expression = expression
-        types = checked(expression, environment, requirement)
-        tree = rewritten(types, strict=False)
-        self.cost = cost.estimated(tree)
+        types = check_expression(expression, environment, requirement)
+        tree = rewrite(types, strict=False)
+        self.cost = cost.estimate_cost(tree)
         if self.cost > cost.LIMIT:
-            raise UnsupportedSelector("the expression may cost more than upstream's limit")
+            raise UnsupportedSelector(
+                f"the expression may cost more than {cost.LIMIT}, upstream's limit"
+            )
         self._program = _Program(tree)
         self._strict_program = self._program
-        if tree.compares_freely:
-            self._strict_program = _Program(rewritten(types, strict=True))
-        self.attributes = _places(tree, "attributes")
-        self.capacities = _places(tree, "capacity")
+        if tree.has_dynamic_equality:
+            self._strict_program = _Program(rewrite(types, strict=True))
+        self.attributes = _referenced_names(tree, "attributes")
+        self.capacities = _referenced_names(tree, "capacity")
 
-    def evaluated(self, device: DeviceView) -> cel.Value:
-        """Return what the engine makes of the expression on a device.
+    def evaluate(self, device: DeviceView) -> cel.Value:
+        """Evaluate the expression on a device.
 
         Raises:
-            SelectorFailed: The evaluation raised.
-            UnsupportedSelector: Our engine cannot judge this device, or gives up on the way.
+            SelectorFailed: The evaluation ended in an error.
+            UnsupportedSelector: The device has values that the engine cannot represent, or the
+                evaluation reached a limit of the engine.
         """
-        program = self._program_for(device)
+        program = self._select_program(device)
         kind, value = program.run(device)
-        program.require_value(kind, value)
+        program.require_no_error(kind, value)
         return value
 
-    def _program_for(self, device: DeviceView) -> "_Program":
-        if device.fault:
-            raise SelectorFailed(device.fault)
-        if device.beyond:
-            raise UnsupportedSelector(device.beyond)
+    def _select_program(self, device: DeviceView) -> "_Program":
+        if device.error:
+            raise SelectorFailed(device.error)
+        if device.unsupported:
+            raise UnsupportedSelector(device.unsupported)
         return self._strict_program if device.has_versions else self._program
 
 
-class Selector(Compiled):
-    """A compiled expression that says whether a device will do."""
+class Selector(CompiledExpression):
+    """A compiled expression that selects devices."""
 
     def __init__(self, expression: str, environment: Environment) -> None:
         """Compile; `compile_selector` is the public way, with a cache."""
@@ -96,110 +106,114 @@ class Selector(Compiled):
         """Return whether the device satisfies the expression.
 
         Raises:
-            SelectorFailed: The evaluation raised, or (NotBoolean) gave no boolean.
-            UnsupportedSelector: Our engine cannot judge this device, or gives up on the way.
+            SelectorFailed: The evaluation ended in an error or (NotBoolean) in another type.
+            UnsupportedSelector: As in `evaluate`.
         """
-        program = self._program_for(device)
+        program = self._select_program(device)
         kind, value = program.run(device)
-        # What it nearly always is comes first: asking the engine for a type takes its time.
+        # The common case first: further calls into the engine cost time.
         if kind == cel.Type.BOOL:
             return bool(value.value())
-        program.require_value(kind, value)
+        program.require_no_error(kind, value)
         raise NotBoolean(f"CEL result of type {kind.name()} could not be converted to bool")
 
 
 def compile_selector(expression: str, environment: Environment) -> Selector:
-    """Return a compiled selector.
+    """Compile a selector, or return it from the cache.
 
     Raises:
-        InvalidSelector: It does not compile, cannot be a boolean or is longer than 10 KiB.
-        UnsupportedSelector: Upstream may accept it, our engine cannot judge it.
+        InvalidSelector: It does not compile, is not boolean, or is longer than 10 KiB.
+        UnsupportedSelector: Upstream may accept it; the engine cannot evaluate it.
     """
-    keep = _short if len(expression) <= LONG else _long
-    return keep(expression, environment)
+    compile_cached = _compile_short if len(expression) <= LONG_EXPRESSION else _compile_long
+    return compile_cached(expression, environment)
 
 
-_short: Final = lru_cache(maxsize=CACHED)(Selector)
-_long: Final = lru_cache(maxsize=CACHED_LONG)(Selector)
+_compile_short: Final = lru_cache(maxsize=MAX_CACHED)(Selector)
+_compile_long: Final = lru_cache(maxsize=MAX_CACHED_LONG)(Selector)
 
 
 class _Program:
-    """A rewritten tree, ready to run."""
+    """A rewritten expression, ready to be evaluated."""
 
-    def __init__(self, tree: Rewritten) -> None:
+    def __init__(self, tree: RewrittenExpression) -> None:
         self._tree = tree
         try:
-            self._compiled = evaluator().deserialize(encoded(CheckedExpr(expr=tree.expr)))
+            self._compiled = evaluation_environment().deserialize(
+                encode_checked(CheckedExpr(expr=tree.expr))
+            )
         except RuntimeError as error:
-            raise UnsupportedSelector(words(error)) from error
-        self._bindings = [_binding(name, each) for name, each in tree.variables.items()]
+            raise UnsupportedSelector(error_message(error)) from error
+        self._bindings = [
+            _variable_binding(name, variable) for name, variable in tree.variables.items()
+        ]
         self._bindings += [_device_binding(name) for name in tree.device_fields]
 
     def run(self, device: DeviceView) -> tuple[cel.Type, cel.Value]:
-        """Return what comes out and its type, which may be an error."""
+        """Evaluate on a device; return the value and its type, which may be an error."""
         data = dict(self._tree.constants)
         for bind in self._bindings:
             bind(device, data)
         try:
             value = self._compiled.eval(data=data)
         except (RuntimeError, TypeError, ValueError) as error:
-            if is_at_its_limits(error):
-                raise UnsupportedSelector(words(error)) from error
-            raise SelectorFailed(words(error)) from error
+            if is_engine_limit(error):
+                raise UnsupportedSelector(error_message(error)) from error
+            raise SelectorFailed(error_message(error)) from error
         return value.type(), value
 
-    def require_value(self, kind: cel.Type, value: cel.Value) -> None:
-        """Accept what is no error."""
+    def require_no_error(self, kind: cel.Type, value: cel.Value) -> None:
+        """Raise SelectorFailed if the value is an error."""
         if kind == cel.Type.ERROR:
-            raise SelectorFailed(self._explained(str(value.plain_value())))
+            raise SelectorFailed(self._describe_error(str(value.plain_value())))
 
-    def _explained(self, message: str) -> str:
+    def _describe_error(self, message: str) -> str:
         unbound = _UNBOUND.search(message)
         variable = self._tree.variables.get(unbound["name"]) if unbound else None
-        return words(message) if variable is None else f"no such key: {variable.identifier}"
+        return error_message(message) if variable is None else f"no such key: {variable.identifier}"
 
 
 _Binding = Callable[[DeviceView, dict[str, Any]], None]
-_NOTHING: Final[dict[str, Any]] = {}
+_NO_VALUES: Final[dict[str, Any]] = {}
 
 
-def _binding(name: str, variable: Variable) -> _Binding:
-    """Return what puts one variable's value, if the device has it, into the data."""
+def _variable_binding(name: str, variable: Variable) -> _Binding:
+    """Return a function that puts a variable's value, if the device has it, into the activation."""
     field, domain, identifier = variable.field, variable.domain, variable.identifier
 
     def domains(device: DeviceView) -> Any:
         return device.attributes if field == "attributes" else device.capacity
 
     def value(device: DeviceView, data: dict[str, Any]) -> None:
-        values = domains(device).get(domain, _NOTHING)
+        values = domains(device).get(domain, _NO_VALUES)
         if identifier in values:
             data[name] = values[identifier]
 
     def has(device: DeviceView, data: dict[str, Any]) -> None:
-        data[name] = identifier in domains(device).get(domain, _NOTHING)
+        data[name] = identifier in domains(device).get(domain, _NO_VALUES)
 
     def whole_domain(device: DeviceView, data: dict[str, Any]) -> None:
-        data[name] = domains(device).get(domain, _NOTHING)
+        data[name] = domains(device).get(domain, _NO_VALUES)
 
     def everything(device: DeviceView, data: dict[str, Any]) -> None:
         data[name] = domains(device)
 
-    return {"value": value, "has": has, "domain": whole_domain, "all": everything}[variable.what]
+    return {"value": value, "has": has, "domain": whole_domain, "all": everything}[variable.kind]
 
 
 def _device_binding(name: str) -> _Binding:
-    """Return what puts `device.driver` and its like, or `device` as a map, into the data."""
+    """Return a function that puts `device` or one of its scalar fields into the activation."""
 
     def field(device: DeviceView, data: dict[str, Any]) -> None:
-        data[name] = _fields(device)[name.removeprefix("device.")]
+        data[name] = _device_fields(device)[name.removeprefix("device.")]
 
     def whole(device: DeviceView, data: dict[str, Any]) -> None:
-        data[name] = _fields(device)
+        data[name] = _device_fields(device)
 
     return whole if name == "device" else field
 
 
-def _fields(device: DeviceView) -> dict[str, Any]:
+def _device_fields(device: DeviceView) -> dict[str, Any]:
     return {
         "driver": device.driver,
         "allowMultipleAllocations": device.allow_multiple_allocations,
@@ -208,9 +222,10 @@ def _fields(device: DeviceView) -> dict[str, Any]:
     }
 
 
-def _places(tree: Rewritten, field: str) -> frozenset[tuple[str, str]] | None:
-    """Return the (domain, identifier) pairs that a tree looks at in one map; None for any."""
-    looked_at = [each for each in tree.variables.values() if each.field == field]
-    if "device" in tree.device_fields or any(each.what in {"domain", "all"} for each in looked_at):
+def _referenced_names(tree: RewrittenExpression, field: str) -> frozenset[tuple[str, str]] | None:
+    """Return the (domain, identifier) pairs that an expression reads of one map; None for any."""
+    variables = [variable for variable in tree.variables.values() if variable.field == field]
+    reads_map = any(variable.kind in {"domain", "all"} for variable in variables)
+    if reads_map or "device" in tree.device_fields:
         return None
-    return frozenset((each.domain, each.identifier) for each in looked_at)
+    return frozenset((variable.domain, variable.identifier) for variable in variables)

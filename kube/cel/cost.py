@@ -1,169 +1,191 @@
-"""A rough bound of what an expression can cost our engine, before it runs.
+"""A static cost estimate: an upper bound of an evaluation's cost, computed before it runs.
 
-Upstream counts while it evaluates and stops at a million; our engine only counts iterations, so
-strings that double in every `cel.bind`, or long ones compared in a loop, would cost what they like.
-The bound is on the safe side by far for such expressions, and far above what selectors cost.
-Unlike upstream's estimate it is no verdict: beyond it we do not know.
+Upstream counts the actual cost during evaluation and stops at a million; this engine counts only
+iterations, so strings that double in every `cel.bind`, or long strings compared in a loop, would
+have no limit. The bound is loose, but real selectors stay far below the limit. An expression above
+the limit is unsupported, not invalid.
 """
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from kube.cel.rewrite import Rewritten
-from kube.cel.syntax import Node, text_of
+from kube.cel.rewrite import RewrittenExpression
+from kube.cel.syntax import Node, string_value
 
 LIMIT: Final = 1_000_000
-"""As upstream: CELSelectorExpressionMaxCost."""
+"""CELSelectorExpressionMaxCost of upstream."""
 
-_VALUE: Final = 64
-"""Characters of a name or a value of a device, or elements of a list."""
+_VALUE_SIZE: Final = 64
+"""The largest size of an attribute's name or value in characters, or of a list in elements."""
 
-_NAMES: Final = 32
-"""Domains of a device, or names in a domain."""
+_MAX_NAMES: Final = 32
+"""The largest number of domains of a device, or of names in a domain."""
 
 _PRODUCTS: Final = frozenset(
     {"contains", "format", "indexOf", "join", "lastIndexOf", "matches", "replace", "split"}
 )
-"""Functions whose steps, or whose result, grow as the product of their arguments."""
+"""Functions whose cost or result grows with the product of their arguments' sizes."""
 
 _PAIRWISE: Final = frozenset(
     {"sets.contains", "sets.equivalent", "sets.intersects", "distinct", "@sortByAssociatedKeys"}
 )
-"""Functions that compare each element with each."""
+"""Functions that compare elements pairwise."""
 
-_HUGE: Final = 10**12
+_CAP: Final = 10**12
 
 
-class _Bound(NamedTuple):
-    """What an expression can be at most.
+class _Estimate(NamedTuple):
+    """Upper bounds for a node of the tree.
 
     Attributes:
-        cost: Steps to get it.
-        size: Characters and elements, all in all.
-        length: Elements, as a loop over it sees them.
-        each: The size of one element.
+        cost: The cost to evaluate it.
+        size: The number of its characters and elements in total.
+        length: The number of its elements, as a loop over it sees them.
+        element_size: The size of one element.
     """
 
     cost: int
     size: int
     length: int
-    each: int
+    element_size: int
 
 
-def estimated(tree: Rewritten) -> int:
-    """Return a bound of the steps that an expression takes on any device."""
-    known = {name: _VARIABLES[each.what] for name, each in tree.variables.items()}
-    known |= dict.fromkeys(tree.constants, _plain(1, 1))
-    known |= {name: _plain(1, _VALUE) for name in tree.device_fields if name != "device"}
-    return _bound(tree.expr, known).cost
+def estimate_cost(tree: RewrittenExpression) -> int:
+    """Return an upper bound of the cost of an expression on any device."""
+    known = {name: _VARIABLE_ESTIMATES[variable.kind] for name, variable in tree.variables.items()}
+    known |= dict.fromkeys(tree.constants, _estimate_value(1, 1))
+    known |= {
+        name: _estimate_value(1, _VALUE_SIZE) for name in tree.device_fields if name != "device"
+    }
+    return _estimate(tree.expr, known).cost
 
 
-_DEVICE: Final = _Bound(1, 2 * _NAMES * _VALUE, _NAMES, 2 * _NAMES * _VALUE)
+_DEVICE_MAPS: Final = _Estimate(
+    1, 2 * _MAX_NAMES * _VALUE_SIZE, _MAX_NAMES, 2 * _MAX_NAMES * _VALUE_SIZE
+)
 
 
-# What a value is: a scalar, or a list of that many.
-_VARIABLES: Final = {
-    "value": _Bound(1, _VALUE, _VALUE, _VALUE),
-    "has": _Bound(1, 1, 1, 1),
-    "domain": _Bound(1, 2 * _NAMES * _VALUE, _NAMES, _VALUE),
-    "all": _DEVICE,
+# A value is a scalar or a list, of the largest size.
+_VARIABLE_ESTIMATES: Final = {
+    "value": _Estimate(1, _VALUE_SIZE, _VALUE_SIZE, _VALUE_SIZE),
+    "has": _Estimate(1, 1, 1, 1),
+    "domain": _Estimate(1, 2 * _MAX_NAMES * _VALUE_SIZE, _MAX_NAMES, _VALUE_SIZE),
+    "all": _DEVICE_MAPS,
 }
 
 
-def _plain(cost: int, size: int) -> _Bound:
-    """Return the bound of a text, or of a list of which nothing is known but its size."""
-    size = min(size, _HUGE)
-    return _Bound(min(cost, _HUGE), size, size, size)
+def _estimate_value(cost: int, size: int) -> _Estimate:
+    """Return the estimate of a string, or of a list of which only the size is known."""
+    size = min(size, _CAP)
+    return _Estimate(min(cost, _CAP), size, size, size)
 
 
-def _bound(node: Node, known: Mapping[str, _Bound]) -> _Bound:
-    """Return the bound of a node among the variables of the loops and bindings around it."""
+def _estimate(node: Node, known: Mapping[str, _Estimate]) -> _Estimate:
+    """Estimate a node; `known` holds the variables of the enclosing loops and bindings."""
     match node.WhichOneof("kind"):
         case "const_expr":
-            return _plain(1, len(text_of(node) or "") + 1)
+            return _estimate_value(1, len(string_value(node) or "") + 1)
         case "ident_expr":
-            return known.get(node.ident_expr.name, _DEVICE)
+            return known.get(node.ident_expr.name, _DEVICE_MAPS)
         case "select_expr":
-            return _element(_bound(node.select_expr.operand, known))
+            return _estimate_element(_estimate(node.select_expr.operand, known))
         case "call_expr":
-            return _call(node.call_expr, known)
+            return _estimate_call(node.call_expr, known)
         case "list_expr":
-            return _literal([_bound(each, known) for each in node.list_expr.elements])
+            return _estimate_literal(
+                [_estimate(element, known) for element in node.list_expr.elements]
+            )
         case "struct_expr":
-            return _literal([_bound(entry.value, known) for entry in node.struct_expr.entries])
+            return _estimate_literal(
+                [_estimate(entry.value, known) for entry in node.struct_expr.entries]
+            )
         case "comprehension_expr":
-            return _loop(node.comprehension_expr, known)
+            return _estimate_comprehension(node.comprehension_expr, known)
         case _:
-            return _plain(1, 1)
+            return _estimate_value(1, 1)
 
 
-def _call(call: Node, known: Mapping[str, _Bound]) -> _Bound:
-    args = [_bound(each, known) for each in call.args]
+def _estimate_call(call: Node, known: Mapping[str, _Estimate]) -> _Estimate:
+    args = [_estimate(arg, known) for arg in call.args]
     if call.HasField("target"):
-        args.insert(0, _bound(call.target, known))
+        args.insert(0, _estimate(call.target, known))
     cost, size = 1 + sum(arg.cost for arg in args), sum(arg.size for arg in args)
     match call.function:
         case "_[_]" | "_?._" | "_[?_]":
-            return _element(args[0])._replace(cost=cost)
+            return _estimate_element(args[0])._replace(cost=cost)
         case "_?_:_":
             largest = max(args[1:], key=lambda arg: arg.size)
             return largest._replace(cost=cost)
         case "_&&_" | "_||_" | "!_" | "@not_strictly_false" | "@in":
-            list_in = args[1] if call.function == "@in" else _plain(0, 0)
-            return _plain(cost + list_in.length + list_in.size // 10, 1)
+            list_in = args[1] if call.function == "@in" else _estimate_value(0, 0)
+            return _estimate_value(cost + list_in.length + list_in.size // 10, 1)
         case "_+_":
-            count, each = sum(arg.length for arg in args), max(arg.each for arg in args)
-            return _Bound(min(cost + size // 10, _HUGE), min(size, _HUGE), min(count, _HUGE), each)
+            length, element_size = (
+                sum(arg.length for arg in args),
+                max(arg.element_size for arg in args),
+            )
+            return _Estimate(
+                min(cost + size // 10, _CAP), min(size, _CAP), min(length, _CAP), element_size
+            )
         case _ if call.function in _PRODUCTS and len(args) > 1:
             product = args[0].size * args[1].size * (args[2].size if len(args) > 2 else 1)
-            return _plain(cost + product, product + size)
+            return _estimate_value(cost + product, product + size)
         case "lists.range":
             count = call.args[0].const_expr.int64_value
-            return _plain(cost + count, count) if count > 0 else _plain(_HUGE, _HUGE)
+            return (
+                _estimate_value(cost + count, count) if count > 0 else _estimate_value(_CAP, _CAP)
+            )
         case _ if call.function in _PAIRWISE:
             pairs = args[0].length * args[-1].length
-            return _plain(cost + pairs * (1 + max(arg.each for arg in args) // 10), size)
+            return _estimate_value(
+                cost + pairs * (1 + max(arg.element_size for arg in args) // 10), size
+            )
         case _:
-            # Each character is looked at once; ten at a time, as upstream counts.
-            return _plain(cost + size // 10, size)
+            # Each character is read once; ten count as one, as upstream.
+            return _estimate_value(cost + size // 10, size)
 
 
-def _loop(loop: Node, known: Mapping[str, _Bound]) -> _Bound:
-    """Return the bound of a macro: its steps times its range; cel.bind loops not at all."""
-    over, start = _bound(loop.iter_range, known), _bound(loop.accu_init, known)
+def _estimate_comprehension(loop: Node, known: Mapping[str, _Estimate]) -> _Estimate:
+    """Estimate a comprehension: the cost of a step times the length of the range.
+
+    `cel.bind` is a comprehension over an empty range.
+    """
+    over, start = _estimate(loop.iter_range, known), _estimate(loop.accu_init, known)
     inside = {
         **known,
-        loop.iter_var: _plain(1, over.each if over != _DEVICE else _VALUE),
-        # What a macro gathers grows by its step, in which what it has gathered counts nothing.
-        loop.accu_var: _Bound(1, 0, 0, 0),
+        loop.iter_var: _estimate_value(
+            1, over.element_size if over != _DEVICE_MAPS else _VALUE_SIZE
+        ),
+        # The accumulator grows by each step; inside the step its current size is not counted.
+        loop.accu_var: _Estimate(1, 0, 0, 0),
     }
     if loop.iter_var2:
-        inside[loop.iter_var] = _plain(1, _VALUE)
-        inside[loop.iter_var2] = _element(over)
-    step, condition = _bound(loop.loop_step, inside), _bound(loop.loop_condition, inside)
-    gathered = _Bound(
+        inside[loop.iter_var] = _estimate_value(1, _VALUE_SIZE)
+        inside[loop.iter_var2] = _estimate_element(over)
+    step, condition = _estimate(loop.loop_step, inside), _estimate(loop.loop_condition, inside)
+    gathered = _Estimate(
         cost=1,
-        size=min(start.size + over.length * step.size, _HUGE),
-        length=min(start.length + over.length * step.length, _HUGE),
-        each=max(start.each, step.each),
+        size=min(start.size + over.length * step.size, _CAP),
+        length=min(start.length + over.length * step.length, _CAP),
+        element_size=max(start.element_size, step.element_size),
     )
-    result = _bound(loop.result, {**known, loop.accu_var: gathered})
+    result = _estimate(loop.result, {**known, loop.accu_var: gathered})
     turns = over.length * (1 + step.cost + condition.cost)
     cost = 1 + over.cost + start.cost + turns + result.cost
-    return result._replace(cost=min(cost, _HUGE))
+    return result._replace(cost=min(cost, _CAP))
 
 
-def _literal(members: list[_Bound]) -> _Bound:
-    return _Bound(
+def _estimate_literal(members: list[_Estimate]) -> _Estimate:
+    return _Estimate(
         cost=1 + sum(member.cost for member in members),
-        size=min(1 + sum(member.size for member in members), _HUGE),
+        size=min(1 + sum(member.size for member in members), _CAP),
         length=len(members),
-        each=max((member.size for member in members), default=0),
+        element_size=max((member.size for member in members), default=0),
     )
 
 
-def _element(whole: _Bound) -> _Bound:
-    """Return the bound of one element; in the maps of a device, that may be such a map again."""
-    if whole[1:] == _DEVICE[1:]:
-        return _DEVICE._replace(cost=min(whole.cost + 1, _HUGE))
-    return _plain(whole.cost + 1, whole.each)
+def _estimate_element(whole: _Estimate) -> _Estimate:
+    """Estimate one element; an element of a device's maps may be a map again."""
+    if whole[1:] == _DEVICE_MAPS[1:]:
+        return _DEVICE_MAPS._replace(cost=min(whole.cost + 1, _CAP))
+    return _estimate_value(whole.cost + 1, whole.element_size)

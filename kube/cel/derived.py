@@ -1,4 +1,4 @@
-"""Derived attributes: expressions whose value constraints take for an attribute (KEP-6080, alpha).
+"""Derived attributes: expressions whose results constraints use as attributes (KEP-6080, alpha).
 
 Source: k8s.io/dynamic-resource-allocation v0.37.1, cel/compile.go, EvaluateDerivedAttribute,
 valToDeviceAttribute and validateOutputType.
@@ -11,7 +11,7 @@ from cel_expr_python import cel
 
 from kube.api.resource import DeviceAttribute
 from kube.cel import syntax
-from kube.cel.compile import CACHED, Compiled
+from kube.cel.compile import MAX_CACHED, CompiledExpression
 from kube.cel.device import SEMVER, DeviceView
 from kube.cel.library import Environment
 from kube.errors import InvalidSelector, SelectorFailed
@@ -19,29 +19,28 @@ from kube.errors import InvalidSelector, SelectorFailed
 _SCALARS: Final = frozenset({syntax.PRIMITIVE_BOOL, syntax.PRIMITIVE_INT, syntax.PRIMITIVE_STRING})
 
 
-class DerivedExpression(Compiled):
+class DerivedExpression(CompiledExpression):
     """A compiled expression whose value is a bool, int, string, version, or a list of one of them.
 
-    Unlike upstream's, versions come without their build metadata, which our engine's have not:
-    1.0.0+a and 1.0.0+b are equal here.
+    Unlike upstream's, versions have no build metadata: 1.0.0+a and 1.0.0+b are equal here.
     """
 
     def __init__(self, expression: str, environment: Environment) -> None:
         """Compile; `compile_derived` is the public way, with a cache."""
         super().__init__(expression, environment, _require_attribute)
 
-    def value(self, device: DeviceView) -> DeviceAttribute:
-        """Return the attribute that the expression makes of a device.
+    def attribute(self, device: DeviceView) -> DeviceAttribute:
+        """Evaluate the expression on a device as an attribute.
 
         Raises:
-            SelectorFailed: The evaluation raised, or gave what no attribute can hold.
-            UnsupportedSelector: Our engine cannot judge this device, or gives up on the way.
+            SelectorFailed: The evaluation ended in an error, or in a type that attributes lack.
+            UnsupportedSelector: As in `evaluate`.
         """
-        found = self.evaluated(device)
-        if found.type() != cel.Type.LIST:
-            name, value = _scalar(found)
+        result = self.evaluate(device)
+        if result.type() != cel.Type.LIST:
+            name, value = _scalar_member(result)
             return _attribute(name, value)
-        scalars = [_scalar(each) for each in found.value()]
+        scalars = [_scalar_member(element) for element in result.value()]
         if not scalars:
             return DeviceAttribute(strings=())
         kind = scalars[0][0]
@@ -53,35 +52,36 @@ class DerivedExpression(Compiled):
         return _attribute(f"{kind}s", tuple(value for _, value in scalars))
 
 
-@lru_cache(maxsize=CACHED)
+@lru_cache(maxsize=MAX_CACHED)
 def compile_derived(
     expression: str, environment: Environment = Environment.STORED
 ) -> DerivedExpression:
-    """Return a compiled derived attribute.
+    """Compile a derived attribute, or return it from the cache.
 
     Raises:
-        InvalidSelector: It does not compile, cannot be an attribute or is longer than 10 KiB.
-        UnsupportedSelector: Upstream may accept it, our engine cannot judge it.
+        InvalidSelector: It does not compile, has a type that attributes lack, or is longer than
+            10 KiB.
+        UnsupportedSelector: Upstream may accept it; the engine cannot evaluate it.
     """
     return DerivedExpression(expression, environment)
 
 
 def _require_attribute(kind: Any, environment: Environment) -> None:
-    """Refuse what no attribute can hold.
+    """Reject result types that attributes lack.
 
-    "For stored expressions, we always allow 'lists'"; new ones may be lists only with the gate
-    DRAListTypeAttributes, and the rules for new ones are those of 1.37's defaults.
+    Stored expressions may be lists. New ones may be lists only with the gate DRAListTypeAttributes,
+    which is off by default in 1.37.
     """
     may_be_list = environment is Environment.STORED
     if kind is not None:
         is_list = may_be_list and kind.WhichOneof("kind") == "list_type"
-        if _is_scalar(kind.list_type.elem_type if is_list else kind):
+        if _is_scalar_type(kind.list_type.elem_type if is_list else kind):
             return
-    what = "a string, integer, boolean or semver"
-    raise InvalidSelector(f"must evaluate to {what}{' or a list of them' if may_be_list else ''}")
+    types = "a string, integer, boolean or semver"
+    raise InvalidSelector(f"must evaluate to {types}{' or a list of them' if may_be_list else ''}")
 
 
-def _is_scalar(kind: Any) -> bool:
+def _is_scalar_type(kind: Any) -> bool:
     return bool(
         kind.primitive in _SCALARS
         or kind.well_known == syntax.WELL_KNOWN_ANY
@@ -90,14 +90,14 @@ def _is_scalar(kind: Any) -> bool:
     )
 
 
-def _scalar(found: Any) -> tuple[str, Any]:
-    """Return which member of an attribute a value of the engine is, and the value."""
-    kind = found.type()
+def _scalar_member(result: Any) -> tuple[str, Any]:
+    """Return the field of DeviceAttribute for a value of the engine, and the value."""
+    kind = result.type()
     for name, type_ in _MEMBERS:
         if kind == type_:
-            return name, found.value()
+            return name, result.value()
     if kind.name() == SEMVER:
-        version = found.value()
+        version = result.value()
         release = f"{version.major}.{version.minor}.{version.patch}"
         suffix = f"-{version.prerelease}" if version.prerelease else ""
         return "version", f"{release}{suffix}"

@@ -1,7 +1,7 @@
-"""What a selector sees of a device: the `device` variable.
+"""The `device` variable: the part of a device that selectors can read.
 
-Names without a domain are filed under the driver's; everything else about a device (its name,
-node, pool, counters, taints) is invisible to selectors.
+Names without a domain belong to the driver's domain. Everything else about a device (its name, node,
+pool, counters, taints) is invisible to selectors.
 
 Source: k8s.io/dynamic-resource-allocation v0.37.1, cel/compile.go, DeviceMatches.
 """
@@ -40,8 +40,8 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
         attributes: Domain to identifier to value; versions are protobuf messages.
         capacity: Domain to identifier to amount, a protobuf message.
         has_versions: Whether any attribute is or contains a version.
-        fault: Why every expression fails on this device; empty when the device is well formed.
-        beyond: Why our engine cannot judge the device; empty when it can.
+        error: Why every expression fails on this device; empty if it is valid.
+        unsupported: Why the engine cannot represent the device; empty if it can.
     """
 
     driver: str
@@ -49,27 +49,27 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
     attributes: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
     capacity: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
     has_versions: bool = False
-    fault: str = ""
-    beyond: str = ""
+    error: str = ""
+    unsupported: str = ""
 
 
-def view(driver: str, device: Device) -> DeviceView:
-    """Return what selectors see of a device that a driver published."""
+def device_view(driver: str, device: Device) -> DeviceView:
+    """Return the part of a published device that selectors can read."""
     attributes: dict[str, dict[str, Any]] = {}
     has_versions, fault, beyond = False, "", ""
     for name, attribute in (device.attributes or {}).items():
-        domain, identifier = qualified(name, driver)
+        domain, identifier = qualify_name(name, driver)
         try:
-            attributes.setdefault(domain, {})[identifier] = _value(attribute)
+            attributes.setdefault(domain, {})[identifier] = _attribute_value(attribute)
         except ValueError as error:
-            # Upstream converts all attributes first, so one bad value spoils every expression.
+            # Upstream converts all attributes first, so one bad value fails every expression.
             fault = fault or f"attribute {name}: {error}"
         if "\0" in "".join((attribute.string or "", *(attribute.strings or ()))):
-            beyond = f"attribute {name}: our engine ends a text at its first NUL"
+            beyond = f"attribute {name}: Drawbridge's CEL engine cuts a string at its first NUL"
         has_versions |= attribute.version is not None or attribute.versions is not None
     capacity: dict[str, dict[str, Any]] = {}
     for name, amount in (device.capacity or {}).items():
-        domain, identifier = qualified(name, driver)
+        domain, identifier = qualify_name(name, driver)
         capacity.setdefault(domain, {})[identifier] = quantity_message(amount.value)
     return DeviceView(
         driver=driver,
@@ -77,26 +77,26 @@ def view(driver: str, device: Device) -> DeviceView:
         attributes=attributes,
         capacity=capacity,
         has_versions=has_versions,
-        fault=fault,
-        beyond=beyond,
+        error=fault,
+        unsupported=beyond,
     )
 
 
-def qualified(name: str, driver: str) -> tuple[str, str]:
-    """Return domain and identifier of an attribute's or capacity's name.
+def qualify_name(name: str, driver: str) -> tuple[str, str]:
+    """Split an attribute's or capacity's name into domain and identifier.
 
-    >>> qualified("model", "gpu.example.com"), qualified("a.b/c", "gpu.example.com")
+    >>> qualify_name("model", "gpu.example.com"), qualify_name("a.b/c", "gpu.example.com")
     (('gpu.example.com', 'model'), ('a.b', 'c'))
     """
     domain, slash, identifier = name.partition("/")
     return (domain, identifier) if slash else (driver, name)
 
 
-def _value(attribute: DeviceAttribute) -> Any:
-    """Return the one value that is set, lists first as upstream.
+def _attribute_value(attribute: DeviceAttribute) -> Any:
+    """Return the value that is set; lists take precedence, as upstream.
 
     Raises:
-        ValueError: None is set, or a version is not one.
+        ValueError: No value is set, or a version is invalid.
     """
     if attribute.ints is not None:
         return list(attribute.ints)
@@ -105,7 +105,7 @@ def _value(attribute: DeviceAttribute) -> Any:
     if attribute.strings is not None:
         return list(attribute.strings)
     if attribute.versions is not None:
-        return [semver_message(Semver.parsed(text)) for text in attribute.versions]
+        return [semver_message(Semver.parse(text)) for text in attribute.versions]
     if attribute.int_ is not None:
         return attribute.int_
     if attribute.bool_ is not None:
@@ -113,18 +113,18 @@ def _value(attribute: DeviceAttribute) -> Any:
     if attribute.string is not None:
         return attribute.string
     if attribute.version is not None:
-        return semver_message(Semver.parsed(attribute.version))
+        return semver_message(Semver.parse(attribute.version))
     raise ValueError("unsupported attribute value")
 
 
-# --- quantities and versions as the engine's own values ------------------------------------------
-# The engine knows no types of ours but protobuf messages. Two messages are equal when their fields
-# are, so each holds exactly what equality looks at.
+# --- quantities and versions as typed values ------------------------------------------------------
+# The engine supports custom types as protobuf messages only. Two messages are equal if their fields
+# are, so a message holds exactly the fields that equality compares.
 
 _WELL_KNOWN: Final = (any_pb2, duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
 
 
-def _descriptors() -> descriptor_pool.DescriptorPool:
+def _build_descriptor_pool() -> descriptor_pool.DescriptorPool:
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
         name="kubernetes.proto",
@@ -148,9 +148,11 @@ def _descriptors() -> descriptor_pool.DescriptorPool:
         ),
     }
     for message, members in fields.items():
-        made = file.message_type.add(name=message.removeprefix("kubernetes."))
+        descriptor = file.message_type.add(name=message.removeprefix("kubernetes."))
         for number, (name, kind, type_name) in enumerate(members, start=1):
-            field = made.field.add(name=name, number=number, type=kind, label=kinds.LABEL_OPTIONAL)
+            field = descriptor.field.add(
+                name=name, number=number, type=kind, label=kinds.LABEL_OPTIONAL
+            )
             if type_name:
                 field.type_name = type_name
     pool = descriptor_pool.DescriptorPool()
@@ -160,20 +162,20 @@ def _descriptors() -> descriptor_pool.DescriptorPool:
     return pool
 
 
-POOL: Final = _descriptors()
+POOL: Final = _build_descriptor_pool()
 _Quantity: Final = message_factory.GetMessageClass(POOL.FindMessageTypeByName(QUANTITY))
 _Semver: Final = message_factory.GetMessageClass(POOL.FindMessageTypeByName(SEMVER))
 
 
 @lru_cache(maxsize=4096)
 def quantity_message(quantity: Quantity) -> Any:
-    """Return a quantity as a value of the engine."""
+    """Return a quantity as a typed value of the engine."""
     return _Quantity(nanos=str(quantity.nanos))
 
 
 @lru_cache(maxsize=1024)
 def semver_message(version: Semver) -> Any:
-    """Return a version as a value of the engine."""
+    """Return a version as a typed value of the engine."""
     return _Semver(
         major=version.major,
         minor=version.minor,

@@ -1,7 +1,8 @@
-"""The functions and types of Kubernetes' CEL environments, for our engine.
+"""The functions and types of Kubernetes' CEL environments.
 
-Expressions are checked against upstream's full signatures, also of what our engine cannot do: so a
-wrong call is refused as upstream refuses it, and a right one is known to be beyond us.
+The checking environment declares all of upstream's overloads, also those that the engine does not
+implement: a wrong call is rejected as upstream does, and a correct call of an unimplemented
+function is recognised as unsupported.
 
 Source: k8s.io/apiserver v0.37.1, pkg/cel/environment/base.go and pkg/cel/library.
 """
@@ -20,10 +21,10 @@ from kube.quantity import Quantity
 
 
 class Environment(StrEnum):
-    """Which rules an expression is compiled by.
+    """The environment that an expression is compiled in.
 
-    NEW is what the API server demands of new and changed expressions (compatibility version 1.36);
-    STORED is what it tolerates in stored ones, and what the scheduler evaluates.
+    NEW is the API server's for new and changed expressions (compatibility version 1.36). STORED is
+    its environment for stored expressions, and the scheduler's.
     """
 
     NEW = "new"
@@ -31,9 +32,9 @@ class Environment(StrEnum):
 
 
 STRICT_EQUALS: Final = "@equals"
-"""Equality that fails where upstream's does; see `rewrite`."""
+"""Equality that raises an error where upstream's does; see `kube.cel.rewrite`."""
 
-# Types that only functions beyond our engine give.
+# Types that only unsupported functions return.
 _URL, _IP, _CIDR = "kubernetes.URL", "net.IP", "net.CIDR"
 _FORMAT: Final = "kubernetes.NamedFormat"
 
@@ -53,10 +54,10 @@ _FORMATS: Final = (
     "datetime",
 )
 
-# Name, overload id, result, parameters (the first is the receiver where the name has a dot before).
+# Name, overload id, result, parameters; the first is the receiver if the name starts with a dot.
 _Signature = tuple[str, str, str, tuple[str, ...]]
 
-_BEYOND: Final[tuple[_Signature, ...]] = (
+_UNSUPPORTED: Final[tuple[_Signature, ...]] = (
     ("url", "string_to_url", _URL, ("string",)),
     ("isURL", "is_url_string", "bool", ("string",)),
     (".getScheme", "url_get_scheme", "string", (_URL,)),
@@ -86,7 +87,7 @@ _BEYOND: Final[tuple[_Signature, ...]] = (
     (".find", "string_find_string", "string", ("string", "string")),
     (".findAll", "string_find_all_string", "list<string>", ("string", "string")),
     (".findAll", "string_find_all_string_int", "list<string>", ("string", "string", "int")),
-    # Really optional lists; the engine cannot declare such results of ours.
+    # Upstream returns optional lists; the engine cannot declare such a result.
     (".validate", "format-validate", "dyn", (_FORMAT, "string")),
     ("format.named", "format-named", "dyn", ("string",)),
     *((f"format.{name}", f"format.{name}", _FORMAT, ()) for name in _FORMATS),
@@ -106,14 +107,25 @@ _BEYOND: Final[tuple[_Signature, ...]] = (
     ),
 )
 
-BEYOND: Final = frozenset({"cel.@mapInsert", *(overload for _, overload, _, _ in _BEYOND)})
-"""The overloads that upstream has and our engine has not, and what its own transformMap calls."""
+UNSUPPORTED_OVERLOADS: Final = frozenset(
+    {"cel.@mapInsert", *(overload for _, overload, _, _ in _UNSUPPORTED)}
+)
+"""Overloads that upstream implements and the engine does not, and the helper of transformMap."""
 
-BEYOND_WORDS: Final = ("indexOf", "lastIndexOf", "string")
-"""Functions of which upstream has overloads that cannot be declared beside our engine's own."""
+PARTLY_SUPPORTED: Final = ("indexOf", "lastIndexOf", "string")
+"""Functions with upstream overloads that cannot be declared next to the engine's own."""
 
-_ORDERED: Final = ("bool", "int64", "uint64", "double", "string", "bytes", "timestamp", "duration")
-_NUMBERS: Final = ("int64", "uint64", "double")
+_ORDERED_TYPES: Final = (
+    "bool",
+    "int64",
+    "uint64",
+    "double",
+    "string",
+    "bytes",
+    "timestamp",
+    "duration",
+)
+_NUMERIC_TYPES: Final = ("int64", "uint64", "double")
 _COMPARISONS: Final = {
     "_<_": "less",
     "_<=_": "less_equals",
@@ -134,19 +146,22 @@ extensions:
 
 
 @cache
-def checker(environment: Environment) -> Any:
-    """Return the engine's environment in which types are checked."""
+def checking_environment(environment: Environment) -> Any:
+    """Return the environment in which expressions are parsed and type-checked."""
     attribute = "any" if environment is Environment.NEW else "dyn"
-    # Comparisons of unlike numbers are legal upstream; our engine declares only like ones.
+    # Upstream compares numbers of different types; the engine declares equal types only.
     excluded = "".join(f"\n    - name: {name}" for name in _COMPARISONS)
     configuration = f"name: check{_EXTENSIONS}stdlib:\n  exclude_functions:{excluded}\n"
     signatures = [
-        *((name, overload, result, parameters) for name, overload, result, parameters, _ in _OURS),
-        *_BEYOND,
-        *_comparisons(),
+        *(
+            (name, overload, result, parameters)
+            for name, overload, result, parameters, _ in _IMPLEMENTED
+        ),
+        *_UNSUPPORTED,
+        *_comparison_signatures(),
     ]
     if environment is Environment.NEW:
-        signatures = [each for each in signatures if each[0] != ".includes"]
+        signatures = [signature for signature in signatures if signature[0] != ".includes"]
     return cel.NewEnv(
         descriptor_pool=POOL,
         config=cel.NewEnvConfigFromYaml(configuration),
@@ -157,46 +172,49 @@ def checker(environment: Environment) -> Any:
             "device.attributes": cel.Type(f"map<string, map<string, {attribute}>>"),
             "device.capacity": cel.Type(f"map<string, map<string, {QUANTITY}>>"),
         },
-        functions=_declared((signature, None) for signature in signatures),
+        functions=_declare((signature, None) for signature in signatures),
     )
 
 
 @cache
-def evaluator() -> Any:
-    """Return the engine's environment in which checked and rewritten trees are evaluated."""
+def evaluation_environment() -> Any:
+    """Return the environment in which checked and rewritten trees are evaluated."""
     return cel.NewEnv(
         descriptor_pool=POOL,
         config=cel.NewEnvConfigFromYaml(f"name: evaluate{_EXTENSIONS}"),
-        functions=_declared(
+        functions=_declare(
             ((name, overload, result, parameters), run)
-            for name, overload, result, parameters, run in _distinct()
+            for name, overload, result, parameters, run in _runtime_functions()
         ),
     )
 
 
-def _distinct() -> Iterator[tuple[str, str, str, tuple[str, ...], Callable[..., Any]]]:
-    """Yield our functions without those that the evaluator cannot tell apart.
+def _runtime_functions() -> Iterator[tuple[str, str, str, tuple[str, ...], Callable[..., Any]]]:
+    """Yield the implemented functions, one for each distinguishable overload.
 
-    It chooses by the kinds of the arguments, and all messages are one kind.
+    At run time the engine selects an overload by the kinds of the arguments, and every message has
+    the same kind.
     """
     seen = set()
-    for name, overload, result, parameters, run in _OURS:
+    for name, overload, result, parameters, run in _IMPLEMENTED:
         kinds = tuple("message" if kind in {QUANTITY, SEMVER} else kind for kind in parameters)
         if (name, kinds) not in seen:
             seen.add((name, kinds))
-            # Its runtime has another name than its checker for a parameter of any kind.
+            # The run time calls a dynamic parameter "any", the checker "dyn".
             runtime = tuple("any" if kind == "dyn" else kind for kind in parameters)
             yield name, overload, result, runtime, run
 
 
-def _comparisons() -> Iterator[_Signature]:
+def _comparison_signatures() -> Iterator[_Signature]:
     cel_names = {"int64": "int", "uint64": "uint"}
     for name, overload in _COMPARISONS.items():
-        pairs = [(kind, kind) for kind in _ORDERED]
-        pairs += [(one, other) for one in _NUMBERS for other in _NUMBERS if one != other]
-        for one, other in pairs:
-            suffix = one if one == other else f"{one}_{other}"
-            types = (cel_names.get(one, one), cel_names.get(other, other))
+        pairs = [(kind, kind) for kind in _ORDERED_TYPES]
+        pairs += [
+            (left, right) for left in _NUMERIC_TYPES for right in _NUMERIC_TYPES if left != right
+        ]
+        for left, right in pairs:
+            suffix = left if left == right else f"{left}_{right}"
+            types = (cel_names.get(left, left), cel_names.get(right, right))
             yield name, f"{overload}_{suffix}", "bool", types
 
 
@@ -204,10 +222,10 @@ def _type(name: str) -> Any:
     return cel.Type.DYN if name == "dyn" else cel.Type(name)
 
 
-def _declared(
+def _declare(
     functions: Iterable[tuple[_Signature, Callable[..., Any] | None]],
 ) -> list[Any]:
-    """Return declarations, the overloads of one name together."""
+    """Return function declarations, with all overloads of a name in one."""
     overloads: dict[str, list[Any]] = {}
     for (name, overload, result, parameters), run in functions:
         overloads.setdefault(name.removeprefix("."), []).append(
@@ -222,11 +240,11 @@ def _declared(
     return [cel.FunctionDecl(name, alternatives) for name, alternatives in overloads.items()]
 
 
-# --- functions that we bring ourselves ----------------------------------------------------------
+# --- implemented functions ------------------------------------------------------------------------
 
 
-def _amount(message: Any) -> Quantity:
-    if _opaque(message) != QUANTITY:
+def _to_quantity(message: Any) -> Quantity:
+    if _opaque_type(message) != QUANTITY:
         raise TypeError("no such overload")
     return Quantity.from_nanos(int(message.nanos))
 
@@ -244,43 +262,43 @@ def _is_quantity(text: str) -> bool:
 
 
 def _as_integer(message: Any) -> int:
-    amount = _amount(message)
+    amount = _to_quantity(message)
     if not _is_integer(message):
         raise ValueError("cannot convert value to integer")
     return int(amount)
 
 
 def _is_integer(message: Any) -> bool:
-    amount = _amount(message)
+    amount = _to_quantity(message)
     return amount.is_whole and -(2**63) <= int(amount) < 2**63
 
 
-def _compared(one: Any, other: Any) -> int:
-    """Return -1, 0 or 1 for two quantities or two versions."""
-    kind = _opaque(one)
-    if not kind or kind != _opaque(other):
+def _compare(one: Any, other: Any) -> int:
+    """Compare two quantities or two versions; return -1, 0 or 1."""
+    kind = _opaque_type(one)
+    if not kind or kind != _opaque_type(other):
         raise TypeError("no such overload")
     if kind == SEMVER:
-        return _version(one).compared(_version(other))
+        return _to_semver(one).compare(_to_semver(other))
     ours, theirs = int(one.nanos), int(other.nanos)
     return (ours > theirs) - (ours < theirs)
 
 
 def _sign(message: Any) -> int:
-    nanos = _amount(message).nanos
+    nanos = _to_quantity(message).nanos
     return (nanos > 0) - (nanos < 0)
 
 
-def _sum(one: Any, other: Any) -> Any:
-    return quantity_message(_amount(one) + _amount(other))
+def _add(one: Any, other: Any) -> Any:
+    return quantity_message(_to_quantity(one) + _to_quantity(other))
 
 
-def _difference(one: Any, other: Any) -> Any:
-    return quantity_message(_amount(one) - _amount(other))
+def _subtract(one: Any, other: Any) -> Any:
+    return quantity_message(_to_quantity(one) - _to_quantity(other))
 
 
-def _version(message: Any) -> Semver:
-    if _opaque(message) != SEMVER:
+def _to_semver(message: Any) -> Semver:
+    if _opaque_type(message) != SEMVER:
         raise TypeError("no such overload")
     return Semver(
         major=message.major,
@@ -291,7 +309,7 @@ def _version(message: Any) -> Semver:
 
 
 def _semver(text: str, normalize: bool = False) -> Any:  # noqa: FBT001, FBT002
-    read = Semver.normalized if normalize else Semver.parsed
+    read = Semver.parse_tolerant if normalize else Semver.parse
     return semver_message(read(text))
 
 
@@ -304,7 +322,7 @@ def _is_semver(text: str, normalize: bool = False) -> bool:  # noqa: FBT001, FBT
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Return whether two values of the engine are equal as CEL has it: 1 is 1.0 and not true."""
+    """Return whether two values are equal by CEL's rules: 1 equals 1.0 and does not equal true."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
@@ -317,33 +335,33 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _strictly_equal(one: Any, other: Any) -> bool:
-    """Return whether two values are equal; a version or a quantity asks for its like only.
+    """Return whether two values are equal; raise if a version or quantity is compared with others.
 
-    Source: apiserver's Semver.Equal and Quantity.Equal, which answer others with an error. They are
-    asked when they stand on the left of ==; on its right, or beside !=, upstream is content.
+    Source: apiserver's Semver.Equal and Quantity.Equal, which return an error for other types. Only
+    the left operand of == calls them; the right operand and != do not.
     """
-    kind = _opaque(one)
-    if kind and kind != _opaque(other):
+    kind = _opaque_type(one)
+    if kind and kind != _opaque_type(other):
         raise TypeError("no such overload")
     return _equal(one, other)
 
 
-def _opaque(value: Any) -> str:
+def _opaque_type(value: Any) -> str:
     descriptor = getattr(value, "DESCRIPTOR", None)
     name = descriptor.full_name if descriptor is not None else ""
     return name if name in {QUANTITY, SEMVER} else ""
 
 
-def _includes(target: Any, wanted: Any) -> bool:
+def _includes(target: Any, value: Any) -> bool:
     if isinstance(target, (list, tuple)):
-        return any(_equal(each, wanted) for each in target)
-    return _equal(target, wanted)
+        return any(_equal(element, value) for element in target)
+    return _equal(target, value)
 
 
 _Q, _V = QUANTITY, SEMVER
 
 # Name, overload id, result, parameters, implementation.
-_OURS: Final[tuple[tuple[str, str, str, tuple[str, ...], Callable[..., Any]], ...]] = (
+_IMPLEMENTED: Final[tuple[tuple[str, str, str, tuple[str, ...], Callable[..., Any]], ...]] = (
     ("quantity", "string_to_quantity", _Q, ("string",), _quantity),
     ("isQuantity", "is_quantity_string", "bool", ("string",), _is_quantity),
     ("sign", "quantity_sign", "int", (_Q,), _sign),
@@ -352,28 +370,34 @@ _OURS: Final[tuple[tuple[str, str, str, tuple[str, ...], Callable[..., Any]], ..
         "quantity_is_greater_than",
         "bool",
         (_Q, _Q),
-        lambda a, b: _compared(a, b) > 0,
+        lambda a, b: _compare(a, b) > 0,
     ),
-    (".isLessThan", "quantity_is_less_than", "bool", (_Q, _Q), lambda a, b: _compared(a, b) < 0),
-    (".compareTo", "quantity_compare_to", "int", (_Q, _Q), _compared),
-    (".asApproximateFloat", "quantity_get_float", "double", (_Q,), lambda q: float(_amount(q))),
+    (".isLessThan", "quantity_is_less_than", "bool", (_Q, _Q), lambda a, b: _compare(a, b) < 0),
+    (".compareTo", "quantity_compare_to", "int", (_Q, _Q), _compare),
+    (
+        ".asApproximateFloat",
+        "quantity_get_float",
+        "double",
+        (_Q,),
+        lambda q: float(_to_quantity(q)),
+    ),
     (".asInteger", "quantity_get_int", "int", (_Q,), _as_integer),
     (".isInteger", "quantity_is_integer", "bool", (_Q,), _is_integer),
-    (".add", "quantity_add", _Q, (_Q, _Q), _sum),
+    (".add", "quantity_add", _Q, (_Q, _Q), _add),
     (
         ".add",
         "quantity_add_int",
         _Q,
         (_Q, "int"),
-        lambda q, n: _sum(q, quantity_message(Quantity(n))),
+        lambda q, n: _add(q, quantity_message(Quantity(n))),
     ),
-    (".sub", "quantity_sub", _Q, (_Q, _Q), _difference),
+    (".sub", "quantity_sub", _Q, (_Q, _Q), _subtract),
     (
         ".sub",
         "quantity_sub_int",
         _Q,
         (_Q, "int"),
-        lambda q, n: _difference(q, quantity_message(Quantity(n))),
+        lambda q, n: _subtract(q, quantity_message(Quantity(n))),
     ),
     ("semver", "string_to_semver", _V, ("string",), _semver),
     ("semver", "string_bool_to_semver", _V, ("string", "bool"), _semver),
@@ -384,19 +408,19 @@ _OURS: Final[tuple[tuple[str, str, str, tuple[str, ...], Callable[..., Any]], ..
         "semver_is_greater_than",
         "bool",
         (_V, _V),
-        lambda a, b: _compared(a, b) > 0,
+        lambda a, b: _compare(a, b) > 0,
     ),
     (
         ".isLessThan",
         "semver_is_less_than",
         "bool",
         (_V, _V),
-        lambda a, b: _compared(a, b) < 0,
+        lambda a, b: _compare(a, b) < 0,
     ),
-    (".compareTo", "semver_compare_to", "int", (_V, _V), _compared),
-    (".major", "semver_major", "int", (_V,), lambda v: _version(v).major),
-    (".minor", "semver_minor", "int", (_V,), lambda v: _version(v).minor),
-    (".patch", "semver_patch", "int", (_V,), lambda v: _version(v).patch),
+    (".compareTo", "semver_compare_to", "int", (_V, _V), _compare),
+    (".major", "semver_major", "int", (_V,), lambda v: _to_semver(v).major),
+    (".minor", "semver_minor", "int", (_V,), lambda v: _to_semver(v).minor),
+    (".patch", "semver_patch", "int", (_V,), lambda v: _to_semver(v).patch),
     (".includes", "list_includes_dyn_dyn", "bool", ("dyn", "dyn"), _includes),
     (STRICT_EQUALS, "strictly_equals", "bool", ("dyn", "dyn"), _strictly_equal),
 )

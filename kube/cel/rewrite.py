@@ -1,7 +1,7 @@
-"""From a checked tree over `device` to one over exactly the values that it looks at.
+"""Rewrite a checked tree over `device` into a tree over exactly the values that it reads.
 
-Upstream answers an unknown domain with an empty map; no map of our engine can. And handing whole
-maps to the engine costs more than the evaluation. So what an expression looks at is replaced:
+Upstream returns an empty map for an unknown domain; a map of this engine cannot. Converting whole
+maps to values of the engine also costs more than the evaluation. Each lookup is therefore replaced:
 
     device.attributes["d"].x            a variable, unbound where the device has no x
     has(device.attributes["d"].x)       a variable, true or false
@@ -12,7 +12,7 @@ maps to the engine costs more than the evaluation. So what an expression looks a
     all[key], all.?key                  key in all ? all[key] : {}, where `all` is the map of domains
     quantity("1Gi"), semver("1.0.0")    a variable that is bound to the value
 
-An unbound variable is an error of the engine like any other, so && and || absorb it as they should.
+An unbound variable is an error like any other, so && and || absorb it as the specification says.
 """
 
 from collections.abc import Mapping
@@ -32,70 +32,70 @@ from kube.cel.syntax import (
     children,
     empty_map,
     ident,
-    text_of,
-    truth,
-    walked,
+    string_value,
+    true_constant,
+    walk,
 )
 from kube.errors import InvalidSelector, UnsupportedSelector
 from kube.quantity import Quantity
 
 MAX_COMPUTED_BYTES: Final = 4096
-"""Of the encoded expression that computes a domain: it is written twice, so nested ones double."""
+"""The largest encoded expression that computes a domain: it is duplicated, so nesting doubles it."""
 
 Field = Literal["attributes", "capacity"]
-What = Literal["value", "has", "domain", "all"]
+VariableKind = Literal["value", "has", "domain", "all"]
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
-    """What a variable of the rewritten tree stands for.
+    """The part of the device that a variable of the rewritten tree represents.
 
     Attributes:
-        what: A value, whether there is one, a domain's values, or all domains.
-        field: Of which map of the device.
+        kind: A value, its presence, a domain's values, or all domains.
+        field: The map of the device.
         domain: Empty for all domains.
         identifier: Empty for a whole domain.
     """
 
-    what: What
+    kind: VariableKind
     field: Field
     domain: str = ""
     identifier: str = ""
 
 
-class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
+class RewrittenExpression(msgspec.Struct, frozen=True, kw_only=True):
     """A tree over variables.
 
     Attributes:
         expr: The tree, a `cel.expr.Expr`.
-        variables: Name in the tree to what it stands for.
-        constants: Name in the tree to a value of the engine.
-        device_fields: `device.driver` and its like where they are read, and `device` itself.
-        compares_freely: Whether an equality depends on the types of attributes.
+        variables: The variables, by their name in the tree.
+        constants: Values of the engine, by their name in the tree.
+        device_fields: The scalar fields of `device` that the tree reads, and `device` itself.
+        has_dynamic_equality: Whether an equality depends on the run-time types of attributes.
     """
 
     expr: Node
     variables: Mapping[str, Variable]
     constants: Mapping[str, Any]
     device_fields: frozenset[str]
-    compares_freely: bool
+    has_dynamic_equality: bool
 
 
-def rewritten(checked: Any, *, strict: bool) -> Rewritten:
-    """Return the tree of a checked expression over variables.
+def rewrite(checked: Any, *, strict: bool) -> RewrittenExpression:
+    """Rewrite a checked expression.
 
     Args:
         checked: A `cel.expr.CheckedExpr`.
-        strict: Whether equality that depends on attribute types fails for unlike versions.
+        strict: Whether an equality of dynamic types raises an error if only one side is a version.
 
     Raises:
-        InvalidSelector: It looks into a quantity or a version.
-        UnsupportedSelector: It nests lookups by computed domains beyond `MAX_COMPUTED_BYTES`.
+        InvalidSelector: It reads a field of a quantity or a version.
+        UnsupportedSelector: It nests computed domains beyond `MAX_COMPUTED_BYTES`.
     """
-    return _Rewriter(checked, strict=strict).done()
+    return _Rewriter(checked, strict=strict).rewrite()
 
 
 class _Rewriter:
-    """One walk over one tree."""
+    """A single traversal of a tree."""
 
     def __init__(self, checked: Any, *, strict: bool) -> None:
         self._types = {typed.key: typed.value for typed in checked.type_map}
@@ -104,60 +104,63 @@ class _Rewriter:
         self._variables: dict[Variable, str] = {}
         self._constants: dict[str, Any] = {}
         self._device_fields: set[str] = set()
-        self._compares_freely = False
+        self._has_dynamic_equality = False
         self._reads_device = any(
-            node.ident_expr.name.removeprefix(".").startswith("device")
-            for node in walked(self._root)
+            node.ident_expr.name.removeprefix(".").startswith("device") for node in walk(self._root)
         )
 
-    def done(self) -> Rewritten:
+    def rewrite(self) -> RewrittenExpression:
         expr = self._visit(self._root)
-        for number, node in enumerate(walked(expr), start=1):
+        for number, node in enumerate(walk(expr), start=1):
             node.id = number
-        return Rewritten(
+        return RewrittenExpression(
             expr=expr,
             variables={name: variable for variable, name in self._variables.items()},
             constants=self._constants,
             device_fields=frozenset(self._device_fields),
-            compares_freely=self._compares_freely,
+            has_dynamic_equality=self._has_dynamic_equality,
         )
 
     def _visit(self, node: Node) -> Node:
-        self._refuse_a_look_inside(node)
-        lookup = _lookup(node)
+        self._require_opaque(node)
+        lookup = _as_lookup(node)
         if lookup is not None:
-            value = self._value(lookup)
+            value = self._rewrite_value(lookup)
             if value is not None:
                 return value
-            if lookup.how != "in" and self._is_map_of_domains(lookup.map):
-                return self._domain(lookup)
-        constant = self._constant(node)
-        return self._copied(node) if constant is None else constant
+            if lookup.operation != "in" and self._is_map_of_domains(lookup.map):
+                return self._rewrite_domain(lookup)
+        constant = self._fold_constant(node)
+        return self._rewrite_children(node) if constant is None else constant
 
-    def _value(self, lookup: "_Lookup") -> Node | None:
-        """Return what replaces a lookup by constant domain and identifier; None for others."""
-        outer = _lookup(lookup.map)
-        if outer is None or outer.how != "index":
+    def _rewrite_value(self, lookup: "_Lookup") -> Node | None:
+        """Rewrite a lookup with constant domain and identifier; None for other lookups."""
+        outer = _as_lookup(lookup.map)
+        if outer is None or outer.operation != "index":
             return None
-        field, domain, identifier = _field(outer.map), text_of(outer.key), text_of(lookup.key)
+        field, domain, identifier = (
+            _device_field(outer.map),
+            string_value(outer.key),
+            string_value(lookup.key),
+        )
         if field is None or domain is None or identifier is None:
             return None
-        value = Variable(what="value", field=field, domain=domain, identifier=identifier)
-        if lookup.how == "index":
+        value = Variable(kind="value", field=field, domain=domain, identifier=identifier)
+        if lookup.operation == "index":
             return self._variable(value)
-        has = self._variable(msgspec.structs.replace(value, what="has"))
-        if lookup.how == "optional":
-            found = call("optional.of", self._variable(value))
-            return call("_?_:_", has, found, call("optional.none"))
+        has = self._variable(msgspec.structs.replace(value, kind="has"))
+        if lookup.operation == "optional":
+            present = call("optional.of", self._variable(value))
+            return call("_?_:_", has, present, call("optional.none"))
         return has
 
-    def _domain(self, lookup: "_Lookup") -> Node:
-        """Return what replaces a lookup in the map of all domains, which has every domain."""
-        if lookup.how == "test":
-            return truth()
-        field, domain = _field(lookup.map), text_of(lookup.key)
+    def _rewrite_domain(self, lookup: "_Lookup") -> Node:
+        """Rewrite a lookup in the map of all domains, which contains every domain."""
+        if lookup.operation == "test":
+            return true_constant()
+        field, domain = _device_field(lookup.map), string_value(lookup.key)
         if field is not None and domain is not None:
-            values = self._variable(Variable(what="domain", field=field, domain=domain))
+            values = self._variable(Variable(kind="domain", field=field, domain=domain))
         else:
             domains, key = self._visit(lookup.map), self._visit(lookup.key)
             if domains.ByteSize() + key.ByteSize() > MAX_COMPUTED_BYTES:
@@ -165,13 +168,13 @@ class _Rewriter:
             values = call(
                 "_?_:_", call("@in", key, domains), call("_[_]", domains, key), empty_map()
             )
-        return call("optional.of", values) if lookup.how == "optional" else values
+        return call("optional.of", values) if lookup.operation == "optional" else values
 
-    def _constant(self, node: Node) -> Node | None:
-        """Return what replaces a quantity or version that is written down; None for others."""
+    def _fold_constant(self, node: Node) -> Node | None:
+        """Fold quantity() or semver() of a literal into a constant; None for other nodes."""
         if node.WhichOneof("kind") != "call_expr" or len(node.call_expr.args) != 1:
             return None
-        function, text = node.call_expr.function, text_of(node.call_expr.args[0])
+        function, text = node.call_expr.function, string_value(node.call_expr.args[0])
         if text is None or function not in {"quantity", "semver"}:
             return None
         name = f"@{function}({text})"
@@ -180,52 +183,53 @@ class _Rewriter:
                 self._constants[name] = (
                     quantity_message(Quantity(text))
                     if function == "quantity"
-                    else semver_message(Semver.parsed(text))
+                    else semver_message(Semver.parse(text))
                 )
             except ValueError:
-                # Upstream compiles it and fails when it gets there; so does what is left in place.
+                # As upstream, it compiles and fails when it is evaluated.
                 return None
         return ident(name)
 
-    def _copied(self, node: Node) -> Node:
-        """Return the node with what is below it rewritten."""
+    def _rewrite_children(self, node: Node) -> Node:
+        """Return a copy of the node with rewritten children."""
         copy = Expr()
         copy.CopyFrom(node)
         for child in children(copy):
             child.CopyFrom(self._visit(child))
         match copy.WhichOneof("kind"):
             case "ident_expr":
-                return self._identified(copy)
+                return self._rewrite_identifier(copy)
             case "call_expr" if copy.call_expr.function == "_==_":
-                return self._equality(node, copy)
+                return self._rewrite_equality(node, copy)
         return copy
 
-    def _identified(self, node: Node) -> Node:
+    def _rewrite_identifier(self, node: Node) -> Node:
         name = node.ident_expr.name.removeprefix(".")
         field = _FIELDS.get(name)
         if field is not None:
-            return self._variable(Variable(what="all", field=field))
+            return self._variable(Variable(kind="all", field=field))
         if name == "device" or name.startswith("device."):
             self._device_fields.add(name)
             return ident(name)
         return node
 
-    def _equality(self, node: Node, copy: Node) -> Node:
-        """Return an equality that fails where upstream's fails.
+    def _rewrite_equality(self, node: Node, copy: Node) -> Node:
+        """Rewrite an equality to one that raises an error where upstream's does.
 
-        Upstream, a version or a quantity equals its like or raises; our engine says false.
+        Upstream, comparing a version or a quantity with another type is an error; in this engine it
+        is false.
         """
-        left, right = (self._kind(arg) for arg in node.call_expr.args)
+        left, right = (self._typing(arg) for arg in node.call_expr.args)
         if left == "plain" or (left == "opaque" and right == "opaque"):
             return copy
-        self._compares_freely = True
-        # What is only known at run time is a version on few devices: those pay for the check.
+        self._has_dynamic_equality = True
+        # Few devices have versions; only for those is the strict program evaluated.
         if left == "free" and not self._strict:
             return copy
         return call(STRICT_EQUALS, *copy.call_expr.args)
 
-    def _kind(self, node: Node) -> Literal["free", "opaque", "plain"]:
-        """Return whether a value's type is known only at run time, or is a version or quantity."""
+    def _typing(self, node: Node) -> Literal["free", "opaque", "plain"]:
+        """Return whether a node's type is dynamic (free), a version or quantity (opaque), or other."""
         kind = self._types.get(node.id)
         if kind is None:
             return "plain"
@@ -234,7 +238,7 @@ class _Rewriter:
         return "opaque" if kind.message_type in {QUANTITY, SEMVER} else "plain"
 
     def _is_map_of_domains(self, node: Node) -> bool:
-        """Return whether a node is `device.attributes` or `device.capacity`, perhaps renamed."""
+        """Return whether a node is `device.attributes` or `device.capacity`, or an alias of one."""
         if not self._reads_device:
             return False
         if _is_call(node, "dyn", 1):
@@ -255,18 +259,18 @@ class _Rewriter:
             or leaf.message_type == QUANTITY
         )
 
-    def _refuse_a_look_inside(self, node: Node) -> None:
-        """Quantities and versions have no fields upstream, and cannot be made as messages."""
+    def _require_opaque(self, node: Node) -> None:
+        """Reject field access and construction of quantities and versions, as upstream does."""
         if node.HasField("select_expr"):
             kind = self._types.get(node.select_expr.operand.id)
             if kind is not None and kind.message_type in {QUANTITY, SEMVER}:
                 field = node.select_expr.field
                 raise InvalidSelector(f"undefined field '{field}' of {kind.message_type}")
-        made = node.struct_expr.message_name if node.HasField("struct_expr") else ""
-        if made in {QUANTITY, SEMVER}:
-            raise InvalidSelector(f"undeclared reference to '{made}'")
-        if made == DEVICE:
-            raise UnsupportedSelector(f"our engine cannot make a {made}")
+        message = node.struct_expr.message_name if node.HasField("struct_expr") else ""
+        if message in {QUANTITY, SEMVER}:
+            raise InvalidSelector(f"undeclared reference to '{message}'")
+        if message == DEVICE:
+            raise UnsupportedSelector(f"Drawbridge's CEL engine cannot create a {message}")
 
     def _variable(self, variable: Variable) -> Node:
         name = self._variables.setdefault(variable, f"@{len(self._variables)}")
@@ -274,11 +278,11 @@ class _Rewriter:
 
 
 class _Lookup(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the ways to ask a map for a key."""
+    """An access to a key of a map."""
 
     map: Node
     key: Node
-    how: Literal["index", "test", "optional", "in"]
+    operation: Literal["index", "test", "optional", "in"]
 
 
 _FIELDS: Final[Mapping[str, Field]] = {
@@ -287,20 +291,20 @@ _FIELDS: Final[Mapping[str, Field]] = {
 }
 
 
-def _lookup(node: Node) -> _Lookup | None:
-    """Return the lookup that a node is; None when it is something else."""
+def _as_lookup(node: Node) -> _Lookup | None:
+    """Return a node as a lookup; None for other nodes."""
     if node.HasField("select_expr"):
         select = node.select_expr
         key = Expr()
         key.const_expr.string_value = select.field
         how: Literal["index", "test"] = "test" if select.test_only else "index"
-        return _Lookup(map=select.operand, key=key, how=how)
+        return _Lookup(map=select.operand, key=key, operation=how)
     if _is_call(node, "_[_]", 2):
-        return _Lookup(map=node.call_expr.args[0], key=node.call_expr.args[1], how="index")
+        return _Lookup(map=node.call_expr.args[0], key=node.call_expr.args[1], operation="index")
     if _is_call(node, "_?._", 2) or _is_call(node, "_[?_]", 2):
-        return _Lookup(map=node.call_expr.args[0], key=node.call_expr.args[1], how="optional")
+        return _Lookup(map=node.call_expr.args[0], key=node.call_expr.args[1], operation="optional")
     if _is_call(node, "@in", 2):
-        return _Lookup(map=node.call_expr.args[1], key=node.call_expr.args[0], how="in")
+        return _Lookup(map=node.call_expr.args[1], key=node.call_expr.args[0], operation="in")
     return None
 
 
@@ -312,8 +316,8 @@ def _is_call(node: Node, function: str, arity: int) -> bool:
     )
 
 
-def _field(node: Node) -> Field | None:
-    """Return which map of the device a node is; None when it is none or not directly."""
+def _device_field(node: Node) -> Field | None:
+    """Return the map of the device that a node names; None for other nodes."""
     if node.WhichOneof("kind") != "ident_expr":
         return None
     return _FIELDS.get(node.ident_expr.name.removeprefix("."))

@@ -1,4 +1,4 @@
-"""Semantic versions as Kubernetes' CEL library has them.
+"""Semantic versions with the rules of Kubernetes' CEL library.
 
 Source: k8s.io/apiserver v0.37.1, pkg/cel/library/semverlib.go, on blang/semver v4.0.0.
 """
@@ -22,7 +22,7 @@ _MAX_NUMBER: Final = 2**64 - 1
 
 
 class Semver(msgspec.Struct, frozen=True):
-    """A version without its build metadata, which neither equality nor order look at."""
+    """A version without build metadata, which neither equality nor order depend on."""
 
     major: int
     minor: int
@@ -30,13 +30,13 @@ class Semver(msgspec.Struct, frozen=True):
     prerelease: str = ""
 
     @classmethod
-    def parsed(cls, text: str) -> Self:
-        """Return the version that a text names, strictly: no `v`, three numbers.
+    def parse(cls, text: str) -> Self:
+        """Parse a version strictly: three numbers, no leading `v`.
 
         Raises:
-            ValueError: The text is no such version.
+            ValueError: The text is not such a version.
 
-        >>> Semver.parsed("1.2.3-rc.1+build")
+        >>> Semver.parse("1.2.3-rc.1+build")
         Semver(major=1, minor=2, patch=3, prerelease='rc.1')
         """
         match = _VERSION.fullmatch(text) if len(text) <= MAX_TEXT else None
@@ -48,29 +48,29 @@ class Semver(msgspec.Struct, frozen=True):
         return cls(major, minor, patch, match[4] or "")
 
     @classmethod
-    def normalized(cls, text: str) -> Self:
-        """Return the version of a looser text: `v` before it, one or two numbers, leading zeros.
+    def parse_tolerant(cls, text: str) -> Self:
+        """Parse a version that may have a leading `v`, fewer than three numbers or leading zeros.
 
         Raises:
-            ValueError: The text is not even that.
+            ValueError: The text is not such a version.
 
-        >>> Semver.normalized("v01.2")
+        >>> Semver.parse_tolerant("v01.2")
         Semver(major=1, minor=2, patch=0, prerelease='')
         """
-        parts = [_without_zeros(part) for part in text.removeprefix("v").split(".", 2)]
+        parts = [_strip_leading_zeros(part) for part in text.removeprefix("v").split(".", 2)]
         if len(parts) < 3 and set(parts[-1]) & set("+-"):
             raise ValueError("a short version cannot have prerelease or build parts")
-        return cls.parsed(".".join([*parts, "0", "0"][: max(3, len(parts))]))
+        return cls.parse(".".join([*parts, "0", "0"][: max(3, len(parts))]))
 
-    def compared(self, other: "Semver") -> int:
-        """Return -1, 0 or 1 as this version is older than, equal to or newer than another."""
-        return (_rank(self) > _rank(other)) - (_rank(self) < _rank(other))
+    def compare(self, other: "Semver") -> int:
+        """Return -1, 0 or 1: this version is older than, equal to or newer than another."""
+        return (_sort_key(self) > _sort_key(other)) - (_sort_key(self) < _sort_key(other))
 
 
-def _rank(version: Semver) -> tuple[object, ...]:
-    """Return what orders versions: a prerelease comes before its release.
+def _sort_key(version: Semver) -> tuple[object, ...]:
+    """Return the sort key of a version: a prerelease sorts before its release.
 
-    Within prereleases numbers come before words, and fewer parts before more.
+    Among prereleases, numbers sort before words, and fewer parts before more.
     """
     parts = tuple(
         (0, int(part), "") if part.isdigit() else (1, 0, part)
@@ -80,7 +80,7 @@ def _rank(version: Semver) -> tuple[object, ...]:
     return (version.major, version.minor, version.patch, not parts, parts)
 
 
-def _without_zeros(part: str) -> str:
+def _strip_leading_zeros(part: str) -> str:
     if len(part) <= 1:
         return part
     stripped = part.lstrip("0")

@@ -1,8 +1,8 @@
 """The checked syntax tree of an expression, as protobuf messages that can be read and rewritten.
 
-The engine hands a checked expression out, and takes one back, as `cel.expr.CheckedExpr`. That
-format is public (cel-spec: proto/cel/expr/checked.proto, syntax.proto); only fields that we look at
-are described here, and protobuf keeps the others as they are.
+The engine exports and imports a checked expression as `cel.expr.CheckedExpr`, a public format
+(cel-spec: proto/cel/expr/checked.proto, syntax.proto). Only the fields that are used are declared
+here; protobuf preserves the others.
 """
 
 import re
@@ -13,7 +13,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 _PACKAGE: Final = "drawbridge.cel"
 
-# On the wire a map is a list of keys and values, and Any is a pair of a URL and bytes.
+# In the encoding a map is a list of keys and values, and Any is a URL and bytes.
 _PROTO: Final = """
 message Constant {
   oneof kind {
@@ -82,7 +82,9 @@ PRIMITIVE_INT: Final = 2
 PRIMITIVE_STRING: Final = 5
 WELL_KNOWN_ANY: Final = 1
 
-_WORDS: Final = re.compile(r"message (\w+)|(oneof) kind|(repeated )?(\w+) (\w+) = (\d+);|(\})")
+_DECLARATIONS: Final = re.compile(
+    r"message (\w+)|(oneof) kind|(repeated )?(\w+) (\w+) = (\d+);|(\})"
+)
 _SCALARS: Final = {
     "bool": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
     "bytes": descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
@@ -91,14 +93,14 @@ _SCALARS: Final = {
 }
 
 
-def _descriptors() -> descriptor_pool.DescriptorPool:
-    """Return a pool of its own with the messages of `_PROTO`."""
+def _build_descriptor_pool() -> descriptor_pool.DescriptorPool:
+    """Build a separate descriptor pool with the messages of `_PROTO`."""
     file = descriptor_pb2.FileDescriptorProto(
         name="drawbridge/cel.proto", package=_PACKAGE, syntax="proto3"
     )
     message, in_oneof = file.message_type.add(), False
     del file.message_type[:]
-    for name, oneof, repeated, kind, field_name, number, end in _WORDS.findall(_PROTO):
+    for name, oneof, repeated, kind, field_name, number, end in _DECLARATIONS.findall(_PROTO):
         if name:
             message = file.message_type.add(name=name)
         elif oneof:
@@ -120,37 +122,37 @@ def _descriptors() -> descriptor_pool.DescriptorPool:
     return pool
 
 
-_POOL: Final = _descriptors()
+_POOL: Final = _build_descriptor_pool()
 
 
-def _class(name: str) -> Any:
+def _message_class(name: str) -> Any:
     return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
 
 
-# The classes are made at run time, so no type checker knows their fields.
+# The classes are created at run time, so type checkers do not know their fields.
 Node = Any
-Expr: Final = _class("Expr")
-CheckedExpr: Final = _class("CheckedExpr")
-_Parsed: Final = _class("ParsedExpr")
-_Any: Final = _class("Any")
+Expr: Final = _message_class("Expr")
+CheckedExpr: Final = _message_class("CheckedExpr")
+_Parsed: Final = _message_class("ParsedExpr")
+_Any: Final = _message_class("Any")
 
 
-def decoded(serialized: bytes) -> Any:
-    """Return the `CheckedExpr` inside what the engine serialized.
+def decode_checked(serialized: bytes) -> Any:
+    """Decode the `CheckedExpr` that the engine serialized.
 
     Raises:
-        google.protobuf.message.DecodeError: It is nested deeper than protobuf reads.
+        google.protobuf.message.DecodeError: It is nested deeper than protobuf's limit.
     """
     return CheckedExpr.FromString(_Any.FromString(serialized).value)
 
 
-def decoded_unchecked(serialized: bytes) -> Any:
-    """Return the `ParsedExpr` inside what the engine serialized without checking types."""
+def decode_parsed(serialized: bytes) -> Any:
+    """Decode the `ParsedExpr` that the engine serialized without type checking."""
     return _Parsed.FromString(_Any.FromString(serialized).value)
 
 
-def encoded(checked: Any) -> bytes:
-    """Return what the engine takes back."""
+def encode_checked(checked: Any) -> bytes:
+    """Encode a `CheckedExpr` for the engine."""
     envelope = _Any(
         type_url="type.googleapis.com/cel.expr.CheckedExpr", value=checked.SerializeToString()
     )
@@ -159,7 +161,7 @@ def encoded(checked: Any) -> bytes:
 
 
 def children(node: Node) -> Iterator[Node]:
-    """Yield the expressions directly below one, in the order of evaluation."""
+    """Yield the children of a node, in the order of evaluation."""
     match node.WhichOneof("kind"):
         case "select_expr":
             yield node.select_expr.operand
@@ -185,35 +187,35 @@ def children(node: Node) -> Iterator[Node]:
             pass
 
 
-def walked(node: Node) -> Iterator[Node]:
-    """Yield an expression and everything below it."""
+def walk(node: Node) -> Iterator[Node]:
+    """Yield a node and all its descendants."""
     yield node
     for child in children(node):
-        yield from walked(child)
+        yield from walk(child)
 
 
-def text_of(node: Node) -> str | None:
-    """Return the value of a string constant, None for anything else."""
+def string_value(node: Node) -> str | None:
+    """Return the value of a string constant; None for other nodes."""
     is_text = node.WhichOneof("kind") == "const_expr" and node.const_expr.HasField("string_value")
     return str(node.const_expr.string_value) if is_text else None
 
 
 def ident(name: str) -> Node:
-    """Return a variable."""
+    """Return a node that names a variable."""
     node = Expr()
     node.ident_expr.name = name
     return node
 
 
-def truth() -> Node:
+def true_constant() -> Node:
     """Return the constant true."""
     node = Expr()
     node.const_expr.bool_value = True
     return node
 
 
-def text(value: str) -> Node:
-    """Return a constant."""
+def string_constant(value: str) -> Node:
+    """Return a string constant."""
     node = Expr()
     node.const_expr.string_value = value
     return node

@@ -1,4 +1,4 @@
-"""The certificate authority: what is in it, and which texts are none."""
+"""The certificate authority: its fields, and texts that are not an authority."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
@@ -9,31 +9,31 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from certs.authority import Authority, CertificateError
-from certs.serving import issue_leaf
+from certs.serving import issue_serving_certificate
 
 NOW: Final = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LIFE: Final = timedelta(days=10)
-AUTHORITY: Final = Authority.make("drawbridge", now=NOW, life=LIFE)
-OTHER: Final = Authority.make("drawbridge", now=NOW, life=LIFE)
-LEAF: Final = issue_leaf(AUTHORITY, ["a.example"], now=NOW, life=LIFE)
+AUTHORITY: Final = Authority.create("drawbridge", now=NOW, life=LIFE)
+OTHER: Final = Authority.create("drawbridge", now=NOW, life=LIFE)
+SERVING: Final = issue_serving_certificate(AUTHORITY, ["a.example"], now=NOW, life=LIFE)
 RSA_KEY: Final = rsa.generate_private_key(65537, 2048).private_bytes(
     serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
 )
 
 
-def test_what_is_written_reads_back() -> None:
+def test_an_authority_survives_encoding() -> None:
     read = Authority.read(AUTHORITY.certificate_pem, AUTHORITY.key_pem)
 
     assert read.certificate == AUTHORITY.certificate
     assert read.key_pem == AUTHORITY.key_pem
 
 
-def test_it_begins_an_hour_early_and_ends_in_time() -> None:
+def test_an_authority_is_valid_from_an_hour_ago_to_the_end_of_its_lifetime() -> None:
     assert AUTHORITY.certificate.not_valid_before_utc == NOW - timedelta(hours=1)
     assert AUTHORITY.not_after == NOW + LIFE
 
 
-def test_it_signs_leaves_and_nothing_else() -> None:
+def test_an_authority_signs_end_entity_certificates_only() -> None:
     constraints = AUTHORITY.certificate.extensions.get_extension_for_class(x509.BasicConstraints)
     usage = AUTHORITY.certificate.extensions.get_extension_for_class(x509.KeyUsage)
 
@@ -49,23 +49,23 @@ def test_no_two_authorities_share_a_subject() -> None:
     assert AUTHORITY.certificate.serial_number != OTHER.certificate.serial_number
 
 
-class Refused(NamedTuple):
+class Rejected(NamedTuple):
     name: str
     certificate: bytes
     key: bytes
-    told: str
+    message: str
 
 
-REFUSED = (
-    Refused("no certificate", b"", AUTHORITY.key_pem, "not a certificate authority"),
-    Refused("no key", AUTHORITY.certificate_pem, b"key", "not a certificate authority"),
-    Refused("a leaf", LEAF.certificate, LEAF.key, "may not sign"),
-    Refused("a foreign key", AUTHORITY.certificate_pem, OTHER.key_pem, "does not belong"),
-    Refused("a key of another kind", AUTHORITY.certificate_pem, RSA_KEY, "elliptic curve"),
+REJECTED = (
+    Rejected("no certificate", b"", AUTHORITY.key_pem, "not a certificate authority"),
+    Rejected("no key", AUTHORITY.certificate_pem, b"key", "not a certificate authority"),
+    Rejected("a serving certificate", SERVING.certificate, SERVING.key, "may not sign"),
+    Rejected("the key of another", AUTHORITY.certificate_pem, OTHER.key_pem, "does not belong"),
+    Rejected("an RSA key", AUTHORITY.certificate_pem, RSA_KEY, "elliptic curve"),
 )
 
 
-@pytest.mark.parametrize("row", REFUSED, ids=lambda row: row.name)
-def test_other_texts_are_refused(row: Refused) -> None:
-    with pytest.raises(CertificateError, match=row.told):
+@pytest.mark.parametrize("row", REJECTED, ids=lambda row: row.name)
+def test_read_rejects(row: Rejected) -> None:
+    with pytest.raises(CertificateError, match=row.message):
         Authority.read(row.certificate, row.key)

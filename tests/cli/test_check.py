@@ -12,11 +12,11 @@ import pytest
 import yaml
 from click.testing import Result
 
-from kube.files import dump_yaml
-from kube.product import ENFORCEMENT_LABEL
-from tests.builders import gpus, pod
-from tests.cli.command import CLUSTER, ROOT, drawbridge, told, translate
-from tests.webhook.rules import cases
+from kube.manifests.dump import dump_yaml
+from kube.names import ENFORCEMENT_LABEL
+from testing import rule_cases as cases
+from testing.builders import gpus, pod
+from testing.command import CLUSTER, ROOT, drawbridge, told, translate
 
 Document = Mapping[str, Any]
 
@@ -79,8 +79,8 @@ def test_text_says_where_what_and_how_many() -> None:
 
     assert lines == [
         (
-            "<stdin>:12: error: ResourceClaim/default/judged: spec.devices.requests: 33 devices are"
-            " asked for, and a claim holds at most 32; make several claims [tooManyDevices]"
+            "<stdin>:12: error: ResourceClaim/default/judged: spec.devices.requests: 33 devices requested,"
+            " but a claim has at most 32; split it into several claims [tooManyDevices]"
         ),
         "2 objects checked: 1 error, 0 warnings",
     ]
@@ -93,7 +93,7 @@ def test_json_holds_findings_only() -> None:
     assert told(said) == [
         "error tooManyDevices ResourceClaim/default/judged spec.devices.requests",
         (
-            "warning idleToleration ResourceClaim/default/judged"
+            "warning noopToleration ResourceClaim/default/judged"
             " spec.devices.requests[0].exactly.tolerations[0].effect"
         ),
     ]
@@ -125,7 +125,7 @@ def test_pods_of_workloads_are_judged_in_their_place() -> None:
     wrong = cases.pod({"name": "gpu"})
 
     assert told(answer(deployment(wrong))) == [
-        "error claimSource Deployment/default/workers spec.template.spec.resourceClaims[0]"
+        "error invalidClaimSource Deployment/default/workers spec.template.spec.resourceClaims[0]"
     ]
 
 
@@ -145,7 +145,7 @@ def test_every_pod_is_told_though_all_share_a_template() -> None:
     many = [owned(wanting(9, "of-a-set")), wanting(9, "one"), wanting(9, "other")]
 
     assert told(answer(*GPUS, *many)) == [
-        f"{severity} moreThanAnyNode Pod/default/{name}"
+        f"{severity} exceedsLargestNode Pod/default/{name}"
         " spec.containers[0].resources.limits[nvidia.com/gpu]"
         for severity, name in (("warning", "of-a-set"), ("error", "one"), ("error", "other"))
     ]
@@ -196,15 +196,19 @@ def test_a_template_that_is_written_out_is_judged_in_its_place(tmp_path: Path) -
     ]
 
 
-def test_the_cure_of_what_later_pods_will_hit_is_said_once() -> None:
+def test_what_a_workloads_pods_would_be_rejected_for_is_an_error_as_in_translate() -> None:
     half = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 50}
-    container = {"name": "main", "resources": {"limits": half}}
+    workload = deployment(pod({"name": "main", "resources": {"limits": half}}))
 
-    (finding,) = answer(deployment(pod(container)))["findings"]
+    (finding,) = answer(workload)["findings"]
 
-    assert ("warning", "sizesUnknown") == (finding["severity"], finding["code"])
-    assert finding["message"].startswith("pods would be refused now: ")
+    assert ("error", "memorySizesUnknown") == (finding["severity"], finding["code"])
+    assert finding["message"].startswith("pods would be rejected now: ")
     assert finding["fix"] not in finding["message"]
+    assert [finding] == msgspec.json.decode(translate(workload, options=("-o", "json")).stdout)[
+        "findings"
+    ]
+    assert (1, 1) == (check(workload).exit_code, translate(workload).exit_code)
 
 
 def test_objects_of_the_same_call_know_each_other() -> None:
@@ -244,10 +248,50 @@ def test_a_namespace_of_the_same_call_says_what_happens_in_it() -> None:
     assert check(namespace, WRONG).exit_code == 0
 
 
-def test_an_old_version_is_told_and_not_judged() -> None:
-    old = {**WRONG, "apiVersion": "resource.k8s.io/v1beta1"}
+V1BETA1 = "resource.k8s.io/v1beta1"
 
-    assert told(answer(old)) == ["warning oldVersion ResourceClaim/default/judged apiVersion"]
+
+def old_claim(**request: object) -> Document:
+    fields = {"name": "gpu", "deviceClassName": "gpu.example.com", **request}
+    return cases.claim() | {"apiVersion": V1BETA1, "spec": {"devices": {"requests": [fields]}}}
+
+
+@pytest.mark.parametrize(
+    ("want", "old"),
+    [
+        ([], old_claim()),
+        (["error invalidObject spec.devices.requests[0].count"], old_claim(count="many")),
+        (["error tooManyDevices spec.devices.requests"], old_claim(count=33)),
+        (
+            ["warning noopToleration spec.devices.requests[0].tolerations[0].effect"],
+            old_claim(tolerations=[{"operator": "Exists", "effect": "None"}]),
+        ),
+        (["warning unknownField spec.devices.requests[0].nodeName"], old_claim(nodeName="a")),
+        (
+            ["error tooManyDevices spec.devices.requests"],
+            {**WRONG, "apiVersion": "resource.k8s.io/v1beta2"},
+        ),
+    ],
+    ids=["right", "wrong value", "wrong", "doubtful", "unknown field", "v1beta2"],
+)
+def test_an_old_version_is_validated_at_its_own_paths(want: list[str], old: Document) -> None:
+    words = [line.replace(" ResourceClaim/default/judged", "") for line in told(answer(old))]
+
+    version = ["warning unservedVersion apiVersion"] * ("invalidObject" not in str(want))
+    assert sorted([*want, *version]) == sorted(words)
+
+
+def test_a_slice_of_an_old_version_is_the_inventory() -> None:
+    device = {"name": "gpu-0", "basic": {"capacity": {"memory": {"value": "80Gi"}}}}
+    published = cases.resource_slice(device) | {"apiVersion": V1BETA1}
+    device_class = cases.device_class() | {"apiVersion": V1BETA1}
+    large = cases.exactly(
+        deviceClassName="judged.example.com", capacity={"requests": {"memory": "100Gi"}}
+    )
+
+    assert "error exceedsLargestDevice" in " ".join(
+        told(answer(device_class, cases.claim(large), published))
+    )
 
 
 def test_what_is_wrong_with_the_snapshot_is_told(tmp_path: Path) -> None:

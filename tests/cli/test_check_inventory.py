@@ -1,16 +1,15 @@
 """`drawbridge check` against an inventory: what is an error there, and what no more than a warning."""
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
-from kube.files import dump_yaml
-from tests.cli.command import drawbridge, told
-from tests.webhook.rules import cases
+from kube.manifests.dump import dump_yaml
+from testing import rule_cases as cases
+from testing.command import drawbridge, told
 
-Document = Mapping[str, Any]
+Document = cases.Document
 
 DRIVER = "gpu.example.com"
 CLASS = cases.device_class(f'device.driver == "{DRIVER}"')
@@ -27,8 +26,8 @@ def asking(**fields: Any) -> Document:
     return cases.claim(cases.exactly(deviceClassName=NAME, **fields))
 
 
-def check(*given: Document) -> list[str]:
-    result = drawbridge("check", "-f", "-", "-o", "json", stdin=dump_yaml(given))
+def check(*given: Document, flags: tuple[str, ...] = ()) -> list[str]:
+    result = drawbridge("check", "-f", "-", "-o", "json", *flags, stdin=dump_yaml(given))
     assert result.exit_code in (0, 1), result.stderr
     said = msgspec.json.decode(result.stdout)
     has_errors = any(one["severity"] == "error" for one in said["findings"])
@@ -56,18 +55,18 @@ CASES = (
     Case(
         "an amount above what devices have",
         (TOO_MUCH, SLICE),
-        (f"error moreThanAnyDevice {_EXACT}.capacity.requests[memory]",),
+        (f"error exceedsLargestDevice {_EXACT}.capacity.requests[memory]",),
     ),
     Case("a count that a node has", (asking(count=4), SLICE)),
     Case(
         "a count above what a node has",
         (TOO_MANY, SLICE),
-        (f"error moreThanAnyNode {_EXACT}.count",),
+        (f"error exceedsLargestNode {_EXACT}.count",),
     ),
     Case(
         "a count above what a node has, of devices of all nodes",
         (TOO_MANY, SHARED),
-        (f"error moreThanAnyNode {_EXACT}.count",),
+        (f"error exceedsLargestNode {_EXACT}.count",),
     ),
     Case("a count that devices of all nodes have", (asking(count=4), SHARED)),
     Case(
@@ -79,17 +78,17 @@ CASES = (
     Case(
         "a driver without slices",
         (TOO_MANY, OTHER),
-        (f"warning selectorMatchesNothing {_EXACT}.deviceClassName",),
+        (f"warning noDevices {_EXACT}.deviceClassName",),
     ),
     Case(
         "an incomplete pool",
         (TOO_MANY, cases.resource_slice(*GPUS, count=2)),
-        (f"warning moreThanAnyNode {_EXACT}.count",),
+        (f"warning exceedsLargestNode {_EXACT}.count",),
     ),
     Case(
         "an amount above what devices of nodes that nobody names have",
         (TOO_MUCH, UNREACHED),
-        (f"error moreThanAnyDevice {_EXACT}.capacity.requests[memory]",),
+        (f"error exceedsLargestDevice {_EXACT}.capacity.requests[memory]",),
     ),
     Case("a count that nodes that nobody names may have", (asking(count=4), UNREACHED)),
 )
@@ -98,6 +97,54 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_claims(case: Case) -> None:
     assert list(case.told) == check(CLASS, *case.given)
+
+
+def grouped(name: str) -> Document:
+    consumed = {
+        "counterSet": "gpu-0",
+        "counters": {"slices": {"value": "1"}},
+        "compatibilityGroups": [name],
+    }
+    return cases.device(name, **cases.attributes(mode=name), consumesCounters=[consumed])
+
+
+COUNTERS = {"name": "gpu-0", "counters": {"slices": {"value": "7"}}}
+GROUPED = (
+    cases.resource_slice(grouped("mig"), grouped("mps"), count=2),
+    cases.resource_slice(name="counters", count=2, sharedCounters=[COUNTERS]),
+)
+GROUPS_ON = ("--feature-gates", "DRADeviceCompatibilityGroups=true")
+BOTH = cases.claim(
+    *(
+        cases.exactly(
+            name,
+            deviceClassName=NAME,
+            selectors=[cases.cel(f'device.attributes["{DRIVER}"].mode == "{name}"')],
+        )
+        for name in ("mig", "mps")
+    )
+)
+
+
+def test_devices_behind_a_disabled_feature_gate_are_a_warning() -> None:
+    requests = _EXACT.removesuffix("[0].exactly")
+
+    assert check(CLASS, *GROUPED, BOTH) == [
+        f"warning noUsableDevice {requests}[{index}].exactly" for index in (0, 1)
+    ]
+
+
+def test_compatibility_groups_are_evaluated_with_their_feature_gate() -> None:
+    assert check(CLASS, *GROUPED, asking(), flags=GROUPS_ON) == []
+    assert check(CLASS, *GROUPED, BOTH, flags=GROUPS_ON) == [
+        "error incompatibleModes ResourceClaim/default/judged spec.devices.requests"
+    ]
+
+
+def test_devices_of_an_invalid_pool_are_a_warning() -> None:
+    alone = cases.resource_slice(grouped("mig"))
+
+    assert f"warning noUsableDevice {_EXACT}" in check(CLASS, alone, asking(), flags=GROUPS_ON)
 
 
 TEMPLATE = cases.template(cases.exactly(deviceClassName=NAME, count=5))
@@ -134,10 +181,10 @@ def test_what_uses_a_template_is_judged_with_it(kind: str, document: Document) -
 
     assert check(CLASS, SLICE, TEMPLATE, document) == [
         (
-            "error moreThanAnyNode ResourceClaimTemplate/default/judged"
+            "error exceedsLargestNode ResourceClaimTemplate/default/judged"
             " spec.spec.devices.requests[0].exactly.count"
         ),
-        f"error moreThanAnyNode {kind}/default/w {path}spec.{_PLACE}",
+        f"error exceedsLargestNode {kind}/default/w {path}spec.{_PLACE}",
     ]
 
 
@@ -146,7 +193,7 @@ def test_a_pod_of_a_controller_is_only_warned_of() -> None:
     document = {**POD, "metadata": {"name": "w", "ownerReferences": [owner]}}
 
     assert check(CLASS, SLICE, TEMPLATE, document)[1:] == [
-        f"warning moreThanAnyNode Pod/default/w spec.{_PLACE}"
+        f"warning exceedsLargestNode Pod/default/w spec.{_PLACE}"
     ]
 
 

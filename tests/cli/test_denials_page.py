@@ -24,6 +24,11 @@ def test_the_page_has_ten_denials() -> None:
 def test_kubectl_shows_the_words_of_check(name: str) -> None:
     (applied,) = re.findall(r"is invalid: (.*)", PAIRS[name]["applied"])
 
-    checked = re.findall(r": error: [^ ]+: (.*) \[\w+\]", PAIRS[name]["checked"])
+    checked = [
+        f"{path}: drawbridge[{code}]: {words}"
+        for path, words, code in re.findall(
+            r": error: [^ ]+: ([^ ]+): (.*) \[(\w+)\]", PAIRS[name]["checked"]
+        )
+    ]
 
     assert applied in checked

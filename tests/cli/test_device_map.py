@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from allocator.core.model import Features, PoolState, Usage
-from allocator.core.usage import gathered
-from cli.device_map import device_map
+from allocator.model.devices import PoolState
+from allocator.model.feature_gates import Features
+from allocator.model.usage import Usage, gather_usage
+from cli.output.device_map import device_map
 from kube.api.resource import ResourceClaim
-from tests.allocator.builders import (
+from testing.allocation.builders import (
     allocated,
     device,
     devices,
@@ -26,7 +27,7 @@ MORE = allocated(result("gpu-0", share="b", consumed={"memory": "1Gi"}), name="m
 
 
 def usage(*claims: ResourceClaim) -> Usage:
-    return gathered(claims, Features())
+    return gather_usage(claims, Features())
 
 
 class Case(NamedTuple):
@@ -39,12 +40,14 @@ class Case(NamedTuple):
 
 CASES = (
     Case("nothing in use", ["...", "(. not in use)"]),
-    Case("taken before", ["#..", "(# taken, . not in use)"], (HELD,), (HELD,)),
-    Case("given now", ["#+.", "(+ given now, # taken, . not in use)"], (HELD,), (HELD, NEW)),
-    Case("a share before", ["%..", "(% shares taken, . not in use)"], (SHARE,), (SHARE,)),
+    Case("taken before", ["#..", "(# allocated, . not in use)"], (HELD,), (HELD,)),
+    Case(
+        "given now", ["#+.", "(+ allocated now, # allocated, . not in use)"], (HELD,), (HELD, NEW)
+    ),
+    Case("a share before", ["%..", "(% shares allocated, . not in use)"], (SHARE,), (SHARE,)),
     Case(
         "a further share now",
-        ["&..", "(& a share given now, . not in use)"],
+        ["&..", "(& a share allocated now, . not in use)"],
         (SHARE,),
         (SHARE, MORE),
     ),

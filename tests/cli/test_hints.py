@@ -2,9 +2,9 @@
 
 import pytest
 
-from cli.hints import hints
+from cli.answers.hints import hints
 from kube.api.resource import DeviceRequest
-from tests.allocator.builders import alternative, claim, device_class, first_of, request
+from testing.allocation.builders import alternative, claim, device_class, first_of, request
 
 DRIVER = "gpu.example.com"
 
@@ -14,7 +14,7 @@ WRONG = (
     (f'device.attributes["{DRIVER}"].model.string == "A"', "leave out .string: an attribute is"),
     (f'device.attributes["{DRIVER}"].index.int == 1', "leave out .int: an attribute is its value"),
     (f'device.attributes["{DRIVER}"]["up"].bool', "leave out .bool: an attribute is its value"),
-    ('device.attributes["model"] == "A"', "takes the domain first, which is mostly the driver"),
+    ('device.attributes["model"] == "A"', "takes the domain first, usually the driver"),
     ("device.attributes.model == 'A'", 'write device.attributes["DOMAIN"].model'),
 )  # fmt: skip
 RIGHT = (

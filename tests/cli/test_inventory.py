@@ -1,12 +1,14 @@
-"""`drawbridge inventory`: devices, what is free, and classes that are about nothing."""
+"""`drawbridge inventory`: devices, what is free, and the DeviceClasses for them."""
 
 import json
+from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import Result
 
-from kube.files import dump_yaml
-from tests.cli.command import drawbridge
+from kube.manifests.dump import dump_yaml
+from testing.command import EXAMPLES, drawbridge
 from tests.cli.test_simulate import DRIVER, STATE, device_class, holding, node, slice_of
 
 Document = dict[str, Any]
@@ -40,11 +42,11 @@ def test_devices_are_free_taken_or_tainted() -> None:
         "driver": DRIVER,
         "nodes": 1,
         "devices": 3,
-        "used": 1,
+        "allocated": 1,
         "shared": 0,
         "tainted": 1,
         "free": 1,
-        "capacity": {"memory": {"total": "240Gi", "free": "80Gi"}},
+        "capacity": {"memory": {"total": "240Gi", "free": "80Gi", "largest": "80Gi"}},
         "counters": {},
     }
 
@@ -57,8 +59,8 @@ def test_shares_leave_the_rest_free() -> None:
 
     (driver,) = said(node("node-a"), published, held)["drivers"]
 
-    assert (driver["used"], driver["shared"], driver["free"]) == (0, 1, 0)
-    assert driver["capacity"] == {"memory": {"total": "80Gi", "free": "50Gi"}}
+    assert (driver["allocated"], driver["shared"], driver["free"]) == (0, 1, 0)
+    assert driver["capacity"] == {"memory": {"total": "80Gi", "free": "50Gi", "largest": "80Gi"}}
 
 
 def test_classes_say_what_they_select() -> None:
@@ -77,34 +79,145 @@ def test_classes_say_what_they_select() -> None:
     assert "CEL compile error" in found[0]["error"]
 
 
-def test_a_driver_without_a_class_is_worth_one() -> None:
+def test_a_class_is_suggested_for_a_driver_without_one() -> None:
     assert said(*STATE)["suggestions"] == []
     assert said(*STATE[1:])["suggestions"] == [
         {"name": DRIVER, "expression": f'device.driver == "{DRIVER}"', "devices": 4}
     ]
 
 
-def test_a_type_of_device_that_shares_its_class_is_worth_one() -> None:
-    def typed(name: str, kind: str) -> Document:
-        return {"name": name, "attributes": {"type": {"string": kind}}}
+def typed(name: str, kind: str, **attributes: str) -> Document:
+    values = {"type": kind, **attributes}
+    return {"name": name, "attributes": {key: {"string": text} for key, text in values.items()}}
 
+
+SELECTS_TYPE = f'device.driver == "{DRIVER}" && device.attributes["{DRIVER}"].?type.orValue("") == '
+
+
+def test_a_class_is_suggested_for_a_type_that_shares_one() -> None:
     published = slice_of("node-a", typed("a", "gpu"), typed("b", "mig"), typed("c", "mig"))
     apart = device_class("mig")
-    expression = f'device.attributes["{DRIVER}"].?type.orValue("") == "mig"'
-    apart["spec"]["selectors"][0]["cel"]["expression"] = expression
+    apart["spec"]["selectors"][0]["cel"]["expression"] = f'{SELECTS_TYPE}"mig"'
 
     found = said(device_class(), apart, node("node-a"), published)["suggestions"]
 
-    assert found == [
-        {
-            "name": f"gpu.{DRIVER}",
-            "expression": (
-                f'device.driver == "{DRIVER}" && '
-                f'device.attributes["{DRIVER}"].?type.orValue("") == "gpu"'
-            ),
-            "devices": 1,
-        }
+    assert found == [{"name": f"gpu.{DRIVER}", "expression": f'{SELECTS_TYPE}"gpu"', "devices": 1}]
+
+
+def test_a_class_is_suggested_for_each_product_and_mig_profile() -> None:
+    published = slice_of(
+        "node-a",
+        typed("a", "gpu", productName='Acme A-100 "big"'),
+        typed("b", "gpu", productName="Acme B"),
+        typed("c", "mig", productName="Acme A", profile="1g.10gb"),
+        typed("d", "mig", productName="Acme A", profile="1g.10gb+me"),
+    )
+
+    found = said(device_class(), node("node-a"), published)["suggestions"]
+
+    assert [(each["name"], each["devices"]) for each in found] == [
+        (f"gpu.{DRIVER}", 2),
+        (f"gpu-acme-a-100-big.{DRIVER}", 1),
+        (f"gpu-acme-b.{DRIVER}", 1),
+        (f"mig.{DRIVER}", 2),
+        (f"mig-1g.10gb.{DRIVER}", 1),
+        (f"mig-1g.10gb-me.{DRIVER}", 1),
     ]
+
+
+def test_a_suggested_name_is_not_that_of_another_class() -> None:
+    taken = device_class(f"mig.{DRIVER}")
+    published = slice_of("node-a", typed("a", "gpu"), typed("b", "mig"))
+
+    found = said(device_class(), taken, node("node-a"), published)["suggestions"]
+
+    assert [each["name"] for each in found] == [f"gpu.{DRIVER}", f"mig.{DRIVER}-2"]
+
+
+STATES = ("busy/cluster.yaml", "cluster", "compatibility", "koordinator/cluster.yaml", "nics")
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_suggested_selector_selects_the_devices_that_it_was_made_for(
+    state: str, tmp_path: Path
+) -> None:
+    def inventory_with(*more: object) -> Document:
+        call = ("inventory", "--snapshot", EXAMPLES / state, *more, "-o", "json")
+        document: Document = json.loads(drawbridge(*call).stdout)
+        return document
+
+    suggestions = inventory_with()["suggestions"]
+    classes = [
+        device_class(each["name"])
+        | {"spec": {"selectors": [{"cel": {"expression": each["expression"]}}]}}
+        for each in suggestions
+    ]
+    (tmp_path / "classes.yaml").write_text(dump_yaml(classes) or "{}")
+    after = inventory_with("-f", tmp_path / "classes.yaml") if classes else {"classes": []}
+
+    selected = {each["name"]: each["devices"] for each in after["classes"] if not each["error"]}
+    assert {each["name"]: each["devices"] for each in suggestions}.items() <= selected.items()
+    assert [] == (after["suggestions"] if classes else [])
+
+
+def test_partitions_of_a_published_device_count_its_memory_once() -> None:
+    def part(name: str, parent: str) -> Document:
+        return gpu(name, attributes={"parentUUID": {"string": parent}}) | {
+            "capacity": {"memory": {"value": "20Gi"}}
+        }
+
+    whole = gpu("gpu-0", attributes={"uuid": {"string": "GPU-0"}})
+    published = slice_of("node-a", whole, part("mig-0", "GPU-0"), part("mig-1", "GPU-0"))
+    apart = slice_of("node-b", part("mig-0", "GPU-1"))
+
+    (driver,) = said(
+        node("node-a"), node("node-b"), published, apart, holding("held", "mig-1", "node-a")
+    )["drivers"]
+
+    assert driver["capacity"] == {"memory": {"total": "100Gi", "free": "80Gi", "largest": "80Gi"}}
+
+
+def test_amounts_of_slots_are_hidden_unless_all_are_wanted() -> None:
+    slots = {name: {"value": "1"} for name in ("memorySlice0", "memorySlice1")}
+    device = {
+        "name": "a",
+        "capacity": {**slots, "encoders": {"value": "0"}, "cores": {"value": "2"}},
+    }
+    state = (node("node-a"), slice_of("node-a", device))
+
+    text = inventory(*state).stdout
+
+    assert "cores" in text
+    assert "memorySlice0" not in text
+    assert "3 amounts of 0 or 1 per device not shown; --all" in text
+    assert "encoders" in inventory(*state, options=("--all",)).stdout
+
+
+def test_devices_are_listed_with_what_a_class_can_select_them_by() -> None:
+    attributes = {"model": {"string": "A"}, "numa": {"int": 0}, "x.y/z": {"bools": [True]}}
+    published = slice_of("node-a", gpu("gpu-0", attributes=attributes), TAINTED)
+    state = (node("node-a"), published)
+
+    assert said(*state).get("devices") is None
+    result = inventory(*state, options=("--devices", "-o", "json"))
+    first, second = json.loads(result.stdout)["devices"]
+    assert first == {
+        "driver": DRIVER,
+        "pool": "node-a",
+        "name": "gpu-0",
+        "node": "node-a",
+        "state": "free",
+        "attributes": {"model": "A", "numa": 0, "x.y/z": [True]},
+        "capacity": {"memory": "80Gi"},
+    }
+    assert "tainted" == second["state"]
+    assert (
+        f'  {DRIVER}/node-a/gpu-0, node node-a, free: model "A", numa 0, x.y/z [true], memory 80Gi'
+    ) in " ".join(inventory(*state, options=("--devices",)).stdout.split("\n    ")).split("\n")
+
+
+def test_a_namespace_is_refused() -> None:
+    assert 2 == inventory(*STATE, options=("-n", "team")).exit_code
 
 
 def test_pools_that_give_nothing_and_slices_that_nobody_sees_are_told() -> None:
@@ -113,16 +226,16 @@ def test_pools_that_give_nothing_and_slices_that_nobody_sees_are_told() -> None:
     result = inventory(device_class(), node("node-a"), halved, slice_of("node-z"))
 
     assert result.exit_code == 0
-    assert "Pools that give nothing\n  gpu.example.com, pool node-a: " in result.stdout
-    assert "ResourceSlices that no node sees\n  node-z-slice" in result.stdout
+    assert "Pools that cannot be used\n  gpu.example.com, pool node-a: " in result.stdout
+    assert "ResourceSlices that no node can reach\n  node-z-slice" in result.stdout
 
 
 def test_the_text() -> None:
     assert inventory(*STATE).stdout.splitlines() == [
-        "DRIVER           NODES  DEVICES  FREE  TAKEN  SHARED  TAINTED",
-        "gpu.example.com  2      4        4     0      0       0",
+        "DRIVER           NODES  DEVICES  FREE  ALLOCATED  SHARED  TAINTED",
+        "gpu.example.com  2      4        4     0          0       0",
         "",
-        "DEVICECLASS  DEVICES  FREE  OF",
+        "DEVICECLASS  DEVICES  FREE  DRIVERS",
         "gpu          4        4     gpu.example.com",
     ]
 
@@ -136,6 +249,42 @@ def test_an_empty_cluster() -> None:
 def test_a_pool_that_gives_nothing_says_why() -> None:
     half = slice_of("node-a", pool={"name": "node-a", "generation": 1, "resourceSliceCount": 2})
 
-    (broken,) = said(device_class(), node("node-a"), half)["brokenPools"]
+    (broken,) = said(device_class(), node("node-a"), half)["unusablePools"]
 
     assert (DRIVER, "node-a", "incomplete") == (broken["driver"], broken["pool"], broken["state"])
+
+
+def plugged(name: str, **allocatable: str) -> Document:
+    return node(name) | {"status": {"allocatable": {"nvidia.com/gpu": "2", **allocatable}}}
+
+
+def test_a_resource_of_a_device_plugin_and_of_slices_is_told() -> None:
+    mapping = device_class()
+    mapping["spec"]["extendedResourceName"] = "nvidia.com/gpu"
+    state = [mapping, *(plugged(name) for name in ("node-a", "node-b")), *STATE[3:]]
+
+    assert said(*state)["duplicateResources"] == [
+        {
+            "node": name,
+            "resource": "nvidia.com/gpu",
+            "allocatable": "2",
+            "drivers": [DRIVER],
+            "devices": 2,
+            "deviceClass": "gpu",
+        }
+        for name in ("node-a", "node-b")
+    ]
+    assert (
+        "Resources that a device plugin and ResourceSlices offer on the same node"
+        " nvidia.com/gpu on node-a, node-b: 2 by the device plugin, 2 devices by gpu.example.com"
+        " (DeviceClass gpu). A device that both offer can be given to two pods: run only one of"
+        " them on a node"
+    ) in " ".join(inventory(*state).stdout.split())
+
+
+def test_a_profile_connects_a_plugins_resource_with_a_driver() -> None:
+    published = slice_of("node-a", gpu("gpu-0"), driver="gpu.nvidia.com")
+
+    (duplicate,) = said(plugged("node-a"), published)["duplicateResources"]
+
+    assert ("gpu.nvidia.com", "") == (duplicate["drivers"][0], duplicate["deviceClass"])

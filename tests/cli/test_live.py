@@ -8,13 +8,8 @@ from typing import Any
 
 import pytest
 
-from cli.live import allocation_state, cluster_state
-from kube.errors import KubeError
-from kube.files import dump_yaml
-from tests.builders import NVIDIA, gpus, pod
-from tests.cli.command import drawbridge
-from tests.fake_api_server import FakeApiServer
-from webhook.resources import (
+from cli.inputs.live import allocation_state, cluster_state
+from kube.api.urls import (
     DEVICE_CLASSES,
     NAMESPACES,
     PODS,
@@ -23,6 +18,11 @@ from webhook.resources import (
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
 )
+from kube.errors import KubeError
+from kube.manifests.dump import dump_yaml
+from testing.builders import NVIDIA, gpus, pod
+from testing.command import drawbridge
+from testing.fake_api_server import FakeApiServer
 
 
 @pytest.fixture

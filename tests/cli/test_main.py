@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kube.files import dump_yaml
-from tests.builders import gpus, pod
-from tests.cli.command import CLUSTER, ROOT
+from kube.manifests.dump import dump_yaml
+from testing.builders import gpus, pod
+from testing.command import CLUSTER, ROOT
 
 DRAWBRIDGE = (sys.executable, "-m", "cli")
 WORDS = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "ä ✗"}}

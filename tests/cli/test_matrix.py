@@ -5,8 +5,8 @@ from typing import Any
 
 from click.testing import Result
 
-from kube.files import dump_yaml
-from tests.cli.command import drawbridge
+from kube.manifests.dump import dump_yaml
+from testing.command import drawbridge
 from tests.cli.test_simulate import DRIVER, STATE, node, slice_of
 
 Document = dict[str, Any]
@@ -58,10 +58,11 @@ def test_a_policy_as_a_table() -> None:
         "| --- | --- | --- | ------- |",
         "| mig | ✓   | ✗   | 2       |",
         "| mps | ✗   | ✓   | 1       |",
+        "✓ may be in use together, ✗ may not",
         "",
-        "mig, mps: mig accepts only devices matching its rule; mps does not match",
+        "mig, mps: the rule of mig does not accept mps",
         "",
-        "info exclusiveByRule: the rule of c accepts none of the devices that fit beside it",
+        "info exclusiveByRule: the rule of c accepts none of the devices that counters allow beside it",
     ]
 
 
@@ -95,7 +96,7 @@ def test_what_is_doubtful_about_a_policy() -> None:
     assert literal["path"] == "spec.rules[1].selectors[0].cel.expression"
     assert (
         "warning unknownLiteral at spec.rules[1].selectors[0].cel.expression: "
-        f'rule mbs compares {DRIVER}/mode with "mbs", which no device has; they have "mig", "mps"'
+        f'rule mbs compares {DRIVER}/mode with "mbs", which no published device has; they have "mig", "mps"'
     ) in result.stdout.splitlines()
 
 

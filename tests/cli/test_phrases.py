@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cli.phrases import condition, requests
+from cli.output.phrases import condition, requests
 
 D = 'device.attributes["a.b"]'
 

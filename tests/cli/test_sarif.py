@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from kube.files import dump_yaml
-from tests.cli.command import drawbridge
-from tests.webhook.rules import cases
-from webhook.findings import Code
+from findings.finding import Code
+from kube.manifests.dump import dump_yaml
+from testing import rule_cases as cases
+from testing.command import drawbridge
 
 NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -93,7 +93,7 @@ def log(*given: dict[str, Any]) -> Log:
 def test_whatever_is_said_is_sarif() -> None:
     rows = (*cases.CLAIMS, *cases.SELECTORS, *cases.CONFIGS, *cases.PODS)
     documents = [
-        {**case.document, "metadata": {"name": f"judged-{number}"}}
+        {**case.document, "metadata": {**case.document["metadata"], "name": f"judged-{number}"}}
         for number, case in enumerate(rows)
     ]
 

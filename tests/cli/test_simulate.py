@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from cli import progress
-from cli import simulate as command
-from kube.files import dump_yaml
-from kube.product import STRATEGY_ANNOTATION
-from tests.builders import gpus, pod
-from tests.cli.command import CLUSTER, drawbridge
+from cli.commands import simulate as command
+from cli.output import progress
+from kube.manifests.dump import dump_yaml
+from kube.names import STRATEGY_ANNOTATION
+from testing.builders import gpus, pod
+from testing.command import CLUSTER, drawbridge
 
 Document = dict[str, Any]
 DRIVER = "gpu.example.com"
@@ -172,8 +172,8 @@ def test_the_document_of_a_failure() -> None:
     said = answer(claim("three", 3), exits=1)
 
     reason = {
-        "code": "tooFew",
-        "message": "claim team/three, request gpu: 2 would do, 3 are needed",
+        "code": "tooFewDevices",
+        "message": "claim team/three, request gpu: only 2 suitable devices, 3 requested",
         "count": 0,
     }
     assert said == {
@@ -200,8 +200,8 @@ def test_of_many_reasons_what_is_lacking_is_among_those_shown() -> None:
     ).stdout
 
     said = " ".join(said.split())
-    assert "1 would do, 3 are needed [tooFew]" in said
-    assert all(f"taint {key}:NoSchedule is not tolerated" in said for key in "abcde")
+    assert "only 1 suitable device, 3 requested [tooFewDevices]" in said
+    assert all(f"untolerated taint {key}:NoSchedule" in said for key in "abcde")
     assert "3 more reasons" in said
 
 
@@ -380,17 +380,45 @@ def test_workloads_are_not_placed_and_that_is_said() -> None:
     result = simulate(deployment)
 
     assert result.exit_code == 0
-    assert "note: Deployment/team/web is not placed" in result.stderr
-
-
-def test_old_versions_are_not_placed_and_that_is_said() -> None:
-    result = simulate(claim("old") | {"apiVersion": "resource.k8s.io/v1beta2"})
-
-    assert result.exit_code == 0
     assert (
-        "note: ResourceClaim/team/old of resource.k8s.io/v1beta2 is not read; only"
-        " resource.k8s.io/v1 is"
-    ) in result.stderr
+        "note: only pods and claims are placed, and no pods of Deployment/team/web" in result.stderr
+    )
+
+
+V1BETA1 = {"apiVersion": "resource.k8s.io/v1beta1"}
+
+
+def old_claim(name: str) -> Document:
+    document = claim(name) | V1BETA1
+    (request,) = document["spec"]["devices"]["requests"]
+    document["spec"]["devices"]["requests"] = [request | request.pop("exactly")]
+    return document
+
+
+OLD_STATE = (
+    device_class() | V1BETA1,
+    node("node-a"),
+    slice_of("node-a", {"name": "gpu-0", "basic": {"attributes": {}}}) | V1BETA1,
+    holding("held", "gpu-9", "node-a") | {"apiVersion": "resource.k8s.io/v1beta2"},
+)
+
+
+def test_old_versions_are_read() -> None:
+    said = answer(old_claim("old"), snapshot=OLD_STATE)
+
+    assert where(said) == ["old node-a"]
+    assert gets(said) == {"old": ["gpu-0"]}
+
+
+def test_old_versions_in_a_json_list_are_read(tmp_path: Path) -> None:
+    state = tmp_path / "cluster.json"
+    state.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": OLD_STATE}))
+
+    result = drawbridge(
+        *("simulate", "-f", "-", "--snapshot", state, "-o", "json"), stdin=dump_yaml([claim("a")])
+    )
+
+    assert where(json.loads(result.stdout)) == ["a node-a"]
 
 
 def test_without_a_snapshot_the_given_objects_are_the_cluster() -> None:
@@ -407,7 +435,7 @@ def test_without_nodes_those_that_slices_name_stand_in() -> None:
     )
 
     assert where(json.loads(result.stdout)) == ["mine node-z"]
-    assert "there are no nodes" in result.stderr
+    assert "no Node objects are given" in result.stderr
 
 
 def test_policies_count_wherever_they_are_given() -> None:
@@ -485,7 +513,7 @@ def test_a_node_that_is_not_there() -> None:
     result = simulate(claim("a"), options=["--node", "node-c"])
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "no node is called 'node-c'; known are: node-a, node-b" in result.stderr
+    assert "unknown node 'node-c'; known are: node-a, node-b" in result.stderr
 
 
 # --- --strategy, --feature-gates ------------------------------------------------------------------
@@ -570,15 +598,15 @@ def test_gates_that_allocation_does_not_depend_on_are_taken() -> None:
     result = simulate(claim("a"), options=["--feature-gates", "DRAResourcePoolStatus=true"])
 
     assert result.exit_code == 0
-    assert "note: gate DRAResourcePoolStatus changes nothing here" in result.stderr
+    assert "note: feature gate DRAResourcePoolStatus has no effect here" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("gates", "why"),
     [
-        ("DRAMagic=true", "no gate is called 'DRAMagic'; known are: DRAAdminAccess, "),
-        ("DRADeviceTaints=maybe", "DRADeviceTaints is either true or false, not 'maybe'"),
-        ("DRADeviceTaints", "DRADeviceTaints is either true or false, not ''"),
+        ("DRAMagic=true", "unknown feature gate 'DRAMagic'; known are: DRAAdminAccess, "),
+        ("DRADeviceTaints=maybe", "DRADeviceTaints must be true or false, not 'maybe'"),
+        ("DRADeviceTaints", "DRADeviceTaints must be true or false, not ''"),
     ],
 )
 def test_gates_that_make_no_sense(gates: str, why: str) -> None:
@@ -603,7 +631,7 @@ def test_a_strategy_that_does_not_exist() -> None:
     [
         ((), "Missing option '-f'"),
         (("-f", "absent.yaml"), "absent.yaml: No such file or directory"),
-        (("-f", "-", "--live", "--snapshot", "-"), "two ways to say the same"),
+        (("-f", "-", "--live", "--snapshot", "-"), "mutually exclusive"),
         (("-f", "-", "-o", "yaml"), "'yaml' is not one of 'text', 'json'"),
     ],
 )
@@ -633,19 +661,21 @@ def test_text_says_who_goes_where_why_not_and_what_is_not_modelled() -> None:
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
         "Pod team/trainer  node-a",
-        "  gets      claim a: gpu-0 of gpu.example.com, pool node-a",
+        "  allocated claim a: gpu-0 of gpu.example.com, pool node-a",
         "",
         "ResourceClaim team/three  not placed",
         "  on        node-a",
-        "  because   1 device: claim team/three, request gpu: taken [taken]",
-        "            claim team/three, request gpu: 1 would do, 3 are needed [tooFew]",
+        "  because   claim team/three, request gpu: 1/2 devices in use [allocated]",
+        "            claim team/three, request gpu: only 1 suitable device, 3 requested",
+        "            [tooFewDevices]",
         "  on        node-b",
-        "  because   claim team/three, request gpu: 2 would do, 3 are needed [tooFew]",
-        "  nearest   count 2 instead of 3 would fit node node-b",
+        "  because   claim team/three, request gpu: only 2 suitable devices, 3 requested",
+        "            [tooFewDevices]",
+        "  closest   request 2 devices to fit node node-b",
         "",
         "node-a  gpu.example.com  +.",
         "node-b  gpu.example.com  ..",
-        "(+ given now, . not in use)",
+        "(+ allocated now, . not in use)",
         "",
         "1 of 1 pod placed, 1 of 2 claims placed",
         "Not modelled: CPU and memory, resources of device plugins, host ports, volumes,",
@@ -654,11 +684,38 @@ def test_text_says_who_goes_where_why_not_and_what_is_not_modelled() -> None:
     ]
 
 
-def test_text_without_any_node_says_what_is_missing() -> None:
+def test_a_state_without_any_node_places_nothing() -> None:
+    result = simulate(claim("a"), snapshot=[device_class()])
+
+    assert (
+        "ResourceClaim team/a  not placed\n  because   the cluster has no nodes\n" in result.stdout
+    )
+    assert "note: the given state of the cluster has neither nodes nor" in result.stderr
+
+
+def test_without_a_cluster_there_is_nowhere_to_place_anything() -> None:
     result = drawbridge("simulate", "-f", "-", stdin=dump_yaml([claim("a")]))
 
-    assert "ResourceClaim team/a  not placed\n  because   no node is known\n" in result.stdout
-    assert "note: no node is known; say what the cluster has with --snapshot" in result.stderr
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert "No cluster is given: use --snapshot FILE, or --live." in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("note", "options"),
+    [
+        ("", ("--closest-fits", "3")),
+        ("first 2 failures; --closest-fits N.", ("--closest-fits", "2")),
+        ("", ("--closest-fits", "0")),
+    ],
+    ids=["of all failures", "of two out of three", "of none, as asked"],
+)
+def test_text_says_for_how_many_failures_the_closest_fit_was_computed(
+    note: str, options: tuple[str, ...]
+) -> None:
+    text = simulate(*(claim(name, 3) for name in "abc"), options=options).stdout
+
+    assert note in text
+    assert bool(note) == ("not computed" in text)
 
 
 def test_text_tells_an_error_once() -> None:
@@ -679,8 +736,8 @@ def test_text_says_what_would_fit_if_nothing_were_in_use() -> None:
 
     result = simulate(claim("two", 2), snapshot=state)
 
-    assert "  nearest   count 1 instead of 2 would fit node node-a" in result.stdout.splitlines()
-    assert "if nothing were in use, what is asked for would fit node node-a" in result.stdout
+    assert "  closest   request 1 device to fit node node-a" in result.stdout.splitlines()
+    assert "fits node node-a unchanged once its devices are free" in result.stdout
 
 
 def test_text_looks_for_what_would_fit_only_where_the_node_takes_the_pod() -> None:
@@ -688,16 +745,16 @@ def test_text_looks_for_what_would_fit_only_where_the_node_takes_the_pod() -> No
 
     result = simulate(picky, claim("three", 3))
 
-    assert "  nearest   count 2 instead of 3 would fit node node-b" in result.stdout.splitlines()
+    assert "  closest   request 2 devices to fit node node-b" in result.stdout.splitlines()
 
 
 def test_text_explains_only_so_many_failures_and_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "TOLD", 1)
+    monkeypatch.setattr(command, "EXPLAINED", 1)
 
     result = simulate(*(claim(name, 3) for name in "abc"))
 
     lines = result.stdout.splitlines()
-    assert "not looked into" in lines[lines.index("ResourceClaim team/b  not placed") + 1]
+    assert "not explained" in lines[lines.index("ResourceClaim team/b  not placed") + 1]
     assert lines.count("  on        node-a, node-b") == 2
 
 
@@ -732,3 +789,63 @@ def test_long_runs_say_how_far_they_are(monkeypatch: pytest.MonkeyPatch) -> None
 
     assert result.stderr.splitlines() == ["placed: 1 of 2", "placed: 2 of 2"]
     assert json.loads(result.stdout)["error"] is None
+
+
+# --- sharing configurations of co-tenants ---------------------------------------------------------
+
+NVIDIA = "gpu.nvidia.com"
+
+
+def shared_gpu(driver: str = NVIDIA) -> tuple[Document, ...]:
+    selector = {"cel": {"expression": f"device.driver == '{driver}'"}}
+    gpu = {"name": "gpu-0", "allowMultipleAllocations": True}
+    return (
+        {**device_class(), "spec": {"selectors": [selector]}},
+        node("node-a"),
+        slice_of("node-a", gpu, driver=driver),
+    )
+
+
+def time_sliced(name: str, interval: str, driver: str = NVIDIA) -> Document:
+    sharing = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}}
+    parameters = {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "GpuConfig",
+        "sharing": sharing,
+    }
+    made = claim(name)
+    made["spec"]["devices"]["config"] = [{"opaque": {"driver": driver, "parameters": parameters}}]
+    return made
+
+
+SLICED = (time_sliced("a", "Short"), time_sliced("b", "Long"), time_sliced("c", "Short"))
+
+
+def test_contradicting_time_slices_are_not_placed_on_one_device() -> None:
+    said = answer(*SLICED, snapshot=shared_gpu(), exits=1)
+
+    assert ["a node-a", "b None", "c node-a"] == where(said)
+    (reason,) = said["nodes"][0]["reasons"]
+    assert reason["code"] == "conflictingSharingConfig"
+    assert reason["message"].endswith("have another tenant with a conflicting GpuConfig")
+
+
+def test_configurations_of_other_drivers_are_not_compared() -> None:
+    driver = "gpu.example.org"
+    given = [time_sliced(name, each, driver) for name, each in (("a", "Short"), ("b", "Long"))]
+
+    said = answer(*given, snapshot=shared_gpu(driver))
+
+    assert ["a node-a", "b node-a"] == where(said)
+
+
+def test_one_call_of_upstream_s_allocator_places_them_with_a_note() -> None:
+    result = simulate(*SLICED, snapshot=shared_gpu(), options=["--node", "node-a", "-o", "json"])
+
+    assert result.exit_code == 0, result.output
+    assert ["a node-a", "b node-a", "c node-a"] == where(json.loads(result.stdout))
+    assert (
+        "note: device gpu-0 of pool node-a is in use with contradicting GpuConfigs by claims "
+        "team/a, team/b, team/c; driver gpu.nvidia.com rejects a pod whose configuration differs "
+        "from the first that it prepared" in result.stderr
+    )

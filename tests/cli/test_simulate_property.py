@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import drawbridge
-from tests.oracle.ours import verdicts
-from tests.oracle.scenarios import Scenario, seeded
-from tests.oracle.verdicts import FATAL, FIT, GAVE_UP, Verdict, normal
+from testing.command import drawbridge
+from testing.oracle.ours import verdicts
+from testing.oracle.scenarios import Scenario, seeded
+from testing.oracle.verdicts import BUDGET_EXHAUSTED, FATAL, FIT, Verdict, normal
 
 pytestmark = pytest.mark.property
 
@@ -55,8 +55,8 @@ def simulated(scenario: Scenario, node: str, folder: Path) -> Verdict:
     assert about["fits"] == (result.exit_code == 0)
     if said["error"] is not None:
         return Verdict(FATAL)
-    if any(reason["code"] == "gaveUp" for reason in about["reasons"]):
-        return Verdict(GAVE_UP)
+    if any(reason["code"] == "budgetExhausted" for reason in about["reasons"]):
+        return Verdict(BUDGET_EXHAUSTED)
     if not about["fits"]:
         return Verdict("does not fit")
     # An allocation without anything in it is an empty object.
@@ -70,7 +70,7 @@ def test_the_command_says_what_the_allocator_says(chunk: int, tmp_path: Path) ->
         scenario = seeded(seed)
         for node, expected in verdicts(scenario).items():
             got = simulated(scenario, node, tmp_path)
-            if GAVE_UP in (expected.end, got.end):
+            if BUDGET_EXHAUSTED in (expected.end, got.end):
                 continue
             want = expected if expected.end in (FIT, FATAL) else Verdict("does not fit")
             assert want.compared == got.compared, f"seed {seed}, node {node}"

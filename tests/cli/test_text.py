@@ -4,30 +4,30 @@ from pathlib import Path
 
 import pytest
 
-from cli.__main__ import SUBCOMMANDS
-from tests.builders import DRANET, container, gpus, pod
-from tests.cli.command import CLUSTER, EXAMPLES, drawbridge, translate
+from cli.__main__ import COMMANDS
+from testing.builders import DRANET, container, gpus, pod
+from testing.command import CLUSTER, EXAMPLES, drawbridge, translate
 
 SHARE_TOLD = """\
 Pod default/train  <stdin>:1
-  asked     main: nvidia.com/gpu 1, nvidia.com/gpucores 150, nvidia.com/gpumem
+  requested main: nvidia.com/gpu 1, nvidia.com/gpucores 150, nvidia.com/gpumem
             3000
             nvidia.com/use-gputype: A100
   becomes   main: 1 device of class hami-core-gpu.project-hami.io, where
             productName contains a100, with cores 100, memory 3000Mi
   template  {template}
-  because   hami owns nvidia.com/gpu, nvidia.com/gpucores, nvidia.com/gpumem
-            here; its driver is hami-core-gpu.project-hami.io
-  lost      spec.containers[0].resources.limits[nvidia.com/gpucores]: 150
-            percent of a GPU's cores means 100, as in HAMi
+  served by hami-core-gpu.project-hami.io (hami: nvidia.com/gpu,
+            nvidia.com/gpucores, nvidia.com/gpumem)
+  warning   spec.containers[0].resources.limits[nvidia.com/gpucores]: 150
+            percent of a GPU's cores counts as 100, as in HAMi
   fix       write 100
-  lost      spec.containers[0].resources.limits[nvidia.com/gpucores]: all cores
-            and part of the memory: containers without a cap on their cores may
-            get the rest of it
+  warning   spec.containers[0].resources.limits[nvidia.com/gpucores]: all cores
+            and part of the memory: containers without a limit of cores may get
+            the rest of the device
 
   unchanged ConfigMap/default/settings
 
-1 object translated with 1 template, 1 unchanged, 0 refused, 2 warnings
+1 object translated, 1 template, 1 unchanged, 0 rejected, 2 warnings
 """
 
 SETTINGS = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
@@ -50,7 +50,7 @@ def test_text_says_whose_a_name_is_that_a_profile_gives(tmp_path: Path) -> None:
 
     told = translate(asked, options=("-o", "text", "--profiles", tmp_path)).stdout
 
-    assert "because   rdma owns acme.example/nic here; its driver is dra.net" in told
+    assert "served by dra.net (rdma: acme.example/nic)" in told
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
@@ -100,7 +100,7 @@ def test_demo_shows_every_kind_of_outcome(monkeypatch: pytest.MonkeyPatch, tmp_p
     result = drawbridge("demo")
 
     assert (result.exit_code, result.stderr) == (0, "")
-    for said in ("  becomes ", "  because ", "  lost ", "  kept ", "  refused ", "  fix "):
+    for said in ("  becomes ", "  served by ", "  warning ", "  skipped ", "  rejected ", "  fix "):
         assert said in result.stdout
     assert max(map(len, result.stdout.partition("\nNext")[0].splitlines())) <= 80
 
@@ -111,7 +111,7 @@ def test_what_the_demo_says_to_try_next_works() -> None:
     tried = set()
     for line in said.splitlines():
         words = line.split()
-        at = next((n for n, word in enumerate(words) if word in SUBCOMMANDS), len(words))
+        at = next((n for n, word in enumerate(words) if word in COMMANDS), len(words))
         command, *arguments = words[at:] or [""]
         if command and not line.lstrip().startswith("#") and "FOLDER" not in arguments:
             tried.add(command)

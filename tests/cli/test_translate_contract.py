@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from kube.files import dump_yaml, read_objects
-from kube.product import REQUEST_ANNOTATION
-from tests.builders import EXAMPLE, HAMI, NVIDIA, gpus, pod, profiles, seen
-from tests.cli.command import CLUSTER, EXAMPLES, answer, drawbridge, kinds, told, translate
-from webhook.admission import admit_created
-from webhook.jsonpatch import apply
-from webhook.workloads import pod_path, reached
-from webhook.world import Options, World
+from admission.pods import admit_created
+from kube.api.workloads import pod_path, resolve_path
+from kube.jsonpatch import apply
+from kube.manifests.dump import dump_yaml
+from kube.manifests.reader import read_objects
+from kube.names import REQUEST_ANNOTATION
+from testing.builders import EXAMPLE, HAMI, NVIDIA, container, gpus, pod, pod_view, profiles
+from testing.command import CLUSTER, EXAMPLES, answer, drawbridge, kinds, told, translate
+from translation.snapshot import TranslationOptions, TranslationSnapshot
 
 Document = dict[str, Any]
 
@@ -119,9 +120,12 @@ def test_unreadable_text_ends_the_call_before_anything_is_printed(
         ("write VOCABULARY=DRIVER, not 'hami'", ("-f", "-", "--profile", "hami")),
         ("nowhere: No such file", ("-f", "-", "--profiles", "nowhere")),
         ("is not one of", ("-f", "-", "-o", "xml")),
-        ("use one", ("-f", "-", "--live", "--snapshot", "a.yaml")),
-        ("without --live", ("-f", "-", "--context", "a")),
-        ("read once", ("-f", "-", "--snapshot", "-")),
+        ("mutually exclusive", ("-f", "-", "--live", "--snapshot", "a.yaml")),
+        ("require --live", ("-f", "-", "--context", "a")),
+        ("read only once", ("-f", "-", "--snapshot", "-")),
+        ("URLs are not supported: curl -L https://a.b/c.yaml |", ("-f", "https://a.b/c.yaml")),
+        ("URLs are not supported", ("-f", "-", "--snapshot", "http://a.b/c.yaml")),
+        ("--on-refusal requires -o yaml", ("-f", "-", "-o", "json", "--on-refusal", "skip")),
     ],
 )
 def test_a_wrong_call_exits_2_and_says_why(why: str, call: tuple[str, ...]) -> None:
@@ -282,7 +286,7 @@ def test_a_percentage_needs_published_sizes(want: int, percent: int) -> None:
     result = translate(pod(gpus(1, pct=percent)))
 
     assert want == result.exit_code
-    assert ("[sizesUnknown]" in result.stderr) is bool(want)
+    assert ("[memorySizesUnknown]" in result.stderr) is bool(want)
 
 
 # --- what is printed ------------------------------------------------------------------------------
@@ -360,15 +364,15 @@ def test_a_template_of_our_name_with_other_content_refuses() -> None:
     said = answer(taken, SHARE)
 
     assert kinds(said) == ["template"]
-    assert told(said) == ["error templateTaken Pod/default/train spec.resourceClaims"]
+    assert told(said) == ["error templateConflict Pod/default/train spec.resourceClaims"]
 
 
 def test_pods_equal_what_the_webhook_makes() -> None:
     _, printed = answer(SHARE)["objects"]
-    world = World(profiles=profiles())
+    world = TranslationSnapshot(profiles=profiles())
 
     made = admit_created(
-        SHARE, seen(SHARE), namespace="default", world=world, options=Options()
+        SHARE, pod_view(SHARE), namespace="default", snapshot=world, options=TranslationOptions()
     ).operations
 
     assert apply(copy.deepcopy(SHARE), made) == printed
@@ -418,7 +422,7 @@ def test_workloads_are_translated_inside_their_template(
     said = answer(good, bad)
 
     assert ["template", f"{kind} w"] == kinds(said)
-    _, made = reached(said["objects"][1], pod_path(version, kind) or ())
+    _, made = resolve_path(said["objects"][1], pod_path(version, kind) or ())
     assert made["spec"]["containers"][0]["resources"] == {
         "claims": [{"name": "gpu-main", "request": "gpu"}]
     }
@@ -429,9 +433,6 @@ def test_workloads_are_translated_inside_their_template(
 @pytest.mark.parametrize(
     "document",
     [
-        deployment() | {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"},
-        deployment() | {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob"},
-        deployment() | {"apiVersion": "extensions/v1beta1"},
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": 7}, "spec": "x"},
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "empty"}},
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}, "spec": None},
@@ -443,6 +444,35 @@ def test_other_objects_pass_unchanged(document: Document) -> None:
     assert ([document], []) == (said["objects"], said["findings"])
 
 
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [
+        ("batch.volcano.sh/v1alpha1", "Job"),
+        ("kubeflow.org/v2beta1", "MPIJob"),
+        ("extensions/v1beta1", "Deployment"),
+    ],
+)
+def test_pod_templates_of_other_kinds_are_reported_and_pass_unchanged(
+    version: str, kind: str
+) -> None:
+    document = deployment() | {"apiVersion": version, "kind": kind}
+
+    said = answer(document)
+
+    assert [document] == said["objects"]
+    assert [f"info podTemplateNotRead {kind}/default/web spec.template"] == told(said)
+
+
+def test_keys_that_are_not_translated_are_reported() -> None:
+    document = pod(container("main", {"amd.com/gpu": 1}))
+
+    said = answer(document)
+
+    assert [document] == said["objects"]
+    path = "spec.containers[0].resources.limits[amd.com/gpu]"
+    assert [f"info untranslatedDeviceKey Pod/default/train {path}"] == told(said)
+
+
 # --- findings -------------------------------------------------------------------------------------
 
 
@@ -452,7 +482,7 @@ def test_a_finding_has_six_fields() -> None:
     assert finding == {
         "severity": "error",
         "code": "wrongUnit",
-        "message": "Invalid value: 8Gi: the amount is a count of MiB, not of bytes",
+        "message": "8Gi is a number of bytes, and the key counts MiB",
         "fix": "write 8192 for 8Gi",
         "object": "Pod/default/train",
         "path": "spec.containers[0].resources.limits[nvidia.com/gpumem]",
@@ -478,18 +508,47 @@ def test_what_a_finding_calls_its_object(
     assert want == finding["object"]
 
 
-def test_objects_with_an_error_are_left_out_and_the_others_stay() -> None:
-    result = translate(named(SHARE, "a"), pod(gpus(1, mem="8Gi")), SERVICE)
+WRONG = pod(gpus(1, mem="8Gi"))
+REJECTION = (
+    "error: Pod/default/train: spec.containers[0].resources.limits[nvidia.com/gpumem]: "
+    "8Gi is a number of bytes, and the key counts MiB; write 8192 for 8Gi "
+    "[wrongUnit]\n"
+)
 
-    assert result.exit_code == 1
-    found = [one.kind for one in read_objects(result.stdout.encode(), "stdout")]
-    assert found == ["ResourceClaimTemplate", "Pod", "Service"]
-    line = (
-        "error: Pod/default/train: spec.containers[0].resources.limits[nvidia.com/gpumem]: "
-        "Invalid value: 8Gi: the amount is a count of MiB, not of bytes; write 8192 for 8Gi "
-        "[wrongUnit]\n"
-    )
-    assert line == result.stderr
+
+@pytest.mark.parametrize(
+    ("want", "choice"),
+    [
+        ([], "fail"),
+        (["ResourceClaimTemplate", "Pod a", "Service"], "skip"),
+        (["ResourceClaimTemplate", "Pod a", "Pod train", "Service"], "keep"),
+    ],
+)
+def test_what_is_printed_where_an_object_would_be_rejected(want: list[str], choice: str) -> None:
+    result = translate(named(SHARE, "a"), WRONG, SERVICE, options=("--on-refusal", choice))
+
+    found = list(read_objects(result.stdout.encode(), "stdout"))
+    assert want == [f"{one.kind} {one.name}" if one.kind == "Pod" else one.kind for one in found]
+    assert [WRONG] * (choice == "keep") == [one.document for one in found if one.name == "train"]
+    assert (1, REJECTION) == (result.exit_code, result.stderr)
+
+
+def test_nothing_is_printed_by_default_where_an_object_would_be_rejected() -> None:
+    result = translate(named(SHARE, "a"), WRONG)
+
+    assert (1, "") == (result.exit_code, result.stdout)
+    assert result.stderr.startswith(f"{REJECTION}note: nothing is printed")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "---\n", "# nothing\n", '{"kind": "List", "apiVersion": "v1"}']
+)
+@pytest.mark.parametrize("command", ["translate", "check", "simulate"])
+def test_input_without_objects_is_a_wrong_call(command: str, text: str) -> None:
+    result = drawbridge(command, "-f", "-", stdin=text)
+
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert "no objects in standard input" in result.stderr
 
 
 def test_a_warning_keeps_the_exit_code() -> None:

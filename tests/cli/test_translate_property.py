@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.manifests import documents, translated
-from cli.world import world_of
-from kube.files import SourceObject, read_objects
-from tests.builders import profiles
-from tests.cli.command import CLUSTER, EXAMPLES
-from webhook.world import Options
+from cli.answers.translate import documents, translate_objects
+from cli.inputs.translation_snapshot import build_snapshot
+from kube.manifests.reader import read_objects
+from kube.manifests.source import SourceObject
+from testing.builders import profiles
+from testing.command import CLUSTER, EXAMPLES
+from translation.snapshot import TranslationOptions
 
 LEGACY = [
     found.document
@@ -70,12 +71,12 @@ def test_translate_never_raises_and_is_idempotent(
 ) -> None:
     objects = [_source(document) for document in given_]
     state = None if alone else STATE
-    world, _ = world_of(profiles(), objects, state)
+    world, _ = build_snapshot(profiles(), objects, state)
 
     once = _translated(objects, world)
 
     again = [_source(document) for document in once]
-    assert once == _translated(again, world_of(profiles(), again, state)[0])
+    assert once == _translated(again, build_snapshot(profiles(), again, state)[0])
 
 
 def _source(document: dict[str, Any]) -> SourceObject:
@@ -83,5 +84,7 @@ def _source(document: dict[str, Any]) -> SourceObject:
 
 
 def _translated(objects: list[SourceObject], world: Any) -> list[Any]:
-    results = translated(objects, world=world, options=Options(), namespace="default")
+    results = translate_objects(
+        objects, snapshot=world, options=TranslationOptions(), namespace="default"
+    )
     return list(documents(results))

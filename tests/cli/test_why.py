@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from kube.files import dump_yaml
-from tests.builders import gpus, pod
-from tests.cli.command import drawbridge
+from kube.manifests.dump import dump_yaml
+from testing.builders import gpus, pod
+from testing.command import drawbridge
 from tests.cli.test_simulate import STATE, claim, device_class, holding, using
 
 Document = dict[str, Any]
@@ -39,11 +39,11 @@ def test_a_pod_that_is_bound_holds_its_claims() -> None:
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         "Pod team/bound",
-        "  is        bound to node node-a",
-        "  holds     claim held: gpu-0 of gpu.example.com, pool node-a",
+        "  status    bound to node node-a",
+        "  allocated claim held: gpu-0 of gpu.example.com, pool node-a",
         "",
         "node-a  gpu.example.com  #.",
-        "(# taken, . not in use)",
+        "(# allocated, . not in use)",
     ]
 
 
@@ -51,14 +51,14 @@ def test_a_pod_that_waits_is_tried_everywhere() -> None:
     result = why("pod", "pending", state=(PENDING, BIG, HELD))
 
     assert result.exit_code == 0
-    assert "is        waiting: there is no place for it now" in result.stdout
-    assert "3 are needed [tooFew]" in result.stdout
+    assert "status    pending: no node can take it now" in result.stdout
+    assert "3 requested" in result.stdout
 
 
 def test_a_pod_that_could_go_somewhere_says_so() -> None:
     found = said("pod", "pending", state=(PENDING, claim("waits")))
 
-    assert found["condition"] == "waiting"
+    assert found["condition"] == "pending"
     assert found["simulation"]["pods"] == [
         {"namespace": "team", "name": "pending", "node": "node-a"}
     ]
@@ -67,8 +67,8 @@ def test_a_pod_that_could_go_somewhere_says_so() -> None:
 def test_what_would_have_to_change_is_told() -> None:
     simulation = said("pod", "pending", state=(PENDING, BIG, HELD))["simulation"]
 
-    assert simulation["nearest"] == "count 2 instead of 3 would fit node node-b"
-    assert simulation["nearestWhenEmpty"].startswith("count 2 instead of 3 would fit node ")
+    assert simulation["closestFit"] == "request 2 devices to fit node node-b"
+    assert simulation["closestFitWhenIdle"].startswith("request 2 devices to fit node ")
 
 
 def test_a_pod_that_lacks_a_claim_says_which() -> None:
@@ -143,4 +143,4 @@ def test_without_a_cluster_there_is_nothing_to_ask() -> None:
     result = drawbridge("why", "pod", "bound")
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "Which cluster? Use --snapshot FILE, or --live." in result.stderr
+    assert "No cluster is given: use --snapshot FILE, or --live." in result.stderr

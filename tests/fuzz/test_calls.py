@@ -6,14 +6,14 @@ from random import Random
 import msgspec
 import pytest
 
-from tests.builders import admitted, gpus, pod
-from tests.fuzz.calls import LARGE, LARGE_OBJECTS, MEBIBYTE, Call, Calls
-from tests.fuzz.reviews import Origin
+from testing.builders import admit, gpus, pod
+from testing.fuzz.calls import LARGE, LARGE_OBJECTS, MEBIBYTE, Call, Calls
+from testing.fuzz.reviews import Origin
 
 
 def calls(seed: int, count: int) -> list[Call]:
     legacy = pod(gpus(1, mem=5), gpus(2, name="b"))
-    after, _ = admitted(legacy)
+    after, _ = admit(legacy)
     return list(islice(Calls(Random(seed), [Origin(legacy, after)]), count))
 
 

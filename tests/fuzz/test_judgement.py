@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import pytest
 from aiohttp.http_exceptions import BadHttpMessage
 
-from tests.builders import Document, gpus, pod
-from tests.fuzz.calls import Call, posted
-from tests.fuzz.endpoint import Answer, Log
-from tests.fuzz.judgement import complaints
-from tests.fuzz.reviews import review
-from webhook.configuration import OBJECTS_PATH
+from admission.webhook_configuration import VALIDATE_OBJECTS_PATH
+from testing.builders import Document, gpus, pod
+from testing.fuzz.calls import Call, posted
+from testing.fuzz.endpoint import Answer, Log
+from testing.fuzz.judgement import complaints
+from testing.fuzz.reviews import review
 
 UID = review(None)["request"]["uid"]
 CALL = posted(json.dumps(review(pod(gpus(1)))).encode(), "a pod")
@@ -120,7 +120,7 @@ WRONG = (
         "a patch of what is only judged",
         "only judged",
         answer(**patching(STEP)),
-        posted(CALL.body, "an object", OBJECTS_PATH),
+        posted(CALL.body, "an object", VALIDATE_OBJECTS_PATH),
     ),
     Wrong("a warning of two lines", "nobody sees", answer(warnings=["a\nb"])),
     Wrong("a long warning", "nobody sees", answer(warnings=["a" * 251])),

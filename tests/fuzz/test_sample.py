@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.fuzz.run import MAX_GROWTH_MIB, run
+from testing.fuzz.run import MAX_GROWTH_MIB, run
 
 pytestmark = pytest.mark.property
 

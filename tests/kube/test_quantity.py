@@ -102,7 +102,7 @@ def test_text_that_is_not_a_quantity(text: str) -> None:
         Quantity(text)
 
 
-def test_refusal_of_a_long_text_is_short() -> None:
+def test_the_error_for_a_long_text_is_short() -> None:
     with pytest.raises(QuantityError) as refused:
         Quantity("9" * 1_000_000)
 
@@ -126,7 +126,7 @@ def test_format(want: Format, text: str) -> None:
     assert want is Quantity(text).format
 
 
-def test_a_sum_is_exact_and_written_as_its_first_term() -> None:
+def test_a_sum_is_exact_and_has_the_format_of_its_first_term() -> None:
     assert str(Quantity("1Gi") + Quantity("1M")) == "1074741824"
     assert str(Quantity("0.1") + Quantity("0.2")) == "300m"
     assert str(Quantity("0") + Quantity("1Gi")) == "1Gi"
@@ -153,28 +153,28 @@ def test_order_and_equality_are_by_value() -> None:
 @pytest.mark.parametrize(
     ("want", "text"), [(2, "1500m"), (1, "1n"), (0, "0"), (-2, "-1500m"), (5, "5"), (1024, "1Ki")]
 )
-def test_rounded_up_goes_away_from_zero(want: int, text: str) -> None:
-    assert want == Quantity(text).rounded_up()
+def test_round_up_rounds_away_from_zero(want: int, text: str) -> None:
+    assert want == Quantity(text).round_up()
 
 
-def test_int_is_exact_or_refused() -> None:
+def test_int_is_exact_or_raises() -> None:
     assert int(Quantity("3Gi")) == 3 * 2**30
     assert Quantity("2.000").is_whole
     with pytest.raises(ValueError, match="1500m is not a whole number"):
         int(Quantity("1500m"))
 
 
-def test_truth_is_not_zero() -> None:
+def test_zero_is_false() -> None:
     assert not Quantity("0Gi")
     assert Quantity("1n")
 
 
-def test_from_int_keeps_the_family() -> None:
+def test_from_int_keeps_the_format() -> None:
     assert str(Quantity.from_int(2**31, Format.BINARY)) == "2Gi"
     assert str(Quantity.from_int(5)) == "5"
 
 
-def test_it_cannot_change_and_can_be_copied() -> None:
+def test_a_quantity_is_immutable_and_can_be_copied() -> None:
     q = Quantity("1Gi")
 
     with pytest.raises(AttributeError, match="immutable"):

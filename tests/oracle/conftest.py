@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.oracle.go import Oracle
+from testing.oracle.go import Oracle
 
 TOLD = pytest.StashKey[list[str]]()
 """Lines about the sample of scenarios, once it was compared."""

@@ -6,11 +6,11 @@ A fixed sample: 2,000 scenarios, 20,000 with HYPOTHESIS_PROFILE=oracle.
 import pytest
 from hypothesis import settings
 
-from tests.oracle.compare import Comparison, smallest
+from testing.oracle.compare import Comparison, smallest
+from testing.oracle.coverage import FEATURES
+from testing.oracle.go import Oracle
+from testing.oracle.skips import SKIPS
 from tests.oracle.conftest import TOLD
-from tests.oracle.coverage import FEATURES
-from tests.oracle.go import Oracle
-from tests.oracle.skips import SKIPS
 
 pytestmark = pytest.mark.oracle
 
@@ -47,7 +47,7 @@ def test_the_sample_has_every_pair_of_features(comparison: Comparison) -> None:
     assert [pair for pair, count in comparison.coverage.pairs.items() if count == 0] == []
 
 
-def test_the_sample_is_neither_easy_nor_hopeless(comparison: Comparison) -> None:
+def test_the_sample_is_neither_easy_nor_infeasible(comparison: Comparison) -> None:
     total = comparison.coverage.total
 
     assert 0.3 <= total.share("fit") <= 0.7

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.cel.literal import quote
-from tests.oracle.go import Oracle
-from tests.oracle.record import CEL, recorded
+from kube.cel.quoting import quote
+from testing.oracle.go import Oracle
+from testing.oracle.record import CEL, recorded
 
 pytestmark = pytest.mark.oracle
 

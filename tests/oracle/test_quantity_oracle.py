@@ -9,8 +9,8 @@ from hypothesis import assume, example, given
 
 from kube.errors import QuantityError
 from kube.quantity import Format, Quantity
-from tests.oracle.go import Oracle
-from tests.strategies import broken_quantity_texts, quantity_texts
+from testing.generators import broken_quantity_texts, quantity_texts
+from testing.oracle.go import Oracle
 
 pytestmark = pytest.mark.oracle
 
@@ -58,7 +58,7 @@ def test_arithmetic(oracle: Oracle, a: str, b: str) -> None:
 
 
 def _described(q: Quantity) -> dict[str, str]:
-    return {"canonical": str(q), "format": str(q.format), "roundedUp": str(q.rounded_up())}
+    return {"canonical": str(q), "format": str(q.format), "roundedUp": str(q.round_up())}
 
 
 @given(text=broken_quantity_texts())

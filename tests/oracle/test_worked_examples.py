@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.oracle.draft import Json, chosen, claim
-from tests.oracle.go import Oracle
-from tests.oracle.ours import verdicts
-from tests.oracle.verdicts import FATAL, FIT, NODE, UNFIT, Verdict, upstream
+from testing.oracle.draft import Json, chosen, claim
+from testing.oracle.go import Oracle
+from testing.oracle.ours import verdicts
+from testing.oracle.verdicts import DOES_NOT_FIT, FATAL, FIT, NODE, Verdict, upstream
 
 M4: Json = {"m": {"value": "4"}}
 
@@ -67,10 +67,10 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case("admin, then normal", [device()], [asking(ADMIN), asking(exactly())], UNFIT),
+    Case("admin, then normal", [device()], [asking(ADMIN), asking(exactly())], DOES_NOT_FIT),
     Case("normal, then admin", [device()], [asking(exactly()), asking(ADMIN)], FIT, ("d0", "d0")),
-    Case("two admin requests of one claim", [device()], [asking(ADMIN, ADMIN)], UNFIT),
-    Case("normal, then admin, of one claim", [device()], [asking(exactly(), ADMIN)], UNFIT),
+    Case("two admin requests of one claim", [device()], [asking(ADMIN, ADMIN)], DOES_NOT_FIT),
+    Case("normal, then admin, of one claim", [device()], [asking(exactly(), ADMIN)], DOES_NOT_FIT),
     Case(
         "a list attribute to match, one device, the gate off",
         [device(attributes={"x": {"ints": [1, 2]}})],
@@ -82,7 +82,7 @@ CASES = (
         "a capacity with the driver's domain",
         [shared()],
         [asking(amount("1", "d.example.com/m"))],
-        UNFIT,
+        DOES_NOT_FIT,
     ),
     Case(
         "two shares of one device",
@@ -95,13 +95,18 @@ CASES = (
         "count 2 of one shared device",
         [shared()],
         [asking(exactly(2, capacity={"requests": {"m": "1"}}))],
-        UNFIT,
+        DOES_NOT_FIT,
     ),
     Case(
-        "silence takes the whole device", [shared()], [asking(exactly()), asking(exactly())], UNFIT
+        "silence takes the whole device",
+        [shared()],
+        [asking(exactly()), asking(exactly())],
+        DOES_NOT_FIT,
     ),
     Case("a share of nothing", [shared()], [asking(amount("0"))], FIT, ("d0 0",)),
-    Case("too much of a dedicated device", [device(capacity=M4)], [asking(amount("5"))], UNFIT),
+    Case(
+        "too much of a dedicated device", [device(capacity=M4)], [asking(amount("5"))], DOES_NOT_FIT
+    ),
     Case("some of a dedicated device", [device(capacity=M4)], [asking(amount("3"))], FIT, ("d0",)),
     Case(
         "a fraction is raised to a step",
@@ -160,7 +165,7 @@ CASES = (
         "what is left of a device counts before a derived attribute that fails",
         [shared()],
         [asking(deriving("1"), deriving(BROKEN), constraints=[{"matchAttribute": "x.io/y"}])],
-        UNFIT,
+        DOES_NOT_FIT,
         features={"DRADerivedAttributes": True},
     ),
     Case(
@@ -230,7 +235,7 @@ def scenario(case: Case) -> Json:
     ids=("upstream's choice", "experimental", "stable", "cut off"),
 )
 def test_steps(oracle: Oracle, more: Json, error: str | None, steps: int) -> None:
-    case = Case("", [device(f"d{index}") for index in range(4)], [asking(exactly(5))], UNFIT)
+    case = Case("", [device(f"d{index}") for index in range(4)], [asking(exactly(5))], DOES_NOT_FIT)
 
     (answer,) = oracle.ask([{"allocate": scenario(case) | more}])
 

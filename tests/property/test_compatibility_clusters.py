@@ -6,16 +6,19 @@ from typing import Any
 
 import pytest
 
-from allocator.cluster import Cluster
-from allocator.core.compatibility import CompiledPolicy, compiled, judge
-from allocator.core.model import Budget, NodeDevices, Plan, PublishedDevice, Usage
-from allocator.core.outcome import AttemptFailed, GaveUp, Unfit
-from allocator.core.problem import Rules
+from allocator.cluster.cluster import Cluster
+from allocator.compatibility.compile import CompiledPolicy, compile_policy
+from allocator.compatibility.pairs import evaluate_pair
+from allocator.model.devices import NodeDevices, PublishedDevice
+from allocator.model.outcome import AttemptFailed, BudgetExhausted, DoesNotFit
+from allocator.model.plan import Budget, Plan
+from allocator.model.usage import Usage
+from allocator.search.attempt import AllocatorOptions
 from kube.api.policy import Enforcement, Scope
 from kube.api.resource import ResourceSlice
-from tests.allocator.builders import policy, rule
-from tests.allocator.worlds import crowd
-from tests.oracle.ours import Objects
+from testing.allocation.builders import policy, rule
+from testing.allocation.clusters import crowd
+from testing.oracle.ours import Objects
 
 pytestmark = pytest.mark.property
 
@@ -56,7 +59,7 @@ def policies(slices: list[ResourceSlice], rng: Random) -> tuple[CompiledPolicy, 
             enforcement=rng.choice((*[Enforcement.ENFORCE] * 4, Enforcement.AUDIT)),
             physical_attributes=rng.choice((None, tuple(names[:2]))),
         )
-        made.append(compiled(source))
+        made.append(compile_policy(source))
     return tuple(made)
 
 
@@ -65,7 +68,7 @@ def clusters(start: int) -> Iterator[tuple[int, Objects, Cluster, Cluster]]:
     for seed in range(start, start + CHUNK):
         given, rng = crowd(seed), Random(seed)
         judged = policies(list(given.slices), rng)
-        bare = new(given, Rules(features=given.features))
+        bare = new(given, AllocatorOptions(features=given.features))
         # A device of one node stands for what was last seen of whatever has gone.
         tombstones = {
             each.id: each
@@ -73,17 +76,17 @@ def clusters(start: int) -> Iterator[tuple[int, Objects, Cluster, Cluster]]:
             for each in bare.node_devices(node).devices
             if rng.random() < 0.5
         }
-        rules = Rules(features=given.features, policies=judged, tombstones=tombstones)
+        rules = AllocatorOptions(features=given.features, policies=judged, tombstones=tombstones)
         yield seed, given, new(given, rules), bare
 
 
-def new(given: Objects, rules: Rules) -> Cluster:
+def new(given: Objects, rules: AllocatorOptions) -> Cluster:
     return Cluster(
         slices=given.slices,
         nodes=given.nodes,
         claims=given.allocated,
         classes=given.classes,
-        rules=rules,
+        options=rules,
     )
 
 
@@ -98,7 +101,7 @@ def test_no_class_of_nodes_hides_a_policy(start: int) -> None:
     shared = 0
     for seed, given, cluster, _ in clusters(start):
         try:
-            asked = cluster.ask(given.claims)
+            asked = cluster.resolve(given.claims)
             alone = {
                 name: told(cluster.verdict(asked, name, budget=BUDGET)) for name in cluster.nodes
             }
@@ -122,15 +125,15 @@ def test_a_policy_only_forbids_and_what_it_allows_goes_together(start: int) -> N
         for node in cluster.nodes:
             try:
                 with_, without = (
-                    each.verdict(each.ask(given.claims), node, budget=BUDGET)
+                    each.verdict(each.resolve(given.claims), node, budget=BUDGET)
                     for each in (cluster, bare)
                 )
             except AttemptFailed:
                 continue
             if isinstance(with_, Plan):
-                assert isinstance(without, Plan | GaveUp), seed
+                assert isinstance(without, Plan | BudgetExhausted), seed
                 assert agreed(with_, cluster, node), seed
-            forbidden += isinstance(with_, Unfit) and isinstance(without, Plan)
+            forbidden += isinstance(with_, DoesNotFit) and isinstance(without, Plan)
     assert forbidden > CHUNK / 20
 
 
@@ -140,8 +143,8 @@ def agreed(plan: Plan, cluster: Cluster, node: str) -> bool:
     present = in_use(cluster.node_devices(node), cluster.usage)
     held = {each.id for each in present}
     return all(
-        judge(by, new_, other).is_compatible
-        for by in cluster.rules.policies
+        evaluate_pair(by, new_, other).is_compatible
+        for by in cluster.options.policies
         for new_ in chosen
         for other in (*present, *chosen)
         if by.is_enforced and new_.id not in held

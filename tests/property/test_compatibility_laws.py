@@ -9,22 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.core import compatibility, groups
-from allocator.core.compatibility import CompiledPolicy, compatible, compiled, judge
-from allocator.core.model import (
-    Asked,
-    DeviceId,
-    DeviceUse,
-    Features,
-    Pool,
-    PublishedDevice,
-    Usage,
-)
-from allocator.core.outcome import Refusal
-from allocator.matrix import as_groups
+from allocator.compatibility import constraint as compatibility
+from allocator.compatibility.compile import CompiledPolicy, compile_policy
+from allocator.compatibility.matrix import as_groups
+from allocator.compatibility.pairs import evaluate_devices, evaluate_pair
+from allocator.features import compatibility_groups as groups
+from allocator.model.devices import DeviceId, Pool, PublishedDevice
+from allocator.model.feature_gates import Features
+from allocator.model.outcome import RejectionReason
+from allocator.model.requests import PendingClaims
+from allocator.model.usage import DeviceUse, Usage
 from kube.api.policy import CompatibilityRule, DeviceCompatibilityPolicy, Scope, Undeclared
 from kube.api.resource import Device
-from tests.allocator.builders import (
+from testing.allocation.builders import (
     attribute_of,
     claim,
     consumes,
@@ -32,14 +29,14 @@ from tests.allocator.builders import (
     node_with,
     policy,
     pool_of,
+    resolved_request,
     rule,
-    wanted,
 )
 
 pytestmark = pytest.mark.property
 
-REQUEST: Final = wanted()
-ASKED: Final = Asked(claims=(claim(),), requests=(((REQUEST,),),))
+REQUEST: Final = resolved_request()
+ASKED: Final = PendingClaims(claims=(claim(),), requests=(((REQUEST,),),))
 MODE: Final = attribute_of("mode")
 EXPRESSIONS: Final = (
     "true",
@@ -60,7 +57,7 @@ names: Final = st.sampled_from(("x", "y", "z"))
 def rules(expressions: Sequence[str]) -> st.SearchStrategy[CompatibilityRule]:
     return st.builds(
         lambda name, where, only, named: rule(name, *where, only=only, groups=named),
-        st.sampled_from(("one", "two")),
+        st.sampled_from(("one", "two", "three")),
         st.lists(st.sampled_from(expressions), max_size=1),
         st.none() | st.sampled_from(expressions),
         st.none() | st.sets(names, min_size=1).map(sorted),
@@ -72,7 +69,7 @@ def policies(
 ) -> st.SearchStrategy[DeviceCompatibilityPolicy]:
     return st.builds(
         lambda rules_, undeclared, scope: policy(*rules_, undeclared=undeclared, scope=scope),
-        st.lists(rules(expressions), max_size=3),
+        st.lists(rules(expressions), max_size=3, unique_by=lambda rule_: rule_.name),
         st.sampled_from(Undeclared),
         st.sampled_from(scopes),
     )
@@ -107,39 +104,41 @@ def devices(
 
 
 class Chosen(NamedTuple):
-    """What the search's tracker allowed, in order."""
+    """What the search's constraint allowed, in order."""
 
     added: list[bool]
-    tracker: compatibility.Compatibility | None
+    constraint: compatibility.PolicyConstraint | None
 
 
 def tried(pool: Pool, order: Sequence[int], by: CompiledPolicy, held: Sequence[str] = ()) -> Chosen:
     usage = Usage(pools={pool.id: dict.fromkeys(held, DeviceUse(exclusive=True))})
-    tracker = compatibility.tracker(node_with(pool), usage, (by,), ASKED, {})
-    assert tracker is not None
-    added = [tracker.add(REQUEST, place, further_share=False) for place in order]
-    return Chosen(added, tracker)
+    constraint = compatibility.build_constraint(node_with(pool), usage, (by,), ASKED, {})
+    assert constraint is not None
+    added = [constraint.add(REQUEST, place, further_share=False) for place in order]
+    return Chosen(added, constraint)
 
 
 @given(made=devices(size=2), source=policies())
 def test_a_pair_is_judged_alike_from_both_sides(
     made: list[Device], source: DeviceCompatibilityPolicy
 ) -> None:
-    by, pool = compiled(source), pool_of(*made)
+    by, pool = compile_policy(source), pool_of(*made)
     one, other = pool.devices[0], pool.devices[-1]
 
-    assert judge(by, one, other).is_compatible == judge(by, other, one).is_compatible
+    assert (
+        evaluate_pair(by, one, other).is_compatible == evaluate_pair(by, other, one).is_compatible
+    )
 
 
 @given(made=devices(), source=policies())
 def test_whether_a_set_goes_together_depends_on_no_order(
     made: list[Device], source: DeviceCompatibilityPolicy
 ) -> None:
-    by, pool = compiled(source), pool_of(*made)
-    want = compatible(pool.devices, by).is_compatible
+    by, pool = compile_policy(source), pool_of(*made)
+    want = evaluate_devices(pool.devices, by).is_compatible
 
     for order in permutations(range(len(made))):
-        assert want == compatible([pool.devices[place] for place in order], by).is_compatible
+        assert want == evaluate_devices([pool.devices[place] for place in order], by).is_compatible
         assert want == all(tried(pool, order, by).added)
 
 
@@ -148,22 +147,22 @@ def test_what_is_held_counts_like_what_is_chosen(
     made: list[Device], source: DeviceCompatibilityPolicy, data: st.DataObject
 ) -> None:
     """As long as it is consistent; and an allocation of any part of a set changes nothing."""
-    by, pool = compiled(source), pool_of(*made)
+    by, pool = compile_policy(source), pool_of(*made)
     split = data.draw(st.integers(0, len(made) - 1))
     held = [each.name for each in made[:split]]
-    if not compatible(pool.devices[:split], by).is_compatible:
+    if not evaluate_devices(pool.devices[:split], by).is_compatible:
         return
 
     got = all(tried(pool, range(split, len(made)), by, held).added)
 
-    assert compatible(pool.devices, by).is_compatible == got
+    assert evaluate_devices(pool.devices, by).is_compatible == got
 
 
 @given(made=devices(), source=policies(), data=st.data())
 def test_whoever_joins_inconsistent_tenants_is_refused(
     made: list[Device], source: DeviceCompatibilityPolicy, data: st.DataObject
 ) -> None:
-    by, pool = compiled(source), pool_of(*made)
+    by, pool = compile_policy(source), pool_of(*made)
     one = data.draw(st.sampled_from(range(len(made))))
     rest = [each for place, each in enumerate(pool.devices) if place != one]
     held = [each.id.device for each in rest]
@@ -172,7 +171,7 @@ def test_whoever_joins_inconsistent_tenants_is_refused(
 
     assert (
         not added
-        or compatible([*rest, pool.devices[one]], by).is_compatible
+        or evaluate_devices([*rest, pool.devices[one]], by).is_compatible
         or not meets_all(by, pool.devices[one], rest)
     )
 
@@ -192,10 +191,10 @@ def meets_all(
 def test_a_larger_set_is_never_easier(
     made: list[Device], source: DeviceCompatibilityPolicy
 ) -> None:
-    by, pool = compiled(source), pool_of(*made)
-    if compatible(pool.devices, by).is_compatible:
+    by, pool = compile_policy(source), pool_of(*made)
+    if evaluate_devices(pool.devices, by).is_compatible:
         for some in combinations(pool.devices, len(made) - 1):
-            assert compatible(some, by).is_compatible
+            assert evaluate_devices(some, by).is_compatible
 
 
 @given(
@@ -205,16 +204,16 @@ def test_a_larger_set_is_never_easier(
 def test_derived_groups_say_what_the_rules_say(
     made: list[Device], source: DeviceCompatibilityPolicy
 ) -> None:
-    by, pool = compiled(source), pool_of(*made)
+    by, pool = compile_policy(source), pool_of(*made)
     derived = as_groups(by, pool.devices)
-    if isinstance(derived, Refusal):
+    if isinstance(derived, RejectionReason):
         return
     assert set(derived) == {each.id for each in pool.devices}
     declaring = pool_of(*(with_groups(each, derived) for each in pool.devices))
 
     for size in range(1, len(made) + 1):
         for some in combinations(range(len(made)), size):
-            want = compatible([pool.devices[place] for place in some], by).is_compatible
+            want = evaluate_devices([pool.devices[place] for place in some], by).is_compatible
             assert want == by_groups(declaring, some)
 
 
@@ -223,7 +222,9 @@ def with_groups(each: PublishedDevice, derived: Mapping[DeviceId, tuple[str, ...
 
 
 def by_groups(pool: Pool, some: Sequence[int]) -> bool:
-    tracker = groups.tracker(node_with(pool), Usage(), Features(compatibility_groups=True))
-    return tracker is None or all(
-        tracker.add(REQUEST, place, further_share=False) for place in some
+    constraint = groups.build_constraint(
+        node_with(pool), Usage(), Features(compatibility_groups=True)
+    )
+    return constraint is None or all(
+        constraint.add(REQUEST, place, further_share=False) for place in some
     )

@@ -2,15 +2,15 @@
 
 import pytest
 
-from allocator.core import pools, usage
-from allocator.core.demand import Demand
-from allocator.core.model import Budget, Plan
-from allocator.core.outcome import AttemptFailed
-from allocator.core.problem import Rules, problem
-from allocator.core.requests import asked
-from allocator.core.search import search
-from tests.oracle.ours import objects
-from tests.oracle.scenarios import seeded
+from allocator.model import pools, usage
+from allocator.model.outcome import AttemptFailed
+from allocator.model.plan import Budget, Plan
+from allocator.model.requests import resolve_requests
+from allocator.search.attempt import AllocatorOptions, lay_out
+from allocator.search.bounds import Demand
+from allocator.search.search import search
+from testing.oracle.ours import objects
+from testing.oracle.scenarios import seeded
 
 pytestmark = pytest.mark.property
 
@@ -21,28 +21,28 @@ CHUNK = 100
 def test_what_was_found_was_never_too_much(start: int) -> None:
     for seed in range(start, start + CHUNK):
         given = objects(seeded(seed))
-        index = pools.index(given.slices, given.features)
-        held = usage.gathered(given.allocated, given.features)
+        index = pools.build_index(given.slices, given.features)
+        held = usage.gather_usage(given.allocated, given.features)
         for node in given.nodes:
             try:
-                wanted = asked(given.claims, given.classes, given.features)
+                pending = resolve_requests(given.claims, given.classes, given.features)
                 devices = pools.node_devices(index, node)
-                attempt = problem(devices, wanted, held, Rules(features=given.features))
+                attempt = lay_out(devices, pending, held, AllocatorOptions(features=given.features))
                 found = search(attempt, Budget(steps=2_000))
             except AttemptFailed:
                 continue
-            if not isinstance(found, Plan) or attempt.is_treacherous or not attempt.tables:
+            if not isinstance(found, Plan) or attempt.may_abort or not attempt.requests:
                 continue
             demand, taken = Demand(attempt), 0
             for claim, choices in enumerate(found.choices):
                 chosen = list(choices)
-                for index_, _ in enumerate(attempt.tables[claim]):
+                for index_, _ in enumerate(attempt.requests[claim]):
                     assert not demand.exceeds(claim, index_, taken), (seed, node.metadata.name)
                     # Walk the way that the search took, one request after the other.
                     while chosen and chosen[0].request.index == index_:
                         one = chosen.pop(0)
                         position = devices.positions[one.device.id]
                         shares = bool(attempt.shareable >> position & 1)
-                        for tracker in attempt.trackers:
-                            tracker.add(one.request, position, further_share=shares)
+                        for constraint in attempt.constraints:
+                            constraint.add(one.request, position, further_share=shares)
                         taken |= 0 if shares else 1 << position

@@ -12,21 +12,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cluster import Cluster
-from allocator.core import pools, usage
-from allocator.core.model import Asked, Budget, NodeDevices, Plan, Usage
-from allocator.core.outcome import AttemptFailed, Reason, Refusal, Shortage, Unfit
-from allocator.core.problem import Rules
-from allocator.core.requests import asked
-from allocator.core.search import allocate
-from allocator.explain import explained, told_apart
-from allocator.near import nearest_miss, nearest_now
-from allocator.summary import MAX_SUMMARY, summary
+from allocator.cluster.cluster import Cluster
+from allocator.explain.closest_fit import closest_fit_now, find_closest_fit
+from allocator.explain.node import divide_classes, explain_node
+from allocator.explain.summary import MAX_SUMMARY, summarize
+from allocator.model import pools, usage
+from allocator.model.devices import NodeDevices
+from allocator.model.outcome import AttemptFailed, DoesNotFit, Reason, RejectionReason, Shortage
+from allocator.model.plan import Budget, Plan
+from allocator.model.requests import PendingClaims, resolve_requests
+from allocator.model.usage import Usage
+from allocator.search.attempt import AllocatorOptions
+from allocator.search.search import allocate
 from kube.api.core import Node
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim
-from tests.oracle.ours import Objects, objects
-from tests.oracle.scenarios import seeded
+from testing.allocation.builders import DRIVER
+from testing.oracle.ours import Objects, objects
+from testing.oracle.scenarios import seeded
 
 pytestmark = pytest.mark.property
 
@@ -41,13 +44,13 @@ class Attempt(NamedTuple):
     """A scenario that can be asked."""
 
     given: Objects
-    wanted: Asked
+    wanted: PendingClaims
     nodes: Sequence[NodeDevices]
     held: Usage
-    rules: Rules
+    rules: AllocatorOptions
 
-    def ask(self, claims: Sequence[ResourceClaim]) -> Asked:
-        return asked(claims, self.given.classes, self.given.features)
+    def ask(self, claims: Sequence[ResourceClaim]) -> PendingClaims:
+        return resolve_requests(claims, self.given.classes, self.given.features)
 
 
 def attempts(block: int, count: int = SCENARIOS) -> Iterator[Attempt]:
@@ -55,14 +58,16 @@ def attempts(block: int, count: int = SCENARIOS) -> Iterator[Attempt]:
     for seed in range(block, count, BLOCKS):
         found = objects(seeded(seed))
         held = tuple(map(_foreign, found.allocated))
-        index = pools.index(found.slices, found.features)
+        index = pools.build_index(found.slices, found.features)
         try:
             yield Attempt(
                 given=found,
-                wanted=asked(found.claims, found.classes, found.features),
+                wanted=resolve_requests(found.claims, found.classes, found.features),
                 nodes=[pools.node_devices(index, node) for node in found.nodes],
-                held=usage.gathered(held, found.features),
-                rules=Rules(features=found.features, keeps_configurations_apart=True),
+                held=usage.gather_usage(held, found.features),
+                rules=AllocatorOptions(
+                    features=found.features, uniform_config_drivers=frozenset({DRIVER})
+                ),
             )
         except AttemptFailed:
             continue
@@ -82,18 +87,18 @@ def unfit(attempt: Attempt) -> Iterator[NodeDevices]:
             outcome = allocate(node, attempt.wanted, attempt.held, attempt.rules, budget=BUDGET)
         except AttemptFailed:
             continue
-        if isinstance(outcome, Unfit):
+        if isinstance(outcome, DoesNotFit):
             yield node
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_every_no_has_words(block: int) -> None:
+def test_every_rejection_has_a_detail(block: int) -> None:
     told = 0
     for attempt in attempts(block):
         for node in unfit(attempt):
-            found = explained(node, attempt.wanted, attempt.held, attempt.rules)
+            found = explain_node(node, attempt.wanted, attempt.held, attempt.rules)
 
-            text = summary(found, len(node.devices))
+            text = summarize(found, len(node.devices))
             assert found
             assert text
             assert len(text.encode()) <= MAX_SUMMARY
@@ -109,7 +114,7 @@ def test_devices_are_counted_once_per_request(block: int) -> None:
     for attempt in attempts(block):
         for node in unfit(attempt):
             counts: dict[tuple[str, str], int] = {}
-            for one in explained(node, attempt.wanted, attempt.held, attempt.rules):
+            for one in explain_node(node, attempt.wanted, attempt.held, attempt.rules):
                 key = one.claim, one.request
                 counts[key] = counts.get(key, 0) + one.devices
             assert all(count <= len(node.devices) for count in counts.values())
@@ -120,11 +125,11 @@ def test_asking_why_changes_nothing(block: int) -> None:
     for attempt in attempts(block):
         before = encode([*attempt.given.claims, *attempt.given.slices]), repr(attempt.held)
         for node in unfit(attempt):
-            first = explained(node, attempt.wanted, attempt.held, attempt.rules)
-            again = explained(node, attempt.wanted, attempt.held, attempt.rules)
+            first = explain_node(node, attempt.wanted, attempt.held, attempt.rules)
+            again = explain_node(node, attempt.wanted, attempt.held, attempt.rules)
             outcome = allocate(node, attempt.wanted, attempt.held, attempt.rules, budget=BUDGET)
             assert first == again
-            assert isinstance(outcome, Unfit)
+            assert isinstance(outcome, DoesNotFit)
         after = encode([*attempt.given.claims, *attempt.given.slices]), repr(attempt.held)
         assert before == after
 
@@ -138,7 +143,7 @@ def test_applying_a_nearest_miss_fits(block: int, *, is_emptied: bool) -> None:
         if len(list(unfit(attempt))) < len(attempt.nodes):
             continue
         before = encode(attempt.given.claims)
-        found = nearest_miss(
+        found = find_closest_fit(
             attempt.nodes, attempt.given.claims, attempt.ask, held, attempt.rules, searches=200
         )
         assert encode(attempt.given.claims) == before
@@ -150,9 +155,9 @@ def test_applying_a_nearest_miss_fits(block: int, *, is_emptied: bool) -> None:
             node.node: allocate(node, changed, held, attempt.rules) for node in attempt.nodes
         }
         assert isinstance(outcomes[found.node], Plan)
-        assert FOREIGN not in found.detail
-        assert found.detail.isprintable()
-        assert len(found.detail.encode()) <= 2 * MAX_SUMMARY
+        assert FOREIGN not in found.fix
+        assert found.fix.isprintable()
+        assert len(found.fix.encode()) <= 2 * MAX_SUMMARY
     assert missed > 0
 
 
@@ -161,7 +166,7 @@ def test_without_a_change_it_fits_already_and_else_it_does_not(block: int) -> No
     for attempt in attempts(block):
         nodes = list(unfit(attempt))
         if nodes:
-            found = nearest_miss(
+            found = find_closest_fit(
                 nodes, attempt.given.claims, attempt.ask, attempt.held, attempt.rules, searches=200
             )
             assert found is None or found.changes
@@ -175,7 +180,7 @@ def cluster_of(attempt: Attempt) -> Cluster:
         nodes=[*given.nodes, *map(_twin, given.nodes)],
         claims=map(_foreign, given.allocated),
         classes=given.classes,
-        rules=attempt.rules,
+        options=attempt.rules,
     )
 
 
@@ -193,12 +198,15 @@ def test_nodes_that_are_told_together_would_be_told_the_same_alone(block: int) -
             verdicts = cluster.verdicts(attempt.wanted)
         except AttemptFailed:
             continue
-        for each in told_apart(verdicts, attempt.wanted):
-            if isinstance(each.outcome, Unfit):
+        for each in divide_classes(verdicts, attempt.wanted):
+            if isinstance(each.outcome, DoesNotFit):
                 told = [
                     _gist(
-                        explained(
-                            cluster.node_devices(name), attempt.wanted, cluster.usage, cluster.rules
+                        explain_node(
+                            cluster.node_devices(name),
+                            attempt.wanted,
+                            cluster.usage,
+                            cluster.options,
                         )
                     )
                     for name in each.nodes
@@ -208,7 +216,7 @@ def test_nodes_that_are_told_together_would_be_told_the_same_alone(block: int) -
 
 def _gist(shortages: Sequence[Shortage]) -> list[tuple[str, str, str, int]]:
     """Shortages but for details, which may hold values that differ from node to node."""
-    return [(one.claim, one.request, one.refusal.reason, one.devices) for one in shortages]
+    return [(one.claim, one.request, one.rejection.reason, one.devices) for one in shortages]
 
 
 @pytest.mark.parametrize("block", range(0, BLOCKS, 2))
@@ -216,10 +224,10 @@ def test_applying_what_is_nearest_in_a_cluster_fits(block: int) -> None:
     answered = 0
     for attempt in attempts(block):
         cluster = cluster_of(attempt)
-        found = nearest_now(cluster, attempt.given.claims, searches=100)
+        found = closest_fit_now(cluster, attempt.given.claims, searches=100)
         if found is not None:
             answered += 1
-            changed = cluster.ask(found.claims)
+            changed = cluster.resolve(found.claims)
             assert isinstance(cluster.verdict(changed, found.node), Plan)
             assert cluster.verdicts(changed).plan(found.node) is not None
     # Who never answers would promise nothing wrong either.
@@ -228,12 +236,12 @@ def test_applying_what_is_nearest_in_a_cluster_fits(block: int) -> None:
 
 @given(st.text(max_size=400), st.integers(0, 9), st.integers(20, 200))
 def test_summaries_of_any_text_are_one_bounded_line(text: str, devices: int, most: int) -> None:
-    line = summary([_shortage(text, devices)] * 3, 9, most=most)
+    line = summarize([_shortage(text, devices)] * 3, 9, most=most)
 
     assert len(line.encode("utf-8", "strict")) <= most
     assert not line or line.isprintable()
 
 
 def _shortage(text: str, devices: int) -> Shortage:
-    refusal = Refusal(reason=Reason.SELECTOR, detail=text)
-    return Shortage(claim=text, request=text, refusal=refusal, devices=devices)
+    refusal = RejectionReason(reason=Reason.SELECTOR, subject=text)
+    return Shortage(claim=text, request=text, rejection=refusal, devices=devices)

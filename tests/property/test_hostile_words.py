@@ -7,41 +7,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.api.meta import view as typed
+from admission.pods import Decision
+from findings.finding import has_errors
+from findings.text import quote_text
+from kube.api.meta import convert as typed
 from kube.api.resource import MAX_RESULTS, Device
 from kube.cel.compile import compile_selector
-from kube.cel.device import view
+from kube.cel.device import device_view
 from kube.cel.library import Environment
 from kube.errors import InvalidSelector
 from kube.quantity import Quantity
-from tests.builders import (
+from testing.builders import (
     HAMI,
-    admitted,
+    admit,
     device,
     devices_of,
     gpus,
-    outcome_of,
     pod,
     profiles,
-    with_request,
+    translation_outcome,
+    with_record,
 )
-from tests.strategies import device_lists, quantity_texts
-from webhook.admission import Decision
-from webhook.derivation import derive
-from webhook.findings import has_errors, shown
-from webhook.request import RequestError, decode_request
-from webhook.translation import Translated
+from testing.generators import device_lists, quantity_texts
+from translation.derive import derive
+from translation.record import RecordError, decode_record
+from translation.translate import Translated
 
 pytestmark = pytest.mark.property
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 MODEL, UUID = "NVIDIA A100-SXM4-40GB", "GPU-0"
-CARD = view(
+CARD = device_view(
     HAMI,
     typed(device(attributes={"type": "hami-gpu", "uuid": UUID, "productName": MODEL}), Device),
 )
-BARE = view(HAMI, typed(device(attributes={"type": "hami-gpu"}), Device))
+BARE = device_view(HAMI, typed(device(attributes={"type": "hami-gpu"}), Device))
 
 
 def items(text: str) -> list[str]:
@@ -70,7 +71,7 @@ LISTS = {
 @pytest.mark.parametrize("key", LISTS)
 @given(text=device_lists(hostile=True))
 def test_a_list_matches_as_in_hami(key: str, text: str) -> None:
-    outcome = outcome_of(pod(gpus(1, mem=1), annotations={f"nvidia.com/{key}": text}))
+    outcome = translation_outcome(pod(gpus(1, mem=1), annotations={f"nvidia.com/{key}": text}))
     if not isinstance(outcome, Translated):
         return
     (claim,) = outcome.claims
@@ -90,7 +91,7 @@ def test_a_list_matches_as_in_hami(key: str, text: str) -> None:
 
 @given(st.text(max_size=300) | st.binary(max_size=300).map(bytes.hex))
 def test_any_text_as_request_annotation_is_an_answer(text: str) -> None:
-    _, answer = admitted(with_request(pod(gpus(1)), text))
+    _, answer = admit(with_record(pod(gpus(1)), text))
 
     assert answer.decision is Decision.REFUSED
 
@@ -128,9 +129,9 @@ facts = st.fixed_dictionaries(
     optional={
         "sizes": st.lists(sizes, max_size=10),
         "shared": st.booleans(),
-        "default_is_part": st.booleans(),
+        "defaultIsPart": st.booleans(),
         "replicas": st.lists(st.integers(), max_size=3),
-        "per_root": st.lists(st.integers(0, 33), max_size=3),
+        "perRoot": st.lists(st.integers(0, 33), max_size=3),
     },
 )
 used = st.sampled_from([*profiles().values()]).flatmap(
@@ -152,7 +153,7 @@ wanting = st.fixed_dictionaries(
 )
 requests = st.fixed_dictionaries(
     {
-        "recipe": st.just(1),
+        "translationVersion": st.just(1),
         "profiles": st.lists(used, max_size=3),
         "containers": st.lists(wanting, max_size=4),
         "annotations": st.dictionaries(
@@ -166,8 +167,8 @@ requests = st.fixed_dictionaries(
 @given(requests)
 def test_any_request_derives_claims_or_faults(request: dict[str, object]) -> None:
     try:
-        decoded = decode_request(msgspec.json.encode(request).decode())
-    except RequestError:
+        decoded = decode_record(msgspec.json.encode(request).decode())
+    except RecordError:
         return
 
     derived = derive(decoded, profiles())
@@ -186,7 +187,7 @@ def test_any_request_derives_claims_or_faults(request: dict[str, object]) -> Non
 
 @given(st.text(max_size=200))
 def test_shown_text_is_one_printable_line(text: str) -> None:
-    assert shown(text).isprintable()
+    assert quote_text(text).isprintable()
 
 
 def test_the_environment_is_the_strict_one() -> None:

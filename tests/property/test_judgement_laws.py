@@ -5,15 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.api.meta import ObjectHead, view
+from admission.pods import UNTOUCHED, Answer, Decision
+from admission.workloads import Workload, validate_workload
+from findings.field_path import FieldPath
+from findings.finding import TRANSIENT_CAUSES
+from kube.api.meta import ObjectHead, convert
 from kube.api.resource import ResourceSlice
-from tests.builders import NAMESPACE, Document, admitted, seen, workload, world
-from tests.strategies import koordinator_pods, legacy_pods, operators_options, published_slices
-from webhook.admission import UNTOUCHED, Answer, Decision
-from webhook.findings import MAY_PASS
-from webhook.judgement import Workload, judge_workload
-from webhook.workloads import JUDGED, pod_path, reached
-from webhook.world import Onlooker, Options
+from kube.api.workloads import VALIDATED_KINDS, pod_path, resolve_path
+from testing.builders import NAMESPACE, Document, admit, pod_view, translation_snapshot, workload
+from testing.generators import koordinator_pods, legacy_pods, operators_options, published_slices
+from translation.snapshot import ClaimUnawareComponent, TranslationOptions
 
 pytestmark = pytest.mark.property
 
@@ -21,49 +22,62 @@ tame = legacy_pods() | koordinator_pods()
 any_pod = tame | legacy_pods(hostile=True) | koordinator_pods(hostile=True)
 slices = published_slices()
 options = operators_options()
-kinds = st.sampled_from(sorted(JUDGED))
+kinds = st.sampled_from(sorted(VALIDATED_KINDS))
 
 
 def judged(
-    document: Document, published: list[ResourceSlice], chosen: Options, old: Document | None = None
+    document: Document,
+    published: list[ResourceSlice],
+    chosen: TranslationOptions,
+    old: Document | None = None,
 ) -> Answer:
-    picture = world(*published, onlookers=dict.fromkeys(Onlooker, frozenset[str]()))
+    snapshot = translation_snapshot(
+        *published, claim_unaware_components=dict.fromkeys(ClaimUnawareComponent, frozenset[str]())
+    )
     found, before = (viewed(each) if each else None for each in (document, old))
     assert found is not None
-    return judge_workload(found, before, namespace=NAMESPACE, world=picture, options=chosen)
+    return validate_workload(found, before, namespace=NAMESPACE, snapshot=snapshot, options=chosen)
 
 
 def viewed(document: Document) -> Workload:
     path = pod_path(document["apiVersion"], document["kind"]) or ()
-    _, template = reached(document, path)
+    _, template = resolve_path(document, path)
     return Workload(
-        metadata=view(document, ObjectHead).metadata,
+        metadata=convert(document, ObjectHead).metadata,
         path=path,
         template=template,
-        pod=seen(template),
+        pod=pod_view(template),
     )
 
 
 @given(any_pod, slices, options, kinds)
 def test_a_workload_is_denied_for_what_its_pods_are_denied_and_does_not_pass(
-    document: Document, published: list[ResourceSlice], chosen: Options, kind: tuple[str, str]
+    document: Document,
+    published: list[ResourceSlice],
+    chosen: TranslationOptions,
+    kind: tuple[str, str],
 ) -> None:
-    _, of_pod = admitted(document, world(*published), chosen)
+    _, of_pod = admit(document, translation_snapshot(*published), chosen)
 
     got = judged(workload(document, kind[1]), published, chosen)
 
-    lasting = [each for each in of_pod.findings if each.is_error and each.code not in MAY_PASS]
+    lasting = [
+        each for each in of_pod.findings if each.is_error and each.code not in TRANSIENT_CAUSES
+    ]
     assert got.allowed == (not lasting)
     assert got.operations == ()
-    above = ".".join(pod_path(*kind) or ())
-    assert all(each.path.startswith(above) for each in got.findings)
+    above = FieldPath.of(*(pod_path(*kind) or ()))
+    assert all(finding.path.relative_to(above) is not None for finding in got.findings)
 
 
 @given(tame, slices, options, kinds)
 def test_what_was_translated_passes(
-    document: Document, published: list[ResourceSlice], chosen: Options, kind: tuple[str, str]
+    document: Document,
+    published: list[ResourceSlice],
+    chosen: TranslationOptions,
+    kind: tuple[str, str],
 ) -> None:
-    translated, of_pod = admitted(document, world(*published), chosen)
+    translated, of_pod = admit(document, translation_snapshot(*published), chosen)
 
     if of_pod.decision is Decision.TRANSLATED:
         assert judged(workload(translated, kind[1]), published, chosen).allowed
@@ -71,7 +85,10 @@ def test_what_was_translated_passes(
 
 @given(any_pod, slices, options, kinds)
 def test_what_does_not_change_its_pods_is_not_judged(
-    document: Document, published: list[ResourceSlice], chosen: Options, kind: tuple[str, str]
+    document: Document,
+    published: list[ResourceSlice],
+    chosen: TranslationOptions,
+    kind: tuple[str, str],
 ) -> None:
     old = workload(document, kind[1])
     again = msgspec.json.decode(msgspec.json.encode(old))
@@ -85,7 +102,7 @@ def test_what_is_denied_is_denied_whatever_the_inventory(
     document: Document,
     published: list[ResourceSlice],
     later: list[ResourceSlice],
-    chosen: Options,
+    chosen: TranslationOptions,
     kind: tuple[str, str],
 ) -> None:
     applied = workload(document, kind[1])

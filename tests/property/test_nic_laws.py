@@ -8,28 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admission.pods import Decision
 from kube.api.resource import ResourceSlice
 from kube.cel.compile import compile_selector
 from kube.cel.library import Environment
-from kube.product import REQUEST_ANNOTATION
-from tests.builders import (
+from kube.names import REQUEST_ANNOTATION
+from testing.builders import (
     DRANET,
     SRIOV,
     Document,
-    admitted,
+    admit,
     container,
+    derived_claims,
     device,
     devices_of,
+    driver_slice,
     pod,
     profiles,
-    published,
-    world,
+    translation_snapshot,
 )
-from webhook.admission import Decision
-from webhook.derivation import derive
-from webhook.profile import Profile, parse_profile
-from webhook.request import decode_request
-from webhook.world import World
+from translation.profiles.profile import Profile, parse_profile
+from translation.snapshot import TranslationSnapshot
 
 pytestmark = pytest.mark.property
 
@@ -79,14 +78,16 @@ def own_profiles(draw: st.DrawFn, driver: str) -> Profile:
 
 
 @st.composite
-def pictures(draw: st.DrawFn) -> World:
+def snapshots(draw: st.DrawFn) -> TranslationSnapshot:
     """The shipped profiles of GPUs, with a cluster's own of NICs, and devices that may be shared."""
     own = {driver: draw(own_profiles(driver)) for driver in (DRANET, SRIOV)}
     slices: list[ResourceSlice] = [
-        published(driver, device(shared=draw(st.sampled_from((None, True)))))
+        driver_slice(driver, device(shared=draw(st.sampled_from((None, True)))))
         for driver in draw(st.sets(st.sampled_from((DRANET, SRIOV))))
     ]
-    return world(*sorted(slices, key=lambda one: one.spec.driver), profiles={**profiles(), **own})
+    return translation_snapshot(
+        *sorted(slices, key=lambda one: one.spec.driver), profiles={**profiles(), **own}
+    )
 
 
 limits = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(("0", "1", "2", "33")), max_size=4)
@@ -103,14 +104,16 @@ def nic_pods(draw: st.DrawFn) -> Document:
     return pod(*made[parting:], init=made[:parting])
 
 
-@given(nic_pods(), pictures())
-def test_admitting_never_raises_and_is_a_fixpoint(document: Document, picture: World) -> None:
-    once, answer = admitted(document, picture)
+@given(nic_pods(), snapshots())
+def test_admitting_never_raises_and_is_a_fixpoint(
+    document: Document, snapshot: TranslationSnapshot
+) -> None:
+    once, answer = admit(document, snapshot)
     if answer.decision is not Decision.TRANSLATED:
         assert once == document
         return
 
-    _, again = admitted(once, picture)
+    _, again = admit(once, snapshot)
 
     assert (Decision.ACCEPTED, ()) == (again.decision, again.operations)
     assert Counter(claim.template for claim in answer.claims) == Counter(
@@ -118,22 +121,24 @@ def test_admitting_never_raises_and_is_a_fixpoint(document: Document, picture: W
     )
 
 
-@given(nic_pods(), pictures())
-def test_claims_derive_from_the_annotation_alone(document: Document, picture: World) -> None:
-    once, answer = admitted(document, picture)
+@given(nic_pods(), snapshots())
+def test_claims_derive_from_the_annotation_alone(
+    document: Document, snapshot: TranslationSnapshot
+) -> None:
+    once, answer = admit(document, snapshot)
     if answer.decision is not Decision.TRANSLATED:
         return
 
     text = once["metadata"]["annotations"][REQUEST_ANNOTATION]
 
-    assert answer.claims == derive(decode_request(text), picture.profiles).claims
+    assert answer.claims == derived_claims(document, text, snapshot)
 
 
-@given(nic_pods(), pictures())
+@given(nic_pods(), snapshots())
 def test_all_devices_are_asked_for_once_and_have_no_number(
-    document: Document, picture: World
+    document: Document, snapshot: TranslationSnapshot
 ) -> None:
-    _, answer = admitted(document, picture)
+    _, answer = admit(document, snapshot)
     for claim in answer.claims:
         for request in devices_of(claim)["requests"]:
             asked = request["exactly"]

@@ -6,11 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.core.model import PoolId
-from allocator.core.pools import index, whole
+from allocator.model.devices import PoolId
+from allocator.model.pools import build_index, whole_pool
+from controllers.policies.status import (
+    FEATURES,
+    PolicyReport,
+    differs_in_more_than_counts,
+    usage_of,
+)
 from kube.api.policy import DeviceCompatibilityPolicy, DeviceCompatibilityPolicyStatus
 from kube.api.resource import ResourceClaim
-from tests.allocator.builders import (
+from testing.allocation.builders import (
     DRIVER,
     allocated,
     attribute_of,
@@ -21,12 +27,6 @@ from tests.allocator.builders import (
     result,
     rule,
     slice_of,
-)
-from webhook.policy_status import (
-    FEATURES,
-    PolicyReport,
-    differs_in_more_than_counts,
-    usage_of,
 )
 
 pytestmark = pytest.mark.property
@@ -99,7 +99,7 @@ def taken(report: PolicyReport, step: Step) -> None:
         slice_of(*devices, pool=pool, count=2),
     )
     usage = usage_of(claims(pool, held, len(published)))
-    report.look(whole(index(slices, FEATURES), identity), usage)
+    report.look(whole_pool(build_index(slices, FEATURES), identity), usage)
 
 
 def said(report: PolicyReport) -> DeviceCompatibilityPolicyStatus:

@@ -1,4 +1,4 @@
-"""Whatever was lost, damaged or asked for, and whenever: the chain rests, and nothing is cut off."""
+"""From any stored state the chain of decisions comes to rest, and no valid certificate loses its trust."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from certs.authority import Authority
 from certs.rotation import (
-    TEXTS,
+    KEYS,
     Action,
-    Seen,
+    Authorities,
+    Observation,
     Timing,
-    Trust,
-    after,
+    apply_action,
+    decode_authorities,
+    encode_authorities,
     next_action,
-    texts_of,
-    trust_of,
 )
 
 pytestmark = pytest.mark.property
@@ -27,95 +27,112 @@ pytestmark = pytest.mark.property
 NOW: Final = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HOUR: Final = timedelta(hours=1)
 DAY: Final = timedelta(days=1)
-TIMING: Final = Timing(renewed_at=2 / 3, published=HOUR, hurried=HOUR / 6, leaf=7 * DAY)
+TIMING: Final = Timing(
+    renew_at=2 / 3, propagation=HOUR, urgent_propagation=HOUR / 6, certificate_lifetime=7 * DAY
+)
 LIFE: Final = 90 * DAY
-# Of every age that matters: dead, past two thirds, middle-aged, new.
+# Expired, past two thirds of the lifetime, in the middle of it, new.
 AUTHORITIES: Final = tuple(
-    Authority.make("test", now=NOW - age * DAY, life=LIFE) for age in (100, 80, 40, 0)
+    Authority.create("test", now=NOW - age * DAY, life=LIFE) for age in (100, 80, 40, 0)
 )
-RESTS_WITHIN: Final = 6
+MAX_ACTIONS: Final = 6
 
-authorities: Final = st.sampled_from(AUTHORITIES)
-certificates: Final = st.lists(authorities.map(lambda each: each.certificate), unique=True).map(
-    tuple
-)
+authority_values: Final = st.sampled_from(AUTHORITIES)
+certificates: Final = st.lists(
+    authority_values.map(lambda authority: authority.certificate), unique=True
+).map(tuple)
 times: Final = st.none() | st.integers(0, 24 * 20).map(lambda hours: NOW - hours * HOUR)
-trusts: Final = st.builds(
-    Trust,
-    signer=st.none() | authorities,
-    successor=st.none() | authorities,
+stored_states: Final = st.builds(
+    Authorities,
+    signer=st.none() | authority_values,
+    successor=st.none() | authority_values,
     trusted=certificates,
-    since=times,
+    signing_since=times,
 )
-seens: Final = st.builds(
-    Seen,
+observations: Final = st.builds(
+    Observation,
     now=st.just(NOW),
-    believed_since=times,
-    believed=certificates,
-    is_asked=st.booleans(),
+    published_since=times,
+    published=certificates,
+    rotation_requested=st.booleans(),
 )
 
 
-def rested(trust: Trust, seen: Seen) -> tuple[Trust, list[Action]]:
-    """Return what the chain comes to, as the controller runs it."""
-    before, actions = trust.bundle, []
-    while action := next_action(trust, seen, TIMING):
+def run_to_rest(
+    authorities: Authorities, observation: Observation
+) -> tuple[Authorities, list[Action]]:
+    """Apply actions until none is due, as the controller does."""
+    bundle, actions = authorities.ca_bundle, []
+    while action := next_action(authorities, observation, TIMING):
         actions.append(action)
-        assert len(actions) <= RESTS_WITHIN, actions
-        trust = after(action, trust, seen, partial(Authority.make, "test", now=NOW, life=LIFE))
-        told = seen.believed_since if trust.bundle == before else None
-        asked = seen.is_asked and action is not Action.PUBLISH
-        seen = Seen(now=NOW, believed_since=told, believed=seen.believed, is_asked=asked)
-    return trust, actions
+        assert len(actions) <= MAX_ACTIONS, actions
+        create = partial(Authority.create, "test", now=NOW, life=LIFE)
+        authorities = apply_action(action, authorities, observation, create)
+        is_published = authorities.ca_bundle == bundle
+        observation = Observation(
+            now=NOW,
+            published_since=observation.published_since if is_published else None,
+            published=observation.published,
+            rotation_requested=observation.rotation_requested and action is not Action.PUBLISH,
+        )
+    return authorities, actions
 
 
-@given(trust=trusts, seen=seens)
-def test_the_chain_rests_on_a_trust_in_good_order(trust: Trust, seen: Seen) -> None:
-    found, _ = rested(trust, seen)
+@given(before=stored_states, observation=observations)
+def test_the_chain_rests_in_a_valid_state(before: Authorities, observation: Observation) -> None:
+    after, _ = run_to_rest(before, observation)
 
-    holders = [each for each in (found.signer, found.successor) if each is not None]
-    assert holders
-    assert {each.certificate for each in holders} <= set(found.trusted)
-    assert all(each.not_valid_after_utc > NOW for each in found.trusted)
-    assert len(set(found.trusted)) == len(found.trusted)
-    assert found.signer is None or found.since is not None
+    signers = [authority for authority in (after.signer, after.successor) if authority is not None]
+    assert signers
+    assert {signer.certificate for signer in signers} <= set(after.trusted)
+    assert all(certificate.not_valid_after_utc > NOW for certificate in after.trusted)
+    assert len(set(after.trusted)) == len(after.trusted)
+    assert after.signer is None or after.signing_since is not None
 
 
-@given(trust=trusts, seen=seens)
-def test_who_signs_changes_only_to_one_that_was_told_or_where_nobody_is_believed(
-    trust: Trust, seen: Seen
+@given(before=stored_states, observation=observations)
+def test_a_new_signer_was_published_or_nothing_was_trusted(
+    before: Authorities, observation: Observation
 ) -> None:
-    found, actions = rested(trust, seen)
+    after, actions = run_to_rest(before, observation)
 
-    if found.signer is not None and found.signer != trust.signer:
-        was_told = Action.SWITCH in actions and seen.believed_since is not None
-        living = [each for each in trust.trusted or seen.believed if each.not_valid_after_utc > NOW]
-        assert was_told or not living
+    if after.signer is not None and after.signer != before.signer:
+        was_published = Action.SWITCH in actions and observation.published_since is not None
+        unexpired = [
+            certificate
+            for certificate in before.trusted or observation.published
+            if certificate.not_valid_after_utc > NOW
+        ]
+        assert was_published or not unexpired
 
 
-@given(trust=trusts, seen=seens)
-def test_what_is_trusted_is_dropped_only_when_it_has_ended_or_no_leaf_is_left(
-    trust: Trust, seen: Seen
+@given(before=stored_states, observation=observations)
+def test_an_authority_is_dropped_only_once_its_certificates_have_expired(
+    before: Authorities, observation: Observation
 ) -> None:
-    found, actions = rested(trust, seen)
+    after, actions = run_to_rest(before, observation)
 
-    lost = {each for each in trust.trusted if each.not_valid_after_utc > NOW} - set(found.trusted)
-    if lost:
+    unexpired = {
+        certificate for certificate in before.trusted if certificate.not_valid_after_utc > NOW
+    }
+    if unexpired - set(after.trusted):
         assert Action.DROP in actions
-        assert trust.since is not None
-        assert trust.since + TIMING.leaf <= NOW
+        assert before.signing_since is not None
+        assert before.signing_since + TIMING.certificate_lifetime <= NOW
 
 
 @given(
-    trust=trusts,
-    damage=st.dictionaries(st.sampled_from(TEXTS), st.sampled_from([b"", b"\xff", b"no", None])),
+    before=stored_states,
+    damage=st.dictionaries(st.sampled_from(KEYS), st.sampled_from([b"", b"\xff", b"no", None])),
 )
-def test_any_texts_are_read(trust: Trust, damage: Mapping[str, bytes | None]) -> None:
-    texts = {**texts_of(trust), **damage}
+def test_any_stored_values_decode(before: Authorities, damage: Mapping[str, bytes | None]) -> None:
+    values = {**encode_authorities(before), **damage}
 
-    found, problems = trust_of({name: text for name, text in texts.items() if text is not None})
-
-    assert found.signer is None or found.signer.certificate == (
-        trust.signer and trust.signer.certificate
+    after, errors = decode_authorities(
+        {key: value for key, value in values.items() if value is not None}
     )
-    assert all(problem.partition(":")[1] for problem in problems)
+
+    assert after.signer is None or after.signer.certificate == (
+        before.signer and before.signer.certificate
+    )
+    assert all(error.partition(":")[1] for error in errors)

@@ -7,16 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from allocator.core import pools, usage
-from allocator.core.model import Asked, Budget, NodeDevices, Plan, Usage
-from allocator.core.outcome import AttemptFailed, GaveUp, Unfit
-from allocator.core.problem import Rules, problem
-from allocator.core.requests import asked as flat
-from allocator.core.search import allocate, search
+from allocator.model import pools, usage
+from allocator.model.devices import NodeDevices
+from allocator.model.outcome import AttemptFailed, BudgetExhausted, DoesNotFit
+from allocator.model.plan import Budget, Plan
+from allocator.model.requests import PendingClaims
+from allocator.model.requests import resolve_requests as flat
+from allocator.model.usage import Usage
+from allocator.search.attempt import AllocatorOptions, lay_out
+from allocator.search.search import allocate, search
 from kube.api.meta import encode
 from kube.api.resource import ResourceSlice
-from tests.allocator.worlds import world
-from tests.oracle.ours import Objects
+from testing.allocation.clusters import world
+from testing.oracle.ours import Objects
 
 pytestmark = pytest.mark.property
 
@@ -31,29 +34,29 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     given: Objects
     node: NodeDevices
-    asked: Asked
+    pending: PendingClaims
     held: Usage
-    rules: Rules
-    outcome: Plan | Unfit | GaveUp
+    rules: AllocatorOptions
+    outcome: Plan | DoesNotFit | BudgetExhausted
 
 
 def attempts(seed: int) -> Iterator[Attempt]:
     given = world(seed)
-    held = usage.gathered(given.allocated, given.features)
-    index = pools.index(given.slices, given.features)
-    rules = Rules(features=given.features)
+    held = usage.gather_usage(given.allocated, given.features)
+    index = pools.build_index(given.slices, given.features)
+    rules = AllocatorOptions(features=given.features)
     for node in given.nodes:
         try:
             devices = pools.node_devices(index, node)
-            asked = flat(given.claims, given.classes, given.features)
-            outcome = allocate(devices, asked, held, rules, budget=BUDGET)
+            pending = flat(given.claims, given.classes, given.features)
+            outcome = allocate(devices, pending, held, rules, budget=BUDGET)
         except AttemptFailed:
             continue
         yield Attempt(
             seed=seed,
             given=given,
             node=devices,
-            asked=asked,
+            pending=pending,
             held=held,
             rules=rules,
             outcome=outcome,
@@ -65,20 +68,20 @@ def every(start: int) -> Iterator[Attempt]:
         yield from attempts(seed)
 
 
-def told(outcome: Plan | Unfit | GaveUp) -> Any:
+def told(outcome: Plan | DoesNotFit | BudgetExhausted) -> Any:
     if isinstance(outcome, Plan):
         return [[(str(one.device.id), one.consumed) for one in claim] for claim in outcome.choices]
     return type(outcome).__name__
 
 
 @pytest.mark.parametrize("start", CHUNKS)
-def test_a_search_leaves_its_problem_as_it_was(start: int) -> None:
+def test_a_search_restores_its_constraints(start: int) -> None:
     for one in every(start):
-        laid_out = problem(one.node, one.asked, one.held, one.rules)
-        before = [tracker.state() for tracker in laid_out.trackers]
+        laid_out = lay_out(one.node, one.pending, one.held, one.rules)
+        before = [constraint.state_key() for constraint in laid_out.constraints]
 
         first = search(laid_out, BUDGET)
-        after = [tracker.state() for tracker in laid_out.trackers]
+        after = [constraint.state_key() for constraint in laid_out.constraints]
 
         assert before == after, one.seed
         assert told(first) == told(search(laid_out, BUDGET)), one.seed
@@ -89,11 +92,11 @@ def test_a_search_changes_none_of_its_inputs(start: int) -> None:
     for seed in range(start, start + CHUNK):
         given = world(seed)
         before = encode([given.slices, given.allocated, given.claims, given.nodes])
-        for one in attempts(seed):
-            held = usage.gathered(given.allocated, given.features)
-            allocate(one.node, one.asked, held, one.rules, budget=BUDGET)
+        for attempt in attempts(seed):
+            held = usage.gather_usage(given.allocated, given.features)
+            allocate(attempt.node, attempt.pending, held, attempt.rules, budget=BUDGET)
 
-            assert held == usage.gathered(given.allocated, given.features), seed
+            assert held == usage.gather_usage(given.allocated, given.features), seed
         assert before == encode([given.slices, given.allocated, given.claims, given.nodes]), seed
 
 
@@ -103,14 +106,14 @@ def test_no_order_of_devices_changes_the_verdict(start: int) -> None:
         order = list(range(len(one.node.devices)))
         Random(one.seed).shuffle(order)
 
-        got = allocate(one.node, one.asked, one.held, one.rules, budget=BUDGET, order=order)
+        got = allocate(one.node, one.pending, one.held, one.rules, budget=BUDGET, order=order)
 
-        if not isinstance(got, GaveUp) and not isinstance(one.outcome, GaveUp):
+        if not isinstance(got, BudgetExhausted) and not isinstance(one.outcome, BudgetExhausted):
             assert type(one.outcome) is type(got), one.seed
 
 
 @pytest.mark.parametrize("start", CHUNKS)
-def test_the_order_in_which_objects_are_listed_means_nothing(start: int) -> None:
+def test_the_order_of_listed_objects_does_not_matter(start: int) -> None:
     for one in every(start):
         given, rng = one.given, Random(one.seed)
         if not _counts_agree(given.slices):
@@ -122,48 +125,48 @@ def test_the_order_in_which_objects_are_listed_means_nothing(start: int) -> None
         slices, claims = list(given.slices), list(given.allocated)
         rng.shuffle(slices)
         rng.shuffle(claims)
-        node = next(each for each in given.nodes if each.metadata.name == one.node.node)
-        devices = pools.node_devices(pools.index(slices, given.features), node)
-        held = usage.gathered(claims, given.features)
+        node = next(node_ for node_ in given.nodes if node_.metadata.name == one.node.node)
+        devices = pools.node_devices(pools.build_index(slices, given.features), node)
+        held = usage.gather_usage(claims, given.features)
 
-        got = allocate(devices, one.asked, held, one.rules, budget=BUDGET)
+        got = allocate(devices, one.pending, held, one.rules, budget=BUDGET)
 
         assert told(one.outcome) == told(got), one.seed
 
 
 @pytest.mark.parametrize("start", CHUNKS)
-def test_one_more_free_device_never_hurts(start: int) -> None:
+def test_a_further_free_device_never_makes_claims_infeasible(start: int) -> None:
     """But in mode All, which then has to have it, too.
 
     Nor where looking at some device ends the attempt: with another device before it, the search
     may take another way and come to look at it.
     """
     for one in every(start):
-        requests = [each for claim in one.asked.requests for some in claim for each in some]
+        requests = [each for claim in one.pending.requests for some in claim for each in some]
         if any(request.all_devices for request in requests) or not one.node.devices:
             continue
         if not isinstance(one.outcome, Plan):
             continue
-        if problem(one.node, one.asked, one.held, one.rules).is_treacherous:
+        if lay_out(one.node, one.pending, one.held, one.rules).may_abort:
             continue
         twin = Random(one.seed).choice(one.node.devices)
         slices = [
-            _with_another(each, twin.id.device) if each is twin.slice else each
-            for each in one.given.slices
+            _with_another(slice_, twin.id.device) if slice_ is twin.slice else slice_
+            for slice_ in one.given.slices
         ]
-        node = next(each for each in one.given.nodes if each.metadata.name == one.node.node)
-        devices = pools.node_devices(pools.index(slices, one.given.features), node)
+        node = next(node_ for node_ in one.given.nodes if node_.metadata.name == one.node.node)
+        devices = pools.node_devices(pools.build_index(slices, one.given.features), node)
 
-        got = allocate(devices, one.asked, one.held, one.rules, budget=BUDGET)
+        got = allocate(devices, one.pending, one.held, one.rules, budget=BUDGET)
 
-        assert isinstance(got, Plan | GaveUp), one.seed
+        assert isinstance(got, Plan | BudgetExhausted), one.seed
 
 
 def _counts_agree(slices: tuple[ResourceSlice, ...]) -> bool:
     counts: dict[tuple[str, str, int], set[int]] = {}
-    for one in slices:
-        pool = one.spec.pool
-        key = (one.spec.driver, pool.name, pool.generation)
+    for slice_ in slices:
+        pool = slice_.spec.pool
+        key = (slice_.spec.driver, pool.name, pool.generation)
         counts.setdefault(key, set()).add(pool.resource_slice_count)
     return all(len(found) == 1 for found in counts.values())
 

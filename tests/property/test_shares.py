@@ -7,7 +7,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kube.quantity import Quantity
-from tests.builders import HAMI, amount, device, devices_of, gpus, pod, published, translated, world
+from testing.builders import (
+    HAMI,
+    amount,
+    device,
+    devices_of,
+    driver_slice,
+    gpus,
+    pod,
+    translation_of,
+    translation_snapshot,
+)
 
 pytestmark = pytest.mark.property
 
@@ -36,7 +46,9 @@ def claimed(percent: int, size: int, least: int | None, step: int | None) -> int
         attributes={"type": "hami-gpu"},
         capacity={"memory": amount(str(size), str(size), **span), "cores": "100"},
     )
-    (claim,) = translated(pod(gpus(1, pct=percent)), world(published(HAMI, gpu))).claims
+    (claim,) = translation_of(
+        pod(gpus(1, pct=percent)), translation_snapshot(driver_slice(HAMI, gpu))
+    ).claims
     (only,) = devices_of(claim)["requests"][0]["firstAvailable"]
     return int(Quantity(only["capacity"]["requests"]["memory"]))
 
@@ -91,7 +103,9 @@ def test_what_is_claimed_is_a_valid_value_within_the_percentage(
         attributes={"type": "hami-gpu"},
         capacity={"memory": {"value": "80Gi", "requestPolicy": policy}, "cores": "100"},
     )
-    (claim,) = translated(pod(gpus(1, pct=percent)), world(published(HAMI, gpu))).claims
+    (claim,) = translation_of(
+        pod(gpus(1, pct=percent)), translation_snapshot(driver_slice(HAMI, gpu))
+    ).claims
     (only,) = devices_of(claim)["requests"][0]["firstAvailable"]
     within = [value for value in values if value * 100 <= 80 * percent]
 

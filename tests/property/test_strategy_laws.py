@@ -11,26 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.cluster import Cluster
-from allocator.core import pools, requests, usage
-from allocator.core.model import (
-    Asked,
-    Budget,
-    DeviceId,
-    NodeDevices,
-    Plan,
-    Pool,
-    PoolId,
-    PublishedDevice,
-    Usage,
-)
-from allocator.core.outcome import AttemptFailed, GaveUp, Unfit
-from allocator.core.problem import Rules
-from allocator.core.search import allocate
+from allocator.cluster.cluster import Cluster
+from allocator.model import pools, requests, usage
+from allocator.model.devices import DeviceId, NodeDevices, Pool, PoolId, PublishedDevice
+from allocator.model.outcome import AttemptFailed, BudgetExhausted, DoesNotFit
+from allocator.model.plan import Budget, Plan
+from allocator.model.requests import PendingClaims
+from allocator.model.usage import Usage
+from allocator.search.attempt import AllocatorOptions
+from allocator.search.search import allocate
 from allocator.strategies.registry import ALL
 from allocator.strategies.strategy import Strategy
 from kube.api.resource import ResourceSlice
-from tests.allocator.builders import (
+from testing.allocation.builders import (
     allocated,
     claim,
     classes,
@@ -42,8 +35,8 @@ from tests.allocator.builders import (
     result,
     slice_of,
 )
-from tests.oracle.ours import objects
-from tests.oracle.scenarios import Scenario, scenarios
+from testing.oracle.ours import objects
+from testing.oracle.scenarios import Scenario, scenarios
 
 pytestmark = pytest.mark.property
 
@@ -56,13 +49,13 @@ class Attempt(NamedTuple):
     """Claims on one node."""
 
     node: NodeDevices
-    asked: Asked
+    pending: PendingClaims
     usage: Usage
-    rules: Rules
+    rules: AllocatorOptions
 
-    def with_strategy(self, strategy: Strategy) -> Plan | Unfit | GaveUp | str:
+    def with_strategy(self, strategy: Strategy) -> Plan | DoesNotFit | BudgetExhausted | str:
         """The outcome; the message where the attempt ends on all nodes."""
-        order = strategy.order(self.node, self.usage, self.asked)
+        order = strategy.order(self.node, self.usage, self.pending)
         try:
             return allocate(*self, budget=BUDGET, order=order)
         except AttemptFailed as error:
@@ -73,16 +66,16 @@ def attempts(scenario: Scenario) -> Iterator[Attempt]:
     """The attempts of a scenario, one per node; none where its claims can be met nowhere."""
     given_ = objects(scenario)
     try:
-        asked = requests.asked(given_.claims, given_.classes, given_.features)
+        pending = requests.resolve_requests(given_.claims, given_.classes, given_.features)
         nodes = [
-            pools.node_devices(pools.index(given_.slices, given_.features), one)
-            for one in given_.nodes
+            pools.node_devices(pools.build_index(given_.slices, given_.features), node_)
+            for node_ in given_.nodes
         ]
     except AttemptFailed:
         return
-    held = usage.gathered(given_.allocated, given_.features)
+    held = usage.gather_usage(given_.allocated, given_.features)
     for devices in nodes:
-        yield Attempt(devices, asked, held, Rules(features=given_.features))
+        yield Attempt(devices, pending, held, AllocatorOptions(features=given_.features))
 
 
 @settings(max_examples=100)
@@ -90,7 +83,7 @@ def attempts(scenario: Scenario) -> Iterator[Attempt]:
 def test_a_verdict_does_not_depend_on_the_strategy(scenario: Scenario, strategy: Strategy) -> None:
     for attempt in attempts(scenario):
         want, got = attempt.with_strategy(ALL[0]), attempt.with_strategy(strategy)
-        if isinstance(want, GaveUp) or isinstance(got, GaveUp):
+        if isinstance(want, BudgetExhausted) or isinstance(got, BudgetExhausted):
             continue  # One order may need more steps than another.
         # Which alternative is found may differ: the devices of one request decide what is left for
         # the alternatives of the next.
@@ -98,9 +91,9 @@ def test_a_verdict_does_not_depend_on_the_strategy(scenario: Scenario, strategy:
 
 
 @given(scenarios(), strategies)
-def test_an_order_has_every_position_once(scenario: Scenario, strategy: Strategy) -> None:
+def test_an_order_is_a_permutation(scenario: Scenario, strategy: Strategy) -> None:
     for attempt in attempts(scenario):
-        order = strategy.order(attempt.node, attempt.usage, attempt.asked)
+        order = strategy.order(attempt.node, attempt.usage, attempt.pending)
 
         assert order is None or sorted(order) == list(range(len(attempt.node.devices)))
 
@@ -117,13 +110,13 @@ def test_a_score_is_a_percentage(scenario: Scenario, strategy: Strategy) -> None
 
 
 @given(scenarios(), strategies)
-def test_an_earlier_alternative_is_never_worth_less(scenario: Scenario, strategy: Strategy) -> None:
+def test_an_earlier_alternative_never_scores_less(scenario: Scenario, strategy: Strategy) -> None:
     plans: list[tuple[int, int]] = []
     for attempt in attempts(scenario):
         plan = attempt.with_strategy(strategy)
         if isinstance(plan, Plan):
             score = strategy.score(attempt.node, attempt.usage, plan)
-            plans.append((sum(sum(each) for each in plan.alternatives), -score))
+            plans.append((sum(sum(alternative) for alternative in plan.alternatives), -score))
 
     for rank, cost in plans:
         assert all(cost <= other_cost for other, other_cost in plans if rank < other)
@@ -133,9 +126,9 @@ def test_an_earlier_alternative_is_never_worth_less(scenario: Scenario, strategy
 def test_names_do_not_count(scenario: Scenario, strategy: Strategy) -> None:
     for attempt in attempts(scenario):
         other = renamed(attempt)
-        order = strategy.order(attempt.node, attempt.usage, attempt.asked)
+        order = strategy.order(attempt.node, attempt.usage, attempt.pending)
 
-        assert order == strategy.order(other.node, other.usage, other.asked)
+        assert order == strategy.order(other.node, other.usage, other.pending)
 
         plan = attempt.with_strategy(strategy)
         if isinstance(plan, Plan):
@@ -190,7 +183,7 @@ def slices_like(name: str, look: Looks) -> tuple[ResourceSlice, ResourceSlice]:
 @pytest.mark.parametrize("strategy", ALL, ids=lambda each: each.name)
 @settings(max_examples=100)
 @given(shapes=st.lists(looks, min_size=2, max_size=6), count=st.integers(1, 3))
-def test_nodes_that_share_a_verdict_score_as_if_they_did_not(
+def test_scores_of_a_class_are_those_of_each_node(
     strategy: Strategy, shapes: list[Looks], count: int
 ) -> None:
     names = {f"n{number}": look for number, look in enumerate(shapes)}
@@ -203,14 +196,14 @@ def test_nodes_that_share_a_verdict_score_as_if_they_did_not(
             for used in look.in_use
         ],
         classes=classes(),
-        rules=Rules(),
+        options=AllocatorOptions(),
     )
-    asked = cluster.ask([claim(request(count=count))])
+    pending = cluster.resolve([claim(request(count=count))])
 
-    verdicts = cluster.verdicts(asked, strategy=strategy)
+    verdicts = cluster.verdicts(pending, strategy=strategy)
 
     for name, _, score in verdicts:
-        own, plan = cluster.verdict(asked, name, strategy=strategy), verdicts.plan(name)
+        own, plan = cluster.verdict(pending, name, strategy=strategy), verdicts.plan(name)
         assert isinstance(own, Plan)
         assert plan is not None
         assert _devices(own) == _devices(plan)
@@ -218,7 +211,7 @@ def test_nodes_that_share_a_verdict_score_as_if_they_did_not(
 
 
 def _devices(plan: Plan) -> list[DeviceId]:
-    return [choice.device.id for each in plan.choices for choice in each]
+    return [choice.device.id for choice_ in plan.choices for choice in choice_]
 
 
 # --- the same attempt under other names -----------------------------------------------------------
@@ -228,14 +221,16 @@ def renamed(attempt: Attempt) -> Attempt:
     """Node, pools and devices have other names, which sort the other way round."""
     node = attempt.node
     ids = {
-        each.id: _other(each.id) for pool in node.pools for each in (*pool.devices, *pool.elsewhere)
+        device_.id: _other(device_.id)
+        for pool in node.pools
+        for device_ in (*pool.devices, *pool.elsewhere)
     }
     twins = {
-        each.id: _twin(each, ids[each.id])
+        device_.id: _twin(device_, ids[device_.id])
         for pool in node.pools
-        for each in (*pool.devices, *pool.elsewhere)
+        for device_ in (*pool.devices, *pool.elsewhere)
     }
-    devices = tuple(twins[each.id] for each in node.devices)
+    devices = tuple(twins[device_.id] for device_ in node.devices)
     uses = {
         PoolId(pool.driver, _word(pool.pool)): {_word(name): one for name, one in use.items()}
         for pool, use in attempt.usage.pools.items()
@@ -246,7 +241,7 @@ def renamed(attempt: Attempt) -> Attempt:
             node="other",
             pools=tuple(_pool(pool, twins) for pool in node.pools),
             devices=devices,
-            positions={each.id: position for position, each in enumerate(devices)},
+            positions={device_.id: position for position, device_ in enumerate(devices)},
         ),
         usage=Usage(pools=uses),
     )
@@ -256,8 +251,8 @@ def _pool(pool: Pool, twins: dict[DeviceId, PublishedDevice]) -> Pool:
     return msgspec.structs.replace(
         pool,
         id=PoolId(pool.id.driver, _word(pool.id.pool)),
-        devices=tuple(twins[each.id] for each in pool.devices),
-        elsewhere=tuple(twins[each.id] for each in pool.elsewhere),
+        devices=tuple(twins[device_.id] for device_ in pool.devices),
+        elsewhere=tuple(twins[published.id] for published in pool.elsewhere),
     )
 
 

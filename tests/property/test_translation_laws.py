@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admission.pods import Decision
 from kube.api.resource import (
     MAX_ALTERNATIVES,
     MAX_CONSTRAINTS,
@@ -19,18 +20,24 @@ from kube.api.resource import (
 )
 from kube.cel.compile import compile_selector
 from kube.cel.library import Environment
-from kube.product import REQUEST_ANNOTATION
-from tests.builders import Document, admitted, devices_of, outcome_of, updated, world
-from tests.strategies import koordinator_pods, legacy_pods, operators_options, published_slices
-from webhook.admission import Decision
-from webhook.claims import Claim
-from webhook.derivation import derive
-from webhook.edits import untranslating
-from webhook.jsonpatch import apply
-from webhook.request import decode_request
-from webhook.translation import Translated
-from webhook.vocabularies.arbiter import device_keys
-from webhook.world import Options
+from kube.jsonpatch import apply
+from kube.names import REQUEST_ANNOTATION
+from testing.builders import (
+    Document,
+    admit,
+    admit_update,
+    derived_claims,
+    devices_of,
+    translation_outcome,
+    translation_snapshot,
+)
+from testing.generators import koordinator_pods, legacy_pods, operators_options, published_slices
+from translation.arbiter import device_keys
+from translation.claims import Claim
+from translation.patch import restore_pod
+from translation.record import decode_record
+from translation.snapshot import TranslationOptions
+from translation.translate import Translated
 
 pytestmark = pytest.mark.property
 
@@ -48,19 +55,19 @@ def containers_of(document: Document) -> Iterator[Document]:
 
 
 def claims_of(
-    document: Document, published: list[ResourceSlice], chosen: Options
+    document: Document, published: list[ResourceSlice], chosen: TranslationOptions
 ) -> tuple[Claim, ...]:
-    outcome = outcome_of(document, world(*published), chosen)
+    outcome = translation_outcome(document, translation_snapshot(*published), chosen)
     return outcome.claims if isinstance(outcome, Translated) else ()
 
 
 @given(any_pod, slices, options)
 def test_admitting_never_raises_and_the_patch_applies(
-    document: Document, published: list[ResourceSlice], chosen: Options
+    document: Document, published: list[ResourceSlice], chosen: TranslationOptions
 ) -> None:
     before = copy.deepcopy(document)
 
-    after, answer = admitted(document, world(*published), chosen)
+    after, answer = admit(document, translation_snapshot(*published), chosen)
 
     assert document == before
     assert answer.allowed is not any(finding.is_error for finding in answer.findings)
@@ -70,12 +77,12 @@ def test_admitting_never_raises_and_the_patch_applies(
 
 @given(any_pod, slices, options)
 def test_admitting_again_changes_nothing(
-    document: Document, published: list[ResourceSlice], chosen: Options
+    document: Document, published: list[ResourceSlice], chosen: TranslationOptions
 ) -> None:
-    picture = world(*published)
-    once, answer = admitted(document, picture, chosen)
+    snapshot = translation_snapshot(*published)
+    once, answer = admit(document, snapshot, chosen)
 
-    _, again = admitted(once, picture, chosen)
+    _, again = admit(once, snapshot, chosen)
 
     translated_now = answer.decision is Decision.TRANSLATED
     want = Decision.ACCEPTED if translated_now else answer.decision
@@ -84,26 +91,25 @@ def test_admitting_again_changes_nothing(
 
 @given(any_pod, slices, options)
 def test_claims_derive_from_the_annotation_alone(
-    document: Document, published: list[ResourceSlice], chosen: Options
+    document: Document, published: list[ResourceSlice], chosen: TranslationOptions
 ) -> None:
-    picture = world(*published)
-    outcome = outcome_of(document, picture, chosen)
+    snapshot = translation_snapshot(*published)
+    outcome = translation_outcome(document, snapshot, chosen)
     if not isinstance(outcome, Translated):
         return
 
-    request = decode_request(outcome.annotation)
-    derived = derive(request, picture.profiles)
+    request = decode_record(outcome.annotation)
 
-    assert outcome.request == request
-    assert outcome.claims == derived.claims
+    assert outcome.record == request
+    assert outcome.claims == derived_claims(document, outcome.annotation, snapshot)
     assert outcome.annotation == request.encode()
 
 
 @given(any_pod, slices, options)
 def test_only_what_must_change_is_changed(
-    document: Document, published: list[ResourceSlice], chosen: Options
+    document: Document, published: list[ResourceSlice], chosen: TranslationOptions
 ) -> None:
-    after, answer = admitted(document, world(*published), chosen)
+    after, answer = admit(document, translation_snapshot(*published), chosen)
     if answer.decision is not Decision.TRANSLATED:
         return
 
@@ -143,7 +149,7 @@ def without_devices(document: Document) -> Document:
 
 @given(any_legacy_pod, slices, options, st.randoms(use_true_random=False))
 def test_order_and_strangers_do_not_matter(
-    document: Document, published: list[ResourceSlice], chosen: Options, random: Any
+    document: Document, published: list[ResourceSlice], chosen: TranslationOptions, random: Any
 ) -> None:
     other = copy.deepcopy(document)
     strangers = {"example.com/a": "b", **document["metadata"].get("annotations", {})}
@@ -163,7 +169,7 @@ def test_order_and_strangers_do_not_matter(
 
 @given(any_pod, slices, options)
 def test_names_are_labels_and_contents_are_within_limits(
-    document: Document, published: list[ResourceSlice], chosen: Options
+    document: Document, published: list[ResourceSlice], chosen: TranslationOptions
 ) -> None:
     for claim in claims_of(document, published, chosen):
         assert LABEL.fullmatch(claim.label)
@@ -195,7 +201,7 @@ def most_devices(request: Document) -> int:
 
 @given(any_pod, slices, options)
 def test_every_selector_compiles(
-    document: Document, published: list[ResourceSlice], chosen: Options
+    document: Document, published: list[ResourceSlice], chosen: TranslationOptions
 ) -> None:
     for claim in claims_of(document, published, chosen):
         for asked in asked_of(claim):
@@ -207,20 +213,20 @@ def test_every_selector_compiles(
 
 @given(any_legacy_pod, slices, options)
 def test_undoing_a_translation_and_doing_it_again_is_the_same(
-    document: Document, published: list[ResourceSlice], chosen: Options
+    document: Document, published: list[ResourceSlice], chosen: TranslationOptions
 ) -> None:
-    picture = world(*published)
-    outcome = outcome_of(document, picture, chosen)
+    snapshot = translation_snapshot(*published)
+    outcome = translation_outcome(document, snapshot, chosen)
     if not isinstance(outcome, Translated):
         return
-    once, _ = admitted(document, picture, chosen)
+    once, _ = admit(document, snapshot, chosen)
     recorded = {
         one.name: {key: str(amount) for key, amount in one.limits.items()}
-        for one in outcome.request.containers
+        for one in outcome.record.containers
     }
 
-    undone = apply(copy.deepcopy(once), untranslating(once, outcome.claims, recorded))
-    again, _ = admitted(undone, picture, chosen)
+    undone = apply(copy.deepcopy(once), restore_pod(once, outcome.claims, recorded))
+    again, _ = admit(undone, snapshot, chosen)
 
     assert once == again
 
@@ -229,7 +235,7 @@ def test_undoing_a_translation_and_doing_it_again_is_the_same(
 def test_applying_the_legacy_manifest_again_changes_nothing(
     document: Document, published: list[ResourceSlice]
 ) -> None:
-    live, answer = admitted(document, world(*published))
+    live, answer = admit(document, translation_snapshot(*published))
     if answer.decision is not Decision.TRANSLATED:
         return
     merged = copy.deepcopy(live)
@@ -238,7 +244,7 @@ def test_applying_the_legacy_manifest_again_changes_nothing(
             if part != "claims" and amounts:
                 container["resources"][part] = amounts | container["resources"].get(part, {})
 
-    after, answer = updated(merged, live)
+    after, answer = admit_update(merged, live)
 
     assert answer.decision in (Decision.STRIPPED, Decision.UNTOUCHED)
     assert after == live

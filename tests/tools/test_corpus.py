@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kube.files import dump_yaml
-from tests.builders import gpus, pod
+from kube.manifests.dump import dump_yaml
+from testing.builders import gpus, pod
 from tools import corpus
 
 GOOD = dump_yaml([pod(gpus(1, mem=3000))])
@@ -16,7 +16,7 @@ REFUSED = dump_yaml([pod(gpus(1, mem="8Gi"))])
     ("want", "text"),
     [
         (True, GOOD),
-        (True, "# nothing\n"),
+        (False, "# nothing\n"),
         (False, "kind: Pod\n"),
         (False, "{{ if .Values.gpu }}\n"),
         (False, "- a\n- b\n"),

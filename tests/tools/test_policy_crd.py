@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube.api.meta import ApiStruct, view
+from controllers.policies.status import ConditionType
+from kube.api.meta import ApiStruct, convert
 from kube.api.policy import (
     PHYSICAL_ATTRIBUTES,
     Condition,
@@ -15,11 +16,10 @@ from kube.api.policy import (
     DeviceCompatibilityPolicySpec,
     Enforcement,
 )
-from kube.files import read_paths
+from kube.api.urls import DEVICE_COMPATIBILITY_POLICIES
+from kube.manifests.reader import read_paths
 from tests.kube.api.test_policy import EXAMPLE
 from tools import policy_crd
-from webhook.policy_status import ConditionType
-from webhook.resources import DEVICE_COMPATIBILITY_POLICIES
 
 DEFINITION = policy_crd.definition()
 (VERSION,) = DEFINITION["spec"]["versions"]
@@ -105,7 +105,9 @@ def test_what_the_example_says_has_a_place() -> None:
                 yield from places(each, f"{path}[]")
 
     assert set(places(example.document["spec"], ".spec")) <= known
-    assert view(example.document, DeviceCompatibilityPolicy).spec.enforcement is Enforcement.ENFORCE
+    assert (
+        convert(example.document, DeviceCompatibilityPolicy).spec.enforcement is Enforcement.ENFORCE
+    )
 
 
 class Changed(ApiStruct, frozen=True, kw_only=True):

@@ -12,18 +12,21 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from certs.authority import Authority
-from certs.serving import Listener, client_context, issue_leaf
-from tests.fake_api_server import running, until
+from certs.serving import Listener, client_tls_context, issue_serving_certificate
+from process.durations import Duration, PositiveDuration
+from testing.fake_api_server import running, until
 from webhook import connections
-from webhook.app import Endpoint
+from webhook.endpoint import Endpoint
 from webhook.metrics import WebhookMetrics
-from webhook.settings import ServeSettings
+from webhook.settings import WebhookSettings
 
 NAME: Final = "w.n.svc"
 NOW: Final = datetime.now(UTC)  # noqa: TID251  TLS compares with the clock.
 LIFE: Final = timedelta(hours=1)
-LEAF: Final = issue_leaf(Authority.make("test", now=NOW, life=LIFE), [NAME], now=NOW, life=LIFE)
-TRUST: Final = client_context(LEAF.authority)
+LEAF: Final = issue_serving_certificate(
+    Authority.create("test", now=NOW, life=LIFE), [NAME], now=NOW, life=LIFE
+)
+TRUST: Final = client_tls_context(LEAF.authority)
 ASK: Final = b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -32,7 +35,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
 
 
-class Stand:
+class Server:
     """An endpoint that answers when it is let."""
 
     def __init__(self, **settings: Any) -> None:
@@ -41,7 +44,7 @@ class Stand:
         self.answering.set()
         self.asked = 0
         self._writers: list[asyncio.StreamWriter] = []
-        served = ServeSettings(bind_address="127.0.0.1", port=0, drain_seconds=0, **settings)
+        served = WebhookSettings(bind_address="127.0.0.1", port=0, drain=Duration(0), **settings)
         reviews = {"/mutate": self.answer}
         metrics = WebhookMetrics(self.registry)
         self.endpoint = Endpoint(served, reviews, metrics, chance=lambda: 0.5)
@@ -83,14 +86,14 @@ class Stand:
     def open(self) -> float | None:
         return self.registry.get_sample_value("drawbridge_connections")
 
-    def ended(self, reason: str) -> float | None:
-        name = "drawbridge_connections_ended_total"
+    def closed(self, reason: str) -> float | None:
+        name = "drawbridge_connections_closed_total"
         return self.registry.get_sample_value(name, {"reason": reason})
 
 
 @asynccontextmanager
-async def standing(**settings: Any) -> AsyncIterator[Stand]:
-    made = Stand(**settings)
+async def standing(**settings: Any) -> AsyncIterator[Server]:
+    made = Server(**settings)
     await made.endpoint.start(Listener(LEAF).context, {})
     async with asyncio.timeout(10), running(made.endpoint.run):
         yield made
@@ -101,7 +104,7 @@ async def standing(**settings: Any) -> AsyncIterator[Stand]:
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "LOOK_S", 0.05)
+    monkeypatch.setattr(connections, "CHECK_INTERVAL_S", 0.05)
 
 
 async def is_over(streams: Streams) -> bool:
@@ -112,32 +115,32 @@ async def is_over(streams: Streams) -> bool:
         return True
 
 
-async def test_an_idle_connection_makes_room_for_who_asks() -> None:
-    async with standing(max_connections=2) as stand:
-        oldest, newer = await stand.connected(), await stand.connected()
-        assert await stand.is_answered(newer)
-        await until(lambda: stand.open() == 2)
+async def test_an_idle_connection_is_evicted_for_a_new_one() -> None:
+    async with standing(max_connections=2) as server:
+        oldest, newer = await server.connected(), await server.connected()
+        assert await server.is_answered(newer)
+        await until(lambda: server.open() == 2)
         await asyncio.sleep(0.1)
 
-        assert await stand.is_answered()
+        assert await server.is_answered()
 
         assert await is_over(oldest)
-        assert await stand.is_answered(newer)
-        assert (2, 1, None) == (stand.open(), stand.ended("made_room"), stand.ended("refused"))
+        assert await server.is_answered(newer)
+        assert (2, 1, None) == (server.open(), server.closed("evicted"), server.closed("rejected"))
 
 
-async def test_who_is_being_answered_keeps_the_place_and_nobody_new_is_taken() -> None:
-    async with standing(max_connections=1) as stand, asyncio.TaskGroup() as group:
-        stand.answering.clear()
-        first = group.create_task(stand.is_answered())
-        await until(lambda: stand.asked == 1)
+async def test_a_connection_with_a_review_keeps_its_place_and_a_new_one_is_rejected() -> None:
+    async with standing(max_connections=1) as server, asyncio.TaskGroup() as group:
+        server.answering.clear()
+        first = group.create_task(server.is_answered())
+        await until(lambda: server.asked == 1)
         await asyncio.sleep(0.1)
 
-        assert not await stand.is_answered()
+        assert not await server.is_answered()
 
-        stand.answering.set()
+        server.answering.set()
         assert await first
-        assert (1, None) == (stand.ended("refused"), stand.ended("made_room"))
+        assert (1, None) == (server.closed("rejected"), server.closed("evicted"))
 
 
 BEGINNINGS: Final = {
@@ -149,54 +152,57 @@ BEGINNINGS: Final = {
 
 
 @pytest.mark.parametrize("sent", BEGINNINGS.values(), ids=BEGINNINGS)
-async def test_who_only_begins_to_ask_loses_the_connection(sent: bytes | None) -> None:
-    async with standing(head_seconds=0.2) as stand:
-        streams = await (stand.plain() if sent is None else stand.connected())
+async def test_a_connection_with_an_incomplete_header_is_closed(sent: bytes | None) -> None:
+    async with standing(request_header_timeout=PositiveDuration(0.2)) as server:
+        streams = await (server.plain() if sent is None else server.connected())
         if sent and len(sent) > len(ASK):
-            assert await stand.is_answered(streams)
+            assert await server.is_answered(streams)
             sent = sent.removeprefix(ASK)
         streams[1].write(sent or b"")
 
         assert await is_over(streams)
 
-        assert stand.open() == 0
-        assert (stand.ended("head"), stand.ended("handshake")) in {(1, None), (None, 1)}
+        assert server.open() == 0
+        assert (server.closed("header_timeout"), server.closed("handshake")) in {
+            (1, None),
+            (None, 1),
+        }
 
 
-async def test_dribbling_does_not_help() -> None:
-    async with standing(head_seconds=0.2) as stand:
-        _, writer = await stand.connected()
+async def test_a_header_that_comes_byte_by_byte_is_closed() -> None:
+    async with standing(request_header_timeout=PositiveDuration(0.2)) as server:
+        _, writer = await server.connected()
         writer.write(b"POST /mutate HTTP/1.1\r\n")
-        while stand.ended("head") is None:
+        while server.closed("header_timeout") is None:
             writer.write(b"A: b\r\n")
             await asyncio.sleep(0.02)
 
 
-async def test_half_sent_heads_cannot_hold_all_places() -> None:
-    async with standing(max_connections=5) as stand:
-        half = [await stand.connected() for _ in range(3)]
-        half += [await stand.plain() for _ in range(2)]
+async def test_incomplete_headers_cannot_hold_all_places() -> None:
+    async with standing(max_connections=5) as server:
+        half = [await server.connected() for _ in range(3)]
+        half += [await server.plain() for _ in range(2)]
         for _, writer in half:
             writer.write(ASK[:30])
         await asyncio.sleep(0.1)
 
-        assert [True] * 5 == [await stand.is_answered() for _ in range(5)]
+        assert [True] * 5 == [await server.is_answered() for _ in range(5)]
 
 
-async def test_an_idle_connection_outlives_the_deadline_of_heads() -> None:
-    async with standing(head_seconds=0.5) as stand:
-        kept = await stand.connected()
-        assert await stand.is_answered(kept)
+async def test_an_idle_connection_outlives_the_header_timeout() -> None:
+    async with standing(request_header_timeout=PositiveDuration(0.5)) as server:
+        kept = await server.connected()
+        assert await server.is_answered(kept)
 
         await asyncio.sleep(0.8)
 
-        assert await stand.is_answered(kept)
-        assert stand.ended("head") is None
+        assert await server.is_answered(kept)
+        assert server.closed("header_timeout") is None
 
 
-async def test_a_slow_body_is_no_head() -> None:
-    async with standing(head_seconds=0.5) as stand:
-        reader, writer = await stand.connected()
+async def test_a_slow_body_is_not_a_header() -> None:
+    async with standing(request_header_timeout=PositiveDuration(0.5)) as server:
+        reader, writer = await server.connected()
         writer.write(ASK[:-1])
         await asyncio.sleep(0.8)
         writer.write(ASK[-1:])
@@ -204,23 +210,25 @@ async def test_a_slow_body_is_no_head() -> None:
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
 
 
-async def test_a_failed_handshake_gives_its_place_back() -> None:
-    async with standing() as stand:
+async def test_a_failed_handshake_frees_its_place() -> None:
+    async with standing() as server:
         with pytest.raises(ssl.SSLError):
             await asyncio.open_connection(
                 "127.0.0.1",
-                stand.endpoint.port,
+                server.endpoint.port,
                 ssl=ssl.create_default_context(),
                 server_hostname=NAME,
             )
-        _, writer = await stand.plain()
+        _, writer = await server.plain()
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
 
-        await until(lambda: stand.open() == 0)
+        await until(lambda: server.open() == 0)
 
 
-async def test_all_addresses_are_those_of_both_families() -> None:
-    made = connections.Connections(1, head_s=1.0, metrics=WebhookMetrics(CollectorRegistry()))
+async def test_without_an_address_both_families_are_bound() -> None:
+    made = connections.Connections(
+        1, header_timeout_s=1.0, metrics=WebhookMetrics(CollectorRegistry())
+    )
     await made.listen("", 0)
 
     for host in ("127.0.0.1", "::1"):

@@ -3,16 +3,16 @@ from typing import NamedTuple
 
 import pytest
 
-from allocator.core.model import NodeDevices
+from allocator.model.devices import NodeDevices
 from allocator.strategies.best_fit import BEST_FIT
 from kube.api.resource import DeviceRequest, DeviceRequestAllocationResult
-from tests.allocator.builders import amount, claim, device, node_with, pool_of, request
-from tests.allocator.strategies.placing import cards, held, placed, share
+from testing.allocation.builders import amount, claim, device, node_with, pool_of, request
+from testing.allocation.placing import cards, held, placed, share
 
 
 def sized(*memories: str) -> NodeDevices:
     """GPUs of these sizes, given away whole."""
-    return node_with(pool_of(*[device(each, capacity={"memory": each}) for each in memories]))
+    return node_with(pool_of(*[device(memory, capacity={"memory": memory}) for memory in memories]))
 
 
 def sliced(*memories: str) -> NodeDevices:
@@ -20,8 +20,8 @@ def sliced(*memories: str) -> NodeDevices:
     return node_with(
         pool_of(
             *[
-                device(each, shared=True, capacity={"memory": amount(each, min="1Gi")})
-                for each in memories
+                device(memory, shared=True, capacity={"memory": amount(memory, min="1Gi")})
+                for memory in memories
             ]
         )
     )
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     name: str
     node: NodeDevices
     held: Sequence[DeviceRequestAllocationResult]
-    asked: DeviceRequest
+    pending: DeviceRequest
     devices: str
     score: int
 
@@ -109,4 +109,4 @@ ROWS = (
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_placed(row: Row) -> None:
-    assert (row.devices, row.score) == placed(BEST_FIT, row.node, [claim(row.asked)], row.held)
+    assert (row.devices, row.score) == placed(BEST_FIT, row.node, [claim(row.pending)], row.held)

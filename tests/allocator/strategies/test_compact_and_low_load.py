@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 import pytest
 
-from allocator.core.model import NodeDevices
+from allocator.model.devices import NodeDevices
 from allocator.strategies.compact_first import COMPACT_FIRST
 from allocator.strategies.low_load_first import LOW_LOAD_FIRST
 from allocator.strategies.node_compact_device_low_load import NODE_COMPACT_DEVICE_LOW_LOAD
 from kube.api.resource import DeviceRequest, DeviceRequestAllocationResult
-from tests.allocator.builders import alternative, claim, first_of, request
-from tests.allocator.strategies.placing import cards, held, placed, share, sharing, whole
+from testing.allocation.builders import alternative, claim, first_of, request
+from testing.allocation.placing import cards, held, placed, share, sharing, whole
 
 ONE_SLOT = 'device.attributes["gpu.example.com"].profile == "1g"'
 QUARTER = {"memory": "20Gi"}
@@ -21,7 +21,7 @@ class Row(NamedTuple):
     name: str
     node: NodeDevices
     held: Sequence[DeviceRequestAllocationResult]
-    asked: DeviceRequest
+    pending: DeviceRequest
     compact: str
     low_load: str
     packed: int
@@ -94,7 +94,7 @@ ROWS = (
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_placed(row: Row) -> None:
-    claims = [claim(row.asked)]
+    claims = [claim(row.pending)]
 
     compact = placed(COMPACT_FIRST, row.node, claims, row.held)
     low_load = placed(LOW_LOAD_FIRST, row.node, claims, row.held)
@@ -105,7 +105,7 @@ def test_placed(row: Row) -> None:
     assert (row.low_load, row.packed) == between
 
 
-def test_admin_access_fills_nothing() -> None:
+def test_admin_access_adds_no_load() -> None:
     claims = [claim(request(admin_access=True), namespace="admin")]
 
     assert placed(COMPACT_FIRST, whole(4), claims, held("gpu-0")).score == 0

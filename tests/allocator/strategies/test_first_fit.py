@@ -4,8 +4,8 @@ import pytest
 
 from allocator.strategies.first_fit import FIRST_FIT
 from kube.api.resource import DeviceRequest
-from tests.allocator.builders import alternative, claim, first_of, request
-from tests.allocator.strategies.placing import Placed, held, placed, sharing, whole
+from testing.allocation.builders import alternative, claim, first_of, request
+from testing.allocation.placing import Placed, held, placed, sharing, whole
 
 NEVER = "false"
 
@@ -43,9 +43,9 @@ def test_alternatives_of_several_claims_count_together() -> None:
     assert placed(FIRST_FIT, whole(2), claims).score == 56
 
 
-def test_devices_are_taken_in_upstreams_order_however_full() -> None:
+def test_devices_are_in_upstreams_order_whatever_their_load() -> None:
     assert Placed("gpu-1", 0) == placed(FIRST_FIT, whole(3), [claim(request())], held("gpu-0"))
 
 
-def test_a_share_goes_where_upstream_puts_it() -> None:
+def test_a_share_is_on_upstreams_device() -> None:
     assert Placed("gpu-0", 0) == placed(FIRST_FIT, sharing(2), [claim(request())])

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import pytest
 
-from allocator.core.model import NodeDevices
+from allocator.model.devices import NodeDevices
 from allocator.strategies.load import FULL, device_loads, node_load
 from kube.api.resource import DeviceCapacity, DeviceRequestAllocationResult
-from tests.allocator.builders import (
+from testing.allocation.builders import (
     DRIVER,
     amount,
     consumes,
@@ -19,7 +19,7 @@ from tests.allocator.builders import (
     pool_of,
     result,
 )
-from tests.allocator.strategies.placing import cards, held, share, sharing, usage, whole
+from testing.allocation.placing import cards, held, share, sharing, usage, whole
 
 NIC = "nic.example.com"
 
@@ -124,7 +124,7 @@ def test_a_node_counts_only_hardware_of_the_drivers_that_are_used() -> None:
     assert [FULL // 2, FULL, 0] == loads
 
 
-def test_devices_that_other_nodes_see_fill_the_counters_they_share() -> None:
+def test_devices_of_other_nodes_consume_shared_counters() -> None:
     pool = pool_of(
         device("half-0", consumes(slots=2)),
         counters=[counter_set(slots=4)],

@@ -3,9 +3,9 @@ from typing import NamedTuple
 
 import pytest
 
-from allocator.strategies.registry import ALL, DEFAULT, chosen, strategy
+from allocator.strategies.registry import ALL, DEFAULT, choose_strategy, find_strategy
 from kube.errors import FieldError
-from kube.product import STRATEGY_ANNOTATION
+from kube.names import STRATEGY_ANNOTATION
 
 KNOWN = (
     "one of FirstFit, CompactFirst, LowLoadFirst, NodeCompactDeviceLowLoad, TopologyPacked, BestFit"
@@ -18,18 +18,18 @@ def wants(word: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("each", ALL, ids=lambda each: each.name)
-def test_every_strategy_is_known_by_the_name_of_its_class(each: object) -> None:
-    assert strategy(type(each).__name__) is each
+def test_strategies_are_named_like_their_classes(each: object) -> None:
+    assert find_strategy(type(each).__name__) is each
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    assert strategy("binpack") == FieldError(
+    assert find_strategy("binpack") == FieldError(
         path="strategy", message='"binpack" is not a strategy', fix=KNOWN
     )
 
 
 def test_a_long_name_is_cut() -> None:
-    error = strategy("x" * 10_000)
+    error = find_strategy("x" * 10_000)
 
     assert isinstance(error, FieldError)
     assert len(error.message) < 100
@@ -67,8 +67,8 @@ ROWS = (
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_chosen(row: Row) -> None:
-    assert row.want == chosen(row.pod, row.classes, "FirstFit")
+def test_choose_strategy(row: Row) -> None:
+    assert row.want == choose_strategy(row.pod, row.classes, "FirstFit")
 
 
 class Wrong(NamedTuple):
@@ -100,8 +100,8 @@ WRONG = (
 
 
 @pytest.mark.parametrize("row", WRONG, ids=lambda row: row.name)
-def test_a_wrong_word_is_a_field_error(row: Wrong) -> None:
-    error = chosen(row.pod, row.classes, row.default)
+def test_an_unknown_strategy_is_a_field_error(row: Wrong) -> None:
+    error = choose_strategy(row.pod, row.classes, row.default)
 
     assert isinstance(error, FieldError)
     assert (row.path, KNOWN) == (error.path, error.fix)

@@ -3,11 +3,12 @@ from typing import NamedTuple
 
 import pytest
 
-from allocator.core.model import Features, NodeDevices
-from allocator.core.requests import asked
+from allocator.model.devices import NodeDevices
+from allocator.model.feature_gates import Features
+from allocator.model.requests import resolve_requests
 from allocator.strategies.topology_packed import TOPOLOGY_PACKED
 from kube.api.resource import DeviceConstraint, DeviceRequestAllocationResult
-from tests.allocator.builders import (
+from testing.allocation.builders import (
     claim,
     classes,
     device,
@@ -18,7 +19,7 @@ from tests.allocator.builders import (
     request,
     result,
 )
-from tests.allocator.strategies.placing import (
+from testing.allocation.placing import (
     ROOT,
     Placed,
     held,
@@ -144,8 +145,8 @@ def test_under_one_root_the_fullest_share_comes_first() -> None:
     assert got.devices == "gpu-1"
 
 
-def test_a_selector_that_fails_wants_nothing() -> None:
-    broken = asked(
+def test_a_failing_selector_selects_nothing() -> None:
+    broken = resolve_requests(
         [claim(request("req-0", "device.attributes['a'].b == 1"))], classes(), Features()
     )
 

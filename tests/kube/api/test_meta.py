@@ -1,4 +1,4 @@
-"""Views of documents: what a wrong value says, and where."""
+"""Conversion to views: error messages, and pruning."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from kube.api.core import ResourceRequirements
-from kube.api.meta import ObjectHead, decode, pruned, view
+from kube.api.meta import ObjectHead, convert, decode, prune
 
 
 @pytest.mark.parametrize(
@@ -18,9 +18,9 @@ from kube.api.meta import ObjectHead, decode, pruned, view
         ("'abc' is not a quantity such as 500m, 3Gi or 1e3 - at `$.limits[...]`", "abc"),
     ],
 )
-def test_view_of_what_is_no_quantity(want: str, amount: object) -> None:
+def test_convert_rejects_what_is_not_a_quantity(want: str, amount: object) -> None:
     with pytest.raises(msgspec.ValidationError) as raised:
-        view({"limits": {"cpu": amount}}, ResourceRequirements)
+        convert({"limits": {"cpu": amount}}, ResourceRequirements)
 
     assert want == str(raised.value)
 
@@ -35,19 +35,19 @@ def test_view_of_what_is_no_quantity(want: str, amount: object) -> None:
         pytest.param("", "", id="nothing is nothing"),
     ],
 )
-def test_pruned(want: str, text: str) -> None:
-    assert want == pruned(text.encode(), depth=2).decode()
+def test_prune(want: str, text: str) -> None:
+    assert want == prune(text.encode(), depth=2).decode()
 
 
 @pytest.mark.parametrize("text", ["[[[", "[[[1]", "]", "[[[[]]]]]", '["'])
-def test_pruned_text_that_is_not_json_stays_so(text: str) -> None:
+def test_prune_keeps_invalid_json_invalid(text: str) -> None:
     with pytest.raises(msgspec.DecodeError):
-        decode(pruned(text.encode(), depth=2), Any)
+        decode(prune(text.encode(), depth=2), Any)
 
 
-def test_what_is_nested_deeper_than_python_goes_can_be_read_once_it_is_pruned() -> None:
+def test_json_deeper_than_the_recursion_limit_decodes_after_prune() -> None:
     text = f'{{"metadata": {{"name": "a"}}, "x": {"[" * 5000}{"]" * 5000}}}'.encode()
 
     with pytest.raises(RecursionError):
         decode(text, dict[str, Any])
-    assert "a" == decode(pruned(text), ObjectHead).metadata.name
+    assert "a" == decode(prune(text), ObjectHead).metadata.name

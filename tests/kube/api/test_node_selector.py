@@ -1,4 +1,4 @@
-"""Which nodes a selector of core/v1 selects, and which selectors make no sense."""
+"""Matching and validation of core/v1 node selectors."""
 
 from typing import Final, NamedTuple
 
@@ -8,8 +8,8 @@ from kube.api.node_selector import (
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
-    check,
     matches,
+    validate,
 )
 
 LABELS: Final = {"zone": "a", "gpus": "8", "empty": "", "model": "a100"}
@@ -76,7 +76,7 @@ CASES: Final = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_matches(case: Case) -> None:
-    check(case.selector)
+    validate(case.selector)
 
     assert case.want == matches(case.selector, "node-1", LABELS)
 
@@ -99,9 +99,9 @@ def test_matches(case: Case) -> None:
         ("'a/b/zone' is not a label key", want("a/b/zone", "Exists")),
     ],
 )
-def test_check_refuses(fault: str, requirement: NodeSelectorRequirement) -> None:
+def test_validate_rejects(fault: str, requirement: NodeSelectorRequirement) -> None:
     with pytest.raises(ValueError, match=r"nodeSelectorTerms\[1\].matchExpressions: \[1\]") as got:
-        check(selector(term(IN_A), term(IN_A, requirement)))
+        validate(selector(term(IN_A), term(IN_A, requirement)))
 
     assert fault in str(got.value)
 
@@ -114,6 +114,6 @@ def test_check_refuses(fault: str, requirement: NodeSelectorRequirement) -> None
         ("'NotIn' needs one value", want("metadata.name", "NotIn")),
     ],
 )
-def test_check_refuses_fields(fault: str, requirement: NodeSelectorRequirement) -> None:
+def test_validate_rejects_fields(fault: str, requirement: NodeSelectorRequirement) -> None:
     with pytest.raises(ValueError, match=fault):
-        check(selector(NodeSelectorTerm(match_fields=(requirement,))))
+        validate(selector(NodeSelectorTerm(match_fields=(requirement,))))

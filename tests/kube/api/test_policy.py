@@ -1,4 +1,4 @@
-"""DeviceCompatibilityPolicy as people write it."""
+"""Decoding of DeviceCompatibilityPolicies, and which one is in force."""
 
 from pathlib import Path
 from typing import Any
@@ -6,28 +6,28 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube.api.meta import view
+from kube.api.meta import convert
 from kube.api.policy import (
     API_VERSION,
     DeviceCompatibilityPolicy,
     Enforcement,
     Scope,
     Undeclared,
-    in_force,
+    effective_policies,
 )
-from kube.files import read_paths
+from kube.manifests.reader import read_paths
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "compatibility" / "policy.yaml"
 
 
 def read(**spec: Any) -> DeviceCompatibilityPolicy:
-    return view(
+    return convert(
         {"metadata": {"name": "modes"}, "spec": {"driver": "gpu.example.com"} | spec},
         DeviceCompatibilityPolicy,
     )
 
 
-def test_what_a_policy_says_by_saying_nothing() -> None:
+def test_defaults() -> None:
     spec = read().spec
 
     assert (Enforcement.ENFORCE, Undeclared.ISOLATED, Scope.PHYSICAL) == (
@@ -38,10 +38,10 @@ def test_what_a_policy_says_by_saying_nothing() -> None:
     assert (None, None) == (spec.physical_attributes, spec.rules)
 
 
-def test_the_example_is_one() -> None:
+def test_the_example_decodes() -> None:
     (found,) = read_paths([str(EXAMPLE)])
 
-    policy = view(found.document, DeviceCompatibilityPolicy)
+    policy = convert(found.document, DeviceCompatibilityPolicy)
 
     assert (API_VERSION, "DeviceCompatibilityPolicy") == (found.api_version, found.kind)
     assert ["whole", "fraction", "mig", "mps"] == [rule.name for rule in policy.spec.rules or ()]
@@ -54,7 +54,7 @@ def test_the_example_is_one() -> None:
         ("Object missing required field `name` - at `$.spec.rules[0]`", {"rules": [{}]}),
     ],
 )
-def test_what_a_policy_cannot_say(want: str, spec: dict[str, Any]) -> None:
+def test_invalid_fields(want: str, spec: dict[str, Any]) -> None:
     with pytest.raises(msgspec.ValidationError) as raised:
         read(**spec)
 
@@ -62,14 +62,14 @@ def test_what_a_policy_cannot_say(want: str, spec: dict[str, Any]) -> None:
 
 
 def made(name: str, driver: str, created: str | None) -> DeviceCompatibilityPolicy:
-    return view(
+    return convert(
         {"metadata": {"name": name, "creationTimestamp": created}, "spec": {"driver": driver}},
         DeviceCompatibilityPolicy,
     )
 
 
 @pytest.mark.parametrize("turned", [1, -1], ids=["in order", "in reverse"])
-def test_the_oldest_policy_of_a_driver_counts(turned: int) -> None:
+def test_the_oldest_policy_of_a_driver_is_in_force(turned: int) -> None:
     policies = [
         made("a", "x", "2026-11-02T00:00:00Z"),
         made("b", "x", "2026-11-01T00:00:00Z"),
@@ -81,5 +81,5 @@ def test_the_oldest_policy_of_a_driver_counts(turned: int) -> None:
     ][::turned]
 
     assert {"x": "b", "y": "d", "z": "f"} == {
-        driver: policy.metadata.name for driver, policy in in_force(policies).items()
+        driver: policy.metadata.name for driver, policy in effective_policies(policies).items()
     }

@@ -1,4 +1,4 @@
-"""Our verdicts against Go's, recorded in tests/oracle/data/cel.json."""
+"""Results compared with those of Go, recorded in testing/oracle/data/cel.json."""
 
 import json
 from pathlib import Path
@@ -6,24 +6,24 @@ from typing import Any, Final
 
 import pytest
 
-from kube.api.meta import view
+from kube.api.meta import convert
 from kube.api.resource import Device
 from kube.cel import device as devices
 from kube.cel.compile import Environment, compile_selector
 from kube.cel.device import DeviceView
 from kube.errors import InvalidSelector, SelectorFailed, UnsupportedSelector
-from tests.oracle.cases import DEVICES, cases
-from tests.oracle.differences import EXPECTED
+from testing.oracle.cases import DEVICES, cases
+from testing.oracle.differences import EXPECTED
 
-RECORD: Final = json.loads((Path(__file__).parents[2] / "oracle/data/cel.json").read_text())
+RECORD: Final = json.loads((Path(__file__).parents[3] / "testing/oracle/data/cel.json").read_text())
 
 
-def _view(document: dict[str, Any]) -> DeviceView:
+def _decode_device(document: dict[str, Any]) -> DeviceView:
     fields = {key: value for key, value in document.items() if key != "driver"}
-    return devices.view(document["driver"], view({"name": "device", **fields}, Device))
+    return devices.device_view(document["driver"], convert({"name": "device", **fields}, Device))
 
 
-VIEWS: Final = {name: _view(document) for name, document in RECORD["devices"].items()}
+VIEWS: Final = {name: _decode_device(document) for name, document in RECORD["devices"].items()}
 
 
 def verdict(expression: str, environment: str, device: DeviceView) -> str:
@@ -55,7 +55,7 @@ def test_verdict(row: dict[str, Any], environment: str) -> None:
     assert difference is None or ours != theirs, f"no longer different: {difference.reason}"
 
 
-def test_the_record_is_of_these_cases() -> None:
+def test_the_recorded_cases_are_these() -> None:
     asked = [case._asdict() for case in cases()]
 
     assert [

@@ -1,4 +1,4 @@
-"""What the table of Go's verdicts does not say: limits, references, messages, quoting."""
+"""Limits, references, messages and quoting; test_cel_table.py compares results with Go."""
 
 import pytest
 from cel_expr_python import cel
@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from kube.api.resource import Device, DeviceAttribute, DeviceCapacity
 from kube.cel.compile import Environment, compile_selector
-from kube.cel.device import view
-from kube.cel.literal import quote
+from kube.cel.device import device_view
+from kube.cel.quoting import quote
 from kube.errors import InvalidSelector, SelectorFailed, UnsupportedSelector
 from kube.quantity import Quantity
 
-GPU = view(
+GPU = device_view(
     "gpu.example.com",
     Device(
         name="gpu-0",
@@ -45,7 +45,7 @@ STORED = Environment.STORED
         (None, None, 'cel.bind(d, device, d.driver == "x")'),
     ],
 )
-def test_what_it_looks_at(
+def test_referenced_names(
     attributes: set[tuple[str, str]] | None,
     capacities: set[tuple[str, str]] | None,
     expression: str,
@@ -60,15 +60,15 @@ def test_a_missing_attribute_is_named_as_upstream_does() -> None:
         compile_selector('device.attributes["d"].missing == 1', STORED).matches(GPU)
 
 
-def test_a_result_that_is_no_boolean_is_named() -> None:
+def test_a_result_of_another_type_is_named() -> None:
     selector = compile_selector('device.attributes["gpu.example.com"].model', STORED)
 
     with pytest.raises(SelectorFailed, match="CEL result of type STRING could not be converted"):
         selector.matches(GPU)
 
 
-def test_a_broken_attribute_spoils_every_expression() -> None:
-    broken = view("d", Device(name="x", attributes={"v": DeviceAttribute(version="v1")}))
+def test_an_invalid_attribute_fails_every_expression() -> None:
+    broken = device_view("d", Device(name="x", attributes={"v": DeviceAttribute(version="v1")}))
 
     with pytest.raises(SelectorFailed, match="attribute v: 'v1' is not a semantic version"):
         compile_selector("true", STORED).matches(broken)
@@ -78,7 +78,7 @@ def test_compiling_twice_gives_the_same_selector() -> None:
     assert compile_selector("1 == 1", STORED) is compile_selector("1 == 1", STORED)
 
 
-def test_ten_kilobytes_and_no_more() -> None:
+def test_the_largest_expression_has_ten_kilobytes() -> None:
     assert compile_selector("true".ljust(10240), STORED).matches(GPU)
     with pytest.raises(InvalidSelector, match="longer than 10240 bytes"):
         compile_selector("true".ljust(10241), STORED)
@@ -86,7 +86,7 @@ def test_ten_kilobytes_and_no_more() -> None:
         compile_selector(f"'{'ß' * 5200}' == ''", STORED)
 
 
-def doubled(times: int) -> str:
+def doubling_bindings(times: int) -> str:
     bindings = "".join(f"cel.bind(x{n + 1}, x{n} + x{n}, " for n in range(times))
     return f"cel.bind(x0, 'aaaaaaaaaa', {bindings}size(x{times}) > 0{')' * (times + 1)}"
 
@@ -94,26 +94,26 @@ def doubled(times: int) -> str:
 @pytest.mark.parametrize(
     "expression",
     [
-        pytest.param(doubled(26), id="a string that doubles in every binding"),
+        pytest.param(doubling_bindings(26), id="a string that doubles in every binding"),
         pytest.param(
             f"lists.range(9000).all(i, '{'a' * 5000}'.contains('b'))", id="a long string in a loop"
         ),
         pytest.param(
             "lists.range(device.attributes['d'].x).size() == 1",
-            id="a list as long as a device says",
+            id="a list whose length is an attribute",
         ),
         pytest.param(
             f"'{'a' * 3000}'.matches('{'(a*)*' * 100}b')", id="a long pattern on a long string"
         ),
-        pytest.param("+".join("1" * 3000) + " == 1", id="deeper than our engine reads"),
-        pytest.param("(" * 200 + "true" + ")" * 200, id="more parentheses than our engine reads"),
+        pytest.param("+".join("1" * 3000) + " == 1", id="nested deeper than the engine parses"),
+        pytest.param("(" * 200 + "true" + ")" * 200, id="more parentheses than the engine parses"),
         pytest.param(
             "device.attributes[" * 12 + "device.driver" + "].x" * 12 + " == 1",
-            id="lookups by computed domains within each other",
+            id="nested lookups with computed domains",
         ),
     ],
 )
-def test_what_could_cost_too_much_is_unknown(expression: str) -> None:
+def test_an_expression_that_may_cost_too_much_is_unsupported(expression: str) -> None:
     with pytest.raises(UnsupportedSelector):
         compile_selector(expression, STORED)
 
@@ -122,12 +122,12 @@ def test_what_could_cost_too_much_is_unknown(expression: str) -> None:
     "expression",
     ['"has(device.driver)" == "x" || has(device.driver)', "[1].exists(device, has(device.driver))"],
 )
-def test_what_has_asks_must_be_clear(expression: str) -> None:
-    with pytest.raises(UnsupportedSelector, match="cannot tell what has"):
+def test_an_ambiguous_has_is_unsupported(expression: str) -> None:
+    with pytest.raises(UnsupportedSelector, match=r"has\(\) of a field"):
         compile_selector(expression, STORED)
 
 
-def test_text_that_is_not_unicode_is_invalid() -> None:
+def test_an_expression_that_is_not_unicode_is_invalid() -> None:
     with pytest.raises(InvalidSelector, match="not Unicode"):
         compile_selector("'\ud800' == ''", STORED)
 
@@ -153,18 +153,18 @@ def _value(literal: str) -> object:
 
 @pytest.mark.property
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_a_quoted_text_evaluates_to_itself(text: str) -> None:
+def test_a_quoted_string_evaluates_to_itself(text: str) -> None:
     assert text == _value(quote(text))
 
 
-def test_a_quoted_text_evaluates_to_itself_for_every_ascii_character() -> None:
+def test_a_quoted_string_evaluates_to_itself_for_every_ascii_character() -> None:
     text = "".join(map(chr, range(128)))
 
     assert text == _value(quote(text))
 
 
-def test_a_text_that_the_engine_would_cut_is_unknown() -> None:
-    cut = view("d", Device(name="x", attributes={"v": DeviceAttribute(string="a\0b")}))
+def test_a_string_that_the_engine_would_cut_is_unsupported() -> None:
+    cut = device_view("d", Device(name="x", attributes={"v": DeviceAttribute(string="a\0b")}))
 
     with pytest.raises(UnsupportedSelector, match="attribute v"):
         compile_selector("true", STORED).matches(cut)

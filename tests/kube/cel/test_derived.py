@@ -4,10 +4,10 @@ import pytest
 
 from kube.api.resource import DeviceAttribute
 from kube.cel.derived import compile_derived
-from kube.cel.device import view
+from kube.cel.device import device_view
 from kube.cel.library import Environment
 from kube.errors import InvalidSelector, SelectorFailed
-from tests.allocator.builders import Version, attribute, device
+from testing.allocation.builders import Version, attribute, device
 
 DEVICE: Final = device(
     attributes={
@@ -42,8 +42,8 @@ VALUES = (
 
 
 @pytest.mark.parametrize(("want", "expression"), VALUES, ids=[text for _, text in VALUES])
-def test_value(want: DeviceAttribute, expression: str) -> None:
-    assert want == compile_derived(expression).value(view("gpu.example.com", DEVICE))
+def test_attribute(want: DeviceAttribute, expression: str) -> None:
+    assert want == compile_derived(expression).attribute(device_view("gpu.example.com", DEVICE))
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,11 @@ def test_value(want: DeviceAttribute, expression: str) -> None:
         ("index 1 to be int, got string", f"[{OWN}.numa, {OWN}.model]"),
     ],
 )
-def test_value_that_no_attribute_can_hold(want: str, expression: str) -> None:
+def test_attribute_of_an_unsupported_type(want: str, expression: str) -> None:
     derived = compile_derived(expression)
 
     with pytest.raises(SelectorFailed, match=want):
-        derived.value(view("gpu.example.com", DEVICE))
+        derived.attribute(device_view("gpu.example.com", DEVICE))
 
 
 @pytest.mark.parametrize(
@@ -69,25 +69,25 @@ def test_value_that_no_attribute_can_hold(want: str, expression: str) -> None:
     ["1.5", "1u", 'b"x"', "null", "{}", '{"a": 1}', "[[1]]", "[1.5]", "optional.of(1)",
      'quantity("1")', 'duration("1s")', "device", "nonsense"],
 )  # fmt: skip
-def test_expression_that_can_be_no_attribute(expression: str) -> None:
+def test_expressions_of_a_wrong_type_are_invalid(expression: str) -> None:
     with pytest.raises(InvalidSelector):
         compile_derived(expression)
 
 
-def test_new_expressions_may_not_be_lists_while_the_gate_is_off() -> None:
+def test_new_expressions_may_not_be_lists() -> None:
     with pytest.raises(InvalidSelector, match="must evaluate to a string, integer, boolean or"):
         compile_derived("[1]", Environment.NEW)
     assert compile_derived("[1]", Environment.STORED).expression == "[1]"
 
 
-def test_one_malformed_attribute_spoils_every_expression() -> None:
-    broken = view("gpu.example.com", device(attributes={"firmware": Version("one")}))
+def test_an_invalid_attribute_fails_every_expression() -> None:
+    broken = device_view("gpu.example.com", device(attributes={"firmware": Version("one")}))
 
     with pytest.raises(SelectorFailed, match="attribute firmware"):
-        compile_derived("1").value(broken)
+        compile_derived("1").attribute(broken)
 
 
-def test_expressions_know_what_they_look_at() -> None:
+def test_expressions_know_what_they_read() -> None:
     derived = compile_derived(f"{OWN}.numa + {OWN}.socket")
 
     assert (

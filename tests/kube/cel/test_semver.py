@@ -21,16 +21,16 @@ from kube.cel.semver import MAX_TEXT, Semver
     ],
 )
 def test_order(texts: tuple[str, ...]) -> None:
-    versions = [Semver.parsed(text) for text in texts]
+    versions = [Semver.parse(text) for text in texts]
 
     for position, one in enumerate(versions):
         for other_position, other in enumerate(versions):
             want = (position > other_position) - (position < other_position)
-            assert want == one.compared(other)
+            assert want == one.compare(other)
 
 
 def test_build_metadata_makes_no_difference() -> None:
-    assert Semver.parsed("1.0.0+a") == Semver.parsed("1.0.0+b.c")
+    assert Semver.parse("1.0.0+a") == Semver.parse("1.0.0+b.c")
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_build_metadata_makes_no_difference() -> None:
         "\u0661.0.0",
     ],
 )
-def test_text_that_is_no_version(text: str) -> None:
+def test_parse_rejects(text: str) -> None:
     with pytest.raises(ValueError, match=r"version|64 bits"):
-        Semver.parsed(text)
+        Semver.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,11 @@ def test_text_that_is_no_version(text: str) -> None:
         ("1.2.3-rc.1", "1.2.3-rc.1"),
     ],
 )
-def test_normalized(want: str, text: str) -> None:
-    assert Semver.parsed(want) == Semver.normalized(text)
+def test_parse_tolerant(want: str, text: str) -> None:
+    assert Semver.parse(want) == Semver.parse_tolerant(text)
 
 
 @pytest.mark.parametrize("text", ["", "v", "1.2-rc", "x.y"])
-def test_text_that_cannot_be_normalized(text: str) -> None:
+def test_parse_tolerant_rejects(text: str) -> None:
     with pytest.raises(ValueError, match="version"):
-        Semver.normalized(text)
+        Semver.parse_tolerant(text)

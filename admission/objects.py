@@ -1,0 +1,128 @@
+"""The answer to a review of an object of DRA, or of pods that use claims: the rules' findings; pure.
+
+Only a new spec is validated: what exists can always be changed elsewhere, finished and deleted.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from admission.pods import Answer, Decision
+from findings.finding import Code, Finding, has_errors, warning
+from kube.api.core import Pod, ResourceRequirements
+from kube.api.meta import convert
+from kube.api.resource import ResourceClaimTemplateSpec
+from kube.names import REQUEST_ANNOTATION
+from rules.context import Context
+from rules.engine import Target, validate
+from translation.claim_sources import locate_at_keys, match_claims
+from translation.claims import Claim
+from translation.derive import derive
+from translation.legacy_pod import container_paths
+from translation.profiles.profile import Profile
+from translation.record import RecordError, decode_record
+
+
+def is_settled(target: Target, old: Target | None) -> bool:
+    """Return whether an object needs no validation.
+
+    What a controller created was validated as its template. What requests nothing new is never
+    rejected.
+
+    Args:
+        old: The object before the update; None when it is created.
+    """
+    return target.is_controlled or (old is not None and _requests(old) == _requests(target))
+
+
+_NOTHING: Final = (None, ResourceRequirements())
+
+
+def _requests(target: Target) -> object:
+    """Return the spec of an object, but of a pod only the parts about devices."""
+    if not isinstance(target.view, Pod):
+        return target.raw.get("spec")
+    spec = target.view.spec
+    containers = (*(spec.init_containers or ()), *(spec.containers or ()))
+    resources = [container.resources for container in containers]
+    return spec.resource_claims, [entry for entry in resources if entry not in _NOTHING]
+
+
+def validate_object(target: Target, context: Context, claims: Sequence[Claim] = ()) -> Answer:
+    """Answer the creation or update of an object of DRA, or of what uses claims.
+
+    Args:
+        claims: The translated claims of its pod, whose templates may not exist yet.
+    """
+    return _answer(_validate(target, context, claims))
+
+
+def answer_timeout(target: Target, context: Context, claims: Sequence[Claim] = ()) -> Answer:
+    """Answer the review of an object whose validation against the inventory timed out.
+
+    Args:
+        context: Without an inventory.
+        claims: The translated claims of its pod, whose templates may not exist yet.
+    """
+    timeout = warning(
+        Code.NOT_EVALUATED,
+        target.path.child("spec"),
+        "the webhook is busy, so feasibility was not evaluated",
+    )
+    return _answer((*_validate(target, context, claims), timeout))
+
+
+def _validate(target: Target, context: Context, claims: Sequence[Claim]) -> tuple[Finding, ...]:
+    if not claims or not isinstance(target.view, Pod):
+        return validate(target, context)
+    findings = validate(target, _with_templates(context, target.namespace, claims))
+    if not target.path.is_root and REQUEST_ANNOTATION in target.view.annotations:
+        return findings  # The author of the workload wrote claims.
+    matches = match_claims(target.view.spec.resource_claims or (), claims)
+    return tuple(locate_at_keys(finding, target.path, matches) for finding in findings)
+
+
+def _with_templates(context: Context, namespace: str, claims: Iterable[Claim]) -> Context:
+    """Return a context in which the templates of claims exist."""
+    templates = {
+        (namespace, claim.template): convert(claim.spec, ResourceClaimTemplateSpec).spec.devices
+        for claim in claims
+    }
+    return msgspec.structs.replace(context, templates={**context.templates, **templates})
+
+
+def recorded_claims(target: Target, profiles: Mapping[str, Profile]) -> tuple[Claim, ...]:
+    """Return the claims that derive from a pod's translation record; none where it is invalid.
+
+    Args:
+        target: Untrusted: anybody may have written the record.
+        profiles: Driver name to the profile in force here.
+    """
+    if not isinstance(target.view, Pod) or REQUEST_ANNOTATION not in target.view.annotations:
+        return ()
+    try:
+        record = decode_record(target.view.annotations[REQUEST_ANNOTATION])
+    except RecordError:
+        return ()  # The mutating webhook rejects it.
+    return derive(record, profiles, container_paths(target.view)).claims
+
+
+def merge_answers(answer: Answer, other: Answer) -> Answer:
+    """Return an answer with the findings of both."""
+    if not other.findings:
+        return answer
+    findings = (*answer.findings, *other.findings)
+    decision = other.decision if answer.decision is Decision.UNTOUCHED else answer.decision
+    return msgspec.structs.replace(
+        answer,
+        findings=findings,
+        decision=Decision.REFUSED if has_errors(findings) else decision,
+    )
+
+
+def _answer(findings: tuple[Finding, ...]) -> Answer:
+    if has_errors(findings):
+        return Answer(decision=Decision.REFUSED, findings=findings)
+    decision = Decision.VALIDATED if findings else Decision.UNTOUCHED
+    return Answer(decision=decision, findings=findings)

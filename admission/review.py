@@ -1,0 +1,258 @@
+"""The envelope of a review: an AdmissionReview from bytes, and an answer to bytes.
+
+Source: admission.k8s.io/v1; for what the API server does with answers k8s.io/apiserver,
+pkg/admission/plugin/webhook/request (VerifyAdmissionResponse) and webhook/mutating/dispatcher.go.
+"""
+
+from base64 import b64encode
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from admission.pods import Answer
+from admission.workloads import Workload
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, Severity
+from findings.text import printable, quote_text
+from kube.api.admission import (
+    API_VERSION,
+    KIND,
+    OPERATIONS,
+    AdmissionRequest,
+    AdmissionResponse,
+    AdmissionReview,
+    Status,
+    StatusCause,
+    StatusDetails,
+)
+from kube.api.core import Pod
+from kube.api.meta import ObjectHead, convert, decode, encode
+from kube.api.workloads import VALIDATED_KINDS, Path, pod_path, resolve_path
+from kube.jsonpatch import Operation
+from kube.names import NAME
+from rules.engine import VIEWS, Target
+
+MAX_WARNINGS: Final = 10
+MAX_WARNING_LENGTH: Final = 250
+"""Above 4096 runes in total, the API server cuts each warning to 256 runes."""
+SHOWN_ONCE: Final = frozenset({Code.UNTRANSLATED_DEVICE_KEY})
+"""Codes of infos of which an answer shows one as a warning."""
+MAX_CAUSES: Final = 20
+MAX_KIND: Final = 63
+MAX_PARTS: Final = 100_000
+"""Objects and lists in a body, including brackets in strings. A pod of 1.5 MiB, the most that etcd
+stores, has fewer. A body of nothing else would take more than a second to decode."""
+PODS: Final = frozenset({"pods"})
+WORKLOADS: Final = frozenset(VALIDATED_KINDS.values())
+DRA_GROUP: Final = "resource.k8s.io"
+OBJECTS: Final = frozenset(
+    {"deviceclasses", "devicecompatibilitypolicies", "resourceclaims", "resourceclaimtemplates"}
+)
+"""Objects of DRA that people write. ResourceSlices, which drivers write, are validated inside the API
+server and by the audit, so that no driver depends on this webhook."""
+VALIDATED_RESOURCES: Final = OBJECTS | PODS | WORKLOADS
+"""Objects of DRA, and those that use claims."""
+KUBE_SYSTEM_ACCOUNT: Final = "system:serviceaccount:kube-system:"
+
+
+class ReviewError(ValueError):
+    """A body that is not a review for this endpoint."""
+
+
+def decode_review(body: bytes, resources: Collection[str] = PODS) -> AdmissionRequest:
+    """Decode the request in a body.
+
+    Args:
+        resources: The supported resources, as in URLs.
+
+    Raises:
+        ReviewError: The body is not an admission.k8s.io/v1 AdmissionReview about one of them.
+    """
+    if body.count(b"{") + body.count(b"[") > MAX_PARTS:
+        raise ReviewError(f"the body has more than {MAX_PARTS} objects and lists")
+    try:
+        review = decode(body, AdmissionReview)
+    except (msgspec.DecodeError, RecursionError) as fault:
+        raise ReviewError(f"the body is not an AdmissionReview: {fault}") from fault
+    if (review.api_version, review.kind) != (API_VERSION, KIND) or review.request is None:
+        raise ReviewError(f"want {API_VERSION} {KIND} with a request")
+    if review.request.resource.resource not in resources:
+        raise ReviewError(f"want a review of {', '.join(sorted(resources))}")
+    if review.request.operation not in OPERATIONS:
+        # It is a label of a metric, so a caller must not choose its value.
+        raise ReviewError(f"want one of the operations {', '.join(sorted(OPERATIONS))}")
+    return review.request
+
+
+def decode_pod(raw: msgspec.Raw) -> tuple[Mapping[str, Any], Pod]:
+    """Decode the pod in a review, to a dict and to a typed view.
+
+    Raises:
+        ReviewError: The object is not a pod.
+    """
+    try:
+        return decode(bytes(raw), dict[str, Any]), decode(bytes(raw), Pod)
+    except (msgspec.DecodeError, RecursionError) as fault:
+        raise ReviewError(f"the object under review is not a pod: {fault}") from fault
+
+
+def decode_workload(request: AdmissionRequest, raw: msgspec.Raw) -> Workload:
+    """Decode the workload in a review, new or old.
+
+    Raises:
+        ReviewError: The object is not a workload.
+    """
+    kind = _api_version(request), request.kind.kind
+    path = pod_path(*kind)
+    if path is None or kind not in VALIDATED_KINDS:
+        raise ReviewError(f"want a workload, not {quote_text(request.kind.kind)}")
+    try:
+        document = decode(bytes(raw), dict[str, Any])
+        _, template = resolve_path(document, path)
+        return Workload(
+            metadata=convert(document, ObjectHead).metadata,
+            path=path,
+            template=template,
+            pod=convert(template, Pod),
+        )
+    except (msgspec.DecodeError, RecursionError) as fault:
+        raise ReviewError(f"the object under review is not a {kind[1]}: {fault}") from fault
+
+
+def decode_target(request: AdmissionRequest, raw: msgspec.Raw) -> Target:
+    """Decode the object in a review for the rules, which validate workloads by their pods.
+
+    Raises:
+        ReviewError: Objects of this kind are not validated.
+    """
+    kind = _api_version(request), request.kind.kind
+    path = pod_path(*kind)
+    view_type = VIEWS.get(kind) if path is None else Pod
+    if view_type is None or (path is not None and kind not in VALIDATED_KINDS and kind != _POD):
+        raise ReviewError(
+            f"want an object of DRA or one that uses claims, not {quote_text(request.kind.kind)}"
+        )
+    try:
+        document = decode(bytes(raw), dict[str, Any])
+        _, validated = resolve_path(document, path or ())
+        return Target(
+            view=convert(validated, view_type),
+            raw=validated,
+            path=FieldPath.of(*(path or ())),
+            metadata=convert(document, ObjectHead).metadata,
+            namespace=request.namespace,
+        )
+    except (msgspec.DecodeError, RecursionError) as fault:
+        raise ReviewError(f"the object under review is not a {kind[1]}: {fault}") from fault
+
+
+_POD: Final = ("v1", "Pod")
+
+
+def _api_version(request: AdmissionRequest) -> str:
+    return "/".join(filter(None, (request.kind.group, request.kind.version)))
+
+
+def encode_answer(request: AdmissionRequest, answer: Answer) -> bytes:
+    """Encode the answer to a request as an AdmissionReview."""
+    return encode(
+        AdmissionReview(
+            response=AdmissionResponse(
+                uid=request.uid,
+                allowed=answer.allowed,
+                status=None if answer.allowed else _status(request, answer),
+                patch=_encoded(answer.operations) if answer.operations else None,
+                patch_type="JSONPatch" if answer.operations else None,
+                warnings=warnings(request, answer.findings),
+                audit_annotations={"decision": answer.decision.value},
+            )
+        )
+    )
+
+
+def _encoded(operations: Sequence[Operation]) -> str:
+    return b64encode(msgspec.json.encode(operations)).decode()
+
+
+def warnings(request: AdmissionRequest, findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Return the admission warnings, within what the API server passes on.
+
+    Controllers in kube-system get none: nobody reads them, and the owner of what they create was
+    validated when it was applied.
+    """
+    if request.user_info.username.startswith(KUBE_SYSTEM_ACCOUNT):
+        return ()
+    pod = pod_path(_api_version(request), request.kind.kind)
+    untranslated = [finding for finding in findings if finding.code in SHOWN_ONCE]
+    shown = [
+        *(finding for finding in findings if finding.severity is Severity.WARNING),
+        *untranslated[:1],
+    ]
+    distinct = list(
+        dict.fromkeys(_line(text) for finding in shown for text in _warning_texts(finding, pod))
+    )
+    if len(distinct) > MAX_WARNINGS:
+        rest = len(distinct) - MAX_WARNINGS
+        distinct = [*distinct[:MAX_WARNINGS], f"{NAME}: and {rest} more"]
+    return tuple(distinct)
+
+
+def _warning_texts(finding: Finding, pod: Path | None) -> Iterator[str]:
+    """Yield a warning; a fix that the API server would cut off becomes a warning of its own.
+
+    Args:
+        pod: The fields that lead to the pod or pod template; None where there is none.
+    """
+    path = finding.path
+    if pod is not None:  # The path of a container is long and well known.
+        path = path.remove_prefix(FieldPath.of(*pod)).remove_prefix(FieldPath.of("spec"))
+    head = f"{_origin(finding)}: {path}: {finding.message}"
+    whole = f"{head}; {finding.fix}"
+    if not finding.fix:
+        yield head
+    elif len(whole) <= MAX_WARNING_LENGTH:
+        yield whole
+    else:
+        yield head
+        yield f"{_origin(finding)}: fix: {finding.fix}"
+
+
+def _origin(finding: Finding) -> str:
+    """Return who says it and its code, since of a single cause kubectl prints nothing else."""
+    return f"{NAME}[{finding.code}]"
+
+
+def _line(text: str) -> str:
+    # The API server drops a warning with a control character.
+    printable = "".join(char if char.isprintable() else " " for char in text)
+    if len(printable) <= MAX_WARNING_LENGTH:
+        return printable
+    return f"{printable[: MAX_WARNING_LENGTH - 3]}..."
+
+
+def _status(request: AdmissionRequest, answer: Answer) -> Status:
+    faults = [finding for finding in answer.findings if finding.is_error]
+    causes = tuple(
+        StatusCause(reason="FieldValueInvalid", field=str(fault.path), message=_advice(fault))
+        for fault in faults[:MAX_CAUSES]
+    )
+    lines = [f"{cause.field}: {cause.message}" for cause in causes]
+    if len(faults) > MAX_CAUSES:
+        lines.append(f"and {len(faults) - MAX_CAUSES} more")
+    # In a review of a pod the kind is whatever the caller writes.
+    kind = printable(request.kind.kind[:MAX_KIND]) or "Pod"
+    listed = f" {lines[0]}" if len(lines) == 1 else "".join(f"\n* {line}" for line in lines)
+    return Status(
+        code=422,
+        reason="Invalid",
+        message=f"{kind} rejected:{listed}",
+        details=StatusDetails(
+            name=request.name, group=request.kind.group, kind=request.kind.kind, causes=causes
+        ),
+    )
+
+
+def _advice(fault: Finding) -> str:
+    message = f"{_origin(fault)}: {fault.message}"
+    return f"{message}; {fault.fix}" if fault.fix else message

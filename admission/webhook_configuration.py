@@ -1,0 +1,299 @@
+"""The webhook configurations, generated from the vocabularies.
+
+Their matchConditions decide, inside the API server, which requests depend on the webhook: with
+failurePolicy Fail, requests that match fail while it is down, and others are never affected by it.
+The webhooks for workloads and objects have failurePolicy Ignore, because they only report early what
+would be rejected later. An expression that raises would fail the request, or skip its validation. So
+every optional field is optional in the expressions, and null, which Go writes for an empty list, is
+handled.
+
+Pods, in the MutatingWebhookConfiguration:
+
+* CREATE: a container has a device key, or another webhook may add one, unless the pod opted out; or
+  the pod has a translation record. A webhook that is skipped in the first round of admission is not
+  called in the second, so annotations for which other webhooks add keys must match, too.
+* UPDATE: a pod with a translation record gets device keys; or the record changes.
+* UPDATE of the status: the record changes. Other status updates are many and never match.
+
+Workloads, in the ValidatingWebhookConfiguration, if all of these are true:
+
+* No controller owns the object; the template of its owner was validated before.
+* Its pods have a device key and did not opt out, or have a translation record.
+* The object or its pod template is new.
+
+Objects of DRA that people write, and pods and workloads with claims, in the same configuration: if
+the spec is new and no controller owns the object. ResourceSlices never depend on the webhook: the
+policies in manifests/policies and the audit validate them.
+
+Source: k8s.io/apiserver pkg/admission/plugin/webhook/matchconditions, predicates and mutating.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from kube.api.policy import API_VERSION
+from kube.api.workloads import VALIDATED_KINDS, VALIDATED_POD_PATHS
+from kube.cel.quoting import quote
+from kube.names import (
+    CONFIGURATION,
+    ENFORCEMENT_LABEL,
+    GROUP,
+    NAME,
+    NAMESPACE,
+    REQUEST_ANNOTATION,
+    SERVICE,
+    TRANSLATE_LABEL,
+)
+from translation.intents import Vocabulary
+
+MUTATE_PATH: Final = "/mutate"
+VALIDATE_WORKLOADS_PATH: Final = "/validate/workloads"
+PODS_WEBHOOK: Final = f"pods.{GROUP}"
+VALIDATE_OBJECTS_PATH: Final = "/validate/objects"
+WORKLOADS_WEBHOOK: Final = f"workloads.{GROUP}"
+OBJECTS_WEBHOOK: Final = f"objects.{GROUP}"
+"""The names in a denial."""
+TIMEOUT_S: Final = 5
+"""The p99 is milliseconds, so a longer call has failed, and the client should not wait for it."""
+EXEMPT_NAMESPACES: Final = ("kube-system", NAMESPACE)
+"""So that a cluster, and the webhook itself, can start while the webhook is down."""
+
+
+def configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str, Any]:
+    """Return the MutatingWebhookConfiguration as it is applied.
+
+    It has no caBundle: the controller writes it, and an apply without the field does not change it.
+    """
+    rules = [_rule("v1", ["pods"], "CREATE", "UPDATE"), _rule("v1", ["pods/status"], "UPDATE")]
+    webhook = _webhook(PODS_WEBHOOK, MUTATE_PATH, "Fail", rules, match_conditions(vocabularies))
+    return _configuration(
+        "MutatingWebhookConfiguration", {**webhook, "reinvocationPolicy": "IfNeeded"}
+    )
+
+
+def validating_configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str, Any]:
+    """Return the ValidatingWebhookConfiguration as it is applied, also without a caBundle."""
+    known = tuple(vocabularies)
+    resources: dict[str, list[str]] = {}
+    for (api_version, _), resource in VALIDATED_KINDS.items():
+        resources.setdefault(api_version, []).append(resource)
+    rules = [_rule(version, named, "CREATE", "UPDATE") for version, named in resources.items()]
+    conditions = workload_match_conditions(known)
+    objects = [
+        _rule("resource.k8s.io/v1", ["resourceclaims", "resourceclaimtemplates"], *_WRITES),
+        _rule("resource.k8s.io/v1", ["deviceclasses"], *_WRITES, scope="Cluster"),
+        _rule(API_VERSION, ["devicecompatibilitypolicies"], *_WRITES, scope="Cluster"),
+        _rule("v1", ["pods"], "CREATE"),
+        *rules,
+    ]
+    return _configuration(
+        "ValidatingWebhookConfiguration",
+        _webhook(WORKLOADS_WEBHOOK, VALIDATE_WORKLOADS_PATH, "Ignore", rules, conditions),
+        _webhook(
+            OBJECTS_WEBHOOK,
+            VALIDATE_OBJECTS_PATH,
+            "Ignore",
+            objects,
+            object_match_conditions(known),
+            opt_out=ENFORCEMENT_LABEL,
+            opted_out="off",
+        ),
+    )
+
+
+_WRITES: Final = ("CREATE", "UPDATE")
+
+
+def _configuration(kind: str, *webhooks: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {
+            "name": CONFIGURATION,
+            "labels": {
+                "app.kubernetes.io/name": NAME,
+                "app.kubernetes.io/component": "webhook",
+            },
+        },
+        "webhooks": list(webhooks),
+    }
+
+
+def _webhook(
+    name: str,
+    path: str,
+    failure_policy: str,
+    rules: Sequence[Mapping[str, Any]],
+    conditions: Mapping[str, str],
+    *,
+    opt_out: str = TRANSLATE_LABEL,
+    opted_out: str = "false",
+) -> Mapping[str, Any]:
+    return {
+        "name": name,
+        "clientConfig": {
+            "service": {"name": SERVICE, "namespace": NAMESPACE, "path": path, "port": 443}
+        },
+        "rules": rules,
+        "namespaceSelector": {
+            "matchExpressions": [
+                _not_in("kubernetes.io/metadata.name", *EXEMPT_NAMESPACES),
+                _not_in(opt_out, opted_out),
+            ]
+        },
+        "matchConditions": [
+            {"name": condition, "expression": expression}
+            for condition, expression in conditions.items()
+        ],
+        "matchPolicy": "Equivalent",
+        "failurePolicy": failure_policy,
+        "sideEffects": "None",
+        "timeoutSeconds": TIMEOUT_S,
+        "admissionReviewVersions": ["v1"],
+    }
+
+
+def match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
+    """Return name to CEL expression; the API server calls the webhook if all are true.
+
+    Each is about one kind of request and true for the others.
+    """
+    known = tuple(vocabularies)
+    has_keys = _has_device_keys(known, ["object"])
+    triggers = [
+        f"{_annotation('object', name)}.hasValue()"
+        for name in sorted({name for vocabulary in known for name in vocabulary.triggers})
+    ]
+    is_status = 'has(request.subResource) && request.subResource == "status"'
+    not_opted_out = _not_opted_out("object")
+    changed = f"{_annotation('object')} != {_annotation('oldObject')}"
+    translated = f"{_annotation('object')}.hasValue()"
+    return {
+        "create-of-a-pod-with-devices": _either(
+            'request.operation != "CREATE"',
+            translated,
+            f"({not_opted_out}\n&& ({_either(has_keys, *triggers)}))",
+        ),
+        "update-of-a-translated-pod": _either(
+            'request.operation != "UPDATE"',
+            f"({is_status})",
+            changed,
+            f"({translated}\n&& {has_keys})",
+        ),
+        "status-update-of-the-annotation": _either(
+            'request.operation != "UPDATE"', f"!({is_status})", changed
+        ),
+    }
+
+
+def workload_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
+    """Return name to CEL expression; the API server calls the webhook if all are true.
+
+    A workload has its pod template at one of a few paths; the others do not exist.
+    """
+    templates = [".?".join(("object", *path)) for path in VALIDATED_POD_PATHS]
+    olds = [".?".join(("oldObject", *path)) for path in VALIDATED_POD_PATHS]
+    has_keys = _has_device_keys(vocabularies, templates)
+    not_opted_out = "\n&& ".join(map(_not_opted_out, templates))
+    translated = (f"{_annotation(template)}.hasValue()" for template in templates)
+    changed = (f"{template} != {old}" for template, old in zip(templates, olds, strict=True))
+    return {
+        "no-controller-owner": _NOT_OWNED,
+        "pods-with-devices": _either(*translated, f"({not_opted_out}\n&& {has_keys})"),
+        "new-pod-template": _either('request.operation != "UPDATE"', *changed),
+    }
+
+
+def object_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
+    """Return name to CEL expression; the API server calls the webhook if all are true.
+
+    Workloads match only with claims, and if the spec of their pods is new: a Deployment that is scaled
+    requests nothing new. Pods also match with a device key, because a class may map it, and then the
+    scheduler creates a claim for it.
+    """
+    pods = ["object", *(".?".join(("object", *path)) for path in VALIDATED_POD_PATHS)]
+    olds = ["oldObject", *(".?".join(("oldObject", *path)) for path in VALIDATED_POD_PATHS)]
+    changed = (f"{pod}.?spec != {old}.?spec" for pod, old in zip(pods[1:], olds[1:], strict=True))
+    keys = _has_device_keys(vocabularies, ["object"])
+    claims = _some("claim", [f"{pod}.?spec.?resourceClaims" for pod in pods], "true")
+    return {
+        "no-controller-owner": _NOT_OWNED,
+        "dra-object-or-pods-with-devices": _either(_IS_DRA, claims, keys),
+        "new-spec": _either(
+            'request.operation != "UPDATE"',
+            f"({_IS_DRA} && object.?spec != oldObject.?spec)",
+            f"(!({_IS_DRA}) && ({_either(*changed)}))",
+        ),
+    }
+
+
+_IS_DRA: Final = f"request.kind.group in [{quote('resource.k8s.io')}, {quote(GROUP)}]"
+
+
+def _either(*expressions: str) -> str:
+    return "\n|| ".join(expressions)
+
+
+def _annotation(pod: str, name: str = REQUEST_ANNOTATION) -> str:
+    return f"{pod}.?metadata.?annotations[?{quote(name)}]"
+
+
+def _not_opted_out(pod: str) -> str:
+    return f'{pod}.?metadata.?labels[?{quote(TRANSLATE_LABEL)}].orValue("") != "false"'
+
+
+def _has_device_keys(vocabularies: Iterable[Vocabulary], pods: Iterable[str]) -> str:
+    """Return the expression for: some container has a device key in its limits or requests.
+
+    Ephemeral containers cannot have resources.
+
+    Args:
+        pods: The possible paths of a pod or pod template.
+    """
+    known = tuple(vocabularies)
+    keys = sorted({key for vocabulary in known for key in vocabulary.keys})
+    prefixes = sorted({prefix for vocabulary in known for prefix in vocabulary.key_prefixes})
+    handled = " || ".join(
+        [
+            f"key in [{', '.join(map(quote, keys))}]",
+            *(f"key.startsWith({quote(prefix)})" for prefix in prefixes),
+        ]
+    )
+    amounts = ("container.?resources.?limits", "container.?resources.?requests")
+    fields = ("containers", "initContainers")
+    containers = [f"{pod}.?spec.?{field}" for pod in pods for field in fields]
+    return _some("container", containers, _some("key", amounts, handled))
+
+
+def _some(item: str, paths: Iterable[str], condition: str) -> str:
+    """Return the expression for: a condition is true for some list item or map key at the paths.
+
+    A path may not exist, and is null where Go wrote an empty list.
+    """
+    values = ", ".join(f"{path}.orValue(null)" for path in paths)
+    items = f"{item}s"
+    inner = f"{items} != null && {items}.exists({item},\n  {condition})"
+    return f"[{values}].exists({items},\n  {inner})"
+
+
+_OWNED: Final = _some(
+    "owner", ["object.?metadata.?ownerReferences"], "owner.?controller.orValue(false)"
+)
+_NOT_OWNED: Final = f"!{_OWNED}"
+
+
+def _rule(
+    api_version: str, resources: Iterable[str], *operations: str, scope: str = "Namespaced"
+) -> Mapping[str, Any]:
+    group, _, version = api_version.rpartition("/")
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": list(operations),
+        "resources": list(resources),
+        "scope": scope,
+    }
+
+
+def _not_in(label: str, *values: str) -> Mapping[str, Any]:
+    return {"key": label, "operator": "NotIn", "values": list(values)}

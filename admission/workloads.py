@@ -1,0 +1,177 @@
+"""The answer to a review of a workload: its pods' findings, reported to whoever applies it; pure.
+
+The pods of its template go through the pipeline of pods, and what rejects them rejects the workload,
+so that the reason is not only in the events of a ReplicaSet. There are two differences, because the
+pods come later and a controller creates them:
+
+* An error whose cause may pass until then is a warning (`findings.finding.TRANSIENT_CAUSES`).
+* Only what a person or a tool applies is validated: no workload that a controller created, and no
+  update that leaves the pod template as it was.
+
+Nothing is ever changed: the pods are translated when they are created.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from admission.pods import UNTOUCHED, Answer, Decision, Translator, admit_created
+from findings.field_path import FieldPath
+from findings.finding import TRANSIENT_CAUSES, Finding, Severity, has_errors
+from kube.api.core import Container, Pod, PodResourceClaim
+from kube.api.meta import ObjectMeta
+from kube.api.workloads import Path
+from kube.names import REQUEST_ANNOTATION
+from rules.engine import Target
+from translation.claims import Claim
+from translation.intents import Vocabulary
+from translation.legacy_pod import containers, device_keys
+from translation.preflight import check_claim_awareness
+from translation.record import decode_record
+from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
+from translation.translate import translate
+from translation.untranslated_keys import check_untranslated_keys
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """An object with a pod template.
+
+    Attributes:
+        path: The fields that lead to its pod template.
+        template: The pod template as it was parsed.
+        pod: The typed view of the same.
+    """
+
+    metadata: ObjectMeta
+    path: Path
+    template: Mapping[str, Any]
+    pod: Pod
+
+    @property
+    def is_controlled(self) -> bool:
+        """Return whether a controller owns it, and would create it again."""
+        return any(owner.controller for owner in self.metadata.owner_references or ())
+
+
+def validate_workload(
+    workload: Workload,
+    old: Workload | None,
+    *,
+    namespace: str,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+    translator: Translator = translate,
+) -> Answer:
+    """Answer the creation or update of a workload; the patch is empty, paths start at the workload.
+
+    Args:
+        old: The workload before the update; None when it is created.
+        namespace: The namespace of its pods.
+        translator: Translates its pods.
+    """
+    if workload.is_controlled or (old is not None and old.template == workload.template):
+        return UNTOUCHED
+    answer = admit_created(
+        workload.template,
+        workload.pod,
+        namespace=namespace,
+        snapshot=snapshot,
+        options=options,
+        translator=translator,
+    )
+    prefix = FieldPath.of(*workload.path)
+    findings = tuple(
+        finding.nested_under(prefix)
+        for finding in (
+            *map(for_future_pods, answer.findings),
+            *_check_claim_awareness(workload.pod, answer.claims, snapshot, options),
+            *check_untranslated_keys(
+                workload.pod,
+                vocabularies_in_force(options, snapshot.profiles),
+                snapshot.extended_resources,
+            ),
+        )
+    )
+    return Answer(decision=_decision(answer, findings), findings=findings, claims=answer.claims)
+
+
+def _decision(answer: Answer, findings: tuple[Finding, ...]) -> Decision:
+    if has_errors(findings):
+        return Decision.REFUSED
+    if answer.decision in {Decision.UNTOUCHED, Decision.UNTRANSLATED}:
+        return Decision.UNTOUCHED
+    return Decision.VALIDATED
+
+
+def for_future_pods(finding: Finding) -> Finding:
+    """Return a finding about a pod as it applies to pods that are created later."""
+    if not finding.is_error or finding.code not in TRANSIENT_CAUSES:
+        return finding
+    return msgspec.structs.replace(
+        finding,
+        severity=Severity.WARNING,
+        message=f"pods would be rejected now: {finding.message}",
+    )
+
+
+def _check_claim_awareness(
+    pod: Pod, claims: tuple[Claim, ...], snapshot: TranslationSnapshot, options: TranslationOptions
+) -> Iterator[Finding]:
+    if claims and snapshot.claim_unaware_components:
+        keys = _replaced_keys(pod, vocabularies_in_force(options, snapshot.profiles))
+        yield from check_claim_awareness(claims, min(keys), snapshot, options)
+
+
+def _replaced_keys(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> frozenset[str]:
+    """Return the device keys of a pod, and those that an earlier translation removed."""
+    present = (device_keys(container, vocabularies) for _, container in containers(pod))
+    text = pod.annotations.get(REQUEST_ANNOTATION)
+    removed = frozenset() if text is None else decode_record(text).keys()
+    return removed.union(*present)
+
+
+# --- for the rules --------------------------------------------------------------------------------
+
+
+def workload_target(workload: Workload, namespace: str, claims: Sequence[Claim]) -> Target:
+    """Return a workload for the rules, as if its pods were translated already.
+
+    Args:
+        namespace: The namespace of its pods.
+        claims: The claims that its pods will get, or have in the template already.
+    """
+    pod = workload.pod
+    if claims:
+        templates = {claim.template for claim in claims}
+        entries = (
+            *(
+                entry
+                for entry in pod.spec.resource_claims or ()
+                if entry.resource_claim_template_name not in templates
+            ),
+            *(
+                PodResourceClaim(name=claim.label, resource_claim_template_name=claim.template)
+                for claim in claims
+            ),
+        )
+        # The claims replace the device keys.
+        spec = msgspec.structs.replace(
+            pod.spec,
+            resource_claims=entries,
+            containers=_without_resources(pod.spec.containers),
+            init_containers=_without_resources(pod.spec.init_containers),
+        )
+        pod = msgspec.structs.replace(pod, spec=spec)
+    return Target(
+        view=pod,
+        path=FieldPath.of(*workload.path),
+        metadata=workload.metadata,
+        namespace=namespace,
+    )
+
+
+def _without_resources(containers: Sequence[Container] | None) -> tuple[Container, ...]:
+    return tuple(
+        msgspec.structs.replace(container, resources=None) for container in containers or ()
+    )

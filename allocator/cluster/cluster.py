@@ -1,0 +1,399 @@
+"""The inventory and usage of a cluster, kept up to date and evaluated as a whole.
+
+Inventory and usage are values; this is the only place where they are replaced. A change costs what
+it changes: an allocation concerns the nodes of its pools, a local slice concerns its node. A request
+costs one search per equivalence class of nodes without a cached verdict.
+"""
+
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
+
+from allocator.cluster import equivalence
+from allocator.cluster.equivalence import Projection
+from allocator.cluster.verdict_cache import (
+    MAX_KEYS,
+    MAX_KEYS_PER_NODE,
+    MAX_PARTITIONS,
+    MAX_VERDICTS,
+    CachedVerdict,
+    ClassKey,
+    Entry,
+    Partition,
+    request_key,
+)
+from allocator.cluster.verdicts import ClassVerdict, Outcome, Verdicts
+from allocator.model import pools
+from allocator.model.devices import NodeDevices, Pool, PoolId
+from allocator.model.outcome import AttemptFailed, BudgetExhausted
+from allocator.model.plan import Budget, Plan
+from allocator.model.requests import PendingClaims, resolve_requests
+from allocator.model.usage import PoolUse, Usage, gather_usage, with_claim, without_claim
+from allocator.search.attempt import AllocatorOptions
+from allocator.search.search import DEFAULT_BUDGET, allocate
+from allocator.strategies.first_fit import FIRST_FIT
+from allocator.strategies.strategy import Strategy
+from kube.api.core import Node
+from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
+
+
+class Cluster:
+    """The inventory and usage of a cluster. Not thread-safe.
+
+    Attributes:
+        usage: Usage by all allocated claims; a value that is replaced with every change.
+        options: Feature gates and policies in force.
+    """
+
+    def __init__(
+        self,
+        *,
+        slices: Iterable[ResourceSlice],
+        nodes: Iterable[Node],
+        claims: Iterable[ResourceClaim],
+        classes: Mapping[str, DeviceClass],
+        options: AllocatorOptions,
+    ) -> None:
+        self.options = options
+        self.usage = gather_usage(claims, options.features)
+        self._classes = classes
+        self._index = pools.build_index(slices, options.features)
+        self._nodes = {node.metadata.name: node for node in nodes}
+        self._entries: dict[str, Entry] = {}
+        self._nodes_of_pool: dict[PoolId, dict[str, None]] = {}
+        self._devices: dict[str, NodeDevices] = {}
+        self._interned: dict[Hashable, int] = {}
+        # Never reset, so that no number ever stands for two keys.
+        self._numbers = count(1)
+        self._pool_use_numbers: dict[tuple[int, int], tuple[Pool, PoolUse, int]] = {}
+        self._partitions: dict[Hashable, Partition] = {}
+        self._verdicts: dict[Hashable, CachedVerdict] = {}
+        for name in sorted(self._nodes):
+            self._add_node(name)
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """All nodes by name."""
+        return self._nodes
+
+    # --- verdicts ---------------------------------------------------------------------------------
+
+    def node_devices(self, node: str) -> NodeDevices:
+        """Return the devices of a node; KeyError if there is no such node.
+
+        If a slice is invalid, the node has no devices, and a verdict about it raises the error.
+        """
+        return self._devices[node]
+
+    def resolve(self, claims: Sequence[ResourceClaim]) -> PendingClaims:
+        """Resolve claims into requests.
+
+        Raises:
+            AttemptFailed: The claims are invalid on every node: a class is missing, a gate is off.
+        """
+        return resolve_requests(claims, self._classes, self.options.features)
+
+    def verdict(
+        self,
+        pending: PendingClaims,
+        node: str,
+        *,
+        strategy: Strategy = FIRST_FIT,
+        budget: Budget = DEFAULT_BUDGET,
+    ) -> Outcome:
+        """Search one node and return the outcome with its own devices.
+
+        Raises:
+            AttemptFailed: The attempt fails on all nodes.
+        """
+        error = self._entries[node].error
+        if error is not None:
+            raise error
+        devices = self._devices[node]
+        order = strategy.order(devices, self.usage, pending)
+        return allocate(devices, pending, self.usage, self.options, budget=budget, order=order)
+
+    def verdicts(
+        self,
+        pending: PendingClaims,
+        *,
+        strategy: Strategy = FIRST_FIT,
+        budget: Budget = DEFAULT_BUDGET,
+        nodes: Collection[str] | None = None,
+    ) -> Verdicts:
+        """Return the verdicts about all nodes, with one search per equivalence class.
+
+        Args:
+            pending: The claims.
+            strategy: Order of devices and score of nodes.
+            budget: Maximum cost of each search.
+            nodes: Only these nodes; None for all.
+
+        Raises:
+            AttemptFailed: The attempt fails on all nodes.
+        """
+        classes = self.class_verdicts(pending, strategy=strategy, budget=budget, nodes=nodes)
+        return Verdicts(
+            classes=tuple(classes),
+            devices=self._devices,
+            equivalence_keys=self.equivalence_keys,
+            search=lambda node: self.verdict(pending, node, strategy=strategy, budget=budget),
+        )
+
+    def class_verdicts(
+        self,
+        pending: PendingClaims,
+        *,
+        strategy: Strategy = FIRST_FIT,
+        budget: Budget = DEFAULT_BUDGET,
+        nodes: Collection[str] | None = None,
+    ) -> Iterator[ClassVerdict]:
+        """Yield the verdict about each equivalence class, searched lazily.
+
+        The cluster must not change while the iterator is in use.
+
+        Args:
+            pending: The claims.
+            strategy: Order of devices and score of nodes.
+            budget: Maximum cost of each search.
+            nodes: Only these nodes; None for all.
+
+        Raises:
+            AttemptFailed: The attempt fails on all nodes.
+        """
+        projection = equivalence.build_projection(
+            pending, strategy.fields, reads_capacities=strategy.reads_capacities
+        )
+        partition = self._partition(projection)
+        request = (request_key(pending), strategy.name, budget.steps)
+        ignores_order = strategy is FIRST_FIT and equivalence.is_order_independent(pending)
+        wanted = None if nodes is None else frozenset(nodes)
+        for class_key, members in partition.members.items():
+            names = tuple(members) if wanted is None else tuple(wanted.intersection(members))
+            if not names:
+                continue
+            free = None
+            if ignores_order:
+                free = self._free_signature(partition, class_key, names[0], projection)
+            cached = self._verdicts.get((request, class_key)) or (
+                self._verdicts.get((request, free)) if free is not None else None
+            )
+            if cached is None:
+                outcome = self.verdict(pending, names[0], strategy=strategy, budget=budget)
+                devices, score = self._devices[names[0]], 0
+                if isinstance(outcome, Plan):
+                    score = strategy.score(devices, self.usage, outcome)
+                cached = CachedVerdict(outcome, score, devices, class_key)
+                self._cache_verdict((request, class_key), cached)
+                if free is not None and not isinstance(cached.outcome, BudgetExhausted):
+                    self._cache_verdict((request, free), cached)
+            same_order = cached.class_key == class_key
+            yield ClassVerdict(
+                outcome=cached.outcome,
+                score=cached.score,
+                representative=cached.representative if same_order else self._devices[names[0]],
+                nodes=names,
+                same_order=same_order,
+            )
+
+    def equivalence_classes(self, projection: Projection) -> Iterator[tuple[NodeDevices, int]]:
+        """Yield a representative and the number of nodes of each class of a projection."""
+        for members in self._partition(projection).members.values():
+            yield self._devices[next(iter(members))], len(members)
+
+    def equivalence_keys(self, projection: Projection) -> Mapping[str, Hashable]:
+        """Return each node's equivalence-class key for a projection."""
+        return self._partition(projection).class_of
+
+    def representatives(
+        self, projection: Projection, nodes: Collection[str] | None = None
+    ) -> list[NodeDevices]:
+        """Return the first node by name of each class of a projection, sorted by name.
+
+        Args:
+            projection: The projection.
+            nodes: Only these nodes; None for all.
+        """
+        wanted = None if nodes is None else frozenset(nodes)
+        classes = (
+            members.keys() if wanted is None else wanted.intersection(members)
+            for members in self._partition(projection).members.values()
+        )
+        return [self._devices[name] for name in sorted(min(names) for names in classes if names)]
+
+    def visible_pool(self, pool: PoolId) -> Pool | None:
+        """Return a pool as the first node that sees it does; None if no node sees it."""
+        for name in self._nodes_of_pool.get(pool, ()):
+            return next(
+                candidate for candidate in self._devices[name].pools if candidate.id == pool
+            )
+        return None
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def allocate(self, claim: ResourceClaim) -> None:
+        """Count the devices in a claim's `status.allocation` as in use."""
+        self._change_usage(claim, with_claim(self.usage, claim, self.options.features))
+
+    def release(self, claim: ResourceClaim) -> None:
+        """Count the devices in a claim's `status.allocation` as free."""
+        self._change_usage(claim, without_claim(self.usage, claim, self.options.features))
+
+    def replace_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        """Update the inventory after a slice was added, changed or deleted.
+
+        A pool may have slices on several nodes, and each of these nodes depends on all slices: for
+        whether the pool is complete, and for the available amounts of its counters.
+        """
+        slices = [slice_ for slice_ in (old, new) if slice_ is not None]
+        before, self._index = self._index, self._index.replace(old, new)
+        changed_pools = {PoolId(slice_.spec.driver, slice_.spec.pool.name) for slice_ in slices}
+        related = [
+            published.slice.spec.node_name
+            for index in (before, self._index)
+            for pool in changed_pools
+            for published in index.by_pool.get(pool, ())
+        ]
+        changed = set(related) if all(related) else set(self._nodes)
+        for name in sorted(name for name in changed if name in self._nodes):
+            self._add_node(name)
+
+    def replace_node(self, name: str, node: Node | None) -> None:
+        """Update the inventory after a node was added, changed or deleted."""
+        if node is None:
+            self._remove_node(name)
+            self._nodes.pop(name, None)
+            return
+        self._nodes[name] = node
+        self._add_node(name)
+
+    # --- caches -----------------------------------------------------------------------------------
+
+    def _cache_verdict(self, key: Hashable, verdict: CachedVerdict) -> None:
+        if len(self._verdicts) >= MAX_VERDICTS:
+            self._verdicts.clear()
+        self._verdicts[key] = verdict
+
+    def _free_signature(
+        self, partition: Partition, class_key: ClassKey, node: str, projection: Projection
+    ) -> int | None:
+        """Return the number of a class's free signature; None if the order of devices may matter."""
+        number = partition.free_signatures.get(class_key)
+        if number is None:
+            published, _, projected = class_key
+            signature = partition.signatures.get((published, projected))
+            if signature is None:
+                devices = self._devices[node]
+                signature = equivalence.node_signature(devices, projection, self.options) or ()
+                partition.signatures[published, projected] = signature
+            free = None
+            if signature:
+                free = equivalence.free_signature(signature, self._devices[node], self.usage)
+            number = 0 if free is None else self._intern(("free", free))
+            partition.free_signatures[class_key] = number
+        return number or None
+
+    def _partition(self, projection: Projection) -> Partition:
+        """Return the up-to-date partition of a projection."""
+        self._evict()
+        key = projection.key
+        partition = self._partitions.get(key)
+        if partition is None:
+            if len(self._partitions) >= MAX_PARTITIONS:
+                self._partitions.pop(next(iter(self._partitions)))
+            partition = self._partitions[key] = Partition()
+            partition.stale.update(self._entries)
+        for name in partition.stale:
+            entry = self._entries.get(name)
+            if entry is None:
+                partition.projected.pop(name, None)
+                partition.assign(name, None)
+                continue
+            projected = partition.projected.get(name)
+            if projected is None or projected[0] is not entry:
+                number = self._intern(equivalence.projected_key(entry.devices, projection))
+                projected = partition.projected[name] = (entry, number)
+            partition.assign(name, (entry.published, entry.usage, projected[1]))
+        partition.stale.clear()
+        return partition
+
+    def _add_node(self, name: str) -> None:
+        """Add a node, or update one."""
+        self._remove_node(name)
+        node, error = self._nodes[name], None
+        try:
+            devices = pools.node_devices(self._index, node)
+        except AttemptFailed as raised:
+            # Only a verdict about this node raises it.
+            error = raised
+            devices = pools.node_devices(pools.build_index((), self.options.features), node)
+        self._devices[name] = devices
+        for pool in devices.pools:
+            self._nodes_of_pool.setdefault(pool.id, {})[name] = None
+        key = equivalence.published_key(devices, self.options) if error is None else str(error)
+        self._entries[name] = Entry(devices, self._intern(key), self._usage_number(devices), error)
+        self._invalidate(name)
+
+    def _remove_node(self, name: str) -> None:
+        devices = self._devices.pop(name, None)
+        if devices is None:
+            return
+        del self._entries[name]
+        for pool in devices.pools:
+            del self._nodes_of_pool[pool.id][name]
+        self._invalidate(name)
+
+    def _change_usage(self, claim: ResourceClaim, usage: Usage) -> None:
+        """Replace the usage by one that differs in the devices of one claim."""
+        self._evict()
+        before, self.usage = self.usage, usage
+        allocation = claim.status.allocation if claim.status else None
+        results = (allocation.devices.results if allocation else None) or ()
+        claimed = {PoolId(result.driver, result.pool) for result in results}
+        changed = {pool for pool in claimed if before.pools.get(pool) is not usage.pools.get(pool)}
+        for name in {name for pool in changed for name in self._nodes_of_pool.get(pool, ())}:
+            self._entries[name].usage = self._usage_number(self._devices[name])
+            self._invalidate(name)
+
+    def _usage_number(self, devices: NodeDevices) -> int:
+        """Return the number of a node's usage key; 0 if no device is in use."""
+        numbers = []
+        for index, pool in enumerate(devices.pools):
+            pool_use = self.usage.pools.get(pool.id)
+            if pool_use:
+                numbers.append((index, self._pool_use_number(pool, pool_use)))
+        return self._intern(tuple(numbers)) if numbers else 0
+
+    def _pool_use_number(self, pool: Pool, pool_use: PoolUse) -> int:
+        key = (id(pool), id(pool_use))
+        cached = self._pool_use_numbers.get(key)
+        if cached is None:
+            if len(self._pool_use_numbers) >= MAX_VERDICTS:
+                self._pool_use_numbers.clear()
+            number = self._intern(equivalence.usage_key(pool, pool_use, self.options))
+            # The entry refers to both objects, so that their ids are not reused.
+            cached = self._pool_use_numbers[key] = (pool, pool_use, number)
+        return cached[2]
+
+    def _invalidate(self, name: str) -> None:
+        for partition in self._partitions.values():
+            partition.stale.add(name)
+
+    def _intern(self, key: Hashable) -> int:
+        number = self._interned.get(key)
+        if number is None:
+            number = self._interned[key] = next(self._numbers)
+        return number
+
+    def _evict(self) -> None:
+        """Drop all caches if there are more interned keys than the nodes can have.
+
+        Every way to use a device is a key, and most of them never recur.
+        """
+        if len(self._interned) <= MAX_KEYS + MAX_KEYS_PER_NODE * len(self._nodes):
+            return
+        self._interned.clear()
+        self._pool_use_numbers.clear()
+        self._partitions.clear()
+        self._verdicts.clear()
+        for name in sorted(self._nodes):
+            self._add_node(name)

@@ -1,0 +1,357 @@
+"""Equivalence classes of nodes, whose nodes must get the same verdict.
+
+Two nodes are equivalent for an attempt if no rule of the allocator can tell their devices apart,
+position by position. What can tell devices apart is relative to the claims: a uuid or a bus id only
+counts if a selector or a constraint reads it, and names of nodes, pools and devices never count.
+Everything else that a rule reads has to be in one of three keys, or a cached verdict is wrong: what
+is published (`published_key`), what is in use (`usage_key`), and what the attempt reads
+(`projected_key`). See docs/equivalence-classes.md.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from typing import Final
+
+import msgspec
+
+from allocator.compatibility.constraint import device_key as policy_device_key
+from allocator.model.devices import DeviceId, NodeDevices, Pool, PoolState, PublishedDevice
+from allocator.model.outcome import AttemptFailed
+from allocator.model.pools import targets_node
+from allocator.model.requests import Expression, PendingClaims
+from allocator.model.selectors import DeviceField, SelectorChain, selector_chain
+from allocator.model.usage import DeviceUse, PoolUse, Usage
+from allocator.search.attempt import AllocatorOptions
+from kube.api.resource import DeviceAttribute
+
+
+class Projection(msgspec.Struct, frozen=True):
+    """The part of the devices that an attempt reads.
+
+    Attributes:
+        chains: Selectors of the requests, each different chain once, in order.
+        fields: Fields that the strategy reads; None for all attributes of all devices, if it is
+            unknown which count.
+        compared: Fully qualified attributes of constraints, of which only equality counts.
+        reads_capacities: Capacities of devices that cannot be shared count, too.
+    """
+
+    chains: tuple[tuple[Expression, ...], ...]
+    fields: tuple[DeviceField, ...] | None
+    compared: tuple[str, ...] = ()
+    reads_capacities: bool = False
+
+    @property
+    def key(self) -> Hashable:
+        """A key that is equal for projections with the same result."""
+        texts = tuple([selector_chain(expressions).key for expressions in self.chains])
+        return texts, self.fields, self.compared, self.reads_capacities
+
+
+def build_projection(
+    pending: PendingClaims, fields: tuple[DeviceField, ...] = (), *, reads_capacities: bool = False
+) -> Projection:
+    """Build the projection for claims and a strategy.
+
+    Args:
+        pending: The claims.
+        fields: Fields that the strategy reads.
+        reads_capacities: The strategy reads capacities.
+    """
+    requests = [
+        request
+        for claim_requests in pending.requests
+        for alternatives in claim_requests
+        for request in alternatives
+    ]
+    chains = tuple(
+        {
+            selector_chain(request.expressions).key: request.expressions for request in requests
+        }.values()
+    )
+    reads_capacities |= any(request.capacity for request in requests)
+    if any(request.derived for request in requests):
+        return Projection(chains, None, (), reads_capacities)
+    compared = {
+        constraint.match_attribute or constraint.distinct_attribute or ""
+        for claim in pending.claims
+        for constraint in claim.spec.devices.constraints or ()
+    }
+    return Projection(chains, fields, tuple(sorted(compared)), reads_capacities)
+
+
+def explanation_projection(pending: PendingClaims) -> Projection:
+    """Build the projection for explanations and for claims that request less of the same.
+
+    Two nodes may reject claims for different reasons, one for its model and one for its memory. For
+    the verdict that makes no difference.
+    """
+    projection = build_projection(pending, reads_capacities=True)
+    fields: set[DeviceField] = set()
+    for expressions in projection.chains:
+        referenced = selector_chain(expressions).fields
+        if referenced is None or projection.fields is None:
+            return Projection(projection.chains, None, projection.compared, reads_capacities=True)
+        fields.update(referenced)
+    return Projection(
+        projection.chains, tuple(sorted(fields)), projection.compared, reads_capacities=True
+    )
+
+
+def published_key(node: NodeDevices, options: AllocatorOptions) -> Hashable:
+    """Return everything published about a node's devices that any attempt may read.
+
+    Attributes only count as far as policies read them; all others are in `projected_key`.
+    """
+    skips_operations = any(published.slice.spec.skip_node_operations for published in node.devices)
+    return (
+        tuple([_pool_key(pool) for pool in node.pools]),
+        node.pool_of,
+        node.declared_features if skips_operations else None,
+        tuple(
+            [
+                _device_key(published, node, node.pools[pool], options)
+                for published, pool in zip(node.devices, node.pool_of, strict=True)
+            ]
+        ),
+    )
+
+
+def usage_key(pool: Pool, pool_use: PoolUse, options: AllocatorOptions) -> Hashable:
+    """Return the use of a pool's devices, by position if they are published."""
+    places = {published.id.device: number for number, published in enumerate(pool.devices)}
+    return frozenset(
+        (
+            places.get(name, name),
+            _use_key(use, has_uniform_config=pool.id.driver in options.uniform_config_drivers),
+            _tombstone_key(pool, name, places, options),
+        )
+        for name, use in pool_use.items()
+    )
+
+
+def _tombstone_key(
+    pool: Pool, name: str, places: Mapping[str, int], options: AllocatorOptions
+) -> Hashable:
+    """Return the identity of what policies know about a device in use that is not published."""
+    if not options.policies or name in places:
+        return None
+    tombstone = options.tombstones.get(DeviceId(pool.id.driver, pool.id.pool, name))
+    return None if tombstone is None else id(tombstone)
+
+
+def projected_key(node: NodeDevices, projection: Projection) -> Hashable:
+    """Return what an attempt reads of a node's devices: selector verdicts and equal attributes."""
+    fields = projection.fields
+    attributes: Hashable
+    if fields is None:
+        attributes = tuple([_attributes_key(published) for published in node.devices])
+    else:
+        attributes = tuple(
+            [
+                tuple([field.value(published.id.driver, published.device) for field in fields])
+                for published in node.devices
+            ]
+        )
+    return (
+        tuple([_selector_verdicts(node, selector_chain(chain)) for chain in projection.chains]),
+        attributes if fields is None or fields else None,
+        tuple([_equality_pattern(node, name) for name in projection.compared]),
+        tuple([_capacity_key(published) for published in node.devices])
+        if projection.reads_capacities
+        else None,
+    )
+
+
+# --- feasibility regardless of order --------------------------------------------------------------
+
+NodeSignature = tuple[tuple[int, Hashable, int], ...]
+"""Position, device key and group of each selected device; devices with equal values of the compared
+attribute are a group."""
+
+
+def is_order_independent(pending: PendingClaims) -> bool:
+    """Return whether the order of devices cannot affect whether the claims fit.
+
+    That is so for requests for a number of dedicated devices: which of them fit together depends on
+    the devices and not on their order. Which devices the claims get does depend on it.
+    """
+    return not any(
+        request.parent is not None
+        or request.all_devices
+        or request.admin
+        or request.capacity
+        or request.derived
+        for claim_requests in pending.requests
+        for alternatives in claim_requests
+        for request in alternatives
+    )
+
+
+def node_signature(
+    node: NodeDevices, projection: Projection, options: AllocatorOptions
+) -> NodeSignature | None:
+    """Return the devices of a node without their order; None if the order may matter."""
+    if len(projection.compared) > 1 or projection.fields != () or options.policies:
+        return None
+    if any(pool.counter_sets or pool.elsewhere for pool in node.pools):
+        return None
+    verdicts = [_selector_verdicts(node, selector_chain(chain)) for chain in projection.chains]
+    pattern = _equality_pattern(node, projection.compared[0]) if projection.compared else None
+    signature = []
+    for position, (published, pool) in enumerate(zip(node.devices, node.pool_of, strict=True)):
+        if any(failing for _, failing in verdicts) or published.device.allow_multiple_allocations:
+            return None
+        selected = tuple([mask >> position & 1 for mask, _ in verdicts])
+        if not any(selected):
+            continue
+        group = pattern[position] if pattern is not None else None
+        if isinstance(group, DeviceAttribute):
+            return None
+        key = (selected, _device_key(published, node, node.pools[pool], options))
+        signature.append((position, key, _NO_GROUP if group is None else group))
+    return tuple(signature)
+
+
+def free_signature(signature: NodeSignature, node: NodeDevices, usage: Usage) -> Hashable | None:
+    """Return the multiset of free devices by group; None if a device is in use but not exclusively."""
+    in_use = set()
+    for pool in node.pools:
+        for name, use in usage.pools.get(pool.id, _NOTHING).items():
+            if use.is_shared or not use.exclusive:
+                return None
+            in_use.add(node.positions.get(DeviceId(pool.id.driver, pool.id.pool, name)))
+    groups: dict[int, list[Hashable]] = {}
+    for position, key, group in signature:
+        if position not in in_use:
+            groups.setdefault(group, []).append(key)
+    ungrouped = Counter(groups.pop(_NO_GROUP, ()))
+    grouped = Counter(frozenset(Counter(keys).items()) for keys in groups.values())
+    is_invalid = any(pool.state is PoolState.INVALID for pool in node.pools)
+    return frozenset(ungrouped.items()), frozenset(grouped.items()), is_invalid
+
+
+_NO_GROUP: Final = -1
+_NOTHING: Final[PoolUse] = {}
+
+
+def _selector_verdicts(node: NodeDevices, selectors: SelectorChain) -> tuple[int, tuple[int, ...]]:
+    """Return a mask of the devices that selectors select, and the positions where they fail."""
+    selected, failing = 0, []
+    for position, published in enumerate(node.devices):
+        verdict = selectors.verdict(published)
+        if verdict is True:
+            selected |= 1 << position
+        elif verdict is not False:
+            failing.append(position)
+    return selected, tuple(failing)
+
+
+def _pool_key(pool: Pool) -> Hashable:
+    if not pool.counter_sets and not pool.elsewhere:
+        return pool.state
+    # Devices on other nodes consume the same counters, so such a pool is unique.
+    if pool.elsewhere:
+        return pool.state, id(pool)
+    return pool.state, tuple(
+        (
+            name,
+            tuple(
+                (counter, amount.value)
+                for counter, amount in sorted((counter_set.counters or {}).items())
+            ),
+        )
+        for name, counter_set in sorted(pool.counter_sets.items())
+    )
+
+
+def _device_key(
+    published: PublishedDevice, node: NodeDevices, pool: Pool, options: AllocatorOptions
+) -> Hashable:
+    device, spec = published.device, published.slice.spec
+    is_here: Hashable = None
+    if spec.per_device_node_selection:
+        try:
+            is_here = targets_node(published, node)
+        except AttemptFailed as error:
+            is_here = str(error)
+    return (
+        published.id.driver,
+        device.allow_multiple_allocations or False,
+        _capacity_key(published) if device.allow_multiple_allocations else None,
+        _counters_key(published),
+        device.taints or None,
+        device.binding_conditions or None,
+        spec.skip_node_operations or None,
+        is_here,
+        policy_device_key(options.policies, pool, published) if options.policies else None,
+    )
+
+
+def _capacity_key(published: PublishedDevice) -> Hashable:
+    capacity = published.device.capacity
+    return frozenset(capacity.items()) if capacity else None
+
+
+def _counters_key(published: PublishedDevice) -> Hashable:
+    consumes = published.device.consumes_counters
+    if not consumes:
+        return None
+    return tuple(
+        (
+            consumed.counter_set,
+            frozenset((name, amount.value) for name, amount in (consumed.counters or {}).items()),
+            consumed.compatibility_groups or None,
+        )
+        for consumed in consumes
+    )
+
+
+def _attributes_key(published: PublishedDevice) -> Hashable:
+    attributes = published.device.attributes
+    return (published.id.driver, frozenset(attributes.items()) if attributes else None)
+
+
+def _use_key(use: DeviceUse, *, has_uniform_config: bool) -> Hashable:
+    capacity = None if use.capacity is None else frozenset(use.capacity.items())
+    parameters = None
+    if has_uniform_config and use.share_ids:
+        parameters = msgspec.json.encode(
+            [consumer.parameters for consumer in use.consumers], order="sorted"
+        )
+    return use.exclusive, len(use.share_ids), capacity, parameters
+
+
+def _equality_pattern(node: NodeDevices, name: str) -> tuple[DeviceAttribute | int | None, ...]:
+    """Return a number per position, equal where devices have equal values of an attribute."""
+    numbers: dict[DeviceAttribute, int] = {}
+    domain, _, identifier = name.partition("/")
+    pattern: list[DeviceAttribute | int | None] = []
+    for published in node.devices:
+        value = _attribute_value(published, name, domain, identifier)
+        if value is None:
+            pattern.append(None)
+        elif _is_list(value):
+            # Lists are compared by their common elements, so their values count.
+            pattern.append(value)
+        else:
+            pattern.append(numbers.setdefault(value, len(numbers)))
+    if any(isinstance(value, DeviceAttribute) for value in pattern):
+        return tuple(
+            [_attribute_value(published, name, domain, identifier) for published in node.devices]
+        )
+    return tuple(pattern)
+
+
+def _attribute_value(
+    published: PublishedDevice, name: str, domain: str, identifier: str
+) -> DeviceAttribute | None:
+    attributes: Mapping[str, DeviceAttribute] = published.device.attributes or {}
+    value = attributes.get(name)
+    if value is None and identifier and domain == published.id.driver:
+        return attributes.get(identifier)
+    return value
+
+
+def _is_list(value: DeviceAttribute) -> bool:
+    return bool(value.ints or value.bools or value.strings or value.versions)

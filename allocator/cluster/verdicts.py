@@ -1,0 +1,78 @@
+"""The verdicts about the nodes of a cluster, one per equivalence class."""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+
+import msgspec
+
+from allocator.cluster.equivalence import Projection
+from allocator.model.devices import NodeDevices
+from allocator.model.outcome import BudgetExhausted, DoesNotFit
+from allocator.model.plan import Choice, Plan
+
+Outcome = Plan | DoesNotFit | BudgetExhausted
+
+
+class ClassVerdict(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """The outcome for the nodes of one class.
+
+    Attributes:
+        outcome: A plan names the devices of `representative`.
+        score: Score of the strategy from 0 to 100; 0 if the claims do not fit.
+        representative: The node that was searched.
+        nodes: All nodes of the class, by name.
+        same_order: The plan holds for all nodes of the class by position. Otherwise it is that of a
+            node with the same devices in another order, and the plan of a node needs a search.
+    """
+
+    outcome: Outcome
+    score: int
+    representative: NodeDevices
+    nodes: tuple[str, ...]
+    same_order: bool = True
+
+
+class Verdicts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """The verdict about every node, valid until the cluster changes.
+
+    Attributes:
+        equivalence_keys: Projection to the class of each node by name; divides classes further.
+        search: Search of one node; used if the plan of its class has another order.
+    """
+
+    classes: tuple[ClassVerdict, ...]
+    devices: Mapping[str, NodeDevices]
+    equivalence_keys: Callable[[Projection], Mapping[str, Hashable]] = lambda _projection: {}
+    search: Callable[[str], Outcome] | None = None
+
+    def __iter__(self) -> Iterator[tuple[str, Outcome, int]]:
+        """Yield name, outcome and score of each node; the nodes of a class are adjacent."""
+        for verdict in self.classes:
+            for node in verdict.nodes:
+                yield node, verdict.outcome, verdict.score
+
+    def plan(self, node: str) -> Plan | None:
+        """Return the plan for a node; None if the claims do not fit."""
+        for verdict in self.classes:
+            if node in verdict.nodes:
+                outcome = verdict.outcome
+                if not verdict.same_order and self.search is not None:
+                    outcome = self.search(node)
+                if not isinstance(outcome, Plan):
+                    return None
+                if not verdict.same_order:
+                    return outcome
+                return transfer_plan(outcome, verdict.representative, self.devices[node])
+        return None
+
+
+def transfer_plan(plan: Plan, representative: NodeDevices, node: NodeDevices) -> Plan:
+    """Return the plan for another node of the same class: the same positions on that node."""
+    if representative is node:
+        return plan
+
+    def transfer(choice: Choice) -> Choice:
+        position = representative.positions[choice.device.id]
+        return msgspec.structs.replace(choice, device=node.devices[position])
+
+    choices = tuple([tuple([transfer(choice) for choice in claim]) for claim in plan.choices])
+    return msgspec.structs.replace(plan, node=node.node, choices=choices)

@@ -1,0 +1,1 @@
+"""DeviceCompatibilityPolicies: compiled rules, pairs of devices, the constraint, matrix and lint."""

@@ -1,0 +1,344 @@
+"""Findings that the text of a policy proves by itself, whatever devices are published.
+
+Rules are evaluated on hypothetical devices: one for each combination of the texts that the policy
+compares attributes with, another text, and no attribute. They stand for all devices whose attributes
+are texts, as long as nothing but such comparisons decides an expression; nothing is claimed about
+other expressions.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from itertools import product
+from math import prod
+from typing import Final, NamedTuple
+
+import msgspec
+
+from allocator.compatibility.compile import (
+    CompiledPolicy,
+    CompiledRule,
+    Evaluation,
+    FaultKind,
+    Profile,
+    compile_policy,
+)
+from allocator.compatibility.lint_findings import SEVERITIES, Code, Place, PolicyFinding
+from allocator.model.devices import DeviceId, PublishedDevice
+from findings.field_path import FieldPath
+from kube.api.policy import DeviceCompatibilityPolicy
+from kube.api.resource import (
+    Device,
+    DeviceAttribute,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from kube.cel.comparisons import compared_literals, is_decided_by_texts
+from kube.cel.compile import Environment, Selector
+
+MAX_EVALUATIONS: Final = 16_384
+"""Hypothetical devices times expressions; where there are more, rules are not compared."""
+MAX_NAMED: Final = 4
+"""Rules that one message names."""
+_SIMILAR: Final = 0.85
+"""Ratio of difflib's SequenceMatcher from which one name may be a misspelling of another."""
+_ACCEPTED: Final = Evaluation(yes=True)
+_DIGITS: Final = re.compile(r"\d+")
+
+
+def lint_text(policy: DeviceCompatibilityPolicy) -> tuple[PolicyFinding, ...]:
+    """Return what is doubtful about the text of a policy.
+
+    All findings are warnings. Expressions that do not compile are left out.
+    """
+    compiled_policy = compile_policy(policy)
+    expressions = expressions_of(compiled_policy)
+    findings = [
+        *_contradictions(compiled_policy, expressions),
+        *_misspellings(policy.spec.driver, expressions),
+    ]
+    order = {code: place for place, code in enumerate(Code)}
+    return tuple(sorted(findings, key=lambda finding: (order[finding.code], str(finding.path))))
+
+
+class Expression(msgspec.Struct, frozen=True, kw_only=True):
+    """An expression of a policy that compiles.
+
+    Attributes:
+        rule: Index of its rule.
+        rule_name: Name of its rule.
+        is_selector: It selects the devices of the rule; else it is the `compatibleOnlyWith`.
+        attributes: Those that it names; none where it may read any.
+        texts: Attributes that it compares with texts, each with such a text.
+        is_decided_by_texts: Hypothetical devices show all that it can say.
+    """
+
+    rule: int
+    rule_name: str
+    path: FieldPath
+    is_selector: bool
+    attributes: frozenset[Place]
+    texts: tuple[tuple[Place, str], ...]
+    is_decided_by_texts: bool
+
+
+def expressions_of(policy: CompiledPolicy) -> tuple[Expression, ...]:
+    """Return the expressions of a policy that compile, in its order."""
+    return tuple(_expressions(policy))
+
+
+def _expressions(policy: CompiledPolicy) -> Iterator[Expression]:
+    sources = policy.source.spec.rules or ()
+    for number, (rule, source) in enumerate(zip(policy.rules, sources, strict=True)):
+        sound = {selector.expression: selector for selector in rule.selectors}
+        for place, selector in enumerate(source.selectors or ()):
+            if selector.cel is not None and selector.cel.expression in sound:
+                path = _rule_path(number).child("selectors", place, "cel", "expression")
+                yield _expression(rule, number, path, sound[selector.cel.expression])
+        if rule.expression is not None:
+            selector_of_others = policy.expressions[rule.expression]
+            yield _expression(rule, number, _only_with_path(number), selector_of_others)
+
+
+def _expression(rule: CompiledRule, number: int, path: FieldPath, selector: Selector) -> Expression:
+    comparisons = compared_literals(selector.expression, Environment.STORED)
+    return Expression(
+        rule=number,
+        rule_name=rule.name,
+        path=path,
+        is_selector=path != _only_with_path(number),
+        attributes=selector.attributes or frozenset(),
+        texts=tuple(((each.domain, each.identifier), each.text) for each in comparisons),
+        is_decided_by_texts=is_decided_by_texts(selector.expression, Environment.STORED),
+    )
+
+
+def _rule_path(rule: int) -> FieldPath:
+    return FieldPath.of("spec", "rules", rule)
+
+
+def _only_with_path(rule: int) -> FieldPath:
+    return _rule_path(rule).child("compatibleOnlyWith", "cel", "expression")
+
+
+def _warning(code: Code, message: str, path: FieldPath, fix: str = "") -> PolicyFinding:
+    return PolicyFinding(severity=SEVERITIES[code], code=code, message=message, path=path, fix=fix)
+
+
+# --- rules that contradict each other, or themselves ----------------------------------------------
+
+
+class _Rule(NamedTuple):
+    """A rule that hypothetical devices show all of; sets of these devices are bit masks.
+
+    Attributes:
+        devices: Those that it selects.
+        accepted: Those that satisfy its `compatibleOnlyWith`.
+        undecided: Those of which our engine cannot tell whether they satisfy it.
+        is_unconditional: It has no `compatibleOnlyWith`.
+    """
+
+    number: int
+    name: str
+    devices: int
+    accepted: int
+    undecided: int
+    is_unconditional: bool
+
+    def refuses_all(self, devices: int) -> bool:
+        """Return whether it certainly refuses all of some devices."""
+        return not (self.accepted | self.undecided) & devices
+
+
+def _contradictions(
+    policy: CompiledPolicy, expressions: Sequence[Expression]
+) -> Iterator[PolicyFinding]:
+    profiles = _hypothetical_profiles(policy, expressions)
+    if not profiles:
+        return
+    rules = tuple(_decided_rules(policy, expressions, profiles))
+    for rule in rules:
+        yield from _never_true(rule, expressions)
+    conditional = [rule for rule in rules if not rule.is_unconditional]
+    for refusing in conditional:
+        accepting = [
+            rule.name
+            for rule in conditional
+            if rule.accepted & refusing.devices and refusing.refuses_all(rule.devices)
+        ]
+        if accepting:
+            yield _warning(
+                Code.ASYMMETRIC_RULE,
+                f"rule {refusing.name} accepts no device of {_listed(accepting)}, although "
+                "the reverse is true; they are incompatible",
+                _only_with_path(refusing.number),
+            )
+
+
+def _listed(rules: Sequence[str]) -> str:
+    if len(rules) == 1:
+        return f"rule {rules[0]}"
+    more = len(rules) - MAX_NAMED
+    named = ", ".join(rules[:MAX_NAMED])
+    return f"rules {named} and {more} more" if more > 0 else f"rules {named}"
+
+
+def _decided_rules(
+    policy: CompiledPolicy, expressions: Sequence[Expression], profiles: Sequence[Profile]
+) -> Iterator[_Rule]:
+    """Yield the rules that compile and that nothing but texts decides."""
+    undecided = {each.rule for each in expressions if not each.is_decided_by_texts}
+    for number, rule in enumerate(policy.rules):
+        is_broken = bool(rule.selector_faults) or rule.expression_fault is not None
+        if number in undecided or is_broken:
+            continue
+        answers = [
+            profile.answers[rule.expression] if rule.expression is not None else _ACCEPTED
+            for profile in profiles
+        ]
+        yield _Rule(
+            number=number,
+            name=rule.name,
+            devices=_mask(rule.name in profile.rules for profile in profiles),
+            accepted=_mask(answer.yes for answer in answers),
+            undecided=_mask(answer.kind is FaultKind.UNJUDGED for answer in answers),
+            is_unconditional=rule.expression is None,
+        )
+
+
+def _mask(members: Iterable[bool]) -> int:
+    return sum(1 << place for place, is_member in enumerate(members) if is_member)
+
+
+def _never_true(rule: _Rule, expressions: Sequence[Expression]) -> Iterator[PolicyFinding]:
+    own = [each for each in expressions if each.rule == rule.number]
+    selectors = [each for each in own if each.is_selector]
+    if selectors and not rule.devices:
+        yield _warning(
+            Code.NEVER_TRUE_RULE,
+            f"rule {rule.name} selects no device: no attributes make its selectors true",
+            selectors[0].path
+            if len(selectors) == 1
+            else _rule_path(rule.number).child("selectors"),
+        )
+    for each in own:
+        # A constant `false` is how one says that nothing may come beside a device.
+        if not (each.is_selector or rule.accepted or rule.undecided) and each.attributes:
+            yield _warning(
+                Code.NEVER_TRUE_RULE,
+                f"compatibleOnlyWith of rule {rule.name} is false for every device",
+                each.path,
+                'write "false" if no other device may be in use beside its devices',
+            )
+
+
+def _hypothetical_profiles(
+    policy: CompiledPolicy, expressions: Sequence[Expression]
+) -> tuple[Profile, ...]:
+    """Return the distinct profiles of hypothetical devices; none where there are too many."""
+    texts: dict[Place, dict[str, None]] = {
+        place: {} for each in expressions for place in sorted(each.attributes)
+    }
+    for each in expressions:
+        for place, text in each.texts:
+            texts.setdefault(place, {})[text] = None
+    values = {place: (None, *known, _other_than(known)) for place, known in texts.items()}
+    if prod(map(len, values.values())) * len(expressions) > MAX_EVALUATIONS:
+        return ()
+    profiles: dict[int, Profile] = {}
+    for combination in product(*values.values()):
+        device = _hypothetical(policy.driver, dict(zip(values, combination, strict=True)))
+        profile = policy.profile(device)
+        profiles[profile.number] = profile
+    return tuple(profiles.values())
+
+
+def _other_than(texts: Iterable[str]) -> str:
+    """Return a text that is none of these."""
+    return f"{max(texts, key=len, default='')}-other"
+
+
+def _hypothetical(driver: str, attributes: Mapping[Place, str | None]) -> PublishedDevice:
+    return PublishedDevice(
+        id=DeviceId(driver, "", ""),
+        device=Device(
+            name="hypothetical",
+            attributes={
+                f"{domain}/{identifier}": DeviceAttribute(string=text)
+                for (domain, identifier), text in attributes.items()
+                if text is not None
+            },
+        ),
+        slice=ResourceSlice(spec=ResourceSliceSpec(driver=driver, pool=ResourcePool(name=""))),
+    )
+
+
+# --- misspellings ---------------------------------------------------------------------------------
+
+
+def _misspellings(driver: str, expressions: Sequence[Expression]) -> Iterator[PolicyFinding]:
+    uses = Counter(place for each in expressions for place in each.attributes)
+    for each in expressions:
+        for place in sorted(each.attributes):
+            likely = _likely_attribute(driver, place, uses)
+            if likely is not None:
+                yield _warning(
+                    Code.UNKNOWN_ATTRIBUTE,
+                    f"rule {each.rule_name} reads {_named(place)}, which no other rule reads",
+                    each.path,
+                    f"did you mean {_named(likely)}?",
+                )
+    selected: dict[Place, set[str]] = {}
+    for each in expressions:
+        if each.is_selector:
+            for place, text in each.texts:
+                selected.setdefault(place, set()).add(text)
+    for each in expressions:
+        for place, text in () if each.is_selector else each.texts:
+            known = selected.get(place, set())
+            similar = _most_similar(text, known) if text not in known else None
+            if similar is not None:
+                yield _warning(
+                    Code.UNKNOWN_LITERAL,
+                    f'rule {each.rule_name} accepts {_named(place)} "{text}", which no rule selects',
+                    each.path,
+                    f'did you mean "{similar}"?',
+                )
+
+
+def _likely_attribute(driver: str, place: Place, uses: Mapping[Place, int]) -> Place | None:
+    """Return what an attribute is a misspelling of; None where it is none.
+
+    Of two similar names that one is right which more expressions use; of a domain that is similar
+    to the driver's name, the driver's.
+    """
+    domain, identifier = place
+    if domain != driver and _most_similar(domain, (driver,)):
+        return driver, identifier
+    known = [other for at, other in uses if at == domain and uses[at, other] > uses[place] == 1]
+    similar = _most_similar(identifier, known)
+    return None if similar is None else (domain, similar)
+
+
+def _named(place: Place) -> str:
+    return "/".join(place)
+
+
+def _most_similar(name: str, known: Iterable[str]) -> str | None:
+    """Return the name of which another is a misspelling; None where none is so similar.
+
+    Names that differ in their digits only are meant so.
+
+    >>> _most_similar("MPSSharng", ["MPSSharing", "MIGSlicing"])
+    'MPSSharing'
+    >>> _most_similar("gpu-1", ["gpu-0"])
+    """
+    ratios = [
+        (SequenceMatcher(a=name.lower(), b=other.lower()).ratio(), other)
+        for other in sorted(known)
+        if other != name and _DIGITS.sub("0", other) != _DIGITS.sub("0", name)
+    ]
+    ratio, similar = max(ratios, default=(0.0, ""))
+    return similar if ratio >= _SIMILAR else None

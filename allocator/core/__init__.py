@@ -1,1 +1,0 @@
-"""Allocation as functions from values to values; knows no clock, file, log or network."""

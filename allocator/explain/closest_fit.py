@@ -1,0 +1,432 @@
+"""The closest fit: the smallest change to claims with which they would fit.
+
+Relaxations and their costs are in `allocator.explain.relaxations`. One relaxation is tried first,
+then two, then as many as it takes. Nothing is assumed: every answer comes from the search itself, on
+the changed claims, so they fit whenever the change is applied.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from itertools import combinations
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from allocator.cluster import equivalence
+from allocator.cluster.cluster import Cluster
+from allocator.cluster.verdicts import Outcome
+from allocator.explain.relaxations import Applied, Kind, Relaxation, class_chain, find_relaxations
+from allocator.explain.selector import one_line
+from allocator.model.devices import NodeDevices
+from allocator.model.outcome import AttemptFailed
+from allocator.model.plan import Budget, Plan
+from allocator.model.requests import PendingClaims
+from allocator.model.selectors import SelectorChain
+from allocator.model.usage import Usage
+from allocator.search.attempt import AllocatorOptions
+from allocator.search.search import allocate
+from kube.api.resource import MAX_RESULTS, ResourceClaim
+
+SEARCHES: Final = 1_200
+"""Searches of one node each, for one closest fit; about a second."""
+
+MAX_NODES: Final = 16
+"""Nodes of a cluster that are tried, one per class, those with the highest score."""
+
+MAX_WITNESSES: Final = 240
+"""Further nodes, one per class, on which changed claims must not end the attempt."""
+
+_STEPS: Final = 20_000
+_STEPS_PER_SEARCH: Final = 300
+"""A search of more steps counts as so many more searches."""
+_MAX_CHANGES: Final = 4
+_MAX_RELAXATIONS: Final = 64
+
+Ask = Callable[[Sequence[ResourceClaim]], PendingClaims]
+"""Makes claims ready for the search; may raise AttemptFailed."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One change to a claim.
+
+    Attributes:
+        claim: `namespace/name`.
+        request: `name`, or `parent/name` of an alternative; empty for a constraint.
+        detail: In the imperative: `request 2 devices`.
+        cost: See `allocator.explain.relaxations`.
+    """
+
+    claim: str
+    request: str
+    kind: Kind
+    detail: str
+    cost: int
+
+
+class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
+    """Claims that fit a node, and the changes that make them fit.
+
+    Attributes:
+        changes: By claim; none where the claims fit unchanged.
+        claims: All claims of the attempt, in order, changed.
+        node: Which they fit.
+    """
+
+    changes: tuple[Change, ...]
+    claims: tuple[ResourceClaim, ...]
+    node: str
+
+    @property
+    def cost(self) -> int:
+        """The sum of the costs of all changes."""
+        return sum(change.cost for change in self.changes)
+
+    @property
+    def summary(self) -> str:
+        """The changes and the node: `request 2 devices (node-a)`."""
+        return f"{self._description() or 'unchanged'} ({one_line(self.node)})"
+
+    @property
+    def fix(self) -> str:
+        """The changes as a fix: `request 2 devices to fit node node-a`."""
+        node = f"node {one_line(self.node)}"
+        changes = self._description()
+        return f"{changes} to fit {node}" if changes else f"fits {node} unchanged"
+
+    def _description(self) -> str:
+        names_claim = len(self.claims) > 1
+        places = {(change.claim, change.request) for change in self.changes}
+        names_request = len(places) > 1 or any(
+            len(claim.spec.devices.requests or ()) > 1 for claim in self.claims
+        )
+        parts = []
+        for change in self.changes[:_MAX_CHANGES]:
+            is_named = change.request and (names_request or "/" in change.request)
+            places_named = [f"request {change.request}"] if is_named else []
+            places_named += [f"claim {change.claim}"] if names_claim else []
+            where = f" in {' of '.join(places_named)}" if places_named else ""
+            parts.append(one_line(change.detail + where, 220))
+        more = len(self.changes) - len(parts)
+        parts += [f"{more} more change{'' if more == 1 else 's'}"] if more else []
+        return ", ".join(parts)
+
+
+def find_closest_fit(
+    nodes: Sequence[NodeDevices],
+    claims: Sequence[ResourceClaim],
+    ask: Ask,
+    usage: Usage,
+    rules: AllocatorOptions,
+    *,
+    witnesses: Sequence[NodeDevices] = (),
+    searches: int = SEARCHES,
+) -> ClosestFit | None:
+    """Return the smallest change to claims with which they fit one of the nodes.
+
+    The changed claims end the attempt on none of the nodes and witnesses, so they fit a cluster that
+    has no others.
+
+    Args:
+        nodes: In order of preference.
+        claims: Not allocated; allocated together.
+        ask: Resolves claims with the classes and gates of the cluster.
+        usage: Devices that are in use; empty for an idle cluster.
+        rules: Gates and policies.
+        witnesses: Nodes that must not end the attempt; no fit is searched on them.
+        searches: The budget; a long search counts as several.
+
+    Returns:
+        None when no change was found within the budget.
+    """
+    trial = _Trial(nodes, witnesses, claims, _Terms(ask, usage, rules), searches)
+    try:
+        asked = ask(claims)
+    except AttemptFailed:
+        return None
+    if trial.fits({}):
+        return trial.answer({})
+    relaxations = list(find_relaxations(nodes, asked, usage, rules))[:_MAX_RELAXATIONS]
+    relaxations.sort(key=lambda relaxation: relaxation.options[0].cost)
+    return _one(trial, relaxations) or _two(trial, relaxations) or _several(trial, relaxations)
+
+
+def closest_fit_now(
+    cluster: Cluster,
+    claims: Sequence[ResourceClaim],
+    *,
+    nodes: Collection[str] | None = None,
+    searches: int = SEARCHES,
+) -> ClosestFit | None:
+    """Return the smallest change with which claims fit the cluster as it is in use now.
+
+    Args:
+        nodes: Only these; None for all.
+    """
+    return _closest_fit_in(cluster, claims, cluster.usage, nodes, searches)
+
+
+def closest_fit_when_idle(
+    cluster: Cluster,
+    claims: Sequence[ResourceClaim],
+    *,
+    nodes: Collection[str] | None = None,
+    searches: int = SEARCHES,
+) -> ClosestFit | None:
+    """Return the smallest change with which claims would fit the idle cluster.
+
+    Args:
+        nodes: Only these; None for all.
+    """
+    return _closest_fit_in(cluster, claims, Usage(), nodes, searches)
+
+
+def _closest_fit_in(
+    cluster: Cluster,
+    claims: Sequence[ResourceClaim],
+    usage: Usage,
+    nodes: Collection[str] | None,
+    searches: int,
+) -> ClosestFit | None:
+    try:
+        asked = cluster.resolve(claims)
+    except AttemptFailed:
+        return None
+    # Nodes of one class now are of one class when the cluster is idle.
+    examples = cluster.representatives(equivalence.explanation_projection(asked), nodes)
+    candidates = _candidates(examples, asked, usage, cluster.options)
+    return find_closest_fit(
+        candidates[:MAX_NODES],
+        claims,
+        cluster.resolve,
+        usage,
+        cluster.options,
+        witnesses=candidates[MAX_NODES : MAX_NODES + MAX_WITNESSES],
+        searches=searches,
+    )
+
+
+# --- applying relaxations -------------------------------------------------------------------------
+
+
+class _Terms(NamedTuple):
+    """What changed claims are evaluated with."""
+
+    ask: Ask
+    usage: Usage
+    rules: AllocatorOptions
+
+
+class _Trial:
+    """Tries changed claims on nodes.
+
+    Attributes:
+        left: Searches that may still be made.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[NodeDevices],
+        witnesses: Sequence[NodeDevices],
+        claims: Sequence[ResourceClaim],
+        terms: _Terms,
+        searches: int,
+    ) -> None:
+        self._nodes = nodes
+        self._witnesses = witnesses
+        self._claims = claims
+        self._terms = terms
+        self.left = searches
+
+    def fits(self, applied: Applied) -> bool:
+        """Return whether changed claims fit some node; false when the budget is spent."""
+        return self.left > 0 and self._node_for(self._changed(applied)) is not None
+
+    def answer(self, applied: Applied) -> ClosestFit | None:
+        """Return changed claims with a node; None where they fit none, or end the attempt."""
+        claims = self._changed(applied)
+        node = self._node_for(claims)
+        if node is None or self._ends(claims):
+            return None
+        changes = []
+        for relaxation, number in sorted(applied.items(), key=lambda entry: entry[0].claim):
+            option, metadata = relaxation.options[number], self._claims[relaxation.claim].metadata
+            changes.append(
+                Change(
+                    claim=f"{metadata.namespace}/{metadata.name}",
+                    request=relaxation.request,
+                    kind=relaxation.kind,
+                    detail=option.detail,
+                    cost=option.cost,
+                )
+            )
+        return ClosestFit(changes=tuple(changes), claims=claims, node=node)
+
+    def least(self, relaxation: Relaxation, others: Applied) -> int | None:
+        """Return the least option that fits, beside other relaxations; None for none."""
+        low, high = -1, len(relaxation.options) - 1
+        if not self.fits({**others, relaxation: high}):
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.fits({**others, relaxation: middle}):
+                high = middle
+            else:
+                low = middle
+        return high
+
+    def _changed(self, applied: Applied) -> tuple[ResourceClaim, ...]:
+        claims = list(self._claims)
+        for relaxation, number in applied.items():
+            claim = claims[relaxation.claim]
+            devices = relaxation.options[number].edit(claim.spec.devices)
+            claims[relaxation.claim] = replace(claim, spec=replace(claim.spec, devices=devices))
+        return tuple(claims)
+
+    def _node_for(self, claims: Sequence[ResourceClaim]) -> str | None:
+        """Return the first node that claims fit; None also where a node before it ends the attempt.
+
+        Raises nothing: claims that cannot be evaluated do not fit.
+        """
+        try:
+            asked = self._terms.ask(claims)
+            for node in self._nodes:
+                if isinstance(self._outcome(node, asked), Plan):
+                    return node.node
+        except AttemptFailed:
+            return None
+        return None
+
+    def _ends(self, claims: Sequence[ResourceClaim]) -> bool:
+        """Return whether any node, or witness, ends the attempt."""
+        try:
+            asked = self._terms.ask(claims)
+            for node in (*self._nodes, *self._witnesses):
+                self._outcome(node, asked)
+        except AttemptFailed:
+            return True
+        return False
+
+    def _outcome(self, node: NodeDevices, asked: PendingClaims) -> Outcome:
+        """Return how the search ends on a node.
+
+        Raises:
+            AttemptFailed: The attempt ends on all nodes.
+        """
+        terms, budget = self._terms, Budget(steps=_STEPS)
+        outcome = allocate(node, asked, terms.usage, terms.rules, budget=budget)
+        self.left -= 1 + outcome.steps // _STEPS_PER_SEARCH
+        return outcome
+
+
+def _one(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:
+    """Return the cheapest single change."""
+    candidates: list[tuple[int, int, Applied]] = []
+    for order, relaxation in enumerate(relaxations):
+        if candidates and relaxation.options[0].cost >= min(candidates)[0]:
+            break
+        number = trial.least(relaxation, {})
+        if number is not None:
+            candidates.append((relaxation.options[number].cost, order, {relaxation: number}))
+    candidates.sort(key=lambda candidate: candidate[:2])
+    answers = (trial.answer(applied) for _, _, applied in candidates)
+    return next((answer for answer in answers if answer is not None), None)
+
+
+def _two(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:
+    """Return a pair of changes, the cheapest kinds first."""
+    if _all_applied(trial, relaxations) is None:
+        return None
+    pairs = sorted(
+        combinations(relaxations, 2),
+        key=lambda pair: sum(relaxation.options[0].cost for relaxation in pair),
+    )
+    reserve = trial.left // 3
+    for first, second in pairs:
+        if trial.left < reserve:
+            return None
+        number = trial.least(first, {second: len(second.options) - 1})
+        if number is None:
+            continue
+        other = trial.least(second, {first: number})
+        answer = trial.answer({first: number, second: other}) if other is not None else None
+        if answer is not None:
+            return answer
+    return None
+
+
+def _several(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:
+    """Return changes of which none can be left out, the most expensive kinds left out first."""
+    applied = _all_applied(trial, relaxations)
+    if applied is None:
+        return None
+    for relaxation in reversed(list(applied)):
+        fewer = {one: number for one, number in applied.items() if one is not relaxation}
+        if trial.fits(fewer):
+            applied = fewer
+    for relaxation in list(applied):
+        others = {one: number for one, number in applied.items() if one is not relaxation}
+        number = trial.least(relaxation, others)
+        if number is not None:
+            applied[relaxation] = number
+    # Once the budget is spent nothing more can be left out, so the change would not be small.
+    return trial.answer(applied) if trial.left > 0 else None
+
+
+def _all_applied(trial: _Trial, relaxations: Sequence[Relaxation]) -> dict[Relaxation, int] | None:
+    """Return all relaxations with their last option, where claims fit then; else None."""
+    everything = {relaxation: len(relaxation.options) - 1 for relaxation in relaxations}
+    relaxing = {
+        relaxation: last for relaxation, last in everything.items() if not relaxation.may_exclude
+    }
+    return next((applied for applied in (relaxing, everything) if trial.fits(applied)), None)
+
+
+# --- which nodes ----------------------------------------------------------------------------------
+
+
+def _candidates(
+    nodes: Iterable[NodeDevices], asked: PendingClaims, usage: Usage, rules: AllocatorOptions
+) -> list[NodeDevices]:
+    """Return one node of each class, those with the most suitable devices first.
+
+    Changed claims read no more of a device than the claims do, so what holds for one node of a
+    class holds for all.
+    """
+    projection = equivalence.explanation_projection(asked)
+    chains = list(
+        dict.fromkeys(
+            class_chain(request)
+            for requests in asked.requests
+            for alternatives in requests
+            for request in alternatives
+        )
+    )
+    examples: dict[Hashable, NodeDevices] = {}
+    for node in nodes:
+        uses = [
+            (number, equivalence.usage_key(pool, held, rules))
+            for number, pool in enumerate(node.pools)
+            if (held := usage.pools.get(pool.id))
+        ]
+        key = (
+            equivalence.published_key(node, rules),
+            tuple(uses),
+            equivalence.projected_key(node, projection),
+        )
+        examples.setdefault(key, node)
+    return sorted(
+        examples.values(), key=lambda node: (-_suitable_devices(node, chains, usage), node.node)
+    )
+
+
+def _suitable_devices(node: NodeDevices, chains: Iterable[SelectorChain], usage: Usage) -> int:
+    """Return how many devices of the classes no claim has to itself."""
+    free = [
+        published
+        for published in node.devices
+        if (use := usage.of(published.id)) is None or not use.exclusive
+    ]
+    return sum(
+        min(sum(chain.verdict(published) is True for published in free), MAX_RESULTS)
+        for chain in chains
+    )

@@ -1,0 +1,174 @@
+"""Reasons of nodes for a pod or claim that was not placed, for people and scripts.
+
+To explain a failure takes longer than to find it, so what it depends on is kept as values
+(`FailedAttempt`), and explained on request.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from allocator.cluster.verdicts import ClassVerdict, Verdicts
+from allocator.explain.closest_fit import ClosestFit
+from allocator.explain.node import divide_classes
+from allocator.explain.wording import describe_devices
+from allocator.model.devices import NodeDevices
+from allocator.model.outcome import AttemptFailed, BudgetExhausted, Reason, Shortage
+from allocator.model.plan import Plan
+from allocator.model.requests import PendingClaims
+from allocator.model.usage import Usage
+from allocator.search.attempt import AllocatorOptions
+
+MAX_EXPLAINED: Final = 128
+"""Classes of nodes that are explained of one failure; each takes some milliseconds."""
+
+Explain = Callable[[NodeDevices, PendingClaims, Usage, AllocatorOptions], tuple[Shortage, ...]]
+"""Returns why claims do not fit a node, request by request."""
+
+
+class NodeReason(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason why a node is rejected.
+
+    Attributes:
+        code: A `Reason`, or one of `allocator.pods.claims`.
+        count: Devices that are rejected for it; 0 where it is not about devices.
+    """
+
+    code: str
+    message: str
+    count: int = 0
+
+
+class NodeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result for one node; `score` is 0 to 100, and 0 where it does not fit."""
+
+    name: str
+    fits: bool
+    score: int = 0
+    reasons: tuple[NodeReason, ...] = ()
+
+
+class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes with the same reasons, sorted by name."""
+
+    nodes: tuple[str, ...]
+    reasons: tuple[NodeReason, ...]
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod or claim that was not placed.
+
+    Attributes:
+        title: `Pod namespace/name`.
+        groups: Nodes by their reasons, the largest group first; None where it was not explained.
+        closest_fit: The smallest change to its claims with which it would fit now.
+        closest_fit_when_idle: As above, if nothing were allocated.
+    """
+
+    title: str
+    groups: tuple[NodeGroup, ...] | None = None
+    closest_fit: ClosestFit | None = None
+    closest_fit_when_idle: ClosestFit | None = None
+
+
+class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the explanation of a failure depends on.
+
+    Attributes:
+        excluded: Results of nodes that were rejected before any device was evaluated, and of all
+            nodes where the attempt ended on all of them.
+        evaluated: The verdicts on the other nodes, with the claims they are about.
+        usage: Devices that were in use then.
+    """
+
+    title: str
+    excluded: Mapping[str, NodeResult] = msgspec.field(default_factory=dict)
+    evaluated: tuple[tuple[Verdicts, PendingClaims], ...] = ()
+    usage: Usage = Usage()
+    closest_fit: ClosestFit | None = None
+    closest_fit_when_idle: ClosestFit | None = None
+
+    def node_results(self, rules: AllocatorOptions, explain: Explain) -> tuple[NodeResult, ...]:
+        """Return the results of all nodes, by name."""
+        results = dict(self.excluded)
+        for verdicts, asked in self.evaluated:
+            results |= {
+                result.name: result
+                for result in explain_nodes(verdicts, asked, self.usage, rules, explain)
+            }
+        return tuple(results[name] for name in sorted(results))
+
+    def failure(self, results: Iterable[NodeResult]) -> Failure:
+        """Return the failure with nodes grouped by their reasons."""
+        nodes: dict[tuple[NodeReason, ...], list[str]] = {}
+        for result in results:
+            nodes.setdefault(result.reasons, []).append(result.name)
+        groups = [
+            NodeGroup(nodes=tuple(names), reasons=reasons) for reasons, names in nodes.items()
+        ]
+        groups.sort(key=lambda group: -len(group.nodes))
+        return Failure(
+            title=self.title,
+            groups=tuple(groups),
+            closest_fit=self.closest_fit,
+            closest_fit_when_idle=self.closest_fit_when_idle,
+        )
+
+
+def explain_nodes(
+    verdicts: Verdicts,
+    asked: PendingClaims,
+    usage: Usage,
+    rules: AllocatorOptions,
+    explain: Explain,
+) -> Iterator[NodeResult]:
+    """Yield the results of nodes; each class is explained once, the largest first."""
+    divided = divide_classes(verdicts, asked)
+    largest = sorted(divided, key=lambda verdict: (-len(verdict.nodes), min(verdict.nodes)))
+    for number, verdict in enumerate(largest):
+        fits = isinstance(verdict.outcome, Plan)
+        reasons: tuple[NodeReason, ...] = ()
+        if not fits and number < MAX_EXPLAINED:
+            reasons = _reasons(verdict, asked, usage, rules, explain)
+        elif not fits:
+            reasons = (NOT_EXPLAINED,)
+        score = verdict.score if fits else 0
+        for node in verdict.nodes:
+            yield NodeResult(name=node, fits=fits, score=score, reasons=reasons)
+
+
+def abort_nodes(nodes: Iterable[str], error: AttemptFailed) -> dict[str, NodeResult]:
+    """Return the results of all nodes for an attempt that ended on all of them."""
+    reasons = (NodeReason(code=Reason.ATTEMPT_FAILED, message=str(error)),)
+    return {name: NodeResult(name=name, fits=False, reasons=reasons) for name in nodes}
+
+
+def _reasons(
+    verdict: ClassVerdict,
+    asked: PendingClaims,
+    usage: Usage,
+    rules: AllocatorOptions,
+    explain: Explain,
+) -> tuple[NodeReason, ...]:
+    if isinstance(verdict.outcome, BudgetExhausted):
+        return (NodeReason(code=Reason.BUDGET_EXHAUSTED, message=verdict.outcome.progress),)
+    shortages = explain(verdict.representative, asked, usage, rules)
+    devices = len(verdict.representative.devices)
+    return tuple(_reason(shortage, devices) for shortage in shortages) or (_NO_COMBINATION,)
+
+
+def _reason(shortage: Shortage, devices: int) -> NodeReason:
+    rejection = shortage.rejection
+    request = f"claim {shortage.claim}, request {shortage.request}: " if shortage.claim else ""
+    message = describe_devices([(shortage.devices, rejection)], devices)
+    return NodeReason(code=rejection.reason, message=f"{request}{message}", count=shortage.devices)
+
+
+_NO_COMBINATION: Final = NodeReason(
+    code=Reason.JOINTLY_INFEASIBLE, message="no combination of its devices satisfies all requests"
+)
+NOT_EXPLAINED: Final = NodeReason(
+    code=Reason.JOINTLY_INFEASIBLE,
+    message=f"does not fit; not explained (limit of {MAX_EXPLAINED} node classes)",
+)

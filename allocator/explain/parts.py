@@ -1,0 +1,77 @@
+"""A part of the claims of an attempt: some of its requests and constraints."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from allocator.model.requests import PendingClaims, Request
+
+
+class Item(NamedTuple):
+    """A request or a constraint of an attempt, by its place."""
+
+    is_request: bool
+    claim: int
+    number: int
+
+
+Items = tuple[Item, ...]
+
+
+class Case(NamedTuple):
+    """A part of the claims that does not fit, seen from one alternative of its last request."""
+
+    items: Items
+    last: Item
+    alternative: int
+
+    @property
+    def requests(self) -> list[Item]:
+        """The requests of the part, in order."""
+        return sorted(item for item in self.items if item.is_request)
+
+    @property
+    def has_constraints(self) -> bool:
+        """Whether the part has a constraint."""
+        return not all(item.is_request for item in self.items)
+
+    def part(self, asked: PendingClaims, count: int | None = None) -> PendingClaims:
+        """Return the part as an attempt of its own, with the last request for fewer devices."""
+        if count == 0:
+            return subset_of(asked, tuple(item for item in self.items if item != self.last))
+        only = asked.requests[self.last.claim][self.last.number][self.alternative]
+        if count is not None:
+            only = msgspec.structs.replace(only, count=count)
+        return subset_of(asked, self.items, {self.last: only})
+
+
+def subset_of(
+    asked: PendingClaims, items: Items, instead: Mapping[Item, Request] | None = None
+) -> PendingClaims:
+    """Return claims with only some of their requests and constraints.
+
+    Args:
+        instead: What replaces all alternatives of a request.
+    """
+    kept = frozenset(items)
+    claims, requests = [], []
+    for number, (claim, every) in enumerate(zip(asked.claims, asked.requests, strict=True)):
+        constraints = tuple(
+            constraint
+            for index, constraint in enumerate(claim.spec.devices.constraints or ())
+            if Item(is_request=False, claim=number, number=index) in kept
+        )
+        devices = msgspec.structs.replace(claim.spec.devices, constraints=constraints or None)
+        spec = msgspec.structs.replace(claim.spec, devices=devices)
+        claims.append(msgspec.structs.replace(claim, spec=spec))
+        chosen: list[tuple[Request, ...]] = []
+        for index, alternatives in enumerate(every):
+            item = Item(is_request=True, claim=number, number=index)
+            if item in kept:
+                only = (instead or {}).get(item)
+                these = alternatives if only is None else (only,)
+                at = len(chosen)
+                chosen.append(tuple(msgspec.structs.replace(one, index=at) for one in these))
+        requests.append(tuple(chosen))
+    return PendingClaims(claims=tuple(claims), requests=tuple(requests))

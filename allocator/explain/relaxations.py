@@ -1,0 +1,458 @@
+"""Relaxations of claims, that is what may be changed so that they fit, and what each costs.
+
+A relaxation is about the count of a request, an amount, a condition of a selector, a taint that is
+not tolerated, or a constraint. Its options go from the least change to the most, so that claims that
+fit with one option fit with all later ones, unless a request has mode All. Options are taken from
+what is published: the amounts that devices have, or have left, and the taints that they bear.
+
+Which change is smallest is a matter of taste. These are the costs, which are added up:
+
+=========================================  ========================================
+a lower bound of a selector, or amount     10, and 30 for losing all of it
+fewer devices                              10, and 60 for losing all of them
+devices by number instead of all           15, and 60 for losing all of them
+an amount where none was requested         20, and 30 for losing all of it
+a taint tolerated                          20; 35 where it also evicts
+a constraint dropped                       35
+a condition of a selector dropped          50
+an amount no longer requested              60
+=========================================  ========================================
+
+Classes belong to the cluster, so their selectors stay, and a request keeps its class.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from allocator.explain.selector import conjuncts, lower_bound, one_line
+from allocator.explain.wording import enumerate_names
+from allocator.features import device_taints as taints
+from allocator.model.devices import NodeDevices
+from allocator.model.requests import PendingClaims, Request
+from allocator.model.selectors import SelectorChain, selector_chain
+from allocator.model.usage import Usage
+from allocator.search.attempt import AllocatorOptions
+from kube.api.resource import (
+    MAX_RESULTS,
+    CapacityRequirements,
+    CelSelector,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceClaim,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceSelector,
+    DeviceSubRequest,
+    DeviceTaint,
+    DeviceToleration,
+    ExactDeviceRequest,
+)
+from kube.errors import QuantityError
+from kube.quantity import Format, Quantity
+
+_MAX_OPTIONS: Final = 48
+MAX_TOLERATIONS: Final = 16
+"""Of one request (API limit)."""
+
+_PARTS: Final = (1, 2, 3, 4, 8)
+"""Numbers of equal shares into which the rest of a device may be divided."""
+
+_AMOUNT, _AMOUNT_LOST, _AMOUNT_DROPPED = 10, 30, 60
+_COUNT, _COUNT_LOST, _ALL = 10, 60, 15
+_DEFAULT: Final = 20
+_TAINT, _EVICTING_TAINT = 20, 35
+_CONSTRAINT: Final = 35
+_CONDITION: Final = 50
+
+_Exact = ExactDeviceRequest | DeviceSubRequest
+Edit = Callable[[DeviceClaim], DeviceClaim]
+"""Changes one thing in the spec of a claim."""
+
+
+class Kind(StrEnum):
+    """What is changed."""
+
+    COUNT = "count"
+    CAPACITY = "capacity"
+    SELECTOR = "selector"
+    TOLERATION = "toleration"
+    CONSTRAINT = "constraint"
+
+
+class Option(NamedTuple):
+    """One way to apply a relaxation.
+
+    Attributes:
+        detail: In the imperative: `request 2 devices`.
+    """
+
+    cost: int
+    detail: str
+    edit: Edit
+
+
+class Relaxation(NamedTuple):
+    """One thing that can be changed.
+
+    Attributes:
+        options: From the least change to the most; never empty.
+        may_exclude: It may rule out devices that are suitable without it: those without a capacity
+            that is now requested, or without room for the default amount.
+    """
+
+    claim: int
+    request: str
+    kind: Kind
+    options: tuple[Option, ...]
+    may_exclude: bool = False
+
+
+Applied = Mapping[Relaxation, int]
+"""Relaxations that are applied, each with the index of its option."""
+
+
+def find_relaxations(
+    nodes: Sequence[NodeDevices], asked: PendingClaims, usage: Usage, rules: AllocatorOptions
+) -> Iterator[Relaxation]:
+    """Yield all relaxations of claims, in the order of their requests.
+
+    Args:
+        nodes: Their devices limit what can be had.
+        asked: The claims.
+        usage: Devices that are in use.
+    """
+    for number, (claim, requests) in enumerate(zip(asked.claims, asked.requests, strict=True)):
+        for alternatives in requests:
+            for place, request in enumerate(alternatives):
+                yield from _RequestRelaxations(nodes, request, place, usage, rules).relaxations()
+        for constraint in claim.spec.devices.constraints or ():
+            kind = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
+            name = constraint.match_attribute or constraint.distinct_attribute or ""
+            option = Option(_CONSTRAINT, f"drop {kind} {name}", _without(constraint))
+            yield Relaxation(number, "", Kind.CONSTRAINT, (option,))
+
+
+class _RequestRelaxations:
+    """Relaxations of one request, or of one of its alternatives."""
+
+    def __init__(
+        self,
+        nodes: Sequence[NodeDevices],
+        request: Request,
+        place: int,
+        usage: Usage,
+        rules: AllocatorOptions,
+    ) -> None:
+        self._request = request
+        self._place = place
+        self._usage = usage
+        self._rules = rules
+        class_selectors = class_chain(request)
+        self._by_node = [
+            [device for device in node.devices if class_selectors.verdict(device) is True]
+            for node in nodes
+        ]
+        self._devices = [device for devices in self._by_node for device in devices]
+
+    def relaxations(self) -> Iterator[Relaxation]:
+        """Yield those that have an option."""
+        requested = self._request.capacity or {}
+        yield from self._relaxation(Kind.COUNT, self._counts())
+        for name in sorted(requested):
+            yield from self._relaxation(Kind.CAPACITY, self._amounts(name, requested[name]))
+            dropped = self._dropped(name, requested[name])
+            yield from self._relaxation(Kind.CAPACITY, dropped, may_exclude=True)
+        for name in self._shared_capacities(requested):
+            yield from self._relaxation(Kind.CAPACITY, self._defaults(name), may_exclude=True)
+        for options in self._tolerations():
+            yield from self._relaxation(Kind.TOLERATION, options)
+        for options in self._conditions():
+            yield from self._relaxation(Kind.SELECTOR, options)
+
+    def _relaxation(
+        self, kind: Kind, options: Sequence[Option], *, may_exclude: bool = False
+    ) -> Iterator[Relaxation]:
+        if options:
+            request = self._request
+            kept = tuple(_thin_out(options))
+            yield Relaxation(request.claim, request.full_name, kind, kept, may_exclude)
+
+    def _counts(self) -> list[Option]:
+        request = self._request
+        if request.all_devices:
+            largest = min(max(map(len, self._by_node), default=0), MAX_RESULTS)
+            base, whole = _ALL, largest
+        else:
+            largest = min(request.count - 1, MAX_RESULTS)
+            base, whole = _COUNT, request.count
+
+        def option(count: int) -> Option:
+            cost = base + _COUNT_LOST * (whole - count) // max(whole, 1)
+            edit = self._edit(
+                lambda exact: replace(exact, allocation_mode="ExactCount", count=count)
+            )
+            return Option(cost, f"request {count} device{'' if count == 1 else 's'}", edit)
+
+        return [option(count) for count in range(largest, 0, -1)]
+
+    def _amounts(self, name: str, requested: Quantity) -> list[Option]:
+        return [
+            Option(
+                _AMOUNT + _lost(amount.nanos, requested.nanos),
+                f"request {name} {amount}",
+                self._with_amount(name, amount),
+            )
+            for amount in self._smaller(name, requested)
+        ]
+
+    def _dropped(self, name: str, requested: Quantity) -> list[Option]:
+        """Return the option to request no amount, where some device does not have the capacity."""
+        if all(name in (published.device.capacity or {}) for published in self._devices):
+            return []
+        edit = self._with_amount(name, None)
+        return [Option(_AMOUNT_DROPPED, f"drop the request for {name} {requested}", edit)]
+
+    def _defaults(self, name: str) -> list[Option]:
+        """Return amounts in place of the whole capacity, or of its default."""
+        whole = max(capacity.value for capacity in self._capacities(name))
+        return [
+            Option(
+                _DEFAULT + _lost(amount.nanos, whole.nanos),
+                f"request {name} {amount}",
+                self._with_amount(name, amount),
+            )
+            for amount in self._smaller(name, whole)
+        ]
+
+    def _shared_capacities(self, requested: Mapping[str, Quantity]) -> list[str]:
+        if not self._rules.features.consumable_capacity:
+            return []
+        names = {
+            name
+            for published in self._devices
+            if published.device.allow_multiple_allocations
+            for name in published.device.capacity or {}
+        }
+        return sorted(names - requested.keys())
+
+    def _capacities(self, name: str) -> list[DeviceCapacity]:
+        capacities = (published.device.capacity or {} for published in self._devices)
+        return [by_name[name] for by_name in capacities if name in by_name]
+
+    def _smaller(self, name: str, requested: Quantity) -> list[Quantity]:
+        """Return smaller amounts that some device has, or has left, the largest first."""
+        nanos: set[int] = set()
+        for published in self._devices:
+            capacity = (published.device.capacity or {}).get(name)
+            if capacity is None:
+                continue
+            use = self._usage.of(published.id)
+            consumed = (use.capacity if use is not None else None) or {}
+            left = capacity.value.nanos - (consumed[name].nanos if name in consumed else 0)
+            nanos.update(_amounts_within(capacity, left))
+            nanos.update(_amounts_within(capacity, capacity.value.nanos))
+        return [
+            Quantity.from_nanos(amount, requested.format)
+            for amount in sorted(nanos, reverse=True)
+            if 0 < amount < requested.nanos
+        ]
+
+    def _tolerations(self) -> Iterator[list[Option]]:
+        """Yield one option for each set of taints that excludes some device."""
+        if not self._rules.features.device_taints:
+            return
+        sets: dict[tuple[DeviceTaint, ...], None] = {}
+        for published in self._devices:
+            untolerated: list[DeviceTaint] = []
+            tolerated = list(self._request.tolerations)
+            while (taint := taints.find_untolerated(published.device, tolerated)) is not None:
+                untolerated.append(replace(taint, time_added=None))
+                tolerated.append(_toleration(taint))
+            if untolerated and len(tolerated) <= MAX_TOLERATIONS:
+                sets[tuple(untolerated)] = None
+        for blocking in sorted(sets, key=len):
+            cost = sum(_EVICTING_TAINT if _evicts(taint) else _TAINT for taint in blocking)
+            tolerations = tuple(map(_toleration, blocking))
+            names = enumerate_names([_taint_name(taint) for taint in blocking])
+            yield [Option(cost, f"tolerate taint {names}", self._tolerating(tolerations))]
+
+    def _conditions(self) -> Iterator[list[Option]]:
+        """Yield options for each condition of the request's own selectors."""
+        own = self._request.expressions[len(self._request.device_class.spec.selectors or ()) :]
+        for text in dict.fromkeys(part for each in own for part in conjuncts(each.text)):
+            options = list(self._bounds(text))
+            detail = f"drop selector {one_line(text)}"
+            yield [*options, Option(_CONDITION, detail, self._rewording(text, None))]
+
+    def _bounds(self, text: str) -> Iterator[Option]:
+        bound = lower_bound(text)
+        if bound is None:
+            return
+        written: dict[int, str] = {}
+        for published in self._devices:
+            value = bound.field.value(published.id.driver, published.device)
+            if isinstance(value, DeviceCapacity):
+                written[value.value.nanos] = str(value.value)
+            elif isinstance(value, DeviceAttribute) and value.int_ is not None:
+                written[value.int_] = str(value.int_)
+        least = _number(bound.amount, is_quantity=bound.field.is_capacity)
+        if least is None:
+            return
+        for value in sorted(written, reverse=True):
+            if value < least:
+                yield Option(
+                    _AMOUNT + _lost(value, least),
+                    f"request {bound.field.identifier} {written[value]}",
+                    self._rewording(text, bound.replaced(text, written[value])),
+                )
+
+    # --- edits -----------------------------------------------------------------------------------
+
+    def _edit(self, change: Callable[[_Exact], _Exact]) -> Edit:
+        """Return an edit of a claim that changes this request."""
+        request, place = self._request, self._place
+
+        def edited(devices: DeviceClaim) -> DeviceClaim:
+            requests = list(devices.requests or ())
+            requests[request.index] = _with_changed(requests[request.index], place, change)
+            return replace(devices, requests=tuple(requests))
+
+        return edited
+
+    def _tolerating(self, added: tuple[DeviceToleration, ...]) -> Edit:
+        return self._edit(
+            lambda exact: replace(exact, tolerations=(*(exact.tolerations or ()), *added))
+        )
+
+    def _with_amount(self, name: str, amount: Quantity | None) -> Edit:
+        def change(exact: _Exact) -> _Exact:
+            amounts = dict((exact.capacity.requests if exact.capacity else None) or {})
+            amounts.pop(name, None)
+            if amount is not None:
+                amounts[name] = amount
+            capacity = CapacityRequirements(requests=amounts) if amounts else None
+            return replace(exact, capacity=capacity)
+
+        return self._edit(change)
+
+    def _rewording(self, condition: str, other: str | None) -> Edit:
+        """Return an edit that replaces one condition, or drops it."""
+
+        def change(exact: _Exact) -> _Exact:
+            selectors = [_reword(selector, condition, other) for selector in exact.selectors or ()]
+            return replace(exact, selectors=tuple(filter(None, selectors)) or None)
+
+        return self._edit(change)
+
+
+def _with_changed(
+    request: DeviceRequest, place: int, change: Callable[[_Exact], _Exact]
+) -> DeviceRequest:
+    """Return a request in which one alternative is changed, or the only one."""
+    if not request.first_available:
+        return replace(request, exactly=change(request.exactly or ExactDeviceRequest()))
+    alternatives = tuple(
+        change(alternative) if number == place else alternative
+        for number, alternative in enumerate(request.first_available)
+    )
+    return replace(request, first_available=alternatives)
+
+
+def _reword(selector: DeviceSelector, condition: str, other: str | None) -> DeviceSelector | None:
+    """Return a selector with one condition replaced, or dropped; None when none is left."""
+    parts = conjuncts(selector.cel.expression) if selector.cel is not None else ()
+    if condition not in parts:
+        return selector
+    replaced = [other if part == condition else part for part in parts]
+    kept = [part for part in replaced if part is not None]
+    # A part that was in parentheses may bind weaker than what joins it now.
+    text = kept[0] if len(kept) == 1 else " && ".join(f"({part})" for part in kept)
+    return DeviceSelector(cel=CelSelector(expression=text)) if kept else None
+
+
+def _without(constraint: DeviceConstraint) -> Edit:
+    """Return an edit that drops a constraint, once."""
+
+    def edited(devices: DeviceClaim) -> DeviceClaim:
+        kept = list(devices.constraints or ())
+        if constraint in kept:
+            kept.remove(constraint)
+        return replace(devices, constraints=tuple(kept) or None)
+
+    return edited
+
+
+def class_chain(request: Request) -> SelectorChain:
+    """Return the selectors of the class, which no relaxation changes."""
+    return selector_chain(request.expressions[: len(request.device_class.spec.selectors or ())])
+
+
+def _amounts_within(capacity: DeviceCapacity, left: int) -> Iterator[int]:
+    """Yield amounts that a request can have of the rest of a capacity, in nano-units.
+
+    These are the whole rest and even parts of it, each lowered to what the request policy allows.
+    """
+    policy = capacity.request_policy
+    limit = policy.valid_range if policy is not None else None
+    for parts in _PARTS:
+        part = _round_down(left // parts, capacity.value.format)
+        if policy is not None and policy.valid_values:
+            valid = [value.nanos for value in policy.valid_values if value.nanos <= part]
+            part = max(valid, default=0)
+        elif limit is not None:
+            if limit.max is not None:
+                part = min(part, limit.max.nanos)
+            if limit.min is not None and limit.step is not None and limit.step.nanos > 0:
+                part -= (part - limit.min.nanos) % limit.step.nanos
+            if limit.min is not None and part < limit.min.nanos:
+                continue
+        yield part
+
+
+def _round_down(nanos: int, family: Format) -> int:
+    """Return an amount in whole mebibytes, or whole units, if it is large enough."""
+    unit = (2**20 if family is Format.BINARY else 1) * 10**9
+    return nanos - nanos % unit if nanos >= unit else nanos
+
+
+def _toleration(taint: DeviceTaint) -> DeviceToleration:
+    operator = "Equal" if taint.value else "Exists"
+    return DeviceToleration(
+        key=taint.key, operator=operator, value=taint.value, effect=taint.effect
+    )
+
+
+def _evicts(taint: DeviceTaint) -> bool:
+    return taint.effect == "NoExecute"
+
+
+def _taint_name(taint: DeviceTaint) -> str:
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"
+
+
+def _lost(value: int, requested: int) -> int:
+    """Return the cost of a smaller amount."""
+    if requested <= 0:
+        return _AMOUNT_LOST
+    return _AMOUNT_LOST * max(requested - value, 0) // requested
+
+
+def _number(text: str, *, is_quantity: bool) -> int | None:
+    """Return a bound as it is compared: nano-units of a quantity, or a whole number."""
+    try:
+        return Quantity(text).nanos if is_quantity else int(text)
+    except (QuantityError, ValueError):
+        return None
+
+
+def _thin_out(options: Sequence[Option]) -> Sequence[Option]:
+    """Return options; of very many only some, at even distances."""
+    if len(options) <= _MAX_OPTIONS:
+        return options
+    last = len(options) - 1
+    chosen = {last * step // (_MAX_OPTIONS - 1) for step in range(_MAX_OPTIONS)}
+    return [options[number] for number in sorted(chosen)]

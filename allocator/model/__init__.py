@@ -1,0 +1,1 @@
+"""The values of the allocator: devices, pools, usage, requests, node selection."""

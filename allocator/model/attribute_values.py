@@ -1,0 +1,204 @@
+"""Values of one attribute over the devices of a node, as bit masks."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from allocator.model.devices import PublishedDevice
+from allocator.model.outcome import AttemptFailed
+from kube.api.resource import DeviceAttribute
+from kube.cel.derived import compile_derived
+from kube.cel.device import device_view
+from kube.errors import CelError, UnsupportedSelector
+
+
+class Column:
+    """The values of one attribute, static or derived, on all devices.
+
+    Attributes:
+        attribute: The fully qualified name.
+        values: By position, a mask of the values of the device; 0 if it has none, None if the
+            attribute cannot be evaluated.
+        positions: Value to a mask of the positions that have it.
+        valued: Mask of the positions that have a value.
+        failing: Mask of the positions where the attribute cannot be evaluated.
+    """
+
+    def __init__(
+        self,
+        attribute: str,
+        derived: str | None,
+        devices: Sequence[PublishedDevice],
+        values: "Values",
+    ) -> None:
+        self.attribute = attribute
+        self._derived = derived
+        self._devices = devices
+        self._values = values
+        self.values = [self._values_or_none(position) for position in range(len(devices))]
+        self.positions: dict[int, int] = {}
+        for position, mask in enumerate(self.values):
+            for value in _bits(mask or 0):
+                self.positions[value] = self.positions.get(value, 0) | 1 << position
+        self.valued = bit_mask(self.values)
+        self.failing = bit_mask(mask is None for mask in self.values)
+        self._having: dict[int, int] = {}
+
+    def values_at(self, position: int) -> int:
+        """Return a mask of the values of a device.
+
+        Raises:
+            AttemptFailed: A derived attribute cannot be compiled or evaluated.
+        """
+        values = self.values[position]
+        return self._evaluate(position) if values is None else values
+
+    def having(self, values: int) -> int:
+        """Return a mask of the positions that have any of the values."""
+        having = self._having.get(values)
+        if having is None:
+            if len(self._having) >= CACHE_SIZE:
+                self._having.clear()
+            having = 0
+            for value, positions in self.positions.items():
+                if value & values:
+                    having |= positions
+            self._having[values] = having
+        return having
+
+    def values_among(self, candidates: int) -> Iterator[int]:
+        """Yield each value of the candidates."""
+        for value, positions in self.positions.items():
+            if positions & candidates:
+                yield value
+
+    def _values_or_none(self, position: int) -> int | None:
+        """Return the values of a device; None if choosing it fails the attempt."""
+        try:
+            return self._evaluate(position)
+        except AttemptFailed:
+            return None
+
+    def _evaluate(self, position: int) -> int:
+        device = self._devices[position]
+        if self._derived is None:
+            value = _find_static(self.attribute, device)
+        else:
+            value = _derive(self.attribute, self._derived, device)
+        return 0 if value is None else self._values.mask(value)
+
+
+class Values:
+    """The values of attributes, each numbered by one bit."""
+
+    def __init__(self, *, lists: bool) -> None:
+        self._bit: dict[tuple[str, object], int] = {}
+        self._read: Callable[[DeviceAttribute], Iterator[tuple[str, object]]] = (
+            _elements if lists else _scalar
+        )
+        # Upstream handles a value that is not a scalar only while the gate is off.
+        self._default = 0 if lists else LIST
+
+    def mask(self, attribute: DeviceAttribute) -> int:
+        """Return a mask of an attribute's values; values of different types are never equal."""
+        mask = 0
+        for value in self._read(attribute):
+            mask |= self._bit.setdefault(value, 2 << len(self._bit))
+        return mask or self._default
+
+    def format(self, mask: int) -> str:
+        """Return the values in a mask as text for people, bounded in length."""
+        if mask == LIST:
+            return "a list, while DRAListTypeAttributes is off"
+        text = ", ".join(
+            str(value).lower() if kind == "bool" else str(value)
+            for (kind, value), bit in self._bit.items()
+            if mask & bit
+        )
+        return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
+
+
+def _scalar(attribute: DeviceAttribute) -> Iterator[tuple[str, object]]:
+    """Yield the scalar of an attribute; nothing for a list."""
+    # Versions compare as text: "in their minimal form" equal versions are equal texts.
+    for kind, value in (
+        ("string", attribute.string),
+        ("int", attribute.int_),
+        ("bool", attribute.bool_),
+        ("version", attribute.version),
+    ):
+        if value is not None:
+            yield kind, value
+            return
+
+
+def _elements(attribute: DeviceAttribute) -> Iterator[tuple[str, object]]:
+    """Yield the elements of an attribute; a scalar is a list of one element."""
+    for kind, values in (
+        ("int", attribute.ints),
+        ("bool", attribute.bools),
+        ("string", attribute.strings),
+        ("version", attribute.versions),
+    ):
+        if values:
+            yield from ((kind, value) for value in values)
+            return
+    yield from _scalar(attribute)
+
+
+def _find_static(name: str, published: PublishedDevice) -> DeviceAttribute | None:
+    """Return a published attribute by its full name, or by its bare name in the driver's domain.
+
+    Source: lookupStaticAttribute.
+    """
+    attributes = published.device.attributes or {}
+    exact = attributes.get(name)
+    if exact is not None:
+        return exact
+    domain, slash, identifier = name.partition("/")
+    return attributes.get(identifier) if slash and domain == published.id.driver else None
+
+
+def _derive(name: str, expression: str, published: PublishedDevice) -> DeviceAttribute:
+    """Evaluate a derived attribute on a device.
+
+    Raises:
+        AttemptFailed: It cannot be compiled or evaluated.
+    """
+    try:
+        derived = compile_derived(expression)
+    except UnsupportedSelector as error:
+        raise AttemptFailed(f"derived attribute {name}: unsupportedCel: {error}") from error
+    except CelError as error:
+        raise AttemptFailed(f"compile derived attribute {name} failed: {error}") from error
+    try:
+        return derived.attribute(device_view(published.id.driver, published.device))
+    except UnsupportedSelector as error:
+        raise AttemptFailed(f"derived attribute {name}: unsupportedCel: {error}") from error
+    except CelError as error:
+        raise AttemptFailed(
+            f"evaluate derived attribute {name} on device {published.id} failed: {error}"
+        ) from error
+
+
+def _bits(mask: int) -> Iterator[int]:
+    """Yield each bit of a mask, lowest first."""
+    while mask:
+        lowest = mask & -mask
+        yield lowest
+        mask ^= lowest
+
+
+def bit_mask(flags: Iterable[object]) -> int:
+    """Return a mask of the positions where a flag is true."""
+    return sum(1 << position for position, flag in enumerate(flags) if flag)
+
+
+LIST: Final = 1
+"""The bit of a list while DRAListTypeAttributes is off: a value that is not even equal to itself.
+Upstream accepts it on the first device and fails every comparison with it."""
+
+
+CACHE_SIZE: Final = 4096
+
+
+_MAX_TEXT: Final = 64

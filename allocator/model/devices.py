@@ -1,0 +1,111 @@
+"""Devices and pools as published, and the devices that one node can use.
+
+Positions: within one attempt on one node, devices are numbered from 0 in upstream's search order
+(pools, then slices by name, then devices as listed), and sets of devices are bit masks of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from kube.api.resource import (
+    CounterSet,
+    Device,
+    ResourceSlice,
+)
+
+
+class PoolId(msgspec.Struct, frozen=True, order=True):
+    """The identity of a pool, whose name is unique only within its driver."""
+
+    driver: str
+    pool: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}"
+
+
+class DeviceId(msgspec.Struct, frozen=True, order=True):
+    """The identity of a device in the cluster."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+class PublishedDevice(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A device with the slice that publishes it; compared and hashed by identity, which is cheap.
+
+    `device.taints` includes the taints of DeviceTaintRules.
+    """
+
+    id: DeviceId
+    device: Device
+    slice: ResourceSlice
+
+
+class PoolState(StrEnum):
+    """The state of a pool; only devices of complete pools can be allocated."""
+
+    COMPLETE = "complete"
+    INCOMPLETE = "incomplete"
+    INVALID = "invalid"
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A pool as one node sees it.
+
+    Attributes:
+        devices: Devices in slices that target the node, in search order; empty unless COMPLETE.
+        elsewhere: Devices in slices that target other nodes; they count against its counters.
+        counter_sets: Name to counter set, of the whole pool.
+        why: What makes it incomplete or invalid, for people; empty if COMPLETE.
+    """
+
+    id: PoolId
+    state: PoolState = PoolState.COMPLETE
+    devices: tuple[PublishedDevice, ...] = ()
+    elsewhere: tuple[PublishedDevice, ...] = ()
+    counter_sets: Mapping[str, CounterSet] = msgspec.field(default_factory=dict)
+    why: str = ""
+
+
+class NodeDevices(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """The pools of one node in search order, and their devices by position.
+
+    Attributes:
+        labels: Labels of the node.
+        declared_features: `status.declaredFeatures` of the node.
+        pools: Pools in search order, including unusable ones.
+        devices: Devices of all complete pools, by position.
+        pool_of: Index into `pools`, by position.
+        positions: Device to position.
+    """
+
+    node: str
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    declared_features: frozenset[str] = frozenset()
+    pools: tuple[Pool, ...] = ()
+    devices: tuple[PublishedDevice, ...] = ()
+    pool_of: tuple[int, ...] = ()
+    positions: Mapping[DeviceId, int] = msgspec.field(default_factory=dict)
+
+
+def reorder(node: NodeDevices, order: Sequence[int]) -> NodeDevices:
+    """Return the node with its devices in another search order.
+
+    Args:
+        node: The node.
+        order: All positions, each once, in the new order.
+    """
+    devices = tuple([node.devices[position] for position in order])
+    return msgspec.structs.replace(
+        node,
+        devices=devices,
+        pool_of=tuple([node.pool_of[position] for position in order]),
+        positions={published.id: number for number, published in enumerate(devices)},
+    )

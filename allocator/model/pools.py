@@ -1,0 +1,451 @@
+"""The pools and devices that one node sees, out of the published ResourceSlices.
+
+Decides which slices are relevant for a node, which pools are complete and valid, and the search
+order of devices. Whether a device fits a request is decided elsewhere.
+
+Source: k8s.io/dynamic-resource-allocation v0.37.1, structured/internal/experimental,
+pools_experimental.go (the incubating allocator has the same); resourceslice/tracker/tracker.go.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from allocator.model.devices import DeviceId, NodeDevices, Pool, PoolId, PoolState, PublishedDevice
+from allocator.model.feature_gates import Features
+from allocator.model.node_selection import (
+    IndexKey,
+    index_keys,
+    is_relevant,
+    node_index_keys,
+    selects_node,
+)
+from kube.api.core import Node
+from kube.api.resource import (
+    CounterSet,
+    Device,
+    ResourceSlice,
+)
+
+_K = TypeVar("_K")
+
+# --- the index ------------------------------------------------------------------------------------
+
+
+class PublishedSlice(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A slice with facts derived from it once; compared by identity.
+
+    Attributes:
+        rank: Its place in the list of all slices.
+        devices: Its devices, shared by all nodes that see them.
+        is_hidden: A disabled feature gate hides it; it makes no pool visible.
+        is_counted: It counts towards the number of slices of its pool.
+        is_local: It is for one node, and is therefore tried before slices that are not.
+        holds_counters: Only its counter sets are read.
+    """
+
+    slice: ResourceSlice
+    pool: PoolId
+    rank: int
+    devices: tuple[PublishedDevice, ...]
+    is_hidden: bool
+    is_counted: bool
+    is_local: bool
+    holds_counters: bool
+
+    @property
+    def name(self) -> str:
+        """Name of the slice."""
+        return self.slice.metadata.name
+
+    @property
+    def generation(self) -> int:
+        """Generation of the pool that the slice belongs to."""
+        return self.slice.spec.pool.generation
+
+
+class _BuiltPool(NamedTuple):
+    """A pool with what its place among other pools depends on.
+
+    Attributes:
+        places: Device name to its place in the pool.
+    """
+
+    pool: Pool
+    places: Mapping[str, int]
+    has_binding_conditions: bool = False
+
+
+class SliceIndex(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """All slices of a cluster by index key and by pool; immutable but for the cache.
+
+    Attributes:
+        by_key: Slices that only nodes with one of their index keys can see.
+        unkeyed: All other slices, in list order.
+        by_pool: All slices of a pool, in list order.
+        next_rank: Rank of the next slice.
+        built: Cache of pools by their relevant slices. A pool that all nodes see is built once.
+    """
+
+    features: Features
+    by_key: Mapping[IndexKey, tuple[PublishedSlice, ...]]
+    unkeyed: tuple[PublishedSlice, ...]
+    by_pool: Mapping[PoolId, tuple[PublishedSlice, ...]]
+    next_rank: int
+    built: dict[PoolId, dict[tuple[PublishedSlice, ...], _BuiltPool | None]]
+
+    def replace(self, old: ResourceSlice | None, new: ResourceSlice | None) -> "SliceIndex":
+        """Return the index after one slice was added, changed or deleted.
+
+        The cost is that of the slice plus three shallow copies. Devices of other slices stay the
+        same objects, and the pools of other slices stay built.
+
+        Args:
+            old: The slice before, found by driver, pool and name; None if `new` was added.
+            new: The slice now; None if `old` was deleted.
+        """
+        by_key, by_pool, built = dict(self.by_key), dict(self.by_pool), dict(self.built)
+        unkeyed, rank = self.unkeyed, self.next_rank
+        deleted = self._find(old)
+        if deleted is not None:
+            rank = deleted.rank
+            built.pop(deleted.pool, None)
+            _store(by_pool, deleted.pool, _remove(by_pool[deleted.pool], deleted))
+            for key in index_keys(deleted.slice) or ():
+                _store(by_key, key, _remove(by_key[key], deleted))
+            unkeyed = _remove(unkeyed, deleted)
+        if new is not None:
+            added = _publish(new, rank, self.features)
+            built.pop(added.pool, None)
+            by_pool[added.pool] = _insert(by_pool.get(added.pool, ()), added)
+            keys = index_keys(new)
+            for key in keys or ():
+                by_key[key] = _insert(by_key.get(key, ()), added)
+            unkeyed = _insert(unkeyed, added) if keys is None else unkeyed
+        return SliceIndex(
+            features=self.features,
+            by_key=by_key,
+            unkeyed=unkeyed,
+            by_pool=by_pool,
+            next_rank=self.next_rank + 1,
+            built=built,
+        )
+
+    def _find(self, old: ResourceSlice | None) -> PublishedSlice | None:
+        if old is None:
+            return None
+        pool, name = PoolId(old.spec.driver, old.spec.pool.name), old.metadata.name
+        return next((slice_ for slice_ in self.by_pool.get(pool, ()) if slice_.name == name), None)
+
+
+def build_index(slices: Iterable[ResourceSlice], features: Features) -> SliceIndex:
+    """Index slices whose devices already have the taints of DeviceTaintRules."""
+    by_key: dict[IndexKey, list[PublishedSlice]] = {}
+    by_pool: dict[PoolId, list[PublishedSlice]] = {}
+    unkeyed: list[PublishedSlice] = []
+    rank = 0
+    for rank, slice_ in enumerate(slices, start=1):
+        published = _publish(slice_, rank, features)
+        by_pool.setdefault(published.pool, []).append(published)
+        keys = index_keys(slice_)
+        if keys is None:
+            unkeyed.append(published)
+        for key in keys or ():
+            by_key.setdefault(key, []).append(published)
+    return SliceIndex(
+        features=features,
+        by_key={key: tuple(with_key) for key, with_key in by_key.items()},
+        unkeyed=tuple(unkeyed),
+        by_pool={pool: tuple(of_pool) for pool, of_pool in by_pool.items()},
+        next_rank=rank + 1,
+        built={},
+    )
+
+
+def _publish(slice_: ResourceSlice, rank: int, features: Features) -> PublishedSlice:
+    spec = slice_.spec
+    driver, pool, devices = spec.driver, spec.pool.name, spec.devices or ()
+    is_grouped = not features.compatibility_groups and any(map(_declares_groups, devices))
+    needs_partitions = spec.per_device_node_selection is not None or bool(spec.shared_counters)
+    return PublishedSlice(
+        slice=slice_,
+        pool=PoolId(driver, pool),
+        rank=rank,
+        devices=tuple(
+            PublishedDevice(id=DeviceId(driver, pool, device.name), device=device, slice=slice_)
+            for device in devices
+        ),
+        is_hidden=is_grouped or (needs_partitions and not features.partitionable_devices),
+        is_counted=not is_grouped,
+        is_local=bool(spec.node_name),
+        holds_counters=features.partitionable_devices and bool(spec.shared_counters),
+    )
+
+
+def _declares_groups(device: Device) -> bool:
+    return any(consumed.compatibility_groups for consumed in device.consumes_counters or ())
+
+
+def _insert(
+    slices: tuple[PublishedSlice, ...], added: PublishedSlice
+) -> tuple[PublishedSlice, ...]:
+    if not slices or slices[-1].rank < added.rank:
+        return (*slices, added)
+    return tuple(sorted((*slices, added), key=_rank))
+
+
+def _remove(
+    slices: tuple[PublishedSlice, ...], deleted: PublishedSlice
+) -> tuple[PublishedSlice, ...]:
+    return tuple(slice_ for slice_ in slices if slice_ is not deleted)
+
+
+def _store(
+    index: dict[_K, tuple[PublishedSlice, ...]], key: _K, slices: tuple[PublishedSlice, ...]
+) -> None:
+    if slices:
+        index[key] = slices
+    else:
+        del index[key]
+
+
+def _rank(slice_: PublishedSlice) -> int:
+    return slice_.rank
+
+
+# --- the devices of a node ------------------------------------------------------------------------
+
+
+def node_devices(index: SliceIndex, node: Node) -> NodeDevices:
+    """Return the pools and devices of one node in upstream's search order.
+
+    The order is by driver and pool name, in a pool by name of the slice, in a slice as listed;
+    pools with binding conditions come last. So a driver can rank its devices by name.
+
+    Raises:
+        AttemptFailed: A node selector is invalid.
+    """
+    relevant: dict[PoolId, list[PublishedSlice]] = {}
+    for slice_ in _candidates(index, node):
+        if slice_.is_hidden or not is_relevant(slice_.slice, node):
+            continue
+        newest = relevant.setdefault(slice_.pool, [])
+        if newest and slice_.generation < newest[0].generation:
+            continue
+        if newest and slice_.generation > newest[0].generation:
+            newest.clear()
+        newest.append(slice_)
+
+    pools = [
+        pool
+        for slices in relevant.values()
+        if (pool := _cached_pool(index, slices[0].pool, tuple(slices))) is not None
+    ]
+    pools.sort(key=lambda built: (built.has_binding_conditions, built.pool.id))
+    return _lay_out_node(node, pools)
+
+
+def whole_pool(index: SliceIndex, pool: PoolId) -> Pool:
+    """Return the newest generation of a pool with its devices on all nodes.
+
+    Raises:
+        KeyError: The pool has no slice.
+    """
+    generation = max(slice_.generation for slice_ in index.by_pool[pool])
+    slices = tuple(
+        slice_
+        for slice_ in index.by_pool[pool]
+        if slice_.generation == generation and not slice_.is_hidden
+    )
+    built = _cached_pool(index, pool, slices) if slices else None
+    return built.pool if built is not None else Pool(id=pool, state=PoolState.INCOMPLETE)
+
+
+def _candidates(index: SliceIndex, node: Node) -> Sequence[PublishedSlice]:
+    """Return the slices that may be relevant: local ones first, each part in list order."""
+    candidates: list[PublishedSlice] = []
+    for key in node_index_keys(node):
+        candidates += index.by_key.get(key, ())
+    candidates += index.unkeyed
+    if len(candidates) == 1:
+        return candidates
+    return sorted(dict.fromkeys(candidates), key=lambda slice_: (not slice_.is_local, slice_.rank))
+
+
+def targets_node(device: PublishedDevice, node: NodeDevices) -> bool:
+    """Return whether a device in one of the node's slices is for this node.
+
+    True unless its slice has per-device node selection. Source: isSelectable.
+
+    Raises:
+        AttemptFailed: Its node selector is invalid.
+    """
+    if not device.slice.spec.per_device_node_selection:
+        return True
+    return selects_node(device.device, node.node, node.labels)
+
+
+def _lay_out_node(node: Node, pools: Sequence[_BuiltPool]) -> NodeDevices:
+    starts: dict[PoolId, tuple[int, Mapping[str, int]]] = {}
+    devices: tuple[PublishedDevice, ...] = ()
+    for built in pools:
+        starts[built.pool.id] = (len(devices), built.places)
+        devices += built.pool.devices
+    return NodeDevices(
+        node=node.metadata.name,
+        labels=node.labels,
+        declared_features=frozenset(node.status.declared_features or ()),
+        pools=tuple(built.pool for built in pools),
+        devices=devices,
+        pool_of=_pool_numbers(tuple(len(built.pool.devices) for built in pools)),
+        positions=_Positions(starts, devices),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _pool_numbers(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the index of its pool for each device, given the sizes of the pools."""
+    return tuple(number for number, size in enumerate(sizes) for _ in range(size))
+
+
+class _Positions(Mapping[DeviceId, int]):
+    """Device to position, computed from the device's place in its pool.
+
+    A dict per node would dominate memory and time where nodes share large pools.
+    """
+
+    __slots__ = ("_devices", "_starts")
+
+    def __init__(
+        self,
+        starts: Mapping[PoolId, tuple[int, Mapping[str, int]]],
+        devices: tuple[PublishedDevice, ...],
+    ) -> None:
+        self._starts = starts
+        self._devices = devices
+
+    def __getitem__(self, device: DeviceId) -> int:
+        pool = self._starts.get(PoolId(device.driver, device.pool))
+        if pool is None or device.device not in pool[1]:
+            raise KeyError(device)
+        start, places = pool
+        return start + places[device.device]
+
+    def __iter__(self) -> Iterator[DeviceId]:
+        return (published.id for published in self._devices)
+
+    def __len__(self) -> int:
+        return len(self._devices)
+
+
+def _cached_pool(
+    index: SliceIndex, pool: PoolId, relevant: tuple[PublishedSlice, ...]
+) -> _BuiltPool | None:
+    cache = index.built.setdefault(pool, {})
+    if relevant not in cache:
+        cache[relevant] = _build_pool(pool, relevant, index)
+    return cache[relevant]
+
+
+def _build_pool(
+    pool: PoolId, relevant: tuple[PublishedSlice, ...], index: SliceIndex
+) -> _BuiltPool | None:
+    """Build a pool from the slices that are relevant for a node; return None if it is obsolete.
+
+    Like upstream, look at slices of other nodes only if the node's own slices are not all of the
+    pool. Until then the pool stays usable, although other nodes see a newer generation of it.
+    """
+    expected = relevant[0].slice.spec.pool.resource_slice_count
+    if len(relevant) == expected:
+        return _validate_pool(pool, relevant, (), index.features)
+    generation = relevant[0].generation
+    if any(slice_.generation > generation for slice_ in index.by_pool[pool]):
+        return None
+    counted = [
+        slice_
+        for slice_ in index.by_pool[pool]
+        if slice_.generation == generation and slice_.is_counted
+    ]
+    if len(counted) != expected:
+        why = f"{len(counted)} of {expected} slices of generation {generation}"
+        return _BuiltPool(Pool(id=pool, state=PoolState.INCOMPLETE, why=why), {})
+    others: Sequence[PublishedSlice] = ()
+    if len(relevant) < len(counted):
+        names = {slice_.name for slice_ in relevant}
+        others = [slice_ for slice_ in counted if slice_.name not in names]
+    return _validate_pool(pool, relevant, others, index.features)
+
+
+def _validate_pool(
+    pool: PoolId,
+    relevant: Sequence[PublishedSlice],
+    others: Sequence[PublishedSlice],
+    features: Features,
+) -> _BuiltPool:
+    """Build a pool of which all slices are known; it may be invalid.
+
+    Args:
+        pool: Identity of the pool.
+        relevant: Slices of the pool that the node sees.
+        others: All other slices of the pool.
+        features: Feature gates.
+    """
+    ordered = sorted(relevant, key=lambda slice_: slice_.name)
+    devices = tuple(_devices(ordered))
+    elsewhere: tuple[PublishedDevice, ...] = ()
+    counter_sets: dict[str, CounterSet] = {}
+    why = _find_duplicate("device", (published.id.device for published in devices))
+    if features.partitionable_devices and not why:
+        elsewhere = tuple(_devices(others))
+        published_sets = [
+            counter_set
+            for slice_ in (*ordered, *others)
+            if slice_.holds_counters
+            for counter_set in slice_.slice.spec.shared_counters or ()
+        ]
+        counter_sets = {counter_set.name: counter_set for counter_set in published_sets}
+        names = (counter_set.name for counter_set in published_sets)
+        why = _find_duplicate("counter set", names) or _find_undefined_counter(
+            (*devices, *elsewhere), counter_sets
+        )
+    if why:
+        return _BuiltPool(Pool(id=pool, state=PoolState.INVALID, why=why), {})
+    return _BuiltPool(
+        pool=Pool(id=pool, devices=devices, elsewhere=elsewhere, counter_sets=counter_sets),
+        places={published.id.device: place for place, published in enumerate(devices)},
+        has_binding_conditions=any(
+            published.device.binding_conditions is not None for published in devices
+        ),
+    )
+
+
+def _devices(slices: Iterable[PublishedSlice]) -> Iterator[PublishedDevice]:
+    for slice_ in slices:
+        if not slice_.holds_counters:
+            yield from slice_.devices
+
+
+def _find_duplicate(kind: str, names: Iterable[str]) -> str:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return f"duplicate {kind} name {name}"
+        seen.add(name)
+    return ""
+
+
+def _find_undefined_counter(
+    devices: Iterable[PublishedDevice], counter_sets: Mapping[str, CounterSet]
+) -> str:
+    """Return a message about the first counter that a device consumes and the pool lacks."""
+    for published in devices:
+        for consumed in published.device.consumes_counters or ():
+            counter_set = counter_sets.get(consumed.counter_set)
+            if counter_set is None:
+                return f"counter set {consumed.counter_set} not found"
+            for counter in consumed.counters or ():
+                if counter not in (counter_set.counters or {}):
+                    return f"counter {counter} not found in counter set {counter_set.name}"
+    return ""

@@ -1,0 +1,159 @@
+"""The claims of a pod, as kube-scheduler finds them and kube-controller-manager makes them.
+
+Direct references name a claim. References to templates name it in `status.resourceClaimStatuses`;
+a pod without claims yet gets those of its templates, under the predictable name `<pod>-<entry>` (the
+controller appends random characters).
+
+Source: k8s.io/dynamic-resource-allocation v0.37.1, resourceclaim/claim.go, Name;
+k8s.io/kubernetes v1.37.1, pkg/controller/resourceclaim/controller.go, handleClaim.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from kube.api.core import Pod, PodResourceClaim
+from kube.api.meta import ObjectMeta, OwnerReference
+from kube.api.resource import AllocationResult, ResourceClaim, ResourceClaimTemplate
+
+Name = tuple[str, str]
+"""Namespace and name."""
+
+CLAIM_NOT_FOUND: Final = "claimNotFound"
+TEMPLATE_NOT_FOUND: Final = "templateNotFound"
+
+
+class Missing(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that a pod refers to and that does not exist.
+
+    Attributes:
+        code: CLAIM_NOT_FOUND or TEMPLATE_NOT_FOUND.
+        object: `ResourceClaim namespace/name`.
+    """
+
+    code: str
+    object: str
+
+    @property
+    def message(self) -> str:
+        """That it does not exist."""
+        return f"{self.object} not found"
+
+
+class PodClaims(msgspec.Struct, frozen=True, kw_only=True):
+    """The claims of a pod, in the order of its spec.
+
+    Attributes:
+        open: Not allocated; to be allocated together.
+        held: Allocated already; they limit the nodes for the pod.
+        missing: Objects that the pod refers to and that do not exist.
+    """
+
+    open: tuple[ResourceClaim, ...] = ()
+    held: tuple[ResourceClaim, ...] = ()
+    missing: tuple[Missing, ...] = ()
+
+
+def pod_claims(
+    pod: Pod,
+    known: Mapping[Name, ResourceClaim],
+    templates: Mapping[Name, ResourceClaimTemplate],
+) -> PodClaims:
+    """Return the claims of a pod; those that are not made yet are built from their templates."""
+    entries = [_claim(pod, entry, known, templates) for entry in pod.spec.resource_claims or ()]
+    # Two entries may name one claim.
+    claims = {claim_name(entry): entry for entry in entries if isinstance(entry, ResourceClaim)}
+    return PodClaims(
+        open=tuple(claim for claim in claims.values() if allocation_of(claim) is None),
+        held=tuple(claim for claim in claims.values() if allocation_of(claim) is not None),
+        missing=tuple(entry for entry in entries if isinstance(entry, Missing)),
+    )
+
+
+def claim_name(claim: ResourceClaim) -> Name:
+    """Return namespace and name."""
+    return claim.metadata.namespace, claim.metadata.name
+
+
+def pod_name(pod: Pod) -> str:
+    """Return the name of a pod, or its generateName."""
+    return pod.metadata.name or pod.metadata.generate_name
+
+
+def allocation_of(claim: ResourceClaim) -> AllocationResult | None:
+    """Return the allocation of a claim; None when it is not allocated."""
+    return claim.status.allocation if claim.status is not None else None
+
+
+def owner_reference(pod: Pod) -> OwnerReference:
+    """Return the reference by which a claim belongs to its pod."""
+    metadata = pod.metadata
+    return OwnerReference(
+        api_version="v1", kind="Pod", name=metadata.name, uid=metadata.uid, controller=True
+    )
+
+
+def _claim(
+    pod: Pod,
+    entry: PodResourceClaim,
+    known: Mapping[Name, ResourceClaim],
+    templates: Mapping[Name, ResourceClaimTemplate],
+) -> ResourceClaim | Missing | None:
+    """Return the claim of an entry; None when the controller found that none is needed."""
+    namespace = pod.metadata.namespace
+    if entry.resource_claim_name is not None:
+        name = entry.resource_claim_name
+        return known.get((namespace, name)) or Missing(
+            code=CLAIM_NOT_FOUND, object=f"ResourceClaim {namespace}/{name}"
+        )
+    generated = _generated_name(pod, entry)
+    if generated is None:
+        return None
+    existing = known.get((namespace, generated))
+    if existing is not None and (_is_recorded(pod, entry) or _is_owned(existing, pod)):
+        return existing
+    source = entry.resource_claim_template_name or ""
+    template = templates.get((namespace, source))
+    if template is None:
+        return Missing(
+            code=TEMPLATE_NOT_FOUND, object=f"ResourceClaimTemplate {namespace}/{source}"
+        )
+    return _from_template(template, pod, generated)
+
+
+def _generated_name(pod: Pod, entry: PodResourceClaim) -> str | None:
+    """Return the name of the claim made for an entry; None when none is needed."""
+    for status in (pod.status.resource_claim_statuses if pod.status else None) or ():
+        if status.name == entry.name:
+            return status.resource_claim_name
+    return f"{pod_name(pod)}-{entry.name}"
+
+
+def _is_recorded(pod: Pod, entry: PodResourceClaim) -> bool:
+    statuses = (pod.status.resource_claim_statuses if pod.status else None) or ()
+    return any(status.name == entry.name for status in statuses)
+
+
+def _is_owned(claim: ResourceClaim, pod: Pod) -> bool:
+    """Return whether a claim was made for this pod; files may not know uids."""
+    return any(
+        reference.kind == "Pod"
+        and reference.name == pod.metadata.name
+        and (not reference.uid or not pod.metadata.uid or reference.uid == pod.metadata.uid)
+        for reference in claim.metadata.owner_references or ()
+    )
+
+
+def _from_template(template: ResourceClaimTemplate, pod: Pod, name: str) -> ResourceClaim:
+    head = template.spec.metadata
+    return ResourceClaim(
+        metadata=ObjectMeta(
+            name=name,
+            namespace=pod.metadata.namespace,
+            labels=head.labels,
+            annotations=head.annotations,
+            owner_references=(owner_reference(pod),),
+        ),
+        spec=template.spec.spec,
+    )

@@ -1,0 +1,112 @@
+"""Eligibility of a node for a pod, devices aside, as far as the pod and node objects tell.
+
+Covers node selector, required node affinity, taints, `unschedulable` and `nodeName`. Everything else
+that schedulers check is listed in `NOT_MODELLED`.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/{nodename,nodeunschedulable,
+nodeaffinity,tainttoleration}; k8s.io/component-helpers v0.37.1, scheduling/corev1.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from allocator.model.outcome import Reason, RejectionReason
+from kube.api.core import Node, Pod, Taint, Toleration
+from kube.api.node_selector import NodeSelector, matches, validate
+
+NOT_MODELLED: Final = (
+    "CPU and memory",
+    "resources of device plugins",
+    "host ports",
+    "volumes",
+    "affinity between pods",
+    "preferred node affinity",
+    "topology spread",
+    "scheduling gates",
+)
+"""What a scheduler checks and nothing here does."""
+
+_BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
+_UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_MAX_LABELS: Final = 5
+
+
+def node_rejection(pod: Pod, node: Node) -> RejectionReason | None:
+    """Return why a node rejects a pod; None when nothing that is modelled does.
+
+    >>> from kube.api.meta import ObjectMeta
+    >>> from kube.api.core import NodeSpec
+    >>> cordoned = Node(metadata=ObjectMeta(name="a"), spec=NodeSpec(unschedulable=True))
+    >>> node_rejection(Pod(), cordoned).detail
+    'node is unschedulable'
+    """
+    cause = (
+        _other_node(pod, node)
+        or _unschedulable(pod, node)
+        or _unmatched_labels(pod, node)
+        or _unmatched_affinity(pod, node)
+        or _untolerated_taint(pod, node)
+    )
+    return RejectionReason(reason=Reason.NODE_NOT_ELIGIBLE, subject=cause) if cause else None
+
+
+def is_for(selector: NodeSelector, node: Node) -> bool:
+    """Return whether a selector selects a node; an invalid one selects none."""
+    try:
+        validate(selector)
+    except ValueError:
+        return False
+    return matches(selector, node.metadata.name, node.labels)
+
+
+def _other_node(pod: Pod, node: Node) -> str:
+    name = pod.spec.node_name
+    return f"pod requires node {name}" if name not in {"", node.metadata.name} else ""
+
+
+def _unschedulable(pod: Pod, node: Node) -> str:
+    if not node.spec.unschedulable or _is_tolerated(_UNSCHEDULABLE, pod.spec.tolerations or ()):
+        return ""
+    return "node is unschedulable"
+
+
+def _unmatched_labels(pod: Pod, node: Node) -> str:
+    required = (pod.spec.node_selector or {}).items()
+    missing = [f"{key}={value}" for key, value in required if node.labels.get(key) != value]
+    if not missing:
+        return ""
+    more = f" and {len(missing) - _MAX_LABELS} more" if len(missing) > _MAX_LABELS else ""
+    return f"nodeSelector requires {', '.join(missing[:_MAX_LABELS])}{more}"
+
+
+def _unmatched_affinity(pod: Pod, node: Node) -> str:
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    if affinity is None or affinity.required is None:
+        return ""
+    try:
+        validate(affinity.required)
+    except ValueError as error:
+        return f"node affinity is invalid: {error}"
+    if matches(affinity.required, node.metadata.name, node.labels):
+        return ""
+    return "required node affinity does not match"
+
+
+def _untolerated_taint(pod: Pod, node: Node) -> str:
+    for taint in node.spec.taints or ():
+        if taint.effect in _BLOCKING and not _is_tolerated(taint, pod.spec.tolerations or ()):
+            value = f"={taint.value}" if taint.value else ""
+            return f"untolerated taint {taint.key}{value}:{taint.effect}"
+    return ""
+
+
+def _is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect not in {"", taint.effect} or toleration.key not in {"", taint.key}:
+        return False
+    if toleration.operator in {"", "Equal"}:
+        return toleration.value == taint.value
+    return toleration.operator == "Exists"

@@ -1,0 +1,188 @@
+"""Validation of a stored allocation against the devices that are in use.
+
+The API server never compares allocations: it stores whatever an allocator writes. A node driver, or a
+search for double allocations, validates them with the same constraints as the search. Rules that only
+decide which device is chosen are left out: selectors, taints, and constraints of the claim.
+
+Unlike in upstream's allocator, admin access consumes no counters and no capacity: it uses nothing, and
+must be possible on a full node.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from allocator.model.consumption import Consumption, consumption
+from allocator.model.devices import DeviceId, NodeDevices
+from allocator.model.outcome import AttemptFailed, Reason, RejectionReason
+from allocator.model.requests import PendingClaims, Request
+from allocator.model.usage import Consumer, Usage
+from allocator.search.attempt import AllocatorOptions, Attempt, lay_out
+from kube.api.resource import (
+    AllocationResult,
+    Device,
+    DeviceClaim,
+    DeviceClaimConfiguration,
+    DeviceClass,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
+from kube.quantity import Quantity, format_amount
+
+
+class AllocationConflict(msgspec.Struct, frozen=True, kw_only=True):
+    """The reason why an allocation contradicts the usage by other claims.
+
+    Attributes:
+        request: Name of the request, as in the allocation result.
+        device: The first device that cannot be used.
+        rejection: The reason; its detail never names objects of other namespaces.
+        consumers: The claims that use that device; empty if the conflict is with other devices.
+    """
+
+    request: str
+    device: DeviceId
+    rejection: RejectionReason
+    consumers: tuple[Consumer, ...] = ()
+
+
+def find_conflict(
+    claim: ResourceClaim, node: NodeDevices, usage: Usage, options: AllocatorOptions
+) -> AllocationConflict | None:
+    """Return the first device of an allocation that cannot be used; None if all of them can.
+
+    Args:
+        claim: An allocated claim; results of drivers without a pool in `node` are left out.
+        node: The devices of the node.
+        usage: Usage by other claims.
+        options: Feature gates and policies.
+    """
+    allocation = claim.status.allocation if claim.status is not None else None
+    if allocation is None:
+        return None
+    drivers = {pool.id.driver for pool in node.pools}
+    results = [
+        result
+        for result in allocation.devices.results or ()
+        if result.driver in drivers and not result.admin_access
+    ]
+    requests = tuple(_request(index, result) for index, result in enumerate(results))
+    pending = PendingClaims(
+        claims=(_with_config(claim, allocation),),
+        requests=(tuple((request,) for request in requests),),
+    )
+    attempt = lay_out(node, pending, usage, options)
+    recheck = _Recheck(attempt, usage, options)
+    for request, result in zip(requests, results, strict=True):
+        rejection = recheck.add(request, result)
+        if rejection is not None:
+            device = _device(result)
+            use = usage.of(device)
+            consumers = use.consumers if use is not None else ()
+            return AllocationConflict(
+                request=result.request, device=device, rejection=rejection, consumers=consumers
+            )
+    return None
+
+
+class _Recheck:
+    """The state after some devices of one allocation."""
+
+    def __init__(self, attempt: Attempt, usage: Usage, options: AllocatorOptions) -> None:
+        self._attempt = attempt
+        self._usage = usage
+        self._features = options.features
+        self._shared = attempt.shared
+        self._chosen: set[tuple[DeviceId, str | None]] = set()
+
+    def add(
+        self, request: Request, result: DeviceRequestAllocationResult
+    ) -> RejectionReason | None:
+        """Add a device; return why it cannot be used, None if it can."""
+        device = _device(result)
+        position = self._attempt.node.positions.get(device)
+        if position is None:
+            return RejectionReason(reason=Reason.NO_DEVICES, subject="not published on this node")
+        if self._is_in_use(device, result.share_id):
+            return RejectionReason(reason=Reason.ALLOCATED, subject="in use")
+        published = self._attempt.node.devices[position].device
+        try:
+            rejection = self._share_rejection(published, result)
+            if rejection is not None:
+                return rejection
+            further = bool(self._shared >> position & 1)
+            for constraint in self._attempt.constraints:
+                if not constraint.add(request, position, further_share=further):
+                    rejection = constraint.rejection(request, position, further_share=further)
+                    return rejection or RejectionReason(reason=Reason.CONSTRAINT)
+        except AttemptFailed as error:
+            return RejectionReason(reason=Reason.ATTEMPT_FAILED, subject=str(error))
+        self._shared |= self._attempt.shareable & 1 << position
+        self._chosen |= {(device, result.share_id)}
+        return None
+
+    def _is_in_use(self, device: DeviceId, share_id: str | None) -> bool:
+        use = self._usage.of(device)
+        if share_id is None:
+            return use is not None or any(device == chosen for chosen, _ in self._chosen)
+        if use is not None and (use.exclusive or share_id in use.share_ids):
+            return True
+        return not self._chosen.isdisjoint({(device, None), (device, share_id)})
+
+    def _share_rejection(
+        self, device: Device, result: DeviceRequestAllocationResult
+    ) -> RejectionReason | None:
+        """Return what is wrong with a share by itself; None if nothing is."""
+        if result.share_id is None:
+            return None
+        if not device.allow_multiple_allocations:
+            return RejectionReason(reason=Reason.ALLOCATED, subject="not shareable")
+        consumed = result.consumed_capacity or {}
+        expected = consumption(consumed, device, self._features)
+        if not isinstance(expected, Consumption):
+            return expected
+        return _compare(consumed, expected.amounts)
+
+
+def _compare(
+    consumed: Mapping[str, Quantity], expected: Mapping[str, Quantity]
+) -> RejectionReason | None:
+    for name, amount in expected.items():
+        if consumed.get(name) != amount:
+            written = format_amount(consumed[name]) if name in consumed else "nothing"
+            return RejectionReason(
+                reason=Reason.CAPACITY,
+                verb="have",
+                subject=f"consumed {name}",
+                value=written,
+                remark=f"!= {format_amount(amount)}",
+            )
+    return None
+
+
+def _request(index: int, result: DeviceRequestAllocationResult) -> Request:
+    """Return a request for exactly one result."""
+    parent, slash, name = result.request.partition("/")
+    return Request(
+        claim=0,
+        index=index,
+        name=name if slash else parent,
+        parent=parent if slash else None,
+        device_class=DeviceClass(),
+        capacity=result.consumed_capacity if result.share_id is not None else None,
+    )
+
+
+def _with_config(claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
+    """Return the claim with the configuration of its allocation, including that of classes."""
+    config = tuple(
+        DeviceClaimConfiguration(requests=entry.requests, opaque=entry.opaque)
+        for entry in allocation.devices.config or ()
+    )
+    spec = ResourceClaimSpec(devices=DeviceClaim(config=config))
+    return msgspec.structs.replace(claim, spec=spec)
+
+
+def _device(result: DeviceRequestAllocationResult) -> DeviceId:
+    return DeviceId(result.driver, result.pool, result.device)

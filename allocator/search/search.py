@@ -1,0 +1,495 @@
+"""Depth-first search for devices in upstream's order, pruned without a change of the outcome.
+
+Claims in order, requests in order, alternatives in order, then each device of a request after the
+one before it: the first complete assignment wins. In the terms of constraint satisfaction, the
+device slots of requests are the variables, devices are the values, and the order of both is fixed.
+Branches that provably contain no solution are pruned (docs/search.md):
+
+* symmetry: a device that is symmetric to one that just failed in the same place
+  (`Attempt.symmetry_classes`);
+* memoisation: a request that failed before in a state with the same residual key (`_failed`);
+* conflict-directed backjumping: other devices for a choice that had no part in the failure of a
+  later request (`_Conflict`), since a further choice never turns a later no into a yes;
+* bounds: a request from which on more devices or counters are needed than are available
+  (`Demand`).
+
+The first two leave fatal errors where upstream has them. The others look ahead, so they are off for
+attempts in which inspecting a device may abort the attempt (`Attempt.may_abort`).
+
+The stack is explicit: 200 claims of 32 devices are deeper than Python's recursion limit.
+
+Source: k8s.io/dynamic-resource-allocation v0.37.1, structured/internal, allocateOne and
+allocateDevice. P. Prosser, Hybrid algorithms for the constraint satisfaction problem, 1993. ADR 2,
+ADR 3, ADR 14.
+"""
+
+from collections.abc import Hashable, Sequence
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from allocator.model.constraint import Constraint
+from allocator.model.devices import NodeDevices, reorder
+from allocator.model.outcome import AttemptFailed, BudgetExhausted, DoesNotFit
+from allocator.model.plan import Budget, Plan
+from allocator.model.requests import PendingClaims
+from allocator.model.usage import Usage
+from allocator.search.attempt import AllocatorOptions, Attempt, RequestCandidates, lay_out
+from allocator.search.bounds import Demand
+from kube.api.resource import MAX_RESULTS
+
+DEFAULT_BUDGET: Final = Budget()
+
+
+def allocate(
+    node: NodeDevices,
+    pending: PendingClaims,
+    usage: Usage,
+    options: AllocatorOptions,
+    *,
+    budget: Budget = DEFAULT_BUDGET,
+    order: Sequence[int] | None = None,
+) -> Plan | DoesNotFit | BudgetExhausted:
+    """Choose devices of a node for claims.
+
+    Args:
+        node: The devices of the node.
+        pending: The claims, allocated together.
+        usage: Usage by allocated claims.
+        options: Feature gates and policies.
+        budget: Maximum cost of the search.
+        order: Positions in the order of a strategy; None for upstream's order. Upstream's order is
+            also used where the verdict depends on it, and where the strategy's order exhausts the
+            budget.
+
+    Raises:
+        AttemptFailed: The attempt fails on all nodes.
+    """
+    attempt = lay_out(node, pending, usage, options)
+    if order is None or attempt.may_abort or attempt.is_order_sensitive:
+        return search(attempt, budget)
+    outcome = search(lay_out(reorder(node, order), pending, usage, options), budget)
+    # A strategy must not change whether the claims fit.
+    return search(attempt, budget) if isinstance(outcome, BudgetExhausted) else outcome
+
+
+def search(attempt: Attempt, budget: Budget) -> Plan | DoesNotFit | BudgetExhausted:
+    """Choose devices for the claims of an attempt: the first solution in upstream's order.
+
+    Args:
+        attempt: The attempt. Its constraints are in their initial state again afterwards.
+        budget: Maximum cost of the search.
+
+    Raises:
+        AttemptFailed: An error that fails the attempt on all nodes.
+    """
+    if attempt.infeasibility() is not None:
+        return DoesNotFit(invalid_pools=attempt.has_invalid_pools)
+    return _Search(attempt, budget.steps).run()
+
+
+_NOT_MEMOISED: Final = None
+"""The key of a frame that is not the first of its request."""
+
+
+class _Result(Enum):
+    """The result of a subtree of the search.
+
+    Upstream returns (false, nil), errAllocationResultMaxSizeExceeded and (true, nil).
+    """
+
+    FAILED = auto()
+    TOO_MANY = auto()
+    SOLVED = auto()
+
+
+class _Conflict(NamedTuple):
+    """The request that failed last, with the residual key of the state in which it failed."""
+
+    claim: int
+    request: int
+    key: Hashable
+
+
+class _AlternativesFrame:
+    """A stack frame that tries the alternatives of one `firstAvailable` request.
+
+    Attributes:
+        key: Residual key under which a failure is memoised.
+        opens_claim: It is the first of a claim; TOO_MANY of a later claim only means failed.
+    """
+
+    def __init__(self, claim: int, index: int, alternatives: tuple[RequestCandidates, ...]) -> None:
+        self.claim = claim
+        self.index = index
+        self.alternatives = alternatives
+        self.alternative = -1
+        self.all_too_many = True
+        self.key: Hashable = _NOT_MEMOISED
+        self.opens_claim = False
+
+
+class _DeviceFrame:
+    """A stack frame that tries the candidates for one device slot of a request.
+
+    Attributes:
+        untried: Mask of the positions still to try.
+        position: The position that is chosen now; -1 for none.
+        failed_classes: Symmetry classes of which an unchosen device failed here.
+        key: Residual key under which a failure is memoised.
+        opens_claim: See `_AlternativesFrame`.
+    """
+
+    def __init__(self, claim: int, candidates: RequestCandidates, slot: int, untried: int) -> None:
+        self.claim = claim
+        self.index = candidates.request.index
+        self.candidates = candidates
+        self.slot = slot
+        self.untried = untried
+        self.position = -1
+        self.further_share = False
+        self.failed_classes: set[int] = set()
+        self.key: Hashable = _NOT_MEMOISED
+        self.opens_claim = False
+
+
+_Frame = _AlternativesFrame | _DeviceFrame
+
+
+class _Search:
+    """The state of one search."""
+
+    def __init__(self, attempt: Attempt, steps: int) -> None:
+        self._attempt = attempt
+        self._limit = steps
+        self._steps = attempt.steps
+        self._constraints: tuple[Constraint, ...] = attempt.constraints
+        self._stack: list[_Frame] = []
+        self._choices: list[list[tuple[RequestCandidates, int]]] = [[] for _ in attempt.requests]
+        # Masks of the dedicated devices that are chosen: by any claim, and by each claim.
+        self._chosen = 0
+        self._chosen_by = [0 for _ in attempt.requests]
+        self._shares: dict[int, int] = {}
+        self._failed: dict[Hashable, _Result] = {}
+        self._conflict: _Conflict | None = None
+        self._symmetric, self._unique = _group_by_symmetry(attempt.symmetry_classes)
+        self._demand = Demand(attempt)
+
+    def run(self) -> Plan | DoesNotFit | BudgetExhausted:
+        """Resume frames until the stack is empty or all claims have their devices."""
+        result = self._enter_request(0, 0)
+        while result is not _Result.SOLVED:
+            if self._steps > self._limit:
+                self._rewind()
+                return BudgetExhausted(steps=self._steps, progress=self._progress())
+            if not self._stack:
+                return DoesNotFit(invalid_pools=self._attempt.has_invalid_pools, steps=self._steps)
+            frame = self._stack[-1]
+            if isinstance(frame, _DeviceFrame):
+                result = self._resume_devices(frame, result)
+            else:
+                result = self._resume_alternatives(frame, result)
+        plan = self._plan()
+        self._rewind()
+        return plan
+
+    # --- descend ----------------------------------------------------------------------------------
+
+    def _enter_request(self, claim: int, index: int) -> _Result | None:
+        """Enter a request; return None if a frame was pushed, else the result."""
+        requests = self._attempt.requests
+        opens_claim = False
+        while claim < len(requests) and index >= len(requests[claim]):
+            claim, index, opens_claim = claim + 1, 0, True
+        if claim >= len(requests):
+            return _Result.SOLVED
+        key = self._residual_key(claim, index)
+        result = self._failed.get(key)
+        if result is None:
+            height = len(self._stack)
+            result = self._push_request(claim, index, requests[claim][index])
+            if result is None:
+                self._stack[height].key = key
+                self._stack[height].index = index
+                self._stack[height].opens_claim = opens_claim
+                return None
+            if result is _Result.SOLVED:
+                return result
+            self._failed[key] = result
+        self._conflict = _Conflict(claim, index, key)
+        return _Result.FAILED if opens_claim and result is _Result.TOO_MANY else result
+
+    def _push_request(
+        self, claim: int, index: int, alternatives: tuple[RequestCandidates, ...]
+    ) -> _Result | None:
+        self._steps += 1
+        if not self._attempt.may_abort and self._demand.exceeds(claim, index, self._chosen):
+            return _Result.FAILED
+        if alternatives[0].request.parent is None:
+            return self._enter_slot(claim, alternatives[0], 0, 0)
+        self._stack.append(_AlternativesFrame(claim, index, alternatives))
+        return None
+
+    def _enter_slot(
+        self, claim: int, candidates: RequestCandidates, slot: int, start: int
+    ) -> _Result | None:
+        """Enter a device slot of a request; return None if a frame was pushed, else the result.
+
+        Args:
+            claim: Index of the claim.
+            candidates: The request.
+            slot: Number of the device in the request.
+            start: First position to try.
+        """
+        if candidates.all_positions is not None and not candidates.all_positions:
+            return _Result.FAILED
+        if slot >= candidates.count:
+            return self._enter_request(claim, candidates.request.index + 1)
+        if candidates.count - slot > MAX_RESULTS - len(self._choices[claim]):
+            return _Result.TOO_MANY
+        if candidates.all_positions is not None:
+            untried = 1 << candidates.all_positions[slot]
+        else:
+            untried = candidates.candidates >> start << start
+            untried &= ~(self._chosen_by[claim] if candidates.request.admin else self._chosen)
+            if not self._attempt.may_abort:
+                untried = self._attempt.prune(candidates.request, untried)
+                if untried.bit_count() < candidates.count - slot:
+                    return _Result.FAILED
+        self._stack.append(_DeviceFrame(claim, candidates, slot, untried))
+        return None
+
+    # --- backtrack --------------------------------------------------------------------------------
+
+    def _resume_alternatives(
+        self, frame: _AlternativesFrame, result: _Result | None
+    ) -> _Result | None:
+        """Try the next alternative; `result` is that of the one before, None at first."""
+        while True:
+            if result is not None and result is not _Result.TOO_MANY:
+                frame.all_too_many = False
+                if self._can_backjump():
+                    return self._leave(frame, result, explored=False)
+            frame.alternative += 1
+            if frame.alternative == len(frame.alternatives):
+                failure = _Result.TOO_MANY if frame.all_too_many else _Result.FAILED
+                return self._leave(frame, failure)
+            result = self._enter_slot(
+                frame.claim, frame.alternatives[frame.alternative], slot=0, start=0
+            )
+            if result is None or result is _Result.SOLVED:
+                return result
+
+    def _resume_devices(self, frame: _DeviceFrame, result: _Result | None) -> _Result | None:
+        """Try the next device; `result` is that of the one before, None at first."""
+        while True:
+            if result is not None:
+                self._revert(frame)
+                if result is _Result.TOO_MANY or frame.candidates.all_positions is not None:
+                    return self._leave(frame, result)
+                if self._can_backjump():
+                    return self._leave(frame, result, explored=False)
+            if not self._choose_next(frame):
+                return self._leave(frame, _Result.FAILED)
+            result = self._enter_slot(
+                frame.claim, frame.candidates, slot=frame.slot + 1, start=frame.position + 1
+            )
+            if result is None or result is _Result.SOLVED:
+                return result
+
+    def _leave(self, frame: _Frame, result: _Result, *, explored: bool = True) -> _Result:
+        """Pop a frame that has failed.
+
+        Args:
+            frame: The top of the stack.
+            result: Its result.
+            explored: All of its values were tried. If not, an earlier conflict still applies.
+        """
+        self._stack.pop()
+        if frame.key is not _NOT_MEMOISED:
+            self._failed[frame.key] = result
+        if explored:
+            is_request = frame.key is not _NOT_MEMOISED and result is _Result.FAILED
+            self._conflict = _Conflict(frame.claim, frame.index, frame.key) if is_request else None
+        return _Result.FAILED if frame.opens_claim and result is _Result.TOO_MANY else result
+
+    def _can_backjump(self) -> bool:
+        """Return whether the choice that was just reverted had no part in the current conflict.
+
+        If the request that failed has the same residual key without the choice, it fails for every
+        other value of the choice, too.
+        """
+        conflict = self._conflict
+        if conflict is None or self._attempt.may_abort:
+            return False
+        if self._residual_key(conflict.claim, conflict.request) == conflict.key:
+            return True
+        self._conflict = None
+        return False
+
+    # --- one device -------------------------------------------------------------------------------
+
+    def _choose_next(self, frame: _DeviceFrame) -> bool:
+        """Choose the next device that all constraints accept; return false if there is none."""
+        attempt, candidates = self._attempt, frame.candidates
+        while frame.untried and self._steps <= self._limit:
+            lowest = frame.untried & -frame.untried
+            frame.untried ^= lowest
+            position = lowest.bit_length() - 1
+            if self._is_chosen(frame, lowest):
+                continue
+            symmetry_class = attempt.symmetry_classes[position]
+            if symmetry_class in frame.failed_classes and self._is_unchosen(position):
+                continue
+            self._steps += 1
+            if lowest & candidates.fatal:
+                raise AttemptFailed(candidates.failures[position])
+            if candidates.all_positions is not None and lowest & candidates.rejected:
+                return False
+            if self._choose(frame, position):
+                return True
+            if self._is_unchosen(position):
+                frame.failed_classes.add(symmetry_class)
+        return False
+
+    def _choose(self, frame: _DeviceFrame, position: int) -> bool:
+        """Choose one device if every constraint accepts it; otherwise change nothing."""
+        request = frame.candidates.request
+        can_share = self._attempt.shareable >> position & 1
+        further_share = bool(can_share) and (
+            position in self._shares or bool(self._attempt.shared >> position & 1)
+        )
+        if self._lacks_capacity(frame, position, further_share=further_share):
+            return False
+        for count, constraint in enumerate(self._constraints):
+            if not constraint.add(request, position, further_share=further_share):
+                for added in reversed(self._constraints[:count]):
+                    added.remove(request, position, further_share=further_share)
+                self._check_all_mode(frame, constraint, position)
+                return False
+        if can_share:
+            self._shares[position] = self._shares.get(position, 0) + 1
+        else:
+            self._chosen |= 1 << position
+            self._chosen_by[frame.claim] |= 1 << position
+        self._choices[frame.claim].append((frame.candidates, position))
+        frame.position = position
+        frame.further_share = further_share
+        return True
+
+    def _lacks_capacity(self, frame: _DeviceFrame, position: int, *, further_share: bool) -> bool:
+        """Return whether a device lacks capacity, if that has to be checked before all else."""
+        capacity = self._attempt.capacity_constraint
+        # Except in mode All, upstream checks capacity before constraints, whose derived attributes
+        # may abort the attempt. If nothing can abort it, the order makes no difference.
+        return (
+            capacity is not None
+            and self._attempt.may_abort
+            and frame.candidates.all_positions is None
+            and capacity.rejection(frame.candidates.request, position, further_share=further_share)
+            is not None
+        )
+
+    def _revert(self, frame: _DeviceFrame) -> None:
+        """Revert the choice of a frame, which failed."""
+        position, request = frame.position, frame.candidates.request
+        self._choices[frame.claim].pop()
+        if position in self._shares:
+            self._shares[position] -= 1
+            if not self._shares[position]:
+                del self._shares[position]
+        else:
+            bit = 1 << position
+            self._chosen_by[frame.claim] &= ~bit
+            if not any(mask & bit for mask in self._chosen_by):
+                self._chosen &= ~bit
+        for constraint in reversed(self._constraints):
+            constraint.remove(request, position, further_share=frame.further_share)
+        if self._is_unchosen(position):
+            frame.failed_classes.add(self._attempt.symmetry_classes[position])
+        frame.position = -1
+
+    def _check_all_mode(self, frame: _DeviceFrame, constraint: Constraint, position: int) -> None:
+        # Upstream: a claim whose constraints exclude one of all devices makes no sense.
+        if (
+            frame.candidates.all_positions is not None
+            and constraint is self._attempt.attribute_constraints
+        ):
+            device = self._attempt.node.devices[position].id
+            raise AttemptFailed(
+                f"claim {self._attempt.claim_name(frame.claim)}, request "
+                f"{frame.candidates.request.name}: cannot add device {device} because a claim "
+                "constraint would not be satisfied"
+            )
+
+    def _is_chosen(self, frame: _DeviceFrame, bit: int) -> bool:
+        is_admin = frame.candidates.request.admin
+        return bool((self._chosen_by[frame.claim] if is_admin else self._chosen) & bit)
+
+    def _is_unchosen(self, position: int) -> bool:
+        return not self._chosen >> position & 1 and position not in self._shares
+
+    # --- states -----------------------------------------------------------------------------------
+
+    def _residual_key(self, claim: int, index: int) -> Hashable:
+        """Return everything that the rest of the search depends on, up to symmetry."""
+        remaining = self._demand.remaining(claim, index)
+        chosen = self._chosen & remaining.positions
+        # Which claim has a device only matters for admin access, and only within a claim.
+        own = self._chosen_by[claim] & remaining.positions
+        counts = [
+            ((chosen & mask).bit_count(), (own & mask).bit_count()) for mask in self._symmetric
+        ]
+        size = len(self._choices[claim])
+        return (
+            claim,
+            index,
+            # The number of devices of a claim only matters if the claim could exceed its limit.
+            size if size > self._demand.slack(claim, index) else 0,
+            chosen & self._unique,
+            own & self._unique,
+            tuple(counts),
+            frozenset([share for share in self._shares if remaining.positions >> share & 1]),
+            tuple([constraint.residual_key(remaining) for constraint in self._constraints]),
+        )
+
+    def _progress(self) -> str:
+        requests = sum(len(claim_requests) for claim_requests in self._attempt.requests)
+        return (
+            f"the search budget of {self._limit} steps is exhausted; no contradiction was found among "
+            f"{len(self._attempt.requests)} claims with {requests} requests on "
+            f"{len(self._attempt.node.devices)} devices"
+        )
+
+    def _rewind(self) -> None:
+        """Revert all choices, so that the constraints are in their initial state."""
+        for frame in reversed(self._stack):
+            if isinstance(frame, _DeviceFrame) and frame.position >= 0:
+                self._revert(frame)
+
+    def _plan(self) -> Plan:
+        choices = tuple(
+            tuple(
+                self._attempt.choice(candidates.request, position)
+                for candidates, position in of_claim
+            )
+            for of_claim in self._choices
+        )
+        alternatives = [[0 for _ in claim_requests] for claim_requests in self._attempt.requests]
+        for frame in self._stack:
+            if isinstance(frame, _AlternativesFrame):
+                alternatives[frame.claim][frame.index] = frame.alternative
+        return Plan(
+            node=self._attempt.node.node,
+            choices=choices,
+            alternatives=tuple(tuple(of_claim) for of_claim in alternatives),
+            steps=self._steps,
+        )
+
+
+def _group_by_symmetry(classes: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """Return a mask per class with several devices, and a mask of all other devices."""
+    masks: dict[int, int] = {}
+    for position, symmetry_class in enumerate(classes):
+        masks[symmetry_class] = masks.get(symmetry_class, 0) | 1 << position
+    unique = sum(mask for mask in masks.values() if mask.bit_count() == 1)
+    return tuple(mask for mask in masks.values() if mask.bit_count() > 1), unique

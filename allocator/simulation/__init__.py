@@ -1,0 +1,1 @@
+"""Where pods and claims would go, and why pending pods wait."""

@@ -1,0 +1,296 @@
+"""The explanation of a pending pod, in one line: what each node lacks, and what would help.
+
+    2 nodes: 4/8 devices in use, 4/8 have memory 16Gi (< 40Gi). 1 node: node is unschedulable.
+    Devices are free on node n3, but node is unschedulable. Closest fit: request memory 16Gi (n1).
+
+The verdict is the simulation's, and the reasons are those of `allocator.explain.node`. Pods that are
+equal in all that matters have the same explanation, so it is computed once: a claim that was made
+for a pod is called by its entry in the pod, since its own name differs from pod to pod.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from allocator.cluster.cluster import Cluster
+from allocator.explain.failure import NOT_EXPLAINED, Failure, NodeGroup
+from allocator.explain.node import STEPS, explain_node
+from allocator.explain.relaxations import class_chain
+from allocator.explain.selector import one_line
+from allocator.explain.summary import join_within, summarize
+from allocator.explain.wording import count_nodes, enumerate_names, node_shortage
+from allocator.model.devices import NodeDevices, PoolState
+from allocator.model.outcome import AttemptFailed, Reason, Shortage
+from allocator.model.plan import Plan
+from allocator.model.requests import PendingClaims, Request
+from allocator.model.usage import Usage
+from allocator.pods.claims import Missing, Name, allocation_of, claim_name, pod_claims
+from allocator.pods.extended_resource_claim import mapped_resources
+from allocator.search.attempt import AllocatorOptions
+from allocator.simulation.model import PlacedClaim, SimulationInput, SimulationOptions
+from allocator.simulation.simulate import simulate_in_order
+from allocator.strategies.first_fit import FIRST_FIT
+from kube.api.core import Pod, PodResourceClaim, PodSpec
+from kube.api.meta import ObjectMeta, encode
+from kube.api.resource import (
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimStatus,
+    ResourceClaimTemplate,
+)
+
+MAX_NOTE: Final = 1024
+"""Bytes: what the note of an event holds."""
+
+_MAX_LINE: Final = 360
+"""Bytes of the reasons of one group of nodes, so that there is room for several."""
+_MAX_HELP: Final = 240
+"""Bytes of each sentence on what would help."""
+_STEPS: Final = STEPS // 8
+"""Search steps for the explanation of one class of nodes."""
+
+
+class PodProjection(msgspec.Struct, frozen=True, kw_only=True):
+    """All of a pod that its explanation depends on, beside the cluster.
+
+    Attributes:
+        pod: Without a name; its entries refer to `claims`.
+        claims: Its claims, called by its entries where they were made for it.
+        missing: Objects that do not exist; while there are any, nothing else matters.
+        key: Equal for pods with the same explanation.
+    """
+
+    pod: Pod
+    claims: tuple[ResourceClaim, ...]
+    missing: tuple[Missing, ...]
+    key: bytes
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a pod is pending.
+
+    Attributes:
+        note: One line of at most MAX_NOTE bytes, without names of other namespaces.
+        reasons: The codes of the reasons, sorted: a `Reason`, or one of `allocator.pods.claims`.
+        kind: Equal while the same requests have the same reasons, whatever the numbers.
+    """
+
+    note: str
+    reasons: tuple[str, ...]
+    kind: str
+
+
+def project_pod(
+    pod: Pod,
+    claims: Mapping[Name, ResourceClaim],
+    templates: Mapping[Name, ResourceClaimTemplate],
+    extended_resources: Mapping[str, str],
+) -> PodProjection | None:
+    """Return what the explanation of a pod depends on; None for a pod that needs no devices.
+
+    Args:
+        claims: By namespace and name, allocated or not.
+        templates: Likewise.
+        extended_resources: Name of an extended resource to name of the class that maps it.
+    """
+    namespace = pod.metadata.namespace
+    renamed: dict[str, ResourceClaim] = {}
+    missing: list[Missing] = []
+    entries = pod.spec.resource_claims or ()
+    direct = {entry.resource_claim_name for entry in entries}
+    for entry in entries:
+        alone = replace(pod, spec=replace(pod.spec, resource_claims=(entry,)))
+        own = pod_claims(alone, claims, templates)
+        missing += own.missing
+        for claim in (*own.open, *own.held):
+            is_own = entry.resource_claim_name is None and entry.name not in direct
+            name = entry.name if is_own else claim.metadata.name
+            metadata = ObjectMeta(name=name, namespace=namespace)
+            renamed[name] = replace(claim, metadata=metadata)
+    if not entries and not mapped_resources(pod, extended_resources):
+        return None
+    anonymous = Pod(
+        metadata=ObjectMeta(namespace=namespace),
+        spec=PodSpec(
+            containers=pod.spec.containers,
+            init_containers=pod.spec.init_containers,
+            resources=pod.spec.resources,
+            resource_claims=tuple(
+                PodResourceClaim(name=name, resource_claim_name=name) for name in renamed
+            ),
+            node_selector=pod.spec.node_selector,
+            affinity=pod.spec.affinity,
+            tolerations=pod.spec.tolerations,
+        ),
+    )
+    own_claims = tuple(renamed.values())
+    key = sha256(encode((anonymous, own_claims, missing))).digest()
+    return PodProjection(pod=anonymous, claims=own_claims, missing=tuple(missing), key=key)
+
+
+def explain_pending_pod(
+    cluster: Cluster,
+    projection: PodProjection,
+    classes: Mapping[str, DeviceClass],
+    extended_resources: Mapping[str, str],
+) -> Explanation | None:
+    """Return why a pod is pending; None when a node has devices for it.
+
+    The cluster is the same afterwards.
+    """
+    if projection.missing:
+        messages = list(dict.fromkeys(missing.message for missing in projection.missing))
+        codes = sorted({missing.code for missing in projection.missing})
+        note = join_within(messages, MAX_NOTE - 1, "missing object")
+        return _explanation(f"{note}.", [("", code) for code in codes])
+    summaries = _NodeSummaries()
+    objects = SimulationInput(
+        pods=(projection.pod,),
+        known={claim_name(claim): claim for claim in projection.claims},
+        classes=classes,
+        extended_resources=extended_resources,
+    )
+    options = SimulationOptions(strategy=FIRST_FIT, explain=summaries.explain, closest_fits=1)
+    result = simulate_in_order(cluster, objects, options)
+    for placed in result.claims:
+        if placed.allocation is not None:
+            cluster.release(_allocated(placed))
+    if result.all_placed:
+        return None
+    failure = result.failures[-1]
+    groups = sorted(failure.groups or (), key=_rank)
+    codes_of_nodes = {reason.code for group in groups for reason in group.reasons} - {
+        Reason.NO_DEVICES
+    }
+    reasons = [*summaries.reasons, *(("", code) for code in sorted(codes_of_nodes))]
+    help_ = [*_free_devices(cluster, projection.claims, groups), *_closest_fits(failure)]
+    # That other nodes have no such devices is a reason only if no node has any.
+    return _explanation(_note(groups, help_), reasons or [("", Reason.NO_DEVICES)])
+
+
+class _NodeSummaries:
+    """Explains nodes in a line each.
+
+    Attributes:
+        reasons: Requests with the reasons of all nodes, in order.
+    """
+
+    def __init__(self) -> None:
+        self.reasons: dict[tuple[str, str], None] = {}
+
+    def explain(
+        self, node: NodeDevices, asked: PendingClaims, usage: Usage, rules: AllocatorOptions
+    ) -> tuple[Shortage, ...]:
+        """Return one shortage that summarizes all of a node."""
+        if _is_for_others(node, asked):
+            return (node_shortage(Reason.NO_DEVICES, f"no device of {_class_names(asked)}"),)
+        shortages = explain_node(node, asked, usage, rules, steps=_STEPS)
+        if not shortages:
+            return ()
+        self.reasons |= {
+            (shortage.request, shortage.rejection.reason): None for shortage in shortages
+        }
+        detail = summarize(shortages, len(node.devices), most=_MAX_LINE)
+        return (node_shortage(shortages[0].rejection.reason, detail),)
+
+
+def _is_for_others(node: NodeDevices, asked: PendingClaims) -> bool:
+    """Return whether a node has no device of any requested class."""
+    if any(pool.state is not PoolState.COMPLETE for pool in node.pools):
+        return False
+    chains = {class_chain(request).key: class_chain(request) for request in _requests(asked)}
+    return not any(
+        chain.verdict(published) is not False
+        for chain in chains.values()
+        for published in node.devices
+    )
+
+
+def _class_names(asked: PendingClaims) -> str:
+    """Return the requested classes: `class gpu`."""
+    names = list(dict.fromkeys(one.device_class.metadata.name for one in _requests(asked)))
+    return f"class {names[0]}" if len(names) == 1 else f"classes {enumerate_names(names)}"
+
+
+def _requests(asked: PendingClaims) -> Iterator[Request]:
+    return (
+        request for claim in asked.requests for alternatives in claim for request in alternatives
+    )
+
+
+def _explanation(note: str, reasons: Sequence[tuple[str, str]]) -> Explanation:
+    digest = sha256(encode(sorted(set(reasons)))).hexdigest()
+    codes = tuple(sorted({code for _, code in reasons}))
+    return Explanation(note=note, reasons=codes, kind=digest[:16])
+
+
+def _note(groups: Sequence[NodeGroup], help_: Sequence[str]) -> str:
+    helping = ". ".join(_cut(sentence, _MAX_HELP) for sentence in help_)
+    room = MAX_NOTE - len(helping.encode()) - 3
+    lines = [f"{count_nodes(len(group.nodes))}: {_messages(group)}" for group in groups]
+    text = join_within(lines, room, "group") or "the cluster has no nodes"
+    return f"{text}. {helping}." if helping else f"{text}."
+
+
+def _messages(group: NodeGroup) -> str:
+    return "; ".join(reason.message for reason in group.reasons)
+
+
+def _rank(group: NodeGroup) -> int:
+    """Return the rank of a group: nodes that lack devices come before nodes that reject the pod."""
+    if NOT_EXPLAINED in group.reasons:
+        return 3
+    if _rejects_pod(group):
+        return 2
+    return int(any(reason.code == Reason.NO_DEVICES for reason in group.reasons))
+
+
+def _rejects_pod(group: NodeGroup) -> bool:
+    """Return whether nodes are rejected before any device is evaluated."""
+    return all(reason.code == Reason.NODE_NOT_ELIGIBLE for reason in group.reasons)
+
+
+def _free_devices(
+    cluster: Cluster, claims: Sequence[ResourceClaim], groups: Sequence[NodeGroup]
+) -> Iterator[str]:
+    """Yield which nodes have free devices, but reject the pod."""
+    pending = [claim for claim in claims if allocation_of(claim) is None]
+    if not pending:
+        return
+    for group in filter(_rejects_pod, groups):
+        try:
+            verdicts = cluster.verdicts(cluster.resolve(pending), nodes=group.nodes)
+        except AttemptFailed:
+            continue
+        nodes = sorted(node for node, outcome, _ in verdicts if isinstance(outcome, Plan))
+        if nodes:
+            more = f" and {len(nodes) - 1:,} more" if len(nodes) > 1 else ""
+            yield f"Devices are free on node {nodes[0]}{more}, but {_messages(group)}"
+            return
+
+
+def _closest_fits(failure: Failure) -> Iterator[str]:
+    """Yield the smallest change now, and a smaller one when the cluster is idle."""
+    now, idle = failure.closest_fit, failure.closest_fit_when_idle
+    if now is not None:
+        yield f"Closest fit: {now.summary}"
+    if idle is not None and (now is None or idle.cost < now.cost):
+        if idle.changes:
+            yield f"Once devices are free: {idle.summary}"
+        else:
+            yield f"Fits {one_line(idle.node)} unchanged once its devices are free"
+
+
+def _allocated(placed: PlacedClaim) -> ResourceClaim:
+    metadata = ObjectMeta(name=placed.name, namespace=placed.namespace)
+    return ResourceClaim(
+        metadata=metadata, status=ResourceClaimStatus(allocation=placed.allocation)
+    )
+
+
+def _cut(text: str, most: int) -> str:
+    raw = text.encode()
+    return text if len(raw) <= most else raw[: most - 3].decode(errors="ignore") + "..."

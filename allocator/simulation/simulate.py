@@ -1,0 +1,466 @@
+"""The placement of pods and claims as the scheduler would decide it, on a snapshot of a cluster.
+
+Pods come first, then claims that belong to no pod, each in order; what one is given is in use for the
+next. `simulate_together` is one call of upstream's Allocate: all claims at once, on one node.
+
+The allocator decides on devices, `allocator.pods.node_eligibility` on whether a node is eligible for
+a pod at all; its `NOT_MODELLED` lists what neither checks.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from allocator.cluster.cluster import Cluster
+from allocator.cluster.verdicts import Verdicts
+from allocator.explain.closest_fit import closest_fit_now, closest_fit_when_idle
+from allocator.explain.failure import FailedAttempt, Failure, NodeReason, NodeResult, abort_nodes
+from allocator.model.outcome import AttemptFailed, Reason
+from allocator.model.plan import Plan
+from allocator.model.requests import PendingClaims
+from allocator.pods.claims import Name, PodClaims, allocation_of, claim_name, pod_claims, pod_name
+from allocator.pods.extended_resource_claim import (
+    device_plugin_resources,
+    extended_resource_claim,
+    mapped_resources,
+    unavailable_resources,
+)
+from allocator.pods.node_eligibility import is_for, node_rejection
+from allocator.search.results import allocations, share_ids
+from allocator.simulation.model import (
+    PlacedClaim,
+    PlacedPod,
+    SimulationInput,
+    SimulationOptions,
+    SimulationResult,
+)
+from allocator.strategies import registry
+from allocator.strategies.first_fit import FIRST_FIT
+from allocator.strategies.strategy import Strategy
+from kube.api.core import Pod
+from kube.api.meta import encode
+from kube.api.resource import (
+    AllocationResult,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
+from kube.errors import FieldError
+
+TOGETHER: Final = "all claims together"
+"""The title of the failure of claims that were placed at once."""
+
+
+def simulate_in_order(
+    cluster: Cluster, objects: SimulationInput, options: SimulationOptions
+) -> SimulationResult:
+    """Place everything in order; the cluster has the allocations afterwards."""
+    run = _Run(cluster, objects, options)
+    for done, pod in enumerate(objects.pods, start=1):
+        run.place_pod(pod)
+        options.progress(done)
+    for done, claim in enumerate(objects.claims, start=1 + len(objects.pods)):
+        run.place_claim(claim)
+        options.progress(done)
+    return run.result()
+
+
+def simulate_together(
+    cluster: Cluster, objects: SimulationInput, options: SimulationOptions, node: str
+) -> SimulationResult:
+    """Place all claims at once on one node, all or nothing, as one call of upstream's Allocate.
+
+    One search has one strategy; that of the first pod is used.
+
+    Args:
+        node: One of the cluster's.
+    """
+    run = _Run(cluster, objects, options)
+    run.place_together(node)
+    return run.result()
+
+
+def pinned_to(allocation: AllocationResult) -> str | None:
+    """Return the node to which an allocation is local; None when it is usable on several."""
+    selector = allocation.node_selector
+    for term in selector.node_selector_terms if selector is not None else ():
+        for field in term.match_fields or ():
+            if field.key == "metadata.name" and field.operator == "In" and field.values:
+                return field.values[0]
+    return None
+
+
+class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod, or a claim on its own, that is to be placed.
+
+    Attributes:
+        pod: None for a claim on its own.
+        resources: Extended resources of the pod that a class maps.
+    """
+
+    title: str
+    pod: Pod | None = None
+    claims: PodClaims = PodClaims()
+    resources: frozenset[str] = frozenset()
+
+
+class _Best(msgspec.Struct, frozen=True, kw_only=True):
+    """The best node so far, with its plan; the greater `rank` wins, then the smaller name."""
+
+    rank: int
+    node: str
+    plan: Plan
+    asked: PendingClaims
+
+
+_CACHED_PODS: Final = 64
+"""Different pods whose eligible nodes are cached."""
+
+_EligibleNodes = tuple[Mapping[frozenset[str], Sequence[str]], Mapping[str, NodeResult]]
+
+
+class _Run:
+    """Places pods and claims in order, and records the results."""
+
+    def __init__(
+        self, cluster: Cluster, objects: SimulationInput, options: SimulationOptions
+    ) -> None:
+        self._cluster = cluster
+        self._objects = objects
+        self._options = options
+        self._known = dict(objects.known)
+        self._eligible: dict[bytes, _EligibleNodes] = {}
+        self._claims: dict[Name, PlacedClaim] = {}
+        self._pods: list[PlacedPod] = []
+        self._uses: dict[Name, tuple[str, ...]] = {}
+        self._node_results: tuple[NodeResult, ...] = ()
+        self._failed: list[FailedAttempt] = []
+        self._error: str | None = None
+        self._notes: dict[str, None] = {}
+
+    def result(self) -> SimulationResult:
+        """Return the result so far."""
+        nodes, failures = self._node_results, []
+        for number, failed in enumerate(self._failed, start=1):
+            failure = Failure(title=failed.title)
+            if number <= self._options.explained_failures or number == len(self._failed):
+                nodes = failed.node_results(self._cluster.options, self._options.explain)
+                failure = failed.failure(nodes)
+            failures.append(failure)
+        return SimulationResult(
+            claims=tuple(self._claims.values()),
+            pods=tuple(self._pods),
+            nodes=nodes,
+            error=self._error,
+            uses=self._uses,
+            failures=tuple(failures),
+            notes=tuple(self._notes),
+        )
+
+    # --- what is tried ---------------------------------------------------------------------------
+
+    def place_pod(self, pod: Pod) -> None:
+        """Try a pod with all claims that it needs."""
+        attempt = self._attempt(pod)
+        self._add_pod(attempt, self._place(attempt))
+
+    def place_claim(self, claim: ResourceClaim) -> None:
+        """Try a claim on its own, unless it belongs to a pod."""
+        if claim_name(claim) not in self._claims:
+            title = f"ResourceClaim {'/'.join(claim_name(claim))}"
+            self._place(_Attempt(title=title, claims=PodClaims(open=(claim,))))
+
+    def place_together(self, node: str) -> None:
+        """Try all claims at once on one node."""
+        attempts = [self._attempt(pod) for pod in self._objects.pods]
+        claims = {claim_name(claim): claim for one in attempts for claim in one.claims.open}
+        claims |= {claim_name(claim): claim for claim in self._objects.claims}
+        for attempt in attempts:
+            resources = self._resources_for_claims(attempt, node)
+            extended = self._extended_claims(attempt, resources)
+            claims |= {claim_name(claim): claim for claim in extended}
+        self._expect(claims.values())
+        failed = FailedAttempt(title=TOGETHER, usage=self._cluster.usage)
+        reasons = [reason for attempt in attempts for reason in self._node_reasons(attempt, node)]
+        try:
+            if reasons:
+                result = NodeResult(name=node, fits=False, reasons=tuple(reasons))
+                failed = msgspec.structs.replace(failed, excluded={node: result})
+            else:
+                evaluated = self._place_claims(node, tuple(claims.values()))
+                failed = msgspec.structs.replace(failed, evaluated=(evaluated,))
+        except AttemptFailed as error:
+            failed = msgspec.structs.replace(failed, excluded=self._abort((node,), error))
+        results = failed.node_results(self._cluster.options, self._options.explain)
+        fits = all(result.fits for result in results)
+        if fits:
+            self._node_results = results
+        else:
+            self._failed.append(failed)
+        for attempt in attempts:
+            self._add_pod(attempt, node if fits else None)
+
+    def _place_claims(
+        self, node: str, claims: Sequence[ResourceClaim]
+    ) -> tuple[Verdicts, PendingClaims]:
+        """Allocate claims together on one node if they fit; return the verdict.
+
+        Raises:
+            AttemptFailed: The attempt ends on all nodes.
+        """
+        asked = self._cluster.resolve(claims)
+        first = self._objects.pods[0] if self._objects.pods else None
+        verdicts = self._verdicts(asked, self._strategy(first, claims), (node,))
+        plan = verdicts.plan(node)
+        if plan is not None:
+            self._allocate(plan, asked)
+        return verdicts, asked
+
+    def _attempt(self, pod: Pod) -> _Attempt:
+        return _Attempt(
+            title=f"Pod {pod.metadata.namespace}/{pod_name(pod)}",
+            pod=pod,
+            claims=pod_claims(pod, self._known, self._objects.templates),
+            resources=mapped_resources(pod, self._objects.extended_resources),
+        )
+
+    def _add_pod(self, attempt: _Attempt, node: str | None) -> None:
+        assert attempt.pod is not None
+        namespace, name = attempt.pod.metadata.namespace, pod_name(attempt.pod)
+        self._pods.append(PlacedPod(namespace=namespace, name=name, node=node))
+        if node is not None:
+            resources = self._resources_for_claims(attempt, node)
+            claims = (*attempt.claims.open, *self._extended_claims(attempt, resources))
+            self._uses[namespace, name] = tuple(claim.metadata.name for claim in claims)
+
+    # --- nodes -----------------------------------------------------------------------------------
+
+    def _place(self, attempt: _Attempt) -> str | None:
+        """Place a pod or claim on the best node and return that; None when it fits none."""
+        self._expect(attempt.claims.open)
+        nodes, excluded = self._eligible_nodes(attempt)
+        evaluated: list[tuple[Verdicts, PendingClaims]] = []
+        failed = FailedAttempt(title=attempt.title, usage=self._cluster.usage)
+        try:
+            best = self._best(attempt, nodes, evaluated)
+            if best is not None:
+                self._allocate(best.plan, best.asked)
+                return best.node
+        except AttemptFailed as error:
+            excluded = self._abort(self._cluster.nodes, error)
+            failed = msgspec.structs.replace(failed, excluded=excluded)
+        else:
+            failed = msgspec.structs.replace(failed, excluded=excluded, evaluated=tuple(evaluated))
+            failed = self._with_closest_fit(failed, attempt, nodes)
+        self._add_failure(failed)
+        self._expect(self._extended_claims(attempt, attempt.resources))
+        return None
+
+    def _best(
+        self,
+        attempt: _Attempt,
+        nodes: Mapping[frozenset[str], Collection[str]],
+        evaluated: list[tuple[Verdicts, PendingClaims]],
+    ) -> _Best | None:
+        """Return the best node, if any; the verdicts are added to `evaluated`.
+
+        Args:
+            nodes: Extended resources that a claim has to provide, to the nodes where that is so.
+
+        Raises:
+            AttemptFailed: The attempt ends on all nodes.
+        """
+        best: _Best | None = None
+        for resources, names in nodes.items():
+            claims = (*attempt.claims.open, *self._extended_claims(attempt, resources))
+            asked = self._cluster.resolve(claims)
+            strategy = self._strategy(attempt.pod, claims)
+            verdicts = self._verdicts(asked, strategy, names)
+            evaluated.append((verdicts, asked))
+            for verdict in verdicts.classes:
+                if not isinstance(verdict.outcome, Plan):
+                    continue
+                rank, node = 0 if strategy is FIRST_FIT else verdict.score, min(verdict.nodes)
+                if best is None or (-rank, node) < (-best.rank, best.node):
+                    plan = verdicts.plan(node)
+                    assert plan is not None
+                    best = _Best(rank=rank, node=node, plan=plan, asked=asked)
+        return best
+
+    def _verdicts(
+        self, asked: PendingClaims, strategy: Strategy, nodes: Collection[str]
+    ) -> Verdicts:
+        """Return verdicts that include the best node.
+
+        Raises:
+            AttemptFailed: The attempt ends before a node is found.
+        """
+        budget = self._options.budget
+        try:
+            return self._cluster.verdicts(asked, strategy=strategy, budget=budget, nodes=nodes)
+        except AttemptFailed:
+            if strategy is not FIRST_FIT:
+                raise
+            # In order of names, the node that ends the attempt matters only if none before it fits.
+            for node in sorted(nodes):
+                verdicts = self._cluster.verdicts(asked, budget=budget, nodes=(node,))
+                if verdicts.plan(node) is not None:
+                    return verdicts
+            raise
+
+    def _eligible_nodes(self, attempt: _Attempt) -> _EligibleNodes:
+        """Return the eligible nodes, and the results of the others.
+
+        Nodes are by the extended resources that a claim has to provide there. Replicas have the
+        same nodes, so these are cached.
+        """
+        key = _eligibility_key(attempt)
+        cached = self._eligible.get(key) if key is not None else None
+        if cached is not None:
+            return cached
+        nodes: dict[frozenset[str], list[str]] = {}
+        excluded: dict[str, NodeResult] = {}
+        for name in self._cluster.nodes:
+            reasons = self._node_reasons(attempt, name)
+            if reasons:
+                excluded[name] = NodeResult(name=name, fits=False, reasons=reasons)
+            else:
+                nodes.setdefault(self._resources_for_claims(attempt, name), []).append(name)
+        if key is not None:
+            if len(self._eligible) >= _CACHED_PODS:
+                self._eligible.clear()
+            self._eligible[key] = (nodes, excluded)
+        return nodes, excluded
+
+    def _node_reasons(self, attempt: _Attempt, name: str) -> tuple[NodeReason, ...]:
+        """Return why a node is rejected before any device is evaluated."""
+        if attempt.claims.missing:
+            return tuple(
+                NodeReason(code=missing.code, message=missing.message)
+                for missing in attempt.claims.missing
+            )
+        node = self._cluster.nodes[name]
+        details: list[str] = []
+        if attempt.pod is not None:
+            rejection = node_rejection(attempt.pod, node)
+            details += [rejection.detail] if rejection is not None else []
+            resources = self._objects.extended_resources
+            details += [
+                f"no {resource} on the node, and no DeviceClass maps it"
+                for resource in unavailable_resources(attempt.pod, node, resources)
+            ]
+        for claim in attempt.claims.held:
+            allocation = allocation_of(claim)
+            selector = allocation.node_selector if allocation is not None else None
+            if selector is not None and not is_for(selector, node):
+                local = pinned_to(allocation) if allocation is not None else None
+                where = f"on node {local}" if local else "for other nodes"
+                details.append(f"claim {'/'.join(claim_name(claim))} is allocated {where}")
+        return tuple(
+            NodeReason(code=Reason.NODE_NOT_ELIGIBLE, message=detail) for detail in details
+        )
+
+    def _resources_for_claims(self, attempt: _Attempt, node: str) -> frozenset[str]:
+        """Return the extended resources that no device plugin of the node offers."""
+        if not attempt.resources:
+            return frozenset()
+        return attempt.resources - device_plugin_resources(self._cluster.nodes[node])
+
+    def _extended_claims(
+        self, attempt: _Attempt, resources: Collection[str]
+    ) -> tuple[ResourceClaim, ...]:
+        """Return the claim that the scheduler makes for these extended resources, if any."""
+        if attempt.pod is None or not resources:
+            return ()
+        mapping = self._objects.extended_resources
+        return (extended_resource_claim(attempt.pod, resources, mapping),)
+
+    # --- outcomes --------------------------------------------------------------------------------
+
+    def _allocate(self, plan: Plan, asked: PendingClaims) -> None:
+        """Allocate the devices of a plan in the cluster.
+
+        Raises:
+            AttemptFailed: The node selectors of the devices cannot be combined.
+        """
+        features = self._cluster.options.features
+        seed = ",".join("/".join(claim_name(claim)) for claim in asked.claims)
+        results = allocations(plan, asked, features, share_ids(seed))
+        for claim, allocation in zip(asked.claims, results, strict=True):
+            status = msgspec.structs.replace(
+                claim.status or ResourceClaimStatus(), allocation=allocation
+            )
+            allocated = msgspec.structs.replace(claim, status=status)
+            self._cluster.allocate(allocated)
+            namespace, name = claim_name(claim)
+            self._known[namespace, name] = allocated
+            self._claims[namespace, name] = PlacedClaim(
+                namespace=namespace, name=name, node=pinned_to(allocation), allocation=allocation
+            )
+
+    def _add_failure(self, failed: FailedAttempt) -> None:
+        """Record a failure; of those that are not explained only the last is kept whole."""
+        if len(self._failed) > self._options.explained_failures:
+            self._failed[-1] = FailedAttempt(title=self._failed[-1].title)
+        self._failed.append(failed)
+
+    def _abort(self, nodes: Iterable[str], error: AttemptFailed) -> dict[str, NodeResult]:
+        self._error = self._error or str(error)
+        return abort_nodes(nodes, error)
+
+    def _with_closest_fit(
+        self,
+        failed: FailedAttempt,
+        attempt: _Attempt,
+        nodes: Mapping[frozenset[str], Sequence[str]],
+    ) -> FailedAttempt:
+        """Return the failure with its closest fits, on eligible nodes."""
+        if not nodes or len(self._failed) >= self._options.closest_fits:
+            return failed
+        resources, names = next(iter(nodes.items()))
+        claims = (*attempt.claims.open, *self._extended_claims(attempt, resources))
+        now = closest_fit_now(self._cluster, claims, nodes=names)
+        when_idle = closest_fit_when_idle(self._cluster, claims, nodes=names)
+        return msgspec.structs.replace(failed, closest_fit=now, closest_fit_when_idle=when_idle)
+
+    def _expect(self, claims: Iterable[ResourceClaim]) -> None:
+        """Add claims to those that are to be placed."""
+        for claim in claims:
+            namespace, name = claim_name(claim)
+            self._claims.setdefault((namespace, name), PlacedClaim(namespace=namespace, name=name))
+
+    def _strategy(self, pod: Pod | None, claims: Iterable[ResourceClaim]) -> Strategy:
+        """Return the strategy: of the call, of the pod, of a class, or the default."""
+        if self._options.strategy is not None:
+            return self._options.strategy
+        names = dict.fromkeys(name for claim in claims for name in _class_names(claim))
+        classes = {name: self._objects.classes.get(name) for name in names}
+        name = registry.choose_strategy(
+            pod.annotations if pod is not None else {},
+            {name: one.metadata.annotations or {} for name, one in classes.items() if one},
+        )
+        found = name if isinstance(name, FieldError) else registry.find_strategy(name)
+        if isinstance(found, FieldError):
+            title = f"Pod {pod.metadata.namespace}/{pod_name(pod)}: " if pod is not None else ""
+            note = f"{title}{found.path}: {found.message}, so {registry.DEFAULT} is used; use {found.fix}"
+            self._notes[note] = None
+            return FIRST_FIT
+        return found
+
+
+def _eligibility_key(attempt: _Attempt) -> bytes | None:
+    """Return all of a pod that eligible nodes depend on; None where its claims matter as well."""
+    if attempt.claims.held or attempt.claims.missing:
+        return None
+    if attempt.pod is None:
+        return b""
+    spec = attempt.pod.spec
+    containers = (*(spec.init_containers or ()), *(spec.containers or ()))
+    resources = [container.resources for container in containers]
+    return encode((spec.node_name, spec.node_selector, spec.affinity, spec.tolerations, resources))
+
+
+def _class_names(claim: ResourceClaim) -> Iterator[str]:
+    for request in claim.spec.devices.requests or ():
+        alternatives = (request.exactly, *(request.first_available or ()))
+        yield from (one.device_class_name for one in alternatives if one is not None)

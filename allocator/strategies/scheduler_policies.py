@@ -1,0 +1,120 @@
+"""The placement policies of HAMi and tensor-fusion, mapped to strategies.
+
+Each policy maps to what the other scheduler does for it, not to what its name suggests:
+
+* HAMi scores nodes and cards separately. Without an annotation it packs nodes and spreads cards.
+  `topology-aware` takes the best connected cards, or the worst connected card for a request of one;
+  nodes are still ordered by the node policy. `mutex` and `numa`, alone or in a list, constrain the
+  devices of a pod; the webhook translates them into the claim, and they are ignored here.
+* HAMi's packing sorts cards by NUMA node before load; ours does not, since a card with a lower
+  number is not fuller.
+* tensor-fusion's modes name our first two strategies and its default, for both levels.
+
+Source: Project-HAMi/HAMi, pkg/scheduler/policy/{node,gpu}_policy.go, pkg/util/util.go,
+IsValidGPUSchedulerPolicy, pkg/device/nvidia/device.go, Fit; NexusGPU/tensor-fusion,
+internal/gpuallocator/gpuallocator.go, NewStrategy.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from allocator.strategies.compact_first import COMPACT_FIRST
+from allocator.strategies.low_load_first import LOW_LOAD_FIRST
+from allocator.strategies.node_compact_device_low_load import NODE_COMPACT_DEVICE_LOW_LOAD
+from allocator.strategies.topology_packed import TOPOLOGY_PACKED
+
+BINPACK: Final = "binpack"
+SPREAD: Final = "spread"
+TOPOLOGY_AWARE: Final = "topology-aware"
+
+DEFAULT_NODE_POLICY: Final = BINPACK
+"""HAMi's, when a pod names only a GPU policy."""
+DEFAULT_GPU_POLICY: Final = SPREAD
+"""HAMi's, when a pod names only a node policy."""
+
+_CONSTRAINTS: Final = frozenset({"mutex", "numa"})
+_NODE_POLICIES: Final = (BINPACK, SPREAD)
+_GPU_POLICIES: Final = (BINPACK, SPREAD, TOPOLOGY_AWARE)
+_MAX_SHOWN: Final = 40
+
+
+class PolicyMapping(msgspec.Struct, frozen=True, kw_only=True):
+    """The strategy for a policy of another scheduler.
+
+    Attributes:
+        strategy: Name of the strategy; None if no policy is set or the policy is unknown.
+        message: What is lost in the mapping, or why there is none; empty if nothing is lost.
+    """
+
+    strategy: str | None = None
+    message: str = ""
+
+
+HAMI: Final[Mapping[tuple[str, str], PolicyMapping]] = {
+    (BINPACK, BINPACK): PolicyMapping(strategy=COMPACT_FIRST.name),
+    (BINPACK, SPREAD): PolicyMapping(strategy=NODE_COMPACT_DEVICE_LOW_LOAD.name),
+    (SPREAD, SPREAD): PolicyMapping(strategy=LOW_LOAD_FIRST.name),
+    (BINPACK, TOPOLOGY_AWARE): PolicyMapping(strategy=TOPOLOGY_PACKED.name),
+    (SPREAD, BINPACK): PolicyMapping(
+        strategy=LOW_LOAD_FIRST.name,
+        message="no strategy spreads nodes and packs devices; both are spread",
+    ),
+    (SPREAD, TOPOLOGY_AWARE): PolicyMapping(
+        strategy=TOPOLOGY_PACKED.name,
+        message="nodes are chosen by how near the devices are, not spread",
+    ),
+}
+"""Node policy and GPU policy to the strategy."""
+
+TENSOR_FUSION: Final[Mapping[str, str]] = {
+    "CompactFirst": COMPACT_FIRST.name,
+    "LowLoadFirst": LOW_LOAD_FIRST.name,
+    "NodeCompactGPULowLoad": NODE_COMPACT_DEVICE_LOW_LOAD.name,
+}
+"""Placement mode to the name of a strategy."""
+
+
+def map_hami_policies(node_policy: str | None, gpu_policy: str | None) -> PolicyMapping:
+    """Map `hami.io/node-scheduler-policy` and `hami.io/gpu-scheduler-policy` to a strategy.
+
+    Args:
+        node_policy: Value of the first annotation; None if absent.
+        gpu_policy: Value of the second annotation, a comma-separated list of which the first
+            placement policy counts; None if absent.
+
+    >>> map_hami_policies(None, "binpack").strategy, map_hami_policies("spread", None).strategy
+    ('CompactFirst', 'LowLoadFirst')
+    >>> map_hami_policies(None, "fastest")
+    PolicyMapping(strategy=None, message='"fastest" is not a GPU policy of HAMi: binpack, spread, topology-aware')
+    """
+    nodes = (node_policy or "").strip()
+    cards = [word.strip() for word in (gpu_policy or "").split(",") if word.strip()]
+    if nodes and nodes not in _NODE_POLICIES:
+        return _unknown(nodes, "node policy of HAMi", _NODE_POLICIES)
+    for word in cards:
+        if word not in _GPU_POLICIES and word not in _CONSTRAINTS:
+            return _unknown(word, "GPU policy of HAMi", _GPU_POLICIES)
+    placements = [word for word in cards if word not in _CONSTRAINTS]
+    if not nodes and not placements:
+        return PolicyMapping()
+    return HAMI[nodes or DEFAULT_NODE_POLICY, placements[0] if placements else DEFAULT_GPU_POLICY]
+
+
+def map_tensor_fusion_mode(mode: str | None) -> PolicyMapping:
+    """Map a placement mode to a strategy.
+
+    Unlike tensor-fusion, reject an unknown mode instead of using the default.
+    """
+    if not mode:
+        return PolicyMapping()
+    strategy = TENSOR_FUSION.get(mode)
+    if strategy is None:
+        return _unknown(mode, "placement mode of tensor-fusion", tuple(TENSOR_FUSION))
+    return PolicyMapping(strategy=strategy)
+
+
+def _unknown(word: str, what: str, known: tuple[str, ...]) -> PolicyMapping:
+    shown = word if len(word) <= _MAX_SHOWN else f"{word[:_MAX_SHOWN]}..."
+    return PolicyMapping(message=f'"{shown}" is not a {what}: {", ".join(known)}')

@@ -1,0 +1,1 @@
+"""The answers of the subcommands, as values. Pure."""

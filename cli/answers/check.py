@@ -1,0 +1,286 @@
+"""The findings on each object of a manifest: the decisions of `drawbridge check`. Pure.
+
+Pods with device keys are translated as by the webhook, and every object is validated with the same
+rules. Classes, slices and policies of `-f` are added to the state of the cluster.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from admission.pods import Decision
+from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
+from allocator.model.feature_gates import Features
+from allocator.pods.claims import Name
+from cli.answers.translate import TEMPLATE_KIND, TranslatedObject, build_template, translate_objects
+from cli.inputs.cluster_state import ClusterState, build_state
+from cli.inputs.findings import ObjectFinding, namespace_of
+from cli.inputs.kinds import STATE_KINDS
+from cli.inputs.objects import decode_objects, merge_objects, of_kind
+from cli.inputs.options import Inputs
+from cli.inputs.versions import original_paths, view_type
+from cli.inputs.views import decode_view
+from clusterstate.autoscalers import AUTOSCALERS
+from clusterstate.kinds import Changes, Kind
+from clusterstate.rule_cache import ClusterFacts, RuleCache
+from findings.field_path import FieldPath
+from findings.finding import Finding, Severity
+from kube.api.conversion import to_current_version
+from kube.api.core import Namespace, Node, Pod
+from kube.api.meta import ObjectHead, ObjectMeta
+from kube.api.resource import ResourceSlice
+from kube.api.workloads import pod_path, resolve_path
+from kube.manifests.source import SourceObject
+from rules.context import Context
+from rules.engine import VIEWS, Target, validate
+from translation.claim_sources import locate_at_keys, match_claims, source_path
+from translation.claims import Claim
+
+_CLAIM_KINDS = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
+
+
+class CheckedObject(msgspec.Struct, frozen=True, kw_only=True):
+    """One object and its findings.
+
+    Attributes:
+        reference: `Kind/namespace/name`.
+        findings: With paths from the root of the object, errors first.
+    """
+
+    source: SourceObject
+    reference: str
+    findings: tuple[Finding, ...] = ()
+
+
+def check_objects(inputs: Inputs, features: Features) -> list[CheckedObject]:
+    """Return the findings on each object, in order.
+
+    Args:
+        features: Feature gates of the cluster.
+    """
+    results = translate_objects(
+        inputs.manifests,
+        snapshot=inputs.snapshot,
+        options=inputs.options,
+        namespace=inputs.namespace,
+    )
+    context = build_context(inputs, results, features)
+    manifest_templates = {
+        (namespace_of(result.source, inputs.namespace), result.source.name)
+        for result in results
+        if result.is_template
+    }
+    return [
+        CheckedObject(
+            source=result.source,
+            reference=result.reference,
+            findings=_errors_first(
+                (
+                    *_translation_findings(result),
+                    *_rule_findings(result, context, inputs.namespace, manifest_templates),
+                )
+            ),
+        )
+        for result in results
+    ]
+
+
+def collect_findings(results: Iterable[CheckedObject]) -> list[ObjectFinding]:
+    """Return every finding with its object, in order."""
+    return [
+        ObjectFinding(object=result.reference, finding=finding)
+        for result in results
+        for finding in result.findings
+    ]
+
+
+def build_context(
+    inputs: Inputs, results: Iterable[TranslatedObject], features: Features
+) -> Context:
+    """Return the context of rules: the state of the cluster, with the manifests in it.
+
+    Args:
+        results: Of the translation; the templates that the objects need exist, too.
+        features: Feature gates of the cluster.
+    """
+    templates = [
+        msgspec.structs.replace(result.source, document=dict(template))
+        for result in results
+        for template in result.templates
+    ]
+    everything = merge_objects(inputs.state, (*inputs.manifests, *templates), inputs.namespace)
+    known, _ = decode_objects(everything, STATE_KINDS, inputs.namespace)
+    state = build_state(known)
+    cache = RuleCache(features)
+    cache.apply(_changes_to(state))
+    components = inputs.snapshot.claim_unaware_components
+    facts = ClusterFacts(
+        namespaces={
+            namespace.metadata.name: namespace.metadata.labels or {}
+            for _, namespace in of_kind(known, Namespace)
+        },
+        autoscalers=frozenset(
+            name for component, name in AUTOSCALERS.items() if component in components
+        ),
+    )
+    context = cache.context(facts)
+    return msgspec.structs.replace(
+        context,
+        has_all_classes=inputs.snapshot.classes is not None,
+        has_all_claims=any(found.kind in _CLAIM_KINDS for found in inputs.state),
+        applied_together=True,
+        # Without nodes it is unknown what their device plugins offer.
+        extended_resources=inputs.snapshot.extended_resources if state.has_nodes else {},
+        uniform_config_drivers=UNIFORM_CONFIG_DRIVERS,
+    )
+
+
+def _changes_to(state: ClusterState) -> Changes:
+    """Return the changes that lead from an empty cluster to a state."""
+    # Where no node is known, there is one that has only what slices give to all of them.
+    nodes = state.nodes or (Node(metadata=ObjectMeta(name="any")),)
+    return {
+        Kind.NODE: {("", node.metadata.name): node for node in nodes},
+        Kind.SLICE: {
+            ("", published.metadata.name or str(number)): published
+            for number, published in enumerate(_slices(state))
+        },
+        Kind.CLASS: {("", name): one for name, one in state.classes.items()},
+        Kind.CLAIM: state.claims,
+        Kind.TEMPLATE: state.templates,
+        Kind.TAINT_RULE: {("", rule.metadata.name): rule for rule in state.taint_rules},
+        Kind.POLICY: {("", policy.metadata.name): policy for policy in state.policies},
+    }
+
+
+def _slices(state: ClusterState) -> Iterator[ResourceSlice]:
+    """Yield the slices; where no node is known, those for some nodes are for all of them."""
+    for published in state.slices:
+        if state.has_nodes or published.spec.node_selector is None:
+            yield published
+        else:
+            spec = msgspec.structs.replace(published.spec, node_selector=None, all_nodes=True)
+            yield msgspec.structs.replace(published, spec=spec)
+
+
+def _errors_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    rank = list(Severity)
+    return tuple(sorted(findings, key=lambda finding: rank.index(finding.severity)))
+
+
+# --- one object -----------------------------------------------------------------------------------
+
+
+def _translation_findings(result: TranslatedObject) -> Iterator[Finding]:
+    """Yield the findings of the translation; a pod that a controller made only gets warnings.
+
+    Nobody applies such a pod, and its workload gets the error.
+    """
+    head = decode_view(result.source.document, ObjectHead)
+    owners = head.metadata.owner_references if isinstance(head, ObjectHead) else None
+    is_controlled = any(owner.controller for owner in owners or ())
+    for finding in result.findings:
+        if is_controlled and finding.is_error:
+            message = f"{finding.message}; only a warning, since a controller made it"
+            yield msgspec.structs.replace(finding, severity=Severity.WARNING, message=message)
+        else:
+            yield finding
+
+
+def _rule_findings(
+    result: TranslatedObject, context: Context, namespace: str, manifest_templates: Collection[Name]
+) -> Iterator[Finding]:
+    """Yield the findings of rules on an object after its translation.
+
+    Args:
+        manifest_templates: Templates of the manifests, which have findings of their own.
+    """
+    place = namespace_of(result.source, namespace)
+    target = _target(result.source, result.document or result.source.document, place)
+    if target is None:
+        return
+    findings = [
+        _at_keys(finding, target, result)
+        for finding in original_paths(validate(target, context), result.source)
+    ]
+    # A finding on all claims of a pod is not repeated for each; nor one of the translation.
+    codes = {finding.code for finding in (*result.findings, *findings)}
+    yield from findings
+    for claim in result.claims:
+        if (place, claim.template) not in manifest_templates:
+            for finding in _claim_findings(claim, target, result, context):
+                if finding.code not in codes:
+                    yield finding
+
+
+def _at_keys(finding: Finding, target: Target, result: TranslatedObject) -> Finding:
+    """Return a finding about claims of the translation at the keys that requested them."""
+    if not _is_translated(result) or not isinstance(target.view, Pod):
+        return finding
+    claims = match_claims(target.view.spec.resource_claims or (), result.claims)
+    return locate_at_keys(finding, target.path, claims)
+
+
+def _claim_findings(
+    claim: Claim, target: Target, result: TranslatedObject, context: Context
+) -> Iterator[Finding]:
+    """Yield the findings about a claim of the translation, at its pod."""
+    template = _template_target(build_template(claim, target.namespace), target)
+    for finding in validate(template, context):
+        if _is_translated(result):
+            cause = finding.path.relative_to(_TEMPLATE_DEVICES)
+            path = target.path.join(source_path([claim], cause))
+            yield msgspec.structs.replace(finding, path=path)
+        else:
+            path = target.path.child("spec", "resourceClaims")
+            message = f"{finding.path}: {finding.message}"
+            yield msgspec.structs.replace(finding, path=path, message=message)
+
+
+_TEMPLATE_DEVICES: Final = FieldPath.of("spec", "spec", "devices")
+
+
+def _is_translated(result: TranslatedObject) -> bool:
+    """Return whether the object has device keys; else its author wrote the claims."""
+    return result.answer is not None and result.answer.decision is Decision.TRANSLATED
+
+
+def _target(found: SourceObject, document: Mapping[str, Any], namespace: str) -> Target | None:
+    """Return an object for validation; None for other kinds, and where a value has the wrong type.
+
+    Args:
+        document: The object after its translation.
+    """
+    head = decode_view(document, ObjectHead)
+    if isinstance(head, list):
+        return None
+    kind = (found.api_version, found.kind)
+    path = pod_path(*kind)
+    if path is not None:
+        _, raw = resolve_path(document, path)
+        pod = decode_view(raw, Pod) if raw is not None else None
+        if not isinstance(pod, Pod):
+            return None
+        return Target(
+            view=pod,
+            raw=raw,
+            path=FieldPath.of(*path),
+            metadata=head.metadata,
+            namespace=namespace,
+        )
+    converted = to_current_version(document)
+    value = decode_view(converted, view_type(found, VIEWS) or ObjectHead)
+    if isinstance(value, list):
+        return None
+    # A rule warns about the version of the manifest.
+    raw = {**converted, "apiVersion": found.api_version}
+    return Target(view=value, raw=raw, metadata=head.metadata, namespace=namespace)
+
+
+def _template_target(document: Mapping[str, Any], pod: Target) -> Target:
+    """Return a template of the translation for validation, with the owner of its pod."""
+    value = decode_view(document, VIEWS[TEMPLATE_KIND])
+    if isinstance(value, list):
+        raise TypeError(f"a translation made no {TEMPLATE_KIND[1]}: {value[0].message}")
+    return Target(view=value, raw=document, metadata=pod.metadata, namespace=pod.namespace)

@@ -1,0 +1,114 @@
+"""Hints on classes and claims with mistakes that are common in copies of old examples. Pure.
+
+The allocator treats such objects as Kubernetes does: they fail, or select nothing.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+from allocator.pods.claims import pod_name
+from kube.api.core import Pod
+from kube.api.resource import (
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    DeviceSelector,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
+from translation.legacy_pod import containers, device_keys
+
+_BARE: Final = re.compile(r"(?<![\w.\"'])(attributes|capacity)\s*\[")
+_TYPED: Final = re.compile(
+    r"\]\s*(?:\.\w+|\[[^]]*\])\.(string|int|bool|version|stringValue|intValue|boolValue|value)\b(?!\()"
+)
+_NO_DOMAIN: Final = re.compile(r"device\.(attributes|capacity)\[\s*([\"'])([^\"'./]+)\2\s*\]")
+_DOTTED: Final = re.compile(r"device\.(attributes|capacity)\.(\w+)")
+
+
+def hints(
+    classes: Mapping[str, DeviceClass],
+    claims: Iterable[ResourceClaim] = (),
+    templates: Iterable[ResourceClaimTemplate] = (),
+) -> list[str]:
+    """Return the hints on these objects, each once."""
+    return list(dict.fromkeys((*_class_hints(classes), *_claims_hints(claims, templates))))
+
+
+def legacy_hints(pod: Pod, mapped: Collection[str]) -> list[str]:
+    """Return a hint on a pod that requests devices of device plugins.
+
+    Args:
+        mapped: Extended resources that a DeviceClass maps.
+    """
+    keys = {key for _, container in containers(pod) for key in device_keys(container)}
+    names = ", ".join(sorted(keys.difference(mapped)))
+    if not names:
+        return []
+    return [
+        (
+            f"Pod {pod.metadata.namespace}/{pod_name(pod)}: {names} can only come from a device plugin,"
+            " which is not modelled; `drawbridge translate` writes claims instead"
+        )
+    ]
+
+
+def _class_hints(classes: Mapping[str, DeviceClass]) -> Iterator[str]:
+    for name, device_class in sorted(classes.items()):
+        yield from _selector_hints(f"DeviceClass {name}", device_class.spec.selectors)
+
+
+def _claims_hints(
+    claims: Iterable[ResourceClaim], templates: Iterable[ResourceClaimTemplate]
+) -> Iterator[str]:
+    for claim in claims:
+        place = f"ResourceClaim {claim.metadata.namespace}/{claim.metadata.name}"
+        yield from _claim_hints(place, claim.spec.devices)
+    for template in templates:
+        place = f"ResourceClaimTemplate {template.metadata.namespace}/{template.metadata.name}"
+        yield from _claim_hints(place, template.spec.spec.devices)
+
+
+def _claim_hints(place: str, devices: DeviceClaim) -> Iterator[str]:
+    for request in devices.requests or ():
+        yield from _request_hints(f"{place}, request {request.name}", request)
+
+
+def _request_hints(place: str, request: DeviceRequest) -> Iterator[str]:
+    if request.exactly is None and not request.first_available:
+        yield (
+            f"{place}: since v1beta2 deviceClassName, selectors and count are fields of `exactly`, "
+            "which is missing, so nothing is requested"
+        )
+    for alternative in (request.exactly, *(request.first_available or ())):
+        if alternative is not None:
+            yield from _selector_hints(place, alternative.selectors)
+
+
+def _selector_hints(place: str, selectors: Iterable[DeviceSelector] | None) -> Iterator[str]:
+    for selector in selectors or ():
+        if selector.cel is not None:
+            for hint in _expression_hints(selector.cel.expression):
+                yield f"{place}: {hint}"
+
+
+def _expression_hints(expression: str) -> Iterator[str]:
+    """Yield hints on an expression.
+
+    >>> list(_expression_hints('attributes["gpu.example.com"].model.string == "H100"'))[0]
+    'write device.attributes[...], there is no variable attributes'
+    """
+    if bare := _BARE.search(expression):
+        yield f"write device.{bare[1]}[...], there is no variable {bare[1]}"
+    if typed := _TYPED.search(expression):
+        yield f"leave out .{typed[1]}: an attribute is its value already"
+    if lone := _NO_DOMAIN.search(expression):
+        yield (
+            f"device.{lone[1]}[...] takes the domain first, usually the driver's name: "
+            f'device.{lone[1]}["DOMAIN"].{lone[3]}'
+        )
+    if dotted := _DOTTED.search(expression):
+        yield (
+            f'write device.{dotted[1]}["DOMAIN"].{dotted[2]}; the domain is usually the driver\'s name'
+        )

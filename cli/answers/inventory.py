@@ -1,0 +1,244 @@
+"""The inventory of a cluster: devices by driver, free capacity, DeviceClasses, problems. Pure."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from allocator.cluster.cluster import Cluster
+from allocator.model.devices import Pool, PoolId, PoolState, PublishedDevice
+from allocator.pods.duplicate_resources import DuplicateResource, duplicate_resources
+from cli.answers.device_classes import (
+    ClassInventory,
+    Suggestion,
+    class_inventory,
+    select_devices,
+    suggest_classes,
+)
+from cli.answers.devices import (
+    Device,
+    DeviceState,
+    device_state,
+    is_tainted,
+    list_devices,
+    published_devices,
+    text_attribute,
+)
+from kube.api.resource import DeviceClass, ResourceSlice
+from kube.quantity import Quantity
+
+_UUID: Final = "uuid"
+_PARENT: Final = "parentUUID"
+"""The attribute of a partition with the uuid of the device that it is a part of."""
+
+
+class Amount(msgspec.Struct, frozen=True, kw_only=True):
+    """A sum over devices, or over counter sets; of tainted devices nothing is free.
+
+    Attributes:
+        largest: Of one device or counter set.
+    """
+
+    total: Quantity
+    free: Quantity
+    largest: Quantity
+
+
+class DriverInventory(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices of one driver.
+
+    Attributes:
+        nodes: The number of nodes that can reach some of them.
+        allocated: Devices that a claim has all of.
+        shared: Devices that claims have shares of.
+        tainted: Devices not in use, and only for requests with a toleration.
+        free: The other devices; partitions may exclude each other all the same.
+        capacity: Of devices that take nothing from shared counters. Partitions of a device that is
+            published as well are part of its amounts.
+        counters: Of counter sets, from which partitions take.
+    """
+
+    driver: str
+    nodes: int
+    devices: int
+    allocated: int
+    shared: int
+    tainted: int
+    free: int
+    capacity: Mapping[str, Amount]
+    counters: Mapping[str, Amount]
+
+
+class UnusablePool(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool of which no device can be allocated: incomplete, or invalid."""
+
+    driver: str
+    pool: str
+    state: str
+    why: str
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """All of it, each part sorted by name.
+
+    Attributes:
+        suggestions: DeviceClasses worth writing.
+        unreachable: ResourceSlices with devices that no node can reach: their nodes do not exist, or
+            a newer generation of the pool replaced them.
+        duplicate_resources: Extended resources that device plugins and slices offer on one node.
+        devices: Every device; None where they were not asked for.
+    """
+
+    drivers: tuple[DriverInventory, ...]
+    classes: tuple[ClassInventory, ...]
+    unusable_pools: tuple[UnusablePool, ...]
+    suggestions: tuple[Suggestion, ...]
+    unreachable: tuple[str, ...]
+    duplicate_resources: tuple[DuplicateResource, ...]
+    devices: tuple[Device, ...] | None = None
+
+
+def build_inventory(
+    cluster: Cluster,
+    classes: Mapping[str, DeviceClass],
+    slices: Iterable[ResourceSlice],
+    drivers_of: Callable[[str], Collection[str]],
+) -> Inventory:
+    """Return the inventory of a cluster, without a list of its devices.
+
+    Args:
+        classes: By name.
+        slices: All that are published.
+        drivers_of: Resource name to the drivers that serve it according to their profiles.
+    """
+    pools = _pools(cluster)
+    devices = published_devices(cluster)
+    selected = select_devices(classes, devices)
+    seen = {
+        published.slice.metadata.name for pool in pools.values() for published in _devices_of(pool)
+    }
+    unusable = {pool.id: pool for pool in pools.values() if pool.state is not PoolState.COMPLETE}
+    return Inventory(
+        drivers=tuple(_drivers(cluster, pools.values(), devices)),
+        classes=tuple(class_inventory(name, found, cluster) for name, found in selected.items()),
+        unusable_pools=tuple(
+            UnusablePool(driver=id_.driver, pool=id_.pool, state=pool.state.value, why=pool.why)
+            for id_, pool in sorted(unusable.items())
+        ),
+        suggestions=tuple(suggest_classes(devices, selected)),
+        unreachable=tuple(
+            sorted(
+                published.metadata.name
+                for published in slices
+                if published.spec.devices
+                and published.metadata.name not in seen
+                and PoolId(published.spec.driver, published.spec.pool.name) not in unusable
+            )
+        ),
+        duplicate_resources=duplicate_resources(
+            cluster.nodes.values(), cluster.node_devices, classes, drivers_of
+        ),
+    )
+
+
+def with_devices(inventory: Inventory, cluster: Cluster) -> Inventory:
+    """Return an inventory with a list of all devices."""
+    devices = list_devices(published_devices(cluster), cluster.usage)
+    return msgspec.structs.replace(inventory, devices=devices)
+
+
+def _pools(cluster: Cluster) -> dict[PoolId, Pool]:
+    return {pool.id: pool for name in cluster.nodes for pool in cluster.node_devices(name).pools}
+
+
+def _devices_of(pool: Pool) -> Iterator[PublishedDevice]:
+    yield from pool.devices
+    yield from pool.elsewhere
+
+
+# --- drivers --------------------------------------------------------------------------------------
+
+
+def _drivers(
+    cluster: Cluster, pools: Iterable[Pool], devices: Iterable[PublishedDevice]
+) -> Iterator[DriverInventory]:
+    by_driver: dict[str, list[PublishedDevice]] = {}
+    for published in devices:
+        by_driver.setdefault(published.id.driver, []).append(published)
+    nodes: dict[str, int] = {}
+    for name in cluster.nodes:
+        for driver in {pool.id.driver for pool in cluster.node_devices(name).pools}:
+            nodes[driver] = nodes.get(driver, 0) + 1
+    pools_of: dict[str, list[Pool]] = {}
+    for pool in pools:
+        pools_of.setdefault(pool.id.driver, []).append(pool)
+    for driver in sorted(nodes):
+        own = by_driver.get(driver, [])
+        states = [device_state(published, cluster.usage) for published in own]
+        yield DriverInventory(
+            driver=driver,
+            nodes=nodes[driver],
+            devices=len(own),
+            allocated=states.count(DeviceState.ALLOCATED),
+            shared=states.count(DeviceState.SHARED),
+            tainted=states.count(DeviceState.TAINTED),
+            free=states.count(DeviceState.FREE),
+            capacity=_capacity(own, cluster),
+            counters=_counters(cluster, pools_of[driver]),
+        )
+
+
+class _Sum:
+    """An amount while it is added up."""
+
+    def __init__(self) -> None:
+        self.total = self.in_use = self.largest = Quantity(0)
+
+    def add(self, total: Quantity, in_use: Quantity) -> None:
+        self.total += total
+        self.in_use += in_use
+        self.largest = max(self.largest, total)
+
+    def amount(self) -> Amount:
+        free = max(self.total - self.in_use, Quantity(0))
+        return Amount(total=self.total, free=free, largest=self.largest)
+
+
+def _capacity(devices: Sequence[PublishedDevice], cluster: Cluster) -> dict[str, Amount]:
+    sums: dict[str, _Sum] = {}
+    uuids = {text_attribute(published, _UUID) for published in devices} - {""}
+    for published in devices:
+        if published.device.consumes_counters:
+            continue
+        is_part = text_attribute(published, _PARENT) in uuids
+        use = cluster.usage.of(published.id)
+        is_out = is_tainted(published) or (use is not None and use.exclusive)
+        if is_part and use is None:
+            continue  # Its parent counts, with its own taints.
+        for name, capacity in (published.device.capacity or {}).items():
+            in_use = Quantity(0)
+            if is_out:
+                in_use = capacity.value
+            elif use is not None:
+                in_use = (use.capacity or {}).get(name, in_use)
+            total = Quantity(0) if is_part else capacity.value
+            sums.setdefault(name, _Sum()).add(total, in_use)
+    return _amounts(sums)
+
+
+def _counters(cluster: Cluster, pools: Iterable[Pool]) -> dict[str, Amount]:
+    sums: dict[str, _Sum] = {}
+    for pool in pools:
+        for counter_set in pool.counter_sets.values():
+            for name, counter in (counter_set.counters or {}).items():
+                sums.setdefault(name, _Sum()).add(counter.value, Quantity(0))
+        for published in _devices_of(pool):
+            if cluster.usage.of(published.id) is not None:
+                for consumed in published.device.consumes_counters or ():
+                    for name, counter in (consumed.counters or {}).items():
+                        sums.setdefault(name, _Sum()).add(Quantity(0), counter.value)
+    return _amounts(sums)
+
+
+def _amounts(sums: Mapping[str, _Sum]) -> dict[str, Amount]:
+    return {name: found.amount() for name, found in sorted(sums.items())}

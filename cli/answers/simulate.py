@@ -1,0 +1,138 @@
+"""The question of a simulation, built from manifests and the state of a cluster. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS, find_contradictions
+from allocator.model.usage import Usage
+from allocator.pods.claims import allocation_of
+from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationInput, SimulationResult
+from cli.answers.translate import TranslatedObject, collect_findings, translate_objects
+from cli.inputs.cluster_state import ClusterState, build_state, is_pending, with_namespace
+from cli.inputs.findings import ObjectFinding, namespace_of
+from cli.inputs.kinds import STATE_KINDS
+from cli.inputs.objects import decode_objects, merge_objects, of_kind
+from cli.inputs.options import Inputs
+from kube.api.core import Pod
+from kube.api.extended_resources import extended_resources
+from kube.api.resource import ResourceClaim
+from kube.manifests.source import SourceObject
+
+N = TypeVar("N", Pod, ResourceClaim)
+
+
+class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A question with what it was made of.
+
+    Attributes:
+        rejected: Pods and claims that are invalid, and therefore not part of the question.
+        workloads: References of other manifests that create pods, which are not placed.
+    """
+
+    question: SimulationInput
+    state: ClusterState
+    findings: tuple[ObjectFinding, ...]
+    rejected: SimulationResult
+    workloads: tuple[str, ...]
+
+
+def build_request(inputs: Inputs) -> SimulationRequest:
+    """Return the question for the pods and claims of the manifests, on the state of the cluster.
+
+    Pods with device keys are translated first; what is allocated or bound already is state.
+    """
+    results = translate_objects(
+        inputs.manifests,
+        snapshot=inputs.snapshot,
+        options=inputs.options,
+        namespace=inputs.namespace,
+    )
+    manifests = merge_objects((), _documents(results), inputs.namespace)
+    own, own_faults = decode_objects(manifests, STATE_KINDS, inputs.namespace)
+    objects = merge_objects(inputs.state, manifests, inputs.namespace)
+    known, faults = decode_objects(
+        objects, STATE_KINDS, inputs.namespace, reported_elsewhere=manifests
+    )
+    state = build_state(known)
+    pods = _with_names(with_namespace(place, pod) for place, pod in of_kind(own, Pod))
+    claims = _with_names(
+        with_namespace(place, claim) for place, claim in of_kind(own, ResourceClaim)
+    )
+    question = SimulationInput(
+        pods=tuple(pod for pod in pods if is_pending(pod)),
+        claims=tuple(claim for claim in claims if allocation_of(claim) is None),
+        known=state.claims,
+        templates=state.templates,
+        classes=state.classes,
+        extended_resources=extended_resources(state.classes.values()),
+    )
+    return SimulationRequest(
+        question=question,
+        state=state,
+        findings=(*faults, *collect_findings(results), *own_faults),
+        rejected=_rejected(results, inputs.namespace),
+        workloads=tuple(result.reference for result in results if _creates_pods(result)),
+    )
+
+
+def _with_names(objects: Iterable[N]) -> Iterator[N]:
+    """Yield objects with names: the first of a `generateName` gets that, later ones a number."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for value in objects:
+        metadata = value.metadata
+        if metadata.name:
+            yield value
+            continue
+        prefix = metadata.generate_name
+        seen[metadata.namespace, prefix] += 1
+        number = seen[metadata.namespace, prefix]
+        name = prefix if number == 1 else f"{prefix}{number}"
+        yield msgspec.structs.replace(value, metadata=msgspec.structs.replace(metadata, name=name))
+
+
+def _documents(results: Sequence[TranslatedObject]) -> list[SourceObject]:
+    """Return the translated manifests without those that are rejected."""
+    return [
+        msgspec.structs.replace(result.source, document=dict(document))
+        for result in results
+        for document in (
+            *result.templates,
+            *((result.document,) if result.document is not None else ()),
+        )
+    ]
+
+
+def _rejected(results: Sequence[TranslatedObject], namespace: str) -> SimulationResult:
+    rejected = [result.source for result in results if result.document is None]
+    return SimulationResult(
+        pods=tuple(
+            PlacedPod(namespace=namespace_of(source, namespace), name=source.name)
+            for source in rejected
+            if source.kind == "Pod"
+        ),
+        claims=tuple(
+            PlacedClaim(namespace=namespace_of(source, namespace), name=source.name)
+            for source in rejected
+            if source.kind == "ResourceClaim"
+        ),
+    )
+
+
+def _creates_pods(result: TranslatedObject) -> bool:
+    return result.answer is not None and result.source.kind != "Pod"
+
+
+def contradiction_notes(usage: Usage) -> Iterator[str]:
+    """Yield a note for each shared device that claims use with contradicting configurations."""
+    for contradiction in find_contradictions(usage, UNIFORM_CONFIG_DRIVERS):
+        device = contradiction.device
+        names = sorted({f"{one.namespace}/{one.claim}" for one in contradiction.consumers})
+        kind = contradiction.kind or "configuration"
+        yield (
+            f"device {device.device} of pool {device.pool} is in use with contradicting {kind}s by "
+            f"claims {', '.join(names)}; driver {device.driver} rejects a pod whose configuration "
+            "differs from the first that it prepared"
+        )

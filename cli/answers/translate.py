@@ -1,0 +1,198 @@
+"""What becomes of each object of a manifest: the decisions of `drawbridge translate`. Pure.
+
+The decision about a pod is the webhook's own function. This module adds what files have beside pods:
+pod templates in workloads, the ResourceClaimTemplates of claims, and objects of other kinds.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from admission.pods import Answer, admit_created
+from admission.workloads import for_future_pods
+from cli.inputs.findings import ObjectFinding, namespace_of, reference
+from cli.inputs.kinds import KINDS
+from cli.inputs.versions import decode_object, view_type
+from cli.inputs.views import decode_view
+from findings.field_path import FieldPath
+from findings.finding import Finding
+from kube.api.conversion import current_version
+from kube.api.core import Pod
+from kube.api.meta import ObjectHead
+from kube.api.workloads import pod_path, replace_at, resolve_path
+from kube.jsonpatch import apply
+from kube.manifests.source import SourceObject
+from translation.claims import Claim
+from translation.embedded_templates import check_embedded_templates
+from translation.snapshot import (
+    TranslationOptions,
+    TranslationSnapshot,
+    vocabularies_in_force,
+)
+from translation.untranslated_keys import check_untranslated_keys
+
+Document = Mapping[str, Any]
+
+TEMPLATE_KIND: Final = ("resource.k8s.io/v1", "ResourceClaimTemplate")
+
+
+class TranslatedObject(msgspec.Struct, frozen=True, kw_only=True):
+    """One object, and what becomes of it.
+
+    Attributes:
+        reference: `Kind/namespace/name`.
+        document: The object as it is now; None when it is rejected.
+        templates: The ResourceClaimTemplates that this object is the first to need.
+        answer: The webhook's answer to its pod; None where there is no pod.
+        findings: With paths from the root of the object.
+    """
+
+    source: SourceObject
+    reference: str
+    document: Document | None
+    templates: tuple[Document, ...] = ()
+    answer: Answer | None = None
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the document differs from the one that was given."""
+        return self.document is not None and self.document != self.source.document
+
+    @property
+    def is_template(self) -> bool:
+        """Whether it is a ResourceClaimTemplate itself."""
+        version = current_version(self.source.api_version, self.source.kind)
+        return (version, self.source.kind) == TEMPLATE_KIND
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """The claims that its pods got from the translation; none where it is rejected."""
+        return self.answer.claims if self.answer and self.document is not None else ()
+
+
+def translate_objects(
+    manifests: Sequence[SourceObject],
+    *,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+    namespace: str,
+) -> list[TranslatedObject]:
+    """Return what becomes of each object, in order.
+
+    Args:
+        namespace: Of objects that name none.
+    """
+    results = [_translate_object(found, snapshot, options, namespace) for found in manifests]
+    # Templates that the manifests have are in the output already.
+    known = {
+        (namespace_of(result.source, namespace), result.source.name)
+        for result in results
+        if result.is_template and result.document is not None
+    }
+    return [_add_templates(result, known, namespace) for result in results]
+
+
+def _add_templates(
+    result: TranslatedObject, known: set[tuple[str, str]], namespace: str
+) -> TranslatedObject:
+    """Return the result with those of its templates that are not `known` yet, and add these."""
+    place = namespace_of(result.source, namespace)
+    templates = []
+    for claim in result.claims:
+        if (place, claim.template) not in known:
+            known.add((place, claim.template))
+            templates.append(build_template(claim, result.source.namespace))
+    return msgspec.structs.replace(result, templates=tuple(templates))
+
+
+def build_template(claim: Claim, namespace: str) -> Document:
+    """Return the ResourceClaimTemplate of a claim.
+
+    Args:
+        namespace: As the object that needs it has it: where it names none, `kubectl apply -n`
+            decides for both.
+    """
+    api_version, kind = TEMPLATE_KIND
+    place = {"namespace": namespace} if namespace else {}
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": claim.template, **place},
+        "spec": claim.spec,
+    }
+
+
+def collect_findings(results: Sequence[TranslatedObject]) -> list[ObjectFinding]:
+    """Return every finding with its object, in order."""
+    return [
+        ObjectFinding(object=result.reference, finding=finding)
+        for result in results
+        for finding in result.findings
+    ]
+
+
+def documents(results: Sequence[TranslatedObject]) -> Iterator[Document]:
+    """Yield the documents to apply: each object after the templates that it is the first to need."""
+    for result in results:
+        yield from result.templates
+        if result.document is not None:
+            yield result.document
+
+
+# --- one object -----------------------------------------------------------------------------------
+
+
+def _translate_object(
+    found: SourceObject, snapshot: TranslationSnapshot, options: TranslationOptions, namespace: str
+) -> TranslatedObject:
+    unchanged = TranslatedObject(
+        source=found, reference=reference(found, namespace), document=found.document
+    )
+    path = pod_path(found.api_version, found.kind)
+    kind = view_type(found, KINDS) if path is None else ObjectHead
+    head = decode_object(found, kind) if kind else None
+    if isinstance(head, list):
+        return _reject(unchanged, head)
+    vocabularies = vocabularies_in_force(options, snapshot.profiles)
+    where, before = resolve_path(found.document, path or ())
+    if path is None and kind is None:
+        embedded = check_embedded_templates(
+            found.document, vocabularies, snapshot.extended_resources
+        )
+        return msgspec.structs.replace(unchanged, findings=embedded)
+    if path is None or before is None:
+        return unchanged
+    prefix = FieldPath.of(*where)
+    pod = decode_view(before, Pod)
+    if not isinstance(pod, Pod):
+        return _reject(unchanged, [fault.nested_under(prefix) for fault in pod])
+    answer = admit_created(
+        before, pod, namespace=namespace_of(found, namespace), snapshot=snapshot, options=options
+    )
+    after = apply(copy.deepcopy(before), answer.operations)
+    findings = (
+        *(map(_of_created_pods, answer.findings) if path else answer.findings),
+        *check_untranslated_keys(pod, vocabularies, snapshot.extended_resources),
+    )
+    return msgspec.structs.replace(
+        unchanged,
+        document=replace_at(found.document, path, after) if answer.allowed else None,
+        answer=answer,
+        findings=tuple(finding.nested_under(prefix) for finding in findings),
+    )
+
+
+def _reject(unchanged: TranslatedObject, faults: Sequence[Finding]) -> TranslatedObject:
+    return msgspec.structs.replace(unchanged, document=None, findings=tuple(faults))
+
+
+def _of_created_pods(finding: Finding) -> Finding:
+    """Return what a finding about a pod means for a workload that creates such pods.
+
+    In the cluster the workload itself passes with a warning where the error may be gone by the time
+    its pods are created. Files have no such time, so here it stays an error.
+    """
+    return msgspec.structs.replace(for_future_pods(finding), severity=finding.severity)

@@ -1,0 +1,224 @@
+"""`drawbridge inventory`: the devices of a cluster, what is free, and the DeviceClasses for them."""
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import click
+import msgspec
+
+from allocator.model.feature_gates import Features
+from allocator.pods.duplicate_resources import DuplicateResource
+from cli.answers.device_classes import ClassInventory, Suggestion
+from cli.answers.devices import Device
+from cli.answers.hints import hints
+from cli.answers.inventory import (
+    Amount,
+    DriverInventory,
+    Inventory,
+    build_inventory,
+    with_devices,
+)
+from cli.inputs.cluster_state import build_state
+from cli.inputs.feature_gates import feature_gates
+from cli.inputs.findings import printable
+from cli.inputs.kinds import STATE_KINDS
+from cli.inputs.objects import decode_objects
+from cli.inputs.options import ClusterObjects, with_whole_cluster
+from cli.output.formats import Output, encode_readable, indent_json, text_or_json
+from cli.output.help import CLUSTER_STATE, Command
+from cli.output.layout import NARROWEST, format_table
+from cli.output.phrases import counted
+from cli.output.simulate_text import node_names
+from kube.quantity import Quantity, format_amount
+from process.profile_files import load_profiles
+from translation.serving_drivers import serving_drivers
+from translation.snapshot import TranslationOptions
+
+EXAMPLES: Final = """\
+drawbridge inventory --snapshot cluster.json
+# the attributes by which a DeviceClass can select devices
+drawbridge inventory --live --devices
+"""
+
+
+@click.command("inventory", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
+@with_whole_cluster
+@feature_gates
+@click.option("--devices", is_flag=True, help="List every device with its attributes.")
+@click.option(
+    "--all",
+    "all_amounts",
+    is_flag=True,
+    help="With -o text, also amounts that are 0 or 1 on every device, such as slots of partitions.",
+)
+@text_or_json()
+def inventory(
+    found: ClusterObjects, features: Features, *, devices: bool, all_amounts: bool, output: str
+) -> None:
+    """List devices, free capacity and DeviceClasses of a cluster.
+
+    Also DeviceClasses that select nothing or cannot be evaluated, classes worth writing, pools that
+    cannot be used, and resources that both a device plugin and ResourceSlices offer on a node.
+    Read-only.
+
+    Exit status: 0 when printed, 2 when the call is wrong.
+    """
+    objects, faults = decode_objects(found.objects, STATE_KINDS, found.namespace)
+    for fault in faults:
+        click.echo(fault.line(), err=True)
+    state = build_state(objects)
+    for hint in hints(state.classes):
+        click.echo(f"hint: {hint}", err=True)
+    cluster = state.cluster(features)
+    drivers_of = partial(serving_drivers, options=TranslationOptions(), profiles=load_profiles())
+    answer = build_inventory(cluster, state.classes, state.slices, drivers_of)
+    if devices:
+        answer = with_devices(answer, cluster)
+    if output == Output.JSON:
+        click.echo(indent_json(encode_readable(answer)))
+    else:
+        width = shutil.get_terminal_size().columns
+        click.echo(format_inventory(answer, width, all_amounts=all_amounts))
+    sys.exit(0)
+
+
+def format_inventory(inventory: Inventory, width: int, *, all_amounts: bool) -> str:
+    """Return the inventory as text.
+
+    Args:
+        all_amounts: Also amounts that are 0 or 1 on every device.
+    """
+    parts = [
+        _drivers(inventory.drivers),
+        *_amounts(inventory.drivers, all_amounts=all_amounts),
+        _classes(inventory.classes),
+    ]
+    wide = max(width, NARROWEST)
+    lists = (
+        (
+            "Pools that cannot be used",
+            (f"{pool.driver}, pool {pool.pool}: {pool.why}" for pool in inventory.unusable_pools),
+        ),
+        ("ResourceSlices that no node can reach", inventory.unreachable),
+        (
+            "Resources that a device plugin and ResourceSlices offer on the same node",
+            _duplicates(inventory.duplicate_resources),
+        ),
+        ("Devices", _devices(inventory.devices or ())),
+    )
+    for title, entries in lists:
+        lines = [line for entry in entries for line in _entry(entry, wide)]
+        if lines:
+            parts.append("\n".join((title, *lines)))
+    parts.append("\n".join(_suggestions(inventory.suggestions)))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _suggestions(suggestions: Sequence[Suggestion]) -> Iterator[str]:
+    """Yield classes worth writing; a selector that was wrapped could not be copied."""
+    if suggestions:
+        yield "DeviceClasses worth writing, and their selectors"
+    for suggestion in suggestions:
+        yield f"  {suggestion.name}, {counted(suggestion.devices, 'device')}"
+        yield f"    {printable(suggestion.expression)}"
+
+
+def _duplicates(duplicates: Iterable[DuplicateResource]) -> Iterator[str]:
+    """Yield an entry for nodes on which a resource is offered twice in the same way."""
+    alike: dict[tuple[str, str, tuple[str, ...], str], list[DuplicateResource]] = {}
+    for duplicate in duplicates:
+        amounts = (
+            f"{format_amount(duplicate.allocatable)} by the device plugin, {duplicate.devices}"
+        )
+        key = (duplicate.resource, amounts, duplicate.drivers, duplicate.device_class)
+        alike.setdefault(key, []).append(duplicate)
+    for (resource, amounts, drivers, device_class), found in sorted(alike.items()):
+        mapped = f" (DeviceClass {device_class})" if device_class else ""
+        yield (
+            f"{resource} on {node_names([duplicate.node for duplicate in found])}: {amounts} devices"
+            f" by {' and '.join(drivers)}{mapped}. A device that both offer can be given to two"
+            " pods: run only one of them on a node"
+        )
+
+
+def _devices(devices: Iterable[Device]) -> Iterator[str]:
+    for device in devices:
+        place = f"node {device.node}" if device.node else "several nodes"
+        values = [
+            *(f"{name} {_value(value)}" for name, value in device.attributes.items()),
+            *(f"{name} {format_amount(amount)}" for name, amount in device.capacity.items()),
+        ]
+        listed = f": {', '.join(values)}" if values else ""
+        yield f"{device.driver}/{device.pool}/{device.name}, {place}, {device.state}{listed}"
+
+
+def _value(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _entry(text: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        printable(text),
+        width,
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def _drivers(drivers: Sequence[DriverInventory]) -> str:
+    if not drivers:
+        return "No devices are published."
+    head = ("DRIVER", "NODES", "DEVICES", "FREE", "ALLOCATED", "SHARED", "TAINTED")
+    return format_table(
+        head,
+        (
+            (
+                *(driver.driver, driver.nodes, driver.devices),
+                *(driver.free, driver.allocated, driver.shared, driver.tainted),
+            )
+            for driver in drivers
+        ),
+    )
+
+
+def _amounts(drivers: Iterable[DriverInventory], *, all_amounts: bool) -> Iterator[str]:
+    amounts = [
+        (driver.driver, name, amount)
+        for driver in drivers
+        for name, amount in _named_amounts(driver).items()
+    ]
+    shown = [each for each in amounts if all_amounts or each[2].largest > Quantity(1)]
+    if shown:
+        rows = [
+            (driver, name, format_amount(amount.free), format_amount(amount.total))
+            for driver, name, amount in shown
+        ]
+        yield format_table(("DRIVER", "CAPACITY", "FREE", "TOTAL"), rows)
+    hidden = len(amounts) - len(shown)
+    if hidden:
+        yield f"{counted(hidden, 'amount')} of 0 or 1 per device not shown; --all"
+
+
+def _named_amounts(driver: DriverInventory) -> Mapping[str, Amount]:
+    counters = {f"{name} (shared counter)": amount for name, amount in driver.counters.items()}
+    return {**driver.capacity, **counters}
+
+
+def _classes(classes: Sequence[ClassInventory]) -> str:
+    if not classes:
+        return "There are no DeviceClasses."
+    return format_table(
+        ("DEVICECLASS", "DEVICES", "FREE", "DRIVERS"),
+        (
+            (found.name, "?", "?", found.error)
+            if found.error
+            else (found.name, found.devices, found.free, ", ".join(found.drivers) or "none")
+            for found in classes
+        ),
+    )

@@ -1,0 +1,171 @@
+"""`drawbridge simulate`: where pods and claims would be placed, and why they would not."""
+
+import shutil
+import sys
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+import click
+import msgspec
+
+from allocator.cluster.cluster import Cluster
+from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
+from allocator.model.feature_gates import Features
+from allocator.simulation import simulate as simulation
+from allocator.simulation.model import SimulationOptions, SimulationResult
+from allocator.strategies import registry
+from allocator.strategies.strategy import Strategy
+from cli.answers.hints import hints
+from cli.answers.simulate import SimulationRequest, build_request, contradiction_notes
+from cli.inputs.feature_gates import feature_gates
+from cli.inputs.findings import has_errors
+from cli.inputs.options import NO_CLUSTER, Inputs, with_allocation_inputs
+from cli.output import simulate_text
+from cli.output.formats import Output, indent_json, text_or_json
+from cli.output.help import CLUSTER_STATE, Command
+from cli.output.progress import Progress
+from findings.finding import Severity
+from kube.api.meta import encode
+from kube.errors import FieldError
+
+EXPLAINED: Final = 20
+"""Failures whose reasons the text has, beside the last."""
+
+CLOSEST_FITS: Final = 3
+"""Failures whose closest fit is computed by default; each may take a second."""
+
+EXAMPLES: Final = """\
+drawbridge simulate -f pod.yaml --snapshot cluster.json
+drawbridge simulate -f claim.yaml --live --strategy BestFit -o json
+"""
+
+
+@click.command("simulate", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
+@with_allocation_inputs
+@feature_gates
+@click.option(
+    "--node",
+    metavar="NAME",
+    help="Place all claims together on this node, all or none, as the scheduler's Filter does.",
+)
+@click.option(
+    "--strategy",
+    type=click.Choice([strategy.name for strategy in registry.ALL]),
+    help="Order of nodes and devices, whatever pods and DeviceClasses choose.",
+)
+@click.option(
+    "--closest-fits",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=CLOSEST_FITS,
+    show_default=True,
+    help="With -o text, compute the closest fit of the first N failures; each may take a second.",
+)
+@text_or_json("to read, with a map of the devices")
+def simulate(
+    inputs: Inputs,
+    features: Features,
+    *,
+    node: str | None,
+    strategy: str | None,
+    closest_fits: int,
+    output: str,
+) -> None:
+    """Show where pods and claims would be placed, or why they would not.
+
+    The unbound pods and unallocated claims of -f are placed one after the other, pods first. Pods
+    with device keys are translated first. The snapshot is state only. Read-only.
+
+    Exit status: 0 when everything is placed, 1 when something is not, 2 when the call is wrong.
+    """
+    request = build_request(inputs)
+    if not (inputs.knows_cluster or request.state.nodes):
+        raise click.UsageError(NO_CLUSTER)
+    # With --node the answer is that of one call of upstream's allocator.
+    drivers = UNIFORM_CONFIG_DRIVERS if node is None else ()
+    cluster = request.state.cluster(features, drivers)
+    before = cluster.usage
+    total = len(request.question.pods) + len(request.question.claims)
+    options = SimulationOptions(
+        strategy=_strategy(strategy),
+        explained_failures=0 if output == Output.JSON else EXPLAINED,
+        closest_fits=0 if output == Output.JSON else closest_fits,
+        progress=Progress("placed", total),
+    )
+    if node is None:
+        answer = simulation.simulate_in_order(cluster, request.question, options)
+    else:
+        answer = simulation.simulate_together(
+            cluster, request.question, options, _known_node(cluster, node)
+        )
+    answer = _with_rejected(answer, request)
+    _print_notes(request, answer, contradiction_notes(cluster.usage))
+    if output == Output.JSON:
+        click.echo(as_json(answer))
+    else:
+        width = shutil.get_terminal_size().columns
+        click.echo(
+            simulate_text.format_answer(answer, cluster, before, width, closest_fits=closest_fits)
+        )
+    sys.exit(0 if answer.all_placed and not has_errors(request.findings) else 1)
+
+
+def as_json(answer: SimulationResult) -> str:
+    """Return the answer for scripts, with claims as the API server would store them."""
+    fields = ("claims", "pods", "nodes", "error")
+    encoded = encode({name: getattr(answer, name) for name in fields})
+    document = msgspec.json.decode(encoded)
+    for claim in document["claims"]:
+        if claim["allocation"] is not None:
+            # An allocation without devices has this member as well.
+            claim["allocation"].setdefault("devices", {})
+    return indent_json(msgspec.json.encode(document))
+
+
+def _strategy(name: str | None) -> Strategy | None:
+    if name is None:
+        return None
+    strategy = registry.find_strategy(name)
+    assert not isinstance(strategy, FieldError)  # click has checked the name.
+    return strategy
+
+
+def _known_node(cluster: Cluster, node: str) -> str:
+    if node not in cluster.nodes:
+        names = sorted(cluster.nodes)
+        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+        raise click.BadParameter(
+            f"unknown node {node!r}; known are: {', '.join(names[:10]) or 'none'}{more}",
+            param_hint="'--node'",
+        )
+    return node
+
+
+def _with_rejected(answer: SimulationResult, request: SimulationRequest) -> SimulationResult:
+    return msgspec.structs.replace(
+        answer,
+        pods=(*answer.pods, *request.rejected.pods),
+        claims=(*answer.claims, *request.rejected.claims),
+    )
+
+
+def _print_notes(request: SimulationRequest, answer: SimulationResult, more: Iterable[str]) -> None:
+    """Print on standard error what is not part of the answer."""
+    echo = partial(click.echo, err=True)
+    for entry in request.findings:
+        if entry.finding.severity is not Severity.INFO:
+            echo(entry.line())
+    state = request.state
+    for hint in hints(state.classes, request.question.claims, state.templates.values()):
+        echo(f"hint: {hint}")
+    for note in (*answer.notes, *more):
+        echo(f"note: {note}")
+    if not state.nodes:
+        echo("note: the given state of the cluster has neither nodes nor ResourceSlices")
+    elif not state.has_nodes:
+        echo("note: no Node objects are given; the nodes that ResourceSlices name have no labels")
+    if request.workloads:
+        names = ", ".join(request.workloads[:3])
+        more = f" and {len(request.workloads) - 3} more" if len(request.workloads) > 3 else ""
+        echo(f"note: only pods and claims are placed, and no pods of {names}{more}")

@@ -1,0 +1,186 @@
+"""`drawbridge why`: where a pod or claim of a cluster is, or why it is pending."""
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, Final, TypeVar
+
+import click
+
+from allocator.cluster.cluster import Cluster
+from allocator.model.feature_gates import Features
+from allocator.model.usage import Usage
+from allocator.pods.claims import Name
+from cli.answers.hints import hints, legacy_hints
+from cli.answers.why import Condition, ObjectStatus, claim_status, pod_status
+from cli.inputs.cluster_state import ClusterState, build_state
+from cli.inputs.feature_gates import feature_gates
+from cli.inputs.findings import printable
+from cli.inputs.kinds import STATE_KINDS
+from cli.inputs.objects import decode_objects
+from cli.inputs.options import ClusterObjects, with_cluster
+from cli.output import simulate_text
+from cli.output.device_map import device_map
+from cli.output.formats import Output, indent_json, text_or_json
+from cli.output.help import CLUSTER_STATE, Command
+from cli.output.layout import Paragraph, Row, drop_repeated_labels, format_paragraph
+from kube.api.core import Pod
+from kube.api.extended_resources import extended_resources
+from kube.api.meta import encode
+from kube.api.resource import ResourceClaim
+
+_CONSUMERS_SHOWN: Final = 5
+
+T = TypeVar("T", Pod, ResourceClaim)
+
+
+class _NotFound(click.ClickException):
+    """The object does not exist."""
+
+    exit_code = 2
+
+
+EXAMPLES: Final = """\
+drawbridge why pod trainer -n team --live
+drawbridge why claim shared-gpu --snapshot cluster.json
+"""
+
+
+@click.command("why", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
+@click.argument("kind", type=click.Choice(["pod", "claim"]))
+@click.argument("name")
+@with_cluster
+@feature_gates
+@text_or_json("to read, with a map of the devices")
+def why(found: ClusterObjects, features: Features, kind: str, name: str, output: str) -> None:
+    """Explain where a pod or claim is, or why it is pending.
+
+    A pending one is tried on every node, alone, on the cluster as it is. Read-only.
+
+    Exit status: 0 when printed, 2 when there is no such object or the call is wrong.
+    """
+    objects, faults = decode_objects(found.objects, STATE_KINDS, found.namespace)
+    for fault in faults:
+        click.echo(fault.line(), err=True)
+    state = build_state(objects)
+    cluster = state.cluster(features)
+    before = cluster.usage
+    place = (found.namespace, name)
+    if kind == "pod":
+        pod = _find("pod", state.pods, place)
+        status = pod_status(pod, state, cluster)
+    else:
+        status = claim_status(_find("claim", state.claims, place), state, cluster)
+    for hint in (*hints(state.classes, _claims_of(status, state)), *_legacy_hints(status, state)):
+        click.echo(f"hint: {hint}", err=True)
+    if output == Output.JSON:
+        click.echo(indent_json(encode(_document(status))))
+    else:
+        width = shutil.get_terminal_size().columns
+        click.echo("\n\n".join(_format_status(status, cluster, before, width)))
+    sys.exit(0)
+
+
+def _claims_of(status: ObjectStatus, state: ClusterState) -> list[ResourceClaim]:
+    """Return the claims of the object that exist already."""
+    names = {(claim.namespace, claim.name) for claim in status.claims}
+    if status.kind == "ResourceClaim":
+        names.add((status.namespace, status.name))
+    return [claim for name, claim in state.claims.items() if name in names]
+
+
+def _legacy_hints(status: ObjectStatus, state: ClusterState) -> list[str]:
+    """Return hints on a pending pod that requests devices in another way than by claims."""
+    pod = state.pods.get((status.namespace, status.name))
+    if status.kind != "Pod" or status.condition is not Condition.PENDING or pod is None:
+        return []
+    return legacy_hints(pod, extended_resources(state.classes.values()))
+
+
+def _find(kind: str, known: Mapping[Name, T], place: Name) -> T:
+    found = known.get(place)
+    if found is not None:
+        return found
+    namespace, name = place
+    elsewhere = sorted(other for other, own in known if own == name)
+    near = get_close_matches(name, [own for other, own in known if other == namespace])
+    fix = ""
+    if elsewhere:
+        fix = f"; namespace {' and '.join(elsewhere)} has one"
+    elif near:
+        fix = f"; there is {' and '.join(near)}"
+    raise _NotFound(f"There is no {kind} {name} in namespace {namespace}{fix}.")
+
+
+def _document(status: ObjectStatus) -> dict[str, Any]:
+    fields = {name: getattr(status, name) for name in status.__struct_fields__}
+    answer = status.simulation
+    if answer is not None:
+        names = ("claims", "pods", "nodes", "error")
+        fields["simulation"] = {name: getattr(answer, name) for name in names}
+        failure = answer.failures[-1] if answer.failures else None
+        fits = (failure.closest_fit, failure.closest_fit_when_idle) if failure else (None, None)
+        now, idle = (fit.fix if fit is not None else None for fit in fits)
+        fields["simulation"] |= {"closestFit": now, "closestFitWhenIdle": idle}
+    return fields
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+def _format_status(
+    status: ObjectStatus, cluster: Cluster, before: Usage, width: int
+) -> Iterator[str]:
+    yield format_paragraph(_paragraph(status), width)
+    if status.simulation is not None:
+        yield from simulate_text.format_placements(status.simulation, cluster, before, width)
+        yield "\n".join(simulate_text.not_modelled(width))
+    elif status.node is not None and status.node in cluster.nodes:
+        lines = device_map([cluster.node_devices(status.node)], before, before)
+        yield "\n".join(map(printable, lines))
+
+
+def _paragraph(status: ObjectStatus) -> Paragraph:
+    rows = [Row(label="status", text=_state(status))]
+    for claim in status.claims:
+        name = f"claim {claim.name}: " if status.kind == "Pod" else ""
+        if claim.allocation is not None:
+            devices = simulate_text.devices(claim.allocation) or ("no devices",)
+            rows += [Row(label="allocated", text=f"{name}{words}") for words in devices]
+    rows += [Row(label="missing", text=missing.object) for missing in status.missing]
+    if status.consumers:
+        more = len(status.consumers) - _CONSUMERS_SHOWN
+        text = ", ".join(status.consumers[:_CONSUMERS_SHOWN])
+        rows.append(Row(label="used by", text=f"{text} and {more} more" if more > 0 else text))
+    elif status.kind == "ResourceClaim":
+        rows.append(Row(label="used by", text="no pod"))
+    return Paragraph(
+        title=f"{status.kind} {status.namespace}/{status.name}",
+        place="",
+        rows=tuple(drop_repeated_labels(rows)),
+    )
+
+
+def _state(status: ObjectStatus) -> str:
+    match status.condition:
+        case Condition.BOUND:
+            return f"bound to node {status.node}"
+        case Condition.FINISHED:
+            return "finished, so it uses no devices"
+        case Condition.ALLOCATED if status.node:
+            return f"allocated on node {status.node}"
+        case Condition.ALLOCATED:
+            return "allocated, usable on several nodes"
+        case Condition.PENDING:
+            return _pending(status)
+
+
+def _pending(status: ObjectStatus) -> str:
+    answer = status.simulation
+    if answer is not None and answer.all_placed:
+        return (
+            "pending, although a node has the devices: the scheduler has not come to it yet, or"
+            " rejects it for something that is not modelled here"
+        )
+    return "pending: no node can take it now"

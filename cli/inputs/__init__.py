@@ -1,0 +1,1 @@
+"""What subcommands read: files, a live cluster, profiles, options."""

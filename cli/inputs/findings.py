@@ -1,0 +1,66 @@
+"""Findings with the objects that they are about, as JSON and as one line each."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from cli.inputs.kinds import CLUSTER_SCOPED
+from findings.finding import Finding
+from kube.manifests.source import SourceObject, ViewedObject
+
+DEFAULT_NAMESPACE = "default"
+
+
+class ObjectFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding, and the object that it is about as `Kind/namespace/name`."""
+
+    object: str
+    finding: Finding
+
+    def document(self) -> dict[str, Any]:
+        """Return it as `-o json` prints it."""
+        return {
+            "severity": self.finding.severity.value,
+            "code": self.finding.code.value,
+            "message": self.finding.message,
+            "fix": self.finding.fix,
+            "object": self.object,
+            "path": str(self.finding.path),
+        }
+
+    def line(self) -> str:
+        """Return it as one line of text without control characters."""
+        finding = self.finding
+        fix = f"; {finding.fix}" if finding.fix else ""
+        place = "" if finding.path.is_root else f"{finding.path}: "
+        # An object without a namespace is `Kind/name` in text; scripts always get three parts.
+        name = self.object.replace("//", "/", 1)
+        text = f"{finding.severity}: {name}: {place}{finding.message}{fix} [{finding.code}]"
+        return printable(text)
+
+
+def printable(text: str) -> str:
+    r"""Return text on one line without control characters.
+
+    >>> printable("a\x1b[2J\nb")
+    'a\\x1b[2J\\nb'
+    """
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def namespace_of(found: SourceObject | ViewedObject, default: str) -> str:
+    """Return the namespace of an object; empty for a kind without namespaces."""
+    if found.kind in CLUSTER_SCOPED:
+        return ""
+    return found.namespace or default
+
+
+def reference(found: SourceObject | ViewedObject, default: str) -> str:
+    """Return `Kind/namespace/name`, with generateName as it is written."""
+    return f"{found.kind}/{namespace_of(found, default)}/{found.name}"
+
+
+def has_errors(findings: Iterable[ObjectFinding]) -> bool:
+    """Return whether any object is rejected."""
+    return any(entry.finding.is_error for entry in findings)

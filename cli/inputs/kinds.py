@@ -1,0 +1,46 @@
+"""The kinds of objects that commands read, and which of them have no namespace."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from kube.api import policy
+from kube.api.core import Namespace, Node, Pod, ResourceQuota
+from kube.api.meta import ApiStruct
+from kube.api.resource import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+
+Kinds = Mapping[tuple[str, str], type[ApiStruct]]
+"""(apiVersion, kind) to view."""
+
+KINDS: Final[Kinds] = {
+    (policy.API_VERSION, "DeviceCompatibilityPolicy"): policy.DeviceCompatibilityPolicy,
+    ("resource.k8s.io/v1", "DeviceClass"): DeviceClass,
+    ("resource.k8s.io/v1", "DeviceTaintRule"): DeviceTaintRule,
+    ("resource.k8s.io/v1", "ResourceClaim"): ResourceClaim,
+    ("resource.k8s.io/v1", "ResourceClaimTemplate"): ResourceClaimTemplate,
+    ("resource.k8s.io/v1", "ResourceSlice"): ResourceSlice,
+    ("v1", "Namespace"): Namespace,
+    ("v1", "Node"): Node,
+    ("v1", "ResourceQuota"): ResourceQuota,
+}
+"""Kinds that a translation depends on, beside the pods that it translates."""
+
+STATE_KINDS: Final[Kinds] = {**KINDS, ("v1", "Pod"): Pod}
+"""Kinds that allocation depends on."""
+
+CLUSTER_SCOPED: Final = frozenset(
+    {
+        "DeviceClass",
+        "DeviceCompatibilityPolicy",
+        "DeviceTaintRule",
+        "Namespace",
+        "Node",
+        "ResourceSlice",
+    }
+)
+"""Kinds without a namespace that findings can be about."""

@@ -1,0 +1,138 @@
+"""The state of a running cluster, as objects, for `--live`. Read-only."""
+
+from collections.abc import Collection
+from typing import Any, Final
+
+import msgspec
+
+from cli.inputs.kinds import STATE_KINDS
+from kube.api.meta import decode
+from kube.api.urls import (
+    DEVICE_CLASSES,
+    NAMESPACES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
+    Resource,
+)
+from kube.client.client import Client
+from kube.errors import Forbidden, NotFound
+from kube.manifests.source import SourceObject, ViewedObject
+from kube.names import GROUP
+
+
+class _Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind to list; the items of a list do not name theirs."""
+
+    kind: str
+    resource: Resource
+
+    @property
+    def api_version(self) -> str:
+        """`apiVersion` as objects write it."""
+        group = f"{self.resource.group}/" if self.resource.group else ""
+        return f"{group}{self.resource.version}"
+
+    def object(self, raw: bytes) -> SourceObject:
+        """Return one item as an object."""
+        head = {"apiVersion": self.api_version, "kind": self.kind}
+        document: dict[str, Any] = head | msgspec.json.decode(raw)
+        return SourceObject(document=document, source=_SOURCE, line=0)
+
+    def view(self, raw: bytes) -> ViewedObject:
+        """Return one item as a view; the API server has checked its types."""
+        value = decode(raw, STATE_KINDS[self.api_version, self.kind])
+        return ViewedObject(
+            api_version=self.api_version, kind=self.kind, value=value, source=_SOURCE
+        )
+
+
+_SOURCE: Final = "the cluster"
+
+
+_CLUSTER: Final = (
+    _Listed(kind="DeviceClass", resource=DEVICE_CLASSES),
+    _Listed(kind="ResourceSlice", resource=RESOURCE_SLICES),
+)
+_NAMESPACED: Final = (
+    _Listed(kind="ResourceClaimTemplate", resource=RESOURCE_CLAIM_TEMPLATES),
+    _Listed(kind="ResourceQuota", resource=RESOURCE_QUOTAS),
+)
+_NAMESPACE: Final = _Listed(kind="Namespace", resource=NAMESPACES)
+_ALLOCATION: Final = (
+    _Listed(kind="Node", resource=Resource(version="v1", plural="nodes", namespaced=False)),
+    _Listed(kind="Pod", resource=PODS),
+    _Listed(kind="ResourceClaim", resource=RESOURCE_CLAIMS),
+    _Listed(kind="ResourceClaimTemplate", resource=RESOURCE_CLAIM_TEMPLATES),
+    _Listed(
+        kind="DeviceTaintRule",
+        resource=Resource(
+            group=RESOURCE_CLAIMS.group, version="v1", plural="devicetaintrules", namespaced=False
+        ),
+    ),
+    _Listed(
+        kind="DeviceCompatibilityPolicy",
+        resource=Resource(
+            group=GROUP, version="v1alpha1", plural="devicecompatibilitypolicies", namespaced=False
+        ),
+    ),
+)
+
+
+async def cluster_state(
+    client: Client, namespaces: Collection[str]
+) -> tuple[list[SourceObject], list[str]]:
+    """Return the objects that a translation may depend on, and a note for each kind that is forbidden.
+
+    Args:
+        namespaces: Those of the manifests; no other is read.
+
+    Raises:
+        KubeError: The API server does not answer.
+    """
+    found: list[SourceObject] = []
+    notes: list[str] = []
+    places = [(listed, "") for listed in _CLUSTER]
+    places += [(listed, namespace) for namespace in sorted(namespaces) for listed in _NAMESPACED]
+    for listed, namespace in places:
+        try:
+            async for page in client.pages(listed.resource, namespace=namespace):
+                found += [listed.object(bytes(raw)) for raw in page.items]
+        except Forbidden as refusal:
+            notes.append(_note(listed.resource.plural, namespace, refusal))
+    for namespace in sorted(namespaces):
+        try:
+            raw = await client.get(NAMESPACES, namespace, msgspec.Raw)
+        except NotFound:
+            continue  # It may be created together with the objects.
+        except Forbidden as refusal:
+            notes.append(_note("labels", namespace, refusal))
+        else:
+            found.append(_NAMESPACE.object(bytes(raw)))
+    return found, notes
+
+
+async def allocation_state(client: Client) -> tuple[list[ViewedObject], list[str]]:
+    """Return the objects of all namespaces that allocation depends on beside `cluster_state`, and notes.
+
+    Raises:
+        KubeError: The API server does not answer.
+    """
+    found: list[ViewedObject] = []
+    notes: list[str] = []
+    for listed in _ALLOCATION:
+        try:
+            async for page in client.pages(listed.resource):
+                found += [listed.view(bytes(raw)) for raw in page.items]
+        except NotFound:
+            continue  # The cluster does not have this kind.
+        except Forbidden as refusal:
+            notes.append(_note(listed.resource.plural, "", refusal))
+    return found, notes
+
+
+def _note(what: str, namespace: str, refusal: Forbidden) -> str:
+    where = f" of namespace {namespace}" if namespace else ""
+    return f"{what}{where} cannot be read, and are ignored: {refusal}"

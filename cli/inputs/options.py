@@ -1,0 +1,324 @@
+"""The flags of commands, and what they name: objects, the state of a cluster, profiles. Reads files."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum, auto
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+
+from cli.inputs.findings import DEFAULT_NAMESPACE, ObjectFinding, namespace_of
+from cli.inputs.kinds import KINDS, STATE_KINDS, Kinds
+from cli.inputs.objects import InputObject, merge_objects
+from cli.inputs.translation_snapshot import build_snapshot
+from kube.manifests.reader import read_paths, read_views
+from kube.manifests.source import SourceObject
+from process.profile_files import load_profiles
+from translation.arbiter import VOCABULARIES
+from translation.profiles.profile import Profile
+from translation.snapshot import DEFAULT_PROFILES, TranslationOptions, TranslationSnapshot
+
+NO_CLUSTER: Final = "No cluster is given: use --snapshot FILE, or --live."
+
+
+class Scope(Enum):
+    """How much of a cluster's state a command depends on."""
+
+    TRANSLATION = auto()
+    ALLOCATION = auto()
+
+    @property
+    def kinds(self) -> Kinds:
+        """(apiVersion, kind) of what is read, to its view."""
+        return KINDS if self is Scope.TRANSLATION else STATE_KINDS
+
+
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a command decides on.
+
+    Attributes:
+        manifests: The objects of `-f`, in order.
+        state: The objects of the cluster; empty when nothing is known of it.
+        knows_cluster: The flags name a cluster, even if it is empty.
+        snapshot: What a translation depends on, of both.
+        namespace: Of objects that name none.
+        faults: Wrong values in the state of the cluster.
+        notes: Kinds that could not be read, for standard error.
+    """
+
+    manifests: tuple[SourceObject, ...]
+    state: tuple[InputObject, ...] = ()
+    knows_cluster: bool = False
+    snapshot: TranslationSnapshot
+    options: TranslationOptions
+    namespace: str = DEFAULT_NAMESPACE
+    faults: tuple[ObjectFinding, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class ClusterObjects(msgspec.Struct, frozen=True, kw_only=True):
+    """The objects of a cluster, for commands that depend on nothing else.
+
+    Attributes:
+        objects: Of the cluster, with those of `-f` in place of their namesakes.
+        namespace: As of `Inputs`.
+        notes: As of `Inputs`.
+    """
+
+    objects: tuple[InputObject, ...]
+    namespace: str = DEFAULT_NAMESPACE
+    notes: tuple[str, ...] = ()
+
+
+class _ClusterFlags(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags that name objects and a cluster, as they were given."""
+
+    files: tuple[str, ...]
+    snapshots: tuple[str, ...]
+    live: bool
+    kubeconfig: str | None
+    context: str | None
+    namespace: str | None = None
+
+
+class _TranslationFlags(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags that choose drivers for legacy keys, as they were given."""
+
+    profiles: tuple[str, ...]
+    profile_directory: Path | None
+
+
+_Command = Callable[..., Any]
+_Flag = Callable[[_Command], _Command]
+F = TypeVar("F", bound=msgspec.Struct)
+
+
+def _files_flag(*, required: bool) -> _Flag:
+    return click.option(
+        "-f",
+        "--filename",
+        "files",
+        multiple=True,
+        required=required,
+        metavar="PATH",
+        help="Manifests: a file, a directory (its *.yaml, *.yml and *.json, not deeper), or - for "
+        "standard input. Repeatable.",
+    )
+
+
+_CLUSTER_FLAGS: Final[Sequence[_Flag]] = (
+    click.option(
+        "--snapshot",
+        "snapshots",
+        multiple=True,
+        metavar="PATH",
+        help="State of a cluster: Kubernetes objects as kubectl get prints them, in YAML or JSON. "
+        "Repeatable.",
+    ),
+    click.option("--live", is_flag=True, help="Read the state from the kubeconfig's cluster."),
+    click.option("--kubeconfig", metavar="FILE", help="Path to a kubeconfig (with --live)."),
+    click.option("--context", metavar="NAME", help="Context of the kubeconfig (with --live)."),
+)
+_NAMESPACE_FLAG: Final[_Flag] = click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    help='Namespace of objects that name none (default: "default"; with --live the context\'s).',
+)
+_TRANSLATION_FLAGS: Final[Sequence[_Flag]] = (
+    click.option(
+        "--profile",
+        "profiles",
+        multiple=True,
+        metavar="VOCABULARY=DRIVER",
+        help="DRA driver that serves a vocabulary's resource names. Repeatable. By default:\n\n"
+        "\b\n" + "\n".join(f"{name}={driver}" for name, driver in DEFAULT_PROFILES.items()),
+    ),
+    click.option(
+        "--profiles",
+        "profile_directory",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Directory of driver profiles, one YAML file each, beside the shipped ones.",
+    ),
+)
+
+
+def with_inputs(command: _Command) -> _Command:
+    """Give a command flags for manifests, a cluster and profiles; call it with `inputs`."""
+    return _with_inputs(command, Scope.TRANSLATION)
+
+
+def with_allocation_inputs(command: _Command) -> _Command:
+    """As `with_inputs`, with all of the cluster that allocation depends on."""
+    return _with_inputs(command, Scope.ALLOCATION)
+
+
+def with_cluster(command: _Command) -> _Command:
+    """Give a command flags for a cluster and a namespace; call it with a ClusterObjects `found`."""
+    return _with_cluster(command, (*_CLUSTER_FLAGS, _NAMESPACE_FLAG))
+
+
+def with_whole_cluster(command: _Command) -> _Command:
+    """As `with_cluster`, for commands about all namespaces."""
+    return _with_cluster(command, _CLUSTER_FLAGS)
+
+
+def _with_cluster(command: _Command, flags: Sequence[_Flag]) -> _Command:
+    @wraps(command)
+    def called(**values: Any) -> None:
+        found = read_cluster(_pop_flags(_ClusterFlags, values))
+        _print_notes(found.notes)
+        command(found=found, **values)
+
+    return _add_flags(called, (_files_flag(required=False), *flags))
+
+
+def _with_inputs(command: _Command, scope: Scope) -> _Command:
+    @wraps(command)
+    def called(**values: Any) -> None:
+        cluster = _pop_flags(_ClusterFlags, values)
+        inputs = read_inputs(cluster, _pop_flags(_TranslationFlags, values), scope)
+        _print_notes(inputs.notes)
+        command(inputs=inputs, **values)
+
+    flags = (_files_flag(required=True), *_CLUSTER_FLAGS, _NAMESPACE_FLAG, *_TRANSLATION_FLAGS)
+    return _add_flags(called, flags)
+
+
+def _add_flags(command: _Command, flags: Sequence[_Flag]) -> _Command:
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+def _pop_flags(kind: type[F], values: dict[str, Any]) -> F:
+    """Remove the flags of one kind from the values, and return them."""
+    own = [name for name in kind.__struct_fields__ if name in values]
+    return kind(**{name: values.pop(name) for name in own})
+
+
+def _print_notes(notes: Iterable[str]) -> None:
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+
+
+def read_inputs(cluster: _ClusterFlags, translation: _TranslationFlags, scope: Scope) -> Inputs:
+    """Read what the flags name.
+
+    Raises:
+        click.UsageError: The flags contradict each other, or name what does not exist.
+        DrawbridgeError: A file or the cluster cannot be read.
+    """
+    _check_flags(cluster)
+    profiles = load_profiles(translation.profile_directory)
+    options = _translation_options(translation.profiles, profiles)
+    manifests = read_paths(cluster.files)
+    if not manifests:
+        raise click.UsageError(f"no objects in {', '.join(map(_file_name, cluster.files))}")
+    namespace, state, notes = _read_state(cluster, manifests, scope)
+    snapshot, faults = build_snapshot(
+        profiles, manifests, state, namespace=namespace, is_whole=cluster.live and not notes
+    )
+    return Inputs(
+        manifests=tuple(manifests),
+        state=tuple(state or ()),
+        knows_cluster=state is not None,
+        snapshot=snapshot,
+        options=options,
+        namespace=namespace,
+        faults=tuple(faults),
+        notes=tuple(notes),
+    )
+
+
+def read_cluster(flags: _ClusterFlags) -> ClusterObjects:
+    """Read the objects of the cluster that the flags name.
+
+    Raises:
+        click.UsageError: The flags name no cluster, or contradict each other.
+        DrawbridgeError: A file or the cluster cannot be read.
+    """
+    _check_flags(flags)
+    if not (flags.files or flags.snapshots or flags.live):
+        raise click.UsageError(NO_CLUSTER)
+    manifests = read_paths(flags.files)
+    namespace, state, notes = _read_state(flags, manifests, Scope.ALLOCATION)
+    objects = merge_objects(state or (), manifests, namespace)
+    return ClusterObjects(objects=tuple(objects), namespace=namespace, notes=tuple(notes))
+
+
+def _check_flags(flags: _ClusterFlags) -> None:
+    if flags.live and flags.snapshots:
+        raise click.UsageError("--live and --snapshot are mutually exclusive.")
+    if not flags.live and (flags.kubeconfig or flags.context):
+        raise click.UsageError("--kubeconfig and --context require --live.")
+    paths = (*flags.files, *flags.snapshots)
+    if paths.count("-") > 1:
+        raise click.UsageError("- is standard input, which can be read only once.")
+    urls = [path for path in paths if path.startswith(("http://", "https://"))]
+    if urls:
+        raise click.UsageError(f"URLs are not supported: curl -L {urls[0]} | drawbridge ... -f -")
+
+
+def _file_name(path: str) -> str:
+    return "standard input" if path == "-" else path
+
+
+def _read_state(
+    flags: _ClusterFlags, manifests: Iterable[SourceObject], scope: Scope
+) -> tuple[str, list[InputObject] | None, list[str]]:
+    """Return the namespace of objects that name none, the state of the cluster, and notes."""
+    namespace = flags.namespace or DEFAULT_NAMESPACE
+    if flags.live:
+        return asyncio.run(_read_live(flags, manifests, scope))
+    if flags.snapshots:
+        return namespace, read_views(flags.snapshots, scope.kinds), []
+    return namespace, None, []
+
+
+async def _read_live(
+    flags: _ClusterFlags, manifests: Iterable[SourceObject], scope: Scope
+) -> tuple[str, list[InputObject] | None, list[str]]:
+    # The client takes twice as long to import as all the rest, and files are the usual case.
+    from cli.inputs.live import allocation_state, cluster_state  # noqa: PLC0415
+    from kube.client.client import Client  # noqa: PLC0415
+
+    async with await Client.from_kubeconfig(flags.kubeconfig, flags.context) as client:
+        namespace = flags.namespace or client.namespace or DEFAULT_NAMESPACE
+        namespaces = {namespace_of(found, namespace) for found in manifests} - {""}
+        state: list[InputObject] = []
+        objects, notes = await cluster_state(client, namespaces)
+        state += objects
+        if scope is Scope.ALLOCATION:
+            more, more_notes = await allocation_state(client)
+            state += more
+            notes += more_notes
+        return namespace, state, notes
+
+
+def _translation_options(
+    chosen: Iterable[str], profiles: Mapping[str, Profile]
+) -> TranslationOptions:
+    drivers = dict(DEFAULT_PROFILES)
+    for text in chosen:
+        vocabulary, separator, driver = text.partition("=")
+        if not separator:
+            raise click.BadParameter(
+                f"write VOCABULARY=DRIVER, not {text!r}", param_hint="'--profile'"
+            )
+        _check_known("vocabulary", vocabulary, VOCABULARIES)
+        _check_known("driver", driver, profiles)
+        drivers[vocabulary] = driver
+    return TranslationOptions(profiles=drivers)
+
+
+def _check_known(what: str, name: str, known: Iterable[str]) -> None:
+    if name not in known:
+        names = ", ".join(sorted(known))
+        raise click.BadParameter(
+            f"unknown {what} {name!r}; known are: {names}", param_hint="'--profile'"
+        )

@@ -1,0 +1,60 @@
+"""The snapshot that a translation depends on, of objects of files or of a cluster. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+from cli.inputs.findings import DEFAULT_NAMESPACE, ObjectFinding
+from cli.inputs.kinds import KINDS
+from cli.inputs.objects import InputObject, decode_objects, merge_objects, of_kind
+from kube.api.core import Namespace, ResourceQuota
+from kube.api.extended_resources import extended_resources
+from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
+from translation.claims import template_classes, template_digest
+from translation.device_facts import facts_by_driver, summary
+from translation.profiles.profile import Profile
+from translation.quotas import Quota, quota_of
+from translation.snapshot import TemplateSummary, TranslationSnapshot
+
+
+def build_snapshot(
+    profiles: Mapping[str, Profile],
+    manifests: Sequence[InputObject],
+    state: Sequence[InputObject] | None = None,
+    *,
+    namespace: str = DEFAULT_NAMESPACE,
+    is_whole: bool = False,
+) -> tuple[TranslationSnapshot, list[ObjectFinding]]:
+    """Return the snapshot, and findings for wrong values in the state of the cluster.
+
+    Args:
+        manifests: The objects of `-f`; the caller reports wrong values in them.
+        state: The objects of the cluster; None when nothing is known of it.
+        namespace: Of objects that name none.
+        is_whole: The state has all kinds. If it may have less, one without any DeviceClass does not
+            mean that there is none.
+    """
+    objects = merge_objects(state or (), manifests, namespace)
+    known, faults = decode_objects(objects, KINDS, namespace, reported_elsewhere=manifests)
+    classes = [device_class for _, device_class in of_kind(known, DeviceClass)]
+    has_classes = is_whole or any(found.kind == "DeviceClass" for found in state or ())
+    summaries = (summary(published, profiles) for _, published in of_kind(known, ResourceSlice))
+    quotas: dict[str, dict[str, Quota]] = {}
+    for place, quota in of_kind(known, ResourceQuota):
+        quotas.setdefault(place, {})[quota.metadata.name] = quota_of(quota)
+    snapshot = TranslationSnapshot(
+        profiles=profiles,
+        facts=facts_by_driver(facts for facts in summaries if facts is not None),
+        classes=frozenset(each.metadata.name for each in classes) if has_classes else None,
+        extended_resources=extended_resources(classes),
+        templates={
+            (place, template.metadata.name): TemplateSummary(
+                digest=template_digest(template), classes=template_classes(template)
+            )
+            for place, template in of_kind(known, ResourceClaimTemplate)
+        },
+        quotas=quotas,
+        namespaces={
+            found.metadata.name: found.metadata.labels or {}
+            for _, found in of_kind(known, Namespace)
+        },
+    )
+    return snapshot, faults

@@ -1,0 +1,48 @@
+"""Objects before and after as a unified diff, as `kubectl diff` prints it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import unified_diff
+from typing import Any, Final
+
+import click
+
+from kube.manifests.dump import dump_yaml
+
+Document = Mapping[str, Any]
+
+
+def file_name(document: Document, namespace: str) -> str:
+    """Return the file name of an object in kubectl diff: group.version.Kind.namespace.name.
+
+    >>> deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}}
+    >>> file_name(deployment, "team")
+    'apps.v1.Deployment.team.a'
+    """
+    metadata = document.get("metadata") or {}
+    name = metadata.get("name") or metadata.get("generateName") or ""
+    parts = (document["apiVersion"].replace("/", "."), document["kind"], namespace, name)
+    return ".".join(str(part) for part in parts)
+
+
+def unified_diff_lines(name: str, old: Document | None, new: Document) -> Iterator[str]:
+    """Yield the lines of one object's diff, none when it is unchanged.
+
+    Args:
+        old: None when the object is new.
+    """
+    before = dump_yaml([old]).splitlines() if old is not None else []
+    after = dump_yaml([new]).splitlines()
+    lines = list(unified_diff(before, after, f"old/{name}", f"new/{name}", lineterm=""))
+    if lines:
+        yield f"diff -u -N old/{name} new/{name}"
+        yield from lines
+
+
+_COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def colorize(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines in colours; click drops these where the output is no terminal."""
+    for line in lines:
+        colour = _COLOURS.get(line[:1])
+        yield click.style(line, fg=colour) if colour else line

@@ -1,0 +1,88 @@
+"""Paragraphs of labelled rows, and tables: the layout that all text output shares."""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import click
+import msgspec
+
+from cli.inputs.findings import printable
+
+MARGIN: Final = 12
+"""Columns before a row's text, which hold its label."""
+
+NARROWEST: Final = 40
+"""Columns; a narrower terminal gets lines of this width."""
+
+_STYLES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "becomes": {"fg": "green"},
+    "rejected": {"fg": "red", "bold": True},
+    "warning": {"fg": "yellow"},
+}
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A labelled text; an empty label continues the row before."""
+
+    label: str
+    text: str
+
+
+class Paragraph(msgspec.Struct, frozen=True, kw_only=True):
+    """A title with rows.
+
+    Attributes:
+        place: File and line, or the node; shown behind the title.
+    """
+
+    title: str
+    place: str
+    rows: tuple[Row, ...]
+
+
+def drop_repeated_labels(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows, without the label where it repeats the one before."""
+    last = ""
+    for row in rows:
+        yield msgspec.structs.replace(row, label="" if row.label == last else row.label)
+        last = row.label
+
+
+def format_paragraph(paragraph: Paragraph, width: int) -> str:
+    """Return a paragraph as lines."""
+    title, place = printable(paragraph.title), printable(paragraph.place)
+    if len(title) + len(place) + 2 <= width:
+        head = click.style(title, bold=True)
+        head += f"  {click.style(place, dim=True)}" if place else ""
+    else:
+        head = "\n".join(
+            click.style(line, bold=True) for line in textwrap.wrap(title, max(width, NARROWEST))
+        )
+    return "\n".join((head, *filter(None, (format_rows(paragraph.rows, width),))))
+
+
+def format_rows(rows: Iterable[Row], width: int) -> str:
+    """Return rows as lines, wrapped beside their label."""
+    lines: list[str] = []
+    label = ""
+    for row in rows:
+        label = row.label or label
+        wrapped = textwrap.wrap(
+            printable(row.text), max(width, NARROWEST) - MARGIN, break_on_hyphens=False
+        )
+        for number, line in enumerate(wrapped or [""]):
+            shown = f"  {row.label if number == 0 else '':<{MARGIN - 2}}"
+            style = _STYLES.get(label)
+            lines.append(shown + (click.style(line, **style) if style else line))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def format_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return columns as wide as their longest cell, the last one ragged."""
+    cells = [head, *([printable(str(cell)) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    )

@@ -1,0 +1,109 @@
+"""Findings as SARIF 2.1.0, which code hosts show beside the lines of a change.
+
+Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0. Code hosts accept
+one run of at most 25,000 results, and show 5,000 of them.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from cli.answers.check import CheckedObject
+from cli.inputs.findings import ObjectFinding, printable
+from findings.finding import Code, Severity
+from kube.names import NAME
+from rules.registry import RULES
+
+VERSION: Final = "2.1.0"
+SCHEMA: Final = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
+"""The JSON Schema of the format, by which editors and code hosts recognise it."""
+MAX_RESULTS: Final = 25_000
+_LEVELS: Final[Mapping[Severity, str]] = {
+    Severity.ERROR: "error",
+    Severity.WARNING: "warning",
+    Severity.INFO: "note",
+}
+_CURES: Final[Mapping[Code, str]] = {rule.code: rule.fix for rule in reversed(RULES)}
+
+
+def log(
+    results: Sequence[CheckedObject], faults: Sequence[ObjectFinding], version: str
+) -> Mapping[str, Any]:
+    """Return the log of all findings.
+
+    Args:
+        faults: Findings on the state of the cluster; they have no line.
+        version: Of Drawbridge.
+    """
+    entries: list[tuple[ObjectFinding, CheckedObject | None]] = [(fault, None) for fault in faults]
+    entries += [
+        (ObjectFinding(object=result.reference, finding=finding), result)
+        for result in results
+        for finding in result.findings
+    ]
+    codes = list(dict.fromkeys(entry.finding.code for entry, _ in entries))
+    return {
+        "$schema": SCHEMA,
+        "version": VERSION,
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": NAME,
+                        "semanticVersion": version,
+                        "rules": [dict(_rule(code)) for code in codes],
+                    }
+                },
+                "columnKind": "unicodeCodePoints",
+                "results": [
+                    _result(entry, result, codes.index(entry.finding.code))
+                    for entry, result in entries[:MAX_RESULTS]
+                ],
+            }
+        ],
+    }
+
+
+def _rule(code: Code) -> Iterator[tuple[str, Any]]:
+    yield "id", code.value
+    if code in _CURES:
+        yield "help", {"text": _CURES[code]}
+
+
+def _result(entry: ObjectFinding, result: CheckedObject | None, index: int) -> Mapping[str, Any]:
+    finding = entry.finding
+    advice = f"{finding.message}; {finding.fix}" if finding.fix else finding.message
+    place = entry.object if finding.path.is_root else f"{entry.object}: {finding.path}"
+    location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": printable(place)}]}
+    if result is not None:
+        location["physicalLocation"] = {
+            "artifactLocation": {"uri": uri(result.source.source)},
+            "region": {"startLine": max(1, result.source.line)},
+        }
+    return {
+        "ruleId": finding.code.value,
+        "ruleIndex": index,
+        "level": _LEVELS[finding.severity],
+        "message": {"text": printable(f"{place}: {advice}")},
+        "locations": [location],
+        "partialFingerprints": {"objectAndPath/v1": _fingerprint(entry)},
+    }
+
+
+def uri(source: str) -> str:
+    """Return a file name as a URI, which is relative if the name is.
+
+    >>> uri("manifests/a b.yaml"), uri("/etc/a.yaml"), uri("<stdin>")
+    ('manifests/a%20b.yaml', 'file:///etc/a.yaml', '%3Cstdin%3E')
+    """
+    escaped = quote(source, errors="surrogateescape")
+    return f"file://{escaped}" if source.startswith("/") else escaped
+
+
+def _fingerprint(entry: ObjectFinding) -> str:
+    """Return a hash that does not depend on lines."""
+    text = f"{entry.object}\n{entry.finding.code}\n{entry.finding.path}"
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()

@@ -1,0 +1,245 @@
+"""A simulation as text: what is placed where, what is not and why, and a map of the devices."""
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from allocator.cluster.cluster import Cluster
+from allocator.explain.failure import Failure, NodeReason
+from allocator.model.outcome import Reason
+from allocator.model.usage import Usage
+from allocator.pods.node_eligibility import NOT_MODELLED
+from allocator.simulation.model import PlacedClaim, SimulationResult
+from allocator.simulation.simulate import TOGETHER
+from cli.inputs.findings import printable
+from cli.output.device_map import device_map
+from cli.output.layout import (
+    NARROWEST,
+    Paragraph,
+    Row,
+    drop_repeated_labels,
+    format_paragraph,
+)
+from cli.output.phrases import counted
+from kube.api.resource import AllocationResult
+from kube.quantity import format_amount
+
+_GROUPS: Final = 4
+"""Groups of nodes with the same reasons that are shown of one failure."""
+_REASONS: Final = 8
+_NAMES: Final = 3
+
+
+def format_answer(
+    answer: SimulationResult, cluster: Cluster, before: Usage, width: int, *, closest_fits: int
+) -> str:
+    """Return the whole answer, wrapped at `width` columns where words can be broken.
+
+    Args:
+        cluster: After the simulation.
+        before: The usage before it.
+        closest_fits: The number of failures whose closest fit was computed.
+    """
+    wide = max(width, NARROWEST)
+    last = textwrap.wrap(_counts(answer), wide)
+    if 0 < closest_fits < len(answer.failures):
+        text = (
+            f"Closest fit: not computed beyond the first {closest_fits} failures; --closest-fits N."
+        )
+        last += textwrap.wrap(text, wide, break_on_hyphens=False)
+    if answer.pods:
+        last += not_modelled(width)
+    return "\n\n".join((*format_placements(answer, cluster, before, width), "\n".join(last)))
+
+
+def format_placements(
+    answer: SimulationResult, cluster: Cluster, before: Usage, width: int
+) -> Iterator[str]:
+    """Yield a paragraph for each pod and claim, then the map; arguments as of `format_answer`."""
+    for paragraph in _paragraphs(answer):
+        yield format_paragraph(paragraph, width)
+    yield from _maps(answer, cluster, before)
+
+
+def not_modelled(width: int) -> list[str]:
+    """Return lines with what the simulation leaves out."""
+    words = f"Not modelled: {', '.join(NOT_MODELLED)}."
+    return textwrap.wrap(words, max(width, NARROWEST), break_on_hyphens=False)
+
+
+def _paragraphs(answer: SimulationResult) -> Iterator[Paragraph]:
+    failed = {failure.title: failure for failure in answer.failures}
+    if TOGETHER in failed:
+        yield _unplaced("Together", failed[TOGETHER], *_requested(answer))
+    else:
+        yield from _one_by_one(answer, failed)
+    if answer.error is not None and not _has_error(answer):
+        yield Paragraph(title="Error", place="", rows=(Row(label="because", text=answer.error),))
+
+
+def _has_error(answer: SimulationResult) -> bool:
+    """Return whether the reasons of nodes contain the error already."""
+    groups = [group for failure in answer.failures for group in failure.groups or ()]
+    return any(reason.message == answer.error for group in groups for reason in group.reasons)
+
+
+def _requested(answer: SimulationResult) -> Iterator[Row]:
+    for label, listed in (("pods", answer.pods), ("claims", answer.claims)):
+        if listed:
+            names = ", ".join(f"{placed.namespace}/{placed.name}" for placed in listed)
+            yield Row(label=label, text=names)
+
+
+def _one_by_one(answer: SimulationResult, failed: Mapping[str, Failure]) -> Iterator[Paragraph]:
+    claims = {(claim.namespace, claim.name): claim for claim in answer.claims}
+    shown: set[tuple[str, str]] = set()
+    for pod in answer.pods:
+        title = f"Pod {pod.namespace}/{pod.name}"
+        if pod.node is None:
+            yield _unplaced(title, failed.get(title))
+            continue
+        names = answer.uses.get((pod.namespace, pod.name), ())
+        own = [(pod.namespace, name) for name in names]
+        shown.update(own)
+        yield Paragraph(
+            title=title,
+            place=pod.node,
+            rows=tuple(
+                drop_repeated_labels(
+                    row for key in own for row in _rows(claims[key], with_name=True)
+                )
+            ),
+        )
+    for key, claim in claims.items():
+        title = f"ResourceClaim {claim.namespace}/{claim.name}"
+        if key in shown:
+            continue
+        if claim.allocation is not None:
+            place = claim.node or "usable on several nodes"
+            yield Paragraph(
+                title=title, place=place, rows=tuple(drop_repeated_labels(_rows(claim)))
+            )
+        elif title in failed or not answer.pods:
+            yield _unplaced(title, failed.get(title))
+
+
+def _rows(claim: PlacedClaim, *, with_name: bool = False) -> Iterator[Row]:
+    name = f"claim {claim.name}: " if with_name else ""
+    if claim.allocation is not None:
+        for words in devices(claim.allocation) or ("no devices",):
+            yield Row(label="allocated", text=f"{name}{words}")
+
+
+def devices(allocation: AllocationResult) -> list[str]:
+    """Return the devices as text, pool by pool."""
+    pools: dict[tuple[str, str], list[str]] = {}
+    for result in allocation.devices.results or ():
+        share = ""
+        if result.consumed_capacity:
+            amounts = sorted(result.consumed_capacity.items())
+            share = f" ({', '.join(f'{key} {format_amount(amount)}' for key, amount in amounts)})"
+        elif result.share_id is not None:
+            share = " (a share)"
+        pools.setdefault((result.driver, result.pool), []).append(f"{result.device}{share}")
+    return [
+        f"{', '.join(names)} of {driver}, pool {pool}" for (driver, pool), names in pools.items()
+    ]
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+def _unplaced(title: str, failure: Failure | None, *rows_before: Row) -> Paragraph:
+    rows = list(rows_before)
+    groups = (failure.groups if failure is not None else None) or ()
+    if failure is not None and failure.groups == ():
+        rows.append(Row(label="because", text="the cluster has no nodes"))
+    for group in groups[:_GROUPS]:
+        rows.append(Row(label="on", text=node_names(group.nodes)))
+        rows += _because(group.reasons)
+    more = len(groups) - _GROUPS
+    if more > 0:
+        rows.append(Row(label="on", text=f"others, with {_more_combinations(more)} of reasons"))
+    if failure is not None:
+        rows += _closest_fits(failure)
+        if failure.groups is None:
+            text = "not explained, since too many others were not placed"
+            rows.append(Row(label="because", text=text))
+    return Paragraph(title=title, place="not placed", rows=tuple(drop_repeated_labels(rows)))
+
+
+def _more_combinations(count: int) -> str:
+    return f"{count} more combination{'' if count == 1 else 's'}"
+
+
+def _closest_fits(failure: Failure) -> Iterator[Row]:
+    """Yield the closest fit now, and on the idle cluster where that is closer."""
+    now, idle = failure.closest_fit, failure.closest_fit_when_idle
+    if now is not None:
+        yield Row(label="closest", text=now.fix)
+    if idle is not None and (now is None or idle.cost < now.cost):
+        when_free = "once its devices are free"
+        text = f"{when_free}: {idle.fix}" if idle.changes else f"{idle.fix} {when_free}"
+        yield Row(label="closest", text=text)
+
+
+def _because(reasons: Sequence[NodeReason]) -> Iterator[Row]:
+    listed = _most_telling(reasons)
+    for reason in listed:
+        yield Row(label="because", text=f"{reason.message} [{reason.code}]")
+    more = len(reasons) - len(listed)
+    if more:
+        yield Row(label="because", text=f"{more} more reason{'' if more == 1 else 's'}")
+
+
+def _most_telling(reasons: Sequence[NodeReason]) -> list[NodeReason]:
+    """Return as many reasons as are shown, in order.
+
+    Reasons about the whole request come first, devices that no selector was meant for last.
+    """
+    places = sorted(
+        range(len(reasons)),
+        key=lambda place: (reasons[place].count > 0, reasons[place].code == Reason.SELECTOR),
+    )
+    return [reasons[place] for place in sorted(places[:_REASONS])]
+
+
+def node_names(nodes: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    if len(nodes) <= _NAMES + 1:
+        return ", ".join(nodes)
+    return f"{', '.join(nodes[:_NAMES])} and {len(nodes) - _NAMES} more"
+
+
+# --- devices --------------------------------------------------------------------------------------
+
+
+def _maps(answer: SimulationResult, cluster: Cluster, before: Usage) -> Iterator[str]:
+    """Yield the map of the nodes with new allocations, then of those that rejected a request."""
+    changed = {
+        pool for pool, use in cluster.usage.pools.items() if before.pools.get(pool) is not use
+    }
+    nodes: Mapping[str, None] = dict.fromkeys(
+        name
+        for name in sorted(cluster.nodes)
+        if any(pool.id in changed for pool in cluster.node_devices(name).pools)
+    )
+    nodes = {**nodes, **dict.fromkeys(node.name for node in answer.nodes)}
+    lines = device_map((cluster.node_devices(name) for name in nodes), before, cluster.usage)
+    if lines:
+        yield "\n".join(printable(line) for line in lines)
+
+
+def _counts(answer: SimulationResult) -> str:
+    pods = sum(pod.node is not None for pod in answer.pods)
+    claims = sum(claim.allocation is not None for claim in answer.claims)
+    counts = [
+        f"{done} of {counted(total, what)} placed"
+        for done, total, what in (
+            (pods, len(answer.pods), "pod"),
+            (claims, len(answer.claims), "claim"),
+        )
+        if total
+    ]
+    nothing = "Nothing to place: the manifests have no unbound pod and no unallocated claim."
+    return ", ".join(counts) or nothing

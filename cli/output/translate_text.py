@@ -1,0 +1,198 @@
+"""A translation as text: what each object requested, what it becomes, who serves it, warnings."""
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from admission.pods import Decision
+from cli.answers.translate import TranslatedObject
+from cli.output.layout import (
+    NARROWEST,
+    Paragraph,
+    Row,
+    drop_repeated_labels,
+    format_paragraph,
+    format_rows,
+)
+from cli.output.phrases import counted, requests
+from findings.finding import Code, Finding, Severity
+from kube.api.workloads import pod_path, resolve_path
+from kube.names import REQUEST_ANNOTATION
+from translation import arbiter
+from translation.claims import Claim
+from translation.patch import CONTAINER_FIELDS
+from translation.profiles.profile import Profile
+from translation.record import TranslationRecord, UsedProfile, decode_record
+
+Profiles = Mapping[str, Profile]
+"""Driver to profile."""
+
+
+def format_results(results: Sequence[TranslatedObject], profiles: Profiles, width: int) -> str:
+    """Return the whole answer, wrapped at `width` columns, but not below 40."""
+    parts = [
+        format_paragraph(result_paragraph(result, profiles), width)
+        for result in results
+        if _has_rows(result)
+    ]
+    unchanged = [result.reference for result in results if not _has_rows(result)]
+    if unchanged:
+        parts.append(format_rows([Row(label="unchanged", text=", ".join(unchanged))], width))
+    parts.append("\n".join(textwrap.wrap(summary(results), max(width, NARROWEST))))
+    return "\n\n".join(parts)
+
+
+def summary(results: Sequence[TranslatedObject]) -> str:
+    """Return the totals in one line."""
+    rejected = sum(result.document is None for result in results)
+    changed = sum(result.is_changed for result in results)
+    accepted = sum(_is_accepted(result) for result in results)
+    templates = sum(len(result.templates) for result in results)
+    warnings = sum(
+        finding.severity is Severity.WARNING for result in results for finding in result.findings
+    )
+    return ", ".join(
+        (
+            f"{counted(changed, 'object')} translated",
+            *([f"{accepted} translated before"] if accepted else []),
+            counted(templates, "template"),
+            f"{len(results) - changed - accepted - rejected} unchanged",
+            f"{rejected} rejected",
+            counted(warnings, "warning"),
+        )
+    )
+
+
+def _is_accepted(result: TranslatedObject) -> bool:
+    """Return whether an object came with claims of an earlier translation, and keeps them."""
+    return (
+        result.answer is not None
+        and result.answer.decision is Decision.ACCEPTED
+        and not result.is_changed
+    )
+
+
+def _has_rows(result: TranslatedObject) -> bool:
+    changed = result.answer is not None and result.answer.decision is not Decision.UNTOUCHED
+    return changed or bool(result.findings)
+
+
+# --- rows ---------------------------------------------------------------------------------
+
+
+def result_paragraph(result: TranslatedObject, profiles: Profiles) -> Paragraph:
+    """Return the paragraph of one object."""
+    kind, namespace, name = result.reference.split("/", 2)
+    return Paragraph(
+        title=f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}",
+        place=f"{result.source.source}:{result.source.line}",
+        rows=tuple(drop_repeated_labels(_rows(result, profiles))),
+    )
+
+
+def _rows(result: TranslatedObject, profiles: Profiles) -> Iterator[Row]:
+    request = _request(result)
+    if request is not None and result.answer is not None:
+        if result.answer.decision is Decision.ACCEPTED:
+            yield Row(label="unchanged", text="translated before; its claims match its annotation")
+        yield from _requested(request, _written(result))
+        for claim in result.answer.claims:
+            yield from _becomes(claim)
+        if result.answer.claims:
+            owned = _owned(request, profiles)
+            yield from (
+                Row(label="served by", text=_driver(used, owned)) for used in request.profiles
+            )
+    for finding in sorted(result.findings, key=lambda finding: not finding.is_error):
+        yield from _finding_rows(finding)
+
+
+def _request(result: TranslatedObject) -> TranslationRecord | None:
+    """Return the record in the annotation of the object's pods."""
+    path = pod_path(result.source.api_version, result.source.kind)
+    if result.document is None or path is None or result.answer is None:
+        return None
+    _, text = resolve_path(result.document, (*path, "metadata", "annotations", REQUEST_ANNOTATION))
+    return decode_record(text) if isinstance(text, str) else None
+
+
+def _requested(
+    request: TranslationRecord, written: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Row]:
+    for container in request.containers:
+        limits = written.get(container.name, {})
+        if not container.limits:
+            continue  # It uses the devices that others request.
+        amounts = (f"{key} {limits.get(key, found)}" for key, found in container.limits.items())
+        yield Row(label="requested", text=f"{container.name}: {', '.join(amounts)}")
+    for key, value in request.annotations.items():
+        yield Row(label="requested", text=f"{key}: {value}")
+
+
+def _written(result: TranslatedObject) -> Mapping[str, Mapping[str, Any]]:
+    """Return container name to limits as the manifest writes them: 3000, where the record has 3k."""
+    path = pod_path(result.source.api_version, result.source.kind) or ()
+    _, pod = resolve_path(result.source.document, path)
+    _, spec = resolve_path(pod, ("spec",))
+    containers = [each for f in CONTAINER_FIELDS for each in (spec or {}).get(f) or ()]
+    return {
+        each.get("name", ""): (each.get("resources") or {}).get("limits") or {}
+        for each in containers
+    }
+
+
+def _becomes(claim: Claim) -> Iterator[Row]:
+    users: dict[str, list[str]] = {}
+    for use in claim.uses:
+        users.setdefault(use.request, []).append(use.container)
+    for name, words in requests(claim.spec["spec"]):
+        yield Row(label="becomes", text=f"{' and '.join(users[name])}: {words}")
+    yield Row(label="template", text=claim.template)
+
+
+def _owned(request: TranslationRecord, profiles: Profiles) -> Mapping[str, frozenset[str]]:
+    """Return vocabulary to the keys that it owns, among them those that its profile adds."""
+    named = {
+        used.vocabulary: profiles[used.name].resource_names()
+        for used in request.profiles
+        if used.name in profiles
+    }
+    speaking = arbiter.extended_vocabularies(named)
+    return arbiter.divide_keys(
+        request.keys(), [speaking[used.vocabulary] for used in request.profiles]
+    )
+
+
+def _driver(used: UsedProfile, owned: Mapping[str, frozenset[str]]) -> str:
+    """Return the driver, the keys that it serves, and the memory sizes that the claims depend on."""
+    keys = ", ".join(sorted(owned[used.vocabulary]))
+    served = f"{used.vocabulary}: {keys}" if keys else used.vocabulary
+    sizes = sorted({size.size for facts in used.facts.values() for size in facts.sizes or ()})
+    published = f"; published memory sizes: {', '.join(map(str, sizes))}" if sizes else ""
+    return f"{used.name} ({served}){published}"
+
+
+_LABELS: Final[Mapping[Severity, str]] = {
+    Severity.ERROR: "rejected",
+    Severity.WARNING: "warning",
+    Severity.INFO: "note",
+}
+
+
+def _finding_rows(finding: Finding) -> Iterator[Row]:
+    label = "skipped" if finding.code in _LEFT_ALONE else _LABELS[finding.severity]
+    place = "" if finding.path.is_root else f"{finding.path}: "
+    yield Row(label=label, text=f"{place}{finding.message}")
+    if finding.fix:
+        yield Row(label="fix", text=finding.fix)
+
+
+_LEFT_ALONE: Final = frozenset(
+    {
+        Code.ALREADY_CONVERTED,
+        Code.FOREIGN_SCHEDULER,
+        Code.NODE_NAME_SET,
+        Code.OPTED_OUT,
+        Code.PASSED_THROUGH,
+    }
+)

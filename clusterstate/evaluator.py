@@ -1,0 +1,252 @@
+"""The evaluator of rules: a cache fed by watches, and the one thread that reads it.
+
+A review makes no call: it waits for its turn on the thread, which first applies the changes so far.
+What takes too long is answered without the inventory, and so is everything until the first lists are
+complete; nothing waits for these, since pods are translated without them.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from allocator.pods.claims import Name
+from clusterstate.autoscalers import AUTOSCALERS, INSTALLED, ObjectName
+from clusterstate.high_water_config_map import UNREADABLE, HighWaterMarks, project_high_water_marks
+from clusterstate.kinds import Changes, Kind
+from clusterstate.projections import (
+    PROJECTIONS,
+    RESOURCES,
+    project_namespace_labels,
+    project_presence,
+)
+from clusterstate.rule_cache import ClusterFacts, RuleCache
+from clusterstate.settings import ValidationSettings
+from kube.api.urls import CONFIG_MAPS, NAMESPACES
+from kube.runtime.informers import Handler, InformerFactory, Subscription, wait_synced
+from rules.context import Context
+from rules.feasibility.enforcement import Enforcement, EnforcementSettings
+
+T = TypeVar("T")
+
+OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY})
+"""Kinds that a cluster may not serve."""
+APPLY_INTERVAL_S: Final = 1.0
+"""Changes that no review needs are applied no more often."""
+IDLE_FACTOR: Final = 9.0
+"""Applying them is followed by a pause of so many times what it took."""
+RESET_PAUSE_S: Final = 30.0
+"""After a bug, before everything is applied again."""
+
+log = structlog.get_logger()
+
+
+class RuleEvaluator:
+    """What rules read of the cluster, and the thread on which they run.
+
+    Attributes:
+        changed: Set when an object that rules read has changed, and at first.
+    """
+
+    def __init__(
+        self,
+        informers: InformerFactory,
+        namespace: str,
+        settings: ValidationSettings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Subscribe to what rules read.
+
+        Args:
+            namespace: Of the high-water mark.
+            clock: Monotonic seconds.
+        """
+        self._clock = clock
+        self._settings = settings
+        self._enforcement = EnforcementSettings(
+            cluster=Enforcement(settings.enforcement),
+            drivers={
+                driver: Enforcement(enforcement) for driver, enforcement in settings.drivers.items()
+            },
+        )
+        self._cache = RuleCache(settings.features(), settings.uniform_config_drivers)
+        self._changes: dict[Kind, dict[Name, Any]] = {}
+        self._batches: deque[Changes] = deque()
+        self._facts: ClusterFacts | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rules")
+        self._ready = asyncio.Event()
+        self._queued = 0
+        self.changed = asyncio.Event()
+        self.changed.set()
+        self._unapplied = asyncio.Event()
+        self._kinds: Final[Mapping[Kind, Subscription[Any]]] = {
+            kind: informers.subscribe(
+                resource, PROJECTIONS[kind], handlers=[self._queue_changes(kind)]
+            )
+            for kind, resource in RESOURCES.items()
+        }
+        self._namespaces = informers.subscribe(
+            NAMESPACES, project_namespace_labels, handlers=[self._facts_changed]
+        )
+        self._marks = informers.subscribe(
+            CONFIG_MAPS,
+            project_high_water_marks,
+            namespace=namespace,
+            field_selector=f"metadata.name={settings.inventory_config_map}",
+            handlers=[self._marks_changed],
+        )
+        self._autoscalers = {
+            name: self._subscribe_to_presence(informers, INSTALLED[component])
+            for component, name in AUTOSCALERS.items()
+        }
+
+    def _subscribe_to_presence(
+        self, informers: InformerFactory, one: ObjectName
+    ) -> Subscription[bool]:
+        return informers.subscribe(
+            one.resource,
+            project_presence,
+            namespace=one.namespace,
+            field_selector=f"metadata.name={one.name}",
+            handlers=[self._facts_changed],
+        )
+
+    @property
+    def high_water_marks(self) -> HighWaterMarks:
+        """The marks in the ConfigMap; empty where there is none."""
+        return next(iter(self._marks.store.values()), HighWaterMarks())
+
+    @property
+    def has_high_water_marks(self) -> bool:
+        """Whether there is a ConfigMap."""
+        return bool(self._marks.store)
+
+    async def wait_ready(self) -> None:
+        """Return once the cache is complete."""
+        await self._ready.wait()
+
+    async def run(self) -> None:
+        """Apply changes until cancelled, so that no review has to wait for many of them."""
+        required = [one for kind, one in self._kinds.items() if kind not in OPTIONAL]
+        try:
+            await wait_synced([*required, self._marks, self._namespaces])
+            while True:
+                self._unapplied.clear()
+                await self._apply_changes()
+                await self._unapplied.wait()
+        finally:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _apply_changes(self) -> None:
+        """Apply changes, then pause."""
+        began_s = self._clock()
+        try:
+            classes = await self.query(RuleCache.stocks, timeout_s=None)
+        except Exception:  # A bug in the rules must not cost pods their translation.
+            log.exception("rules.failed")
+            await asyncio.sleep(RESET_PAUSE_S)
+            return
+        took_s = self._clock() - began_s
+        if not self._ready.is_set():
+            self._ready.set()
+            log.info("rules.synced", classes=len(classes), took_s=round(took_s, 3))
+        await asyncio.sleep(max(APPLY_INTERVAL_S, IDLE_FACTOR * took_s))
+
+    def _reset(self) -> None:
+        """Drop the cache, which may be wrong after a bug, and apply everything again."""
+        self._ready.clear()
+        self._cache = RuleCache(self._settings.features(), self._settings.uniform_config_drivers)
+        self._batches.clear()
+        self._changes = {kind: dict(one.store) for kind, one in self._kinds.items()}
+        self._unapplied.set()
+
+    # --- queries ----------------------------------------------------------------------------------
+
+    async def evaluate(self, rules: Callable[[Context], T]) -> T:
+        """Evaluate rules for a review.
+
+        Raises:
+            TimeoutError: It takes too long, or too many reviews wait. `without_inventory` has a
+                context to evaluate them in instead.
+        """
+        if not self._ready.is_set():
+            return rules(self.without_inventory())
+        if self._queued >= self._settings.max_queued:
+            raise TimeoutError
+        facts = self.facts()
+        self._queued += 1
+        try:
+            return await self.query(
+                lambda cache: rules(cache.context(facts)), timeout_s=self._settings.timeout
+            )
+        finally:
+            self._queued -= 1
+
+    async def query(self, query: Callable[[RuleCache], T], *, timeout_s: float | None) -> T:
+        """Query the cache on the thread, after all changes so far.
+
+        Args:
+            timeout_s: None waits for as long as it takes.
+
+        Raises:
+            TimeoutError: It takes longer.
+        """
+        # The thread sees whole batches only; a query that is given up still applies its batch.
+        self._batches.append(self._changes)
+        self._changes = {}
+
+        loop = asyncio.get_running_loop()
+
+        def apply_and_query() -> T:
+            try:
+                while self._batches:
+                    self._cache.apply(self._batches.popleft())
+            except Exception:
+                loop.call_soon_threadsafe(self._reset)
+                raise
+            return query(self._cache)
+
+        async with asyncio.timeout(timeout_s):
+            return await loop.run_in_executor(self._thread, apply_and_query)
+
+    def facts(self) -> ClusterFacts:
+        """Return what rules read besides devices and claims."""
+        if self._facts is None:
+            marks = self.high_water_marks
+            autoscalers = {name for name, presence in self._autoscalers.items() if presence.store}
+            self._facts = ClusterFacts(
+                namespaces={name: labels for (_, name), labels in self._namespaces.store.items()},
+                autoscalers=autoscalers | ({UNREADABLE} if marks.problem else set()),
+                high_water_mark=marks.combined,
+                enforcement=self._enforcement,
+            )
+        return self._facts
+
+    def without_inventory(self) -> Context:
+        """Return a context without devices and claims."""
+        return Context(namespaces=self.facts().namespaces, enforcement=self._enforcement)
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def _queue_changes(self, kind: Kind) -> Handler[Any]:
+        def queue(key: tuple[str, str], old: object, new: object) -> None:
+            if old != new:  # Most changes are of fields that are not projected.
+                self._changes.setdefault(kind, {})[key] = new
+                self.changed.set()
+                self._unapplied.set()
+
+        return queue
+
+    def _facts_changed(self, _key: Name, _old: object, _new: object) -> None:
+        self._facts = None
+
+    def _marks_changed(self, _key: Name, _old: object, new: HighWaterMarks | None) -> None:
+        if new is not None and new.problem:
+            log.warning("declaration.rejected", error=new.problem)
+        self._facts = None
+        self.changed.set()

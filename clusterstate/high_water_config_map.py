@@ -1,0 +1,88 @@
+"""The ConfigMap of the high-water mark: what it says, and what is written to it.
+
+It holds two texts. `seen` is the largest inventory ever seen: the controller raises it. `declared` is
+for administrators: what there could be beside that, such as nodes that an autoscaler keeps at zero or
+that are on order. While a class has fewer devices than both say, a verdict about the inventory is only
+a warning.
+
+    declared: |
+      classes:
+        gpu.example.com:            # a DeviceClass
+          gpu.example.com:          # a driver
+            {nodes: 4, devices: 32, onOneNode: 8, capacity: {memory: 192Gi}}
+
+After hardware is removed for good, delete the ConfigMap: it is created again from the present
+inventory.
+"""
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from kube.api.meta import ApiStruct, convert, decode, encode
+from kube.names import NAME
+from rules.feasibility.high_water_mark import HighWaterMark, raise_mark
+
+SEEN: Final = "seen"
+DECLARED: Final = "declared"
+MAX_CLASSES: Final = 1000
+"""That are written, so that the object stays well below the 1 MiB of a ConfigMap."""
+UNREADABLE: Final = "a declaration that cannot be read"
+"""What may add nodes, in messages, where the declaration cannot be read."""
+
+
+class HighWaterMarks(msgspec.Struct, frozen=True, kw_only=True):
+    """What the ConfigMap says.
+
+    Attributes:
+        seen: By the controller.
+        declared: By administrators.
+        problem: Why their text cannot be read; empty where it can.
+    """
+
+    seen: HighWaterMark = HighWaterMark()
+    declared: HighWaterMark = HighWaterMark()
+    problem: str = ""
+
+    @property
+    def combined(self) -> HighWaterMark:
+        """The larger of both, class by class."""
+        return raise_mark(self.seen, self.declared.classes)
+
+
+class _ConfigMap(ApiStruct, frozen=True, kw_only=True):
+    data: Mapping[str, str] | None = None
+
+
+def project_high_water_marks(raw: bytes) -> HighWaterMarks:
+    """Project the ConfigMap to its marks; a `seen` that cannot be read is raised again from zero."""
+    data = decode(raw, _ConfigMap).data or {}
+    try:
+        seen = decode(data.get(SEEN) or "{}", HighWaterMark)
+    except msgspec.DecodeError:
+        seen = HighWaterMark()
+    try:
+        declared = convert(yaml.safe_load(data.get(DECLARED, "")) or {}, HighWaterMark)
+    except (yaml.YAMLError, msgspec.ValidationError, RecursionError) as fault:
+        return HighWaterMarks(seen=seen, problem=str(fault).partition("\n")[0])
+    return HighWaterMarks(seen=seen, declared=declared)
+
+
+def seen_patch(seen: HighWaterMark) -> Mapping[str, Any]:
+    """Return the merge patch that writes `seen`."""
+    written = HighWaterMark(classes=dict(islice(seen.classes.items(), MAX_CLASSES)))
+    return {"data": {SEEN: encode(written).decode()}}
+
+
+def config_map_document(seen: HighWaterMark, *, namespace: str, name: str) -> Mapping[str, Any]:
+    """Return the ConfigMap to create."""
+    labels = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "controller"}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        **seen_patch(seen),
+    }

@@ -1,0 +1,168 @@
+"""What rules read of a cluster, kept up to date change by change.
+
+It has three views of the inventory: published devices, the cluster with its allocations, and the idle
+cluster, in which nothing is allocated. Changes come in batches, and between two batches everything
+stands still: a context is valid until the next batch. Large batches, and changes that concern all
+nodes, have the views built anew, which also bounds the memory of the allocator's caches.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from allocator.compatibility.compile import compile_policy
+from allocator.model.feature_gates import Features
+from allocator.pods.claims import Name, allocation_of
+from allocator.search.attempt import AllocatorOptions
+from clusterstate.cluster_cache import MAX_APPLIED, MAX_BATCH, ClusterCache, put
+from clusterstate.kinds import Changes, Kind
+from kube.api.meta import ApiStruct
+from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
+from kube.api.resource import DeviceClaim, DeviceClass, ResourceClaim, ResourceSlice
+from rules.context import Context, NamespacedName
+from rules.feasibility.enforcement import EnforcementSettings
+from rules.feasibility.high_water_mark import ClassStock, HighWaterMark
+from rules.feasibility.idle_cluster import IdleCluster
+from rules.inventory import Inventory
+
+
+class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What rules read besides devices and claims.
+
+    Attributes:
+        namespaces: Namespace to its labels.
+        autoscalers: Names of components that may add nodes.
+        high_water_mark: The largest inventory ever seen.
+        enforcement: Configured enforcement of verdicts about the inventory.
+    """
+
+    namespaces: Mapping[str, Mapping[str, str]] = {}
+    autoscalers: Collection[str] = frozenset()
+    high_water_mark: HighWaterMark = HighWaterMark()
+    enforcement: EnforcementSettings = EnforcementSettings()
+
+
+class RuleCache:
+    """A cluster as rules see it. Not for several threads at once."""
+
+    def __init__(self, features: Features, uniform_config_drivers: Collection[str] = ()) -> None:
+        """Begin with an empty cluster.
+
+        Args:
+            features: Gates of the cluster's scheduler.
+            uniform_config_drivers: Drivers that reject contradicting sharing configurations.
+        """
+        self._features = features
+        self._uniform_config_drivers = frozenset(uniform_config_drivers)
+        self._current = ClusterCache(features)
+        self._objects: dict[Kind, dict[Name, Any]] = {kind: {} for kind in Kind}
+        self._classes: dict[str, DeviceClass] = {}
+        self._claims: dict[NamespacedName, DeviceClaim] = {}
+        self._templates: dict[NamespacedName, DeviceClaim] = {}
+        self._allocated: set[NamespacedName] = set()
+        self._policies: tuple[DeviceCompatibilityPolicy, ...] = ()
+        self._applied = 0
+        self._inventory, self._idle = self._build()
+
+    # --- queries ----------------------------------------------------------------------------------
+
+    def context(self, facts: ClusterFacts = ClusterFacts()) -> Context:  # noqa: B008 - a frozen value
+        """Return the context of rules; it is valid until the next change.
+
+        Every user of the rules builds its context here: webhook, audit and command line.
+        """
+        return Context(
+            classes=self._classes,
+            inventory=self._inventory,
+            policies=self._policies,
+            features=self._features,
+            claims=self._claims,
+            templates=self._templates,
+            namespaces=facts.namespaces,
+            has_all_classes=True,
+            idle_cluster=self._idle,
+            current_cluster=self._current.cluster,
+            extended_resources=self._current.extended_resources,
+            allocated=self._allocated,
+            high_water_mark=facts.high_water_mark,
+            autoscalers=facts.autoscalers,
+            enforcement=facts.enforcement,
+            uniform_config_drivers=self._uniform_config_drivers,
+        )
+
+    def stocks(self) -> Mapping[str, ClassStock]:
+        """Return the devices of every class, by driver."""
+        return {name: self._idle.class_stock(name) for name in sorted(self._classes)}
+
+    def objects(self, kind: Kind) -> Iterator[ApiStruct]:
+        """Yield the objects of a kind, by namespace and name."""
+        objects = self._objects[kind]
+        yield from (objects[key] for key in sorted(objects))
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def apply(self, changes: Changes) -> None:
+        """Apply a batch of changes."""
+        if not any(changes.values()):
+            return
+        slices = self._objects[Kind.SLICE]
+        replaced = [(slices.get(key), new) for key, new in changes.get(Kind.SLICE, {}).items()]
+        for kind, objects in changes.items():
+            for key, new in objects.items():
+                put(self._objects[kind], key, new)
+        for key, claim in changes.get(Kind.CLAIM, {}).items():
+            self._replace_claim(key, claim)
+        for key, template in changes.get(Kind.TEMPLATE, {}).items():
+            put(self._templates, key, None if template is None else template.spec.spec.devices)
+        for (_, name), device_class in changes.get(Kind.CLASS, {}).items():
+            if device_class is None:
+                self._classes.pop(name, None)
+            else:
+                self._classes[name] = device_class
+        if changes.get(Kind.POLICY):
+            policies = effective_policies(self._objects[Kind.POLICY].values())
+            self._policies = tuple(policies.values())
+        self._current.apply(changes)
+        self._apply_to_inventory(changes, replaced)
+
+    def _replace_claim(self, key: Name, claim: ResourceClaim | None) -> None:
+        is_allocated = claim is not None and allocation_of(claim) is not None
+        devices = claim.spec.devices if claim is not None else None
+        if is_allocated and devices is not None and not devices.requests:
+            devices = None  # Its projection has no spec.
+        put(self._claims, key, devices)
+        if is_allocated:
+            self._allocated.add(key)
+        else:
+            self._allocated.discard(key)
+
+    def _apply_to_inventory(
+        self, changes: Changes, slices: list[tuple[ResourceSlice | None, ResourceSlice | None]]
+    ) -> None:
+        nodes = changes.get(Kind.NODE, {})
+        batch = len(nodes) + len(slices)
+        self._applied += batch
+        is_large = batch > MAX_BATCH or self._applied > MAX_APPLIED
+        if is_large or changes.get(Kind.POLICY):
+            self._inventory, self._idle = self._build()
+            return
+        for (_, name), node in nodes.items():
+            self._idle.replace_node(name, node)
+        for old, new in slices:
+            self._inventory.replace_slice(old, new)
+            self._idle.replace_slice(old, new)
+        if changes.get(Kind.CLASS):
+            self._idle.forget_answers()
+
+    def _build(self) -> tuple[Inventory, IdleCluster]:
+        self._applied = 0
+        slices = [published for _, published in sorted(self._objects[Kind.SLICE].items())]
+        policies = tuple(map(compile_policy, self._policies))
+        idle_cluster = IdleCluster(
+            slices=slices,
+            nodes=self._objects[Kind.NODE].values(),
+            classes=self._classes,
+            rules=AllocatorOptions(features=self._features, policies=policies),
+        )
+        return Inventory(slices), idle_cluster

@@ -1,0 +1,190 @@
+"""What a translation reads of the cluster, kept up to date by watches, so that a review makes no call.
+
+Of each object only what a translation reads is kept: of a slice a summary, of a template the digest of
+its spec and its classes, of a quota what it counts. A part of the snapshot is built again when the
+first review after a change needs it.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from clusterstate.autoscalers import INSTALLED, KUEUE_CONFIGURATION, ObjectName
+from clusterstate.projections import (
+    project_class,
+    project_namespace_labels,
+    project_policy,
+    project_presence,
+)
+from clusterstate.translation_projections import (
+    project_kueue_classes,
+    project_quota,
+    project_template_digest,
+    slice_summaries,
+)
+from kube.api.extended_resources import extended_resources
+from kube.api.policy import effective_policies
+from kube.api.urls import (
+    DEVICE_CLASSES,
+    DEVICE_COMPATIBILITY_POLICIES,
+    NAMESPACES,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
+)
+from kube.runtime.informers import (
+    Handler,
+    InformerFactory,
+    Projection,
+    Subscription,
+    unsynced,
+    wait_synced,
+)
+from translation.device_facts import facts_by_driver
+from translation.profiles.profile import Profile
+from translation.quotas import Quota
+from translation.snapshot import ClaimUnawareComponent, TranslationSnapshot
+
+T = TypeVar("T")
+
+
+class SnapshotCache:
+    """Subscriptions, and the snapshot that is built from them.
+
+    Nothing waits for the subscriptions to claim-unaware components: where they may not be read, or do
+    not exist, there is no warning. Nor for policies, whose definition may not be installed.
+    """
+
+    def __init__(
+        self,
+        informers: InformerFactory,
+        profiles: Mapping[str, Profile],
+        *,
+        claim_aware: Collection[ClaimUnawareComponent] = frozenset(),
+    ) -> None:
+        """Subscribe to what a translation reads.
+
+        Args:
+            claim_aware: Components that see claims in this cluster, so that nothing looks for them.
+        """
+        subscribe = informers.subscribe
+        self._classes = subscribe(DEVICE_CLASSES, project_class, handlers=[self._mark("classes")])
+        self._slices = subscribe(
+            RESOURCE_SLICES, slice_summaries(profiles), handlers=[self._mark("facts")]
+        )
+        self._templates = subscribe(RESOURCE_CLAIM_TEMPLATES, project_template_digest)
+        self._quotas = subscribe(RESOURCE_QUOTAS, project_quota, handlers=[self._mark("quotas")])
+        self._namespaces = subscribe(
+            NAMESPACES, project_namespace_labels, handlers=[self._mark("namespaces")]
+        )
+        self._policies = subscribe(
+            DEVICE_COMPATIBILITY_POLICIES, project_policy, handlers=[self._mark("policies")]
+        )
+        self._components = {
+            component: self._subscribe_to(informers, one, project_presence)
+            for component, one in INSTALLED.items()
+            if component not in claim_aware
+        }
+        self._kueue_classes = (
+            self._subscribe_to(informers, KUEUE_CONFIGURATION, project_kueue_classes)
+            if ClaimUnawareComponent.KUEUE in self._components
+            else None
+        )
+        self._parts: Final[Mapping[str, Callable[[], Mapping[str, Any]]]] = {
+            "classes": self._build_classes,
+            "facts": self._build_facts,
+            "quotas": self._build_quotas,
+            "namespaces": self._build_namespaces,
+            "claim_unaware_components": self._build_components,
+            "policies": self._build_policies,
+        }
+        self._outdated = set(self._parts)
+        # Templates change with every workload; a review looks them up in the store itself.
+        self._snapshot = TranslationSnapshot(profiles=profiles, templates=self._templates.store)
+        self._required: Final[Sequence[Subscription[Any]]] = (
+            self._classes,
+            self._slices,
+            self._templates,
+            self._quotas,
+            self._namespaces,
+        )
+
+    def check(self) -> str:
+        """Return which resources are not synced, as a readiness check."""
+        return unsynced(self._required)
+
+    async def wait_synced(self) -> None:
+        """Return once the snapshot is complete."""
+        await wait_synced(self._required)
+
+    def snapshot(self) -> TranslationSnapshot:
+        """Return the present snapshot; the same object while nothing changes.
+
+        Its templates are a live view, so a snapshot is valid until the next await.
+        """
+        if self._outdated:
+            fresh: dict[str, Any] = {}
+            for part in sorted(self._outdated):
+                fresh |= self._parts[part]()
+            self._outdated.clear()
+            self._snapshot = msgspec.structs.replace(self._snapshot, **fresh)
+        return self._snapshot
+
+    def _subscribe_to(
+        self, informers: InformerFactory, one: ObjectName, projection: Projection[T]
+    ) -> Subscription[T]:
+        """Subscribe to one object, which may exist or not."""
+        return informers.subscribe(
+            one.resource,
+            projection,
+            namespace=one.namespace,
+            field_selector=f"metadata.name={one.name}",
+            handlers=[self._mark("claim_unaware_components")],
+        )
+
+    def _mark(self, part: str) -> Handler[Any]:
+        """Return a handler that marks a part as outdated."""
+
+        def mark(_key: tuple[str, str], old: object, new: object) -> None:
+            if old != new:  # Most changes are of fields that are not projected.
+                self._outdated.add(part)
+
+        return mark
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    def _build_classes(self) -> Mapping[str, Any]:
+        classes = self._classes.store
+        return {
+            "classes": frozenset(name for _, name in classes),
+            "extended_resources": extended_resources(classes.values()),
+        }
+
+    def _build_facts(self) -> Mapping[str, Any]:
+        return {"facts": facts_by_driver(self._slices.store.values())}
+
+    def _build_quotas(self) -> Mapping[str, Any]:
+        quotas: dict[str, dict[str, Quota]] = {}
+        for (namespace, name), quota in self._quotas.store.items():
+            quotas.setdefault(namespace, {})[name] = quota
+        return {"quotas": quotas}
+
+    def _build_namespaces(self) -> Mapping[str, Any]:
+        return {
+            "namespaces": {name: labels for (_, name), labels in self._namespaces.store.items()}
+        }
+
+    def _build_policies(self) -> Mapping[str, Any]:
+        return {"policies": effective_policies(self._policies.store.values())}
+
+    def _build_components(self) -> Mapping[str, Any]:
+        configurations = self._kueue_classes.store if self._kueue_classes is not None else {}
+        counted = frozenset[str]().union(*configurations.values())
+        return {
+            "claim_unaware_components": {
+                component: counted if component is ClaimUnawareComponent.KUEUE else frozenset()
+                for component, presence in self._components.items()
+                if presence.store
+            }
+        }

@@ -1,0 +1,72 @@
+"""Projections that only translations read, so that other processes need not load them."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+import yaml
+
+from kube.api.core import ResourceQuota
+from kube.api.meta import ApiStruct, decode
+from kube.api.resource import ResourceClaimTemplate, ResourceSlice
+from kube.runtime.informers import Projection
+from translation.claims import template_classes, template_digest
+from translation.device_facts import SliceSummary, summary
+from translation.profiles.profile import Profile
+from translation.quotas import Quota, quota_of
+from translation.snapshot import TemplateSummary
+
+
+def project_quota(raw: bytes) -> Quota | None:
+    """Project a ResourceQuota to what it counts; None where that is nothing."""
+    quota = quota_of(decode(raw, ResourceQuota))
+    return quota if quota.names else None
+
+
+def project_template_digest(raw: bytes) -> TemplateSummary:
+    """Project a ResourceClaimTemplate to the digest of its spec and its classes."""
+    template = decode(raw, ResourceClaimTemplate)
+    return TemplateSummary(digest=template_digest(template), classes=template_classes(template))
+
+
+def slice_summaries(profiles: Mapping[str, Profile]) -> Projection[SliceSummary]:
+    """Return the projection of a ResourceSlice to what a translation reads of it."""
+
+    def project(raw: bytes) -> SliceSummary | None:
+        return summary(decode(raw, ResourceSlice), profiles)
+
+    return project
+
+
+def project_kueue_classes(raw: bytes) -> frozenset[str]:
+    """Project Kueue's configuration to the DeviceClasses that it counts; none where it names none.
+
+    Source: kueue apis/config, Configuration.resources.deviceClassMappings.
+    """
+    data = decode(raw, _ConfigMap).data or {}
+    try:
+        document = yaml.safe_load(data.get(_KUEUE_KEY, ""))
+        configuration = msgspec.convert(document or {}, _KueueConfiguration)
+    except (yaml.YAMLError, msgspec.ValidationError, RecursionError):
+        return frozenset()
+    mappings = configuration.resources.mappings if configuration.resources else ()
+    return frozenset(name for mapping in mappings for name in mapping.classes)
+
+
+_KUEUE_KEY: Final = "controller_manager_config.yaml"
+
+
+class _ConfigMap(ApiStruct, frozen=True, kw_only=True):
+    data: Mapping[str, str] | None = None
+
+
+class _KueueMapping(msgspec.Struct, frozen=True, kw_only=True):
+    classes: tuple[str, ...] = msgspec.field(default=(), name="deviceClassNames")
+
+
+class _KueueResources(msgspec.Struct, frozen=True, kw_only=True):
+    mappings: tuple[_KueueMapping, ...] = msgspec.field(default=(), name="deviceClassMappings")
+
+
+class _KueueConfiguration(msgspec.Struct, frozen=True, kw_only=True):
+    resources: _KueueResources | None = None

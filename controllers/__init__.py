@@ -1,0 +1,1 @@
+"""The controllers: templates, compatibility policies, audit, certificates. One replica leads."""

@@ -1,0 +1,159 @@
+"""`python -m controllers`: the controllers, with a service account of their own; one replica leads."""
+
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.registry import Collector
+
+from clusterstate.evaluator import RuleEvaluator
+from controllers.audit.controller import AuditController
+from controllers.audit.metrics import AuditMetrics
+from controllers.certificates.controller import CertificateAuthorityController
+from controllers.certificates.metrics import CertificateAuthorityCollector
+from controllers.policies.controller import PolicyController
+from controllers.settings import VARIABLES, Settings
+from controllers.templates.controller import TemplateController
+from kube.names import NAME
+from kube.runtime.controller import Controller
+from kube.runtime.events import EventRecorder
+from kube.runtime.informers import InformerFactory
+from kube.runtime.leader import Leader, LeaderSettings
+from process.certificate_metrics import CertificateCollector
+from process.command import Command, Process, run_command
+from process.metrics import CacheCollector, QueueCollector, event_counter, process_registry
+from process.probes import ProbeServer
+from process.profile_files import load_profiles
+from process.signals import run_forever, run_until_signal
+
+
+async def control(process: Process[Settings]) -> None:
+    """Stand for leader, and run the controllers while leading, until a signal comes."""
+    settings, registry = process.settings, process_registry()
+    directory = settings.translation.profiles_directory
+    profiles = load_profiles(Path(directory) if directory else None)
+    settings.translation.checked_options(profiles)
+    async with await process.client() as client:
+        leader = Leader(
+            client,
+            _leader_settings(settings, process.identity),
+            wall_clock=lambda: process.now().timestamp(),
+        )
+        status = Gauge(
+            "leader_election_master_status",
+            "Whether this process is the leader (1) or not (0).",
+            ("name",),
+            registry=registry,
+        )
+        lease = settings.controllers.leader_election.resource_name
+        status.labels(lease).set_function(lambda: float(leader.leading))
+        audit_metrics, count_event = AuditMetrics(registry), event_counter(registry)
+        running: list[Controller[Any]] = []
+        probes = ProbeServer(
+            settings.controllers.bind_address,
+            settings.controllers.probe_port,
+            {"controllers": lambda: _unsynced(running)},
+            registry,
+        )
+
+        async def lead() -> None:
+            informers = InformerFactory(client)
+            recorder = EventRecorder(
+                client,
+                controller=f"{NAME}.controller",
+                instance=process.identity,
+                now=process.now,
+                count=count_event,
+            )
+            templates = TemplateController(
+                client, informers, recorder, settings.controllers, profiles
+            )
+            policies = PolicyController(
+                client,
+                informers,
+                recorder,
+                settings.controllers,
+                now=process.now,
+                uniform_config_drivers=settings.validation.uniform_config_drivers,
+            )
+            evaluator = RuleEvaluator(informers, settings.namespace, settings.validation)
+            audit = AuditController(client, settings, evaluator, recorder, audit_metrics)
+            controllers: list[Controller[Any]] = [
+                *templates.controllers,
+                *policies.controllers,
+                *audit.controllers,
+            ]
+            collectors: list[Collector] = [CacheCollector(informers)]
+            if settings.certificates.directory is None:
+                authority = CertificateAuthorityController(client, informers, settings, process.now)
+                controllers += authority.controllers
+                collectors += (
+                    CertificateCollector(authority.not_after),
+                    CertificateAuthorityCollector(authority.trusted, authority.is_published),
+                )
+            collectors.append(QueueCollector(controllers))
+            loops = [informers.run, recorder.run, evaluator.run]
+            loops += [controller.run for controller in controllers]
+            running[:] = controllers
+            try:
+                with _registered(registry, collectors):
+                    async with asyncio.TaskGroup() as group:
+                        for loop in loops:
+                            group.create_task(run_forever(loop))
+            finally:
+                running.clear()
+
+        await run_until_signal([probes.run, lambda: leader.run(lead)])
+
+
+def _leader_settings(settings: Settings, identity: str) -> LeaderSettings:
+    election = settings.controllers.leader_election
+    return LeaderSettings(
+        namespace=settings.namespace,
+        name=election.resource_name,
+        identity=identity,
+        lease_s=int(election.lease_duration),
+        renew_deadline_s=election.renew_deadline,
+        retry_s=election.retry_period,
+    )
+
+
+def _unsynced(controllers: Sequence[Controller[Any]]) -> str:
+    """Return which running controllers are not synced; nothing runs in a process that does not lead."""
+    problems = ((controller.name, controller.check()) for controller in controllers)
+    return "; ".join(f"{name}: {problem}" for name, problem in problems if problem)
+
+
+@contextmanager
+def _registered(registry: CollectorRegistry, collectors: Sequence[Collector]) -> Iterator[None]:
+    """Register collectors that only a leader has."""
+    for collector in collectors:
+        registry.register(collector)
+    try:
+        yield
+    finally:
+        for collector in collectors:
+            registry.unregister(collector)
+
+
+COMMAND: Final = Command(
+    package="controllers",
+    description=__doc__,
+    kind=Settings,
+    section="controllers",
+    variables=VARIABLES,
+    start=control,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit status."""
+    return run_command(COMMAND, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

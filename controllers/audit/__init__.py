@@ -1,0 +1,1 @@
+"""Stored objects against the rules, and the high-water mark of the inventory."""

@@ -1,0 +1,174 @@
+"""The audit: validates stored objects, and keeps the high-water mark of the inventory.
+
+It writes the ConfigMap of the mark, and events; a validated object is never changed. Validation takes
+a fifth of a core at most, however much is stored.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from clusterstate.evaluator import RuleEvaluator
+from clusterstate.high_water_config_map import config_map_document, seen_patch
+from clusterstate.kinds import Kind
+from clusterstate.rule_cache import RuleCache
+from controllers.audit.metrics import AuditMetrics
+from controllers.audit.report import AUDITED, Audited, event_of, findings_of, tally
+from controllers.settings import Settings
+from findings.finding import Finding
+from kube.api.events import Event
+from kube.api.urls import CONFIG_MAPS
+from kube.client.client import Client, PatchType
+from kube.errors import NotFound
+from kube.runtime.controller import Controller
+from kube.runtime.events import EventRecorder, EventResult
+from rules.feasibility.high_water_mark import HighWaterMark, raise_mark
+
+AUDIT: Final = "audit"
+HIGH_WATER_MARK: Final = "high-water-mark"
+"""The only keys; both are reconciled from time to time."""
+IDLE_FACTOR: Final = 4.0
+"""Validation is followed by a pause of so many times what it took."""
+BATCH: Final = 16
+"""Objects that are validated at a time; a Lease has to be renewed meanwhile."""
+MAX_RECORDED: Final = 100_000
+"""Names of events that are remembered; the API server knows the events anyway."""
+
+log = structlog.get_logger()
+
+Result = tuple[str, Audited, tuple[Finding, ...]]
+"""Kind, object and findings."""
+
+
+class AuditController:
+    """Validates stored objects and raises the high-water mark; the leader runs it.
+
+    Attributes:
+        controllers: To be run.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        evaluator: RuleEvaluator,
+        recorder: EventRecorder,
+        metrics: AuditMetrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Queue the first audit, and the first look at the inventory.
+
+        Args:
+            clock: Monotonic seconds.
+        """
+        self._client = client
+        self._namespace = settings.namespace
+        self._config_map = settings.validation.inventory_config_map
+        self._settings = settings.controllers
+        self._evaluator = evaluator
+        self._recorder = recorder
+        self._metrics = metrics
+        self._clock = clock
+        self._recorded: set[str] = set()
+        controller: Controller[str] = Controller(
+            "audit", self._reconcile, backoff=settings.controllers.backoff(), workers=2
+        )
+        for key in (HIGH_WATER_MARK, AUDIT):
+            controller.queue.add(key)
+        self.controllers: Final = (controller,)
+
+    async def _reconcile(self, key: str) -> float:
+        await self._evaluator.wait_ready()
+        if key == HIGH_WATER_MARK:
+            await self._raise_mark()
+            return self._settings.inventory_update_period
+        await self._audit()
+        return self._settings.audit_period
+
+    # --- the high-water mark ----------------------------------------------------------------------
+
+    async def _raise_mark(self) -> None:
+        """Write the mark where the inventory is larger than ever before, or where there is none."""
+        if not self._evaluator.changed.is_set():
+            return
+        self._evaluator.changed.clear()
+        try:
+            stocks = await self._evaluator.query(RuleCache.stocks, timeout_s=None)
+            before = self._evaluator.high_water_marks.seen
+            seen = raise_mark(before, stocks)
+            if seen != before or not self._evaluator.has_high_water_marks:
+                await self._write_mark(seen)
+        except Exception:
+            self._evaluator.changed.set()  # So that it is tried again.
+            raise
+
+    async def _write_mark(self, seen: HighWaterMark) -> None:
+        try:
+            await self._client.patch(
+                CONFIG_MAPS,
+                self._config_map,
+                seen_patch(seen),
+                PatchType.MERGE,
+                msgspec.Raw,
+                namespace=self._namespace,
+            )
+        except NotFound:
+            document = config_map_document(seen, namespace=self._namespace, name=self._config_map)
+            await self._client.create(CONFIG_MAPS, document, msgspec.Raw, namespace=self._namespace)
+        log.info("high_water_mark.raised", classes=len(seen.classes))
+
+    # --- stored objects ---------------------------------------------------------------------------
+
+    async def _audit(self) -> None:
+        """Validate all that is stored, and record an event where something is new."""
+        began_s, left = self._clock(), self._settings.max_audit_events
+        results: list[tuple[str, tuple[Finding, ...]]] = []
+        for kind in AUDITED:
+            objects = await self._evaluator.query(partial(_stored, kind), timeout_s=None)
+            for start in range(0, len(objects), BATCH):
+                batch = objects[start : start + BATCH]
+                for name, audited, findings in await self._validate(kind, batch):
+                    results.append((name, findings))
+                    event = event_of(name, audited, findings)
+                    if left and event is not None and event.name not in self._recorded:
+                        left -= 1
+                        self._record(event)
+        took_s = self._clock() - began_s
+        self._metrics.show(tally(results), took_s)
+        log.info("audit.completed", objects=len(results), took_s=round(took_s, 3))
+
+    async def _validate(self, kind: Kind, batch: tuple[Audited, ...]) -> list[Result]:
+        facts = self._evaluator.facts()
+
+        def validate(cache: RuleCache) -> list[Result]:
+            context = cache.context(facts)
+            return [(AUDITED[kind], audited, findings_of(audited, context)) for audited in batch]
+
+        began_s = self._clock()
+        try:
+            results = await self._evaluator.query(validate, timeout_s=None)
+        except Exception:  # A bug that one object meets must not cost the others their audit.
+            log.exception("audit.failed", objects=[audited.metadata.name for audited in batch])
+            results = []
+        await asyncio.sleep((self._clock() - began_s) * IDLE_FACTOR)
+        return results
+
+    def _record(self, event: Event) -> None:
+        if len(self._recorded) >= MAX_RECORDED:
+            self._recorded.clear()
+        self._recorded.add(event.name)
+        self._recorder.record(event, on_result=partial(self._event_finished, event.name))
+
+    def _event_finished(self, name: str, result: EventResult) -> None:
+        if not result.is_written:  # The next audit records it again.
+            self._recorded.discard(name)
+
+
+def _stored(kind: Kind, cache: RuleCache) -> tuple[Any, ...]:
+    return tuple(cache.objects(kind))

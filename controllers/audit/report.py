@@ -1,0 +1,89 @@
+"""What the audit finds of stored objects, and the events that tell it. Pure.
+
+Whatever was admitted before a rule existed, or while the webhook was away, stays as it is; here it is
+told. Only what would be denied is told beside the object; the rest is counted.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from allocator.pods.claims import allocation_of
+from clusterstate.kinds import Kind
+from findings.finding import Finding
+from kube.api.events import Event, ObjectReference
+from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from rules.context import Context
+from rules.engine import Target, validate
+
+AUDITED: Final[Mapping[Kind, str]] = {
+    Kind.CLASS: "DeviceClass",
+    Kind.SLICE: "ResourceSlice",
+    Kind.TEMPLATE: "ResourceClaimTemplate",
+    Kind.CLAIM: "ResourceClaim",
+}
+"""What is looked at. DeviceCompatibilityPolicies say it in their conditions."""
+API_VERSION: Final = "resource.k8s.io/v1"
+ACTION: Final = "Audit"
+
+Audited = DeviceClass | ResourceSlice | ResourceClaimTemplate | ResourceClaim
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at all objects found.
+
+    Attributes:
+        objects: Kind to how many were looked at.
+        findings: Kind, severity and code to how often.
+    """
+
+    objects: Mapping[str, int]
+    findings: Mapping[tuple[str, str, str], int]
+
+
+def findings_of(found: Audited, context: Context) -> tuple[Finding, ...]:
+    """Return what rules say of a stored object; nothing where it has its devices."""
+    if isinstance(found, ResourceClaim) and allocation_of(found) is not None:
+        return ()
+    metadata = found.metadata
+    judged = Target(view=found, metadata=metadata, namespace=metadata.namespace)
+    return validate(judged, context)
+
+
+def event_of(kind: str, audited: Audited, findings: Iterable[Finding]) -> Event | None:
+    """Return the event about an object; None where nothing would deny it."""
+    errors = tuple(finding for finding in findings if finding.is_error)
+    if not errors:
+        return None
+    code = errors[0].code.value
+    return Event(
+        regarding=ObjectReference.of(API_VERSION, kind, audited.metadata),
+        reason=code[0].upper() + code[1:],
+        action=ACTION,
+        note=_note(errors),
+        # Without messages, in which numbers change.
+        identity="\n".join(sorted(f"{finding.code} {finding.path}" for finding in errors)),
+    )
+
+
+def tally(found: Iterable[tuple[str, tuple[Finding, ...]]]) -> Tally:
+    """Return what was found of objects.
+
+    Args:
+        found: Kind and findings of each object.
+    """
+    objects: Counter[str] = Counter()
+    findings: Counter[tuple[str, str, str]] = Counter()
+    for kind, each in found:
+        objects[kind] += 1
+        findings.update((kind, one.severity.value, one.code.value) for one in each)
+    return Tally(objects=objects, findings=findings)
+
+
+def _note(findings: tuple[Finding, ...]) -> str:
+    return ". ".join(
+        "; ".join(filter(None, (f"{finding.path}: {finding.message}", finding.fix)))
+        for finding in findings
+    )

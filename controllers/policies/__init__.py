@@ -1,0 +1,1 @@
+"""Status and events of DeviceCompatibilityPolicies."""

@@ -1,0 +1,103 @@
+"""Settings of the controllers, `python -m controllers`."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from clusterstate.settings import TranslationSettings, ValidationSettings
+from kube.backoff import Backoff
+from process.certificates import CertificateSettings
+from process.durations import PositiveDuration
+from process.settings import Name, Positive, ProcessSettings, Section, ServerSettings
+
+
+class LeaderElectionSettings(Section, frozen=True, kw_only=True):
+    """Which of several replicas writes.
+
+    Source: k8s.io/component-base LeaderElectionConfiguration, names and defaults.
+    """
+
+    resource_name: Name = "drawbridge-controller"
+    """Name of the Lease, in `namespace`, whose holder writes."""
+
+    lease_duration: PositiveDuration = PositiveDuration(15)
+    """A leader that was not heard of for so long is replaced. Whole seconds, as a Lease has them."""
+
+    renew_deadline: PositiveDuration = PositiveDuration(10)
+    """A leader that could not renew for so long stops. Below `leaseDuration`, so that it has stopped
+    when the next one starts."""
+
+    retry_period: PositiveDuration = PositiveDuration(2)
+    """Between attempts to renew or to become leader."""
+
+    def __post_init__(self) -> None:
+        """Refuse times that let two lead at once."""
+        if not self.retry_period < self.renew_deadline < self.lease_duration:
+            raise ValueError(
+                "retryPeriod must be below renewDeadline, and that below leaseDuration"
+            )
+        if self.lease_duration % 1:
+            raise ValueError("leaseDuration must be whole seconds")
+
+
+class ControllerSettings(ServerSettings, frozen=True, kw_only=True):
+    """The controllers."""
+
+    leader_election: LeaderElectionSettings = LeaderElectionSettings()
+
+    template_unused_period: PositiveDuration = PositiveDuration(600)
+    """A template of ours that no live pod and no workload has used for so long is deleted. Long
+    enough for a rollout or a restarted Job to find it again; a missing one is recreated in
+    milliseconds anyway."""
+
+    template_collect_period: PositiveDuration = PositiveDuration(60)
+    """Between looks for such templates. A look costs one list of each workload kind, and only where
+    a template is due."""
+
+    policy_sync_period: PositiveDuration = PositiveDuration(1)
+    """Between reconciliations of DeviceCompatibilityPolicies; a change is handled at once when none
+    was for so long, else together with what else comes in that time. Longer where one takes long, so
+    that no churn of ResourceSlices costs more than a tenth of a core."""
+
+    policy_counts_period: PositiveDuration = PositiveDuration(30)
+    """Between writes of a policy's status in which only numbers change, as when nodes come and go."""
+
+    inventory_update_period: PositiveDuration = PositiveDuration(5)
+    """Between looks at whether the inventory is larger than ever before."""
+
+    audit_period: PositiveDuration = PositiveDuration(600)
+    """Between audits of all stored objects, for those that a rule would refuse by now."""
+
+    max_audit_events: Positive = 50
+    """Events that one audit writes at most; the others follow with the next."""
+
+    initial_backoff: PositiveDuration = PositiveDuration(0.2)
+    """Before the second attempt at something that the API server refused; then twice as long each
+    time, up to `maxBackoff`."""
+
+    max_backoff: PositiveDuration = PositiveDuration(60)
+    """Between later attempts. Also how soon the end of a lasting fault is noticed."""
+
+    def backoff(self) -> Backoff:
+        """Return the pauses between attempts at something that the API server refused."""
+        return Backoff(initial_s=self.initial_backoff, max_s=self.max_backoff)
+
+
+class Settings(ProcessSettings, frozen=True, kw_only=True):
+    """What the controllers read of the file."""
+
+    translation: TranslationSettings = TranslationSettings()
+    validation: ValidationSettings = ValidationSettings()
+    certificates: CertificateSettings = CertificateSettings()
+    controllers: ControllerSettings = ControllerSettings()
+
+
+VARIABLES: Final[Mapping[str, str]] = {
+    "DRAWBRIDGE_NAMESPACE": "namespace",
+    "DRAWBRIDGE_LOG_LEVEL": "logLevel",
+    "DRAWBRIDGE_PROFILES": "translation.profilesDirectory",
+    "DRAWBRIDGE_SERVING_NAMES": "certificates.extraNames",
+    "DRAWBRIDGE_CERTIFICATES": "certificates.directory",
+    "DRAWBRIDGE_BIND": "controllers.bindAddress",
+    "DRAWBRIDGE_PROBE_PORT": "controllers.probePort",
+}
+"""Environment variable to the field that it sets."""

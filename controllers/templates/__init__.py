@@ -1,0 +1,1 @@
+"""ResourceClaimTemplates of translated pods: created, repaired, collected."""

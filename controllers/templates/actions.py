@@ -1,0 +1,404 @@
+"""What the controller does about one translated pod, and which templates are unused. Pure.
+
+The request annotation of a pod is untrusted: anyone who may create pods can write it, past the
+webhook. So only what derives from it is created, under a name that derives from the content, and only
+if the pod uses that name; its author gets no more than the same keys could have requested. A template
+of such a name with other content is deleted, since kube-controller-manager uses any template of the
+right name.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error
+from findings.text import printable
+from kube.api.core import Pod
+from kube.api.events import Event, ObjectReference
+from kube.api.meta import ApiStruct, ObjectMeta, decode
+from kube.api.resource import ResourceClaim, ResourceClaimTemplate
+from kube.names import MANAGED_LABEL, NAME, REQUEST_ANNOTATION
+from translation.claims import Claim, spec_digest, template_digest
+from translation.derive import derive
+from translation.profiles.profile import Profile
+from translation.record import RecordError, decode_record
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
+POD_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
+"""On claims that kube-controller-manager generated from a template."""
+ENDED: Final = frozenset({"Succeeded", "Failed"})
+ACTION: Final = "Translate"
+"""Of events."""
+
+
+# --- projections ----------------------------------------------------------------------------------
+
+
+class TranslatedPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A live pod that uses templates, or carries the request annotation.
+
+    Attributes:
+        annotation: The request annotation.
+        templates: What the pod calls a claim, to the name of its template.
+        claims: What the pod calls a claim, to the name of the claim that was generated for it.
+    """
+
+    uid: str
+    annotation: str | None
+    templates: Mapping[str, str]
+    claims: Mapping[str, str]
+
+
+class TemplateState(msgspec.Struct, frozen=True, kw_only=True):
+    """A template.
+
+    Attributes:
+        is_managed: This controller created it.
+        is_altered: The API server stored something else than was written, so that its content and
+            that of its claims proves nothing.
+    """
+
+    uid: str
+    digest: str
+    is_managed: bool
+    is_altered: bool = False
+
+
+class GeneratedClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim that was generated from a template and is not allocated.
+
+    Attributes:
+        digest: Comparable with that of the template.
+        owner: The pod's uid.
+    """
+
+    uid: str
+    resource_version: str
+    digest: str
+    owner: str
+
+
+def project_pod(raw: bytes, intern: Callable[[str], str]) -> TranslatedPod | None:
+    """Project a pod; None where it neither uses templates nor carries our annotation, or has ended.
+
+    Args:
+        raw: Its JSON. Most pods of a cluster are left out by their text, without decoding.
+        intern: Makes equal texts one object; replicas carry the same annotation.
+    """
+    if b"resourceClaims" not in raw and REQUEST_ANNOTATION.encode() not in raw:
+        return None
+    pod = decode(raw, Pod)
+    phase = pod.status.phase if pod.status else ""
+    if pod.metadata.deletion_timestamp or phase in ENDED:
+        return None
+    annotation = pod.annotations.get(REQUEST_ANNOTATION)
+    templates = {
+        entry.name: intern(entry.resource_claim_template_name)
+        for entry in pod.spec.resource_claims or ()
+        if entry.resource_claim_template_name
+    }
+    if annotation is None and not templates:
+        return None
+    statuses = (pod.status.resource_claim_statuses if pod.status else None) or ()
+    return TranslatedPod(
+        uid=pod.metadata.uid,
+        annotation=None if annotation is None else intern(annotation),
+        templates=templates,
+        claims={s.name: s.resource_claim_name for s in statuses if s.resource_claim_name},
+    )
+
+
+def project_template(raw: bytes) -> TemplateState:
+    """Project a ResourceClaimTemplate to its digest."""
+    template = decode(raw, ResourceClaimTemplate)
+    return TemplateState(
+        uid=template.metadata.uid,
+        digest=template_digest(template),
+        is_managed=MANAGED_LABEL in (template.metadata.labels or {}),
+    )
+
+
+def project_claim(raw: bytes) -> GeneratedClaim | None:
+    """Project a ResourceClaim to its digest; None unless it was generated and is not allocated."""
+    if POD_CLAIM_ANNOTATION.encode() not in raw:
+        return None
+    claim = decode(raw, ResourceClaim)
+    owners = claim.metadata.owner_references or ()
+    owner = next((reference for reference in owners if reference.controller), None)
+    if owner is None or (claim.status is not None and claim.status.allocation is not None):
+        return None
+    return GeneratedClaim(
+        uid=claim.metadata.uid,
+        resource_version=claim.metadata.resource_version,
+        digest=spec_digest({"spec": msgspec.to_builtins(claim.spec, enc_hook=str)}),
+        owner=owner.uid,
+    )
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+class Reason(StrEnum):
+    """The reason of an event."""
+
+    REQUEST_MISMATCH = "DeviceRequestMismatch"
+    """The annotation is not what the webhook writes, or the pod does not use what derives from it."""
+    PROFILE_CHANGED = "DriverProfileChanged"
+    """A template is missing, and the annotation was made with another profile."""
+    TEMPLATE_REPLACED = "ResourceClaimTemplateReplaced"
+    """A template of a derived name had other content."""
+    CLAIM_REPLACED = "ResourceClaimReplaced"
+    """The pod's claim was generated from such a template."""
+
+
+class CreateTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """Create a template that the pod waits for."""
+
+    key: Key
+    claim: Claim
+
+
+class DeleteTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """Delete a template of a derived name with other content, unless it was replaced since."""
+
+    key: Key
+    uid: str
+
+
+class DeleteClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """Delete a claim that is not what the pod requested, unless it was changed since."""
+
+    key: Key
+    uid: str
+    resource_version: str
+
+
+class RecordEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Record an event about the pod."""
+
+    reason: Reason
+    note: str
+
+
+Action = CreateTemplate | DeleteTemplate | DeleteClaim | RecordEvent
+
+
+class Derivation(msgspec.Struct, frozen=True, kw_only=True):
+    """The claims that derive from an annotation, or why there are none."""
+
+    claims: tuple[Claim, ...] = ()
+    problem: Finding | None = None
+
+
+def derive_claims(text: str, profiles: Mapping[str, Profile]) -> Derivation:
+    """Derive claims from an annotation."""
+    try:
+        record = decode_record(text)
+    except RecordError as fault:
+        return Derivation(
+            problem=error(
+                Code.TRANSLATION_RECORD_MALFORMED, FieldPath(), printable(str(fault)[:200])
+            )
+        )
+    derived = derive(record, profiles)
+    errors = [finding for finding in derived.findings if finding.is_error]
+    return Derivation(problem=errors[0]) if errors else Derivation(claims=derived.claims)
+
+
+def plan_actions(
+    key: Key,
+    pod: TranslatedPod,
+    derived: Derivation,
+    template: Callable[[Key], TemplateState | None],
+    claim: Callable[[Key], GeneratedClaim | None],
+) -> tuple[Action, ...]:
+    """Return the actions for a pod with the request annotation, in order.
+
+    Args:
+        key: The pod's.
+        template: Returns the template of a key, None where none is known.
+        claim: Returns the unallocated claim of a key, likewise.
+    """
+    namespace, _ = key
+    if derived.problem is not None:
+        missing = [name for name in pod.templates.values() if template((namespace, name)) is None]
+        return tuple(_report_problem(derived.problem, missing))
+    actions: list[Action] = []
+    for expected in derived.claims:
+        entries = [entry for entry, name in pod.templates.items() if name == expected.template]
+        if entries:
+            template_key = (namespace, expected.template)
+            state = template(template_key)
+            if state is None or state.digest != expected.digest:
+                actions += _plan_template(template_key, expected, state)
+            else:
+                actions += _plan_claims(namespace, pod, expected, entries, claim)
+    unused = sorted({one.template for one in derived.claims} - set(pod.templates.values()))
+    if unused:
+        names = ", ".join(unused)
+        note = f"The annotation {REQUEST_ANNOTATION} derives {names}, which the pod does not use."
+        actions.append(RecordEvent(reason=Reason.REQUEST_MISMATCH, note=note))
+    return tuple(actions)
+
+
+def _report_problem(problem: Finding, missing: Sequence[str]) -> Iterator[RecordEvent]:
+    if problem.code is not Code.PROFILE_CHANGED:
+        note = f"The annotation {REQUEST_ANNOTATION} is not what the webhook writes"
+        yield RecordEvent(reason=Reason.REQUEST_MISMATCH, note=f"{note}: {problem.message}.")
+    elif missing:
+        # A changed profile is no fault of pods that have all their templates.
+        note = f"ResourceClaimTemplate {missing[0]} is missing, and cannot be created again"
+        yield RecordEvent(
+            reason=Reason.PROFILE_CHANGED, note=f"{note}: {problem.message}; {problem.fix}."
+        )
+
+
+def _plan_template(key: Key, expected: Claim, state: TemplateState | None) -> Iterator[Action]:
+    if state is None:
+        yield CreateTemplate(key=key, claim=expected)
+    elif not state.is_altered:
+        yield DeleteTemplate(key=key, uid=state.uid)
+        yield RecordEvent(
+            reason=Reason.TEMPLATE_REPLACED,
+            note=f"ResourceClaimTemplate {expected.template} had other content than its name stands "
+            "for; it is created again.",
+        )
+
+
+def _plan_claims(
+    namespace: str,
+    pod: TranslatedPod,
+    expected: Claim,
+    entries: Collection[str],
+    claim: Callable[[Key], GeneratedClaim | None],
+) -> Iterator[Action]:
+    """Yield actions for the claims that were generated from a template whose content is right.
+
+    That it is right also shows that the API server stores specs as they are written, so that a
+    different claim was generated from different content.
+    """
+    for entry in entries:
+        key = (namespace, pod.claims.get(entry, ""))
+        found = claim(key)
+        if found is not None and found.owner == pod.uid and found.digest != expected.digest:
+            yield DeleteClaim(key=key, uid=found.uid, resource_version=found.resource_version)
+            yield RecordEvent(
+                reason=Reason.CLAIM_REPLACED,
+                note=f"ResourceClaim {key[1]} was generated from a template with other content than "
+                "its name stands for; it is created again.",
+            )
+
+
+# --- objects --------------------------------------------------------------------------------------
+
+
+def template_document(action: CreateTemplate) -> Mapping[str, Any]:
+    """Return the template to create."""
+    namespace, name = action.key
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {MANAGED_LABEL: "true", "app.kubernetes.io/managed-by": NAME},
+        },
+        "spec": action.claim.spec,
+    }
+
+
+def pod_event(action: RecordEvent, key: Key, pod: TranslatedPod) -> Event:
+    """Return the event about a pod.
+
+    Args:
+        key: The pod's.
+    """
+    namespace, name = key
+    return Event(
+        regarding=ObjectReference(
+            api_version="v1", kind="Pod", namespace=namespace, name=name, uid=pod.uid
+        ),
+        reason=action.reason.value,
+        action=ACTION,
+        note=action.note,
+    )
+
+
+# --- collection -----------------------------------------------------------------------------------
+
+
+class UnusedTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """A managed template that no live pod uses.
+
+    Attributes:
+        since_s: By a monotonic clock.
+    """
+
+    uid: str
+    since_s: float
+
+
+def unused_templates(
+    templates: Mapping[Key, TemplateState],
+    used: Collection[Key],
+    before: Mapping[Key, UnusedTemplate],
+    now_s: float,
+) -> Mapping[Key, UnusedTemplate]:
+    """Return the managed templates that no live pod uses.
+
+    Args:
+        used: Templates that live pods name.
+        before: What the last call returned; a template that was created again starts over.
+    """
+    current: dict[Key, UnusedTemplate] = {}
+    for key, template in templates.items():
+        if template.is_managed and key not in used:
+            known = before.get(key)
+            same = known is not None and known.uid == template.uid
+            current[key] = (
+                known if known and same else UnusedTemplate(uid=template.uid, since_s=now_s)
+            )
+    return current
+
+
+class _PodSpec(ApiStruct, frozen=True, kw_only=True):
+    resource_claims: tuple[Mapping[str, Any], ...] | None = None
+
+
+class _PodTemplate(ApiStruct, frozen=True, kw_only=True):
+    spec: _PodSpec = _PodSpec()
+
+
+class _JobSpec(ApiStruct, frozen=True, kw_only=True):
+    template: _PodTemplate = _PodTemplate()
+
+
+class _JobTemplate(ApiStruct, frozen=True, kw_only=True):
+    spec: _JobSpec = _JobSpec()
+
+
+class _WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
+    template: _PodTemplate = _PodTemplate()
+    job_template: _JobTemplate = _JobTemplate()
+
+
+class _Workload(ApiStruct, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _WorkloadSpec = _WorkloadSpec()
+
+
+def referenced_templates(raw: bytes) -> frozenset[Key]:
+    """Return the templates that the pods of a workload of any kind refer to."""
+    workload = decode(raw, _Workload)
+    specs = (workload.spec.template.spec, workload.spec.job_template.spec.template.spec)
+    return frozenset(
+        (workload.metadata.namespace, entry["resourceClaimTemplateName"])
+        for spec in specs
+        for entry in spec.resource_claims or ()
+        if entry.get("resourceClaimTemplateName")
+    )

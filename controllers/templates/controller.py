@@ -1,0 +1,326 @@
+"""The controller of templates: creates them for pods that wait, repairs them, and collects unused ones.
+
+It follows pods, templates and unallocated claims, and reconciles each pod that a change concerns;
+`actions` decides what to do. Watches lag behind our own writes, so what was created or deleted is
+remembered until they show it.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Collection, Hashable, Mapping
+from functools import lru_cache, partial
+from typing import Final, Generic, TypeVar
+
+import msgspec
+import structlog
+
+from controllers.settings import ControllerSettings
+from controllers.templates.actions import (
+    Action,
+    CreateTemplate,
+    DeleteClaim,
+    DeleteTemplate,
+    GeneratedClaim,
+    Key,
+    RecordEvent,
+    TemplateState,
+    TranslatedPod,
+    UnusedTemplate,
+    derive_claims,
+    plan_actions,
+    pod_event,
+    project_claim,
+    project_pod,
+    project_template,
+    referenced_templates,
+    template_document,
+    unused_templates,
+)
+from kube.api.urls import (
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    WORKLOADS,
+)
+from kube.client.client import Client
+from kube.errors import Conflict, NotFound
+from kube.runtime.controller import Controller
+from kube.runtime.events import EventRecorder
+from kube.runtime.informers import InformerFactory
+from translation.profiles.profile import Profile
+
+WORKERS: Final = 8
+"""Pods that are reconciled at a time; a write takes milliseconds, and a rollout brings many."""
+MAX_DERIVATIONS: Final = 1024
+"""Annotations of which the claims are remembered; replicas share one."""
+LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+T = TypeVar("T", bound=Hashable)
+
+log = structlog.get_logger()
+COLLECTION: Final = "collection"
+"""The only key of the collection."""
+
+
+class Index(Generic[T]):
+    """The pods that refer to a value."""
+
+    def __init__(self) -> None:
+        self._pods: dict[T, set[Key]] = {}
+
+    def replace(self, pod: Key, old: Collection[T], new: Collection[T]) -> None:
+        """Replace the values that a pod refers to."""
+        for value in set(old) - set(new):
+            self._pods[value].discard(pod)
+            if not self._pods[value]:
+                del self._pods[value]
+        for value in new:
+            self._pods.setdefault(value, set()).add(pod)
+
+    def pods(self, value: T) -> Collection[Key]:
+        """Return the pods that refer to a value."""
+        return sorted(self._pods.get(value, ()))
+
+    def values(self) -> Collection[T]:
+        """Return every value that some pod refers to."""
+        return self._pods.keys()
+
+
+class TemplateController:
+    """Creates, repairs and collects templates; the leader runs it.
+
+    Attributes:
+        controllers: To be run: one of pods, one of the collection.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        informers: InformerFactory,
+        recorder: EventRecorder,
+        settings: ControllerSettings,
+        profiles: Mapping[str, Profile],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Subscribe to pods, templates and claims.
+
+        Args:
+            clock: Monotonic seconds.
+        """
+        self._client = client
+        self._settings = settings
+        self._recorder = recorder
+        self._clock = clock
+        self._derive = lru_cache(MAX_DERIVATIONS)(lambda text: derive_claims(text, profiles))
+        self._pods = informers.subscribe(
+            PODS,
+            lambda raw: project_pod(raw, sys.intern),
+            field_selector=LIVE_PODS,
+            handlers=[self._pod_changed],
+        )
+        self._templates = informers.subscribe(
+            RESOURCE_CLAIM_TEMPLATES, project_template, handlers=[self._template_changed]
+        )
+        self._claims = informers.subscribe(
+            RESOURCE_CLAIMS, project_claim, handlers=[self._claim_changed]
+        )
+        self._pods_by_template: Index[Key] = Index()
+        self._pods_by_claim: Index[Key] = Index()
+        self._creating: dict[Key, asyncio.Lock] = {}
+        self._created: dict[Key, TemplateState] = {}
+        self._deleted: set[str] = set()
+        self._altered: set[str] = set()
+        self._recorded: dict[Key, set[RecordEvent]] = {}
+        self._unused: Mapping[Key, UnusedTemplate] = {}
+        subscriptions = (self._pods, self._templates, self._claims)
+        self._controller: Controller[Key] = Controller(
+            "templates",
+            self._reconcile,
+            subscriptions=subscriptions,
+            backoff=settings.backoff(),
+            workers=WORKERS,
+        )
+        collection: Controller[str] = Controller(
+            "template-collection",
+            self._collect,
+            subscriptions=subscriptions,
+            backoff=settings.backoff(),
+        )
+        collection.queue.add(COLLECTION)
+        self.controllers: Final = (self._controller, collection)
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def _pod_changed(self, key: Key, old: TranslatedPod | None, new: TranslatedPod | None) -> None:
+        namespace, _ = key
+        self._pods_by_template.replace(key, _templates(namespace, old), _templates(namespace, new))
+        self._pods_by_claim.replace(key, _claims(namespace, old), _claims(namespace, new))
+        if old is not None and (new is None or new.uid != old.uid):
+            self._recorded.pop(key, None)
+        if new is not None and new.annotation is not None:
+            self._controller.queue.add(key)
+
+    def _template_changed(
+        self, key: Key, old: TemplateState | None, new: TemplateState | None
+    ) -> None:
+        self._created.pop(key, None)
+        if old is not None and (new is None or new.uid != old.uid):
+            self._deleted.discard(old.uid)
+            self._altered.discard(old.uid)
+        self._queue_pods_of(key)
+
+    def _claim_changed(
+        self, key: Key, _old: GeneratedClaim | None, _new: GeneratedClaim | None
+    ) -> None:
+        for pod in self._pods_by_claim.pods(key):
+            self._controller.queue.add(pod)
+
+    def _queue_pods_of(self, template: Key) -> None:
+        for pod in self._pods_by_template.pods(template):
+            self._controller.queue.add(pod)
+
+    # --- pods -------------------------------------------------------------------------------------
+
+    async def _reconcile(self, key: Key) -> None:
+        pod = self._pods.store.get(key)
+        if pod is None or pod.annotation is None:
+            return
+        derivation = self._derive(pod.annotation)
+        for action in plan_actions(key, pod, derivation, self._template, self._claims.store.get):
+            await self._apply(action, key, pod)
+
+    def _template(self, key: Key) -> TemplateState | None:
+        """Return a template as it is, even where the watch does not show it yet."""
+        template = self._templates.store.get(key)
+        if template is None or template.uid in self._deleted:
+            template = self._created.get(key)
+        if template is not None and template.uid in self._altered:
+            return msgspec.structs.replace(template, is_altered=True)
+        return template
+
+    async def _apply(self, action: Action, key: Key, pod: TranslatedPod) -> None:
+        match action:
+            case CreateTemplate():
+                await self._create(action)
+            case DeleteTemplate():
+                await self._delete(action)
+            case DeleteClaim():
+                await self._delete_claim(action)
+            case RecordEvent():
+                self._record(action, key, pod)
+
+    async def _create(self, action: CreateTemplate) -> None:
+        """Create a template, once for all the pods that wait for it."""
+        namespace, name = action.key
+        try:
+            async with self._creating.setdefault(action.key, asyncio.Lock()):
+                if self._template(action.key) is not None:
+                    return  # Another worker was first.
+                document = template_document(action)
+                raw = await self._client.create(
+                    RESOURCE_CLAIM_TEMPLATES, document, msgspec.Raw, namespace=namespace
+                )
+                created = project_template(bytes(raw))
+                if action.key not in self._templates.store:
+                    self._created[action.key] = created
+        finally:
+            self._creating.pop(action.key, None)
+        log.info("template.created", template=f"{namespace}/{name}")
+        if created.digest != action.claim.digest:
+            # Without this it would be deleted and created again without end.
+            self._altered.add(created.uid)
+            log.error("template.altered", template=f"{namespace}/{name}")
+
+    async def _delete(self, action: DeleteTemplate) -> None:
+        namespace, name = action.key
+        try:
+            await self._client.delete(
+                RESOURCE_CLAIM_TEMPLATES, name, namespace=namespace, uid=action.uid
+            )
+        except (NotFound, Conflict):
+            return  # It is gone, or was replaced; the watch brings what is there.
+        stored = self._templates.store.get(action.key)
+        if stored is not None and stored.uid == action.uid:
+            self._deleted.add(action.uid)
+        log.warning("template.deleted", template=f"{namespace}/{name}", reason="other content")
+        self._queue_pods_of(action.key)
+
+    async def _delete_claim(self, action: DeleteClaim) -> None:
+        namespace, name = action.key
+        try:
+            await self._client.delete(
+                RESOURCE_CLAIMS,
+                name,
+                namespace=namespace,
+                uid=action.uid,
+                resource_version=action.resource_version,
+            )
+        except (NotFound, Conflict):
+            return  # It is gone, or was allocated meanwhile.
+        log.warning("claim.deleted", claim=f"{namespace}/{name}", reason="other content")
+
+    def _record(self, action: RecordEvent, key: Key, pod: TranslatedPod) -> None:
+        if not self._is_stored(key, pod.uid):
+            return  # It was deleted meanwhile; the next pod of the name gets events of its own.
+        recorded = self._recorded.setdefault(key, set())
+        if action not in recorded:
+            recorded.add(action)
+            self._recorder.record(
+                pod_event(action, key, pod), is_current=partial(self._is_stored, key, pod.uid)
+            )
+
+    def _is_stored(self, key: Key, uid: str) -> bool:
+        pod = self._pods.store.get(key)
+        return pod is not None and pod.uid == uid
+
+    # --- collection -------------------------------------------------------------------------------
+
+    async def _collect(self, _key: str) -> float:
+        """Delete the templates that have been unused for long enough."""
+        now_s = self._clock()
+        templates = self._templates.store
+        used = self._pods_by_template.values()
+        self._unused = unused_templates(templates, used, self._unused, now_s)
+        period_s = self._settings.template_unused_period
+        expired = {
+            key: unused
+            for key, unused in self._unused.items()
+            if now_s - unused.since_s >= period_s
+        }
+        for namespace in sorted({namespace for namespace, _ in expired}):
+            referenced = await self._referenced_in(namespace)
+            for key, unused in sorted(expired.items()):
+                if key[0] == namespace and key not in referenced:
+                    await self._delete_unused(key, unused)
+        return self._settings.template_collect_period
+
+    async def _referenced_in(self, namespace: str) -> frozenset[Key]:
+        """Return the templates that workloads of a namespace refer to."""
+        referenced: frozenset[Key] = frozenset()
+        for resource in WORKLOADS:
+            async for page in self._client.pages(resource, namespace=namespace):
+                keys = (referenced_templates(bytes(raw)) for raw in page.items)
+                referenced = referenced.union(*keys)
+        return referenced
+
+    async def _delete_unused(self, key: Key, unused: UnusedTemplate) -> None:
+        if key in self._pods_by_template.values():
+            return  # A pod was created meanwhile.
+        namespace, name = key
+        try:
+            await self._client.delete(
+                RESOURCE_CLAIM_TEMPLATES, name, namespace=namespace, uid=unused.uid
+            )
+        except (NotFound, Conflict):
+            return
+        log.info("template.collected", template=f"{namespace}/{name}")
+
+
+def _templates(namespace: str, pod: TranslatedPod | None) -> Collection[Key]:
+    return {(namespace, name) for name in pod.templates.values()} if pod else ()
+
+
+def _claims(namespace: str, pod: TranslatedPod | None) -> Collection[Key]:
+    return {(namespace, name) for name in pod.claims.values()} if pod else ()

@@ -1,0 +1,345 @@
+"""Findings about an object: severity, code, path, message and fix.
+
+A finding is a value. The command line prints it; the webhook turns errors into the causes of a 422
+and warnings into admission warnings. Codes are part of the interface: scripts match on them.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from findings.field_path import FieldPath
+
+
+class Severity(StrEnum):
+    """The effect of a finding on the object."""
+
+    ERROR = "error"
+    """The object is rejected."""
+    WARNING = "warning"
+    """The object is accepted, but part of it is lost, changed or unlikely to work."""
+    INFO = "info"
+    """The object is accepted; the finding is a remark."""
+
+
+class Code(StrEnum):
+    """The cause of a finding; the text under each code describes it."""
+
+    # Values that a device plugin or the API server would reject, too.
+    INVALID_QUANTITY = "invalidQuantity"
+    """The amount is not a Kubernetes quantity."""
+    NOT_AN_INTEGER = "notAnInteger"
+    """The amount has a fraction, and the resource is counted in whole units."""
+    NEGATIVE = "negative"
+    """The amount is below zero."""
+    OUT_OF_RANGE = "outOfRange"
+    """The amount is outside what the key allows, such as a percentage above 100."""
+    WRONG_UNIT = "wrongUnit"
+    """The amount is written in bytes where the key counts MiB."""
+    LIMIT_REQUIRED = "limitRequired"
+    """A device key is in requests but not in limits."""
+    LIMIT_DIFFERS = "limitDiffers"
+    """A device key has different amounts in requests and limits."""
+    UNKNOWN_MIG_PROFILE = "unknownMigProfile"
+    """The text after mig- is not the name of a MIG profile."""
+    UNKNOWN_MODE = "unknownMode"
+    """The vgpu-mode annotation names an unknown mode."""
+    INVALID_COMBINATION = "invalidCombination"
+    """The legacy scheduler does not accept these keys together."""
+    MALFORMED_ANNOTATION = "malformedAnnotation"
+    """An annotation is not valid JSON of its schema, or names something that does not exist."""
+    EMPTY_DEVICE_LIST = "emptyDeviceList"
+    """A list of card types or UUIDs contains only separators, so no device would match."""
+    TOO_LONG = "tooLong"
+    """A text is longer than a CEL selector may be."""
+    TOO_LARGE = "tooLarge"
+    """The pod requests devices and exceeds a limit on its size."""
+    INVALID_OBJECT = "invalidObject"
+    """A field of the object has the wrong type."""
+
+    # Requests that the target driver cannot express.
+    CANNOT_EXPRESS = "cannotExpress"
+    """The driver of the profile cannot express this key."""
+    UNSUPPORTED_AS_PUBLISHED = "unsupportedAsPublished"
+    """The driver could serve this if it published other devices or other attributes."""
+    MEMORY_SIZES_UNKNOWN = "memorySizesUnknown"
+    """A percentage of memory needs the published sizes of the devices, which are unknown."""
+    TOO_MANY_MEMORY_SIZES = "tooManyMemorySizes"
+    """The devices have more memory sizes than a request may have alternatives."""
+    TOO_MANY_DEVICES = "tooManyDevices"
+    """A claim has at most 32 devices."""
+    TOO_MANY_REQUESTS = "tooManyRequests"
+    """A claim has at most 32 requests."""
+    AMBIGUOUS_OWNER = "ambiguousOwner"
+    """The keys do not say which of two legacy systems provides the devices of the pod."""
+    PRIVILEGED_SHARE = "privilegedShare"
+    """A privileged container sees every device of its node, so a share is not enforced."""
+
+    # The cluster and namespace of the object.
+    QUOTA_NOT_COUNTED = "quotaNotCounted"
+    """A ResourceQuota counts a key that the translation removes."""
+    TEMPLATE_CONFLICT = "templateConflict"
+    """A ResourceClaimTemplate of the generated name exists with other content."""
+    DEVICE_CLASS_MISSING = "deviceClassMissing"
+    """The cluster has no DeviceClass of the name that the claim uses. Not reported for a snapshot without
+    any DeviceClass."""
+    FOREIGN_SCHEDULER = "foreignScheduler"
+    """The pod names a scheduler that is not known to support claims; not translated."""
+    CLAIM_UNAWARE_COMPONENT = "claimUnawareComponent"
+    """A queue, an autoscaler or another component may ignore the claims of the pod."""
+    NODE_NAME_SET = "nodeNameSet"
+    """The pod is bound to a node without a scheduler; not translated."""
+
+    # The annotation of a translated pod.
+    TRANSLATION_RECORD_MALFORMED = "translationRecordMalformed"
+    """The request annotation is not one that the webhook writes."""
+    TRANSLATION_RECORD_FORGED = "translationRecordForged"
+    """The pod's claims do not derive from its request annotation."""
+    TRANSLATION_RECORD_CHANGED = "translationRecordChanged"
+    """The request annotation, or a recorded amount, was changed after the pod was created."""
+    PROFILE_CHANGED = "profileChanged"
+    """The request annotation was made with another version of the profile."""
+
+    # Accepted with a loss.
+    CLAMPED = "clamped"
+    """The amount was lowered to the largest meaningful one."""
+    POLICY_DROPPED = "policyDropped"
+    """A claim cannot express this placement policy of another scheduler."""
+    NOT_PUBLISHED_BY_DRIVER = "notPublishedByDriver"
+    """The driver publishes no attribute or capacity for this request."""
+    WHOLE_DEVICE = "wholeDevice"
+    """A share was requested, and a whole device will be allocated."""
+    NOT_EXCLUSIVE = "notExclusive"
+    """The pod requests an exclusive device, but other pods may still share it."""
+    DUPLICATE_CLAIM = "duplicateClaim"
+    """The pod has its own claim for the driver that also serves its legacy keys."""
+    SHARED_WITHIN_POD_ONLY = "sharedWithinPodOnly"
+    """The device is shared within this pod, not with other pods."""
+    MIXED_HARDWARE = "mixedHardware"
+    """Nodes differ in how many devices share a PCIe root, and groups fit only some of them."""
+    SMALLEST_DEVICE_NOT_PREFERRED = "smallestDeviceNotPreferred"
+    """The smallest sufficient MIG device is not preferred, because the sizes are unknown."""
+    INIT_SHARES_DEVICE = "initSharesDevice"
+    """An init container uses the devices of an app container and sees more than it requested."""
+    HELD_FOR_POD_LIFETIME = "heldForPodLifetime"
+    """Devices of an init container stay allocated for the lifetime of the pod."""
+    NO_DEVICE_REQUESTED = "noDeviceRequested"
+    """Companion keys have no effect without a device count above zero."""
+    DEVICES_EXPOSED_BY_ENV = "devicesExposedByEnv"
+    """An environment variable may expose devices beyond the claim."""
+    NOT_INJECTED = "notInjected"
+    """A variable or label requests an injection by a node agent that a claim does not provide."""
+    ENV_VAR_NOT_PROVIDED = "envVarNotProvided"
+    """The device plugin sets a variable with the devices of the container; a claim does not."""
+    EXISTING_VALUE_KEPT = "existingValueKept"
+    """The pod already sets a variable that the translation would add; its value stays."""
+    GPU_SHARING_NODE_LABEL = "gpuSharingNodeLabel"
+    """The node selector requires a label of nodes whose device plugin shares GPUs."""
+
+    # Accepted; remarks.
+    PASSED_THROUGH = "passedThrough"
+    """A DeviceClass maps the keys, so Kubernetes allocates natively; nothing was changed."""
+    OPTED_OUT = "optedOut"
+    """A label of the pod or of its namespace disables translation."""
+    ALREADY_CONVERTED = "alreadyConverted"
+    """Another webhook created the claims of this pod."""
+    GPU_DISCOVERY_NODE_LABEL = "gpuDiscoveryNodeLabel"
+    """The node selector uses labels of GPU feature discovery, which has to keep running."""
+    UNTRANSLATED_DEVICE_KEY = "untranslatedDeviceKey"
+    """A device key belongs to a system whose keys are not translated."""
+    POD_TEMPLATE_NOT_READ = "podTemplateNotRead"
+    """An object of a kind that is not translated contains a pod template with device keys."""
+
+    # Validation of DRA objects and of pods with claims; rules/ has the fixes.
+    UNSERVED_VERSION = "unservedVersion"
+    """Kubernetes 1.37 serves this version of resource.k8s.io only with --runtime-config."""
+    REMOVED_FIELD = "removedField"
+    """The field is from an older version of resource.k8s.io, and this version drops it."""
+    UNKNOWN_FIELD = "unknownField"
+    """Kubernetes 1.37 has no such field, and drops it or rejects the object."""
+    INVALID_REQUEST = "invalidRequest"
+    """A request sets neither or both of `exactly` and `firstAvailable`, or names no class."""
+    DUPLICATE_NAME = "duplicateName"
+    """A name is used twice in a list of unique names."""
+    INVALID_COUNT = "invalidCount"
+    """The allocation mode is unknown, or does not allow the count."""
+    UNKNOWN_REQUEST = "unknownRequest"
+    """A constraint, a configuration or a container names a request that the claim does not have."""
+    INVALID_CONSTRAINT = "invalidConstraint"
+    """A constraint names no attribute, or an attribute without a domain."""
+    CONFLICTING_CONSTRAINT_ATTRIBUTES = "conflictingConstraintAttributes"
+    """A constraint has `matchAttribute` and `distinctAttribute`, and the scheduler ignores the latter."""
+    SINGLE_DEVICE_CONSTRAINT = "singleDeviceConstraint"
+    """A constraint applies to a single device, so it compares nothing."""
+    INVALID_TOLERATION = "invalidToleration"
+    """A toleration has an unknown operator or effect, or a value with operator Exists."""
+    KEYLESS_TOLERATION = "keylessToleration"
+    """A toleration of operator Equal without a key tolerates only taints of its value."""
+    TOO_MANY_TOLERATIONS = "tooManyTolerations"
+    """A request has at most 16 tolerations; the API server does not check it."""
+    NOOP_TOLERATION = "noopToleration"
+    """A toleration of effect None has no effect, since such taints keep no pod away."""
+    NEGATIVE_CAPACITY = "negativeCapacity"
+    """An amount below zero ends the attempt on all nodes, unless a device's range raises it."""
+    MALFORMED_QUALIFIED_NAME = "malformedQualifiedName"
+    """The name of an attribute or capacity has several slashes, so no selector can refer to it."""
+    ADMIN_ACCESS_NOT_ALLOWED = "adminAccessNotAllowed"
+    """The namespace is not labelled for administrative access."""
+    INVALID_SELECTOR = "invalidSelector"
+    """A CEL expression does not compile, or does not return a boolean."""
+    PARTIALLY_EVALUATED = "partiallyEvaluated"
+    """The object has more expressions than are evaluated; the others were not checked."""
+    UNKNOWN_ATTRIBUTE_MEMBER = "unknownAttributeMember"
+    """An expression reads `.string` or a similar member of an attribute, which always fails."""
+    RETIRED_ATTRIBUTE = "retiredAttribute"
+    """An expression reads an attribute that its driver no longer publishes."""
+    UNGUARDED_SELECTOR = "unguardedSelector"
+    """The class selector errors on other drivers' devices, so nodes with such devices cannot be used."""
+    SELECTS_EVERYTHING = "selectsEverything"
+    """A class without selectors contains every device of every driver."""
+    INVALID_CONFIG = "invalidConfig"
+    """The driver would reject these opaque parameters when the pod starts."""
+    CONFIG_MISMATCH = "configMismatch"
+    """The parameters are for another type of device than the request selects."""
+    CONFIG_NOT_APPLIED = "configNotApplied"
+    """The driver ignores the parameters, since results are named by alternative."""
+    REQUIRES_FEATURE_GATE = "requiresFeatureGate"
+    """The driver accepts these parameters only with one of its own feature gates, off by default."""
+    CONFLICTING_SHARING = "conflictingSharing"
+    """The driver shares these devices by consumable capacity, and rejects MPS with it."""
+    INVALID_EXTENDED_RESOURCE = "invalidExtendedResource"
+    """No container could request an extended resource of this name."""
+    DUPLICATE_EXTENDED_RESOURCE = "duplicateExtendedResource"
+    """Two classes map one extended resource, and the newest class serves its pods."""
+    UNKNOWN_STRATEGY = "unknownStrategy"
+    """The annotation `drawbridge.internal/strategy` names no strategy, so the default is used."""
+    INVALID_SLICE = "invalidSlice"
+    """A slice exceeds a limit, lacks a required field, or sets mutually exclusive fields."""
+    INVALID_NAME = "invalidName"
+    """A name in a slice does not have the format that the API server requires."""
+    MULTIPLE_NODE_SELECTOR_TERMS = "multipleNodeSelectorTerms"
+    """The node selector of a device has several terms, and allocating the device fails."""
+    FAILING_NODE_SELECTOR = "failingNodeSelector"
+    """The scheduler cannot evaluate a node selector that the API server accepts, so every attempt
+    fails."""
+    INVALID_REQUEST_POLICY = "invalidRequestPolicy"
+    """The API server rejects the request policy of a capacity."""
+    UNSATISFIABLE_REQUEST_POLICY = "unsatisfiableRequestPolicy"
+    """A request policy has a negative amount, or a default above the capacity."""
+    SLICE_COUNT_MISMATCH = "sliceCountMismatch"
+    """Slices of one pool and generation differ in resourceSliceCount, so it is never complete."""
+    DUPLICATE_DEVICE = "duplicateDevice"
+    """Two slices of a pool have a device of one name, so no device of the pool is used."""
+    UNKNOWN_COUNTER_SET = "unknownCounterSet"
+    """A device consumes a counter that its pool does not have, so no device of the pool is used."""
+    INVALID_COMPATIBILITY_GROUPS = "invalidCompatibilityGroups"
+    """A rule of a policy names too many groups, or a group twice."""
+    EMPTY_RULE = "emptyRule"
+    """A rule of a policy has neither groups nor an expression."""
+    ASYMMETRIC_RULE = "asymmetricRule"
+    """One rule of a policy accepts devices of another rule, which accepts none of its devices."""
+    NEVER_TRUE_RULE = "neverTrueRule"
+    """A rule of a policy selects no device, or accepts none, whatever their attributes."""
+    UNKNOWN_ATTRIBUTE = "unknownAttribute"
+    """A rule of a policy reads an attribute that is likely to be a misspelling of another."""
+    UNKNOWN_LITERAL = "unknownLiteral"
+    """A rule of a policy accepts a text that is likely to be a misspelling of one that rules select."""
+    DUPLICATE_POLICY_FOR_DRIVER = "duplicatePolicyForDriver"
+    """An older policy is for the same driver, so this one has no effect."""
+    INVALID_CLAIM_SOURCE = "invalidClaimSource"
+    """A claim of a pod names neither or both of a ResourceClaim and a ResourceClaimTemplate."""
+    UNKNOWN_CLAIM = "unknownClaim"
+    """A container uses a claim that the pod does not have."""
+    CLAIM_MISSING = "claimMissing"
+    """The cluster has no claim or template of the name that the pod uses."""
+    NO_DEVICES = "noDevices"
+    """No published device is of the class."""
+    SELECTOR_MATCHES_NOTHING = "selectorMatchesNothing"
+    """No published device satisfies the selectors."""
+    SELECTOR_FAILS = "selectorFails"
+    """A selector errors on a published device, so nodes with such a device cannot be used."""
+    CAPACITY_NOT_PUBLISHED = "capacityNotPublished"
+    """No selected device has a capacity of this name."""
+    EXCEEDS_LARGEST_DEVICE = "exceedsLargestDevice"
+    """An amount exceeds the capacity of every selected device, even without allocations."""
+    OUTSIDE_REQUEST_POLICY = "outsideRequestPolicy"
+    """An amount, rounded up by the request policies, exceeds their maximum or the capacity."""
+    EXCEEDS_LARGEST_NODE = "exceedsLargestNode"
+    """A count exceeds the selected devices of every node, even without allocations."""
+    UNSATISFIABLE_CONSTRAINT = "unsatisfiableConstraint"
+    """No node can satisfy the constraints, even without allocations."""
+    INCOMPATIBLE_MODES = "incompatibleModes"
+    """No node has devices for all requests whose modes, groups or policies are compatible."""
+    JOINTLY_INFEASIBLE = "jointlyInfeasible"
+    """Each request is feasible alone, but no node can satisfy all of them together."""
+    NO_USABLE_DEVICE = "noUsableDevice"
+    """Selected devices exist, but none of them can be used."""
+    NOT_EVALUATED = "notEvaluated"
+    """Feasibility was not evaluated within the budget, so the object was accepted."""
+    DOES_NOT_FIT_NOW = "doesNotFitNow"
+    """Feasible, but not beside the present allocations and taints: the pod has to wait."""
+    CONFLICTING_SHARING_CONFIG = "conflictingSharingConfig"
+    """Claims that use, or may use, one shared device have contradicting configurations, and its driver
+    rejects the second pod when it prepares the device."""
+
+
+TRANSIENT_CAUSES: Final[Mapping[Code, str]] = {
+    Code.UNSUPPORTED_AS_PUBLISHED: "the driver's settings may change before the next pods are created",
+    Code.MEMORY_SIZES_UNKNOWN: "drivers publish slices when they start, often after workloads are applied",
+    Code.TOO_MANY_MEMORY_SIZES: "nodes are added and removed, and the sizes of their devices with them",
+    Code.QUOTA_NOT_COUNTED: "quotas and workloads are applied in any order",
+    Code.TEMPLATE_CONFLICT: "the template is deleted by its owner or by the controller",
+    Code.DEVICE_CLASS_MISSING: "a driver installs its classes, often after the workloads",
+    Code.PROFILE_CHANGED: "a profile is upgraded together with the workloads made for it",
+}
+"""Codes whose cause is the present state of the cluster, and how it changes. The pods of a workload are
+created later, so on workloads these are warnings; every other error rejects the workload."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault, a loss or a remark about one object.
+
+    Attributes:
+        path: The place in the object.
+        fix: The correction; empty where the message contains it or nothing needs one.
+        cause: The place in the claim that the object refers to, below the claim's `devices`; None
+            where the place in the object says it all.
+    """
+
+    severity: Severity
+    code: Code
+    path: FieldPath
+    message: str
+    fix: str = ""
+    cause: FieldPath | None = None
+
+    @property
+    def is_error(self) -> bool:
+        """Return whether the object is rejected for this."""
+        return self.severity is Severity.ERROR
+
+    def nested_under(self, prefix: FieldPath) -> "Finding":
+        """Return the same finding for an object that contains this one at `prefix`."""
+        return msgspec.structs.replace(self, path=prefix.join(self.path))
+
+
+def error(code: Code, path: FieldPath, message: str, fix: str = "") -> Finding:
+    """Return a finding that rejects the object."""
+    return Finding(severity=Severity.ERROR, code=code, path=path, message=message, fix=fix)
+
+
+def warning(code: Code, path: FieldPath, message: str, fix: str = "") -> Finding:
+    """Return a finding that accepts the object and reports a loss."""
+    return Finding(severity=Severity.WARNING, code=code, path=path, message=message, fix=fix)
+
+
+def info(code: Code, path: FieldPath, message: str, fix: str = "") -> Finding:
+    """Return a finding that only informs."""
+    return Finding(severity=Severity.INFO, code=code, path=path, message=message, fix=fix)
+
+
+def has_errors(findings: Iterable[Finding]) -> bool:
+    """Return whether any finding rejects the object."""
+    return any(finding.is_error for finding in findings)

@@ -1,0 +1,30 @@
+"""The DeviceClass that serves an extended resource, which Kubernetes then allocates natively.
+
+Source: KEP-5004. If several classes have the same extended resource name, the newest wins; among
+classes of the same age, the one whose name sorts first. Every class also has an implicit name.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kube.api.resource import DeviceClass
+
+IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+_NOT_CREATED: Final = "~"
+"""Sorts after every timestamp: a class in a manifest is newer than all stored ones."""
+
+
+def extended_resources(classes: Iterable[DeviceClass]) -> Mapping[str, str]:
+    """Return the class name of each extended resource; independent of the order of the classes."""
+    by_name = sorted(classes, key=lambda device_class: device_class.metadata.name, reverse=True)
+    mapping: dict[str, str] = {}
+    for device_class in sorted(by_name, key=_created):
+        name = device_class.metadata.name
+        mapping[f"{IMPLICIT_PREFIX}{name}"] = name
+        if device_class.spec.extended_resource_name:
+            mapping[device_class.spec.extended_resource_name] = name
+    return mapping
+
+
+def _created(device_class: DeviceClass) -> str:
+    return device_class.metadata.creation_timestamp or _NOT_CREATED

@@ -1,0 +1,92 @@
+"""API resources and their URL paths."""
+
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from kube.api import policy
+from kube.names import GROUP
+
+
+class Resource(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource as it appears in URLs; the core group is empty."""
+
+    group: str = ""
+    version: str
+    plural: str
+    namespaced: bool = True
+
+    def path(self, *, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the URL path of a collection, an object or a subresource.
+
+        >>> Resource(version="v1", plural="pods").path(namespace="a", name="b", subresource="status")
+        '/api/v1/namespaces/a/pods/b/status'
+        """
+        root = f"apis/{self.group}/{self.version}" if self.group else f"api/{self.version}"
+        scope = ["namespaces", namespace] if self.namespaced and namespace else []
+        parts = [
+            *scope,
+            self.plural,
+            *([name] if name else []),
+            *([subresource] if subresource else []),
+        ]
+        return "/".join(["", root, *(quote(part, safe="") for part in parts)])
+
+
+_DRA: Final = "resource.k8s.io"
+_APPS: Final = "apps"
+_BATCH: Final = "batch"
+
+NAMESPACES: Final = Resource(version="v1", plural="namespaces", namespaced=False)
+NODES: Final = Resource(version="v1", plural="nodes", namespaced=False)
+PODS: Final = Resource(version="v1", plural="pods")
+RESOURCE_QUOTAS: Final = Resource(version="v1", plural="resourcequotas")
+SECRETS: Final = Resource(version="v1", plural="secrets")
+EVENTS: Final = Resource(group="events.k8s.io", version="v1", plural="events")
+
+DEVICE_TAINT_RULES: Final = Resource(
+    group=_DRA, version="v1", plural="devicetaintrules", namespaced=False
+)
+DEVICE_CLASSES: Final = Resource(group=_DRA, version="v1", plural="deviceclasses", namespaced=False)
+RESOURCE_SLICES: Final = Resource(
+    group=_DRA, version="v1", plural="resourceslices", namespaced=False
+)
+RESOURCE_CLAIMS: Final = Resource(group=_DRA, version="v1", plural="resourceclaims")
+RESOURCE_CLAIM_TEMPLATES: Final = Resource(
+    group=_DRA, version="v1", plural="resourceclaimtemplates"
+)
+
+WORKLOADS: Final = (
+    Resource(group=_APPS, version="v1", plural="daemonsets"),
+    Resource(group=_APPS, version="v1", plural="deployments"),
+    Resource(group=_APPS, version="v1", plural="replicasets"),
+    Resource(group=_APPS, version="v1", plural="statefulsets"),
+    Resource(group=_BATCH, version="v1", plural="cronjobs"),
+    Resource(group=_BATCH, version="v1", plural="jobs"),
+)
+"""The built-in workload resources."""
+
+MUTATING_WEBHOOK_CONFIGURATIONS: Final = Resource(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    plural="mutatingwebhookconfigurations",
+    namespaced=False,
+)
+VALIDATING_WEBHOOK_CONFIGURATIONS: Final = Resource(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    plural="validatingwebhookconfigurations",
+    namespaced=False,
+)
+WEBHOOK_CONFIGURATIONS: Final = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
+"""The resources that hold caBundles."""
+
+CONFIG_MAPS: Final = Resource(version="v1", plural="configmaps")
+CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
+    group="apiextensions.k8s.io", version="v1", plural="customresourcedefinitions", namespaced=False
+)
+
+DEVICE_COMPATIBILITY_POLICIES: Final = Resource(
+    group=GROUP, version=policy.VERSION, plural="devicecompatibilitypolicies", namespaced=False
+)

@@ -1,0 +1,434 @@
+"""A client of the Kubernetes API: HTTP calls whose responses msgspec decodes to views.
+
+Configuration, authentication and TLS are those of `kubernetes.aio`. Its models are not used: they
+drop unknown fields and cost twenty times as much (docs/adr/0011-a-thin-client-of-our-own.md). Every
+call has a timeout, and every failure is a KubeError.
+
+The client does not retry: the caller knows whether a second attempt is safe. aiohttp itself repeats
+a GET or DELETE if a kept-alive connection turns out to be closed, so a DELETE may return NotFound
+although it succeeded.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+
+from kube.api.urls import Resource
+from kube.client.connection import (
+    KUBE_CONFIG_DEFAULT_LOCATION,
+    ConfigException,
+    Configuration,
+    KubeConfigLoader,
+    RESTClientObject,
+    load_incluster_config,
+)
+from kube.client.credentials import (
+    KUBECONFIG_ERRORS,
+    check_context,
+    credential_refresher,
+    has_service_account,
+    merge_kubeconfigs,
+)
+from kube.client.responses import Listing, Page, T, WatchEvent, decode_response, error_from_status
+from kube.errors import (
+    ConfigError,
+    KubeError,
+)
+from kube.names import NAME
+
+PAGE_SIZE: Final = 500
+"""Objects per page of a list; client-go's default."""
+TIMEOUT_S: Final = 30.0
+"""The timeout of each call except watches."""
+MAX_LINE_BYTES: Final = 16 * 2**20
+"""The largest watch event. etcd stores objects of up to 1.5 MiB; JSON may be several times larger."""
+
+
+class PatchType(StrEnum):
+    """The content type of a patch."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+class Client:
+    """A client of one API server; `async with` opens and closes its connections."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        namespace: str = "",
+    ) -> None:
+        self.namespace = namespace
+        """The namespace of the kubeconfig's context; often empty."""
+        self._configuration = configuration
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(10.0, timeout_s))
+        self._connections: RESTClientObject | None = None
+
+    @classmethod
+    async def from_kubeconfig(
+        cls,
+        path: str | None = None,
+        context: str | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Self:
+        """Return a client for a context of a kubeconfig; without a path, of kubectl's own files.
+
+        Credentials, also from token files and exec plugins, are reloaded every minute.
+
+        Raises:
+            ConfigError: The file or the context does not exist or is invalid.
+        """
+        configuration = Configuration()
+        try:
+            merged = merge_kubeconfigs(path or KUBE_CONFIG_DEFAULT_LOCATION)
+            check_context(merged, context)
+            # Without a base path, relative file names are relative to the kubeconfig, as in kubectl.
+            loader = KubeConfigLoader(
+                config_dict=merged, active_context=context, config_base_path=None
+            )
+            await loader.load_and_set(configuration)
+        except KUBECONFIG_ERRORS as error:
+            raise ConfigError(f"kubeconfig: {error}") from error
+        # The library calls the hook, although its annotation says None.
+        configuration.refresh_api_key_hook = credential_refresher(loader)  # type: ignore[assignment]
+        named = loader.current_context["context"].get("namespace") or ""
+        return cls(configuration, timeout_s=timeout_s, namespace=named)
+
+    @classmethod
+    async def in_cluster(cls, *, timeout_s: float = TIMEOUT_S) -> Self:
+        """Return a client with the pod's service account; the token is reloaded every minute.
+
+        Raises:
+            ConfigError: The process does not run in a pod with a service account.
+        """
+        configuration = Configuration()
+        try:
+            load_incluster_config(configuration)
+        except (ConfigException, OSError) as error:
+            raise ConfigError(f"in-cluster configuration: {error}") from error
+        return cls(configuration, timeout_s=timeout_s)
+
+    @classmethod
+    async def discover(cls, *, timeout_s: float = TIMEOUT_S) -> Self:
+        """Return an in-cluster client if there is a service account, else one for a kubeconfig."""
+        if has_service_account():
+            return await cls.in_cluster(timeout_s=timeout_s)
+        return await cls.from_kubeconfig(timeout_s=timeout_s)
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._connections = RESTClientObject(self._configuration)
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError.
+            raise ConfigError(f"TLS to {self._configuration.host}: {error}") from error
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._connections is not None:
+            await self._connections.close()
+        self._connections = None
+
+    async def get(
+        self,
+        resource: Resource,
+        name: str,
+        kind: type[T],
+        *,
+        namespace: str = "",
+        subresource: str = "",
+    ) -> T:
+        """Return an object as a view (`msgspec.Raw` for its bytes).
+
+        Raises:
+            NotFound: The object does not exist.
+        """
+        path = resource.path(namespace=namespace, name=name, subresource=subresource)
+        return decode_response(await self._request("GET", path), kind)
+
+    async def list(
+        self,
+        resource: Resource,
+        kind: type[T],
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> Listing[T]:
+        """Return all objects of a namespace, or of all namespaces if it is empty, as views.
+
+        Raises:
+            Gone: The continue token expired between two pages; list again.
+        """
+        items: list[T] = []
+        version = ""
+        async for page in self.pages(
+            resource,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+        ):
+            items += [decode_response(bytes(raw), kind) for raw in page.items]
+            version = page.resource_version
+        return Listing(items=tuple(items), resource_version=version)
+
+    async def pages(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = PAGE_SIZE,
+    ) -> AsyncGenerator[Listing[msgspec.Raw], None]:
+        """Yield the pages of a list one by one."""
+        token = ""
+        while True:
+            query = {
+                "limit": str(limit),
+                "continue": token,
+                "labelSelector": label_selector,
+                "fieldSelector": field_selector,
+            }
+            body = await self._request("GET", resource.path(namespace=namespace), query=query)
+            page = decode_response(body, Page)
+            yield Listing(items=page.items or (), resource_version=page.metadata.resource_version)
+            token = page.metadata.continue_
+            if not token:
+                return
+
+    async def watch(
+        self,
+        resource: Resource,
+        *,
+        resource_version: str,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        timeout_s: float = 300.0,
+        idle_s: float = 150.0,
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Yield events after a resourceVersion, including bookmarks, until the server ends the watch.
+
+        Wrap it in `contextlib.aclosing` if the loop may end early.
+
+        Args:
+            resource: The resource to watch.
+            resource_version: The start: the version of a list, an event or a bookmark.
+            namespace: A namespace; empty for all.
+            label_selector: In the API's syntax.
+            field_selector: In the API's syntax.
+            timeout_s: The time after which the server ends the watch.
+            idle_s: The time without data after which the connection counts as broken; the API
+                server sends a bookmark about every minute.
+
+        Raises:
+            Gone: The resourceVersion is too old; list again.
+            KubeError: The watch was rejected, was interrupted, or sent an event of type ERROR.
+        """
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(max(1, round(timeout_s))),
+            "labelSelector": label_selector,
+            "fieldSelector": field_selector,
+        }
+        limits = aiohttp.ClientTimeout(
+            total=timeout_s + 30, sock_connect=self._timeout.sock_connect, sock_read=idle_s
+        )
+        path = resource.path(namespace=namespace)
+        async with self._open_response("GET", path, query=query, limits=limits) as answer:
+            async for line in _read_lines(answer.content):
+                event = decode_response(line, WatchEvent)
+                if event.type == "ERROR":
+                    raise error_from_status(0, bytes(event.object))
+                yield event
+
+    async def create(
+        self,
+        resource: Resource,
+        document: object,
+        kind: type[T],
+        *,
+        namespace: str = "",
+        dry_run: bool = False,
+    ) -> T:
+        """Create an object and return it as stored.
+
+        Args:
+            resource: Its resource.
+            document: A dict, or a complete Struct of ours.
+            kind: The view to return.
+            namespace: Its namespace; empty for cluster-scoped objects.
+            dry_run: Admit and validate, but store nothing.
+
+        Raises:
+            AlreadyExists: An object of this name exists.
+        """
+        query = {"fieldManager": NAME, "dryRun": "All" if dry_run else ""}
+        path = resource.path(namespace=namespace)
+        return decode_response(await self._request("POST", path, query=query, body=document), kind)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: object,
+        patch_type: PatchType,
+        kind: type[T],
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        field_manager: str = NAME,
+        force: bool = False,
+    ) -> T:
+        """Patch an object and return it as stored.
+
+        Include `metadata.resourceVersion` (or a JSON Patch `test` of it) to make the patch
+        conditional on the version that it is based on.
+
+        Args:
+            resource: Its resource.
+            name: Its name.
+            patch: Operations for JSON, a partial object for MERGE, a full intent for APPLY.
+            patch_type: The type of the patch; APPLY creates a missing object.
+            kind: The view to return.
+            namespace: Its namespace; empty for cluster-scoped objects.
+            subresource: Such as `status`.
+            field_manager: The owner of the patched fields.
+            force: With APPLY, take over fields of other owners.
+
+        Raises:
+            NotFound: The object does not exist, and the patch is not an APPLY.
+            Conflict: The resourceVersion in the patch is not the stored one, or, with APPLY,
+                another manager owns a field.
+            Invalid: The result is invalid, or a JSON Patch does not apply.
+        """
+        query = {"fieldManager": field_manager}
+        if patch_type is PatchType.APPLY:
+            query["force"] = "true" if force else "false"
+        path = resource.path(namespace=namespace, name=name, subresource=subresource)
+        body = await self._request("PATCH", path, query=query, body=patch, content_type=patch_type)
+        return decode_response(body, kind)
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        resource_version: str = "",
+    ) -> None:
+        """Delete an object; uid and resourceVersion are preconditions if they are given.
+
+        Raises:
+            NotFound: The object does not exist.
+            Conflict: A precondition does not hold.
+        """
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {key: value for key, value in preconditions.items() if value},
+        }
+        await self._request("DELETE", resource.path(namespace=namespace, name=name), body=options)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        async with self._open_response(
+            method,
+            path,
+            query=query or {},
+            body=body,
+            content_type=content_type,
+            limits=self._timeout,
+        ) as answer:
+            return await answer.read()
+
+    @asynccontextmanager
+    async def _open_response(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        limits: aiohttp.ClientTimeout,
+        body: object = None,
+        content_type: str = "application/json",
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request and yield its successful response; the body is not read yet."""
+        if self._connections is None:
+            raise RuntimeError("the client is used outside `async with`")
+        parameters = urlencode({name: value for name, value in query.items() if value})
+        url = f"{self._configuration.host}{path}{'?' if parameters else ''}{parameters}"
+        try:
+            headers = {
+                "Accept": "application/json",
+                "User-Agent": NAME,
+                "Content-Type": content_type,
+            }
+            headers |= await self._authorization()
+            answer = await self._connections.request(
+                method,
+                url,
+                headers=headers,
+                body=None if body is None else msgspec.to_builtins(body, enc_hook=str),
+                _request_timeout=limits,
+            )
+            async with answer.response as response:
+                if response.status >= 400:
+                    raise error_from_status(response.status, await response.read())
+                yield response
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            reason = str(error) or type(error).__name__
+            raise KubeError(f"{method} {path}: no response: {reason}") from error
+
+    async def _authorization(self) -> dict[str, str]:
+        try:
+            async with asyncio.timeout(self._timeout.total):
+                settings: Mapping[str, Any] = await self._configuration.auth_settings()
+        except KUBECONFIG_ERRORS as error:
+            raise KubeError(f"credentials: {error!r}") from error
+        return {str(header["key"]): str(header["value"]).strip() for header in settings.values()}
+
+
+async def _read_lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
+    """Yield the lines of a stream.
+
+    Raises:
+        KubeError: A line is longer than MAX_LINE_BYTES.
+    """
+    rest = bytearray()
+    async for chunk in content.iter_any():
+        first, *others = chunk.split(b"\n")
+        rest += first
+        if len(rest) > MAX_LINE_BYTES:
+            raise KubeError(f"a watch event is longer than {MAX_LINE_BYTES >> 20} MiB", status=200)
+        for other in others:
+            if rest:
+                yield bytes(rest)
+            rest = bytearray(other)

@@ -1,0 +1,91 @@
+"""Decode responses of the API server; error responses become exceptions."""
+
+from collections.abc import Mapping
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from kube.api import meta
+from kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    KubeError,
+    NotFound,
+    Throttled,
+)
+
+T = TypeVar("T")
+
+
+class Listing(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """A list or a page of one, and the resourceVersion to start a watch from."""
+
+    items: tuple[T, ...]
+    resource_version: str
+
+
+class WatchEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR, and the object's bytes."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class _ListMeta(meta.ApiStruct, frozen=True, kw_only=True):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class Page(meta.ApiStruct, frozen=True, kw_only=True):
+    """A page of a list; an empty `continue` token ends it."""
+
+    metadata: _ListMeta = _ListMeta()
+    items: tuple[msgspec.Raw, ...] | None = None
+
+
+class _Status(meta.ApiStruct, frozen=True, kw_only=True):
+    """The parts of meta/v1 Status that we read."""
+
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+
+
+def decode_response(body: bytes, kind: type[T]) -> T:
+    """Decode the body of a response to a view.
+
+    Raises:
+        KubeError: The body is not of this kind.
+    """
+    try:
+        try:
+            return meta.decode(body, kind)
+        except RecursionError:
+            # Anyone who can create a claim can nest its parameters; it must not break the list.
+            return meta.decode(meta.prune(body), kind)
+    except msgspec.DecodeError as error:
+        raise KubeError(f"unexpected response: {error}", status=200) from error
+
+
+_BY_STATUS: Final[Mapping[int, type[KubeError]]] = {
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: Throttled,
+}
+
+
+def error_from_status(http_status: int, body: bytes) -> KubeError:
+    """Return the exception for a Status; for an ERROR event, the code is in the Status itself."""
+    try:
+        status = meta.decode(body, _Status)
+    except msgspec.DecodeError:
+        status = _Status(message=body[:200].decode(errors="replace"))
+    code = http_status or status.code or 500
+    kind = AlreadyExists if status.reason == "AlreadyExists" else _BY_STATUS.get(code, KubeError)
+    return kind(status.message or f"HTTP {code}", status=code, reason=status.reason)

@@ -1,0 +1,1 @@
+"""Read Kubernetes objects from YAML and JSON, and write them as YAML."""

@@ -1,0 +1,42 @@
+"""Names that Drawbridge defines in the API: group, annotations, labels, object names.
+
+The domain `.internal` is reserved for private use. `GROUP` is the only place that spells it, so that
+it can change before the first release.
+"""
+
+from typing import Final
+
+GROUP: Final = "drawbridge.internal"
+NAME: Final = "drawbridge"
+DISTRIBUTION: Final = "drawbridge-dra"
+"""The installed Python distribution, whose version is that of every process."""
+
+REQUEST_ANNOTATION: Final = f"{GROUP}/request"
+"""On a translated pod: its original keys and the facts from which its claims are derived."""
+
+TRANSLATE_LABEL: Final = f"{GROUP}/translate"
+"""On a pod or namespace: "false" opts out of translation."""
+
+ENFORCEMENT_LABEL: Final = f"{GROUP}/enforcement"
+"""On a namespace: "deny", "warn" or "off", how its invalid objects are handled."""
+
+MANAGED_LABEL: Final = f"{GROUP}/managed"
+"""On a ResourceClaimTemplate that the controller created; only those are garbage-collected."""
+
+STRATEGY_ANNOTATION: Final = f"{GROUP}/strategy"
+"""On a pod or DeviceClass: the strategy that chooses nodes and devices."""
+
+ROTATE_ANNOTATION: Final = f"{GROUP}/rotate"
+"""On the Secret of the certificate authority: any value requests one rotation."""
+
+SCHEDULER_NAME: Final = f"{NAME}-scheduler"
+DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
+
+NAMESPACE: Final = f"{NAME}-system"
+"""The namespace of the manifests."""
+
+SERVICE: Final = f"{NAME}-webhook"
+"""The Service in front of the webhook."""
+
+CONFIGURATION: Final = f"zz-{NAME}"
+"""The name of the webhook configurations; sorts last, after webhooks that may add device keys."""

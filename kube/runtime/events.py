@@ -1,0 +1,231 @@
+"""The recorder of events: each is written once, and repeated as a series.
+
+Recording never holds up the work. Events wait in a bounded queue, are written one by one, no faster
+than a rate, and again after a pause where the API server is in trouble.
+
+Source: client-go tools/events, whose recorder repeats an Event by its series, too.
+"""
+
+import asyncio
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+
+from kube.api.events import Event, event_document, series_patch
+from kube.api.urls import EVENTS
+from kube.backoff import Backoff
+from kube.client.client import Client, PatchType
+from kube.errors import AlreadyExists, KubeError, NotFound
+
+MAX_WRITTEN: Final = 4096
+"""Names of written events that are remembered, so that a repetition needs no failed create."""
+_TEMPORARY: Final = frozenset({0, 429, 500, 502, 503, 504})
+"""Statuses after which a write may succeed later; 0 is no answer at all."""
+
+log = structlog.get_logger()
+
+
+class EventResult(StrEnum):
+    """The outcome of an event."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    """The series of an Event that exists was updated."""
+    EXISTING = "existing"
+    """It was written before, by another process."""
+    OBSOLETE = "obsolete"
+    """It was no longer true when its turn came."""
+    SUPPRESSED = "suppressed"
+    """It would have said nothing new, or said it too soon."""
+    DROPPED = "dropped"
+    """The queue was full."""
+    FAILED = "failed"
+    """The API server rejected it, or was in trouble for too long."""
+
+    @property
+    def is_written(self) -> bool:
+        """Whether people can read it."""
+        return self in {EventResult.CREATED, EventResult.UPDATED, EventResult.EXISTING}
+
+
+class EventRecorderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast events are written.
+
+    Attributes:
+        per_second: Writes at most.
+        max_queued: Further events are dropped.
+        attempts: Of one write, while the API server is in trouble.
+        backoff: Between these.
+    """
+
+    per_second: float = 20.0
+    max_queued: int = 1000
+    attempts: int = 5
+    backoff: Backoff = Backoff(initial_s=0.5, max_s=8.0)
+
+
+def _always() -> bool:
+    return True
+
+
+class _Queued(NamedTuple):
+    event: Event
+    is_current: Callable[[], bool]
+    on_result: Callable[[EventResult], None]
+
+
+class EventRecorder:
+    """Writes events, one after the other; one per process."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        controller: str,
+        instance: str,
+        now: Callable[[], datetime],
+        count: Callable[[EventResult], None] = lambda _: None,
+        settings: EventRecorderSettings = EventRecorderSettings(),  # noqa: B008 - a frozen value
+        jitter: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Begin with an empty queue; nothing is written before `run`.
+
+        Args:
+            client: An open client.
+            controller: The reporting controller, a qualified name.
+            instance: The reporting process.
+            now: The wall clock.
+            count: Called with each result, for metrics.
+            settings: Rate and retries.
+            jitter: Uniform from 0 to 1.
+            clock: Monotonic seconds.
+            sleep: Waits for seconds.
+        """
+        self._client = client
+        self._controller = controller
+        self._instance = instance
+        self._now = now
+        self._settings = settings
+        self._jitter = jitter
+        self._clock = clock
+        self._sleep = sleep
+        self._queue: asyncio.Queue[_Queued] = asyncio.Queue(settings.max_queued)
+        self._written: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self.count: Final = count
+
+    def record(
+        self,
+        event: Event,
+        *,
+        is_current: Callable[[], bool] = _always,
+        on_result: Callable[[EventResult], None] = lambda _: None,
+    ) -> None:
+        """Queue an event, unless the queue is full.
+
+        Args:
+            is_current: Whether the event still holds, asked before it is written.
+            on_result: Called with the outcome.
+        """
+        queued = _Queued(event, is_current, on_result)
+        try:
+            self._queue.put_nowait(queued)
+        except asyncio.QueueFull:
+            log.warning("event.dropped", regarding=str(event.regarding), reason=event.reason)
+            self._finish(queued, EventResult.DROPPED)
+
+    async def run(self) -> None:
+        """Write what is queued, until cancelled."""
+        while True:
+            queued = await self._queue.get()
+            if not queued.is_current():
+                self._finish(queued, EventResult.OBSOLETE)
+                continue
+            began = self._clock()
+            self._finish(queued, await self._write_with_retries(queued.event))
+            left_s = began + 1 / self._settings.per_second - self._clock()
+            await self._sleep(max(0.0, left_s))
+
+    def _finish(self, queued: _Queued, result: EventResult) -> None:
+        self.count(result)
+        queued.on_result(result)
+
+    async def _write_with_retries(self, event: Event) -> EventResult:
+        """Write an event, and try again while the API server is in trouble."""
+        for attempt in range(1, self._settings.attempts + 1):
+            try:
+                result = await self._write(event)
+            except KubeError as error:
+                is_last = attempt == self._settings.attempts or error.status not in _TEMPORARY
+                log.warning(
+                    "event.failed",
+                    regarding=str(event.regarding),
+                    reason=event.reason,
+                    error=str(error),
+                    attempt=attempt,
+                )
+                if is_last:
+                    return EventResult.FAILED
+                await self._sleep(self._settings.backoff.delay_s(attempt, self._jitter()))
+            else:
+                self._remember(event)
+                if result is not EventResult.EXISTING:
+                    log.info(
+                        "event.recorded",
+                        regarding=str(event.regarding),
+                        uid=event.regarding.uid,
+                        reason=event.reason,
+                        note=event.note,
+                    )
+                return result
+        return EventResult.FAILED
+
+    async def _write(self, event: Event) -> EventResult:
+        """Create an Event, or update the series of the one that exists.
+
+        Raises:
+            KubeError: Neither was possible.
+        """
+        is_repeated = event.series_count > 1
+        is_written = (event.namespace, event.name) in self._written
+        if is_repeated and is_written and await self._update(event):
+            return EventResult.UPDATED
+        document = event_document(
+            event, controller=self._controller, instance=self._instance, now=self._now()
+        )
+        try:
+            await self._client.create(EVENTS, document, msgspec.Raw, namespace=event.namespace)
+        except AlreadyExists:
+            if is_repeated and await self._update(event):
+                return EventResult.UPDATED
+            return EventResult.EXISTING
+        return EventResult.CREATED
+
+    async def _update(self, event: Event) -> bool:
+        """Update the series of an Event; return whether it still exists."""
+        try:
+            await self._client.patch(
+                EVENTS,
+                event.name,
+                series_patch(event, self._now()),
+                PatchType.MERGE,
+                msgspec.Raw,
+                namespace=event.namespace,
+            )
+        except NotFound:  # Events expire.
+            return False
+        return True
+
+    def _remember(self, event: Event) -> None:
+        self._written[event.namespace, event.name] = None
+        self._written.move_to_end((event.namespace, event.name))
+        if len(self._written) > MAX_WRITTEN:
+            self._written.popitem(last=False)

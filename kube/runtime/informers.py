@@ -1,0 +1,426 @@
+"""Local copies of objects of the API server, kept up to date by one list and watch per resource.
+
+A factory has one informer for each resource, namespace and selector, whoever subscribes, as client-go's
+SharedInformerFactory does. A subscription chooses by a projection what is kept of an object; it is
+given the object's JSON, so that memory holds what is used and nothing else. Subscriptions with equal
+projections share one store.
+
+An informer never ends by itself. A watch that breaks is resumed, one that is too old is followed by a
+new list, and failures are followed by pauses that grow.
+
+Not done: resync on a timer (a list that differs from a watch would be a bug of the API server), and
+lookups by index.
+"""
+
+import asyncio
+import math
+import random
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from types import MappingProxyType
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+import structlog
+
+from kube.api import meta
+from kube.api.urls import Resource
+from kube.backoff import Backoff
+from kube.client.client import PAGE_SIZE, Client
+from kube.client.responses import WatchEvent
+from kube.errors import KubeError
+
+T = TypeVar("T")
+Key = tuple[str, str]
+"""Namespace and name; the namespace of a cluster-scoped object is empty."""
+Projection = Callable[[bytes], T | None]
+"""From an object's JSON to what is kept of it, None to keep nothing."""
+Handler = Callable[[Key, T | None, T | None], None]
+"""Called with key, old and new value: None for what was not there, or is not any more."""
+
+_IN_PLACE: Final = frozenset({0, 429, 502, 503, 504})
+"""Statuses after which a watch is resumed at the last resourceVersion; 0 is no answer at all.
+
+An answer that cannot be read (200) is none of them: the same request would get the same answer.
+"""
+
+log = structlog.get_logger()
+
+
+class InformerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How an informer spaces its calls. Defaults follow client-go's reflector where it has them.
+
+    Attributes:
+        backoff_s: The longest first pause after a failure; each further one may be twice as long.
+        backoff_limit_s: The longest pause of all.
+        healthy_s: A watch that lasted this long ends a series of failures.
+        watch_s: The shortest and longest time that the server is asked to hold a watch; random
+            between the two, so that informers do not return all at once.
+        idle_s: Of silence, after which a watch counts as dead.
+        page_size: Objects per page of a list.
+    """
+
+    backoff_s: float = 0.8
+    backoff_limit_s: float = 30.0
+    healthy_s: float = 1.0
+    watch_s: tuple[float, float] = (240.0, 480.0)
+    idle_s: float = 150.0
+    page_size: int = PAGE_SIZE
+
+
+DEFAULTS: Final = InformerSettings()
+
+
+class _Head(meta.ApiStruct, frozen=True, kw_only=True):
+    metadata: meta.ObjectMeta = meta.ObjectMeta()
+
+
+class _Store(Generic[T]):
+    """What one projection keeps of the objects of an informer.
+
+    Attributes:
+        objects: Key to projected value.
+        decode_errors: Objects that the projection could not decode.
+        handlers: Those of all subscriptions to the projection.
+    """
+
+    def __init__(self, resource: Resource, projection: Projection[T]) -> None:
+        self._resource = resource
+        self._projection = projection
+        self.objects: dict[Key, T] = {}
+        self.decode_errors = 0
+        self.handlers: list[Handler[T]] = []
+
+    def project(self, key: Key, raw: bytes) -> T | None:
+        """Return what is kept of an object; None where nothing is, or where it cannot be decoded."""
+        try:
+            try:
+                return self._projection(raw)
+            except RecursionError:  # The JSON could be parsed, but its values cannot be walked.
+                return self._projection(meta.prune(raw))
+        except msgspec.DecodeError as error:
+            self.decode_errors += 1
+            log.warning(
+                "object.decode_failed", resource=self._resource.plural, key=key, error=str(error)
+            )
+            return None
+
+    def replace(self, key: Key, new: T | None) -> "_Change[T] | None":
+        """Store a value, or remove it; return what the handlers have to be called with."""
+        old = self.objects.get(key)
+        if old is None and new is None:
+            return None
+        if new is None:
+            del self.objects[key]
+        else:
+            self.objects[key] = new
+        return _Change(self.handlers, key, old, new)
+
+
+class _Change(NamedTuple, Generic[T]):
+    handlers: Sequence[Handler[T]]
+    key: Key
+    old: T | None
+    new: T | None
+
+
+class Informer:
+    """One list and watch, and the stores of the projections that are subscribed to.
+
+    Attributes:
+        resource: What is followed.
+        synced: Set when the first list is complete.
+        failures: Calls that failed since the last healthy watch.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        scope: "Scope",
+        *,
+        settings: InformerSettings,
+        jitter: Callable[[], float],
+        clock: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._scope = scope
+        self._settings = settings
+        self._backoff = Backoff(initial_s=settings.backoff_s, max_s=settings.backoff_limit_s)
+        self._jitter = jitter
+        self._clock = clock
+        self._stores: dict[Projection[Any], _Store[Any]] = {}
+        self._versions: dict[Key, str] = {}
+        self._version = ""
+        self._last_contact = -math.inf
+        self._watching_since = math.inf
+        self.resource: Final = resource
+        self.synced = asyncio.Event()
+        self.failures = 0
+
+    def __len__(self) -> int:
+        """Return how many objects some projection keeps."""
+        return len(self._versions)
+
+    @property
+    def decode_errors(self) -> int:
+        """How often a projection could not decode an object."""
+        return sum(store.decode_errors for store in self._stores.values())
+
+    def store(self, projection: Projection[T]) -> _Store[T]:
+        """Return the store of a projection, a new one where there is none yet."""
+        return self._stores.setdefault(projection, _Store(self.resource, projection))
+
+    @property
+    def contact_age_s(self) -> float:
+        """Seconds since the last response or event from the API server; infinite before the first."""
+        return self._clock() - self._last_contact
+
+    async def run(self) -> None:
+        """Follow the API server; ends only by cancellation, or by a handler that raises."""
+        while True:
+            self._watching_since = math.inf
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+                is_healthy = True
+            except KubeError as error:
+                is_healthy = self._last_contact >= self._watching_since
+                if error.status not in _IN_PLACE:
+                    self._version = ""
+                log.warning(
+                    "watch.failed",
+                    resource=self.resource.plural,
+                    status=error.status,
+                    error=str(error),
+                    failures=self.failures + 1,
+                )
+            # A watch that ends at once is a failure even if it ends well, or the loop could spin.
+            lasted_s = self._clock() - self._watching_since
+            if is_healthy and lasted_s >= self._settings.healthy_s:
+                self.failures = 0
+                continue
+            self.failures += 1
+            await asyncio.sleep(self._backoff.delay_s(self.failures, self._jitter()))
+
+    async def _list(self) -> None:
+        """Bring the store to the state of one list, page by page, and drop what is not in it."""
+        listed: set[Key] = set()
+        version = ""
+        pages = self._client.pages(
+            self.resource,
+            namespace=self._scope.namespace,
+            label_selector=self._scope.label_selector,
+            field_selector=self._scope.field_selector,
+            limit=self._settings.page_size,
+        )
+        async with aclosing(pages):
+            async for page in pages:
+                self._last_contact = self._clock()
+                listed.update([_key(self._take(bytes(raw))) for raw in page.items])
+                version = page.resource_version
+        for key in sorted(self._versions.keys() - listed):
+            self._forget(key)
+        self._version = version
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        shortest, longest = self._settings.watch_s
+        events = self._client.watch(
+            self.resource,
+            resource_version=self._version,
+            namespace=self._scope.namespace,
+            label_selector=self._scope.label_selector,
+            field_selector=self._scope.field_selector,
+            timeout_s=shortest + (longest - shortest) * self._jitter(),
+            idle_s=self._settings.idle_s,
+        )
+        self._watching_since = self._clock()
+        async with aclosing(events):
+            async for event in events:
+                self._last_contact = self._clock()
+                self._apply(event)
+
+    def _apply(self, event: WatchEvent) -> None:
+        raw = bytes(event.object)
+        is_there = event.type in {"ADDED", "MODIFIED"}
+        metadata = self._take(raw) if is_there else _head(raw)
+        if event.type == "DELETED":
+            self._forget(_key(metadata))
+        self._version = metadata.resource_version or self._version
+
+    def _take(self, raw: bytes) -> meta.ObjectMeta:
+        """Project an object, unless this version of it was projected, and return its metadata."""
+        metadata = _head(raw)
+        key = _key(metadata)
+        if self._versions.get(key) == metadata.resource_version != "":
+            return metadata
+        values = [(store, store.project(key, raw)) for store in self._stores.values()]
+        if any(value is not None for _, value in values):
+            self._versions[key] = metadata.resource_version
+        else:
+            self._versions.pop(key, None)
+        self._replace(key, values)
+        return metadata
+
+    def _forget(self, key: Key) -> None:
+        self._versions.pop(key, None)
+        self._replace(key, [(store, None) for store in self._stores.values()])
+
+    def _replace(self, key: Key, values: Iterable[tuple[_Store[Any], Any]]) -> None:
+        """Change all stores, then call the handlers, which may look into any of them."""
+        changes = [change for store, value in values if (change := store.replace(key, value))]
+        for change in changes:
+            for handler in change.handlers:
+                handler(change.key, change.old, change.new)
+
+
+class Scope(NamedTuple):
+    """Which objects of a resource an informer follows; empty texts select all."""
+
+    namespace: str = ""
+    label_selector: str = ""
+    field_selector: str = ""
+
+
+class Subscription(Generic[T]):
+    """A consumer's view of an informer, through a projection.
+
+    Attributes:
+        resource: What is followed.
+        store: A live, read-only view of (namespace, name) to value; all changes of one event are
+            made without an await in between.
+        synced: Set when the first list is complete.
+    """
+
+    def __init__(self, informer: Informer, store: _Store[T]) -> None:
+        self._informer = informer
+        self._store = store
+        self.resource: Final = informer.resource
+        self.store: Final[Mapping[Key, T]] = MappingProxyType(store.objects)
+        self.synced: Final = informer.synced
+
+    @property
+    def decode_errors(self) -> int:
+        """How many objects could not be decoded; they are not in the store."""
+        return self._store.decode_errors
+
+    @property
+    def failures(self) -> int:
+        """Calls that failed since the last healthy watch."""
+        return self._informer.failures
+
+    @property
+    def contact_age_s(self) -> float:
+        """Seconds since the last response or event from the API server; infinite before the first."""
+        return self._informer.contact_age_s
+
+
+class InformerFactory:
+    """The informers of a process: one for each resource, namespace and selector.
+
+    Source: client-go informers.SharedInformerFactory.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        settings: InformerSettings = DEFAULTS,
+        jitter: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without informers; nothing is requested before `run`.
+
+        Args:
+            client: An open client.
+            settings: Pauses and timeouts.
+            jitter: Uniform from 0 to 1.
+            clock: Monotonic seconds.
+        """
+        self._client = client
+        self._settings = settings
+        self._jitter = jitter
+        self._clock = clock
+        self._informers: dict[tuple[Resource, Scope], Informer] = {}
+        self._has_started = False
+
+    @property
+    def informers(self) -> Collection[Informer]:
+        """All informers, for metrics."""
+        return self._informers.values()
+
+    def subscribe(
+        self,
+        resource: Resource,
+        projection: Projection[T],
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        handlers: Sequence[Handler[T]] = (),
+    ) -> Subscription[T]:
+        """Subscribe to the objects of a resource, seen through a projection.
+
+        Args:
+            projection: From an object's JSON to what is kept, None to keep nothing. It may raise
+                msgspec.DecodeError, and must not block. Where it raises RecursionError it is called
+                again, with the object without what is nested too deeply. Equal projections share a
+                store.
+            namespace: Empty for all.
+            label_selector: As the API takes it.
+            field_selector: As the API takes it.
+            handlers: Called in order for each change, after all stores have changed; they must not
+                block, and what they raise ends `run`.
+
+        Raises:
+            RuntimeError: `run` has begun, so the first list may be over.
+        """
+        if self._has_started:
+            raise RuntimeError(f"subscribe to {resource.plural} before the informers run")
+        scope = Scope(namespace, label_selector, field_selector)
+        informer = self._informers.get((resource, scope))
+        if informer is None:
+            informer = self._informers[resource, scope] = Informer(
+                self._client,
+                resource,
+                scope,
+                settings=self._settings,
+                jitter=self._jitter,
+                clock=self._clock,
+            )
+        store = informer.store(projection)
+        store.handlers += handlers
+        return Subscription(informer, store)
+
+    async def run(self) -> None:
+        """Follow the API server; ends only by cancellation, or by a handler that raises."""
+        self._has_started = True
+        async with asyncio.TaskGroup() as group:
+            for informer in self._informers.values():
+                group.create_task(informer.run())
+
+
+def unsynced(subscriptions: Iterable[Subscription[Any]]) -> str:
+    """Return which resources are not synced, as a readiness check; empty when all are."""
+    missing = sorted({one.resource.plural for one in subscriptions if not one.synced.is_set()})
+    return f"waiting for {', '.join(missing)}" if missing else ""
+
+
+async def wait_synced(subscriptions: Iterable[Subscription[Any]]) -> None:
+    """Return once the first lists of all subscriptions are complete."""
+    for subscription in subscriptions:
+        await subscription.synced.wait()
+
+
+def _key(metadata: meta.ObjectMeta) -> Key:
+    return metadata.namespace, metadata.name
+
+
+def _head(raw: bytes) -> meta.ObjectMeta:
+    try:
+        return meta.decode(raw, _Head).metadata
+    except msgspec.DecodeError as error:
+        raise KubeError(f"an object without readable metadata: {error}", status=200) from error

@@ -1,0 +1,313 @@
+"""Leader election on a Lease: of several replicas at most one works at a time.
+
+A holder renews; who waits takes the Lease when it has seen no renewal for as long as the Lease
+says. That is measured from when the waiter saw the Lease change, on its own monotonic clock, so
+clocks that disagree do no harm. The holder stops working when its renewals have failed for the
+renew deadline, which is shorter. Each write carries the resourceVersion that it was decided on.
+
+Source: client-go tools/leaderelection, whose Lease this is compatible with. Unlike the elector
+of `kubernetes.aio`: every failure is a failed renewal, every call is bounded, the work is
+cancelled when the Lease is lost, and the Lease is given back on shutdown.
+
+What it cannot do: a process that is frozen, or a write that was delayed, may still come late. Writes
+that must not be made twice need a fence of their own.
+"""
+
+import asyncio
+import math
+import random
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from kube.api import meta
+from kube.api.urls import Resource
+from kube.client.client import Client, PatchType
+from kube.errors import ConfigError, KubeError, NotFound
+
+LEASES: Final = Resource(group="coordination.k8s.io", version="v1", plural="leases")
+
+log = structlog.get_logger()
+
+
+class LeaderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which Lease, who we are, and the times of the election.
+
+    Attributes:
+        namespace: Of the Lease.
+        name: Of the Lease.
+        identity: Ours; no two processes may share it (host name and a random part).
+        lease_s: Whole seconds after which others may take a Lease that is not renewed.
+        renew_deadline_s: How long a holder works on without a renewal; below `lease_s`.
+        retry_s: Between two attempts; below `renew_deadline_s`.
+    """
+
+    namespace: str
+    name: str
+    identity: str
+    lease_s: int = 15
+    renew_deadline_s: float = 10.0
+    retry_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        """Refuse times that let two lead at once."""
+        if not self.lease_s > self.renew_deadline_s > self.retry_s > 0:
+            raise ConfigError(
+                f"a lease of {self.lease_s} s must be longer than its renew deadline of "
+                f"{self.renew_deadline_s} s, and that longer than the retry of {self.retry_s} s"
+            )
+        if not self.identity:
+            raise ConfigError("a leader needs an identity")
+
+    @property
+    def call_timeout_s(self) -> float:
+        """The bound of one attempt: half the renew deadline, so that a second one fits in."""
+        return self.renew_deadline_s / 2
+
+
+class LeaseSpec(meta.ApiStruct, frozen=True, kw_only=True):
+    """Source: coordination/v1 LeaseSpec."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(meta.ApiStruct, frozen=True, kw_only=True):
+    """Source: coordination/v1 Lease."""
+
+    metadata: meta.ObjectMeta = meta.ObjectMeta()
+    spec: LeaseSpec = LeaseSpec()
+
+
+class Step(StrEnum):
+    """What a candidate does about a Lease."""
+
+    TAKE = "take"
+    RENEW = "renew"
+    WAIT = "wait"
+
+
+def judged(lease: Lease | None, identity: str, unchanged_s: float, lease_s: int) -> Step:
+    """Return what to do about a Lease.
+
+    Args:
+        lease: As just read; None when there is none.
+        identity: Ours.
+        unchanged_s: How long we have watched this very version of it.
+        lease_s: The duration to assume where the Lease names none.
+    """
+    if lease is None or not lease.spec.holder_identity:
+        return Step.TAKE
+    if lease.spec.holder_identity == identity:
+        return Step.RENEW
+    if unchanged_s >= (lease.spec.lease_duration_seconds or lease_s):
+        return Step.TAKE
+    return Step.WAIT
+
+
+def written(lease: Lease | None, settings: LeaderSettings, wall_s: float) -> dict[str, Any]:
+    """Return the spec that makes a Lease ours, or keeps it so.
+
+    Args:
+        lease: As it is; None when there is none.
+        settings: Identity and duration.
+        wall_s: Now, in seconds since 1970.
+    """
+    now = _micro_time(wall_s)
+    spec: dict[str, Any] = {
+        "holderIdentity": settings.identity,
+        "leaseDurationSeconds": settings.lease_s,
+        "renewTime": now,
+    }
+    held = lease.spec if lease else LeaseSpec()
+    if held.holder_identity != settings.identity:
+        spec["acquireTime"] = now
+        spec["leaseTransitions"] = (held.lease_transitions or 0) + (1 if lease else 0)
+    return spec
+
+
+def _micro_time(wall_s: float) -> str:
+    """Return a meta/v1 MicroTime.
+
+    >>> _micro_time(0.25)
+    '1970-01-01T00:00:00.250000Z'
+    """
+    text = datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="microseconds")
+    return text.replace("+00:00", "Z")
+
+
+class Leader:
+    """One candidate; `run` does its work while it holds the Lease.
+
+    Attributes:
+        leading: Whether the work may run now.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: LeaderSettings,
+        *,
+        wall_clock: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """Remember who stands for what; nothing is asked before `run`.
+
+        Args:
+            client: An open client.
+            settings: The Lease and its times.
+            wall_clock: Seconds since 1970, only for what people read in the Lease.
+            clock: Monotonic seconds; all decisions use it.
+            jitter: Uniform from 0 to 1.
+        """
+        self._client = client
+        self._settings = settings
+        self._wall_clock = wall_clock
+        self._clock = clock
+        self._jitter = jitter
+        self._seen_version = ""
+        self._seen_at = -math.inf
+        self._may_hold = False
+        self.leading = False
+
+    async def run(self, lead: Callable[[], Awaitable[object]]) -> None:
+        """Wait for the Lease, then run `lead` until it returns or the Lease is lost; repeat.
+
+        Returns when `lead` returns, and raises what it raises (in an ExceptionGroup). When the
+        Lease is lost, `lead` is cancelled and has ended before we stand again. In every case
+        the Lease is given back if it is still ours, so that the next one need not wait.
+        """
+        try:
+            while True:
+                renewed_at = await self._acquired()
+                log.info("lease.acquired", **self._labels())
+                if await self._led(lead, renewed_at):
+                    return
+                log.warning("lease.lost", **self._labels())
+        finally:
+            self.leading = False
+            await self._release()
+
+    async def _acquired(self) -> float:
+        """Return when the attempt began that got us the Lease."""
+        while True:
+            began = self._clock()
+            if await self._attempted(self._settings.call_timeout_s) in {Step.TAKE, Step.RENEW}:
+                self.leading = True
+                return began
+            # Spread, so that candidates do not all come at once when a holder dies.
+            await asyncio.sleep(self._settings.retry_s * (1 + 0.2 * self._jitter()))
+
+    async def _led(self, lead: Callable[[], Awaitable[object]], renewed_at: float) -> bool:
+        """Run the work beside the renewals; say whether it was the work that ended."""
+
+        async def work() -> None:
+            await lead()
+
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(work())
+            renewing = group.create_task(self._renewed_until_lost(renewed_at))
+            await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
+            self.leading = False
+            has_ended = working.done()
+            working.cancel()
+            renewing.cancel()
+        return has_ended
+
+    async def _renewed_until_lost(self, renewed_at: float) -> None:
+        """Renew until somebody else holds the Lease, or the deadline has passed."""
+        settings = self._settings
+        while (left := renewed_at + settings.renew_deadline_s - self._clock()) > 0:
+            await asyncio.sleep(min(settings.retry_s, left))
+            began = self._clock()
+            left = renewed_at + settings.renew_deadline_s - began
+            if left <= 0:
+                return
+            step = await self._attempted(min(settings.call_timeout_s, left))
+            if step is Step.WAIT:
+                return
+            if step is not None:
+                renewed_at = began
+
+    async def _attempted(self, timeout_s: float) -> Step | None:
+        """Read the Lease, judge it and write it; None when that failed, whatever the reason."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                lease = await self._read()
+                step = judged(
+                    lease,
+                    self._settings.identity,
+                    self._clock() - self._seen_at,
+                    self._settings.lease_s,
+                )
+                # A write that seems to fail may have been made: until we see another holder.
+                self._may_hold = step is not Step.WAIT
+                if self._may_hold:
+                    await self._write(lease, written(lease, self._settings, self._wall_clock()))
+                return step
+        except (KubeError, TimeoutError) as error:
+            log.warning("lease.failed", **self._labels(), error=str(error) or "timed out")
+            return None
+
+    async def _read(self) -> Lease | None:
+        """Return the Lease, and note when this version of it was first seen."""
+        settings = self._settings
+        try:
+            lease = await self._client.get(
+                LEASES, settings.name, Lease, namespace=settings.namespace
+            )
+        except NotFound:
+            return None
+        if lease.metadata.resource_version != self._seen_version:
+            self._seen_version = lease.metadata.resource_version
+            self._seen_at = self._clock()
+        return lease
+
+    async def _write(self, lease: Lease | None, spec: dict[str, Any]) -> None:
+        """Write the Lease, if nobody else has since it was read."""
+        settings = self._settings
+        if lease is None:
+            document = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": settings.name, "namespace": settings.namespace},
+                "spec": spec,
+            }
+            await self._client.create(LEASES, document, Lease, namespace=settings.namespace)
+            return
+        patch = {"metadata": {"resourceVersion": lease.metadata.resource_version}, "spec": spec}
+        await self._client.patch(
+            LEASES,
+            settings.name,
+            patch,
+            PatchType.MERGE,
+            Lease,
+            namespace=settings.namespace,
+        )
+
+    async def _release(self) -> None:
+        """Give the Lease back, if it may be ours and the API server can be reached."""
+        if not self._may_hold:
+            return
+        try:
+            async with asyncio.timeout(self._settings.call_timeout_s):
+                lease = await self._read()
+                if lease is None or lease.spec.holder_identity != self._settings.identity:
+                    return
+                now = _micro_time(self._wall_clock())
+                await self._write(lease, {"holderIdentity": None, "renewTime": now})
+        except (KubeError, TimeoutError) as error:
+            log.warning("lease.not_released", **self._labels(), error=str(error) or "timed out")
+
+    def _labels(self) -> dict[str, str]:
+        settings = self._settings
+        return {"lease": f"{settings.namespace}/{settings.name}", "identity": settings.identity}

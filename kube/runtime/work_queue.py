@@ -1,0 +1,98 @@
+"""Keys to reconcile, each by one worker at a time, with a growing pause after failures.
+
+Source: the semantics of client-go's util/workqueue: a key that is added while it waits is one key, and
+one that is added while it is processed is processed again afterwards.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class WorkQueue(Generic[K]):
+    """A queue for several workers; belongs to one event loop.
+
+    Attributes:
+        added: How many keys were added, without those that waited already.
+        retried: How many were added again after a failure.
+    """
+
+    def __init__(self, pause_s: Callable[[int], float]) -> None:
+        """Begin empty.
+
+        Args:
+            pause_s: From the number of failures in a row, at least 1, to seconds.
+        """
+        self._pause_s = pause_s
+        self._ready: asyncio.Queue[K] = asyncio.Queue()
+        self._waiting: set[K] = set()
+        self._active: set[K] = set()
+        self._failures: dict[K, int] = {}
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self.added = 0
+        self.retried = 0
+
+    def __len__(self) -> int:
+        """Return how many keys wait."""
+        return len(self._waiting)
+
+    @property
+    def active(self) -> int:
+        """How many keys are processed."""
+        return len(self._active)
+
+    def add(self, key: K) -> None:
+        """Add a key."""
+        if key in self._waiting:
+            return
+        self._waiting.add(key)
+        self.added += 1
+        if key not in self._active:
+            self._ready.put_nowait(key)
+
+    def add_after(self, key: K, delay_s: float) -> None:
+        """Add a key after a delay; of several delays the one that ends first counts."""
+        if delay_s <= 0:
+            self.add(key)
+            return
+        loop = asyncio.get_running_loop()
+        due, timer = loop.time() + delay_s, self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= due:
+                return
+            timer.cancel()
+        self._timers[key] = loop.call_at(due, self._delay_ended, key)
+
+    async def get(self) -> K:
+        """Return a key that no other worker has; call `succeeded` or `failed` afterwards."""
+        key = await self._ready.get()
+        self._waiting.discard(key)
+        self._active.add(key)
+        return key
+
+    def succeeded(self, key: K) -> None:
+        """Forget the key's failures."""
+        self._failures.pop(key, None)
+        self._release(key)
+
+    def failed(self, key: K) -> None:
+        """Add the key again after a pause, unless it is added before."""
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        self._release(key)
+        asyncio.get_running_loop().call_later(self._pause_s(failures), self._retry, key, failures)
+
+    def _retry(self, key: K, failures: int) -> None:
+        if self._failures.get(key) == failures:  # Otherwise it was processed in the meantime.
+            self.retried += 1
+            self.add(key)
+
+    def _delay_ended(self, key: K) -> None:
+        del self._timers[key]
+        self.add(key)
+
+    def _release(self, key: K) -> None:
+        self._active.discard(key)
+        if key in self._waiting:
+            self._ready.put_nowait(key)

@@ -1,0 +1,56 @@
+"""`python -m observer`: explains in events why pods wait for devices."""
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from kube.names import NAME
+from kube.runtime.events import EventRecorder, EventRecorderSettings
+from kube.runtime.informers import InformerFactory
+from observer.metrics import ObserverMetrics
+from observer.observer import Observer
+from observer.settings import VARIABLES, Settings
+from process.command import Command, Process, run_command
+from process.metrics import CacheCollector, event_counter, process_registry
+from process.probes import ProbeServer
+from process.signals import run_until_signal
+
+
+async def observe(process: Process[Settings]) -> None:
+    """Explain pods that wait for devices until a signal comes."""
+    settings, registry = process.settings.observer, process_registry()
+    async with await process.client() as client:
+        informers = InformerFactory(client)
+        recorder = EventRecorder(
+            client,
+            controller=f"{NAME}.observer",
+            instance=process.identity,
+            now=process.now,
+            count=event_counter(registry),
+            settings=EventRecorderSettings(per_second=settings.events_per_second),
+        )
+        observer = Observer(informers, recorder, settings, ObserverMetrics(registry))
+        registry.register(CacheCollector(informers))
+        probes = ProbeServer(
+            settings.bind_address, settings.probe_port, {"informers": observer.check}, registry
+        )
+        await run_until_signal([probes.run, informers.run, recorder.run, observer.run])
+
+
+COMMAND: Final = Command(
+    package="observer",
+    description=__doc__,
+    kind=Settings,
+    section="observer",
+    variables=VARIABLES,
+    start=observe,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit status."""
+    return run_command(COMMAND, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""Which waiting pods to evaluate, when, and which events they get: the observer's decisions.
+
+A pod gets an event once, another one when something else is in the way, and rarely one in which only
+numbers have changed or nothing has. Clock, network and log belong to the caller.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from allocator.pods.claims import Name
+from allocator.simulation.pending_pod import Explanation
+from kube.api.core import Pod
+from kube.api.events import Event, ObjectReference
+from observer.pods import is_gated, is_unschedulable
+from observer.settings import ObserverSettings
+
+REASON: Final = "DevicesMissing"
+ACTION: Final = "Observe"
+MAX_EVENTS: Final = 16
+"""Of one pod that are remembered; an older one is recorded as if it were new."""
+
+
+class _Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """The note of an event, and how often it was recorded."""
+
+    note: str
+    count: int = 0
+
+
+class _WaitingPod:
+    """What is known of one waiting pod.
+
+    Attributes:
+        is_new: It was not evaluated yet.
+        evaluated_version: The version of the cluster that it was last evaluated against.
+        reevaluate_at_s: When it is evaluated again even if nothing changes; infinite for never.
+        explanation: That its last event says; None before the first.
+        reasons: Of the last evaluation.
+        changes: How many of its events said something else than the one before.
+        events: Identity of an event to what was recorded, of the latest ones.
+    """
+
+    def __init__(self, pod: Pod, now_s: float) -> None:
+        self.pod = pod
+        self.since_s = now_s
+        self.is_new = True
+        self.evaluated_s = float("-inf")
+        self.evaluated_version = -1
+        self.reevaluate_at_s = float("inf")
+        self.explanation: Explanation | None = None
+        self.reasons: tuple[str, ...] = ()
+        self.changes = 0
+        self.recorded_s = float("-inf")
+        self.events: dict[str, _Recorded] = {}
+
+
+class EventHistory:
+    """Waiting pods, their events, and when to evaluate them again.
+
+    Attributes:
+        suppressed: How many explanations became no event, since they said nothing new or came too soon.
+    """
+
+    def __init__(self, settings: ObserverSettings) -> None:
+        self.suppressed = 0
+        self._settings = settings
+        self._backoff = settings.event_backoff()
+        self._waiting: dict[Name, _WaitingPod] = {}
+
+    def __len__(self) -> int:
+        """Return how many pods wait."""
+        return len(self._waiting)
+
+    def pod(self, name: Name) -> Pod | None:
+        """Return a waiting pod; None when it does not wait any more."""
+        waiting = self._waiting.get(name)
+        return waiting.pod if waiting is not None else None
+
+    def is_new(self, name: Name) -> bool:
+        """Return whether a waiting pod was never evaluated."""
+        waiting = self._waiting.get(name)
+        return waiting is not None and waiting.is_new
+
+    def is_waiting(self, name: Name, uid: str) -> bool:
+        """Return whether this very pod still waits."""
+        pod = self.pod(name)
+        return pod is not None and pod.metadata.uid == uid
+
+    def replace(self, name: Name, pod: Pod | None, now_s: float) -> None:
+        """Replace a pod; None removes it."""
+        waiting = self._waiting.get(name)
+        if pod is None or is_gated(pod):
+            self._waiting.pop(name, None)
+        elif waiting is None or waiting.pod.metadata.uid != pod.metadata.uid:
+            self._waiting[name] = _WaitingPod(pod, now_s)
+        else:
+            if is_unschedulable(pod) != is_unschedulable(waiting.pod):
+                waiting.evaluated_version, waiting.evaluated_s = -1, float("-inf")
+            waiting.pod = pod
+
+    def due(self, version: int, now_s: float) -> list[Name]:
+        """Return the pods to evaluate, those first whose evaluation is oldest."""
+        due = [
+            (waiting.evaluated_s, name)
+            for name, waiting in self._waiting.items()
+            if self._due_at(waiting, version) <= now_s
+        ]
+        return [name for _, name in sorted(due)]
+
+    def next_due_s(self, version: int) -> float:
+        """Return when the next pod is due; infinite when none is unless something changes."""
+        due = (self._due_at(waiting, version) for waiting in self._waiting.values())
+        return min(due, default=float("inf"))
+
+    def _due_at(self, waiting: _WaitingPod, version: int) -> float:
+        settled_s = waiting.since_s + self._settings.initial_delay
+        if waiting.evaluated_version == version:
+            return max(settled_s, waiting.reevaluate_at_s)
+        return max(settled_s, waiting.evaluated_s + self._settings.reevaluation_period)
+
+    def evaluated(
+        self, name: Name, explanation: Explanation | None, version: int, now_s: float
+    ) -> Event | None:
+        """Remember an evaluation, and return the event that it calls for, if any.
+
+        Args:
+            explanation: None when the pod does not wait for devices.
+            version: Of the cluster that it was evaluated against.
+        """
+        waiting = self._waiting.get(name)
+        if waiting is None:
+            return None
+        waiting.evaluated_s, waiting.evaluated_version = now_s, version
+        waiting.reevaluate_at_s = float("inf")
+        waiting.is_new = False
+        waiting.reasons = explanation.reasons if explanation is not None else ()
+        if explanation is None:
+            return None
+        pause_s = self._pause_s(waiting, explanation)
+        if now_s < waiting.recorded_s + pause_s:
+            self.suppressed += 1
+            waiting.reevaluate_at_s = waiting.recorded_s + pause_s
+            return None
+        waiting.reevaluate_at_s = now_s + self._settings.reminder_interval
+        return self._event(waiting, explanation, now_s)
+
+    def _pause_s(self, waiting: _WaitingPod, explanation: Explanation) -> float:
+        """Return how long after its last event a pod gets one with this explanation."""
+        last = waiting.explanation
+        if last is None:
+            return 0.0
+        if last.note == explanation.note:
+            return self._settings.reminder_interval
+        pause_s = self._backoff.delay_s(max(waiting.changes, 1))
+        if last.kind == explanation.kind:
+            return max(pause_s, self._settings.numbers_event_interval)
+        return pause_s
+
+    def forget_events(self, name: Name) -> None:
+        """Forget a pod's events, of which one was not written; its next explanation becomes one."""
+        waiting = self._waiting.get(name)
+        if waiting is not None:
+            waiting.explanation, waiting.evaluated_version = None, -1
+            waiting.events.clear()
+
+    def pods_by_reason(self) -> Mapping[str, int]:
+        """Return how many waiting pods meet each reason."""
+        counts: dict[str, int] = {}
+        for waiting in self._waiting.values():
+            for reason in waiting.reasons:
+                counts[reason] = counts.get(reason, 0) + 1
+        return counts
+
+    def _event(self, waiting: _WaitingPod, explanation: Explanation, now_s: float) -> Event:
+        # Numbers are left out of the identity, so that a restart finds the event again.
+        identity = explanation.kind
+        if waiting.events.get(identity, _Recorded(note=explanation.note)).note != explanation.note:
+            identity = f"{explanation.kind}{explanation.note}"
+        before = waiting.events.pop(identity, _Recorded(note=explanation.note))
+        if len(waiting.events) >= MAX_EVENTS:
+            del waiting.events[next(iter(waiting.events))]
+        count = before.count + 1
+        waiting.events[identity] = _Recorded(note=explanation.note, count=count)
+        is_first = waiting.changes == 0
+        waiting.changes += (
+            waiting.explanation is None or waiting.explanation.note != explanation.note
+        )
+        waiting.explanation, waiting.recorded_s = explanation, now_s
+        return Event(
+            regarding=ObjectReference.of("v1", "Pod", waiting.pod.metadata),
+            reason=REASON,
+            action=ACTION,
+            note=explanation.note,
+            identity=identity,
+            # What the process before this one recorded first stands; later explanations are news again.
+            series_count=1 if is_first else max(2, count),
+        )

@@ -1,0 +1,44 @@
+"""Metrics of the observer."""
+
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Gauge, Histogram
+
+from process.metrics import SECONDS
+
+
+class ObserverMetrics:
+    """Shows how many pods wait, and what it costs to explain them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._pending = Gauge(
+            "drawbridge_observer_pending_pods",
+            "Pods without a node that may wait for devices.",
+            registry=registry,
+        )
+        self._blocked = Gauge(
+            "drawbridge_observer_blocked_pods",
+            "Pods that wait for devices, by reason; a pod may count for several reasons.",
+            ("reason",),
+            registry=registry,
+        )
+        self._explanations = Histogram(
+            "drawbridge_observer_explanation_duration_seconds",
+            "Time to explain why pods that are equal wait.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._reasons: set[str] = set()
+
+    def observe_explanation(self, seconds: float) -> None:
+        """Count one explanation."""
+        self._explanations.observe(seconds)
+
+    def show(self, pending: int, blocked: Mapping[str, int]) -> None:
+        """Show how many pods wait, and how many of them for each reason."""
+        self._pending.set(pending)
+        for reason in self._reasons - blocked.keys():
+            self._blocked.labels(reason).set(0)
+        for reason, pods in blocked.items():
+            self._blocked.labels(reason).set(pods)
+        self._reasons |= blocked.keys()

@@ -1,0 +1,247 @@
+"""The observer: explains in events why pods wait for devices. It writes nothing else.
+
+It follows what decides about devices, and the pods without a node. Changes are applied in batches,
+between two evaluations. These run in a thread, so that probes are answered, and each is followed by a
+pause. `event_history` decides which pods to evaluate and which events they get,
+`allocator.simulation.pending_pod` what an event says.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from allocator.pods.claims import Name
+from allocator.simulation import pending_pod
+from allocator.simulation.pending_pod import Explanation, PodProjection
+from clusterstate.cluster_cache import ClusterCache
+from clusterstate.kinds import Changes, Kind
+from clusterstate.projections import PROJECTIONS, RESOURCES
+from kube.api.core import Pod
+from kube.api.events import Event
+from kube.api.urls import PODS
+from kube.runtime.events import EventRecorder, EventResult
+from kube.runtime.informers import (
+    Handler,
+    InformerFactory,
+    Subscription,
+    unsynced,
+    wait_synced,
+)
+from observer.event_history import EventHistory
+from observer.metrics import ObserverMetrics
+from observer.pods import WAITING_FIELDS, is_unschedulable, project_pod
+from observer.settings import ObserverSettings
+from observer.shared_devices import MAX_EVENTS, contradiction_events
+
+OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY})
+"""Kinds that a cluster may not serve. Their first lists come before any pod is due."""
+
+MAX_PAUSE_S: Final = 30.0
+BATCH_INTERVAL_S: Final = 0.1
+"""Between two batches of changes at least."""
+
+log = structlog.get_logger()
+
+
+class _Evaluation(NamedTuple):
+    """The explanation for pods that are equal in all that counts."""
+
+    pods: tuple[Name, ...]
+    explanation: Explanation | None
+    version: int
+    took_s: float
+
+
+class Observer:
+    """Follows pods and devices, and records events.
+
+    A second observer would record the same events, under the same names.
+
+    Attributes:
+        history: Waiting pods and their events.
+    """
+
+    def __init__(
+        self,
+        informers: InformerFactory,
+        recorder: EventRecorder,
+        settings: ObserverSettings,
+        metrics: ObserverMetrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Subscribe to waiting pods, and to what decides about devices.
+
+        Args:
+            clock: Monotonic seconds.
+        """
+        self._recorder = recorder
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = clock
+        self.history = EventHistory(settings)
+        self._cluster = ClusterCache(settings.features())
+        self._inspected_version = -1
+        self._recorded_contradictions: frozenset[Event] = frozenset()
+        self._changes: dict[Kind, dict[Name, Any]] = {}
+        self._changed = asyncio.Event()
+        self._kinds: Final[Mapping[Kind, Subscription[Any]]] = {
+            kind: informers.subscribe(
+                RESOURCES[kind], PROJECTIONS[kind], handlers=[self._queue_changes(kind)]
+            )
+            for kind in Kind
+            if kind is not Kind.POLICY or settings.policies_enforced
+        }
+        self._pods = informers.subscribe(
+            PODS, project_pod, field_selector=WAITING_FIELDS, handlers=[self._pod_changed]
+        )
+        required = (one for kind, one in self._kinds.items() if kind not in OPTIONAL)
+        self._required: Final[Sequence[Subscription[Any]]] = (*required, self._pods)
+
+    def check(self) -> str:
+        """Return which first lists are not complete."""
+        return unsynced(self._required)
+
+    async def run(self) -> None:
+        """Evaluate pods until cancelled."""
+        await wait_synced(self._required)
+        log.info("observer.synced", pods=len(self.history))
+        while True:
+            self._changed.clear()
+            await self._evaluate_due_pods()
+            await self._wait()
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def _queue_changes(self, kind: Kind) -> Handler[Any]:
+        def queue(key: Name, old: object, new: object) -> None:
+            if old != new:  # Most changes are of fields that are not projected.
+                self._changes.setdefault(kind, {})[key] = new
+                self._changed.set()
+
+        return queue
+
+    def _pod_changed(self, key: Name, _old: Pod | None, new: Pod | None) -> None:
+        self.history.replace(key, new, self._clock())
+        self._changed.set()
+
+    def _take_changes(self) -> Changes:
+        changes, self._changes = self._changes, {}
+        return changes
+
+    # --- evaluation -------------------------------------------------------------------------------
+
+    async def _evaluate_due_pods(self) -> None:
+        """Evaluate all pods that are due, those that are equal together."""
+        began = self._clock()
+        await asyncio.to_thread(self._cluster.apply, self._take_changes())
+        await self._inspect_shared_devices()
+        due = self.history.due(self._cluster.version, self._clock())
+        pods = {name: pod for name in due if (pod := self.history.pod(name)) is not None}
+        projections = await asyncio.to_thread(self._projections, pods)
+        await self._pause(self._clock() - began, self._settings.cpu_fraction)
+        names_by_key: dict[bytes, list[Name]] = {}
+        for name, projection in projections.items():
+            names_by_key.setdefault(projection.key, []).append(name)
+        for key, names in names_by_key.items():
+            is_new = any(map(self.history.is_new, names))
+            waiting = {name: pod for name in names if (pod := self.history.pod(name)) is not None}
+            changes = self._take_changes()
+            evaluation = await asyncio.to_thread(self._evaluate, key, waiting, changes)
+            self._metrics.observe_explanation(evaluation.took_s)
+            for name in evaluation.pods:
+                self._record(name, evaluation)
+            settings = self._settings
+            fraction = settings.new_pod_cpu_fraction if is_new else settings.cpu_fraction
+            await self._pause(evaluation.took_s, fraction)
+        for name in pods.keys() - projections.keys():
+            self.history.evaluated(name, None, self._cluster.version, self._clock())
+        self._metrics.show(len(self.history), self.history.pods_by_reason())
+
+    async def _inspect_shared_devices(self) -> None:
+        """Record events about devices that are shared with contradicting configurations, once."""
+        if self._inspected_version == self._cluster.version:
+            return
+        self._inspected_version = self._cluster.version
+        events = await asyncio.to_thread(self._contradiction_events)
+        for event in events - self._recorded_contradictions:
+            self._recorder.record(event)
+        self._recorded_contradictions = events
+
+    def _contradiction_events(self) -> frozenset[Event]:
+        cluster, drivers = self._cluster, self._settings.uniform_config_drivers
+        events = contradiction_events(cluster.cluster.usage, cluster.claims, drivers)
+        return frozenset(islice(events, MAX_EVENTS))
+
+    def _projections(self, pods: Mapping[Name, Pod]) -> dict[Name, PodProjection]:
+        """Return what answers depend on, for the pods that may wait for devices."""
+        cluster, projections = self._cluster, {}
+        for name, pod in pods.items():
+            projection = pending_pod.project_pod(
+                pod, cluster.claims, cluster.templates, cluster.extended_resources
+            )
+            if projection is not None and (projection.missing or is_unschedulable(pod)):
+                projections[name] = projection
+        return projections
+
+    def _evaluate(self, key: bytes, pods: Mapping[Name, Pod], changes: Changes) -> _Evaluation:
+        """Return the explanation for those pods that are still equal after the changes.
+
+        The others come with the next evaluation: a pod that got devices meanwhile would be told that
+        they are in use.
+        """
+        began, cluster, explanation = self._clock(), self._cluster, None
+        cluster.apply(changes)
+        projections = {
+            name: projection
+            for name, projection in self._projections(pods).items()
+            if projection.key == key
+        }
+        if projections:
+            projection = next(iter(projections.values()))
+            resources = cluster.extended_resources
+            explanation = pending_pod.explain_pending_pod(
+                cluster.cluster, projection, cluster.classes, resources
+            )
+        return _Evaluation(tuple(projections), explanation, cluster.version, self._clock() - began)
+
+    async def _pause(self, took_s: float, fraction: float) -> None:
+        """Leave the rest of the core to others."""
+        await asyncio.sleep(min(took_s * (1 - fraction) / fraction, MAX_PAUSE_S))
+
+    async def _wait(self) -> None:
+        """Return when something has changed, or a pod is due."""
+        left_s = self.history.next_due_s(self._cluster.version) - self._clock()
+        if left_s > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if left_s == float("inf") else left_s):
+                    await self._changed.wait()
+        await asyncio.sleep(BATCH_INTERVAL_S)
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def _record(self, name: Name, evaluation: _Evaluation) -> None:
+        """Record the event that an evaluation calls for, if any."""
+        suppressed = self.history.suppressed
+        event = self.history.evaluated(
+            name, evaluation.explanation, evaluation.version, self._clock()
+        )
+        if event is not None:
+            self._recorder.record(
+                event,
+                is_current=partial(self.history.is_waiting, name, event.regarding.uid),
+                on_result=partial(self._event_finished, name),
+            )
+        elif self.history.suppressed != suppressed:
+            self._recorder.count(EventResult.SUPPRESSED)
+
+    def _event_finished(self, name: Name, result: EventResult) -> None:
+        if result in {EventResult.DROPPED, EventResult.FAILED}:
+            self.history.forget_events(name)
+            self._changed.set()

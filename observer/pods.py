@@ -1,0 +1,56 @@
+"""The pods that the observer follows, and what the scheduler says of them."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from kube.api.core import Container, Pod
+from kube.api.meta import ObjectMeta, decode
+
+WAITING_FIELDS: Final = "spec.nodeName=,status.phase=Pending"
+"""Selects the pods that have no node; the API server sends no others."""
+
+
+_UNSCHEDULABLE: Final = frozenset({"Unschedulable", "SchedulerError"})
+"""The second where an attempt ended with an error, such as a selector that fails."""
+
+
+def project_pod(raw: bytes) -> Pod | None:
+    """Project a pod that may wait for devices; None for all others."""
+    pod = decode(raw, Pod)
+    metadata = pod.metadata
+    if pod.spec.node_name or metadata.deletion_timestamp is not None:
+        return None
+    if not pod.spec.resource_claims and not any(map(_requests_extended_resource, _containers(pod))):
+        return None
+    head = ObjectMeta(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid)
+    return msgspec.structs.replace(pod, metadata=head)
+
+
+def _containers(pod: Pod) -> Iterator[Container]:
+    yield from pod.spec.init_containers or ()
+    yield from pod.spec.containers or ()
+
+
+def _requests_extended_resource(container: Container) -> bool:
+    """Return whether a container requests what only a class or a device plugin provides."""
+    return any("/" in name for name in (*container.requests, *container.limits))
+
+
+def is_unschedulable(pod: Pod) -> bool:
+    """Return whether the scheduler has tried to place the pod, and found no node or failed."""
+    return any(
+        condition.type == "PodScheduled"
+        and condition.status == "False"
+        and condition.reason in _UNSCHEDULABLE
+        for condition in (pod.status.conditions if pod.status is not None else None) or ()
+    )
+
+
+def is_gated(pod: Pod) -> bool:
+    """Return whether scheduling gates hold the pod back from the scheduler."""
+    return any(
+        condition.type == "PodScheduled" and condition.reason == "SchedulingGated"
+        for condition in (pod.status.conditions if pod.status is not None else None) or ()
+    )

@@ -1,0 +1,83 @@
+"""Settings of the observer, `python -m observer`."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
+from allocator.model.feature_gates import Features, features_of
+from kube.backoff import Backoff
+from process.durations import PositiveDuration
+from process.settings import Fraction, ProcessSettings, Rate, ServerSettings
+
+
+class ObserverSettings(ServerSettings, frozen=True, kw_only=True):
+    """The observer."""
+
+    initial_delay: PositiveDuration = PositiveDuration(2)
+    """A pod that has waited for so long is explained. Most are scheduled in a moment, and drivers
+    publish a pool slice by slice."""
+
+    reevaluation_period: PositiveDuration = PositiveDuration(10)
+    """Between evaluations of one pod, where anything in the cluster changed meanwhile."""
+
+    initial_event_interval: PositiveDuration = PositiveDuration(60)
+    """Before a pod gets a second, different explanation; then twice as long each time, up to
+    `maxEventInterval`. A busy cluster has a new answer every few seconds."""
+
+    max_event_interval: PositiveDuration = PositiveDuration(1800)
+    """Between later explanations. Events live for an hour."""
+
+    numbers_event_interval: PositiveDuration = PositiveDuration(900)
+    """Before an explanation in which only numbers have changed."""
+
+    reminder_interval: PositiveDuration = PositiveDuration(2700)
+    """After which the event of a pod that still waits for the same counts one more. API servers
+    forget an event after an hour without that."""
+
+    cpu_fraction: Fraction = 0.2
+    """Of one core, for evaluating pods again. Each evaluation is followed by a pause, so that a
+    cluster with many pending pods is answered later and not at a higher price."""
+
+    new_pod_cpu_fraction: Fraction = 0.5
+    """Of one core, for pods that were never evaluated: somebody has just made them."""
+
+    events_per_second: Rate = 20.0
+    """At most; the others wait."""
+
+    policies_enforced: bool = False
+    """Whether the schedulers here obey DeviceCompatibilityPolicies. False: kube-scheduler knows none,
+    so none is a reason for it."""
+
+    feature_gates: Mapping[str, bool] = {}
+    """Gates of allocation that this cluster's scheduler sets otherwise than Kubernetes 1.37 does, by
+    upstream's names: `DRADeviceCompatibilityGroups: true`."""
+
+    uniform_config_drivers: tuple[str, ...] = tuple(sorted(UNIFORM_CONFIG_DRIVERS))
+    """Drivers that reject a pod if the sharing configuration of its device contradicts that of
+    another tenant."""
+
+    def __post_init__(self) -> None:
+        """Refuse gates that allocation does not depend on."""
+        features_of(self.feature_gates)
+
+    def features(self) -> Features:
+        """Return the gates that are in force."""
+        return features_of(self.feature_gates)
+
+    def event_backoff(self) -> Backoff:
+        """Return the pauses between explanations of one pod."""
+        return Backoff(initial_s=self.initial_event_interval, max_s=self.max_event_interval)
+
+
+class Settings(ProcessSettings, frozen=True, kw_only=True):
+    """What the observer reads of the file."""
+
+    observer: ObserverSettings = ObserverSettings()
+
+
+VARIABLES: Final[Mapping[str, str]] = {
+    "DRAWBRIDGE_LOG_LEVEL": "logLevel",
+    "DRAWBRIDGE_BIND": "observer.bindAddress",
+    "DRAWBRIDGE_PROBE_PORT": "observer.probePort",
+}
+"""Environment variable to the field that it sets."""

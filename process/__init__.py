@@ -1,0 +1,1 @@
+"""What every process needs: logging, signals, probes, metrics, settings."""

@@ -1,0 +1,166 @@
+"""The command line of a process: settings from a file, the environment and flags; then a loop.
+
+Every process takes `--config FILE` (or DRAWBRIDGE_CONFIG), `--kubeconfig FILE` (without: the service
+account of the pod, else kubectl's files), `--bind ADDRESS`, `--probe-port PORT` and
+`--print-settings`. Flags win over the environment, which wins over the file. SIGTERM drains; a second
+one ends at once. Exit status: 0 after a signal, 1 when something broke, 2 when the settings make no
+sense.
+"""
+
+import argparse
+import asyncio
+import os
+import socket
+import sys
+import uuid
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import uvloop
+
+from kube.client.client import Client
+from kube.errors import ConfigError
+from kube.manifests.dump import dump_yaml
+from process.logs import log_to
+from process.settings import ProcessSettings, override, parse_settings, to_document
+
+S = TypeVar("S", bound=ProcessSettings)
+
+
+class Process(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
+    """What a process starts from.
+
+    Attributes:
+        kubeconfig: None for the pod's service account, else kubectl's files.
+        identity: Of this process; no two share it.
+    """
+
+    settings: S
+    kubeconfig: str | None
+    identity: str
+
+    async def client(self) -> Client:
+        """Return a client of the API server.
+
+        Raises:
+            ConfigError: There is nothing to connect with.
+        """
+        timeout_s = self.settings.client_timeout
+        if self.kubeconfig is None:
+            return await Client.discover(timeout_s=timeout_s)
+        return await Client.from_kubeconfig(self.kubeconfig, timeout_s=timeout_s)
+
+    @staticmethod
+    def now() -> datetime:
+        """Return the wall clock, in UTC."""
+        return datetime.now(UTC)  # noqa: TID251 - the one clock, passed on as an argument.
+
+
+class Command(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
+    """A process as a command.
+
+    Attributes:
+        package: As in `python -m <package>`.
+        kind: Its settings.
+        section: The settings section with its bindAddress and probePort.
+        variables: Environment variable to the field that it sets.
+        flags: Further flag to the field that it sets and its help, such as `--port`.
+        start: Runs until a signal comes.
+    """
+
+    package: str
+    description: str
+    kind: type[S]
+    section: str
+    variables: Mapping[str, str]
+    flags: Mapping[str, tuple[str, str]] = {}
+    start: Callable[[Process[S]], Coroutine[Any, Any, None]]
+
+
+def run_command(
+    command: Command[S],
+    arguments: Sequence[str] | None,
+    *,
+    print_instead: Mapping[str, tuple[str, Callable[[S], str]]] = {},
+) -> int:
+    """Run a process and return its exit status.
+
+    Args:
+        arguments: None for those of this process.
+        print_instead: Flag to its help and to the text that is printed instead of starting.
+    """
+    parser = _parser(command)
+    for flag, (text, _) in print_instead.items():
+        parser.add_argument(flag, action="store_true", help=text)
+    given = parser.parse_args(arguments)
+    status = 0
+    try:
+        settings = _settings(command, given)
+        if given.print_settings:
+            sys.stdout.write(dump_yaml([to_document(settings)]))
+            return status
+        for flag, (_, text_of) in print_instead.items():
+            if getattr(given, _name(flag)):
+                sys.stdout.write(text_of(settings))
+                return status
+        log_to(sys.stderr, settings.log_level)
+        process = Process(
+            settings=settings,
+            kubeconfig=given.kubeconfig,
+            identity=f"{socket.gethostname()}_{uuid.uuid4()}",  # noqa: TID251
+        )
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(command.start(process))
+    except* ConfigError as group:
+        for fault in _leaves(group):
+            sys.stderr.write(f"drawbridge: {fault}\n")
+        status = 2
+    return status
+
+
+def _settings(command: Command[S], given: argparse.Namespace) -> S:
+    """Return the file's settings, overridden by the environment and the flags."""
+    file = given.config or os.environ.get("DRAWBRIDGE_CONFIG")
+    try:
+        text = Path(file).read_bytes() if file else b""
+    except OSError as fault:
+        raise ConfigError(f"{fault.filename}: {fault.strerror}") from fault
+    settings = parse_settings(
+        text, file or "defaults", os.environ, kind=command.kind, variables=command.variables
+    )
+    values = {
+        f"{command.section}.bindAddress": given.bind,
+        f"{command.section}.probePort": given.probe_port,
+    }
+    values |= {field: getattr(given, _name(flag)) for flag, (field, _) in command.flags.items()}
+    return override(settings, {path: one for path, one in values.items() if one is not None})
+
+
+def _parser(command: Command[Any]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {command.package}",
+        description=command.description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", metavar="FILE", help="settings, YAML or JSON")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="use it, not the service account")
+    parser.add_argument("--bind", metavar="ADDRESS", help="listen on this address only")
+    parser.add_argument("--probe-port", type=int, metavar="PORT", help="plain HTTP")
+    parser.add_argument("--print-settings", action="store_true", help="print them and exit")
+    for flag, (_, text) in command.flags.items():
+        parser.add_argument(flag, type=int, metavar="PORT", help=text)
+    return parser
+
+
+def _name(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def _leaves(group: BaseExceptionGroup[ConfigError]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found

@@ -1,0 +1,135 @@
+"""Metrics that every process has: informers, work queues, the process itself."""
+
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from typing import Any, Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from kube.names import DISTRIBUTION
+from kube.runtime.controller import Controller
+from kube.runtime.events import EventResult
+from kube.runtime.informers import Informer, InformerFactory
+from kube.runtime.work_queue import WorkQueue
+
+_Measured = GaugeMetricFamily | CounterMetricFamily
+
+
+SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+"""Buckets of histograms. Those of controller-runtime begin at ten nanoseconds."""
+
+
+class CacheCollector(Collector):
+    """Shows how far the informers of a process follow, by resource."""
+
+    def __init__(self, factory: InformerFactory) -> None:
+        self._factory = factory
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield three gauges and a counter; several informers of a resource are one sample."""
+        by_resource: dict[str, list[Informer]] = {}
+        for informer in self._factory.informers:
+            by_resource.setdefault(informer.resource.plural, []).append(informer)
+        metrics: Sequence[tuple[type[_Measured], str, str, Callable[[list[Informer]], float]]] = (
+            (
+                GaugeMetricFamily,
+                "synced",
+                "Whether the initial list of the resource is complete (1) or not (0).",
+                lambda informers: float(all(one.synced.is_set() for one in informers)),
+            ),
+            (
+                GaugeMetricFamily,
+                "age_seconds",
+                "Seconds since the last response or event from the API server.",
+                lambda informers: max(one.contact_age_s for one in informers),
+            ),
+            (
+                GaugeMetricFamily,
+                "objects",
+                "Objects in the cache.",
+                lambda informers: sum(map(len, informers)),
+            ),
+            (
+                CounterMetricFamily,
+                "decode_errors",
+                "Total objects that could not be decoded.",
+                lambda informers: sum(one.decode_errors for one in informers),
+            ),
+        )
+        for family, name, help_text, measure in metrics:
+            metric = family(f"drawbridge_cache_{name}", help_text, labels=("resource",))
+            for resource, informers in sorted(by_resource.items()):
+                metric.add_metric((resource,), measure(informers))
+            yield metric
+
+
+class QueueCollector(Collector):
+    """Shows how much work waits, by the names of client-go."""
+
+    def __init__(self, controllers: Sequence[Controller[Any]]) -> None:
+        self._controllers = controllers
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield two gauges and two counters."""
+        metrics: Sequence[tuple[type[_Measured], str, str, Callable[[WorkQueue[Any]], int]]] = (
+            (GaugeMetricFamily, "depth", "Current depth of the work queue.", len),
+            (
+                GaugeMetricFamily,
+                "active",
+                "Keys of the work queue being processed.",
+                lambda queue: queue.active,
+            ),
+            (
+                CounterMetricFamily,
+                "adds",
+                "Total adds handled by the work queue.",
+                lambda queue: queue.added,
+            ),
+            (
+                CounterMetricFamily,
+                "retries",
+                "Total retries handled by the work queue.",
+                lambda queue: queue.retried,
+            ),
+        )
+        for family, name, help_text, measure in metrics:
+            metric = family(f"workqueue_{name}", help_text, labels=("name",))
+            for controller in self._controllers:
+                metric.add_metric((controller.name,), measure(controller.queue))
+            yield metric
+
+
+def event_counter(registry: CollectorRegistry) -> Callable[[EventResult], None]:
+    """Return a function that counts the results of an event recorder."""
+    counter = Counter(
+        "drawbridge_events", "Total events by result.", ("result",), registry=registry
+    )
+    for result in EventResult:
+        counter.labels(result.value)
+    return lambda result: counter.labels(result.value).inc()
+
+
+def process_registry() -> CollectorRegistry:
+    """Return a registry with the metrics of this process and its build."""
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # Series that nobody reads.
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    build = Gauge(
+        "drawbridge_build_info",
+        "The version of this process; the value is always 1.",
+        ("version",),
+        registry=registry,
+    )
+    build.labels(version(DISTRIBUTION)).set(1)
+    return registry

@@ -1,0 +1,48 @@
+"""The life of a process: loops that run until a signal comes."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+log = structlog.get_logger()
+
+
+async def _nothing() -> None:
+    """Do nothing before the end."""
+
+
+async def run_until_signal(
+    loops: Sequence[Callable[[], Awaitable[None]]],
+    *,
+    before_end: Callable[[], Awaitable[None]] = _nothing,
+) -> None:
+    """Run loops until SIGTERM or SIGINT comes; the end of one of them is the end of all."""
+    signalled = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: signal.Signals) -> None:
+        log.info("process.signalled", signal=number.name)
+        signalled.set()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(each)  # The next one ends the process at once.
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(run_forever(each)) for each in loops]
+        await signalled.wait()
+        await before_end()
+        for task in tasks:
+            task.cancel()
+
+
+async def run_forever(run: Callable[[], Awaitable[None]]) -> None:
+    """Run a loop that must not end by itself.
+
+    Raises:
+        RuntimeError: It did.
+    """
+    await run()
+    raise RuntimeError(f"{run} ended, and should not")

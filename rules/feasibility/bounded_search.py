@@ -1,0 +1,127 @@
+"""Feasibility of claims in a cluster, and the reasons against it in one line, at a bounded cost.
+
+Each searched node stands for its equivalence class; a few classes are enough for the reasons.
+"""
+
+from collections.abc import Iterable
+from enum import Enum, auto
+from itertools import islice
+from typing import Final, NamedTuple
+
+from allocator.cluster import equivalence
+from allocator.cluster.cluster import Cluster
+from allocator.explain.summary import join_within, summarize_cluster
+from allocator.model.devices import NodeDevices
+from allocator.model.outcome import BudgetExhausted
+from allocator.model.plan import Budget, Plan
+from allocator.model.requests import PendingClaims
+from allocator.model.selectors import SelectorChain, selector_chain
+
+BUDGET: Final = Budget(steps=5_000)
+"""Of the search on one node."""
+MAX_STEPS: Final = 40_000
+"""Of all searches for one verdict; less than a quarter of a second."""
+_MIN_SEARCH_STEPS: Final = 40
+"""Steps that a search costs at least."""
+MAX_CLASSES: Final = 256
+"""Equivalence classes of nodes among which the examples are chosen."""
+MAX_EXAMPLES: Final = 32
+MAX_EXPLAINED: Final = 4
+"""Nodes whose reasons are in one message."""
+MAX_TEXT: Final = 400
+"""Bytes of all reasons in one message."""
+_MAX_GROUP: Final = 360
+"""Of them for nodes with the same reasons, beside the counts of nodes."""
+
+
+class Feasibility(Enum):
+    """A verdict about claims that are allocated together on one node."""
+
+    FEASIBLE = auto()
+    """Some node fits."""
+    INFEASIBLE = auto()
+    """No node fits."""
+    BUDGET_EXHAUSTED = auto()
+    """The search ended before it found out."""
+    NOT_EVALUATED = auto()
+    """An error ends the attempt, or there is no node."""
+
+
+class Example(NamedTuple):
+    """A node, and the number of nodes of its equivalence class."""
+
+    node: NodeDevices
+    class_size: int
+
+
+def feasibility(cluster: Cluster, asked: PendingClaims) -> Feasibility:
+    """Return whether some node fits the claims.
+
+    Raises:
+        AttemptFailed: The attempt ends on all nodes.
+    """
+    if not cluster.nodes:
+        return Feasibility.NOT_EVALUATED
+    steps_left, exhausted = MAX_STEPS, False
+    for verdict in cluster.class_verdicts(asked, budget=BUDGET):
+        if isinstance(verdict.outcome, Plan):
+            return Feasibility.FEASIBLE
+        exhausted |= isinstance(verdict.outcome, BudgetExhausted)
+        steps_left -= max(verdict.outcome.steps, _MIN_SEARCH_STEPS)
+        if steps_left <= 0:
+            return Feasibility.BUDGET_EXHAUSTED
+    return Feasibility.BUDGET_EXHAUSTED if exhausted else Feasibility.INFEASIBLE
+
+
+def example_nodes(cluster: Cluster, asked: PendingClaims) -> tuple[Example, ...]:
+    """Return one node of each equivalence class, those with the most selected devices first."""
+    selectors = _selectors(asked)
+    examples = [
+        Example(node, number)
+        for node, number in islice(
+            cluster.equivalence_classes(equivalence.build_projection(asked)), MAX_CLASSES
+        )
+        if node.devices
+    ]
+    examples.sort(key=lambda example: (-_selected(example.node, selectors), example.node.node))
+    return tuple(examples[:MAX_EXAMPLES])
+
+
+def summarize_reasons(cluster: Cluster, asked: PendingClaims) -> str:
+    """Return what rules out the devices of nodes that do not fit.
+
+    Raises:
+        AttemptFailed: The attempt ends on all nodes.
+    """
+    selectors = _selectors(asked)
+    examples = example_nodes(cluster, asked)
+    # A node without selected devices has no other reason.
+    explained = [one for one in examples if _selected(one.node, selectors)] or examples
+    sizes = {one.node.node: one.class_size for one in explained[:MAX_EXPLAINED]}
+    verdicts = cluster.verdicts(asked, budget=BUDGET, nodes=tuple(sizes))
+    summary = summarize_cluster(cluster, asked, verdicts, most=_MAX_GROUP)
+    groups = [(sum(sizes[name] for name in group.nodes), group.text) for group in summary.groups]
+    groups.sort(key=lambda group: (-group[0], group[1]))
+    parts = [f"{_nodes(count)}: {text}" for count, text in groups]
+    others = sum(one.class_size for one in explained[MAX_EXPLAINED:])
+    parts += [f"{_nodes(others)} more"] if others else []
+    return join_within(parts, MAX_TEXT, "group")
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count:,} nodes"
+
+
+def _selectors(asked: PendingClaims) -> frozenset[SelectorChain]:
+    """Return the selectors of all requests."""
+    return frozenset(
+        selector_chain(request.expressions)
+        for claim in asked.requests
+        for alternatives in claim
+        for request in alternatives
+    )
+
+
+def _selected(node: NodeDevices, selectors: Iterable[SelectorChain]) -> int:
+    """Return the number of devices of a node that selectors choose, summed over the selectors."""
+    return sum(selector.selection(node).selected.bit_count() for selector in selectors)

@@ -1,0 +1,156 @@
+"""Causes that keep every device of a pool from use, although it is published.
+
+Source: k8s.io/dynamic-resource-allocation v0.37.1, structured/internal/experimental,
+pools_experimental.go: slices that a disabled feature gate hides, pools that are incomplete or
+invalid, and slices whose devices are ignored beside sharedCounters.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+from allocator.model.devices import DeviceId, Pool, PoolId, PoolState, PublishedDevice
+from allocator.model.feature_gates import Features
+from allocator.model.selectors import SelectorChain
+from kube.api.resource import Device, ResourceSlice
+
+COMPATIBILITY_GATE: Final = "DRADeviceCompatibilityGroups"
+PARTITIONS_GATE: Final = "DRAPartitionableDevices"
+MAX_LISTED: Final = 2
+"""Pools in one message."""
+
+
+class Remedy(Enum):
+    """What may change, so that the devices can be used; the value completes "since ..."."""
+
+    GATE = "the feature gate may be enabled"
+    SLICES = "the driver may publish the pool again"
+    NODE = "the node may be added"
+
+
+class UnusablePool(NamedTuple):
+    """A pool with selected devices, none of which can be used.
+
+    Attributes:
+        devices: Number of selected devices.
+        cause: A phrase, such as "invalid (duplicate device name gpu-0)".
+    """
+
+    pool: PoolId
+    devices: int
+    cause: str
+    remedy: Remedy
+
+
+def explain_unusable_pool(
+    pool: PoolId,
+    slices: Sequence[ResourceSlice],
+    visible: Pool | None,
+    *,
+    nodes: Collection[str],
+    features: Features,
+    selectors: SelectorChain,
+) -> UnusablePool | None:
+    """Return why selected devices of a pool cannot be used; None if none is selected.
+
+    Args:
+        slices: Published slices of the newest generation.
+        visible: The pool as some node sees it; None if no node does.
+        nodes: Names of the existing nodes.
+        selectors: Selectors of a request and its class.
+    """
+    selecting = [published for published in slices if _selected(pool, published, selectors)]
+    if not selecting:
+        return None
+    number = sum(_selected(pool, published, selectors) for published in selecting)
+    cause, remedy = (
+        _gate_cause(slices, features)
+        or _mixed_cause(selecting)
+        or _visibility_cause(selecting, visible, nodes)
+    )
+    return UnusablePool(pool, number, cause, remedy)
+
+
+def describe_unusable_pools(pools: Sequence[UnusablePool]) -> str:
+    """Return one phrase for pools, those of one cause together.
+
+    >>> one = UnusablePool(PoolId("d.example.com", "a"), 4, "incomplete", Remedy.SLICES)
+    >>> describe_unusable_pools([one, one._replace(pool=PoolId("d.example.com", "b"))])
+    'pools a and b of driver d.example.com: incomplete'
+    """
+    by_cause: dict[tuple[str, str], list[str]] = {}
+    for unusable in pools:
+        by_cause.setdefault((unusable.cause, unusable.pool.driver), []).append(unusable.pool.pool)
+    parts = [
+        f"{_pools(names)} of driver {driver}: {cause}"
+        for (cause, driver), names in by_cause.items()
+    ]
+    more = len(parts) - MAX_LISTED
+    return "; ".join([*parts[:MAX_LISTED], *([f"{more} more causes"] if more > 0 else [])])
+
+
+def _pools(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"pool {names[0]}"
+    if len(names) == 2:
+        return f"pools {names[0]} and {names[1]}"
+    return f"pools {names[0]} and {len(names) - 1:,} more"
+
+
+def _selected(pool: PoolId, published: ResourceSlice, selectors: SelectorChain) -> int:
+    devices = (
+        PublishedDevice(
+            id=DeviceId(pool.driver, pool.pool, device.name), device=device, slice=published
+        )
+        for device in published.spec.devices or ()
+    )
+    return sum(selectors.verdict(device) is True for device in devices)
+
+
+def _gate_cause(slices: Iterable[ResourceSlice], features: Features) -> tuple[str, Remedy] | None:
+    """Return the disabled feature gate that hides a slice, and with it the pool."""
+    for published in slices:
+        spec = published.spec
+        if not features.compatibility_groups and any(map(_has_groups, spec.devices or ())):
+            cause = f"compatibilityGroups need feature gate {COMPATIBILITY_GATE}, which is off"
+            return cause, Remedy.GATE
+        if not features.partitionable_devices and (
+            spec.per_device_node_selection is not None or spec.shared_counters
+        ):
+            cause = f"partitionable devices need feature gate {PARTITIONS_GATE}, which is off"
+            return cause, Remedy.GATE
+    return None
+
+
+def _has_groups(device: Device) -> bool:
+    return any(consumed.compatibility_groups for consumed in device.consumes_counters or ())
+
+
+def _mixed_cause(selecting: Iterable[ResourceSlice]) -> tuple[str, Remedy] | None:
+    """Return a slice with devices and counters, of which the scheduler reads only the counters."""
+    for published in selecting:
+        if published.spec.shared_counters:
+            name = published.metadata.name
+            cause = f"slice {name} has sharedCounters, so the scheduler ignores its devices"
+            return cause, Remedy.SLICES
+    return None
+
+
+def _visibility_cause(
+    selecting: Sequence[ResourceSlice], visible: Pool | None, nodes: Collection[str]
+) -> tuple[str, Remedy]:
+    if visible is not None and visible.state is not PoolState.COMPLETE:
+        return f"{visible.state.value} ({visible.why})", Remedy.SLICES
+    names = sorted(
+        {
+            name
+            for published in selecting
+            if (name := published.spec.node_name) not in nodes and name
+        }
+    )
+    if names:
+        which = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1:,} more"
+        return f"node {which} does not exist" if len(
+            names
+        ) == 1 else f"nodes {which} do not exist", Remedy.NODE
+    return "no node matches its nodeSelector", Remedy.NODE

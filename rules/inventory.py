@@ -1,0 +1,199 @@
+"""Published devices as rules query them: selected devices by driver, and incomplete pools.
+
+The answer for a chain of selectors is cached, since claims change far more often than the inventory.
+When a pool changes, only its part of the answers is evaluated again.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from allocator.model.devices import DeviceId, PoolId, PublishedDevice
+from allocator.model.selectors import SelectorChain, SelectorFailure
+from kube.api.resource import ResourceSlice
+
+MAX_CACHED: Final = 256
+"""Chains of selectors whose answers are cached; beyond that the oldest is dropped."""
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices that a chain of selectors chooses.
+
+    Attributes:
+        number: Number of devices.
+        drivers: Their drivers.
+        capacities: Names of capacities that at least one of them has.
+        are_shared: All of them allow multiple allocations.
+        failed: The first device on which a selector errors, with the runtime error, which is empty for
+            a selector that does not compile; None without such a device.
+    """
+
+    number: int = 0
+    drivers: frozenset[str] = frozenset()
+    capacities: frozenset[str] = frozenset()
+    are_shared: bool = False
+    failed: tuple[DeviceId, str] | None = None
+
+
+_NOTHING: Final = Selection()
+
+
+class Inventory:
+    """The devices of the newest generation of each pool. Not thread-safe.
+
+    Attributes:
+        pools: The slices of the newest generation of each pool.
+    """
+
+    def __init__(self, slices: Iterable[ResourceSlice] = ()) -> None:
+        """Index the newest generation of each pool."""
+        self.pools: dict[PoolId, tuple[ResourceSlice, ...]] = {}
+        self._slices: dict[PoolId, list[ResourceSlice]] = {}
+        self._devices: dict[PoolId, tuple[PublishedDevice, ...]] = {}
+        self._all: tuple[PublishedDevice, ...] | None = None
+        self._incomplete: set[PoolId] = set()
+        self._cached: dict[SelectorChain, _CachedSelection] = {}
+        for published in slices:
+            self._slices.setdefault(pool_of(published), []).append(published)
+        for pool in sorted(self._slices):
+            self._index(pool)
+
+    @property
+    def devices(self) -> tuple[PublishedDevice, ...]:
+        """All devices, pool by pool."""
+        if self._all is None:
+            self._all = tuple(device for pool in self._devices.values() for device in pool)
+        return self._all
+
+    def is_complete_for(self, drivers: Iterable[str]) -> bool:
+        """Return whether all pools of the drivers are complete, and each driver has one."""
+        named = frozenset(drivers)
+        published = {pool.driver for pool in self.pools}
+        incomplete = {pool.driver for pool in self._incomplete}
+        return bool(named) and named <= published and named.isdisjoint(incomplete)
+
+    def select(self, chain: SelectorChain) -> Selection:
+        """Return the devices that selectors choose."""
+        cached = self._cached.get(chain)
+        if cached is None:
+            if len(self._cached) >= MAX_CACHED:
+                self._cached.pop(next(iter(self._cached)))
+            cached = self._cached[chain] = _CachedSelection(self._devices)
+        for pool in sorted(cached.missing):
+            cached.add(pool, _select(chain, self._devices[pool]))
+        return cached.total()
+
+    def replace_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        """Add, change or remove a slice."""
+        if old is not None:
+            pool = pool_of(old)
+            self._slices[pool] = [
+                published
+                for published in self._slices.get(pool, ())
+                if published.metadata.name != old.metadata.name
+            ]
+        if new is not None:
+            self._slices.setdefault(pool_of(new), []).append(new)
+        for pool in sorted({pool_of(changed) for changed in (old, new) if changed is not None}):
+            self._index(pool)
+
+    def _index(self, pool: PoolId) -> None:
+        """Index a pool again, and drop what is cached about it."""
+        self._all = None
+        self._incomplete.discard(pool)
+        slices = self._slices.get(pool)
+        if slices:
+            self.pools[pool] = _newest(slices)
+            self._devices[pool] = tuple(_published(pool, self.pools[pool]))
+            if not _is_complete(self.pools[pool]):
+                self._incomplete.add(pool)
+        else:
+            for index in (self._slices, self.pools, self._devices):
+                index.pop(pool, None)
+        for cached in self._cached.values():
+            cached.drop(pool, exists=bool(slices))
+
+
+class _CachedSelection:
+    """The answer for a chain, pool by pool; most pools are alike and share one value.
+
+    Attributes:
+        missing: Pools that are not evaluated yet.
+    """
+
+    def __init__(self, pools: Iterable[PoolId]) -> None:
+        self.missing = set(pools)
+        self._by_pool: dict[PoolId, Selection] = {}
+        self._shared: dict[Selection, Selection] = {}
+        self._pool_counts: Counter[Selection] = Counter()
+
+    def add(self, pool: PoolId, selection: Selection) -> None:
+        self.missing.discard(pool)
+        self._by_pool[pool] = self._shared.setdefault(selection, selection)
+        self._pool_counts[selection] += 1
+
+    def drop(self, pool: PoolId, *, exists: bool) -> None:
+        (self.missing.add if exists else self.missing.discard)(pool)
+        selection = self._by_pool.pop(pool, None)
+        if selection is None:
+            return
+        self._pool_counts[selection] -= 1
+        if not self._pool_counts[selection]:
+            del self._pool_counts[selection], self._shared[selection]
+
+    def total(self) -> Selection:
+        """Return the selection over all pools, with the failure of the first device."""
+        nonempty = [selection for selection in self._pool_counts if selection.number]
+        failures = (one.failed for one in self._pool_counts if one.failed is not None)
+        return Selection(
+            number=sum(one.number * pools for one, pools in self._pool_counts.items()),
+            drivers=frozenset().union(*(selection.drivers for selection in nonempty)),
+            capacities=frozenset().union(*(selection.capacities for selection in nonempty)),
+            are_shared=bool(nonempty) and all(selection.are_shared for selection in nonempty),
+            failed=min(failures, default=None),
+        )
+
+
+def pool_of(published: ResourceSlice) -> PoolId:
+    """Return the pool of a slice."""
+    return PoolId(published.spec.driver, published.spec.pool.name)
+
+
+def _newest(slices: Iterable[ResourceSlice]) -> tuple[ResourceSlice, ...]:
+    generation = max(published.spec.pool.generation for published in slices)
+    newest = [published for published in slices if published.spec.pool.generation == generation]
+    return tuple(sorted(newest, key=lambda published: published.metadata.name))
+
+
+def _is_complete(slices: tuple[ResourceSlice, ...]) -> bool:
+    return all(published.spec.pool.resource_slice_count == len(slices) for published in slices)
+
+
+def _published(pool: PoolId, slices: tuple[ResourceSlice, ...]) -> Iterator[PublishedDevice]:
+    for published in slices:
+        for device in published.spec.devices or ():
+            name = DeviceId(pool.driver, pool.pool, device.name)
+            yield PublishedDevice(id=name, device=device, slice=published)
+
+
+def _select(chain: SelectorChain, devices: Iterable[PublishedDevice]) -> Selection:
+    selected: list[PublishedDevice] = []
+    failed: tuple[DeviceId, str] | None = None
+    for device in devices:
+        verdict = chain.verdict(device)
+        if isinstance(verdict, SelectorFailure):
+            failed = failed or (device.id, verdict.runtime_error)
+        elif verdict:
+            selected.append(device)
+    if not selected and failed is None:
+        return _NOTHING
+    return Selection(
+        number=len(selected),
+        drivers=frozenset(device.id.driver for device in selected),
+        capacities=frozenset(key for device in selected for key in device.device.capacity or ()),
+        are_shared=bool(selected)
+        and all(device.device.allow_multiple_allocations for device in selected),
+        failed=failed,
+    )

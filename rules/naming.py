@@ -1,0 +1,69 @@
+"""Names in DRA objects: duplicates, malformed qualified names, the closest known name."""
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error
+from findings.text import quote_text
+
+MAX_COMPARED: Final = 128
+"""Names among which the closest is searched."""
+MAX_LISTED: Final = 8
+"""Names in one suggestion."""
+
+
+def find_duplicates(
+    names: Iterable[str], path: FieldPath, *, field: str = "name"
+) -> Iterator[Finding]:
+    """Yield a finding for every name that is used twice."""
+    counts: Counter[str] = Counter()
+    for index, name in enumerate(names):
+        counts[name] += 1
+        if counts[name] == 2:
+            yield error(
+                Code.DUPLICATE_NAME,
+                path.child(index, field),
+                f"duplicate name {quote_text(name)}",
+                "use a unique name",
+            )
+
+
+def suggest_name(name: str, names: Iterable[str]) -> str:
+    """Return a suggestion: the closest known name, or the known names.
+
+    >>> suggest_name("gup", ["gpu", "nic"])
+    'did you mean "gpu"?'
+    >>> suggest_name("x", ["gpu", "nic"])
+    'known names: "gpu", "nic"'
+    """
+    known = {name.lower(): name for name in islice(names, MAX_COMPARED)}
+    closest = difflib.get_close_matches(name.lower(), known, n=1)
+    return (
+        f"did you mean {quote_text(known[closest[0]])}?" if closest else list_names(known.values())
+    )
+
+
+def list_names(names: Iterable[str]) -> str:
+    """Return a suggestion that lists the first known names; empty if there are none."""
+    listed = [quote_text(name) for name in names]
+    if len(listed) > MAX_LISTED:
+        listed = [*listed[:MAX_LISTED], "..."]
+    return f"known names: {', '.join(listed)}" if listed else ""
+
+
+def find_malformed_names(names: Iterable[tuple[FieldPath, str]]) -> Iterator[Finding]:
+    """Yield a finding for every name, with its path, that no selector can refer to."""
+    for path, name in names:
+        if name.count("/") > 1:
+            domain, _, identifier = name.partition("/")
+            yield error(
+                Code.MALFORMED_QUALIFIED_NAME,
+                path,
+                f"{quote_text(name)} has several slashes; selectors read domain"
+                f" {quote_text(domain)} and identifier {quote_text(identifier)}",
+                "use one domain, one slash and a C identifier",
+            )

@@ -1,0 +1,1 @@
+"""Rules about one object each, by kind."""

@@ -1,0 +1,310 @@
+"""Faults of opaque configurations of claims and classes, for known drivers.
+
+A driver rejects a configuration on the node, when the pod starts and its devices are already
+allocated.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from allocator.model.devices import DeviceId, PublishedDevice
+from allocator.model.requests import Expression
+from allocator.model.selectors import SelectorChain, SelectorFailure, selector_chain
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, Severity, error, info, warning
+from findings.text import quote_text
+from kube.api.resource import (
+    Device,
+    DeviceAttribute,
+    DeviceClaim,
+    DeviceClass,
+    OpaqueDeviceConfiguration,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from rules.context import Context
+from rules.inventory import Selection
+from rules.requests import Alternative, list_alternatives, referenced_alternatives
+from rules.rule import (
+    OTHER_OBJECTS,
+    Category,
+    CelRule,
+    ClaimRule,
+    ClassRule,
+    Scope,
+    Subject,
+)
+from rules.schemas.parameters import COMPARES_LITERALLY, cel_for_parameters, find_faults
+
+_NVIDIA: Final = "gpu.nvidia.com"
+_TYPES: Final[Mapping[str, str]] = {
+    "GpuConfig": "gpu",
+    "MigDeviceConfig": "mig",
+    "VfioDeviceConfig": "vfio",
+}
+"""Kinds of gpu.nvidia.com to the `type` attribute of their devices."""
+
+
+def find_invalid_parameters(
+    claim: Subject[DeviceClaim], path: FieldPath, _context: Context
+) -> Iterator[Finding]:
+    """Yield parameters of a claim that their driver would reject."""
+    for index, config in enumerate(claim.view.config or ()):
+        yield from _rejected(config.opaque, path.child("config", index, "opaque"))
+
+
+def find_invalid_class_parameters(
+    device_class: Subject[DeviceClass], path: FieldPath, _context: Context
+) -> Iterator[Finding]:
+    """Yield parameters of a class that their driver would reject."""
+    for index, config in enumerate(device_class.view.spec.config or ()):
+        yield from _rejected(config.opaque, path.child("spec", "config", index, "opaque"))
+
+
+def _rejected(opaque: OpaqueDeviceConfiguration | None, path: FieldPath) -> Iterator[Finding]:
+    if opaque is not None:
+        for fault in find_faults(opaque.driver, opaque.parameters):
+            yield error(
+                Code.INVALID_CONFIG,
+                path.child("parameters").join(fault.path),
+                fault.message,
+                fault.fix,
+            )
+
+
+# --- configurations for other devices -------------------------------------------------------------
+
+
+def find_mismatched_kinds(
+    claim: Subject[DeviceClaim], path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    """Yield configurations for another type of device than their requests select.
+
+    The driver rejects a configuration that names requests, and ignores one that names none.
+    """
+    for index, config in enumerate(claim.view.config or ()):
+        opaque = config.opaque
+        if opaque is None or opaque.driver != _NVIDIA:
+            continue
+        expected = _TYPES.get(str(opaque.parameters.get("kind")))
+        types_by_alternative = [
+            (alternative, _possible_types(alternative, context))
+            for alternative in referenced_alternatives(claim.view, config.requests)
+        ]
+        mismatched = [
+            (alternative, types)
+            for alternative, types in types_by_alternative
+            if types and expected not in types
+        ]
+        is_used = not config.requests and len(mismatched) < len(types_by_alternative)
+        if expected is None or not mismatched or is_used:
+            continue
+        alternative, types = mismatched[0]
+        kinds = sorted(kind for kind, type_ in _TYPES.items() if type_ in types)
+        message = (
+            f"{opaque.parameters['kind']} is for devices of type {expected}, but request"
+            f" {quote_text(alternative.name)} selects type {' or '.join(sorted(types))}"
+        )
+        place = path.child("config", index, "opaque", "parameters", "kind")
+        fix = f"use {' or '.join(kinds)}"
+        if config.requests:
+            message = f"{message}: the driver rejects it"
+            yield error(Code.CONFIG_MISMATCH, place, message, fix)
+        else:
+            yield warning(Code.CONFIG_MISMATCH, place, f"{message}: the driver ignores it", fix)
+
+
+def _possible_types(alternative: Alternative, context: Context) -> frozenset[str]:
+    """Return the types of NVIDIA devices that a request may select; empty where they are unknown."""
+    selectors = _selectors(alternative, context)
+    if selectors is None:
+        return frozenset()
+    return frozenset(
+        type_ for type_ in _TYPES.values() if _may_match(selectors.verdict(_device_of(type_)))
+    )
+
+
+def _selectors(alternative: Alternative, context: Context) -> SelectorChain | None:
+    """Return the selectors of a request and its class; None where the class is unknown."""
+    device_class = context.classes.get(alternative.request.device_class_name)
+    if device_class is None:
+        return None
+    selectors = (*(device_class.spec.selectors or ()), *(alternative.request.selectors or ()))
+    texts = [selector.cel.expression for selector in selectors if selector.cel is not None]
+    return selector_chain(tuple(Expression(text=text, origin="") for text in texts))
+
+
+def _may_match(verdict: bool | SelectorFailure) -> bool:  # noqa: FBT001
+    # A real device may have an attribute that this one lacks.
+    return isinstance(verdict, SelectorFailure) or verdict
+
+
+def _device_of(type_: str) -> PublishedDevice:
+    """Return a device with no attribute but its type."""
+    device = Device(name=type_, attributes={"type": DeviceAttribute(string=type_)})
+    spec = ResourceSliceSpec(driver=_NVIDIA, pool=ResourcePool(name=type_), devices=(device,))
+    return PublishedDevice(
+        id=DeviceId(_NVIDIA, type_, type_), device=device, slice=ResourceSlice(spec=spec)
+    )
+
+
+def find_ignored_configs(
+    claim: Subject[DeviceClaim], path: FieldPath, _context: Context
+) -> Iterator[Finding]:
+    """Yield configurations for a request with alternatives, of drivers that compare names literally."""
+    parents = {request.name for request in claim.view.requests or () if request.first_available}
+    for index, config in enumerate(claim.view.config or ()):
+        if config.opaque is None or config.opaque.driver not in COMPARES_LITERALLY:
+            continue
+        for number, name in enumerate(config.requests or ()):
+            if name in parents:
+                names = [
+                    alternative.name
+                    for alternative in list_alternatives(claim.view)
+                    if alternative.parent == name and not alternative.is_exact
+                ]
+                yield warning(
+                    Code.CONFIG_NOT_APPLIED,
+                    path.child("config", index, "requests", number),
+                    f"driver {config.opaque.driver} compares request names literally, but results are named"
+                    f" {' or '.join(names)}, so it ignores this configuration",
+                    f"list {' and '.join(names)}",
+                )
+
+
+_NO_PARENT: Final = (
+    "!has(variables.devices.config) || variables.devices.config.all(c,\n"
+    "!has(c.requests) || !has(c.opaque)"
+    f" || !(c.opaque.driver in [{', '.join(repr(driver) for driver in sorted(COMPARES_LITERALLY))}])\n"
+    "|| !c.requests.exists(name, variables.requests.exists(r,"
+    " r.name == name && has(r.firstAvailable) && r.firstAvailable.size() > 0)))"
+)
+
+
+def find_gated_parameters(
+    claim: Subject[DeviceClaim], path: FieldPath, _context: Context
+) -> Iterator[Finding]:
+    """Yield parameters that a driver accepts only with a feature gate of its own."""
+    for index, config in enumerate(claim.view.config or ()):
+        gate = _gate(config.opaque)
+        if gate:
+            yield info(
+                Code.REQUIRES_FEATURE_GATE,
+                path.child("config", index, "opaque", "parameters"),
+                f"driver {_NVIDIA} accepts this only with its feature gate {gate}",
+            )
+
+
+def _gate(opaque: OpaqueDeviceConfiguration | None) -> str:
+    if opaque is None or opaque.driver != _NVIDIA:
+        return ""
+    if opaque.parameters.get("kind") == "VfioDeviceConfig":
+        return "PassthroughSupport"
+    return _STRATEGY_GATES.get(_strategy(opaque), "")
+
+
+def _strategy(opaque: OpaqueDeviceConfiguration) -> str:
+    sharing = opaque.parameters.get("sharing")
+    strategy = sharing.get("strategy") if isinstance(sharing, Mapping) else None
+    return strategy if isinstance(strategy, str) else ""
+
+
+_STRATEGY_GATES: Final = {"TimeSlicing": "TimeSlicingSettings", "MPS": "MPSSupport"}
+
+
+def find_conflicting_sharing(
+    claim: Subject[DeviceClaim], path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    """Yield MPS for devices that the driver shares by consumable capacity."""
+    if not context.inventory.devices:
+        return
+    for index, config in enumerate(claim.view.config or ()):
+        if (
+            config.opaque is None
+            or config.opaque.driver != _NVIDIA
+            or _strategy(config.opaque) != "MPS"
+        ):
+            continue
+        for alternative in referenced_alternatives(claim.view, config.requests):
+            selectors = _selectors(alternative, context)
+            selection = Selection() if selectors is None else context.inventory.select(selectors)
+            if selection.are_shared:
+                severity = Severity.ERROR if alternative.is_exact else Severity.WARNING
+                yield Finding(
+                    severity=severity,
+                    code=Code.CONFLICTING_SHARING,
+                    path=path.child("config", index, "opaque", "parameters", "sharing", "strategy"),
+                    message=f"all {selection.number} devices that request {quote_text(alternative.name)} selects are"
+                    " shared by consumable capacity, and the driver rejects MPS with it",
+                    fix="request an amount in capacity.requests instead",
+                )
+                break
+
+
+_REJECTED_MESSAGE: Final = (
+    "the driver would reject these opaque parameters when the pod starts; drawbridge check says why"
+)
+
+RULES: Final[tuple[ClaimRule | ClassRule, ...]] = (
+    ClaimRule(
+        code=Code.INVALID_CONFIG,
+        scope=Scope.CLAIM,
+        category=Category.INVALID,
+        validate=find_invalid_parameters,
+        fix="Use the kinds and fields of the driver's API.",
+        cel=CelRule(
+            expression="!has(variables.devices.config) || variables.devices.config.all(c,"
+            f" !has(c.opaque)\n|| ({cel_for_parameters('c.opaque')}))",
+            message=_REJECTED_MESSAGE,
+        ),
+    ),
+    ClassRule(
+        code=Code.INVALID_CONFIG,
+        scope=Scope.CLASS,
+        category=Category.INVALID,
+        validate=find_invalid_class_parameters,
+        fix="Use the kinds and fields of the driver's API.",
+        cel=CelRule(
+            expression="!has(object.spec.config) || object.spec.config.all(c,"
+            f" !has(c.opaque)\n|| ({cel_for_parameters('c.opaque')}))",
+            message=_REJECTED_MESSAGE,
+        ),
+    ),
+    ClaimRule(
+        code=Code.CONFIG_MISMATCH,
+        scope=Scope.CLAIM,
+        category=Category.INVALID,
+        validate=find_mismatched_kinds,
+        fix="Use the kind for the devices of the class, or another class.",
+        no_cel_reason=OTHER_OBJECTS,
+    ),
+    ClaimRule(
+        code=Code.CONFIG_NOT_APPLIED,
+        scope=Scope.CLAIM,
+        category=Category.ADVICE,
+        validate=find_ignored_configs,
+        fix="List every alternative as `request/alternative`.",
+        cel=CelRule(
+            expression=_NO_PARENT,
+            message="a configuration names a request with alternatives; its driver expects"
+            " request/alternative and ignores it",
+        ),
+    ),
+    ClaimRule(
+        code=Code.REQUIRES_FEATURE_GATE,
+        scope=Scope.CLAIM,
+        category=Category.ADVICE,
+        validate=find_gated_parameters,
+        fix="Enable the feature gate of the driver, or remove the parameters.",
+        no_cel_reason="a policy cannot read the feature gates of a driver",
+    ),
+    ClaimRule(
+        code=Code.CONFLICTING_SHARING,
+        scope=Scope.CLAIM,
+        category=Category.INFEASIBLE,
+        validate=find_conflicting_sharing,
+        fix="Request an amount in `capacity.requests` instead of MPS.",
+        no_cel_reason=OTHER_OBJECTS,
+    ),
+)

@@ -1,0 +1,76 @@
+"""Faults of the extended resource name of a DeviceClass.
+
+Source: KEP-5004 for names of extended resources; of two classes with one name the newest wins.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error, warning
+from findings.text import quote_text
+from kube.api.resource import DeviceClass
+from rules.context import Context
+from rules.rule import BUILT_IN_VALIDATION, OTHER_OBJECTS, Category, ClassRule, Scope, Subject
+
+_NAME: Final = re.compile(
+    r"(?=.{1,253}/)[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
+
+
+def find_invalid_extended_resource(
+    device_class: Subject[DeviceClass], path: FieldPath, _context: Context
+) -> Iterator[Finding]:
+    """Yield a name that no container could request."""
+    name = device_class.view.spec.extended_resource_name
+    if name is None:
+        return
+    native = name.partition("/")[0].endswith("kubernetes.io") or name.startswith("requests.")
+    if native or not _NAME.fullmatch(name):
+        yield error(
+            Code.INVALID_EXTENDED_RESOURCE,
+            path.child("spec", "extendedResourceName"),
+            f"{quote_text(name)} is not a valid extended resource name",
+            "use a domain other than kubernetes.io, a slash and a name",
+        )
+
+
+def find_shared_extended_resource(
+    device_class: Subject[DeviceClass], path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    """Yield a name that another class maps, too; the newest class serves all pods."""
+    name = device_class.view.spec.extended_resource_name
+    others = sorted(
+        other.metadata.name
+        for other in context.classes.values()
+        if other.spec.extended_resource_name == name
+        and other.metadata.name != device_class.view.metadata.name
+    )
+    if name and others:
+        yield warning(
+            Code.DUPLICATE_EXTENDED_RESOURCE,
+            path.child("spec", "extendedResourceName"),
+            f"class {', '.join(others)} also maps {quote_text(name)}, and the newest class serves its pods",
+            "keep the name in one class",
+        )
+
+
+RULES: Final[tuple[ClassRule, ...]] = (
+    ClassRule(
+        code=Code.INVALID_EXTENDED_RESOURCE,
+        scope=Scope.CLASS,
+        category=Category.INVALID,
+        validate=find_invalid_extended_resource,
+        fix="Use a domain other than `kubernetes.io`, a slash and a name.",
+        no_cel_reason=BUILT_IN_VALIDATION,
+    ),
+    ClassRule(
+        code=Code.DUPLICATE_EXTENDED_RESOURCE,
+        scope=Scope.CLASS,
+        category=Category.ADVICE,
+        validate=find_shared_extended_resource,
+        fix="Keep the name in one class.",
+        no_cel_reason=OTHER_OBJECTS,
+    ),
+)

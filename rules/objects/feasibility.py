@@ -1,0 +1,302 @@
+"""Verdicts of the allocator about claims: what is infeasible, and what does not fit now.
+
+`rules.evidence` turns an infeasibility into a warning where the inventory is no evidence.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from allocator.cluster.cluster import Cluster
+from allocator.explain.closest_fit import closest_fit_now
+from allocator.model.outcome import AttemptFailed
+from allocator.pods.extended_resource_claim import (
+    SUFFIX,
+    extended_resource_claim,
+    mapped_resources,
+)
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, warning
+from kube.api.core import Pod
+from kube.api.meta import ObjectMeta
+from kube.api.resource import MAX_REQUESTS, DeviceClaim, ResourceClaim, ResourceClaimSpec
+from kube.names import DEFAULT_SCHEDULER_NAME
+from rules.context import Context
+from rules.evidence import build_findings, decide_enforcement
+from rules.feasibility.bounded_search import (
+    Feasibility,
+    example_nodes,
+    feasibility,
+    summarize_reasons,
+)
+from rules.feasibility.idle_cluster import SEARCHES, IdleCluster
+from rules.feasibility.infeasibility import (
+    Infeasibility,
+    find_drivers,
+    find_infeasibilities,
+    is_small_enough_for_closest_fit,
+)
+from rules.requests import MAX_CHARACTERS, selector_cost
+from rules.rule import OTHER_OBJECTS, Category, Rule, Scope, Subject
+
+MAX_CLAIMS: Final = 16
+"""Claims of a pod that are evaluated together."""
+_SCHEDULERS: Final = frozenset({"", DEFAULT_SCHEDULER_NAME})
+"""Schedulers that are known to make claims for extended resources."""
+_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A validated claim, or a claim of a pod.
+
+    Attributes:
+        claim: The claim as the search sees it.
+        path: The path from the object to the claim's devices, or to the reference of the pod.
+        holds_devices: The path leads to the devices, so it can be extended into them.
+        is_reference: The path leads to a name, so messages give the path within the claim.
+    """
+
+    claim: ResourceClaim
+    path: FieldPath
+    holds_devices: bool = False
+    is_reference: bool = False
+
+
+# --- claims that are evaluated together -----------------------------------------------------------
+
+
+def _entries_of_claim(claim: Subject[DeviceClaim], path: FieldPath) -> tuple[_Entry, ...]:
+    """Return a claim; empty for an allocated one."""
+    status = claim.raw.get("status")
+    if isinstance(status, dict) and status.get("allocation"):
+        return ()
+    if len(claim.view.requests or ()) > MAX_REQUESTS:
+        return ()
+    metadata = ObjectMeta(name="claim", namespace=claim.namespace)
+    return (_Entry(claim=_claim(claim.view, metadata), path=path, holds_devices=True),)
+
+
+def _entries_of_pod(pod: Subject[Pod], path: FieldPath, context: Context) -> tuple[_Entry, ...]:
+    """Return the known claims of a pod that are not allocated yet."""
+    status = pod.view.status
+    if pod.view.spec.node_name or (status is not None and status.phase in _FINISHED):
+        return ()
+    entries: dict[tuple[str, str], _Entry] = {}
+    # If the first claims are infeasible, all of them are.
+    for index, one in enumerate((pod.view.spec.resource_claims or ())[:MAX_CLAIMS]):
+        place = path.child("spec", "resourceClaims", index)
+        if one.resource_claim_template_name:
+            name, field = one.resource_claim_template_name, "resourceClaimTemplateName"
+            devices = context.templates.get((pod.namespace, name))
+            key, claim_name = ("template", str(index)), one.name
+        else:
+            name, field = one.resource_claim_name or "", "resourceClaimName"
+            devices = context.claims.get((pod.namespace, name))
+            key, claim_name = ("claim", name), name
+        if devices is None or len(devices.requests or ()) > MAX_REQUESTS:
+            continue
+        if key[0] == "claim" and (pod.namespace, name) in context.allocated:
+            continue
+        # The claim of a template does not exist yet, so it has the pod's name for it.
+        metadata = ObjectMeta(name=claim_name, namespace=pod.namespace)
+        claim = _claim(devices, metadata)
+        # Two entries may refer to one claim.
+        entries.setdefault(key, _Entry(claim=claim, path=place.child(field), is_reference=True))
+    return (*entries.values(), *_extended_resource_entries(pod, path, context))
+
+
+def _extended_resource_entries(
+    pod: Subject[Pod], path: FieldPath, context: Context
+) -> Iterator[_Entry]:
+    """Yield the claim that the scheduler makes for extended resources that classes map.
+
+    Resources that the device plugin of some node may offer are left out.
+    """
+    idle_cluster, classes = context.idle_cluster, context.extended_resources
+    if idle_cluster is None or not classes or pod.view.spec.scheduler_name not in _SCHEDULERS:
+        return
+    resources = idle_cluster.without_plugin(mapped_resources(pod.view, classes))
+    if not resources:
+        return
+    claim = extended_resource_claim(pod.view, resources, classes)
+    if len(claim.spec.devices.requests or ()) <= MAX_REQUESTS:
+        made = _claim(claim.spec.devices, ObjectMeta(name=SUFFIX, namespace=pod.namespace))
+        yield _Entry(claim=made, path=path.child("spec", "containers"))
+
+
+def _claim(devices: DeviceClaim, metadata: ObjectMeta) -> ResourceClaim:
+    # Opaque configuration does not affect feasibility here.
+    without_config = replace(devices, config=None)
+    return ResourceClaim(metadata=metadata, spec=ResourceClaimSpec(devices=without_config))
+
+
+# --- findings -------------------------------------------------------------------------------------
+
+
+def _validate_claim(
+    code: Code, claim: Subject[DeviceClaim], path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    return _findings(code, _entries_of_claim(claim, path), path, claim.namespace, context)
+
+
+def _validate_pod(
+    code: Code, pod: Subject[Pod], path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    entries = _entries_of_pod(pod, path, context)
+    whole = path.child("spec", "resourceClaims")
+    return _findings(code, entries, whole, pod.namespace, context)
+
+
+def _findings(
+    code: Code, entries: Sequence[_Entry], whole: FieldPath, namespace: str, context: Context
+) -> Iterator[Finding]:
+    """Yield the findings of claims with one code.
+
+    Args:
+        whole: The path for findings about all claims together.
+    """
+    idle_cluster = context.idle_cluster
+    if idle_cluster is None or not entries:
+        return
+    claims = tuple(entry.claim for entry in entries)
+    if sum(selector_cost(claim.spec.devices) for claim in claims) > MAX_CHARACTERS:
+        if code is Code.NOT_EVALUATED:
+            message = "feasibility was not evaluated, since the selectors are too long"
+            yield warning(code, _joint_path(entries, whole), message)
+        return
+    if code is Code.DOES_NOT_FIT_NOW:
+        is_feasible = idle_cluster.feasibility(claims) is Feasibility.FEASIBLE
+        if context.current_cluster is not None and is_feasible:
+            path = _joint_path(entries, whole)
+            yield from _does_not_fit_now(context.current_cluster, idle_cluster, claims, path)
+        return
+    for infeasibility in find_infeasibilities(idle_cluster, claims):
+        if infeasibility.code is code:
+            yield from _finding(infeasibility, entries, whole, namespace, context)
+
+
+def _finding(
+    infeasibility: Infeasibility,
+    entries: Sequence[_Entry],
+    whole: FieldPath,
+    namespace: str,
+    context: Context,
+) -> Iterable[Finding]:
+    message, cause = infeasibility.message, None
+    if infeasibility.claim is None:
+        path = _joint_path(entries, whole)
+    else:
+        entry = entries[infeasibility.claim]
+        path = entry.path.join(infeasibility.path) if entry.holds_devices else entry.path
+        if entry.is_reference:
+            cause, message = infeasibility.path, f"{infeasibility.path}: {message}"
+    if infeasibility.code is Code.NOT_EVALUATED:
+        return (warning(infeasibility.code, path, message),)
+    enforcement = decide_enforcement(
+        context,
+        namespace,
+        drivers=infeasibility.drivers,
+        classes=infeasibility.classes,
+        doubt=infeasibility.doubt,
+    )
+    closest_fit = infeasibility.closest_fit
+    return build_findings(
+        infeasibility.code,
+        path,
+        message,
+        enforcement=enforcement,
+        details=infeasibility.details,
+        cause=cause,
+        fix=closest_fit.fix if closest_fit is not None else "",
+    )
+
+
+def _joint_path(entries: Sequence[_Entry], whole: FieldPath) -> FieldPath:
+    return entries[0].path if len(entries) == 1 else whole
+
+
+def _does_not_fit_now(
+    cluster: Cluster, idle_cluster: IdleCluster, claims: Sequence[ResourceClaim], path: FieldPath
+) -> Iterator[Finding]:
+    """Yield a warning where no node fits the claims beside the present allocations."""
+    try:
+        asked = cluster.resolve(claims)
+        if feasibility(cluster, asked) is not Feasibility.INFEASIBLE:
+            return
+        reasons = summarize_reasons(cluster, asked)
+        if not reasons:  # No node has devices, since the pools are incomplete.
+            reasons = idle_cluster.evidence_gap(find_drivers(idle_cluster, claims))
+        names = [example.node.node for example in example_nodes(cluster, asked)]
+    except AttemptFailed:
+        return
+    closest_fit = None
+    if is_small_enough_for_closest_fit(claims):
+        closest_fit = closest_fit_now(cluster, claims, nodes=names, searches=SEARCHES)
+    yield warning(
+        Code.DOES_NOT_FIT_NOW,
+        path,
+        f"no node can satisfy this now ({reasons})",
+        closest_fit.fix if closest_fit is not None else "",
+    )
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+_FIXES: Final = (
+    (
+        Code.EXCEEDS_LARGEST_DEVICE,
+        Category.INFEASIBLE,
+        "Request no more than the largest device has.",
+    ),
+    (
+        Code.OUTSIDE_REQUEST_POLICY,
+        Category.INFEASIBLE,
+        "Request an amount that is within the policy once it is rounded up.",
+    ),
+    (
+        Code.EXCEEDS_LARGEST_NODE,
+        Category.INFEASIBLE,
+        "Request no more devices than one node has; for more, start several pods.",
+    ),
+    (
+        Code.UNSATISFIABLE_CONSTRAINT,
+        Category.INFEASIBLE,
+        "Request fewer devices, or align them by an attribute that more devices have in common.",
+    ),
+    (
+        Code.INCOMPATIBLE_MODES,
+        Category.INFEASIBLE,
+        "Request devices of one mode, or in separate pods (`drawbridge matrix`).",
+    ),
+    (Code.JOINTLY_INFEASIBLE, Category.INFEASIBLE, "Request less in one pod."),
+    (
+        Code.NO_USABLE_DEVICE,
+        Category.INFEASIBLE,
+        "Select other devices; the message says what keeps these from use.",
+    ),
+    (
+        Code.NOT_EVALUATED,
+        Category.ADVICE,
+        "Run `drawbridge simulate`, whose search has no time limit.",
+    ),
+    (Code.DOES_NOT_FIT_NOW, Category.NOT_YET, "Wait, free devices, or request what the fix says."),
+)
+
+
+def _rules() -> Iterator[Rule[Any]]:
+    for code, category, fix in _FIXES:
+        for scope, validate in ((Scope.CLAIM, _validate_claim), (Scope.POD, _validate_pod)):
+            yield Rule(
+                code=code,
+                scope=scope,
+                category=category,
+                validate=partial(validate, code),
+                fix=fix,
+                no_cel_reason=OTHER_OBJECTS,
+            )
+
+
+RULES: Final[tuple[Rule[Any], ...]] = tuple(_rules())

@@ -1,0 +1,172 @@
+"""Fields that resource.k8s.io/v1 does not have: fields of older versions, and misspelt ones.
+
+The typed views name every field of 1.37, so a field that they drop is unknown. Without field
+validation the API server drops it silently; kubectl requests strict validation and is rejected.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import UnionType
+from typing import Any, Final, Union, get_args, get_origin
+
+import msgspec
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error, warning
+from findings.text import quote_text
+from kube.api.meta import ApiStruct, ObjectMeta
+from kube.api.resource import Device, DeviceRequest, DeviceSelector
+from rules.context import Context
+from rules.naming import suggest_name
+from rules.rule import DROPPED_ON_DECODE, Category, Rule, Scope, Subject
+
+_GROUP: Final = "resource.k8s.io"
+_SERVED: Final = f"{_GROUP}/v1"
+
+MAX_ENTRIES: Final = 128
+"""Validated entries of a list; no list of a DRA object may have more."""
+
+_MOVED: Final[Mapping[tuple[type[ApiStruct], str], str]] = {
+    **{
+        (DeviceRequest, field): f"{field} moved below exactly in v1beta2"
+        for field in (
+            "adminAccess",
+            "allocationMode",
+            "capacity",
+            "count",
+            "deviceClassName",
+            "selectors",
+            "tolerations",
+        )
+    },
+    (Device, "basic"): "the fields of basic moved into the device in v1beta2",
+    (DeviceSelector, "expression"): "expression belongs below cel",
+}
+"""Fields of older versions to where their content is now."""
+
+
+def find_unserved_version(
+    subject: Subject[ApiStruct], path: FieldPath, _context: Context
+) -> Iterator[Finding]:
+    """Yield a version that 1.37 serves only with --runtime-config."""
+    version = str(subject.raw.get("apiVersion", ""))
+    if version.startswith(f"{_GROUP}/") and version != _SERVED:
+        yield warning(
+            Code.UNSERVED_VERSION,
+            path.child("apiVersion"),
+            f"Kubernetes 1.37 serves {quote_text(version)} only with --runtime-config",
+            f"use {_SERVED}, where each request has exactly or firstAvailable",
+        )
+
+
+def find_removed_fields(
+    subject: Subject[ApiStruct], path: FieldPath, _context: Context
+) -> Iterator[Finding]:
+    """Yield fields of older versions, whose content would be lost."""
+    for kind, place, field, _ in _unknown(type(subject.view), subject.raw, path):
+        moved = _MOVED.get((kind, field))
+        if moved is not None:
+            yield error(
+                Code.REMOVED_FIELD,
+                place.child(field),
+                f"{moved}, so it has no effect here",
+                "move it, or use the apiVersion that the manifest was written for",
+            )
+
+
+def find_unknown_fields(
+    subject: Subject[ApiStruct], path: FieldPath, _context: Context
+) -> Iterator[Finding]:
+    """Yield fields that no version has."""
+    for kind, place, field, known in _unknown(type(subject.view), subject.raw, path):
+        if (kind, field) not in _MOVED:
+            yield warning(
+                Code.UNKNOWN_FIELD,
+                place.child(field),
+                f"Kubernetes 1.37 has no field {quote_text(field)} here, and drops it",
+                suggest_name(field, known),
+            )
+
+
+def _unknown(
+    kind: Any, value: object, path: FieldPath
+) -> Iterator[tuple[type[ApiStruct], FieldPath, str, Sequence[str]]]:
+    """Yield type, path and name of every unknown field, with the names of the known fields."""
+    kind = _bare(kind)
+    if _is_struct(kind) and isinstance(value, Mapping):
+        if kind is ObjectMeta:
+            return  # Its view is incomplete.
+        known = _fields(kind)
+        for name, child in value.items():
+            if name in known:
+                yield from _unknown(known[name], child, path.child(name))
+            elif not (name == "status" or (name in {"apiVersion", "kind"} and "metadata" in known)):
+                yield kind, path, name, tuple(known)
+    elif (element := _element(kind)) is not None and isinstance(value, list):
+        for index, child in enumerate(value[:MAX_ENTRIES]):
+            yield from _unknown(element, child, path.child(index))
+    elif _is_struct_mapping(kind) and isinstance(value, Mapping):
+        for key, child in value.items():
+            yield from _unknown(get_args(kind)[1], child, path.key(key))
+
+
+@lru_cache(maxsize=256)
+def _bare(kind: Any) -> Any:
+    """Return a type without `| None`."""
+    if get_origin(kind) in {Union, UnionType}:
+        return next(arg for arg in get_args(kind) if arg is not type(None))
+    return kind
+
+
+@lru_cache(maxsize=256)
+def _element(kind: Any) -> Any:
+    """Return the type of the elements of a list; None for other types, and lists of plain values."""
+    if get_origin(kind) is not tuple:
+        return None
+    element = get_args(kind)[0]
+    return element if _is_struct(_bare(element)) or _is_struct_mapping(_bare(element)) else None
+
+
+@lru_cache(maxsize=256)
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, ApiStruct)
+
+
+@lru_cache(maxsize=256)
+def _is_struct_mapping(kind: Any) -> bool:
+    return (
+        len(get_args(kind)) == 2 and get_origin(kind) is not tuple and _is_struct(get_args(kind)[1])
+    )
+
+
+@lru_cache(maxsize=256)
+def _fields(kind: type[ApiStruct]) -> Mapping[str, Any]:
+    return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+
+
+RULES: Final[tuple[Rule[ApiStruct], ...]] = (
+    Rule(
+        code=Code.UNSERVED_VERSION,
+        scope=Scope.HEAD,
+        category=Category.ADVICE,
+        validate=find_unserved_version,
+        fix="Use `resource.k8s.io/v1`, where the fields of a request are below `exactly`.",
+        no_cel_reason="the API server converts the object before any policy runs",
+    ),
+    Rule(
+        code=Code.REMOVED_FIELD,
+        scope=Scope.OBJECT,
+        category=Category.INVALID,
+        validate=find_removed_fields,
+        fix="Move the field, or use the apiVersion that the manifest was written for.",
+        no_cel_reason=DROPPED_ON_DECODE,
+    ),
+    Rule(
+        code=Code.UNKNOWN_FIELD,
+        scope=Scope.OBJECT,
+        category=Category.ADVICE,
+        validate=find_unknown_fields,
+        fix="Use a field of the API.",
+        no_cel_reason=DROPPED_ON_DECODE,
+    ),
+)

@@ -1,0 +1,237 @@
+"""Classes, devices and capacities that claims request and no slice publishes.
+
+Each request is evaluated alone on the whole inventory. Whether one node has enough for all requests
+together is decided by the allocator's search (`rules.objects.feasibility`).
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from allocator.model.requests import Expression
+from allocator.model.selectors import selector_chain
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, warning
+from findings.text import quote_text
+from kube.api.resource import DeviceClaim, DeviceClass, DeviceSelector
+from rules.context import Context
+from rules.evidence import build_findings, decide_enforcement
+from rules.inventory import Selection
+from rules.naming import list_names, suggest_name
+from rules.requests import (
+    MAX_CHARACTERS,
+    Alternative,
+    compile_cost,
+    list_alternatives,
+    selector_cost,
+)
+from rules.rule import OTHER_OBJECTS, Category, ClaimRule, ClassRule, Scope, Subject
+
+MAX_ALTERNATIVES: Final = 32
+"""Alternatives that are evaluated in one claim."""
+
+Claim = Subject[DeviceClaim]
+
+
+def find_missing_classes(claim: Claim, path: FieldPath, context: Context) -> Iterator[Finding]:
+    """Yield classes that do not exist in the cluster."""
+    if not context.has_all_classes:
+        return
+    for alternative in list_alternatives(claim.view):
+        name = alternative.request.device_class_name
+        if name and name not in context.classes:
+            yield warning(
+                Code.DEVICE_CLASS_MISSING,
+                path.join(alternative.path).child("deviceClassName"),
+                f"DeviceClass {quote_text(name)} does not exist",
+                list_names(sorted(context.classes)),
+            )
+
+
+def find_classes_without_devices(
+    claim: Claim, path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    """Yield classes without published devices, of requests that match no device."""
+    for alternative, device_class, of_class in _unmatched(claim, context):
+        if not of_class.number:
+            yield warning(
+                Code.NO_DEVICES,
+                path.join(alternative.path).child("deviceClassName"),
+                f"no published device is of class {quote_text(device_class.metadata.name)}",
+            )
+
+
+def find_unmatched_requests(claim: Claim, path: FieldPath, context: Context) -> Iterator[Finding]:
+    """Yield selectors that match no device of their class, of requests that match no device."""
+    for alternative, device_class, of_class in _unmatched(claim, context):
+        if of_class.number:
+            name = quote_text(device_class.metadata.name)
+            yield warning(
+                Code.SELECTOR_MATCHES_NOTHING,
+                path.join(alternative.path).child("selectors"),
+                f"0 of {of_class.number:,} published devices of class {name} match the selectors",
+            )
+
+
+def _unmatched(
+    claim: Claim, context: Context
+) -> Iterator[tuple[Alternative, DeviceClass, Selection]]:
+    """Yield the alternatives of requests that match no device, with the devices of their class."""
+    selections = tuple(_selections(claim, context))
+    matched = {
+        alternative.parent
+        for alternative, _, selection in selections
+        if selection.number or selection.failed is not None
+    }
+    for alternative, device_class, _ in selections:
+        if alternative.parent not in matched:
+            of_class = selector_chain(_expressions(device_class.spec.selectors))
+            yield alternative, device_class, context.inventory.select(of_class)
+
+
+def find_failing_selectors(claim: Claim, path: FieldPath, context: Context) -> Iterator[Finding]:
+    """Yield selectors that error on a published device, which fails the attempt on its node."""
+    for alternative, _, selection in _selections(claim, context):
+        # Other rules report an expression that does not compile.
+        if selection.failed is not None and selection.failed[1]:
+            device, runtime_error = selection.failed
+            yield warning(
+                Code.SELECTOR_FAILS,
+                path.join(alternative.path).child("selectors"),
+                f"the selectors error on published device {device} ({runtime_error}), so nodes with"
+                " such a device may not be usable",
+                "check first that it exists: has(device.attributes[...].name) && ...",
+            )
+
+
+def find_unpublished_capacities(
+    claim: Claim, path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    """Yield capacities that no selected device has under the literal name."""
+    for alternative, _, selection in _selections(claim, context):
+        capacity = alternative.request.capacity
+        requested = sorted((capacity and capacity.requests) or ())
+        missing = [key for key in requested if key not in selection.capacities]
+        if not missing or not selection.number:
+            continue
+        enforcement = decide_enforcement(
+            context,
+            claim.namespace,
+            drivers=selection.drivers,
+            classes=(alternative.request.device_class_name,),
+            doubt="" if alternative.is_exact else "another alternative may be feasible",
+        )
+        for key in missing:
+            yield from build_findings(
+                Code.CAPACITY_NOT_PUBLISHED,
+                path.join(alternative.path).child("capacity", "requests").key(key),
+                f"0 of {selection.number:,} selected devices have a capacity {quote_text(key)}",
+                enforcement=enforcement,
+                fix=_suggest_published(key, selection.capacities),
+            )
+
+
+def _suggest_published(key: str, published: Iterable[str]) -> str:
+    """Return a suggestion; a name with a domain and one without are different names."""
+    names = sorted(published)
+    for name in names:
+        if name.rpartition("/")[2] == key.rpartition("/")[2]:
+            return f"use {quote_text(name)}, as published"
+    return suggest_name(key, names)
+
+
+def find_unmatched_class(
+    device_class: Subject[DeviceClass], path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    """Yield a class that no published device belongs to, though its driver publishes devices."""
+    expressions = _expressions(device_class.view.spec.selectors)
+    if not expressions or not context.inventory.devices:
+        return
+    if compile_cost(device_class.view.spec.selectors) > MAX_CHARACTERS:
+        return
+    selection = context.inventory.select(selector_chain(expressions))
+    drivers = {pool.driver for pool in context.inventory.pools}
+    names_driver = any(driver in one.text for driver in drivers for one in expressions)
+    if selection.number or selection.failed or not names_driver:
+        return
+    yield warning(
+        Code.SELECTOR_MATCHES_NOTHING,
+        path.child("spec", "selectors"),
+        f"0 of {len(context.inventory.devices):,} published devices are of this class",
+    )
+
+
+def _selections(
+    claim: Claim, context: Context
+) -> Iterator[tuple[Alternative, DeviceClass, Selection]]:
+    """Yield every alternative of a known class with the devices that it selects."""
+    is_known = context.has_all_classes or bool(context.inventory.devices)
+    if not is_known or selector_cost(claim.view) > MAX_CHARACTERS:
+        return
+    for alternative in islice(list_alternatives(claim.view), MAX_ALTERNATIVES):
+        device_class = context.classes.get(alternative.request.device_class_name)
+        if device_class is not None:
+            of_class = device_class.spec.selectors or ()
+            selectors = (*of_class, *(alternative.request.selectors or ()))
+            chain = selector_chain(_expressions(selectors))
+            yield alternative, device_class, context.inventory.select(chain)
+
+
+def _expressions(selectors: Iterable[DeviceSelector] | None) -> tuple[Expression, ...]:
+    return tuple(
+        Expression(text=selector.cel.expression, origin=f"selector {index}")
+        for index, selector in enumerate(selectors or ())
+        if selector.cel is not None
+    )
+
+
+RULES: Final[tuple[ClaimRule | ClassRule, ...]] = (
+    ClaimRule(
+        code=Code.DEVICE_CLASS_MISSING,
+        scope=Scope.CLAIM,
+        category=Category.NOT_YET,
+        validate=find_missing_classes,
+        fix="Install the driver with the class, or name an existing class.",
+        no_cel_reason=OTHER_OBJECTS,
+    ),
+    ClaimRule(
+        code=Code.NO_DEVICES,
+        scope=Scope.CLAIM,
+        category=Category.NOT_YET,
+        validate=find_classes_without_devices,
+        fix="Install the driver of the class, or use a class with devices (`drawbridge inventory`).",
+        no_cel_reason=OTHER_OBJECTS,
+    ),
+    ClaimRule(
+        code=Code.SELECTOR_MATCHES_NOTHING,
+        scope=Scope.CLAIM,
+        category=Category.NOT_YET,
+        validate=find_unmatched_requests,
+        fix="Compare the selectors with the published attributes.",
+        no_cel_reason=OTHER_OBJECTS,
+    ),
+    ClassRule(
+        code=Code.SELECTOR_MATCHES_NOTHING,
+        scope=Scope.CLASS,
+        category=Category.NOT_YET,
+        validate=find_unmatched_class,
+        fix="Compare the selectors with the published attributes.",
+        no_cel_reason=OTHER_OBJECTS,
+    ),
+    ClaimRule(
+        code=Code.SELECTOR_FAILS,
+        scope=Scope.CLAIM,
+        category=Category.ADVICE,
+        validate=find_failing_selectors,
+        fix="Check with `has()` that the attribute exists, or check the driver first.",
+        no_cel_reason=OTHER_OBJECTS,
+    ),
+    ClaimRule(
+        code=Code.CAPACITY_NOT_PUBLISHED,
+        scope=Scope.CLAIM,
+        category=Category.INFEASIBLE,
+        validate=find_unpublished_capacities,
+        fix="Use the literal name of a published capacity.",
+        no_cel_reason=OTHER_OBJECTS,
+    ),
+)

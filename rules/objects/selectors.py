@@ -1,0 +1,446 @@
+"""CEL selectors of claims, classes and policies that do not compile or cannot be true.
+
+An expression that the engine does not support is never reported. An expression that compiles but
+errors on every device is as invalid as one that does not compile.
+
+Source: k8s.io/dynamic-resource-allocation v0.37.1, cel/compile.go. Frequent mistakes copied from
+slides and older guides get a fix of their own.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Final
+
+from allocator.model.feature_gates import Features
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error, warning
+from findings.text import quote_text
+from kube.api.policy import DeviceCompatibilityPolicy
+from kube.api.resource import DeviceClaim, DeviceClass, DeviceSelector
+from kube.cel.compile import Environment, compile_selector
+from kube.cel.device import DeviceView
+from kube.cel.quoting import quote
+from kube.errors import InvalidSelector, NotBoolean, SelectorFailed, UnsupportedSelector
+from rules.context import Context
+from rules.requests import MAX_CHARACTERS, list_alternatives
+from rules.rule import (
+    BUILT_IN_VALIDATION,
+    NEEDS_COMPILER,
+    Category,
+    CelRule,
+    ClaimRule,
+    ClassRule,
+    PolicyRule,
+    Scope,
+    Subject,
+    cel_for_all_alternatives,
+)
+
+LocatedExpression = tuple[FieldPath, str]
+"""The path of an expression, and its text."""
+
+MAX_EXPRESSIONS: Final = 256
+"""Evaluated expressions of one object; a claim may have 32 requests of 8 alternatives with 32 selectors."""
+
+_NAME: Final = r"""(?:\.\w+|\[\s*(?:"[^"]*"|'[^']*')\s*\])"""
+_DOMAIN: Final = r"""device\s*\.\s*attributes\s*\[\s*(?:"[^"]*"|'[^']*')\s*\]"""
+MEMBER: Final = rf"{_DOMAIN}\s*{_NAME}\s*\.(?:string|int|bool|version)\b(?!\s*\()"
+"""The API's spelling of a value. In CEL the attribute itself is the value."""
+_MEMBER: Final = re.compile(MEMBER)
+_TOP_LEVEL: Final = re.compile(r"(?<![\w.])(?:attributes|capacity|driver)\s*[\[.=!]")
+_ENGINE: Final = re.compile(r"compilation failed: ERROR: <input>:\d+:\d+: | \(in container ''\)")
+"""Parts of the engine's messages without information for users."""
+_COMPARED: Final = re.compile(r"found no matching overload for '_([<>]=?)_'.*Quantity")
+_OTHER_DEVICE: Final = DeviceView(driver="another.driver.invalid")
+
+_RETIRED: Final[dict[tuple[str, str], str]] = {
+    ("gpu.nvidia.com", "index"): "uuid",
+    ("gpu.nvidia.com", "minor"): "uuid",
+    ("gpu.nvidia.com", "parentIndex"): "parentUUID",
+    ("gpu.nvidia.com", "pcieBusID"): 'device.attributes["resource.kubernetes.io"].pciBusID',
+}
+"""Attributes that drivers no longer publish, to their replacements."""
+
+
+def claim_expressions(claim: Subject[DeviceClaim], path: FieldPath) -> Iterator[LocatedExpression]:
+    """Yield every expression of a claim."""
+    for alternative in list_alternatives(claim.view):
+        yield from _located(
+            alternative.request.selectors, path.join(alternative.path).child("selectors")
+        )
+
+
+def class_expressions(
+    device_class: Subject[DeviceClass], path: FieldPath
+) -> Iterator[LocatedExpression]:
+    """Yield every expression of a class."""
+    yield from _located(device_class.view.spec.selectors, path.child("spec", "selectors"))
+
+
+def policy_expressions(
+    policy: Subject[DeviceCompatibilityPolicy], path: FieldPath
+) -> Iterator[LocatedExpression]:
+    """Yield every expression of a policy."""
+    for index, rule in enumerate(policy.view.spec.rules or ()):
+        place = path.child("spec", "rules", index)
+        yield from _located(rule.selectors, place.child("selectors"))
+        if rule.compatible_only_with is not None and rule.compatible_only_with.cel is not None:
+            expression = rule.compatible_only_with.cel.expression
+            yield place.child("compatibleOnlyWith", "cel", "expression"), expression
+
+
+def _located(
+    selectors: Sequence[DeviceSelector] | None, path: FieldPath
+) -> Iterator[LocatedExpression]:
+    for index, selector in enumerate(selectors or ()):
+        if selector.cel is not None:
+            yield path.child(index, "cel", "expression"), selector.cel.expression
+
+
+# --- expressions that do not compile --------------------------------------------------------------
+
+
+def find_invalid_claim_selectors(
+    claim: Subject[DeviceClaim], path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    """Yield expressions of a claim that do not compile, and empty selectors."""
+    for alternative in list_alternatives(claim.view):
+        yield from _empty(
+            alternative.request.selectors, path.join(alternative.path).child("selectors")
+        )
+    yield from _invalid(claim_expressions(claim, path), context.features)
+
+
+def find_invalid_class_selectors(
+    device_class: Subject[DeviceClass], path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    """Yield expressions of a class that do not compile, and empty selectors."""
+    yield from _empty(device_class.view.spec.selectors, path.child("spec", "selectors"))
+    yield from _invalid(class_expressions(device_class, path), context.features)
+
+
+def find_invalid_policy_expressions(
+    policy: Subject[DeviceCompatibilityPolicy], path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    """Yield expressions of a policy that do not compile."""
+    yield from _invalid(policy_expressions(policy, path), context.features)
+
+
+def _empty(selectors: Sequence[DeviceSelector] | None, path: FieldPath) -> Iterator[Finding]:
+    for index, selector in enumerate(selectors or ()):
+        if selector.cel is None:
+            yield error(
+                Code.INVALID_SELECTOR,
+                path.child(index),
+                "cel.expression is required",
+                "put the expression below cel",
+            )
+
+
+def _invalid(expressions: Iterator[LocatedExpression], features: Features) -> Iterator[Finding]:
+    for path, expression in _evaluated(expressions):
+        fault = compile_fault(expression, environment(features))
+        if fault:
+            message = f"{quote_text(expression)}: {fault}"
+            yield error(Code.INVALID_SELECTOR, path, message, _suggest_fix(expression, fault))
+
+
+def environment(features: Features) -> Environment:
+    """Return the environment that the API server compiles a new expression in."""
+    return Environment.STORED if features.list_type_attributes else Environment.NEW
+
+
+@lru_cache(maxsize=1024)
+def compile_fault(expression: str, env: Environment) -> str:
+    """Return why an expression does not compile; empty if it does, or if the engine cannot tell."""
+    try:
+        compile_selector(expression, env)
+    except InvalidSelector as refusal:
+        return _ENGINE.sub("", str(refusal))
+    except UnsupportedSelector:
+        return ""
+    return ""
+
+
+def _suggest_fix(expression: str, fault: str) -> str:
+    if _TOP_LEVEL.search(expression) and "undeclared reference" in fault:
+        return 'use device.attributes["domain"].name'
+    if compared := _COMPARED.search(fault):
+        return f'compare quantities with x.compareTo(quantity("1Gi")) {compared[1]} 0'
+    if "device.name" in expression or "device.pool" in expression:
+        return "a selector can read driver, attributes, capacity and allowMultipleAllocations"
+    if "must evaluate to bool" in fault:
+        return "compare the value, so that the expression returns a boolean"
+    return ""
+
+
+def _evaluated(expressions: Iterator[LocatedExpression]) -> Iterator[LocatedExpression]:
+    characters = 0
+    for path, expression in islice(expressions, MAX_EXPRESSIONS):
+        characters += len(expression)
+        if characters > MAX_CHARACTERS:
+            return
+        yield path, expression
+
+
+def find_excess_expressions(
+    claim: Subject[DeviceClaim], path: FieldPath, _context: Context
+) -> Iterator[Finding]:
+    """Yield a claim with more expressions than one review evaluates."""
+    number = sum(1 for _ in claim_expressions(claim, path))
+    evaluated = sum(1 for _ in _evaluated(claim_expressions(claim, path)))
+    if number > evaluated:
+        yield warning(
+            Code.PARTIALLY_EVALUATED,
+            path.child("requests"),
+            f"only the first {evaluated} of {number} expressions were evaluated",
+            "split it into several claims",
+        )
+
+
+# --- expressions that always error ----------------------------------------------------------------
+
+
+def find_claim_members(
+    claim: Subject[DeviceClaim], path: FieldPath, _context: Context
+) -> Iterator[Finding]:
+    """Yield expressions of a claim that read a member that attributes do not have in CEL."""
+    yield from _members(claim_expressions(claim, path))
+
+
+def find_class_members(
+    device_class: Subject[DeviceClass], path: FieldPath, _context: Context
+) -> Iterator[Finding]:
+    """Yield expressions of a class that read a member that attributes do not have in CEL."""
+    yield from _members(class_expressions(device_class, path))
+
+
+def find_policy_members(
+    policy: Subject[DeviceCompatibilityPolicy], path: FieldPath, _context: Context
+) -> Iterator[Finding]:
+    """Yield expressions of a policy that read a member that attributes do not have in CEL."""
+    yield from _members(policy_expressions(policy, path))
+
+
+def _members(expressions: Iterator[LocatedExpression]) -> Iterator[Finding]:
+    for path, expression in _evaluated(expressions):
+        access = _MEMBER.search(expression)
+        if access is not None:
+            attribute, _, member = access[0].rpartition(".")
+            yield error(
+                Code.UNKNOWN_ATTRIBUTE_MEMBER,
+                path,
+                f"{quote_text(access[0])}: an attribute has no member {member}, so this errors on every"
+                " device",
+                f"write {attribute}",
+            )
+
+
+def find_claim_retired(
+    claim: Subject[DeviceClaim], path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    """Yield expressions of a claim that read an attribute that its driver no longer publishes."""
+    yield from _retired(claim_expressions(claim, path), context.features)
+
+
+def find_class_retired(
+    device_class: Subject[DeviceClass], path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    """Yield expressions of a class that read an attribute that its driver no longer publishes."""
+    yield from _retired(class_expressions(device_class, path), context.features)
+
+
+def _retired(expressions: Iterator[LocatedExpression], features: Features) -> Iterator[Finding]:
+    for path, expression in _evaluated(expressions):
+        for domain, identifier in sorted(_referenced_attributes(expression, environment(features))):
+            replacement = _RETIRED.get((domain, identifier))
+            if replacement is not None:
+                yield warning(
+                    Code.RETIRED_ATTRIBUTE,
+                    path,
+                    f"driver {domain} no longer publishes attribute {identifier}, so the"
+                    " expression errors",
+                    f"use {replacement}",
+                )
+
+
+@lru_cache(maxsize=1024)
+def _referenced_attributes(expression: str, env: Environment) -> frozenset[tuple[str, str]]:
+    try:
+        return compile_selector(expression, env).attributes or frozenset()
+    except (InvalidSelector, UnsupportedSelector):
+        return frozenset()
+
+
+def find_unguarded_selector(
+    device_class: Subject[DeviceClass], path: FieldPath, _context: Context
+) -> Iterator[Finding]:
+    """Yield the expression of a class that errors on devices of another driver.
+
+    A selector that errors fails the attempt on the whole node, whatever class the device is of.
+    """
+    for place, expression in _evaluated(class_expressions(device_class, path)):
+        try:
+            if not compile_selector(expression, Environment.STORED).matches(_OTHER_DEVICE):
+                return
+        except NotBoolean:
+            return
+        except SelectorFailed as failure:
+            yield warning(
+                Code.UNGUARDED_SELECTOR,
+                place,
+                f"{quote_text(expression)} errors on devices of other drivers ({failure}), so"
+                " nodes with such devices cannot be used",
+                'check the driver first: device.driver == "..." && ...',
+            )
+            return
+        except (InvalidSelector, UnsupportedSelector):
+            return
+
+
+def find_empty_selectors(
+    device_class: Subject[DeviceClass], path: FieldPath, _context: Context
+) -> Iterator[Finding]:
+    """Yield a class that every device of every driver belongs to."""
+    if not device_class.view.spec.selectors:
+        yield warning(
+            Code.SELECTS_EVERYTHING,
+            path.child("spec", "selectors"),
+            "without selectors every device of every driver is in this class",
+            'select the driver: device.driver == "..."',
+        )
+
+
+_IN_CEL: Final = r"device\\.attributes\\[[^\\]]*\\](\\.\\w+|\\[[^\\]]*\\])\\.(string|int|bool|version)($|[^\\w(])"
+_NO_MEMBER: Final = f'!has(s.cel) || !s.cel.expression.matches("{_IN_CEL}")'
+_MEMBER_MESSAGE: Final = "an attribute has no member string, int, bool or version in CEL; remove it"
+
+
+def _no_retired() -> str:
+    """Return CEL that is true if the selector `s` reads no retired attribute."""
+    by_domain: dict[str, list[str]] = {}
+    for domain, identifier in sorted(_RETIRED):
+        by_domain.setdefault(domain, []).append(identifier)
+    tests = (
+        "s.cel.expression.matches("
+        + quote(rf"""\[\s*["']{re.escape(domain)}["']\s*\](\.\??|\[\??["'])({"|".join(names)})\b""")
+        + ")"
+        for domain, names in by_domain.items()
+    )
+    return f"!has(s.cel) || !({' || '.join(tests)})"
+
+
+_RETIRED_MESSAGE: Final = "a selector reads an attribute that its driver no longer publishes"
+
+RULES: Final[tuple[ClaimRule | ClassRule | PolicyRule, ...]] = (
+    ClaimRule(
+        code=Code.INVALID_SELECTOR,
+        scope=Scope.CLAIM,
+        category=Category.INVALID,
+        validate=find_invalid_claim_selectors,
+        fix='Write selectors as `device.attributes["domain"].name == ...`, returning a boolean.',
+        no_cel_reason=BUILT_IN_VALIDATION,
+    ),
+    ClassRule(
+        code=Code.INVALID_SELECTOR,
+        scope=Scope.CLASS,
+        category=Category.INVALID,
+        validate=find_invalid_class_selectors,
+        fix='Write selectors as `device.attributes["domain"].name == ...`, returning a boolean.',
+        no_cel_reason=BUILT_IN_VALIDATION,
+    ),
+    PolicyRule(
+        code=Code.INVALID_SELECTOR,
+        scope=Scope.POLICY,
+        category=Category.INVALID,
+        validate=find_invalid_policy_expressions,
+        fix="Write expressions of policies like selectors; `device` is the other device.",
+        no_cel_reason=NEEDS_COMPILER,
+    ),
+    ClaimRule(
+        code=Code.PARTIALLY_EVALUATED,
+        scope=Scope.CLAIM,
+        category=Category.ADVICE,
+        validate=find_excess_expressions,
+        fix="Split it into several claims.",
+        no_cel_reason="the API server compiles all of them",
+    ),
+    ClaimRule(
+        code=Code.UNKNOWN_ATTRIBUTE_MEMBER,
+        scope=Scope.CLAIM,
+        category=Category.INVALID,
+        validate=find_claim_members,
+        fix="Remove the member: in CEL the attribute itself is the value.",
+        cel=CelRule(
+            expression=cel_for_all_alternatives(
+                f"!has(ask.selectors) || ask.selectors.all(s, {_NO_MEMBER})"
+            ),
+            message=_MEMBER_MESSAGE,
+        ),
+    ),
+    ClassRule(
+        code=Code.UNKNOWN_ATTRIBUTE_MEMBER,
+        scope=Scope.CLASS,
+        category=Category.INVALID,
+        validate=find_class_members,
+        fix="Remove the member: in CEL the attribute itself is the value.",
+        cel=CelRule(
+            expression=f"!has(object.spec.selectors) || object.spec.selectors.all(s, {_NO_MEMBER})",
+            message=_MEMBER_MESSAGE,
+        ),
+    ),
+    PolicyRule(
+        code=Code.UNKNOWN_ATTRIBUTE_MEMBER,
+        scope=Scope.POLICY,
+        category=Category.INVALID,
+        validate=find_policy_members,
+        fix="Remove the member: in CEL the attribute itself is the value.",
+        no_cel_reason="in the CRD it would exceed the cost limit; the status of the policy reports it",
+    ),
+    ClaimRule(
+        code=Code.RETIRED_ATTRIBUTE,
+        scope=Scope.CLAIM,
+        category=Category.ADVICE,
+        validate=find_claim_retired,
+        fix="Use the replacement that the driver publishes.",
+        cel=CelRule(
+            expression=cel_for_all_alternatives(
+                f"!has(ask.selectors) || ask.selectors.all(s, {_no_retired()})"
+            ),
+            message=_RETIRED_MESSAGE,
+        ),
+    ),
+    ClassRule(
+        code=Code.RETIRED_ATTRIBUTE,
+        scope=Scope.CLASS,
+        category=Category.ADVICE,
+        validate=find_class_retired,
+        fix="Use the replacement that the driver publishes.",
+        cel=CelRule(
+            expression="!has(object.spec.selectors)"
+            f" || object.spec.selectors.all(s, {_no_retired()})",
+            message=_RETIRED_MESSAGE,
+        ),
+    ),
+    ClassRule(
+        code=Code.UNGUARDED_SELECTOR,
+        scope=Scope.CLASS,
+        category=Category.ADVICE,
+        validate=find_unguarded_selector,
+        fix='Check the driver first: `device.driver == "..." && ...`.',
+        no_cel_reason=NEEDS_COMPILER,
+    ),
+    ClassRule(
+        code=Code.SELECTS_EVERYTHING,
+        scope=Scope.CLASS,
+        category=Category.ADVICE,
+        validate=find_empty_selectors,
+        fix='Select the driver: `device.driver == "..."`.',
+        cel=CelRule(
+            expression="has(object.spec.selectors) && object.spec.selectors.size() > 0",
+            message="without selectors every device of every driver is in this class",
+        ),
+    ),
+)

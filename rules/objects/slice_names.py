@@ -1,0 +1,141 @@
+"""Names in one ResourceSlice: formats that the API server requires, and duplicates.
+
+Names in fields that a disabled feature gate drops are not validated, as in the API server.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/apis/resource/validation/validation.go, ValidateResourceSlice.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from allocator.model.feature_gates import Features
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error
+from findings.text import quote_text
+from kube.api.resource import Device, ResourceSlice, ResourceSliceSpec
+from rules import formats
+from rules.context import Context
+from rules.naming import find_duplicates
+from rules.rule import Subject
+
+Slice = Subject[ResourceSlice]
+Located = tuple[FieldPath, str]
+"""A path and the name there."""
+
+
+def list_devices(published: Slice, path: FieldPath) -> Iterator[tuple[FieldPath, Device]]:
+    """Yield the devices of a slice with their paths."""
+    for index, device in enumerate(published.view.spec.devices or ()):
+        yield path.child("spec", "devices", index), device
+
+
+def conditions_by_field(device: Device) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the binding conditions and binding failure conditions with their fields."""
+    return (
+        ("bindingConditions", device.binding_conditions or ()),
+        ("bindingFailureConditions", device.binding_failure_conditions or ()),
+    )
+
+
+def find_invalid_names(published: Slice, path: FieldPath, context: Context) -> Iterator[Finding]:
+    """Yield names of the slice, its pool, devices, counters, attributes and conditions."""
+    view, spec = published.view, path.child("spec")
+    if view.metadata.name and not formats.is_dns_subdomain(view.metadata.name):
+        yield _bad_name(path.child("metadata", "name"), view.metadata.name, formats.A_SUBDOMAIN)
+    if not formats.is_driver_name(view.spec.driver):
+        yield _bad_name(spec.child("driver"), view.spec.driver, formats.A_DRIVER)
+    if not formats.is_pool_name(view.spec.pool.name):
+        yield _bad_name(
+            spec.child("pool", "name"), view.spec.pool.name, "DNS subdomains, with slashes"
+        )
+    yield from _bad_names(
+        _node_names(view.spec, spec), formats.is_dns_subdomain, formats.A_SUBDOMAIN
+    )
+    labels = [*_counter_set_names(view.spec, spec, context.features)]
+    for place, device in list_devices(published, path):
+        labels.append((place.child("name"), device.name))
+        labels += _consumed_names(device, place, context.features)
+        yield from _key_faults(device.attributes or {}, place.child("attributes"))
+        yield from _key_faults(device.capacity or {}, place.child("capacity"))
+        yield from _bad_names(
+            _label_keys(device, place, context.features), formats.is_label_key, formats.A_LABEL_KEY
+        )
+    yield from _bad_names(labels, formats.is_dns_label, formats.A_LABEL)
+
+
+def find_duplicate_names(published: Slice, path: FieldPath, context: Context) -> Iterator[Finding]:
+    """Yield duplicate names of devices, and of counter sets."""
+    spec, place = published.view.spec, path.child("spec")
+    names = (device.name for device in spec.devices or ())
+    yield from find_duplicates(names, place.child("devices"))
+    if not context.features.partitionable_devices:
+        return
+    yield from find_duplicates(
+        (counter_set.name for counter_set in spec.shared_counters or ()),
+        place.child("sharedCounters"),
+    )
+    for at, device in list_devices(published, path):
+        consumed = (one.counter_set for one in device.consumes_counters or ())
+        yield from find_duplicates(consumed, at.child("consumesCounters"), field="counterSet")
+
+
+def _node_names(spec: ResourceSliceSpec, path: FieldPath) -> Iterator[Located]:
+    if spec.node_name:
+        yield path.child("nodeName"), spec.node_name
+    for index, device in enumerate(spec.devices or ()):
+        if spec.per_device_node_selection and device.node_name:
+            yield path.child("devices", index, "nodeName"), device.node_name
+
+
+def _counter_set_names(
+    spec: ResourceSliceSpec, path: FieldPath, features: Features
+) -> Iterator[Located]:
+    if not features.partitionable_devices:
+        return
+    for index, counter_set in enumerate(spec.shared_counters or ()):
+        place = path.child("sharedCounters", index)
+        yield place.child("name"), counter_set.name
+        for name in counter_set.counters or ():
+            yield place.child("counters").key(name), name
+
+
+def _consumed_names(device: Device, path: FieldPath, features: Features) -> Iterator[Located]:
+    if not features.partitionable_devices:
+        return
+    for index, consumed in enumerate(device.consumes_counters or ()):
+        place = path.child("consumesCounters", index)
+        yield place.child("counterSet"), consumed.counter_set
+        for name in consumed.counters or ():
+            yield place.child("counters").key(name), name
+        if features.compatibility_groups:
+            for number, name in enumerate(consumed.compatibility_groups or ()):
+                yield place.child("compatibilityGroups", number), name
+
+
+def _label_keys(device: Device, path: FieldPath, features: Features) -> Iterator[Located]:
+    if features.device_taints:
+        for index, taint in enumerate(device.taints or ()):
+            yield path.child("taints", index, "key"), taint.key
+    if features.binding_conditions:
+        for field, conditions in conditions_by_field(device):
+            for index, condition in enumerate(conditions):
+                yield path.child(field, index), condition
+
+
+def _key_faults(entries: Iterable[str], path: FieldPath) -> Iterator[Finding]:
+    for name in entries:
+        if fault := formats.qualified_name_fault(name):
+            yield error(Code.INVALID_NAME, path.key(name), fault)
+
+
+def _bad_names(
+    names: Iterable[Located], is_valid: Callable[[str], bool], expected: str
+) -> Iterator[Finding]:
+    for path, name in names:
+        if not is_valid(name):
+            yield _bad_name(path, name, expected)
+
+
+def _bad_name(path: FieldPath, name: str, expected: str) -> Finding:
+    label = formats.to_dns_label(name) if expected == formats.A_LABEL else ""
+    fix = f"use {quote_text(label)}" if label and label != name else ""
+    return error(Code.INVALID_NAME, path, f"{quote_text(name)} must be {expected}", fix)

@@ -1,0 +1,38 @@
+"""All rules, in the order of evaluation and of findings.
+
+docs/findings.md and the policies for the API server (manifests/policies) are generated from this
+table. A new file of rules is one line here.
+"""
+
+from typing import Any, Final
+
+from rules.objects import (
+    claim,
+    co_tenant_config,
+    config,
+    device_class,
+    feasibility,
+    fields,
+    pod,
+    published,
+    resource_slice,
+    selectors,
+    strategy,
+)
+from rules.objects import compatibility_policy as compatibility
+from rules.rule import Rule
+
+RULES: Final[tuple[Rule[Any], ...]] = (
+    *fields.RULES,
+    *claim.RULES,
+    *selectors.RULES,
+    *config.RULES,
+    *device_class.RULES,
+    *resource_slice.RULES,
+    *compatibility.RULES,
+    *pod.RULES,
+    *strategy.RULES,
+    *published.RULES,
+    *feasibility.RULES,
+    *co_tenant_config.RULES,
+)

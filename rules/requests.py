@@ -1,0 +1,146 @@
+"""The requests of a claim as a flat list: exact requests, and the alternatives of the others.
+
+Source: resource.k8s.io/v1, DeviceRequest; an alternative is named `request/alternative`.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final, TypeVar
+
+import msgspec
+
+from findings.field_path import FieldPath
+from kube.api.resource import (
+    MAX_ALTERNATIVES,
+    MAX_CONSTRAINTS,
+    MAX_REQUESTS,
+    CapacityRequirements,
+    DeviceClaim,
+    DeviceRequest,
+    DeviceSelector,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+)
+
+MAX_CONFIGS: Final = 32
+"""Of one claim (DeviceConfigMaxSize)."""
+MAX_AMOUNTS: Final = 64
+"""Of one request. A device has at most 32 capacities, so a request for more is infeasible."""
+MAX_CHARACTERS: Final = 10 * 1024
+"""Of expressions that are evaluated in one object: the longest allowed expression. Compiling so much
+takes up to a tenth of a second."""
+_EXPRESSION_OVERHEAD: Final = 32
+"""Cost of an expression beside its characters, in characters."""
+
+_Request = TypeVar("_Request", ExactDeviceRequest, DeviceSubRequest)
+
+
+class Alternative(msgspec.Struct, frozen=True, kw_only=True):
+    """An exact request, or one alternative of a request.
+
+    Attributes:
+        path: The path below `devices`.
+        name: The name for constraints and configurations, `request` or `request/alternative`.
+    """
+
+    path: FieldPath
+    name: str
+    request: ExactDeviceRequest | DeviceSubRequest
+
+    @property
+    def parent(self) -> str:
+        """The name of the request that it belongs to."""
+        return self.name.partition("/")[0]
+
+    @property
+    def is_exact(self) -> bool:
+        """Return whether the request has no other alternative."""
+        return "/" not in self.name
+
+
+def list_alternatives(claim: DeviceClaim) -> Iterator[Alternative]:
+    """Yield every alternative of every request, in order."""
+    for index, request in enumerate(claim.requests or ()):
+        path = FieldPath.of("requests", index)
+        if request.exactly is not None:
+            yield Alternative(
+                path=path.child("exactly"), name=request.name, request=request.exactly
+            )
+        for number, alternative in enumerate(request.first_available or ()):
+            yield Alternative(
+                path=path.child("firstAvailable", number),
+                name=f"{request.name}/{alternative.name}",
+                request=alternative,
+            )
+
+
+def referenced_alternatives(
+    claim: DeviceClaim, names: tuple[str, ...] | None
+) -> tuple[Alternative, ...]:
+    """Return the alternatives that a constraint or configuration applies to.
+
+    Args:
+        names: Of its `requests`; without names it applies to all. The name of a request includes all
+            of its alternatives.
+    """
+    alternatives = tuple(list_alternatives(claim))
+    if not names:
+        return alternatives
+    referenced = frozenset(names)
+    return tuple(one for one in alternatives if not referenced.isdisjoint({one.name, one.parent}))
+
+
+def truncate_claim(claim: DeviceClaim) -> DeviceClaim:
+    """Return a claim of bounded size, with no more entries than rules validate.
+
+    It keeps one request and one alternative above the limits, so that rules report their number. The
+    API server rejects everything else above a limit.
+    """
+    return DeviceClaim(
+        requests=tuple(map(_truncate_request, (claim.requests or ())[: MAX_REQUESTS + 1])) or None,
+        constraints=(claim.constraints or ())[:MAX_CONSTRAINTS] or None,
+        config=(claim.config or ())[:MAX_CONFIGS] or None,
+    )
+
+
+def _truncate_request(request: DeviceRequest) -> DeviceRequest:
+    exactly, alternatives = request.exactly, request.first_available
+    return msgspec.structs.replace(
+        request,
+        exactly=None if exactly is None else _truncate_amounts(exactly),
+        first_available=None
+        if alternatives is None
+        else tuple(map(_truncate_amounts, alternatives[: MAX_ALTERNATIVES + 1])),
+    )
+
+
+def _truncate_amounts(request: _Request) -> _Request:
+    amounts = (request.capacity and request.capacity.requests) or {}
+    if len(amounts) <= MAX_AMOUNTS:
+        return request
+    capacity = CapacityRequirements(requests=dict(islice(amounts.items(), MAX_AMOUNTS)))
+    return msgspec.structs.replace(request, capacity=capacity)
+
+
+def request_names(claim: DeviceClaim) -> tuple[str, ...]:
+    """Return the names that a constraint or configuration may use, in order."""
+    names: dict[str, None] = {}
+    for request in claim.requests or ():
+        names[request.name] = None
+        for alternative in request.first_available or ():
+            names[f"{request.name}/{alternative.name}"] = None
+    return tuple(names)
+
+
+def selector_cost(claim: DeviceClaim) -> int:
+    """Return the cost of compiling the selectors of a claim, in characters."""
+    return sum(compile_cost(one.request.selectors) for one in list_alternatives(claim))
+
+
+def compile_cost(selectors: Iterable[DeviceSelector] | None) -> int:
+    """Return the cost of compiling selectors, in characters."""
+    return sum(
+        _EXPRESSION_OVERHEAD + len(selector.cel.expression)
+        for selector in selectors or ()
+        if selector.cel is not None
+    )

@@ -1,0 +1,1 @@
+"""Opaque parameters of known drivers."""

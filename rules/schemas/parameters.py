@@ -1,0 +1,398 @@
+"""Schemas of the opaque parameters of known drivers, which decode strictly when a pod starts.
+
+Each kind has a schema as data; the CEL for the API server's policies is made from it, too.
+Parameters of other groups, versions and drivers are not validated.
+
+Source: kubernetes-sigs/dra-driver-nvidia-gpu, api/nvidia.com/resource/v1beta1; kubernetes-sigs/
+dra-example-driver, api/example.com/resource/gpu/v1alpha1.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from findings.field_path import FieldPath
+from findings.text import quote_text
+from kube.cel.quoting import quote
+from kube.errors import QuantityError
+from kube.quantity import Quantity
+from rules.naming import suggest_name
+
+ROOT: Final = FieldPath()
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault of parameters, with its path below them."""
+
+    path: FieldPath
+    message: str
+    fix: str = ""
+
+
+class Word(msgspec.Struct, frozen=True, kw_only=True):
+    """A string: one of `words`, or any text if there are none."""
+
+    words: tuple[str, ...] = ()
+
+
+class Whole(msgspec.Struct, frozen=True, kw_only=True):
+    """An integer within bounds."""
+
+    least: int = 0
+    most: int | None = None
+
+
+class Amount(msgspec.Struct, frozen=True, kw_only=True):
+    """A quantity with a minimum."""
+
+    least: str = "0"
+
+
+class Flag(msgspec.Struct, frozen=True, kw_only=True):
+    """A boolean."""
+
+
+class Fields(msgspec.Struct, frozen=True, kw_only=True):
+    """An object.
+
+    Attributes:
+        fields: All fields.
+        required: Names of the required fields.
+        of_strategy: Values of the field `strategy` to the field that is allowed with that value
+            only; empty for a value without one.
+    """
+
+    fields: Mapping[str, "Schema"]
+    required: tuple[str, ...] = ()
+    of_strategy: Mapping[str, str] = {}
+
+
+class Amounts(msgspec.Struct, frozen=True, kw_only=True):
+    """A map of quantities."""
+
+    value: Amount
+
+
+Schema = Word | Whole | Amount | Flag | Fields | Amounts
+
+
+def validate_value(schema: Schema, value: Any, path: FieldPath = ROOT) -> Iterator[Fault]:
+    """Yield the faults that a strict decoder and the validation of the driver would reject."""
+    match schema:
+        case Fields():
+            yield from _of_fields(schema, value, path)
+        case Amounts():
+            yield from _of_amounts(schema, value, path)
+        case Word():
+            yield from _of_word(schema, value, path)
+        case Whole():
+            yield from _of_whole(schema, value, path)
+        case Amount():
+            yield from _of_amount(schema, value, path)
+        case Flag():
+            if not isinstance(value, bool):
+                yield _typed(path, value, "true or false")
+
+
+def _of_amounts(schema: Amounts, value: Any, path: FieldPath) -> Iterator[Fault]:
+    if not isinstance(value, Mapping):
+        yield _typed(path, value, "an object")
+        return
+    for key, amount in value.items():
+        yield from validate_value(schema.value, amount, path.key(key))
+
+
+def _of_fields(schema: Fields, value: Any, path: FieldPath) -> Iterator[Fault]:
+    if not isinstance(value, Mapping):
+        yield _typed(path, value, "an object")
+        return
+    present = {name: child for name, child in value.items() if child is not None}
+    for name, child in present.items():
+        place = path.child(name)
+        if name in schema.fields:
+            yield from validate_value(schema.fields[name], child, place)
+        else:
+            yield Fault(
+                path=place,
+                message="unknown field, which the driver's strict decoder rejects",
+                fix=suggest_name(name, schema.fields),
+            )
+    for name in schema.required:
+        if name not in present:
+            yield Fault(
+                path=path.child(name), message="is required", fix=_example(schema.fields[name])
+            )
+    yield from _of_other_strategies(schema, present, path)
+
+
+def _of_other_strategies(
+    schema: Fields, present: Mapping[str, Any], path: FieldPath
+) -> Iterator[Fault]:
+    chosen = present.get("strategy")
+    if not isinstance(chosen, str) or chosen not in schema.of_strategy:
+        return
+    for strategy, field in schema.of_strategy.items():
+        if field in present and strategy != chosen:
+            yield Fault(
+                path=path.child(field),
+                message=f"belongs to strategy {strategy}, but the strategy is {chosen}",
+                fix=f"remove it, or use strategy {strategy}",
+            )
+
+
+def _of_word(schema: Word, value: Any, path: FieldPath) -> Iterator[Fault]:
+    if not isinstance(value, str):
+        yield _typed(path, value, "text")
+    elif schema.words and value not in schema.words:
+        yield Fault(
+            path=path,
+            message=f"unknown value {quote_text(value)}",
+            fix=suggest_name(value, schema.words),
+        )
+
+
+def _of_whole(schema: Whole, value: Any, path: FieldPath) -> Iterator[Fault]:
+    if isinstance(value, bool) or not isinstance(value, int):
+        yield _typed(path, value, "a whole number")
+    elif value < schema.least or (schema.most is not None and value > schema.most):
+        bounds = (
+            f"{schema.least} or more" if schema.most is None else f"{schema.least} to {schema.most}"
+        )
+        yield Fault(path=path, message=f"must be {bounds}, found {value}")
+
+
+def _of_amount(schema: Amount, value: Any, path: FieldPath) -> Iterator[Fault]:
+    amount = _quantity(value)
+    if amount is None:
+        yield _typed(path, value, "a quantity, such as 8Gi")
+    elif amount < Quantity(schema.least):
+        yield Fault(path=path, message=f"must be {schema.least} or more, found {amount}")
+
+
+def _quantity(value: Any) -> Quantity | None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        return Quantity(value if isinstance(value, str) else repr(value))
+    except QuantityError:
+        return None
+
+
+def _typed(path: FieldPath, value: Any, wanted: str) -> Fault:
+    found = msgspec.json.encode(value).decode()
+    return Fault(path=path, message=f"must be {wanted}, found {quote_text(found)}")
+
+
+def _example(schema: Schema) -> str:
+    return f"use {schema.words[0]}" if isinstance(schema, Word) and schema.words else ""
+
+
+# --- the drivers ----------------------------------------------------------------------------------
+
+Kinds = Mapping[tuple[str, str], Fields]
+"""apiVersion and kind to the schema."""
+
+
+def _header(fields: Mapping[str, Schema], *required: str) -> Fields:
+    return Fields(fields={"apiVersion": Word(), "kind": Word(), **fields}, required=required)
+
+
+_INTERVAL: Final = Word(words=("Default", "Short", "Medium", "Long"))
+_TIME_SLICING: Final = Fields(fields={"interval": _INTERVAL}, required=("interval",))
+_PINNED: Final = Amount(least="1Mi")
+_MPS: Final = Fields(
+    fields={
+        "defaultActiveThreadPercentage": Whole(most=100),
+        "defaultPinnedDeviceMemoryLimit": _PINNED,
+        "defaultPerDevicePinnedMemoryLimit": Amounts(value=_PINNED),
+        "multiUser": Flag(),
+    }
+)
+_NVIDIA_STRATEGY: Final = Word(words=("TimeSlicing", "MPS"))
+_NVIDIA: Final = "resource.nvidia.com/v1beta1"
+
+_GPU_NVIDIA: Final[Kinds] = {
+    (_NVIDIA, "GpuConfig"): _header(
+        {
+            "sharing": Fields(
+                fields={
+                    "strategy": _NVIDIA_STRATEGY,
+                    "timeSlicingConfig": _TIME_SLICING,
+                    "mpsConfig": _MPS,
+                },
+                required=("strategy",),
+                of_strategy={"TimeSlicing": "timeSlicingConfig", "MPS": "mpsConfig"},
+            )
+        }
+    ),
+    (_NVIDIA, "MigDeviceConfig"): _header(
+        {
+            "sharing": Fields(
+                fields={"strategy": _NVIDIA_STRATEGY, "mpsConfig": _MPS},
+                required=("strategy",),
+                of_strategy={"TimeSlicing": "", "MPS": "mpsConfig"},
+            )
+        }
+    ),
+    (_NVIDIA, "VfioDeviceConfig"): _header(
+        {
+            "iommu": Fields(
+                fields={
+                    "backendPolicy": Word(words=("LegacyOnly", "PreferIommuFD")),
+                    "enableAPIDevice": Flag(),
+                }
+            )
+        }
+    ),
+}
+_COMPUTE_DOMAIN: Final[Kinds] = {
+    (_NVIDIA, "ComputeDomainChannelConfig"): _header(
+        {"domainID": Word(), "allocationMode": Word(words=("Single", "All"))}, "domainID"
+    ),
+    (_NVIDIA, "ComputeDomainDaemonConfig"): _header({"domainID": Word()}, "domainID"),
+}
+_EXAMPLE: Final[Kinds] = {
+    ("gpu.resource.example.com/v1alpha1", "GpuConfig"): _header(
+        {
+            "mode": Word(),
+            "sharing": Fields(
+                fields={
+                    "strategy": Word(words=("TimeSlicing", "SpacePartitioning")),
+                    "timeSlicingConfig": _TIME_SLICING,
+                    "spacePartitioningConfig": Fields(fields={"partitionCount": Whole()}),
+                },
+                required=("strategy",),
+                of_strategy={
+                    "TimeSlicing": "timeSlicingConfig",
+                    "SpacePartitioning": "spacePartitioningConfig",
+                },
+            ),
+        }
+    )
+}
+
+DRIVERS: Final[Mapping[str, Kinds]] = {
+    "compute-domain.nvidia.com": _COMPUTE_DOMAIN,
+    "gpu.example.com": _EXAMPLE,
+    "gpu.nvidia.com": _GPU_NVIDIA,
+}
+
+COMPARES_LITERALLY: Final = frozenset({"gpu.example.com", "gpu.nvidia.com"})
+"""Drivers for which a configuration for `gpu` does not apply to `gpu/large`."""
+
+
+def find_faults(driver: str, parameters: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield the faults that a driver would reject; none for unknown drivers and versions."""
+    kinds = DRIVERS.get(driver)
+    if kinds is None:
+        return
+    version, kind = parameters.get("apiVersion"), parameters.get("kind")
+    versions = sorted({known for known, _ in kinds})
+    if not isinstance(version, str) or not isinstance(kind, str):
+        known = ", ".join(sorted(name for _, name in kinds))
+        yield Fault(
+            path=ROOT,
+            message="apiVersion and kind are required",
+            fix=f"{driver} supports {known} of {' and '.join(versions)}",
+        )
+        return
+    schema = kinds.get((version, kind))
+    if schema is not None:
+        yield from validate_value(schema, parameters)
+    elif version in versions:
+        yield Fault(
+            path=FieldPath.of("kind"),
+            message=f"{driver} has no kind {quote_text(kind)} in {version}",
+            fix=suggest_name(kind, (name for _, name in kinds)),
+        )
+    elif version.partition("/")[0] not in {known.partition("/")[0] for known in versions}:
+        yield Fault(
+            path=FieldPath.of("apiVersion"),
+            message=f"{driver} does not support {quote_text(version)}",
+            fix=f"use {versions[0]}",
+        )
+
+
+# --- the same in CEL ------------------------------------------------------------------------------
+
+
+def cel_for_parameters(opaque: str) -> str:
+    """Return CEL that is true if the driver would accept the parameters of a configuration.
+
+    Args:
+        opaque: CEL of the configuration, with `driver` and `parameters`.
+    """
+    drivers = (
+        f"({opaque}.driver != {quote(driver)}\n|| {_kinds_in_cel(kinds, 'p')})"
+        for driver, kinds in sorted(DRIVERS.items())
+    )
+    # The API server's type checker does not know the type of parameters, hence dyn().
+    return f"[dyn({opaque}.parameters)].all(p,\n" + "\n&& ".join(drivers) + ")"
+
+
+def _kinds_in_cel(kinds: Kinds, p: str) -> str:
+    by_version: dict[str, dict[str, Fields]] = {}
+    for (version, kind), schema in kinds.items():
+        by_version.setdefault(version, {})[kind] = schema
+    # Other versions of a group are unknown, so they pass.
+    groups = sorted({version.partition("/")[0] for version in by_version})
+    verdict = " || ".join(f"{p}.apiVersion.startsWith({quote(group + '/')})" for group in groups)
+    for version, schemas in by_version.items():
+        of_kind = "false"
+        for kind, schema in schemas.items():
+            of_kind = f"{p}.kind == {quote(kind)} ? {_in_cel(schema, p)}\n: ({of_kind})"
+        verdict = f"{p}.apiVersion == {quote(version)} ? ({of_kind}) : ({verdict})"
+    named = " && ".join(
+        f"{quote(name)} in {p} && type({p}[{quote(name)}]) == string"
+        for name in ("apiVersion", "kind")
+    )
+    return f"({named}\n&& ({verdict}))"
+
+
+def _in_cel(schema: Schema, v: str) -> str:
+    """Return CEL that is true if the value `v` matches a schema."""
+    match schema:
+        case Fields():
+            return _fields_in_cel(schema, v)
+        case Amounts():
+            return f"(type({v}) == map && {v}.all(key, {_in_cel(schema.value, f'{v}[key]')}))"
+        case Word():
+            known = f" && {v} in {_list(schema.words)}" if schema.words else ""
+            return f"(type({v}) == string{known})"
+        case Whole():
+            most = "" if schema.most is None else f" && {v} <= {schema.most}"
+            return f"(type({v}) == int && {v} >= {schema.least}{most})"
+        case Amount():
+            least = int(Quantity(schema.least))
+            text = f"isQuantity({v}) && !quantity({v}).isLessThan(quantity({quote(schema.least)}))"
+            number = f"(type({v}) == int || type({v}) == double) && {v} >= {least}"
+            return f"(type({v}) == string ? {text} : ({number}))"
+        case Flag():
+            return f"(type({v}) == bool)"
+
+
+def _fields_in_cel(schema: Fields, v: str) -> str:
+    def is_set(name: str) -> str:
+        return f"({quote(name)} in {v} && {v}[{quote(name)}] != null)"
+
+    tests = [
+        f"type({v}) == map",
+        f"{v}.all(name, {v}[name] == null || name in {_list(schema.fields)})",
+    ]
+    tests += [is_set(name) for name in schema.required]
+    inner = f"{v}{v[0]}"  # A distinct name for each depth.
+    tests += [
+        f"(!{is_set(name)}\n|| [{v}[{quote(name)}]].all({inner}, {_in_cel(child, inner)}))"
+        for name, child in schema.fields.items()
+        if name not in {"apiVersion", "kind"}
+    ]
+    for strategy, field in schema.of_strategy.items():
+        others = [other for other in schema.of_strategy if other != strategy]
+        if field:
+            tests.append(f'!({is_set(field)} && {v}["strategy"] in {_list(others)})')
+    return "(" + "\n&& ".join(tests) + ")"
+
+
+def _list(words: Iterable[str]) -> str:
+    return f"[{', '.join(map(quote, words))}]"

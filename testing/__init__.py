@@ -1,0 +1,1 @@
+"""Builders, fakes and generators that tests, e2e and bench share."""

@@ -1,0 +1,114 @@
+"""Random clusters for laws of the allocator, made of the oracle's scenarios."""
+
+import copy
+import json
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from testing.oracle.draft import Json
+from testing.oracle.ours import Objects, objects
+from testing.oracle.scenarios import Scenario, seeded
+
+COPIES: Final = 4
+
+
+def world(seed: int) -> Objects:
+    """Return the objects of one scenario."""
+    return objects(seeded(seed))
+
+
+def crowd(seed: int) -> Objects:
+    """Return a scenario with copies of its first node, of which one differs in a single thing.
+
+    Copies have names, pools and claims of their own, and are equal in everything that counts; so
+    they are of one class, and the odd one must not be unless the difference does not count.
+    """
+    scenario = copy.deepcopy(seeded(seed))
+    rng = Random(seed)
+    first = scenario["nodes"][0]["metadata"]["name"]
+    local = [one for one in scenario["slices"] if one["spec"].get("nodeName") == first]
+    # Slices of these pools that others can see tie the node to its name.
+    pools = {(one["spec"]["driver"], one["spec"]["pool"]["name"]) for one in local}
+    for number in range(COPIES):
+        name = f"copy-{number}"
+        node = copy.deepcopy(scenario["nodes"][0])
+        node["metadata"]["name"] = name
+        scenario["nodes"].append(node)
+        scenario["slices"] += [_moved(one, name) for one in local]
+        scenario["allocated"] += [
+            _held_elsewhere(claim, pools, name)
+            for claim in list(scenario["allocated"])
+            if _holds(claim, pools)
+        ]
+    _make_odd(scenario, f"copy-{rng.randrange(COPIES)}", rng)
+    return objects(scenario)
+
+
+def _moved(listed: Json, name: str) -> Json:
+    moved = copy.deepcopy(listed)
+    moved["metadata"]["name"] = f"{listed['metadata']['name']}-{name}"
+    moved["spec"]["nodeName"] = name
+    moved["spec"]["pool"]["name"] = f"{listed['spec']['pool']['name']}-{name}"
+    return moved
+
+
+def _holds(claim: Json, pools: set[tuple[str, str]]) -> bool:
+    if claim["metadata"]["name"].startswith("copy-"):
+        return False
+    return any(
+        (one["driver"], one["pool"]) in pools
+        for one in claim["status"]["allocation"]["devices"].get("results") or ()
+    )
+
+
+def _held_elsewhere(claim: Json, pools: set[tuple[str, str]], name: str) -> Json:
+    held = copy.deepcopy(claim)
+    held["metadata"]["name"] = f"{name}-{claim['metadata']['name']}"
+    devices = held["status"]["allocation"]["devices"]
+    devices["results"] = [
+        one | {"pool": f"{one['pool']}-{name}"}
+        for one in devices["results"]
+        if (one["driver"], one["pool"]) in pools
+    ]
+    return held
+
+
+def _make_odd(scenario: Scenario, name: str, rng: Random) -> None:
+    """Change one thing of one copy: what is published, what is held, or the node."""
+    mine = [one for one in scenario["slices"] if one["spec"].get("nodeName") == name]
+    devices = [device for one in mine for device in one["spec"].get("devices") or ()]
+    changes: list[Callable[[Json], None]] = [
+        lambda device: device.setdefault("attributes", {}).update(numa={"int": 7}),
+        lambda device: device.setdefault("attributes", {}).pop("healthy", None),
+        lambda device: device.setdefault("taints", []).append(
+            {"key": "odd", "effect": rng.choice(("NoSchedule", "None", "NoExecute"))}
+        ),
+        lambda device: device.setdefault("attributes", {}).update(
+            {"resource.kubernetes.io/pcieRoot": {"string": "odd"}}
+        ),
+        lambda device: device.update(allowMultipleAllocations=True),
+        lambda device: device.pop("consumesCounters", None),
+        lambda device: device.setdefault("capacity", {}).update(memory={"value": "1Gi"}),
+        lambda device: scenario["allocated"].append(_holder(mine, device)),
+    ]
+    if devices:
+        rng.choice(changes)(rng.choice(devices))
+
+
+def _holder(slices: list[Json], device: Json) -> Json:
+    spec = next(
+        slice_["spec"] for slice_ in slices if device in (slice_["spec"].get("devices") or ())
+    )
+    held = {
+        "request": "r",
+        "driver": spec["driver"],
+        "pool": spec["pool"]["name"],
+        "device": device["name"],
+    }
+    claim = {
+        "metadata": {"name": "odd", "namespace": "default"},
+        "spec": {"devices": {"requests": []}},
+        "status": {"allocation": {"devices": {"results": [held]}}},
+    }
+    return dict(json.loads(json.dumps(claim)))

@@ -1,0 +1,65 @@
+"""The command as a person calls it, in this process."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+from click.testing import CliRunner, Result
+
+from cli.__main__ import main
+from kube.manifests.dump import dump_yaml
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+CLUSTER = EXAMPLES / "cluster" / "cluster.yaml"
+
+Document = Mapping[str, Any]
+
+
+def drawbridge(*arguments: object, stdin: str | None = None, **environment: str) -> Result:
+    """Call it; an exception that is not an exit is the test's own."""
+    call = [str(argument) for argument in arguments]
+    return CliRunner().invoke(main, call, input=stdin, env=environment, catch_exceptions=False)
+
+
+def translate(
+    *given: Document, snapshot: Iterable[Document] | None = None, options: Iterable[object] = ()
+) -> Result:
+    """Translate documents on standard input; `options` come last."""
+    with TemporaryDirectory() as folder:
+        state = Path(folder) / "cluster.yaml"
+        state.write_text(dump_yaml(snapshot or ()))
+        told_state = () if snapshot is None else ("--snapshot", state)
+        return drawbridge(*("translate", "-f", "-", *told_state, *options), stdin=dump_yaml(given))
+
+
+def answer(
+    *given: Document, snapshot: Iterable[Document] | None = None, options: Iterable[object] = ()
+) -> dict[str, Any]:
+    """What `-o json` says."""
+    result = translate(*given, snapshot=snapshot, options=[*options, "-o", "json"])
+    assert result.exit_code in (0, 1), result.stderr
+    said: dict[str, Any] = msgspec.json.decode(result.stdout)
+    return said
+
+
+def kinds(said: Mapping[str, Any]) -> list[str]:
+    """The objects of an answer, as `Kind name`; a template's name is left out."""
+    return [
+        "template" if one["kind"] == "ResourceClaimTemplate" else f"{one['kind']} {_name(one)}"
+        for one in said["objects"]
+    ]
+
+
+def _name(document: Document) -> str:
+    metadata = document["metadata"]
+    return str(metadata.get("name") or metadata["generateName"])
+
+
+def told(said: Mapping[str, Any]) -> list[str]:
+    """The findings of an answer, as `severity code object path`."""
+    return [
+        f"{one['severity']} {one['code']} {one['object']} {one['path']}" for one in said["findings"]
+    ]

@@ -1,0 +1,1 @@
+"""Devices, claims and nodes for tests of the node driver."""

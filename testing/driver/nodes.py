@@ -1,0 +1,88 @@
+"""A node of the driver in a folder: what its processes share, and processes that can die."""
+
+from pathlib import Path
+
+from driver.current import CurrentNode
+from driver.node.cdi_folder import CdiFolder
+from driver.node.checkpoint_file import CheckpointFile
+from driver.plan.checkpoint import Checkpoint
+from driver.plan.prepare import NodeState
+from driver.preparer import ClaimRef, Preparer
+from driver.steps import Reached, Step, nothing
+from kube.api.resource import ResourceClaim
+from kube.client.client import Client
+from testing.driver.builders import BOOT
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of ours catches it."""
+
+
+def killed_at(step: Step, times: int = 1) -> Reached:
+    """Die when a step is reached for the nth time."""
+    left = times
+
+    def reached(now: Step) -> None:
+        nonlocal left
+        left -= now is step
+        if now is step and not left:
+            raise Killed
+
+    return reached
+
+
+class FolderNode:
+    """Folders of one node.
+
+    Attributes:
+        state: With checkpoint and lock.
+        cdi: With specs.
+        boot: Of the node.
+    """
+
+    def __init__(self, folder: Path, node: NodeState) -> None:
+        self.state = folder / "state"
+        self.cdi = folder / "cdi"
+        self.boot = BOOT
+        self.state.mkdir()
+        self.current = CurrentNode(node.publication)
+        self.current.set_inventory(node.inventory)
+
+    def checkpoint_file(self, reached: Reached = nothing) -> CheckpointFile:
+        return CheckpointFile(self.state, self.boot, reached)
+
+    def preparer(
+        self, client: Client, reached: Reached = nothing, *, lock_timeout_s: float = 5.0
+    ) -> Preparer:
+        """A process of the driver, as far as the kubelet's calls go."""
+        return Preparer(
+            client,
+            self.current,
+            self.checkpoint_file(reached),
+            CdiFolder(self.cdi, self.current.driver, reached),
+            boot_id=self.boot,
+            lock=self.state / "lock",
+            lock_timeout_s=lock_timeout_s,
+            reached=reached,
+        )
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """What is prepared."""
+        return self.checkpoint_file().load()
+
+    @property
+    def states(self) -> dict[str, str]:
+        """Name of a claim to how far it is."""
+        return {each.name: each.state.value for each in self.checkpoint.claims.values()}
+
+    @property
+    def specs(self) -> set[str]:
+        """Uids of claims with a spec."""
+        return set(CdiFolder(self.cdi, self.current.driver, nothing).boots())
+
+
+def ref_of(claim: ResourceClaim) -> ClaimRef:
+    """A claim as the kubelet names it."""
+    metadata = claim.metadata
+    return ClaimRef(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)

@@ -1,0 +1,1 @@
+"""Hostile reviews through the real endpoint: `make fuzz`."""

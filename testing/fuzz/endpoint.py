@@ -1,0 +1,358 @@
+"""The real endpoint, spoken to without a socket: bytes in, bytes out, on one event loop."""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from http.client import HTTPResponse
+from io import BytesIO
+from time import process_time
+from typing import Any, Final, cast
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from structlog.processors import format_exc_info
+from structlog.testing import capture_logs
+
+from admission.pods import Answer as Verdict
+from admission.webhook_configuration import (
+    MUTATE_PATH,
+    VALIDATE_OBJECTS_PATH,
+    VALIDATE_WORKLOADS_PATH,
+)
+from certs.authority import Authority
+from certs.serving import Listener, client_tls_context, issue_serving_certificate
+from process.durations import PositiveDuration
+from process.logs import LibraryLines
+from rules.context import Context
+from testing.builders import profiles
+from testing.fake_api_server import running
+from testing.fuzz.calls import Call
+from testing.fuzz.reviews import Place
+from webhook.endpoint import Endpoint
+from webhook.metrics import WebhookMetrics
+from webhook.mutate import PodReviewHandler
+from webhook.settings import WebhookSettings
+from webhook.validate import ObjectReviewHandler, WorkloadReviewHandler
+
+PIECE: Final = 256 * 1024
+"""Bytes that a socket hands over at once; asyncio's own bound."""
+PATIENCE_S: Final = 20.0
+"""Until a call that got no answer counts as lost."""
+PATIENCE_WITH_ODD_HTTP_S: Final = 0.2
+"""Who sends half a head gets no answer before the connection has been idle for long."""
+SETTINGS: Final = WebhookSettings(
+    bind_address="127.0.0.1",
+    port=0,
+    read_timeout=PositiveDuration(20.0),
+    shutdown_grace_period=PositiveDuration(0.1),
+)
+"""As shipped, but patient: machines that fuzz have other things to do."""
+HASTE_S: Final = 0.03
+"""For how long a body is waited for where HTTP is odd, since many such bodies never come."""
+NAME: Final = "webhook.fuzz.svc"
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came back.
+
+    Attributes:
+        closes: Whether the server will close the connection.
+        cpu_s: What the process worked for it.
+    """
+
+    status: int
+    closes: bool
+    body: bytes
+    cpu_s: float
+
+
+class Wire(asyncio.Transport):
+    """One end of a connection that needs no socket.
+
+    Attributes:
+        sent: What the server wrote.
+        changed: Set when the server wrote, closed, or wants to read on.
+    """
+
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        super().__init__({"peername": ("192.0.2.1", 40_000)})
+        self.protocol = protocol
+        self.sent = bytearray()
+        self.changed = asyncio.Event()
+        self._reading = True
+        self._closing = False
+        protocol.connection_made(self)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent += data
+        self.changed.set()
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self.changed.set()
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+
+    def abort(self) -> None:
+        self.close()
+
+    def is_reading(self) -> bool:
+        return self._reading
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        self.changed.set()
+
+    async def changes(self) -> None:
+        """Wait until the server did something."""
+        await self.changed.wait()
+        self.changed.clear()
+
+
+class Recorded(LibraryLines):
+    """Keeps what libraries log, and passes it on as the webhook does."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+        super().emit(record)
+
+
+class Log:
+    """What was logged since it was last cleared."""
+
+    def __init__(
+        self, lines: list[MutableMapping[str, Any]], records: list[logging.LogRecord]
+    ) -> None:
+        self.lines = lines
+        self.records = records
+
+    def clear(self) -> None:
+        self.lines.clear()
+        self.records.clear()
+
+
+@contextmanager
+def recorded_log() -> Iterator[Log]:
+    """Keep what is logged from here on."""
+    handler = Recorded()
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        with capture_logs(processors=[format_exc_info]) as lines:
+            yield Log(lines, handler.records)
+    finally:
+        root.removeHandler(handler)
+
+
+class Known:
+    """Rules that know a place, and answer at once or are too busy."""
+
+    def __init__(self, place: Place) -> None:
+        self._context = place.context
+        self._names = Context(namespaces=place.snapshot.namespaces)
+
+    async def evaluate(self, question: Callable[[Context], Verdict]) -> Verdict:
+        if self._context is None:
+            raise TimeoutError
+        return question(self._context)
+
+    def without_inventory(self) -> Context:
+        return self._names
+
+
+class Current:
+    """Where reviews are judged now.
+
+    Attributes:
+        place: The number of one of the places.
+        is_hasty: Whether a body that does not come is given up soon.
+    """
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self.place = 0
+        self.is_hasty = False
+        metrics = WebhookMetrics(CollectorRegistry())
+        self.metrics = metrics
+        self._handlers = {
+            (number, hasty): _handlers(place, metrics, wait_s)
+            for number, place in enumerate(places)
+            for hasty, wait_s in ((True, HASTE_S), (False, SETTINGS.read_timeout))
+        }
+
+    async def review(self, request: web.Request) -> web.Response:
+        return await self._handlers[self.place, self.is_hasty][request.path](request)
+
+
+Review = Callable[[web.Request], Awaitable[web.Response]]
+
+
+def _handlers(place: Place, metrics: WebhookMetrics, wait_s: float) -> Mapping[str, Review]:
+    """Return who answers in a place, by path."""
+    picture, rules = partial(getattr, place, "snapshot"), Known(place)
+    mutation = PodReviewHandler(picture, place.options, metrics, read_timeout_s=wait_s)
+    validation = WorkloadReviewHandler(
+        picture, rules, place.options, metrics, read_timeout_s=wait_s
+    )
+    judgement = ObjectReviewHandler(rules, profiles(), metrics, read_timeout_s=wait_s)
+    return {
+        MUTATE_PATH: mutation.handle,
+        VALIDATE_WORKLOADS_PATH: validation.handle,
+        VALIDATE_OBJECTS_PATH: judgement.handle,
+    }
+
+
+class Stand:
+    """An endpoint, and a connection to it.
+
+    Attributes:
+        log: What the last call left there.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, current: Current, log: Log, context: ssl.SSLContext
+    ) -> None:
+        self.log = log
+        self._endpoint = endpoint
+        self._current = current
+        self._context = context
+        self._wire: Wire | None = None
+
+    def judge_in(self, place: int) -> None:
+        """Let reviews be judged in another place from here on."""
+        self._current.place = place
+
+    async def ask(self, call: Call) -> Answer | None:
+        """Return the answer; None where the server closed without one."""
+        self.log.clear()
+        self._current.is_hasty = not call.is_http
+        wire = self._connected()
+        wire.sent.clear()
+        began = process_time()
+        try:
+            async with asyncio.timeout(PATIENCE_S if call.is_http else PATIENCE_WITH_ODD_HTTP_S):
+                await _sent(wire, call)
+        except TimeoutError:
+            wire.close()
+        spent = process_time() - began
+        answer = _parsed(bytes(wire.sent), spent)
+        if answer is None or answer.closes or not call.is_http:
+            wire.close()
+            self._wire = None
+        return answer
+
+    async def ask_over_tls(self, call: Call) -> Answer | None:
+        """Return the answer to the same bytes through a real socket."""
+        self.log.clear()
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self._endpoint.port, ssl=self._context, server_hostname=NAME
+        )
+        got = bytearray()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                writer.write(call.bytes)
+                while not _is_complete(got) and (piece := await reader.read(PIECE)):
+                    got += piece
+        except ConnectionError:
+            pass
+        finally:
+            writer.transport.abort()
+        return _parsed(bytes(got), 0.0)
+
+    def _connected(self) -> Wire:
+        if self._wire is None or self._wire.is_closing():
+            runner = self._endpoint._runner
+            assert runner is not None
+            assert runner.server is not None
+            self._wire = Wire(cast(asyncio.Protocol, runner.server()))
+        return self._wire
+
+
+async def _sent(wire: Wire, call: Call) -> None:
+    """Send a call, and wait for an answer or an end."""
+    data = call.bytes
+    for start in range(0, len(data), PIECE):
+        while not (wire.is_reading() or wire.is_closing()):
+            await wire.changes()
+        if wire.is_closing():
+            return
+        wire.protocol.data_received(data[start : start + PIECE])
+        await asyncio.sleep(0)
+    if call.breaks_off:
+        wire.close()
+        await asyncio.sleep(0)
+    while not (wire.is_closing() or _is_complete(wire.sent)):
+        await wire.changes()
+
+
+def _is_complete(sent: bytearray) -> bool:
+    head, found, body = bytes(sent).partition(b"\r\n\r\n")
+    while found and head.startswith(b"HTTP/1.1 100 "):
+        head, found, body = body.partition(b"\r\n\r\n")
+    if not found:
+        return False
+    lengths = [line[15:] for line in head.split(b"\r\n") if line.startswith(b"Content-Length:")]
+    return len(lengths) == 1 and len(body) >= int(lengths[0])
+
+
+class _Heard:
+    """What `http.client` takes for a socket."""
+
+    def __init__(self, sent: bytes) -> None:
+        self._sent = sent
+
+    def makefile(self, _mode: str) -> BytesIO:
+        return BytesIO(self._sent)
+
+
+def _parsed(sent: bytes, spent: float) -> Answer | None:
+    if not sent:
+        return None
+    response = HTTPResponse(cast(Any, _Heard(sent)), method="POST")
+    response.begin()
+    return Answer(
+        status=response.status, closes=response.will_close, body=response.read(), cpu_s=spent
+    )
+
+
+@asynccontextmanager
+async def standing(places: Sequence[Place]) -> AsyncIterator[Stand]:
+    """Start an endpoint with the settings that we ship, and stop it."""
+    now, life = datetime.now(UTC), timedelta(hours=1)  # noqa: TID251  TLS compares with the clock.
+    leaf = issue_serving_certificate(
+        Authority.create("fuzz", now=now, life=life), [NAME], now=now, life=life
+    )
+    current = Current(places)
+    reviews = dict.fromkeys(
+        (MUTATE_PATH, VALIDATE_WORKLOADS_PATH, VALIDATE_OBJECTS_PATH), current.review
+    )
+    endpoint = Endpoint(SETTINGS, reviews, current.metrics, chance=lambda: 0.5)
+    with recorded_log() as log:
+        await endpoint.start(Listener(leaf).context, {"always": str})
+        async with running(endpoint.run):
+            try:
+                yield Stand(endpoint, current, log, client_tls_context(leaf.authority))
+            finally:
+                await endpoint.stop()

@@ -1,0 +1,229 @@
+"""What must hold of every answer, whatever was asked.
+
+The call and the answer are read by parsers that the webhook does not use.
+"""
+
+import json
+import re
+import sys
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import jsonpatch
+import msgspec
+from aiohttp.http_exceptions import HttpProcessingError
+
+from admission.webhook_configuration import (
+    MUTATE_PATH,
+    VALIDATE_OBJECTS_PATH,
+    VALIDATE_WORKLOADS_PATH,
+)
+from testing.fuzz.calls import Call
+from testing.fuzz.endpoint import Answer, Log
+from testing.fuzz.mutations import DEPTH
+
+MAX_CPU_S: Final = 0.25
+"""For one review, on a machine with other things to do."""
+MAX_CPU_OF_LARGE_S: Final = 0.5
+LARGE_BYTES: Final = 3 * 2**20
+"""What is larger does not come from an API server, but where two pods are in it."""
+MAX_LINE: Final = 4096
+"""Bytes of a line in the log."""
+MAX_REFUSAL: Final = 1024
+"""Bytes that say why a call was no review."""
+MAX_DENIAL: Final = 64 * 1024
+"""Characters that say why an object is refused."""
+MAX_WARNINGS_RUNES: Final = 4096
+"""Above it the API server cuts every warning."""
+
+API_VERSION: Final = "admission.k8s.io/v1"
+KIND: Final = "AdmissionReview"
+ANSWERS: Final = frozenset({200, 400, 413})
+ANSWERS_TO_ODD_HTTP: Final = ANSWERS | {404, 405, 408, 415, 417}
+
+_MUTATING: Final = f"POST {MUTATE_PATH} ".encode()
+_JUDGING: Final = tuple(
+    f"POST {path} ".encode() for path in (VALIDATE_WORKLOADS_PATH, VALIDATE_OBJECTS_PATH)
+)
+_CHANGEABLE: Final = re.compile(
+    r"/metadata(/annotations(/drawbridge\.internal~1request)?)?"
+    r"|/spec/(initContainers|containers)/\d+/(env|resources)(/.*)?"
+    r"|/spec/(resourceClaims(/\d+|/-)?|schedulerName)",
+    re.DOTALL,
+)
+"""Where a patch may write."""
+
+
+def complaints(call: Call, answer: Answer | None, log: Log) -> Iterator[str]:
+    """Yield what is wrong with an answer."""
+    yield from _log_complaints(log)
+    if answer is None:
+        if call.is_http:
+            yield "no answer"
+        return
+    most = MAX_CPU_S if len(call.body) <= LARGE_BYTES else MAX_CPU_OF_LARGE_S
+    if answer.cpu_s > most:
+        yield f"took {answer.cpu_s:.3f} s of CPU"
+    if answer.status not in (ANSWERS if call.is_http else ANSWERS_TO_ODD_HTTP):
+        yield f"status {answer.status}: {answer.body[:200]!r}"
+    elif answer.status != 200:
+        if call.is_http and len(answer.body) > MAX_REFUSAL:
+            yield f"a refusal of {len(answer.body)} bytes"
+    elif call.head.startswith((_MUTATING, *_JUDGING)):
+        yield from _review_complaints(call, answer.body)
+
+
+def _log_complaints(log: Log) -> Iterator[str]:
+    for line in log.lines:
+        written = msgspec.json.encode(line, enc_hook=str)
+        if "exception" in line:
+            yield f"logged a bug: {written.decode()}"
+        if len(written) > MAX_LINE:
+            yield f"logged {len(written)} bytes: {written[:200]!r}"
+    for record in log.records:
+        fault = record.exc_info[1] if record.exc_info else None
+        # What is wrong with HTTP itself becomes a line without a traceback, see process.logs.
+        if fault is not None and not isinstance(fault, HttpProcessingError):
+            yield f"{record.name} logged {fault!r}"
+
+
+def sent_request(body: bytes) -> Any:
+    """Return the request of a review as a lenient parser reads it.
+
+    Raises:
+        ValueError: Not even that.
+    """
+    with _deep():
+        review = json.loads(
+            body.decode(errors="replace"),
+            strict=False,
+            parse_float=lambda text: max(-1e308, min(float(text), 1e308)),
+            parse_constant=lambda _text: None,
+        )
+    return review["request"]
+
+
+def reviewed_again(asked: Mapping[str, Any], document: Any) -> bytes:
+    """Return the same request about another object."""
+    request = {**asked, "object": document}
+    review = {"apiVersion": API_VERSION, "kind": KIND, "request": request}
+    with _deep():
+        return json.dumps(review, check_circular=False).encode()
+
+
+@contextmanager
+def _deep() -> Iterator[None]:
+    depth, digits = sys.getrecursionlimit(), sys.get_int_max_str_digits()
+    sys.setrecursionlimit(max(depth, DEPTH * 4))
+    sys.set_int_max_str_digits(0)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(depth)
+        sys.set_int_max_str_digits(digits)
+
+
+def response_of(answer: bytes) -> Mapping[str, Any]:
+    """Return the response in an answer.
+
+    Raises:
+        ValueError: There is none.
+    """
+    review = json.loads(answer)
+    if (review["apiVersion"], review["kind"]) != (API_VERSION, KIND):
+        raise ValueError("no AdmissionReview")
+    response: Mapping[str, Any] = review["response"]
+    return response
+
+
+def patched(document: Any, response: Mapping[str, Any]) -> Any:
+    """Return the object as the API server has it after the patch.
+
+    Raises:
+        ValueError: There is no patch that could be read.
+        jsonpatch.JsonPatchException: The patch does not apply.
+    """
+    if ("patch" in response) != (response.get("patchType") == "JSONPatch"):
+        raise ValueError("patch and patchType do not belong together")
+    if "patch" not in response:
+        return document
+    steps = json.loads(b64decode(response["patch"], validate=True))
+    if not steps or not isinstance(steps, list):
+        raise ValueError("the patch has no steps")
+    return jsonpatch.apply_patch(document, steps)
+
+
+def _review_complaints(call: Call, body: bytes) -> Iterator[str]:
+    try:
+        asked = sent_request(body_of(call))
+    except ValueError as fault:
+        yield f"answered what is no JSON: {fault}"
+        return
+    try:
+        response = response_of(body)
+        patched(asked.get("object"), response)
+    except (ValueError, KeyError, jsonpatch.JsonPatchException) as fault:
+        yield f"no valid answer: {type(fault).__name__} {fault}"
+        return
+    if response["uid"] != asked["uid"]:
+        yield "another uid"
+    if "patch" in response and not call.head.startswith(_MUTATING):
+        yield "a patch of what is only judged"
+    yield from _told(response)
+    yield from _where(response)
+    if not response["allowed"]:
+        yield from _refusal(response)
+    elif "status" in response:
+        yield "a status beside allowed"
+
+
+def body_of(call: Call) -> bytes:
+    """Return the body without the marks of its chunks."""
+    if b"Transfer-Encoding: chunked" not in call.head:
+        return call.body
+    found, rest = b"", call.body
+    while rest:
+        size, _, rest = rest.partition(b"\r\n")
+        length = int(size.split(b";")[0], 16)
+        if not length:
+            break
+        found, rest = found + rest[:length], rest[length + 2 :]
+    return found
+
+
+def _told(response: Mapping[str, Any]) -> Iterator[str]:
+    warnings = response.get("warnings", [])
+    if sum(map(len, warnings)) > MAX_WARNINGS_RUNES:
+        yield "warnings beyond what the API server passes on"
+    for text in warnings:
+        if not text.isprintable() or len(text) > 250:
+            yield f"a warning that nobody sees: {text[:300]!r}"
+    for text in response.get("auditAnnotations", {}).values():
+        if not text.isprintable() or len(text) > 100:
+            yield f"an audit annotation {text[:100]!r}"
+
+
+def _where(response: Mapping[str, Any]) -> Iterator[str]:
+    if "patch" in response:
+        for step in json.loads(b64decode(response["patch"])):
+            if not _CHANGEABLE.fullmatch(step["path"]):
+                yield f"a patch of {step['path']!r}"
+
+
+def _refusal(response: Mapping[str, Any]) -> Iterator[str]:
+    status = response.get("status", {})
+    causes = status.get("details", {}).get("causes", [])
+    if status.get("code") != 422 or status.get("reason") != "Invalid":
+        yield f"refused with {status.get('code')} {status.get('reason')}"
+    if not causes:
+        yield "refused without a cause"
+    if "patch" in response:
+        yield "refused with a patch"
+    for text in (cause[part] for cause in causes for part in ("field", "message")):
+        if not text or not text.isprintable():
+            yield f"a cause that nobody can read: {text[:300]!r}"
+    message = status.get("message", "")
+    if len(message) > MAX_DENIAL or not message.replace("\n", "").isprintable():
+        yield f"a message of {len(message)} that nobody can read: {message[:300]!r}"

@@ -1,0 +1,65 @@
+"""What rules know where objects are judged: clusters with an inventory.
+
+They are told to the very code that serves, so that the rules about an inventory run with their
+searches and their nearest miss.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from allocator.model.feature_gates import Features
+from clusterstate.kinds import Kind
+from clusterstate.rule_cache import ClusterFacts, RuleCache
+from kube.api.core import Node
+from kube.api.meta import convert
+from kube.api.policy import DeviceCompatibilityPolicy
+from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from rules.context import Context
+from testing.builders import Document
+from testing.feasibility_cases import NODE_A, NODE_B, allocated_claim, example_request
+from testing.rule_cases import NAMESPACE, claim, template
+from testing.rule_contexts import CLASSES
+
+_KINDS: Final[Mapping[str, tuple[Kind, type[Any]]]] = {
+    "Node": (Kind.NODE, Node),
+    "ResourceClaim": (Kind.CLAIM, ResourceClaim),
+    "ResourceClaimTemplate": (Kind.TEMPLATE, ResourceClaimTemplate),
+    "ResourceSlice": (Kind.SLICE, ResourceSlice),
+    "DeviceClass": (Kind.CLASS, DeviceClass),
+    "DeviceCompatibilityPolicy": (Kind.POLICY, DeviceCompatibilityPolicy),
+}
+
+
+def knowing(documents: Iterable[Document], classes: Iterable[DeviceClass] = ()) -> Context:
+    """Return what rules know of a cluster that has these objects."""
+    changes: dict[Kind, dict[tuple[str, str], Any]] = {}
+    for document in documents:
+        if document["kind"] in _KINDS:
+            kind, struct = _KINDS[document["kind"]]
+            found = convert(document, struct)
+            key = found.metadata.namespace, found.metadata.name
+            changes.setdefault(kind, {})[key] = found
+    changes.setdefault(Kind.CLASS, {}).update({("", one.metadata.name): one for one in classes})
+    knowledge = RuleCache(Features())
+    knowledge.apply(changes)
+    return knowledge.context(ClusterFacts(namespaces={NAMESPACE: {}}))
+
+
+def _named(name: str, document: Document) -> Document:
+    return {**document, "metadata": {"name": name, "namespace": NAMESPACE}}
+
+
+def small() -> Context:
+    """Return two nodes of which one is nearly taken, and claims that pods may name."""
+    return knowing(
+        (
+            *({"kind": "Node", "metadata": {"name": name}} for name in ("node-a", "node-b")),
+            *(NODE_A, NODE_B),
+            _named("held", allocated_claim("gpu-0", "gpu-1", "gpu-2")),
+            _named("three", claim(example_request(count=3))),
+            _named("five", claim(example_request(count=5))),
+            _named("two", template(example_request(count=2))),
+            _named("five", template(example_request(count=5))),
+        ),
+        CLASSES,
+    )

@@ -1,0 +1,191 @@
+"""Honest reviews to begin with: pods of the examples, pods of hypothesis, and their translations.
+
+Everything follows from the seed, so that a run can be had again.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import hypothesis
+import msgspec
+from hypothesis import HealthCheck, Phase, given, settings
+
+from admission.pods import Decision
+from cli.inputs.translation_snapshot import build_snapshot
+from kube.manifests.reader import read_paths
+from kube.names import DEFAULT_SCHEDULER_NAME
+from rules.context import Context
+from testing.builders import (
+    HAMI,
+    NAMESPACE,
+    NVIDIA,
+    Document,
+    admit,
+    driver_slice,
+    hami_gpu,
+    mig_device,
+    nvidia_gpu,
+    profiles,
+    translation_snapshot,
+)
+from testing.fuzz.knowledge import knowing, small
+from testing.generators import legacy_pods
+from translation.quotas import Quota
+from translation.snapshot import (
+    ClaimUnawareComponent,
+    QuotaPolicy,
+    TranslationOptions,
+    TranslationSnapshot,
+)
+
+EXAMPLES: Final = Path(__file__).parent.parent.parent / "examples"
+
+
+class Place(NamedTuple):
+    """Where reviews are judged.
+
+    Attributes:
+        context: What rules know; None where they are too busy to look at an inventory.
+    """
+
+    snapshot: TranslationSnapshot
+    options: TranslationOptions
+    context: Context | None
+
+
+class Origin(NamedTuple):
+    """A pod that reviews are made of.
+
+    Attributes:
+        legacy: As somebody wrote it.
+        translated: What the first place makes of it; None where that is nothing else.
+    """
+
+    legacy: Document
+    translated: Document | None
+
+
+def places() -> Sequence[Place]:
+    """Return what reviews are judged by: devices of two drivers, the examples' cluster, and no devices."""
+    snapshot = read_paths([str(EXAMPLES / "cluster" / "cluster.yaml")])
+    recorded, _ = build_snapshot(profiles(), (), snapshot)
+    devices = translation_snapshot(
+        driver_slice(HAMI, hami_gpu("80Gi"), hami_gpu("40Gi")),
+        driver_slice(NVIDIA, nvidia_gpu(shared=True, replicas=True), mig_device()),
+        classes=frozenset({HAMI, NVIDIA}),
+        claim_unaware_components={
+            ClaimUnawareComponent.KUEUE: frozenset({HAMI}),
+            ClaimUnawareComponent.KARPENTER: frozenset(),
+        },
+    )
+    counted = translation_snapshot(
+        quotas={NAMESPACE: {"gpus": Quota(names=frozenset({"requests.nvidia.com/gpu"}))}}
+    )
+    lenient = TranslationOptions(
+        default_gpu_owner="hami",
+        quota=QuotaPolicy.WARN,
+        adopt_schedulers={"volcano": DEFAULT_SCHEDULER_NAME},
+    )
+    return (
+        Place(devices, TranslationOptions(), small()),
+        Place(recorded, TranslationOptions(), knowing(one.document for one in snapshot)),
+        Place(counted, lenient, None),
+    )
+
+
+def origins(seed: int, count: int) -> Sequence[Origin]:
+    """Return the pods of the examples, and `count` that hypothesis makes."""
+    place = places()[0]
+    return [
+        Origin(legacy, _translated(legacy, place)) for legacy in (*_examples(), *_made(seed, count))
+    ]
+
+
+def _translated(legacy: Document, place: Place) -> Document | None:
+    after, answer = admit(legacy, place.snapshot, place.options)
+    return after if answer.decision is Decision.TRANSLATED else None
+
+
+def _examples() -> Iterator[Document]:
+    for file in sorted(EXAMPLES.glob("**/*.yaml")):
+        for found in read_paths([str(file)]):
+            for made in _pods_in(found.document):
+                yield {"apiVersion": "v1", "kind": "Pod", "metadata": {}} | copy.deepcopy(made)
+
+
+def _pods_in(tree: Any) -> Iterator[Document]:
+    """Yield the pod of a manifest, or the template of one, wherever its kind has it."""
+    if isinstance(tree, dict):
+        if isinstance(tree.get("spec"), dict) and "containers" in tree["spec"]:
+            yield tree
+        else:
+            for value in tree.values():
+                yield from _pods_in(value)
+
+
+def _made(seed: int, count: int) -> Sequence[Document]:
+    made: list[Document] = []
+
+    @hypothesis.seed(seed)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(legacy_pods(hostile=True) | legacy_pods())
+    def make(document: Document) -> None:
+        made.append(document)
+
+    make()
+    return made
+
+
+def review(document: Any, old: Any = None, **request: Any) -> Document:
+    """Return an AdmissionReview as the API server sends it."""
+    pods = {"group": "", "version": "v1", "resource": "pods"}
+    kind = {"group": "", "version": "v1", "kind": "Pod"}
+    asked = {
+        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+        "kind": kind,
+        "resource": pods,
+        "requestKind": kind,
+        "requestResource": pods,
+        "name": "train",
+        "namespace": NAMESPACE,
+        "operation": "CREATE" if old is None else "UPDATE",
+        "userInfo": {"username": "jane", "groups": ["system:authenticated"]},
+        "object": document,
+        "oldObject": old,
+        "dryRun": False,
+        "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+    }
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": asked | request,
+    }
+
+
+def copied(document: Any) -> Any:
+    """Return a deep copy of plain JSON; quicker than `copy` is."""
+    return msgspec.json.decode(msgspec.json.encode(document))
+
+
+def applied_again(origin: Origin) -> Document:
+    """Return the translated pod after `kubectl apply` of the legacy manifest."""
+    assert origin.translated is not None
+    merged = copied(origin.translated)
+    for field in ("initContainers", "containers"):
+        pairs = zip(
+            merged["spec"].get(field) or (), origin.legacy["spec"].get(field) or (), strict=True
+        )
+        for container, legacy in pairs:
+            for part, amounts in (legacy.get("resources") or {}).items():
+                if part != "claims" and isinstance(amounts, Mapping):
+                    own = container.setdefault("resources", {})
+                    own[part] = {**amounts, **(own.get(part) or {})}
+    return merged  # type: ignore[no-any-return]

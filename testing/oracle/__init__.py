@@ -1,0 +1,1 @@
+"""Scenarios for the real Go packages, and the comparison with them."""

@@ -1,0 +1,101 @@
+"""Where our verdict on a recorded expression is not Go's, and why.
+
+A difference that is gone fails the test, as does one that is not here.
+"""
+
+from typing import Final, NamedTuple
+
+from testing.oracle.cases import FOUR_LOOPS
+
+BOTH: Final = ("new", "stored")
+NEW: Final = ("new",)
+
+
+class Difference(NamedTuple):
+    reason: str
+    ours: str
+    environments: tuple[str, ...]
+    expressions: tuple[str, ...]
+
+
+_A: Final = 'device.attributes["gpu.example.com"]'
+_C: Final = 'device.capacity["gpu.example.com"]'
+
+DIFFERENCES: Final = (
+    Difference(
+        "our engine lacks the function: unknown, never denied",
+        "unsupported",
+        BOTH,
+        (
+            "url('https://example.com/x').getHost() == 'example.com'",
+            "isURL('https://example.com')",
+            "ip('192.0.2.1').family() == 4",
+            "isIP('192.0.2.1')",
+            "ip.isCanonical('192.0.2.1')",
+            "cidr('192.0.2.0/24').containsIP('192.0.2.1')",
+            "isCIDR('192.0.2.0/24')",
+            "'abc 123'.find('[0-9]+') == '123'",
+            "'a1b2'.findAll('[0-9]').size() == 2",
+            "'a1b2'.findAll('[0-9]', 1).size() == 1",
+            "!format.dns1123Label().validate('abc').hasValue()",
+            "format.named('uuid').hasValue()",
+            "[1, 2].isSorted()",
+            "[1, 2].sum() == 3",
+            "[1, 2].max() == 2",
+            "['a', 'b'].indexOf('b') == 1",
+            "{'a': 1}.transformMap(k, v, v + 1) == {'a': 2}",
+        ),
+    ),
+    Difference(
+        "costs more than we let an engine run that does not count: unknown, never denied",
+        "unsupported",
+        BOTH,
+        (
+            "lists.range(20000).all(x, x >= 0)",
+            "lists.range(2000).all(x, lists.range(2000).all(y, x >= 0))",
+            FOUR_LOOPS,
+        ),
+    ),
+    Difference(
+        "upstream's estimator knows no bound for it, so the API server refuses it; we estimate less",
+        "match",
+        NEW,
+        (
+            f"type({_A}.index) == int",
+            f"type({_A}.model) == string",
+            f"{_A}.?model == optional.of('A100-SXM4-80GB')",
+            f"{_A}.?missing == optional.none()",
+            "['a', 'b'].join('-') == 'a-b'",
+            f"{_A}.apis[0] == semver('1.0.0')",
+        ),
+    ),
+    Difference(
+        "as above",
+        "noMatch",
+        NEW,
+        (f'{_C}.memory != quantity("81920Mi")',),
+    ),
+    Difference(
+        "upstream calls no number integer that it did not parse on its fast path: 1Pi, 1.5Gi, 1.0",
+        "match",
+        BOTH,
+        (
+            'quantity("1Pi").isInteger()',
+            'quantity("1.5Gi").asInteger() == 1610612736',
+        ),
+    ),
+    Difference(
+        "upstream hashes the version for its set of constants and panics",
+        "noMatch",
+        BOTH,
+        (f'{_A}.driverVersion in ["1.2.3"]',),
+    ),
+)
+
+EXPECTED: Final = {
+    (environment, expression): difference
+    for difference in DIFFERENCES
+    for environment in difference.environments
+    for expression in difference.expressions
+}
+"""Environment and expression to the difference."""

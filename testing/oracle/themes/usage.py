@@ -1,0 +1,50 @@
+"""The theme of who holds what already."""
+
+from typing import Final
+
+from testing.oracle.draft import GPU, Draft, Json, claim
+
+
+def allocated(draft: Draft) -> None:
+    """Claims that hold devices already."""
+    chance = draft.one((0.15, 0.3, 0.5))
+    for slice_ in list(draft.slices()):
+        for device in slice_["spec"].get("devices", ()):
+            if draft.maybe(chance):
+                for _ in range(2 if device.get("allowMultipleAllocations") else 1):
+                    _hold(draft, slice_["spec"], device)
+    if draft.maybe(0.1):
+        gone = {"driver": GPU, "pool": "gone", "device": "d0", "request": "r0"}
+        draft.allocated.append(_holder(draft, gone))
+
+
+def _hold(draft: Draft, spec: Json, device: Json) -> None:
+    result: Json = {
+        "request": "r0",
+        "driver": spec["driver"],
+        "pool": spec["pool"]["name"],
+        "device": device["name"],
+    }
+    if draft.maybe(0.07):
+        result["adminAccess"] = True
+    if draft.maybe(0.85 if device.get("allowMultipleAllocations") else 0.03):
+        number = len(draft.allocated)
+        result["shareID"] = f"00000000-0000-4000-8000-{number:012d}"
+        consumed = {
+            key: draft.one(_CONSUMED[key]) for key in device["capacity"] if key in _CONSUMED
+        }
+        if consumed and draft.maybe(0.95):
+            result["consumedCapacity"] = consumed
+    draft.allocated.append(_holder(draft, result))
+
+
+_CONSUMED: Final = {
+    "memory": ("4Gi", "10Gi", "20Gi", "0"),
+    "cores": ("10", "20", "50"),
+    "share": ("250m", "1", "500m"),
+}
+
+
+def _holder(draft: Draft, result: Json) -> Json:
+    holder = claim(f"holder-{len(draft.allocated)}", {"requests": []})
+    return holder | {"status": {"allocation": {"devices": {"results": [result]}}}}

@@ -1,0 +1,69 @@
+"""Contexts for tables: what is there besides the object that is judged."""
+
+from typing import Any
+
+from kube.api.meta import convert
+from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
+from rules.context import Context
+from rules.inventory import Inventory
+from testing.rule_cases import (
+    EXAMPLE,
+    NAMESPACE,
+    NVIDIA,
+    Document,
+    attributes,
+    cel,
+    device,
+    exactly,
+    resource_slice,
+)
+
+
+def named_class(name: str, *expressions: str, **spec: Any) -> DeviceClass:
+    document = {
+        "metadata": {"name": name},
+        "spec": {"selectors": [cel(each) for each in expressions], **spec},
+    }
+    return convert(document, DeviceClass)
+
+
+def typed(name: str, type_: str) -> DeviceClass:
+    """A class of NVIDIA's, in the words of its chart."""
+    driver = f"device.driver == '{NVIDIA}'"
+    return named_class(name, f"{driver} && device.attributes['{NVIDIA}'].type == '{type_}'")
+
+
+CLASSES = (
+    typed(NVIDIA, "gpu"),
+    typed("mig.nvidia.com", "mig"),
+    named_class("any.nvidia.com", f"device.driver == '{NVIDIA}'"),
+    named_class(EXAMPLE, f"device.driver == '{EXAMPLE}'"),
+    named_class("nobody.example.com", "device.driver == 'nobody.example.com'"),
+)
+
+GPUS = resource_slice(
+    device("gpu-0", **attributes(model="small"), capacity={"memory": {"value": "40Gi"}}),
+    device("gpu-1", **attributes(model="large", index=1), capacity={"memory": {"value": "80Gi"}}),
+)
+"""Two devices, of which one has an index."""
+
+
+def context(*slices: Document, **more: Any) -> Context:
+    """A cluster with these slices, and the classes above."""
+    fields: dict[str, Any] = {
+        "classes": {one.metadata.name: one for one in CLASSES},
+        "inventory": Inventory(convert(each, ResourceSlice) for each in slices),
+        "applied_together": True,
+    }
+    return Context(**fields | more)
+
+
+def with_templates(**requests: tuple[str, ...]) -> Context:
+    """A cluster with templates that have requests of these names."""
+    templates = {
+        (NAMESPACE, name): convert(
+            {"spec": {"devices": {"requests": [exactly(each) for each in wanted]}}}, ResourceClaim
+        ).spec.devices
+        for name, wanted in requests.items()
+    }
+    return context(templates=templates, has_all_claims=True)

@@ -1,0 +1,226 @@
+"""An HTTPS endpoint with the handlers of the webhook, for tests: a client, metrics, rules."""
+
+from base64 import b64decode
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import jsonpatch
+import msgspec
+from aiohttp import ClientSession, TCPConnector
+from prometheus_client import CollectorRegistry
+
+from admission.pods import Answer
+from admission.webhook_configuration import (
+    MUTATE_PATH,
+    VALIDATE_OBJECTS_PATH,
+    VALIDATE_WORKLOADS_PATH,
+)
+from certs.authority import Authority
+from certs.serving import Listener, client_tls_context, issue_serving_certificate
+from kube.api.workloads import VALIDATED_KINDS
+from process.durations import PositiveDuration
+from rules.context import Context
+from testing.builders import (
+    NAMESPACE,
+    Document,
+    gpus,
+    pod,
+    profiles,
+    translation_snapshot,
+)
+from testing.fake_api_server import running
+from translation.snapshot import TranslationOptions, TranslationSnapshot
+from webhook.endpoint import Endpoint
+from webhook.metrics import WebhookMetrics
+from webhook.mutate import PodReviewHandler
+from webhook.settings import WebhookSettings
+from webhook.validate import ObjectReviewHandler, WorkloadReviewHandler
+
+SETTINGS: Final = WebhookSettings(
+    bind_address="127.0.0.1",
+    port=0,
+    max_body_bytes=64 * 1024,
+    read_timeout=PositiveDuration(0.2),
+    max_in_flight=2,
+    shutdown_grace_period=PositiveDuration(0.1),
+)
+JSON: Final = {"Content-Type": "application/json"}
+
+NOW: Final = datetime.now(UTC)  # noqa: TID251  TLS compares with the real clock.
+LEAF: Final = issue_serving_certificate(
+    Authority.create("test", now=NOW, life=timedelta(hours=1)),
+    ["127.0.0.1"],
+    now=NOW,
+    life=timedelta(hours=1),
+)
+
+
+class WebhookEndpoint(NamedTuple):
+    """An endpoint, a client of it, and its metrics."""
+
+    client: ClientSession
+    registry: CollectorRegistry
+    endpoint: Endpoint
+
+    def sample(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(name, labels) or 0.0
+
+
+class FixedEvaluator:
+    """Evaluates rules in a given context, or times out."""
+
+    def __init__(
+        self,
+        snapshot: Callable[[], TranslationSnapshot],
+        *,
+        times_out: bool = False,
+        **context: Any,
+    ) -> None:
+        self._snapshot = snapshot
+        self._times_out = times_out
+        self._context = context
+
+    async def evaluate(self, rules: Callable[[Context], Answer]) -> Answer:
+        if self._times_out:
+            raise TimeoutError
+        return rules(Context(namespaces=self._snapshot().namespaces, **self._context))
+
+    def without_inventory(self) -> Context:
+        return Context(namespaces=self._snapshot().namespaces)
+
+
+@asynccontextmanager
+async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]]:
+    """Yield what starts an endpoint; all are stopped in the end."""
+    async with AsyncExitStack() as undo:
+
+        async def make(
+            snapshot: Callable[[], TranslationSnapshot] = translation_snapshot,
+            rules: FixedEvaluator | None = None,
+            **settings: Any,
+        ) -> WebhookEndpoint:
+            registry = CollectorRegistry()
+            rules = rules or FixedEvaluator(snapshot)
+            metrics = WebhookMetrics(registry)
+            served = msgspec.structs.replace(SETTINGS, **settings)
+            timeout_s = served.read_timeout
+            pods = PodReviewHandler(
+                snapshot, TranslationOptions(), metrics, read_timeout_s=timeout_s
+            )
+            workloads = WorkloadReviewHandler(
+                snapshot, rules, TranslationOptions(), metrics, read_timeout_s=timeout_s
+            )
+            objects = ObjectReviewHandler(rules, profiles(), metrics, read_timeout_s=timeout_s)
+            reviews = {
+                MUTATE_PATH: pods.handle,
+                VALIDATE_WORKLOADS_PATH: workloads.handle,
+                VALIDATE_OBJECTS_PATH: objects.handle,
+            }
+            endpoint = Endpoint(served, reviews, metrics, chance=lambda: 0.5)
+            await endpoint.start(Listener(LEAF).context, {"always": str})
+            await undo.enter_async_context(running(endpoint.run))
+            undo.push_async_callback(endpoint.stop)
+            client = ClientSession(
+                f"https://127.0.0.1:{endpoint.port}",
+                connector=TCPConnector(ssl=client_tls_context(LEAF.authority)),
+            )
+            await undo.enter_async_context(client)
+            return WebhookEndpoint(client, registry, endpoint)
+
+        yield make
+
+
+StartEndpoint = Callable[..., Awaitable[WebhookEndpoint]]
+
+
+def review(document: object, old: object = None, **request: Any) -> Document:
+    """Return an AdmissionReview as the API server sends it."""
+    fields = {
+        "uid": "u-1",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "namespace": NAMESPACE,
+        "operation": "UPDATE" if old else "CREATE",
+        "userInfo": {"username": "jane"},
+        "object": document,
+        "oldObject": old,
+        "dryRun": False,
+        "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+    }
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": fields | request,
+    }
+
+
+async def mutate_pod(
+    endpoint: WebhookEndpoint, document: object, old: object = None, **request: Any
+) -> Document:
+    """Return the response to a review of a pod."""
+    answer = await endpoint.client.post(MUTATE_PATH, json=review(document, old, **request))
+    assert answer.status == 200, await answer.text()
+    assert answer.content_type == "application/json"
+    body: Document = await answer.json()
+    assert body["response"]["uid"] == "u-1"
+    response: Document = body["response"]
+    return response
+
+
+def apply_patch(document: Document, response: Document) -> Document:
+    """Return what the API server makes of a pod."""
+    if "patch" not in response:
+        assert "patchType" not in response
+        return document
+    assert response["patchType"] == "JSONPatch"
+    result: Document = jsonpatch.apply_patch(document, b64decode(response["patch"]))
+    return result
+
+
+class Call(NamedTuple):
+    name: str
+    body: bytes
+    status: int
+    headers: Document = JSON
+
+
+def encode(document: object) -> bytes:
+    return msgspec.json.encode(document)
+
+
+def with_request(body: Document, **request: Any) -> Document:
+    """Return a review with other fields in its request."""
+    return {**body, "request": {**body["request"], **request}}
+
+
+REVIEW: Final = review(pod(gpus(1)))
+
+
+RESOURCES: Final = {
+    kind: (version, resource) for (version, kind), resource in VALIDATED_KINDS.items()
+}
+
+
+def workload_review(document: Document, old: object = None, **request: Any) -> Document:
+    """Return an AdmissionReview of a workload as the API server sends it."""
+    kind = document["kind"]
+    api_version, resource = RESOURCES[kind]
+    group, version = api_version.split("/")
+    named = {"group": group, "version": version}
+    about = {"kind": {**named, "kind": kind}, "resource": {**named, "resource": resource}}
+    return review(document, old, **about, name="train", **request)
+
+
+async def validate_workload(
+    endpoint: WebhookEndpoint, document: Document, old: object = None, **request: Any
+) -> Document:
+    """Return the response to a review of a workload."""
+    body = workload_review(document, old, **request)
+    answer = await endpoint.client.post(VALIDATE_WORKLOADS_PATH, json=body)
+    assert answer.status == 200, await answer.text()
+    response: Document = (await answer.json())["response"]
+    assert response["uid"] == "u-1"
+    assert not {"patch", "patchType"} & response.keys()
+    return response

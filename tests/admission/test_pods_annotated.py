@@ -1,0 +1,297 @@
+"""Pods that come with our annotation: another round, printed output, and forgeries."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from admission.pods import Decision
+from kube.names import REQUEST_ANNOTATION
+from testing.builders import (
+    HAMI,
+    Document,
+    admit,
+    container,
+    driver_slice,
+    finding_codes,
+    finding_texts,
+    gpus,
+    hami_gpu,
+    limits,
+    pod,
+    pod_view,
+    record_of,
+    translation_snapshot,
+    with_changes,
+    with_record,
+)
+from translation.snapshot import TranslationOptions, TranslationSnapshot
+
+AT = "metadata.annotations[drawbridge.internal/request]"
+BIG, SMALL = (
+    translation_snapshot(driver_slice(HAMI, hami_gpu("80Gi"))),
+    translation_snapshot(driver_slice(HAMI, hami_gpu("40Gi"))),
+)
+
+PODS = (
+    ("a whole GPU", pod(gpus(1))),
+    ("a share", pod(gpus(mem=1), annotations={"nvidia.com/use-gputype": 'A100" é'})),
+    ("a percentage", pod(gpus(pct=50))),
+    ("the same share twice", pod(gpus(mem=1, name="a"), gpus(mem=1, name="b"))),
+    ("both vocabularies", pod(gpus(mem=1, mig_1g_5gb=1))),
+    (
+        "a borrowed driver",
+        pod(gpus(mem=1, mig_1g_5gb=1), annotations={"nvidia.com/vgpu-mode": "mig"}),
+    ),
+    ("an init container", pod(gpus(2), init=(gpus(1, name="i"), gpus(3, name="j")))),
+    ("a sidecar", pod(gpus(2), init=(gpus(1, name="i", fields={"restartPolicy": "Always"}),))),
+    (
+        "names used twice, which the API server refuses later",
+        pod(container("i"), container("a"), gpus(1, name="a"), init=(gpus(1, name="i"),)),
+    ),
+    ("no device after all", pod(gpus(0, mem=1))),
+    ("a priority alone", pod(gpus(priority=1))),
+    ("an adopted scheduler", pod(gpus(1), schedulerName="volcano")),
+)
+ADOPTING = TranslationOptions(adopt_schedulers={"volcano": "default-scheduler"})
+
+
+@pytest.mark.parametrize(("name", "document"), PODS, ids=[name for name, _ in PODS])
+def test_another_round_changes_nothing(name: str, document: Document) -> None:
+    once, _ = admit(document, BIG, ADOPTING)
+
+    _, answer = admit(once, BIG, ADOPTING)
+
+    assert (answer.decision, answer.operations) == (Decision.ACCEPTED, ())
+
+
+def test_what_was_published_since_does_not_matter() -> None:
+    once, _ = admit(pod(gpus(pct=50)), BIG)
+
+    _, answer = admit(once, SMALL)
+
+    assert answer.decision is Decision.ACCEPTED
+
+
+def test_other_claims_beside_ours_do_not_matter() -> None:
+    once, _ = admit(pod(gpus(1)))
+    once["spec"]["resourceClaims"].insert(0, {"name": "nic", "resourceClaimName": "nic-1"})
+
+    _, answer = admit(once)
+
+    assert answer.decision is Decision.ACCEPTED
+
+
+def test_another_name_for_the_claim_does_not_matter() -> None:
+    once, _ = admit(pod(gpus(1)))
+    once["spec"]["resourceClaims"][0]["name"] = "card"
+    once["spec"]["containers"][0]["resources"]["claims"][0]["name"] = "card"
+
+    _, answer = admit(once)
+
+    assert answer.decision is Decision.ACCEPTED
+
+
+# --- forgeries ------------------------------------------------------------------------------------
+
+SHARE, _ = admit(pod(gpus(mem=1)))
+OTHER, _ = admit(pod(gpus(mem=2)))
+TEXT = SHARE["metadata"]["annotations"][REQUEST_ANNOTATION]
+
+
+class Forged(NamedTuple):
+    name: str
+    pod: Document
+    want: str
+
+
+FORGED = (
+    Forged(
+        "text of somebody else", with_record(SHARE, "{}"), f"error translationRecordMalformed {AT}"
+    ),
+    Forged(
+        "another pod's request", with_record(OTHER, TEXT), f"error translationRecordForged {AT}"
+    ),
+    Forged(
+        "a request and no claims",
+        with_record(pod(container()), TEXT),
+        f"error translationRecordForged {AT}",
+    ),
+    Forged(
+        "another template",
+        with_changes(SHARE, spec__resourceClaims=OTHER["spec"]["resourceClaims"]),
+        f"error translationRecordForged {AT}",
+    ),
+    Forged(
+        "a claim instead of a template",
+        with_changes(SHARE, spec__resourceClaims=[{"name": "gpu-main", "resourceClaimName": "x"}]),
+        f"error translationRecordForged {AT}",
+    ),
+    Forged(
+        "a container that does not use its claim",
+        with_changes(SHARE, spec__containers=[container("main")]),
+        f"error translationRecordForged {AT}",
+    ),
+    Forged(
+        "a container of another name",
+        with_changes(SHARE, spec__containers=[SHARE["spec"]["containers"][0] | {"name": "x"}]),
+        f"error translationRecordForged {AT}",
+    ),
+    Forged(
+        "one use for two claims",
+        with_record(
+            admit(pod(gpus(mem=1), gpus(1, name="b")))[0],
+            admit(pod(gpus(mem=1), gpus(mem=1, name="b")))[0]["metadata"]["annotations"][
+                REQUEST_ANNOTATION
+            ],
+        ),
+        f"error translationRecordForged {AT}",
+    ),
+    Forged(
+        "a profile that is not in force",
+        with_record(SHARE, TEXT.replace('"hash":"', '"hash":"0')),
+        f"error profileChanged {AT}",
+    ),
+    Forged(
+        "a driver that is not known",
+        with_record(SHARE, TEXT.replace(HAMI, "x.example")),
+        f"error translationRecordMalformed {AT}",
+    ),
+    Forged(
+        "a vocabulary that is not known",
+        with_record(SHARE, TEXT.replace('"hami"', '"hamster"')),
+        f"error translationRecordMalformed {AT}",
+    ),
+    Forged(
+        "a value that we would have refused",
+        with_record(SHARE, TEXT.replace('"nvidia.com/gpumem":"1"', '"nvidia.com/gpumem":"8Gi"')),
+        f"error wrongUnit {AT}",
+    ),
+    Forged(
+        "more than a claim holds",
+        with_record(SHARE, TEXT.replace('"nvidia.com/gpumem":"1"', '"nvidia.com/gpu":"1e30"')),
+        f"error tooManyDevices {AT}",
+    ),
+)
+
+
+@pytest.mark.parametrize("case", FORGED, ids=lambda case: case.name)
+def test_forged(case: Forged) -> None:
+    _, answer = admit(case.pod)
+
+    assert (Decision.REFUSED, [case.want]) == (answer.decision, finding_texts(answer.findings)[:1])
+
+
+def test_what_is_wrong_with_an_annotation_stands_without_quotes() -> None:
+    _, answer = admit(with_record(SHARE, "{}"))
+
+    (finding,) = answer.findings
+    assert finding.message.startswith("not what the webhook writes: ")
+
+
+def test_without_profiles_nothing_derives() -> None:
+    _, answer = admit(SHARE, TranslationSnapshot(profiles={}))
+
+    assert [f"error translationRecordMalformed {AT}"] == finding_texts(answer.findings)
+
+
+# --- keys beside the annotation -------------------------------------------------------------------
+
+
+def adding(document: Document, name: str, **amounts: Any) -> Document:
+    """The pod after somebody added keys to a container, or a container."""
+    for one in document["spec"]["containers"]:
+        if one["name"] == name:
+            one["resources"]["limits"] = limits(**amounts)
+            return document
+    document["spec"]["containers"].append(gpus(name=name, **amounts))
+    return document
+
+
+MERGED = (
+    ("a container", pod(gpus(1)), "late", {"gpu": 1}, pod(gpus(1), gpus(name="late", gpu=1))),
+    ("a key", pod(gpus(mem=1)), "main", {"mig_1g_5gb": 1}, pod(gpus(mem=1, mig_1g_5gb=1))),
+)
+
+
+@pytest.mark.parametrize(
+    ("what", "before", "name", "amounts", "whole"), MERGED, ids=[row[0] for row in MERGED]
+)
+def test_what_was_added_since_is_translated_with_the_rest(
+    what: str, before: Document, name: str, amounts: dict[str, Any], whole: Document
+) -> None:
+    late, answer = admit(adding(admit(before)[0], name, **amounts))
+
+    at_once, expected = admit(whole)
+    assert answer.decision == Decision.TRANSLATED
+    assert expected.claims == answer.claims
+    assert record_of(at_once) == record_of(late)
+    assert sorted(at_once["spec"]["resourceClaims"], key=str) == sorted(
+        late["spec"]["resourceClaims"], key=str
+    )
+
+
+def test_the_same_keys_again_change_nothing() -> None:
+    once, _ = admit(pod(gpus(1, mem=1)))
+
+    again, answer = admit(adding(with_changes(once), "main", gpu=1, mem=1))
+
+    assert answer.decision == Decision.TRANSLATED
+    assert pod_view(once) == pod_view(again)
+
+
+def test_other_amounts_beside_the_annotation_are_refused() -> None:
+    once, _ = admit(pod(gpus(1, mem=1)))
+
+    _, answer = admit(adding(with_changes(once), "main", gpu=1, mem=2))
+
+    assert finding_codes(answer.findings) == ["error translationRecordChanged"]
+
+
+def test_what_kubernetes_allocates_natively_since_is_given_back() -> None:
+    once, _ = admit(pod(gpus(1)))
+    mapped = translation_snapshot(extended_resources={"nvidia.com/gpu": "gpu.nvidia.com"})
+
+    after, answer = admit(adding(once, "late", gpu=1), mapped)
+
+    assert (Decision.UNTRANSLATED, True) == (answer.decision, answer.allowed)
+    assert pod_view(after).spec.resource_claims is None
+    assert [["limits"], ["limits", "requests"]] == [
+        sorted(one["resources"]) for one in after["spec"]["containers"]
+    ]
+
+
+def test_keys_that_are_wrong_refuse_the_whole_pod() -> None:
+    once, _ = admit(pod(gpus(1)))
+
+    _, answer = admit(adding(once, "late", gpu="500m"))
+
+    assert (answer.decision, answer.operations) == (Decision.REFUSED, ())
+
+
+def test_a_claim_without_a_name_is_a_claim_with_the_empty_name() -> None:
+    """The API server refuses it, but after us; it must not be a bug of ours."""
+    once, _ = admit(pod(gpus(1)), BIG)
+    (entry,) = once["spec"]["resourceClaims"]
+    (use,) = once["spec"]["containers"][0]["resources"]["claims"]
+    del entry["name"], use["name"]
+    once["spec"]["containers"][0]["resources"]["limits"] = limits(1, mem=5)
+
+    after, answer = admit(once, BIG)
+
+    assert answer.decision is Decision.TRANSLATED
+    assert all(entry["name"] for entry in after["spec"]["resourceClaims"])
+
+
+def test_containers_of_a_forgery_are_named_so_that_it_can_be_read() -> None:
+    names = ["\x1b[2J", "n" * 300, *map(str, range(200))]
+    once, _ = admit(pod(*(gpus(0, mem=1, name="a"), gpus(1, name="b"))), BIG)
+    request = record_of(once)
+    request["containers"] = [{"name": name, "limits": limits(mem=1)} for name in names[:30]]
+
+    _, answer = admit(with_record(once, msgspec.json.encode(request).decode()), BIG)
+
+    assert answer.decision is Decision.REFUSED
+    for finding in answer.findings:
+        assert finding.message.isprintable()
+        assert len(finding.message) < 300

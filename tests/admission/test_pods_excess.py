@@ -1,0 +1,99 @@
+"""Pods with so much in them that other reviews would wait: refused before they are looked at."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from admission.pods import MAX_AMOUNTS, MAX_ANNOTATIONS, MAX_CLAIMS, Decision
+from testing.builders import (
+    Document,
+    admit,
+    admit_update,
+    container,
+    finding_texts,
+    gpus,
+    limits,
+    pod,
+)
+from translation.record import MAX_CONTAINERS
+
+
+class Large(NamedTuple):
+    """A pod of some size.
+
+    Attributes:
+        most: The largest that is still read.
+    """
+
+    name: str
+    make: Callable[[int], Document]
+    most: int
+    path: str = "spec"
+
+
+def with_claims(count: int) -> Document:
+    return pod(gpus(1), resourceClaims=[{"name": str(number)} for number in range(count)])
+
+
+def with_uses(count: int) -> Document:
+    uses = [{"name": str(number)} for number in range(count)]
+    return pod(container(resources={"limits": limits(1), "claims": uses}))
+
+
+def with_keys(count: int) -> Document:
+    names = [f"nvidia.com/mig-{number}g.5gb" for number in range(count)]
+    return pod(container(resources={"limits": dict.fromkeys(names, "1")}))
+
+
+PODS = (
+    Large(
+        "containers that ask for devices",
+        lambda count: pod(*(gpus(0, name=str(number)) for number in range(count))),
+        MAX_CONTAINERS,
+    ),
+    Large(
+        "init containers that ask for devices",
+        lambda count: pod(init=[gpus(0, name=str(number)) for number in range(count)]),
+        MAX_CONTAINERS,
+    ),
+    Large("keys of one container", with_keys, MAX_AMOUNTS),
+    Large("claims", with_claims, MAX_CLAIMS),
+    Large("uses of claims", with_uses, MAX_CLAIMS),
+    Large(
+        "a long annotation",
+        lambda count: pod(gpus(1), annotations={"nvidia.com/use-gputype": "a" * count}),
+        MAX_ANNOTATIONS,
+        "metadata.annotations",
+    ),
+)
+
+
+@pytest.mark.parametrize("case", PODS, ids=lambda case: case.name)
+def test_what_is_beyond_the_limit_is_refused(case: Large) -> None:
+    _, answer = admit(case.make(case.most + 1))
+
+    assert finding_texts(answer.findings) == [f"error tooLarge {case.path}"]
+
+
+@pytest.mark.parametrize("case", PODS, ids=lambda case: case.name)
+def test_what_is_within_the_limit_is_read(case: Large) -> None:
+    _, answer = admit(case.make(case.most))
+
+    assert not any("tooLarge" in one for one in finding_texts(answer.findings))
+
+
+def test_many_containers_without_devices_are_no_matter() -> None:
+    _, answer = admit(pod(*(container(str(number)) for number in range(MAX_CONTAINERS + 1))))
+
+    assert answer.decision is Decision.UNTOUCHED
+
+
+def test_an_update_is_bounded_as_well() -> None:
+    live, _ = admit(pod(gpus(1)))
+    more = [gpus(1, name=str(number)) for number in range(MAX_CONTAINERS)]
+    large = {**live, "spec": {**live["spec"], "containers": [gpus(1), *more]}}
+
+    _, answer = admit_update(large, live)
+
+    assert finding_texts(answer.findings) == ["error tooLarge spec"]

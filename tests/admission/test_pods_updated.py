@@ -1,0 +1,174 @@
+"""Updates of pods: a second apply works, and the annotation is fixed."""
+
+from typing import NamedTuple
+
+import pytest
+
+from admission.pods import Decision
+from kube.names import REQUEST_ANNOTATION
+from testing.builders import (
+    Document,
+    admit,
+    admit_update,
+    container,
+    finding_texts,
+    gpus,
+    limits,
+    pod,
+    with_changes,
+    with_record,
+)
+from translation.snapshot import TranslationOptions
+
+AT = "metadata.annotations[drawbridge.internal/request]"
+LIVE, _ = admit(pod(gpus(1, mem=1, cpu=1)))
+PLAIN = pod(container())
+
+
+def keys(requests: dict[str, str] | None = None, **amounts: object) -> Document:
+    """The live pod, with keys put back into its container."""
+    made = with_changes(LIVE)
+    resources = made["spec"]["containers"][0]["resources"]
+    resources["limits"] |= limits(**amounts)
+    resources["requests"] |= limits(**amounts) if requests is None else requests
+    return made
+
+
+def test_a_second_apply_of_the_legacy_manifest_changes_nothing() -> None:
+    after, answer = admit_update(keys(gpu=1, mem=1), LIVE)
+
+    assert (answer.decision, after) == (Decision.STRIPPED, LIVE)
+
+
+def test_it_works_without_requests() -> None:
+    after, answer = admit_update(keys({}, gpu=1, mem=1), LIVE)
+
+    assert (answer.decision, after) == (Decision.STRIPPED, LIVE)
+
+
+def test_some_of_the_keys_are_stripped_alike() -> None:
+    after, _ = admit_update(keys(mem="1.0"), LIVE)
+
+    assert after == LIVE
+
+
+ADOPTING = TranslationOptions(adopt_schedulers={"volcano": "default-scheduler"})
+
+
+def test_an_adopted_pod_stays_with_its_scheduler() -> None:
+    legacy = pod(gpus(1), schedulerName="volcano")
+    live, _ = admit(legacy, None, ADOPTING)
+    merged = with_changes(
+        live, spec__schedulerName="volcano", spec__containers=legacy["spec"]["containers"]
+    )
+    merged["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu", "request": "gpu"}]
+
+    after, answer = admit_update(merged, live, ADOPTING)
+
+    assert (Decision.STRIPPED, live) == (answer.decision, after)
+
+
+def test_another_scheduler_is_for_the_api_server_to_refuse() -> None:
+    named = with_changes(keys(gpu=1, mem=1), spec__schedulerName="volcano")
+
+    after, _ = admit_update(named, LIVE)
+
+    assert after["spec"]["schedulerName"] == "volcano"
+
+
+class Case(NamedTuple):
+    name: str
+    pod: Document
+    old: Document
+    want: Decision
+    said: tuple[str, ...] = ()
+
+
+WITHOUT = with_changes(LIVE, metadata={"name": "train"})
+LIMITS = "spec.containers[0].resources.limits"
+
+CASES = (
+    Case(
+        "a finalizer is added",
+        with_changes(LIVE, metadata__finalizers=["x"]),
+        LIVE,
+        Decision.UNTOUCHED,
+    ),
+    Case("a pod that was never ours", PLAIN, PLAIN, Decision.UNTOUCHED),
+    Case(
+        "a pod that was left alone keeps its keys", pod(gpus(1)), pod(gpus(1)), Decision.UNTOUCHED
+    ),
+    Case(
+        "another amount",
+        keys(gpu=2),
+        LIVE,
+        Decision.REFUSED,
+        (f"error translationRecordChanged {LIMITS}[nvidia.com/gpu]",),
+    ),
+    Case(
+        "another amount in requests alone",
+        keys(limits(2), gpu=1),
+        LIVE,
+        Decision.REFUSED,
+        (f"error translationRecordChanged {LIMITS}[nvidia.com/gpu]",),
+    ),
+    Case(
+        "another key",
+        keys(cores=1),
+        LIVE,
+        Decision.REFUSED,
+        (f"error translationRecordChanged {LIMITS}[nvidia.com/gpucores]",),
+    ),
+    Case(
+        "every changed key is told",
+        keys(gpu=2, mem=2),
+        LIVE,
+        Decision.REFUSED,
+        (
+            f"error translationRecordChanged {LIMITS}[nvidia.com/gpu]",
+            f"error translationRecordChanged {LIMITS}[nvidia.com/gpumem]",
+        ),
+    ),
+    Case(
+        "the annotation is removed",
+        WITHOUT,
+        LIVE,
+        Decision.REFUSED,
+        (f"error translationRecordChanged {AT}",),
+    ),
+    Case(
+        "the annotation is changed",
+        with_record(LIVE, "{}"),
+        LIVE,
+        Decision.REFUSED,
+        (f"error translationRecordChanged {AT}",),
+    ),
+    Case(
+        "the annotation is added",
+        with_record(PLAIN, LIVE["metadata"]["annotations"][REQUEST_ANNOTATION]),
+        PLAIN,
+        Decision.REFUSED,
+        (f"error translationRecordForged {AT}",),
+    ),
+    Case(
+        "a pod with a broken annotation goes on living",
+        with_record(PLAIN, "{"),
+        with_record(PLAIN, "{"),
+        Decision.UNTOUCHED,
+    ),
+    Case(
+        "and gets no keys",
+        with_record(pod(gpus(1)), "{"),
+        with_record(PLAIN, "{"),
+        Decision.REFUSED,
+        (f"error translationRecordMalformed {AT}",),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_updated(case: Case) -> None:
+    after, answer = admit_update(case.pod, case.old)
+
+    assert (case.want, case.said) == (answer.decision, tuple(finding_texts(answer.findings)))
+    assert after == case.pod

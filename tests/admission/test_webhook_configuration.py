@@ -1,0 +1,415 @@
+"""Which requests the generated configuration lets the API server send us."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import pytest
+from cel_expr_python import cel
+
+from admission.webhook_configuration import (
+    configuration,
+    match_conditions,
+    object_match_conditions,
+    validating_configuration,
+    workload_match_conditions,
+)
+from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
+from translation.arbiter import VOCABULARIES
+from translation.intents import Vocabulary
+
+CONDITIONS: Final = match_conditions(VOCABULARIES.values())
+WORKLOAD_CONDITIONS: Final = workload_match_conditions(VOCABULARIES.values())
+Document = Mapping[str, Any]
+Generated = Callable[[Iterable[Vocabulary]], Document]
+
+
+def pod(
+    *containers: Document,
+    init: tuple[Document, ...] = (),
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Document:
+    """Return a pod as the API server shows it: without what is empty, but with `containers`."""
+    metadata = {"name": "a", "namespace": "default"}
+    said = {"annotations": annotations, "labels": labels}
+    spec: dict[str, Any] = {"containers": list(containers) or None}
+    if init:
+        spec["initContainers"] = list(init)
+    return {"metadata": {**metadata, **{k: v for k, v in said.items() if v}}, "spec": spec}
+
+
+def container(**resources: Mapping[str, str]) -> Document:
+    return {"name": "c", "resources": resources}
+
+
+GPU = container(limits={"nvidia.com/gpu": "1"})
+PLAIN = container(limits={"cpu": "1", "memory": "1Gi"}, requests={"cpu": "1"})
+OURS = {REQUEST_ANNOTATION: "{}"}
+OPTED_OUT = {TRANSLATE_LABEL: "false"}
+
+
+class Row(NamedTuple):
+    name: str
+    object: Document
+    old: Document | None
+    subresource: str
+    asked: bool
+
+
+def created(name: str, document: Document, *, asked: bool) -> Row:
+    return Row(name, document, None, "", asked)
+
+
+def updated(
+    name: str, old: Document, document: Document, *, asked: bool, subresource: str = ""
+) -> Row:
+    return Row(name, document, old, subresource, asked)
+
+
+ROWS = (
+    created("a pod without devices never depends on us", pod(PLAIN), asked=False),
+    created("nor one without resources", pod({"name": "c", "resources": {}}), asked=False),
+    created("nor one whose container says nothing", pod({"name": "c"}), asked=False),
+    created("a pod without containers is the API server's to refuse", pod(), asked=False),
+    created("a device key in limits", pod(PLAIN, GPU), asked=True),
+    created(
+        "a device key in requests alone",
+        pod(container(requests={"nvidia.com/gpu": "1"})),
+        asked=True,
+    ),
+    created("a device key in an init container", pod(PLAIN, init=(GPU,)), asked=True),
+    created(
+        "a key that only HAMi has", pod(container(limits={"nvidia.com/gpumem": "1"})), asked=True
+    ),
+    created(
+        "a key by its prefix", pod(container(limits={"nvidia.com/mig-1g.5gb": "1"})), asked=True
+    ),
+    created(
+        "a key that begins like one of ours",
+        pod(container(limits={"nvidia.com/gpus": "1"})),
+        asked=False,
+    ),
+    created("a pool of NICs", pod(container(limits={"rdma/hca_a": "1"})), asked=True),
+    created("another vendor's device", pod(container(limits={"intel.com/qat": "1"})), asked=False),
+    *(
+        created(f"{name} makes others add keys", pod(PLAIN, annotations={name: "a"}), asked=True)
+        for name in (
+            "k8s.v1.cni.cncf.io/networks",
+            "v1.multus-cni.io/default-network",
+            "networking.gke.io/interfaces",
+        )
+    ),
+    created(
+        "not for a pod that opted out",
+        pod(PLAIN, annotations={"k8s.v1.cni.cncf.io/networks": "a"}, labels=OPTED_OUT),
+        asked=False,
+    ),
+    created("a pod that opted out", pod(GPU, labels=OPTED_OUT), asked=False),
+    created(
+        "a pod that opted out, with our annotation",
+        pod(PLAIN, labels=OPTED_OUT, annotations=OURS),
+        asked=True,
+    ),
+    created("other labels do not opt out", pod(GPU, labels={"app": "false"}), asked=True),
+    created("our annotation without keys", pod(PLAIN, annotations=OURS), asked=True),
+    created("other annotations", pod(PLAIN, annotations={"a": "b"}), asked=False),
+    updated(
+        "a finalizer on a translated pod", pod(annotations=OURS), pod(annotations=OURS), asked=False
+    ),
+    updated("a plain pod", pod(PLAIN), pod(PLAIN, labels={"a": "b"}), asked=False),
+    updated(
+        "a plain pod with networks",
+        pod(PLAIN, annotations={"k8s.v1.cni.cncf.io/networks": "a"}),
+        pod(PLAIN, annotations={"k8s.v1.cni.cncf.io/networks": "a"}),
+        asked=False,
+    ),
+    updated("a legacy pod that was never translated", pod(GPU), pod(GPU), asked=False),
+    updated(
+        "the legacy manifest applied again",
+        pod(PLAIN, annotations=OURS),
+        pod(GPU, annotations=OURS),
+        asked=True,
+    ),
+    updated("the annotation goes", pod(annotations=OURS), pod(PLAIN), asked=True),
+    updated("the annotation comes", pod(PLAIN), pod(PLAIN, annotations=OURS), asked=True),
+    updated(
+        "the annotation comes empty",
+        pod(PLAIN),
+        pod(PLAIN, annotations={REQUEST_ANNOTATION: ""}),
+        asked=True,
+    ),
+    updated(
+        "the annotation changes",
+        pod(annotations=OURS),
+        pod(annotations={REQUEST_ANNOTATION: "[]"}),
+        asked=True,
+    ),
+    updated(
+        "a status",
+        pod(PLAIN, annotations=OURS),
+        pod(PLAIN, annotations=OURS),
+        subresource="status",
+        asked=False,
+    ),
+    updated(
+        "a status of a legacy pod with keys",
+        pod(GPU, annotations=OURS),
+        pod(GPU, annotations=OURS),
+        subresource="status",
+        asked=False,
+    ),
+    updated(
+        "a status that changes the annotation",
+        pod(PLAIN),
+        pod(PLAIN, annotations=OURS),
+        subresource="status",
+        asked=True,
+    ),
+)
+
+
+@cache
+def compiled(expression: str) -> Any:
+    environment = cel.NewEnv(
+        config=cel.NewEnvConfigFromYaml("name: conditions\nextensions:\n- name: optional\n"),
+        variables=dict.fromkeys(("object", "oldObject", "request"), cel.Type.DYN),
+    )
+    return environment.compile(expression)
+
+
+def verdicts(row: Row, conditions: Mapping[str, str] = CONDITIONS) -> Mapping[str, object]:
+    is_dra = "devices" in (row.object.get("spec") or {})
+    request: dict[str, object] = {
+        "operation": "UPDATE" if row.old else "CREATE",
+        "kind": {"group": "resource.k8s.io" if is_dra else "apps"},
+    }
+    if row.subresource:
+        request |= {"subResource": row.subresource}
+    data = {"object": row.object, "oldObject": row.old, "request": request}
+    return {name: compiled(text).eval(data=data).value() for name, text in conditions.items()}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_match_conditions(row: Row) -> None:
+    assert row.asked == all(verdicts(row).values())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_no_condition_ever_raises(row: Row) -> None:
+    assert {bool} == {type(verdict) for verdict in verdicts(row).values()}
+
+
+# --- workloads ------------------------------------------------------------------------------------
+
+
+def template(*containers: Document, **metadata: Mapping[str, str]) -> Document:
+    """Return a pod template as the API server shows it."""
+    return {"metadata": metadata, "spec": {"containers": list(containers)}}
+
+
+def workload(pods: Document, *, cron: bool = False, **metadata: Any) -> Document:
+    """Return what makes these pods."""
+    spec: Document = {"template": pods}
+    spec = {"jobTemplate": {"spec": spec}} if cron else spec
+    return {"metadata": {"name": "a", **metadata}, "spec": {"replicas": 1, **spec}}
+
+
+def owner(**fields: bool) -> list[Document]:
+    return [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "b", "uid": "u", **fields}]
+
+
+WORKLOAD_ROWS = (
+    created("pods without devices never depend on us", workload(template(PLAIN)), asked=False),
+    created("nor do those of a CronJob", workload(template(PLAIN), cron=True), asked=False),
+    created("pods with devices", workload(template(PLAIN, GPU)), asked=True),
+    created("those of a CronJob", workload(template(GPU), cron=True), asked=True),
+    created(
+        "a device key in requests alone",
+        workload(template(container(requests={"nvidia.com/gpu": "1"}))),
+        asked=True,
+    ),
+    created(
+        "a device key in an init container",
+        workload({"spec": {"initContainers": [GPU], "containers": [PLAIN]}}),
+        asked=True,
+    ),
+    created("containers that are null", workload({"spec": {"containers": None}}), asked=False),
+    created("no template at all", {"metadata": {"name": "a"}, "spec": {}}, asked=False),
+    created("no spec at all", {"metadata": {"name": "a"}}, asked=False),
+    created("pods that opt out", workload(template(GPU, labels=OPTED_OUT)), asked=False),
+    created(
+        "pods of a CronJob that opt out",
+        workload(template(GPU, labels=OPTED_OUT), cron=True),
+        asked=False,
+    ),
+    created(
+        "a workload's own label is no matter of its pods",
+        workload(template(GPU), labels=OPTED_OUT),
+        asked=True,
+    ),
+    created("our annotation without keys", workload(template(PLAIN, annotations=OURS)), asked=True),
+    created(
+        "our annotation in a CronJob",
+        workload(template(PLAIN, annotations=OURS), cron=True),
+        asked=True,
+    ),
+    created(
+        "our annotation on pods that opt out",
+        workload(template(PLAIN, annotations=OURS, labels=OPTED_OUT)),
+        asked=True,
+    ),
+    created(
+        "our annotation on the workload itself means nothing",
+        workload(template(PLAIN), annotations=OURS),
+        asked=False,
+    ),
+    created(
+        "what a controller made",
+        workload(template(GPU), ownerReferences=owner(controller=True)),
+        asked=False,
+    ),
+    created(
+        "an owner that is no controller",
+        workload(template(GPU), ownerReferences=owner(controller=False)),
+        asked=True,
+    ),
+    created(
+        "an owner that does not say", workload(template(GPU), ownerReferences=owner()), asked=True
+    ),
+    created("owners that are null", workload(template(GPU), ownerReferences=None), asked=True),
+    updated(
+        "another number of replicas",
+        workload(template(GPU)),
+        {**workload(template(GPU)), "spec": {"replicas": 5, "template": template(GPU)}},
+        asked=False,
+    ),
+    updated(
+        "other labels of a CronJob",
+        workload(template(GPU), cron=True),
+        workload(template(GPU), cron=True, labels={"a": "b"}),
+        asked=False,
+    ),
+    updated("another template", workload(template(PLAIN)), workload(template(GPU)), asked=True),
+    updated(
+        "another template of a CronJob",
+        workload(template(PLAIN), cron=True),
+        workload(template(GPU), cron=True),
+        asked=True,
+    ),
+    updated(
+        "another template without devices",
+        workload(template(GPU)),
+        workload(template(PLAIN)),
+        asked=False,
+    ),
+    updated(
+        "another template of what a controller made",
+        workload(template(PLAIN), ownerReferences=owner(controller=True)),
+        workload(template(GPU), ownerReferences=owner(controller=True)),
+        asked=False,
+    ),
+)
+
+
+@pytest.mark.parametrize("row", WORKLOAD_ROWS, ids=lambda row: row.name)
+def test_workload_match_conditions(row: Row) -> None:
+    found = verdicts(row, WORKLOAD_CONDITIONS)
+
+    assert row.asked == all(found.values())
+    assert {bool} == {type(verdict) for verdict in found.values()}
+
+
+# --- both -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("conditions", [CONDITIONS, WORKLOAD_CONDITIONS], ids=["pods", "workloads"])
+def test_every_key_of_every_vocabulary_is_asked_about(conditions: Mapping[str, str]) -> None:
+    text = "".join(conditions.values())
+    keys = {key for v in VOCABULARIES.values() for key in (*v.keys, *v.key_prefixes)}
+
+    assert [key for key in sorted(keys) if f'"{key}"' not in text] == []
+
+
+@pytest.mark.parametrize("generated", [configuration, validating_configuration])
+def test_a_configuration_leaves_the_authority_to_the_controller(generated: Generated) -> None:
+    for webhook in generated(VOCABULARIES.values())["webhooks"]:
+        assert {"service"} == set(webhook["clientConfig"])
+
+
+@pytest.mark.parametrize("generated", [configuration, validating_configuration])
+def test_an_unguarded_wildcard_is_nowhere(generated: Generated) -> None:
+    assert "*" not in {
+        word
+        for webhook in generated(VOCABULARIES.values())["webhooks"]
+        for rule in webhook["rules"]
+        for field in ("apiGroups", "apiVersions", "operations", "resources")
+        for word in rule[field]
+    }
+
+
+def test_pods_wait_for_us_and_workloads_never_do() -> None:
+    (pods,) = configuration(VOCABULARIES.values())["webhooks"]
+    workloads, objects = validating_configuration(VOCABULARIES.values())["webhooks"]
+
+    assert "Fail" == pods["failurePolicy"]
+    assert {"Ignore"} == {workloads["failurePolicy"], objects["failurePolicy"]}
+    assert pods["namespaceSelector"] == workloads["namespaceSelector"]
+    assert {"None"} == {pods["sideEffects"], workloads["sideEffects"], objects["sideEffects"]}
+
+
+def test_slices_never_come_to_us() -> None:
+    _, objects = validating_configuration(VOCABULARIES.values())["webhooks"]
+
+    assert "resourceslices" not in {name for rule in objects["rules"] for name in rule["resources"]}
+
+
+CLAIM: Final[Document] = {"spec": {"devices": {}}}
+
+NAMING: Final[Document] = {
+    "spec": {"containers": [PLAIN], "resourceClaims": [{"name": "gpu", "resourceClaimName": "a"}]}
+}
+
+OBJECT_ROWS: Final = (
+    created("a new claim", CLAIM, asked=True),
+    updated("a new spec", CLAIM, {"spec": {"devices": {"requests": []}}}, asked=True),
+    updated("a new label", CLAIM, {"metadata": {"labels": {"a": "b"}}, **CLAIM}, asked=False),
+    created(
+        "a claim that a controller made of a template",
+        {"metadata": {"ownerReferences": [{"kind": "Pod", "controller": True}]}, **CLAIM},
+        asked=False,
+    ),
+    created(
+        "an owner that made nothing", {"metadata": {"ownerReferences": [{}]}, **CLAIM}, asked=True
+    ),
+    created("owners that are null", {"metadata": {"ownerReferences": None}, **CLAIM}, asked=True),
+    created("a pod with a claim", NAMING, asked=True),
+    created("a pod without one", pod(PLAIN), asked=False),
+    created("a pod that keeps a device key", pod(GPU), asked=True),
+    created("a workload with one, which is asked about elsewhere", workload(pod(GPU)), asked=False),
+    created("a pod whose claims are null", {"spec": {"resourceClaims": None}}, asked=False),
+    created(
+        "a pod that a controller made",
+        {"metadata": {"ownerReferences": [{"kind": "Job", "controller": True}]}, **NAMING},
+        asked=False,
+    ),
+    created("a workload with a claim", workload(NAMING), asked=True),
+    created("a CronJob with a claim", workload(NAMING, cron=True), asked=True),
+    created("a workload without one", workload(pod(PLAIN)), asked=False),
+    updated(
+        "a workload that is scaled",
+        workload(NAMING),
+        {"spec": {"template": NAMING, "replicas": 0}},
+        asked=False,
+    ),
+    updated("a workload that gets a claim", workload(pod(PLAIN)), workload(NAMING), asked=True),
+    updated("a workload that loses it", workload(NAMING), workload(pod(PLAIN)), asked=False),
+)
+
+
+@pytest.mark.parametrize("row", OBJECT_ROWS, ids=lambda row: row.name)
+def test_match_conditions_of_objects(row: Row) -> None:
+    found = verdicts(row, object_match_conditions(VOCABULARIES.values()))
+
+    assert row.asked == all(found.values())
+    assert {bool} == {type(verdict) for verdict in found.values()}

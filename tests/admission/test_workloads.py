@@ -1,0 +1,446 @@
+"""What is said of a workload when somebody applies it: what its pods would hit."""
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pytest
+
+from admission.objects import merge_answers
+from admission.pods import UNTOUCHED, Answer, Decision
+from admission.review import decode_workload
+from admission.workloads import validate_workload
+from findings.field_path import FieldPath
+from findings.finding import TRANSIENT_CAUSES, Code, error, warning
+from kube.api.admission import AdmissionRequest, GroupVersionKind
+from kube.api.urls import WORKLOADS
+from kube.api.workloads import VALIDATED_KINDS
+from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
+from testing.builders import (
+    HAMI,
+    NAMESPACE,
+    NVIDIA,
+    Document,
+    admit,
+    container,
+    driver_slice,
+    finding_codes,
+    finding_texts,
+    gpus,
+    hami_gpu,
+    nvidia_gpu,
+    pod,
+    translation_snapshot,
+    with_changes,
+    with_record,
+    workload,
+)
+from translation.quotas import Quota
+from translation.snapshot import (
+    ClaimUnawareComponent,
+    QuotaPolicy,
+    TemplateSummary,
+    TranslationOptions,
+    TranslationSnapshot,
+)
+
+KINDS: Final = [kind for _, kind in VALIDATED_KINDS]
+LIMITS: Final = "containers[0].resources.limits"
+GPU: Final = f"{LIMITS}[nvidia.com/gpu]"
+MEM: Final = f"{LIMITS}[nvidia.com/gpumem]"
+PERCENT: Final = f"{LIMITS}[nvidia.com/gpumem-percentage]"
+TEMPLATE: Final = "spec.template.spec"
+SOME: Final = translation_snapshot(
+    driver_slice(HAMI, hami_gpu()), driver_slice(NVIDIA, nvidia_gpu())
+)
+SHARE: Final = pod(gpus(1, mem=1000))
+BYTES: Final = pod(gpus(1, mem="8Gi"))
+"""A mistake that the API server lets pass."""
+CONTROLLED: Final = {
+    "ownerReferences": [{"apiVersion": "v1", "kind": "Any", "name": "a", "controller": True}]
+}
+OWNED: Final = {"ownerReferences": [{"apiVersion": "v1", "kind": "Any", "name": "a"}]}
+
+
+def judged(
+    document: Document,
+    old: Document | None = None,
+    snapshot: TranslationSnapshot = SOME,
+    options: TranslationOptions | None = None,
+) -> Answer:
+    """The answer to a workload, new or updated."""
+    group, _, version = document["apiVersion"].partition("/")
+    kind = GroupVersionKind(group=group, version=version, kind=document["kind"])
+    asked = AdmissionRequest(uid="u", kind=kind)
+    found, before = (
+        decode_workload(asked, msgspec.Raw(msgspec.json.encode(each))) if each else None
+        for each in (document, old)
+    )
+    assert found is not None
+    return validate_workload(
+        found,
+        before,
+        namespace=NAMESPACE,
+        snapshot=snapshot,
+        options=options or TranslationOptions(),
+    )
+
+
+def test_every_kind_of_workload_is_judged() -> None:
+    assert {(each.group, each.version, each.plural) for each in WORKLOADS} == {
+        (*api_version.split("/"), plural) for (api_version, _), plural in VALIDATED_KINDS.items()
+    }
+
+
+# --- what is said ---------------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    name: str
+    pod: Document
+    decision: Decision
+    want: tuple[str, ...] = ()
+    snapshot: TranslationSnapshot = SOME
+
+
+def quota(*hard: str) -> TranslationSnapshot:
+    return translation_snapshot(
+        driver_slice(HAMI, hami_gpu()), quotas={NAMESPACE: {"gpus": Quota(names=frozenset(hard))}}
+    )
+
+
+def listed(*names: str) -> TranslationSnapshot:
+    return translation_snapshot(driver_slice(HAMI, hami_gpu()), classes=frozenset(names))
+
+
+CASES: Final = (
+    Case("pods without devices", pod(), Decision.UNTOUCHED),
+    Case("pods that become DRA pods", SHARE, Decision.VALIDATED),
+    Case(
+        "pods that lose something",
+        pod(gpus(1, mem=1000), annotations={"hami.io/gpu-scheduler-policy": "binpack"}),
+        Decision.VALIDATED,
+        ("warning policyDropped spec.template.metadata.annotations[hami.io/gpu-scheduler-policy]",),
+    ),
+    Case(
+        "keys that are not translated",
+        pod(container("main", {"nvidia.com/gpu": 1, "amd.com/gpu": 1})),
+        Decision.VALIDATED,
+        (f"info untranslatedDeviceKey {TEMPLATE}.{LIMITS}[amd.com/gpu]",),
+    ),
+    Case("a wrong unit", BYTES, Decision.REFUSED, (f"error wrongUnit {TEMPLATE}.{MEM}",)),
+    Case(
+        "two mistakes are both told",
+        pod(gpus(1, mem="8Gi", pct=101)),
+        Decision.REFUSED,
+        (f"error wrongUnit {TEMPLATE}.{MEM}", f"error outOfRange {TEMPLATE}.{PERCENT}"),
+    ),
+    Case(
+        "an unknown MIG profile",
+        pod(gpus(mig_1g_5gbx=1)),
+        Decision.REFUSED,
+        (f"error unknownMigProfile {TEMPLATE}.{LIMITS}[nvidia.com/mig-1g.5gbx]",),
+    ),
+    Case(
+        "a share in a privileged container",
+        pod(gpus(1, mem=1, fields={"securityContext": {"privileged": True}})),
+        Decision.REFUSED,
+        (f"error privilegedShare {TEMPLATE}.containers[0].securityContext.privileged",),
+    ),
+    Case(
+        "an annotation of the pods",
+        pod(gpus(1, mem=1), annotations={"nvidia.com/vgpu-mode": "mug"}),
+        Decision.REFUSED,
+        ("error unknownMode spec.template.metadata.annotations[nvidia.com/vgpu-mode]",),
+    ),
+    Case(
+        "a scheduler that may not understand claims",
+        pod(gpus(1), schedulerName="volcano"),
+        Decision.UNTOUCHED,
+        (f"warning foreignScheduler {TEMPLATE}.schedulerName",),
+    ),
+    Case(
+        "pods that opt out",
+        pod(*BYTES["spec"]["containers"], labels={TRANSLATE_LABEL: "false"}),
+        Decision.UNTOUCHED,
+        ("info optedOut spec.template.metadata.labels",),
+    ),
+    # What is so now, and may not be when the pods come.
+    Case(
+        "a percentage of sizes that nobody published yet",
+        pod(gpus(pct=50)),
+        Decision.VALIDATED,
+        (f"warning memorySizesUnknown {TEMPLATE}.{PERCENT}",),
+        translation_snapshot(),
+    ),
+    Case(
+        "a percentage of too many sizes",
+        pod(gpus(pct=50)),
+        Decision.VALIDATED,
+        (f"warning tooManyMemorySizes {TEMPLATE}.{PERCENT}",),
+        translation_snapshot(
+            driver_slice(HAMI, *(hami_gpu(f"{size}Gi") for size in range(10, 19)))
+        ),
+    ),
+    Case(
+        "replicas that the driver does not publish now",
+        pod(gpus(shared=1)),
+        Decision.VALIDATED,
+        (f"warning unsupportedAsPublished {TEMPLATE}.{LIMITS}[nvidia.com/gpu.shared]",),
+    ),
+    Case(
+        "a quota that would stop counting",
+        pod(gpus(1)),
+        Decision.VALIDATED,
+        (f"warning quotaNotCounted {TEMPLATE}.{GPU}",),
+        quota("requests.nvidia.com/gpu"),
+    ),
+    Case(
+        "a class that is not there yet",
+        pod(gpus(1)),
+        Decision.VALIDATED,
+        (f"warning deviceClassMissing {TEMPLATE}.resourceClaims",),
+        listed(),
+    ),
+    Case(
+        "what may pass beside what does not",
+        pod(gpus(1, mem="8Gi")),
+        Decision.REFUSED,
+        (f"error wrongUnit {TEMPLATE}.{MEM}", f"warning quotaNotCounted {TEMPLATE}.{GPU}"),
+        quota("requests.nvidia.com/gpu"),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_judged(case: Case) -> None:
+    got = judged(workload(case.pod), snapshot=case.snapshot)
+
+    assert (case.decision, case.want) == (got.decision, tuple(finding_texts(got.findings)))
+    assert got.operations == ()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_is_told_where_in_it_the_mistake_is(kind: str) -> None:
+    got = judged(workload(BYTES, kind))
+
+    (finding,) = got.findings
+    above = "spec.jobTemplate.spec" if kind == "CronJob" else "spec"
+    assert str(finding.path) == f"{above}.template.spec.{MEM}"
+
+
+def test_a_template_of_our_name_with_other_content_may_be_gone_in_time() -> None:
+    (claim,) = judged(workload(pod(gpus(1)))).claims
+    snapshot = msgspec.structs.replace(
+        SOME, templates={(NAMESPACE, claim.template): TemplateSummary(digest="other")}
+    )
+
+    got = judged(workload(pod(gpus(1))), snapshot=snapshot)
+
+    assert (Decision.VALIDATED, ["warning templateConflict"]) == (
+        got.decision,
+        finding_codes(got.findings),
+    )
+    assert got.findings[0].message.startswith("pods would be rejected now: ResourceClaimTemplate")
+
+
+def test_an_operator_s_warning_stays_as_it_is() -> None:
+    snapshot, options = quota("requests.nvidia.com/gpu"), TranslationOptions(quota=QuotaPolicy.WARN)
+
+    (finding,) = judged(workload(pod(gpus(1))), snapshot=snapshot, options=options).findings
+
+    assert finding.message.startswith("ResourceQuota gpus counts")
+
+
+def test_what_may_pass_says_how() -> None:
+    assert all(TRANSIENT_CAUSES.values())
+    assert Code.WRONG_UNIT not in TRANSIENT_CAUSES
+
+
+# --- who is asked ---------------------------------------------------------------------------------
+
+
+def test_what_a_controller_made_is_never_denied() -> None:
+    assert judged(workload(BYTES, "ReplicaSet", **CONTROLLED)) == UNTOUCHED
+
+
+def test_an_owner_that_is_no_controller_does_not_save_it() -> None:
+    assert not judged(workload(BYTES, "Job", **OWNED)).allowed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_update_of_anything_but_the_template_is_never_denied(kind: str) -> None:
+    old = workload(BYTES, kind)
+
+    new = with_changes(old, metadata__labels={"a": "b"}, spec__replicas=3)
+
+    assert judged(new, old) == UNTOUCHED
+
+
+def test_an_update_of_the_template_is_judged() -> None:
+    old = workload(BYTES)
+
+    assert not judged(with_changes(old, spec__template__spec__priority=1), old).allowed
+    assert judged(workload(pod(gpus(1, mem=8192))), old).decision is Decision.VALIDATED
+
+
+# --- templates that were translated before --------------------------------------------------------
+
+
+def test_what_drawbridge_translate_printed_passes() -> None:
+    printed, _ = admit(SHARE, SOME)
+
+    got = judged(workload(printed))
+
+    assert (Decision.VALIDATED, ()) == (got.decision, got.findings)
+    assert got.claims
+
+
+def forged(text: str) -> Document:
+    printed, _ = admit(SHARE, SOME)
+    return with_record(printed, text)
+
+
+AT: Final = f"spec.template.metadata.annotations[{REQUEST_ANNOTATION}]"
+
+
+def test_text_that_the_webhook_did_not_write_is_denied() -> None:
+    got = judged(workload(forged("{}")))
+
+    assert (Decision.REFUSED, [f"error translationRecordMalformed {AT}"]) == (
+        got.decision,
+        finding_texts(got.findings),
+    )
+
+
+def test_an_annotation_for_more_than_the_pods_use_is_denied() -> None:
+    asked, _ = admit(pod(gpus(2, mem=1000)), SOME)
+
+    got = judged(workload(forged(asked["metadata"]["annotations"][REQUEST_ANNOTATION])))
+
+    assert (Decision.REFUSED, [f"error translationRecordForged {AT}"]) == (
+        got.decision,
+        finding_texts(got.findings),
+    )
+
+
+def test_an_annotation_of_another_profile_may_be_right_when_the_pods_come() -> None:
+    printed, _ = admit(SHARE, SOME)
+    text = printed["metadata"]["annotations"][REQUEST_ANNOTATION]
+    request: Any = msgspec.json.decode(text)
+    request["profiles"][0]["hash"] = "0" * len(request["profiles"][0]["hash"])
+
+    got = judged(workload(forged(msgspec.json.encode(request).decode())))
+
+    assert (Decision.VALIDATED, [f"warning profileChanged {AT}"]) == (
+        got.decision,
+        finding_texts(got.findings),
+    )
+
+
+# --- onlookers ------------------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    name: str
+    claim_unaware_components: dict[ClaimUnawareComponent, frozenset[str]]
+    want: tuple[str, ...]
+    pod: Document = SHARE
+    options: TranslationOptions = TranslationOptions()
+
+
+NONE: Final[frozenset[str]] = frozenset()
+ADD: Final = "Kueue does not count these claims; add to its deviceClassMappings: "
+MAPPING: Final = f"{{name: nvidia.com/gpu, deviceClassNames: [{HAMI}]}}"
+AUTOSCALER: Final = (
+    "the cluster autoscaler adds no node for claims, unless it runs with "
+    "--enable-dynamic-resource-allocation"
+)
+ALL_SEE: Final = TranslationOptions(claim_aware_components=frozenset(ClaimUnawareComponent))
+
+SEEN: Final = (
+    Seen("nobody looks", {}, ()),
+    Seen(
+        "Kueue, with the mapping to add",
+        {ClaimUnawareComponent.KUEUE: NONE},
+        (f"{ADD}{MAPPING}",),
+    ),
+    Seen("Kueue that has the mapping", {ClaimUnawareComponent.KUEUE: frozenset({HAMI})}, ()),
+    Seen(
+        "Kueue that has one mapping of two",
+        {ClaimUnawareComponent.KUEUE: frozenset({HAMI})},
+        (f"{ADD}{{name: nvidia.com/gpu, deviceClassNames: [mig.nvidia.com]}}",),
+        pod(gpus(1, mem=1000, mig_1g_5gb=1)),
+    ),
+    Seen(
+        "the cluster autoscaler",
+        {ClaimUnawareComponent.CLUSTER_AUTOSCALER: NONE},
+        (AUTOSCALER,),
+    ),
+    Seen(
+        "Karpenter",
+        {ClaimUnawareComponent.KARPENTER: NONE},
+        ("Karpenter adds no node for claims, unless IGNORE_DRA_REQUESTS is false",),
+    ),
+    Seen(
+        "all of them, known to see", dict.fromkeys(ClaimUnawareComponent, NONE), (), options=ALL_SEE
+    ),
+    Seen("pods without devices", dict.fromkeys(ClaimUnawareComponent, NONE), (), pod()),
+    Seen(
+        "pods that are left alone",
+        dict.fromkeys(ClaimUnawareComponent, NONE),
+        (),
+        pod(gpus(1), labels={TRANSLATE_LABEL: "false"}),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", SEEN, ids=lambda case: case.name)
+def test_unseen(case: Seen) -> None:
+    snapshot = msgspec.structs.replace(SOME, claim_unaware_components=case.claim_unaware_components)
+
+    got = judged(workload(case.pod), snapshot=snapshot, options=case.options)
+
+    found = [each for each in got.findings if each.code is Code.CLAIM_UNAWARE_COMPONENT]
+    assert case.want == tuple(each.message for each in found)
+    assert {f"{TEMPLATE}.resourceClaims"} >= {str(each.path) for each in found}
+    assert got.allowed
+
+
+def test_the_mapping_is_named_after_a_key_that_was_there_once() -> None:
+    printed, _ = admit(SHARE, SOME)
+    snapshot = msgspec.structs.replace(
+        SOME, claim_unaware_components={ClaimUnawareComponent.KUEUE: NONE}
+    )
+
+    (finding,) = judged(workload(printed), snapshot=snapshot).findings
+
+    assert MAPPING in finding.message
+
+
+WARNED = Answer(
+    decision=Decision.VALIDATED,
+    findings=(warning(Code.NOT_EVALUATED, FieldPath.of("spec"), "busy"),),
+)
+DENIED = Answer(
+    decision=Decision.REFUSED,
+    findings=(error(Code.EXCEEDS_LARGEST_NODE, FieldPath.of("spec"), "no"),),
+)
+
+
+@pytest.mark.parametrize(
+    ("expected", "one", "other"),
+    [
+        (Decision.UNTOUCHED, UNTOUCHED, UNTOUCHED),
+        (Decision.VALIDATED, UNTOUCHED, WARNED),
+        (Decision.VALIDATED, WARNED, UNTOUCHED),
+        (Decision.REFUSED, WARNED, DENIED),
+        (Decision.REFUSED, DENIED, WARNED),
+    ],
+)
+def test_two_answers_together_say_what_both_say(
+    expected: Decision, one: Answer, other: Answer
+) -> None:
+    found = merge_answers(one, other)
+
+    assert found.decision is expected
+    assert found.findings == (*one.findings, *other.findings)

@@ -1,0 +1,161 @@
+"""What a cluster costs and shares; that it is right is a law (tests/property/test_equivalence_laws.py)."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from allocator.cluster.cluster import Cluster
+from allocator.cluster.verdicts import Verdicts
+from allocator.model.outcome import AttemptFailed
+from allocator.model.plan import Plan
+from allocator.search.attempt import AllocatorOptions
+from allocator.search.results import allocations, share_ids
+from kube.api.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from kube.api.resource import ResourceClaim, ResourceSlice
+from testing.allocation.builders import (
+    DRIVER,
+    allocated,
+    claim,
+    classes,
+    device,
+    match,
+    node,
+    request,
+    result,
+    slice_of,
+)
+
+UUID = f"{DRIVER}/uuid"
+MODEL = f'device.attributes["{DRIVER}"].model == "A100"'
+BY_MODEL = claim(request("gpu", MODEL, count=2))
+NAMES = ("n1", "n2", "n3")
+
+
+def cards(name: str, model: str = "A100", **other: Any) -> ResourceSlice:
+    """Two cards that nothing but their uuid tells from those of other nodes."""
+    listed = [
+        device(f"gpu-{number}", attributes={"model": model, "uuid": f"{name}-{number}"} | other)
+        for number in range(2)
+    ]
+    return slice_of(*listed, pool=name)
+
+
+def cluster(slices: Sequence[ResourceSlice], claims: Iterable[ResourceClaim] = ()) -> Cluster:
+    return Cluster(
+        slices=slices,
+        nodes=[node(name) for name in NAMES],
+        claims=claims,
+        classes=classes(),
+        options=AllocatorOptions(),
+    )
+
+
+def fits(verdicts: Verdicts) -> dict[str, bool]:
+    return {name: isinstance(outcome, Plan) for name, outcome, _ in verdicts}
+
+
+def test_equal_nodes_are_searched_once_and_get_their_own_devices() -> None:
+    made = cluster([cards(name) for name in NAMES])
+
+    verdicts = made.verdicts(made.resolve([BY_MODEL]))
+    plan = verdicts.plan("n3")
+
+    assert 1 == len(verdicts.classes)
+    assert plan is not None
+    assert [f"{DRIVER}/n3/gpu-0", f"{DRIVER}/n3/gpu-1"] == [
+        str(choice.device.id) for choice in plan.choices[0]
+    ]
+    assert "n3" == plan.node
+
+
+@pytest.mark.parametrize(
+    ("name", "odd", "pending"),
+    [
+        ("a model that the selector reads", cards("n3", "T4"), BY_MODEL),
+        ("equal values that a constraint compares", cards("n3", uuid="same"),
+         claim(request(count=2), constraints=[match(UUID)])),
+    ],
+)  # fmt: skip
+def test_fields_that_the_claims_read_divide_classes(
+    name: str, odd: ResourceSlice, pending: ResourceClaim
+) -> None:
+    made = cluster([cards("n1"), cards("n2"), odd])
+
+    assert 2 == len(made.verdicts(made.resolve([pending])).classes), name
+
+
+def test_fields_that_the_claims_do_not_read_divide_no_class() -> None:
+    made = cluster([cards("n1"), cards("n2", serial="x"), cards("n3", serial="y")])
+
+    assert 1 == len(made.verdicts(made.resolve([BY_MODEL])).classes)
+
+
+def test_an_allocation_counts_until_it_is_released() -> None:
+    made = cluster([cards(name) for name in NAMES])
+    held = allocated(result("gpu-1", pool="n2"))
+
+    made.allocate(held)
+    taken = fits(made.verdicts(made.resolve([BY_MODEL])))
+    made.release(held)
+    free = fits(made.verdicts(made.resolve([BY_MODEL])))
+
+    assert {"n1": True, "n2": False, "n3": True} == taken
+    assert dict.fromkeys(NAMES, True) == free
+
+
+def test_a_plan_can_be_added_to_the_usage() -> None:
+    made = cluster([cards("n1")])
+    pending = made.resolve([BY_MODEL])
+    plan = made.verdict(pending, "n1")
+    assert isinstance(plan, Plan)
+    (allocation,) = allocations(plan, pending, made.options.features, share_ids("test"))
+
+    made.allocate(allocated(*(allocation.devices.results or ())))
+
+    assert not any(fits(made.verdicts(pending)).values())
+
+
+def test_slices_and_nodes_come_and_go() -> None:
+    made = cluster([cards("n1")])
+    pending = made.resolve([BY_MODEL])
+    seen = [fits(made.verdicts(pending))]
+    for old, new in ((None, cards("n2")), (cards("n1"), cards("n1", "T4")), (cards("n2"), None)):
+        made.replace_slice(old, new)
+        seen.append(fits(made.verdicts(pending)))
+    made.replace_node("n4", node("n4"))
+    made.replace_slice(None, cards("n4"))
+    seen.append(fits(made.verdicts(pending)))
+    made.replace_node("n4", None)
+    seen.append(fits(made.verdicts(pending)))
+
+    none = dict.fromkeys(NAMES, False)
+    assert [
+        none | {"n1": True},
+        none | {"n1": True, "n2": True},
+        none | {"n2": True},
+        none,
+        none | {"n4": True},
+        none,
+    ] == seen
+
+
+def test_verdicts_of_some_nodes() -> None:
+    made = cluster([cards(name) for name in NAMES])
+
+    assert {"n2"} == set(fits(made.verdicts(made.resolve([BY_MODEL]), nodes={"n2", "unknown"})))
+
+
+def test_an_invalid_slice_only_fails_verdicts_about_its_nodes() -> None:
+    wrong = NodeSelectorRequirement(key="zone", operator="Near", values=("a",))
+    selector = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(wrong,)),))
+    unreadable = slice_of(device("gpu-0"), pool="zone-a", selector=selector)
+    made = cluster([cards("n1"), unreadable])
+
+    assert () == made.node_devices("n1").pools
+    with pytest.raises(AttemptFailed, match="ResourceSlice zone-a-slice: failed to parse"):
+        made.verdicts(made.resolve([BY_MODEL]))
+
+    made.replace_slice(unreadable, None)
+
+    assert fits(made.verdicts(made.resolve([BY_MODEL]))) == {"n1": True, "n2": False, "n3": False}

@@ -1,0 +1,488 @@
+"""The smallest change that would fit: one row per kind of change, and which of two is smaller."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from allocator.cluster.cluster import Cluster
+from allocator.explain.closest_fit import (
+    ClosestFit,
+    closest_fit_now,
+    closest_fit_when_idle,
+    find_closest_fit,
+)
+from allocator.model.devices import NodeDevices
+from allocator.model.feature_gates import Features
+from allocator.model.plan import Plan
+from allocator.model.requests import resolve_requests
+from allocator.model.usage import Usage, gather_usage
+from allocator.search.attempt import AllocatorOptions
+from allocator.search.search import allocate
+from kube.api.resource import Device, DeviceClass, ResourceClaim
+from testing.allocation.builders import (
+    DRIVER,
+    allocated,
+    alternative,
+    amount,
+    claim,
+    classes,
+    consumes,
+    counter_set,
+    device,
+    device_class,
+    devices,
+    distinct,
+    first_of,
+    match,
+    node,
+    node_with,
+    pool_of,
+    request,
+    result,
+    slice_of,
+    taint,
+)
+
+ATTRIBUTES = f'device.attributes["{DRIVER}"]'
+CAPACITY = f'device.capacity["{DRIVER}"]'
+LARGE = f'{CAPACITY}.memory.compareTo(quantity("40Gi")) >= 0'
+ROOT = f"{DRIVER}/root"
+GPU = classes()
+
+
+def gpus(*roots: str, memory: str = "16Gi") -> list[Device]:
+    """Devices with an attribute `root` each."""
+    return [
+        device(f"gpu-{n}", attributes={"root": root, "index": n}, capacity={"memory": memory})
+        for n, root in enumerate(roots)
+    ]
+
+
+class Row(NamedTuple):
+    """What would fit instead of claims.
+
+    Attributes:
+        want: Without the node; empty for nothing.
+        held: Claims that hold devices already.
+    """
+
+    want: str
+    name: str
+    node: NodeDevices
+    claims: Sequence[ResourceClaim]
+    held: Sequence[ResourceClaim] = ()
+    classes: Mapping[str, DeviceClass] = GPU
+
+
+TWO = node_with(pool_of(*devices("gpu-0", "gpu-1")))
+FOUR = node_with(pool_of(*gpus("a", "a", "b", "b")))
+
+
+def shared(**policy: Any) -> NodeDevices:
+    """A node with one device of 40Gi that can be shared."""
+    return node_with(
+        pool_of(device("gpu-0", capacity={"memory": amount("40Gi", **policy)}, shared=True))
+    )
+
+
+STEPS = shared(default="40Gi", min="2Gi", step="4Gi")
+VALUES = shared(default="1Gi", values=("1Gi", "8Gi", "40Gi"))
+HALVES = node_with(
+    pool_of(
+        *(device(f"half-{n}", consumes(memory="20Gi")) for n in range(3)),
+        counters=[counter_set(memory="40Gi")],
+    )
+)
+ILL = taint("ill", "hot")
+OTHERS = allocated(result("gpu-0"), name="other")
+THIRTY = allocated(result(share="s", consumed={"memory": "30Gi"}), name="other")
+ROWS: tuple[Row, ...] = (
+    Row(
+        "unchanged",
+        "what fits needs no change",
+        TWO,
+        [claim(request())],
+    ),
+    Row("request 2 devices", "one device less", TWO, [claim(request(count=3))]),
+    Row("request 3 devices", "as many as others leave", FOUR, [claim(request(count=4))], [OTHERS]),
+    Row(
+        "request 2 devices",
+        "no more than a node has together",
+        HALVES,
+        [claim(request(count=3))],
+    ),
+    Row(
+        "request 1 device",
+        "a number instead of all",
+        TWO,
+        [claim(request(count=None))],
+        [OTHERS],
+    ),
+    Row(
+        "request 2 devices",
+        "a number instead of all that go together",
+        HALVES,
+        [claim(request(count=None))],
+    ),
+    Row(
+        "request memory 10Gi",
+        "what is left of a shared device",
+        shared(),
+        [claim(request(capacity={"memory": "20Gi"}))],
+        [THIRTY],
+    ),
+    Row(
+        "request memory 10Gi",
+        "a step of what is left",
+        STEPS,
+        [claim(request(capacity={"memory": "20Gi"}))],
+        [allocated(result(share="s", consumed={"memory": "28Gi"}))],
+    ),
+    Row(
+        "request memory 8Gi",
+        "a valid value of what is left",
+        VALUES,
+        [claim(request(capacity={"memory": "20Gi"}))],
+        [THIRTY],
+    ),
+    Row(
+        "request memory 8Gi",
+        "no more than the largest of a policy",
+        shared(default="1Gi", min="1Gi", max="8Gi"),
+        [claim(request(capacity={"memory": "9Gi"}))],
+    ),
+    Row(
+        "request memory 24Gi",
+        "the largest device that there is",
+        node_with(
+            pool_of(device(capacity={"memory": "16Gi"}), device("b", capacity={"memory": "24Gi"}))
+        ),
+        [claim(request(capacity={"memory": "40Gi"}))],
+    ),
+    Row(
+        "drop the request for cores 5",
+        "an amount that devices do not know",
+        TWO,
+        [claim(request(capacity={"cores": 5}))],
+    ),
+    Row(
+        "request memory 10Gi",
+        "an amount where silence takes everything",
+        shared(),
+        [claim(request())],
+        [THIRTY],
+    ),
+    Row(
+        "request memory 20Gi in request b",
+        "a half each",
+        shared(),
+        [
+            claim(
+                request("a", capacity={"memory": "20Gi"}), request("b", capacity={"memory": "40Gi"})
+            )
+        ],
+    ),
+    Row(
+        "tolerate taint ill=hot:NoSchedule",
+        "a taint",
+        node_with(pool_of(device(taints=(ILL,)))),
+        [claim(request())],
+    ),
+    Row(
+        "tolerate taint ill=hot:NoSchedule and old:NoSchedule",
+        "two taints of one device",
+        node_with(pool_of(device(taints=(ILL, taint("old"))))),
+        [claim(request())],
+    ),
+    Row(
+        "tolerate taint new:NoSchedule",
+        "the device with fewer taints",
+        node_with(pool_of(device(taints=(ILL, taint("old"))), device("b", taints=(taint("new"),)))),
+        [claim(request())],
+    ),
+    Row(
+        "tolerate taint new:NoSchedule",
+        "rather a taint that keeps away than one that evicts",
+        node_with(
+            pool_of(
+                device(taints=(taint("bad", effect="NoExecute"),)),
+                device("b", taints=(taint("new"),)),
+            )
+        ),
+        [claim(request())],
+    ),
+    Row(
+        "drop matchAttribute gpu.example.com/root",
+        "a constraint",
+        FOUR,
+        [claim(request("a"), request("b"), request("c"), constraints=[match(ROOT)])],
+    ),
+    Row(
+        "drop distinctAttribute gpu.example.com/root",
+        "different values that there are not",
+        node_with(pool_of(*gpus("a", "a"))),
+        [claim(request("a"), request("b"), constraints=[distinct(ROOT)])],
+    ),
+    Row(
+        "request 2 devices",
+        "rather fewer devices than no constraint",
+        FOUR,
+        [claim(request(count=3), constraints=[match(ROOT)])],
+    ),
+    Row(
+        "drop matchAttribute gpu.example.com/root",
+        "rather no constraint than one device of four",
+        node_with(pool_of(*gpus("a", "b", "c", "d"))),
+        [claim(request(count=4), constraints=[match(ROOT)])],
+    ),
+    Row("request memory 16Gi", "the bound of a selector", FOUR, [claim(request("r", LARGE))]),
+    Row(
+        "request memory 16Gi",
+        "the bound of a selector among conditions",
+        FOUR,
+        [claim(request("r", f'{ATTRIBUTES}.root == "a" && ({LARGE})'))],
+    ),
+    Row(
+        "request index 3",
+        "the bound of an attribute",
+        FOUR,
+        [claim(request("r", f"{ATTRIBUTES}.index >= 9"))],
+    ),
+    Row(
+        'drop selector device.attributes["gpu.example.com"].root == "c"',
+        "a condition",
+        FOUR,
+        [claim(request("r", f'{ATTRIBUTES}.root == "c" && {ATTRIBUTES}.index > 2'))],
+    ),
+    Row(
+        'drop selector device.attributes["gpu.example.com"].root == "c"',
+        "one condition of those in parentheses",
+        FOUR,
+        [
+            claim(
+                request(
+                    "r",
+                    f'({ATTRIBUTES}.index > 2 || false) && {ATTRIBUTES}.root == "c" && (true || false)',
+                )
+            )
+        ],
+    ),
+    Row("drop selector false", "the only condition", FOUR, [claim(request("r", "false"))]),
+    Row(
+        "request 2 devices in request r/y",
+        "an alternative",
+        TWO,
+        [claim(first_of("r", alternative("x", count=4), alternative("y", count=3)))],
+    ),
+    Row(
+        "request 1 device in request a, drop selector false in request b",
+        "two requests at once",
+        TWO,
+        [claim(request("a", count=2), request("b", "false"))],
+    ),
+    Row(
+        "request 4 devices, request memory 16Gi",
+        "two changes of one request",
+        FOUR,
+        [claim(request("r", LARGE, count=5))],
+    ),
+    Row(
+        'request 4 devices, request memory 16Gi, drop selector device.attributes["gpu.example.com"].root == "c"',
+        "three changes",
+        FOUR,
+        [claim(request("r", f'{LARGE} && {ATTRIBUTES}.root == "c"', count=5))],
+    ),
+    Row(
+        "request 1 device in claim default/two",
+        "a request of one of two claims",
+        TWO,
+        [claim(request(), name="one"), claim(request(count=2), name="two")],
+    ),
+    Row(
+        "request 1 device",
+        "an amount that only some devices know",
+        node_with(pool_of(device(), device("b", capacity={"memory": "1Gi"}))),
+        [claim(request(count=2, capacity={"memory": "1Gi"}))],
+    ),
+    Row(
+        "request memory 1Gi",
+        "rather less of something than none of it",
+        node_with(pool_of(device(), device("b", capacity={"memory": "1Gi"}))),
+        [claim(request(capacity={"memory": "2Gi"}))],
+    ),
+    Row(
+        "",
+        "nothing helps where all is taken",
+        node_with(pool_of(device())),
+        [claim(request())],
+        [OTHERS],
+    ),
+    Row(
+        "",
+        "a class stays as it is",
+        TWO,
+        [claim(request())],
+        classes=classes(device_class("gpu", "false")),
+    ),
+    Row("", "a claim that can be judged nowhere", TWO, [claim(request(device_class_name="gone"))]),
+    Row(
+        "",
+        "two requests for the only device",
+        node_with(pool_of(device())),
+        [claim(request("a"), request("b"))],
+    ),
+    Row("", "a node without devices", node_with(), [claim(request())]),
+)
+
+
+def missed(row: Row) -> ClosestFit | None:
+    return find_closest_fit(
+        [row.node],
+        row.claims,
+        lambda claims: resolve_requests(claims, row.classes, Features()),
+        gather_usage(row.held, Features()),
+        AllocatorOptions(),
+    )
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_closest_fit(row: Row) -> None:
+    found = missed(row)
+
+    text = found.summary if found is not None else ""
+    assert row.want == text.removesuffix(" (node-1)")
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.want], ids=lambda row: row.name)
+def test_what_is_told_to_fit_does(row: Row) -> None:
+    found = missed(row)
+
+    assert found is not None
+    changed = resolve_requests(found.claims, row.classes, Features())
+    outcome = allocate(row.node, changed, gather_usage(row.held, Features()), AllocatorOptions())
+    assert isinstance(outcome, Plan)
+
+
+def test_a_change_that_would_end_the_attempt_elsewhere_is_no_change() -> None:
+    here = node_with(pool_of(device(attributes={"model": "T4"})))
+    there = node_with(pool_of(device(), pool="node-2"), name="node-2")
+    guarded = claim(
+        request("r", f'has({ATTRIBUTES}.model) && {ATTRIBUTES}.model == "A100" && false', "true")
+    )
+
+    found = find_closest_fit(
+        [here, there],
+        [guarded],
+        lambda ones: resolve_requests(ones, GPU, Features()),
+        Usage(),
+        AllocatorOptions(),
+    )
+
+    assert found is None or all("has(" not in change.detail for change in found.changes)
+
+
+def test_an_answer_costs_no_more_than_it_may() -> None:
+    row = ROWS[1]
+
+    found = find_closest_fit(
+        [row.node],
+        row.claims,
+        lambda claims: resolve_requests(claims, GPU, Features()),
+        Usage(),
+        AllocatorOptions(),
+        searches=1,
+    )
+
+    assert found is None
+
+
+def test_the_words_of_many_changes_are_bounded() -> None:
+    many = [claim(request("r", "false", count=2), name=f"claim-{n}") for n in range(6)]
+
+    found = find_closest_fit(
+        [node_with(pool_of(*devices(*(f"gpu-{n}" for n in range(6)))))],
+        many,
+        lambda claims: resolve_requests(claims, GPU, Features()),
+        Usage(),
+        AllocatorOptions(),
+        searches=10_000,
+    )
+
+    assert found is not None
+    assert len(found.changes) == 12
+    assert found.fix.endswith(", 8 more changes to fit node node-1")
+
+
+# --- clusters -------------------------------------------------------------------------------------
+
+
+def cluster(*sizes: int, held: Sequence[ResourceClaim] = ()) -> Cluster:
+    """Nodes node-0, node-1 and so on with so many devices."""
+    names = [f"node-{number}" for number in range(len(sizes))]
+    return Cluster(
+        slices=[
+            slice_of(*devices(*(f"gpu-{n}" for n in range(size))), pool=name)
+            for name, size in zip(names, sizes, strict=True)
+        ],
+        nodes=[node(name) for name in names],
+        claims=held,
+        classes=GPU,
+        options=AllocatorOptions(),
+    )
+
+
+BUSY = allocated(
+    result("gpu-0", pool="node-1"),
+    result("gpu-1", pool="node-1"),
+    result("gpu-0", pool="node-0"),
+)
+
+
+def test_now_counts_what_is_held() -> None:
+    found = closest_fit_now(cluster(2, 4, held=[BUSY]), [claim(request(count=5))])
+
+    assert found is not None
+    assert found.fix == "request 2 devices to fit node node-1"
+
+
+def test_an_emptied_cluster_counts_nothing_that_is_held() -> None:
+    found = closest_fit_when_idle(cluster(2, 4, held=[BUSY]), [claim(request(count=5))])
+
+    assert found is not None
+    assert found.fix == "request 4 devices to fit node node-1"
+
+
+def test_an_emptied_cluster_may_need_no_change() -> None:
+    found = closest_fit_when_idle(cluster(2, 4, held=[BUSY]), [claim(request(count=4))])
+
+    assert found is not None
+    assert found.fix == "fits node node-1 unchanged"
+
+
+def test_claims_that_can_be_judged_nowhere_have_no_nearest_miss() -> None:
+    lost = claim(request(device_class_name="gone"))
+
+    assert closest_fit_now(cluster(1), [lost]) is None
+
+
+def test_a_node_that_a_change_helps_is_found_behind_one_of_its_class_that_it_does_not() -> None:
+    two = Cluster(
+        slices=[
+            slice_of(
+                device(attributes={"model": "T4"}, capacity={"memory": "80Gi"}), pool="node-0"
+            ),
+            slice_of(
+                device(attributes={"model": "A100"}, capacity={"memory": "16Gi"}), pool="node-1"
+            ),
+        ],
+        nodes=[node("node-0"), node("node-1")],
+        claims=(),
+        classes=classes(device_class("gpu", f'{ATTRIBUTES}.model == "A100"')),
+        options=AllocatorOptions(),
+    )
+
+    found = closest_fit_now(two, [claim(request("r", LARGE))])
+
+    assert found is not None
+    assert found.fix == "request memory 16Gi to fit node node-1"

@@ -1,0 +1,95 @@
+"""What nodes say of something that was not placed."""
+
+from typing import Final
+
+import pytest
+
+from allocator.cluster.cluster import Cluster
+from allocator.explain import failure
+from allocator.explain.failure import FailedAttempt, NodeReason, NodeResult, explain_nodes
+from allocator.model.feature_gates import Features
+from allocator.model.outcome import Reason, RejectionReason, Shortage
+from allocator.model.plan import Budget
+from allocator.model.usage import Usage
+from allocator.search.attempt import AllocatorOptions
+from testing.allocation.builders import claim, classes, device, devices, node, request, slice_of
+
+RULES: Final = AllocatorOptions(features=Features())
+
+
+def cluster() -> Cluster:
+    """Two nodes with one device, one with two, one with none."""
+    slices = [slice_of(device(), pool=name) for name in ("a", "b")]
+    slices.append(slice_of(*devices("gpu-0", "gpu-1"), pool="c"))
+    nodes = [node(name) for name in "abcd"]
+    return Cluster(slices=slices, nodes=nodes, claims=(), classes=classes(), options=RULES)
+
+
+def said(count: int, budget: Budget | None = None) -> dict[str, list[str]]:
+    asking = cluster()
+    asked = asking.resolve([claim(request(count=count))])
+    verdicts = asking.verdicts(asked, budget=budget or Budget())
+
+    def explain(node: object, *_: object) -> tuple[Shortage, ...]:
+        refusal = RejectionReason(reason=Reason.TOO_FEW_DEVICES, subject="too few")
+        return (Shortage(claim="default/claim-0", request="req-0", rejection=refusal),)
+
+    found = explain_nodes(verdicts, asked, Usage(), RULES, explain)
+    return {
+        one.name: [f"{each.code} {each.message} {each.count}" for each in one.reasons]
+        for one in sorted(found, key=lambda one: one.name)
+    }
+
+
+TOO_FEW = ["tooFewDevices claim default/claim-0, request req-0: too few 0"]
+
+
+def test_nodes_that_fit_give_no_reasons() -> None:
+    assert said(2) == {"a": TOO_FEW, "b": TOO_FEW, "c": [], "d": TOO_FEW}
+
+
+def test_of_many_classes_of_nodes_the_largest_are_explained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(failure, "MAX_EXPLAINED", 1)
+
+    found = said(3)
+
+    assert found["a"] == found["b"] == TOO_FEW
+    assert found["c"][0].startswith("jointlyInfeasible does not fit; not explained (limit of")
+    assert found["c"] == found["d"]
+
+
+def test_a_search_without_an_end_says_so() -> None:
+    assert said(2, Budget(steps=0))["c"][0].startswith("budgetExhausted ")
+
+
+def test_nodes_that_say_the_same_stand_together_most_first() -> None:
+    reason, other = NodeReason(code="node", message="x"), NodeReason(code="node", message="y")
+    answers = [
+        NodeResult(name=name, fits=False, reasons=(why,))
+        for name, why in (("a", other), ("b", reason), ("c", reason))
+    ]
+
+    found = FailedAttempt(title="Pod default/p").failure(answers)
+
+    assert [(one.nodes, one.reasons) for one in found.groups or ()] == [
+        (("b", "c"), (reason,)),
+        (("a",), (other,)),
+    ]
+
+
+def test_refusals_and_verdicts_are_told_together_by_name() -> None:
+    asking = cluster()
+    asked = asking.resolve([claim(request(count=3))])
+    verdicts = asking.verdicts(asked, nodes=("b", "c"))
+    out = NodeResult(name="a", fits=False, reasons=(NodeReason(code="node", message="x"),))
+
+    refused = FailedAttempt(title="t", excluded={"a": out}, evaluated=((verdicts, asked),))
+    answers = refused.node_results(RULES, lambda *_: ())
+
+    assert [(one.name, one.reasons[0].code) for one in answers] == [
+        ("a", "node"),
+        ("b", "jointlyInfeasible"),
+        ("c", "jointlyInfeasible"),
+    ]

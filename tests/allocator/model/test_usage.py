@@ -1,0 +1,191 @@
+"""What allocated claims hold of each device."""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from allocator.model.devices import DeviceId
+from allocator.model.feature_gates import Features
+from allocator.model.usage import DeviceUse, Usage, gather_usage, with_claim, without_claim
+from kube.api.resource import ResourceClaim
+from testing.allocation.builders import (
+    DRIVER,
+    NODE,
+    allocated,
+    applied,
+    claim,
+    quantities,
+    request,
+    result,
+)
+
+DEFAULT: Final = Features()
+NO_SHARES: Final = Features(consumable_capacity=False)
+DEVICE: Final = DeviceId(DRIVER, NODE, "gpu-0")
+
+
+def told(use: DeviceUse | None) -> str:
+    """`alone | a b | memory=3Gi`: whether exclusive, share ids, sums."""
+    if use is None:
+        return "free"
+    sums = (
+        "no entry"
+        if use.capacity is None
+        else " ".join(f"{key}={amount}" for key, amount in sorted(use.capacity.items()))
+    )
+    return f"{'alone' if use.exclusive else 'shared'} | {' '.join(sorted(use.share_ids))} | {sums}"
+
+
+class Case(NamedTuple):
+    name: str
+    want: str
+    claims: Sequence[ResourceClaim]
+    features: Features = DEFAULT
+
+
+def share(share_id: str, **consumed: str) -> ResourceClaim:
+    return allocated(result(share=share_id, consumed=consumed), name=share_id)
+
+
+CASES: Final = (
+    Case("a claim that is not allocated holds nothing", "free", [claim(request())]),
+    Case("a claim without devices holds nothing", "free", [allocated()]),
+    Case("a device as a whole", "alone |  | no entry", [allocated(result())]),
+    Case("another device", "free", [allocated(result("gpu-1"))]),
+    Case("admin access holds nothing", "free", [allocated(result(admin_access=True))]),
+    Case(
+        "adminAccess false is no admin access",
+        "alone |  | no entry",
+        [allocated(result(admin_access=False))],
+    ),
+    Case("a share", "shared | a | memory=1Gi", [share("a", memory="1Gi")]),
+    Case(
+        "shares add up per capacity",
+        "shared | a b | cores=3 memory=3Gi",
+        [share("a", memory="1Gi"), share("b", memory="2Gi", cores="3")],
+    ),
+    Case(
+        "shares of one claim add up as well",
+        "shared | a b | memory=3",
+        [
+            allocated(
+                result(share="a", consumed={"memory": 1}), result(share="b", consumed={"memory": 2})
+            )
+        ],
+    ),
+    Case("a share that tells nothing", "shared | a | no entry", [allocated(result(share="a"))]),
+    Case("a share of nothing has an entry", "shared | a | ", [share("a")]),
+    Case("a share of zero", "shared | a | memory=0", [share("a", memory="0")]),
+    Case(
+        "what is consumed without a share id is not counted",
+        "alone |  | no entry",
+        [allocated(result(consumed={"memory": 1}))],
+    ),
+    Case(
+        "a share beside an exclusive holder",
+        "alone | a | memory=1",
+        [allocated(result()), share("a", memory="1")],
+    ),
+    Case(
+        "without consumable capacity a share is the whole device",
+        "alone |  | no entry",
+        [share("a", memory="1")],
+        NO_SHARES,
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_gather_usage(case: Case) -> None:
+    assert case.want == told(gather_usage(case.claims, case.features).of(DEVICE))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_claims_one_by_one_and_back(case: Case) -> None:
+    history = [Usage()]
+    for one in case.claims:
+        history.append(with_claim(history[-1], one, case.features))
+
+    assert gather_usage(case.claims, case.features) == history[-1]
+    for claim_ in reversed(case.claims):
+        after = history.pop()
+        assert history[-1] == without_claim(after, claim_, case.features)
+
+
+def test_removing_claims_in_any_order_leaves_the_others() -> None:
+    one, two, three = (share(name, memory="1Gi") for name in "abc")
+    usage = gather_usage((one, two, three), DEFAULT)
+
+    usage = without_claim(usage, two, DEFAULT)
+
+    assert gather_usage((one, three), DEFAULT) == usage
+
+
+def test_a_device_of_two_claims_is_free_after_both_are_removed() -> None:
+    one, two = (allocated(result(), name=name) for name in "ab")
+    both = gather_usage((one, two), DEFAULT)
+
+    left = without_claim(both, one, DEFAULT)
+
+    assert "alone |  | no entry" == told(left.of(DEVICE))
+    assert Usage() == without_claim(left, two, DEFAULT)
+
+
+def test_a_claim_without_devices_changes_nothing() -> None:
+    usage = gather_usage((allocated(result()),), DEFAULT)
+
+    assert usage is with_claim(usage, claim(request()), DEFAULT)
+    assert usage == without_claim(usage, allocated(result("gpu-1"), name="other"), DEFAULT)
+    assert usage == without_claim(usage, allocated(result(), name="other"), DEFAULT)
+
+
+def test_other_pools_stay_the_same_objects() -> None:
+    other = allocated(result(pool="other"))
+    usage = gather_usage((other,), DEFAULT)
+
+    after = with_claim(usage, allocated(result()), DEFAULT)
+
+    assert after.of(DEVICE)
+    (pool,) = usage.pools
+    assert usage.pools[pool] is after.pools[pool]
+
+
+@pytest.mark.parametrize(
+    ("want", "config"),
+    [
+        pytest.param([], [], id="no configuration"),
+        pytest.param([{"a": 1}], [applied(a=1)], id="for all requests"),
+        pytest.param([{"a": 1}], [applied("req", a=1)], id="for the request"),
+        pytest.param([{"a": 1}], [applied("req/sub", a=1)], id="for the alternative"),
+        pytest.param([], [applied("req/other", a=1)], id="for another alternative"),
+        pytest.param([], [applied("sub", a=1)], id="not by the alternative's own name"),
+        pytest.param([], [applied(driver="nic.example.com", a=1)], id="for another driver"),
+        pytest.param(
+            [{"a": 1}, {"a": 2}], [applied(a=1), applied("x", "req", a=2)], id="several, in order"
+        ),
+    ],
+)
+def test_parameters_of_a_consumer(want: list[Any], config: list[Any]) -> None:
+    usage = gather_usage((allocated(result(request="req/sub"), config=config),), DEFAULT)
+
+    use = usage.of(DEVICE)
+
+    assert use is not None
+    assert want == list(use.consumers[0].parameters)
+
+
+def test_a_consumer_has_its_claim_and_consumption() -> None:
+    held = allocated(result(share="s", consumed={"memory": "1Gi"}), name="mine", namespace="team")
+
+    use = gather_usage((held,), DEFAULT).of(DEVICE)
+
+    assert use is not None
+    (holder,) = use.consumers
+    assert ("team", "mine", "req-0", "s") == (
+        holder.namespace,
+        holder.claim,
+        holder.request,
+        holder.share_id,
+    )
+    assert quantities({"memory": "1Gi"}) == holder.consumed

@@ -1,0 +1,498 @@
+"""What laying out an attempt decides before any search, and what it leaves to be found."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from allocator.compatibility.compile import compile_policy
+from allocator.model.devices import NodeDevices, PoolState
+from allocator.model.feature_gates import Features
+from allocator.model.outcome import AttemptFailed, Reason
+from allocator.model.requests import resolve_requests
+from allocator.model.usage import DeviceUse, Usage
+from allocator.search.attempt import AllocatorOptions, Attempt, bits, lay_out
+from kube.api.node_selector import NodeSelector, NodeSelectorTerm
+from kube.api.resource import DerivedAttribute, DeviceRequest, ResourceClaim
+from testing.allocation.builders import (
+    DRIVER,
+    alternative,
+    claim,
+    classes,
+    configured,
+    consumes,
+    counter_set,
+    device,
+    devices,
+    first_of,
+    match,
+    node_with,
+    policy,
+    pool_of,
+    quantities,
+    request,
+    requirement,
+    rule,
+    taint,
+    tolerates,
+)
+
+ROOT = "resource.kubernetes.io/pcieRoot"
+HAS_X = f'device.attributes["{DRIVER}"].x'
+NOT_HERE = 'device.driver == "other"'
+ONLY_X = f'"x" in device.attributes["{DRIVER}"]'
+
+
+def laid_out(
+    node: NodeDevices,
+    *claims: ResourceClaim,
+    usage: Usage | None = None,
+    features: Features | None = None,
+    **rules: Any,
+) -> Attempt:
+    made = AllocatorOptions(features=features or Features(), **rules)
+    return lay_out(node, resolve_requests(claims, classes(), made.features), usage or Usage(), made)
+
+
+def usage(node: NodeDevices, **uses: DeviceUse) -> Usage:
+    return Usage(pools={node.pools[0].id: uses})
+
+
+WHOLE = DeviceUse(exclusive=True)
+SHARE = DeviceUse(share_ids=frozenset("1"), capacity=quantities({"m": "1"}))
+
+# --- who may serve what ---------------------------------------------------------------------------
+
+
+class Looks(NamedTuple):
+    """Masks as texts, the last device first: those to try, those refused, those that match."""
+
+    want: tuple[str, str, str]
+    name: str
+    node: NodeDevices
+    request: DeviceRequest
+    usage: Usage | None = None
+    features: Features | None = None
+
+
+THREE = node_with(pool_of(*devices("x", "y", "z")))
+SOME_X = node_with(
+    pool_of(device("x", attributes={"x": True}), device("y"), device("z", attributes={"x": True}))
+)
+TAINTED_TWICE = node_with(pool_of(device("x"), *devices("y", "z", taints=(taint(),))))
+TAINTED = node_with(pool_of(device("x"), device("y", taints=(taint(),)), device("z")))
+SIZES = node_with(
+    pool_of(
+        device("x", capacity={"m": "4"}, shared=True),
+        device("y", capacity={"m": "2"}, shared=True),
+        device("z", capacity={"m": "2"}),
+    )
+)
+CHOOSY = node_with(
+    pool_of(
+        device("x", node="node-1"),
+        device("y", node="node-2"),
+        device("z", all_nodes=True),
+        per_device=True,
+    )
+)
+CHOOSY_X = node_with(
+    pool_of(
+        device("x", node="node-1", attributes={"x": True}),
+        device("y", node="node-2", attributes={"x": True}),
+        device("z", node="node-2"),
+        per_device=True,
+    )
+)
+COUNTED = node_with(
+    pool_of(device("x"), device("y", consumes(slices=1)), counters=[counter_set(slices=2)])
+)
+BOUND = node_with(pool_of(device("x"), device("y", binding_conditions=("ready",)), device("z")))
+SKIPPING = node_with(
+    pool_of(device("x"), skip_node_operations=("*",)), pool_of(device("y"), pool="other")
+)
+ANY, ADMIN = request(), request(admin_access=True)
+LOOKS = (
+    Looks(("111", "0", "111"), "all of a class that selects everything", THREE, ANY),
+    Looks(("101", "0", "101"), "those that a selector selects", SOME_X, request("r", ONLY_X)),
+    Looks(("101", "10", "111"), "a device held as a whole matches, and is not tried", THREE, ANY,
+          usage(THREE, y=WHOLE)),
+    Looks(("1", "110", "111"), "so do several", THREE, ANY, usage(THREE, y=WHOLE, z=WHOLE)),
+    Looks(("111", "0", "111"), "an admin may have what is held", THREE, ADMIN, usage(THREE, y=WHOLE)),
+    Looks(("111", "0", "111"), "of what is shared a further share is tried", SIZES, ANY,
+          usage(SIZES, x=SHARE)),
+    Looks(("101", "10", "111"), "a tainted device matches, and is not tried", TAINTED, ANY),
+    Looks(("1", "110", "111"), "so do several that are tainted", TAINTED_TWICE, ANY),
+    Looks(("0", "0", "0"), "what does not match is not refused", TAINTED, request("r", NOT_HERE)),
+    Looks(("111", "0", "111"), "who tolerates a taint is not refused", TAINTED,
+          request(tolerations=(tolerates(),))),
+    Looks(("1", "0", "111"), "no device whose whole capacity is too little", SIZES,
+          request(capacity={"m": 3})),
+    Looks(("101", "0", "101"), "a device for another node does not match", CHOOSY, ANY),
+    Looks(("1", "0", "1"), "nor one for another node that no selector selects", CHOOSY_X,
+          request("r", ONLY_X)),
+    Looks(("1", "10", "11"), "no partitions while their gate is off", COUNTED, ANY,
+          None, Features(partitionable_devices=False)),
+    Looks(("11", "0", "11"), "partitions while it is on", COUNTED, ANY),
+    Looks(("101", "0", "101"), "devices with conditions do not match while their gate is off", BOUND, ANY,
+          None, Features(device_status=False)),
+    Looks(("10", "1", "11"), "a node that cannot do without its operations", SKIPPING, ANY,
+          None, Features(optional_node_operations=True)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LOOKS, ids=lambda case: case.name)
+def test_candidates(case: Looks) -> None:
+    made = laid_out(case.node, claim(case.request), usage=case.usage, features=case.features)
+
+    ((((table,),),)) = made.requests
+
+    assert case.want == tuple(
+        f"{mask:b}" for mask in (table.candidates, table.rejected, table.matching)
+    )
+
+
+def test_usage_of_a_pool_with_the_same_device_names_does_not_count() -> None:
+    node = node_with(pool_of(*devices("x", "y")), pool_of(*devices("x", "y"), pool="other"))
+    use = Usage(pools={node.pools[1].id: {"x": WHOLE}})
+
+    ((((table,),),)) = laid_out(node, claim(ANY), usage=use).requests
+
+    assert 0b1011 == table.candidates
+
+
+def test_devices_that_abort_the_attempt_are_candidates() -> None:
+    made = laid_out(SOME_X, claim(request("r", HAS_X), request("s", HAS_X)))
+
+    for (table,), name in zip(made.requests[0], "rs", strict=True):
+        assert [0b111, 0b010, [1]] == [table.candidates, table.fatal, list(table.failures)]
+        assert f"request {name}" in table.failures[1]
+    assert made.may_abort
+
+
+def test_amounts_and_node_selectors_can_abort_the_attempt() -> None:
+    broken = NodeSelector(
+        node_selector_terms=(
+            NodeSelectorTerm(match_expressions=(requirement("a", operator="is"),)),
+        )
+    )
+    node = node_with(
+        pool_of(
+            device("x", attributes={"x": True}, all_nodes=True),
+            device("y", all_nodes=True),
+            device("z", attributes={"x": True}, capacity={"m": "1"}, all_nodes=True),
+            device("broken", attributes={"x": True}, selector=broken),
+            per_device=True,
+        )
+    )
+
+    made = laid_out(node, claim(request("r", HAS_X, capacity={"m": -1}), request("s", HAS_X)))
+
+    (first,), (second,) = made.requests[0]
+    assert [[1, 2, 3], [1, 3]] == [sorted(each.failures) for each in (first, second)]
+    assert [0b1110, 0b0101] == [first.candidates, first.matching]
+    assert "no such key: x" in first.failures[1]
+    assert "request r" in first.failures[2]
+    assert "node selector" in first.failures[3]
+
+
+def test_errors_about_amounts_name_their_request() -> None:
+    amount: dict[str, str | int] = {"m": -1}
+    asks = [request(name, capacity=amount) for name in "rs"]
+
+    made = laid_out(SIZES, claim(*asks))
+
+    for (table,), name in zip(made.requests[0], "rs", strict=True):
+        assert f"request {name}" in table.failures[0]
+
+
+def test_devices_with_conditions_do_not_abort_while_their_gate_is_off() -> None:
+    node = node_with(
+        pool_of(device("x", attributes={"x": True}), device("y", binding_conditions=("ready",)))
+    )
+    asks, off = claim(request("r", HAS_X)), Features(device_status=False)
+
+    assert laid_out(node, asks).may_abort
+    assert not laid_out(node, asks, features=off).may_abort
+
+
+def test_an_allocated_device_does_not_abort_the_attempt() -> None:
+    made = laid_out(SOME_X, claim(request("r", HAS_X)), usage=usage(SOME_X, y=WHOLE))
+
+    assert [0b101, 0] == [made.requests[0][0][0].candidates, made.requests[0][0][0].fatal]
+    assert not made.may_abort
+
+
+def test_candidates_depend_on_tolerations_and_amounts() -> None:
+    node = node_with(
+        pool_of(
+            device("x", taints=(taint(),), capacity={"m": "4"}, shared=True),
+            device("y", capacity={"m": "1"}, shared=True),
+        )
+    )
+    asks = (
+        request("plain"),
+        request("tolerates", tolerations=(tolerates(),)),
+        request("large", capacity={"m": 2}, tolerations=(tolerates(),)),
+    )
+
+    made = laid_out(node, claim(*asks))
+
+    assert [0b10, 0b11, 0b01] == [table.candidates for ((table),) in made.requests[0]]
+
+
+def test_shareable_and_shared_devices() -> None:
+    use = usage(SIZES, x=SHARE, z=SHARE)
+    off = Features(consumable_capacity=False)
+
+    made, without = (
+        laid_out(SIZES, claim(ANY), usage=use),
+        laid_out(SIZES, claim(ANY), features=off),
+    )
+
+    assert (0b011, 0b001) == (made.shareable, made.shared)
+    assert (0, 0) == (without.shareable, without.shared)
+
+
+# --- mode All -------------------------------------------------------------------------------------
+
+ALL = request("all", count=None)
+
+
+def test_mode_all_lists_matching_devices_in_use_or_not() -> None:
+    made = laid_out(THREE, claim(ALL), usage=usage(THREE, y=WHOLE))
+
+    ((((table,),),)) = made.requests
+
+    assert ((0, 1, 2), 3, 0b010) == (table.all_positions, table.count, table.rejected)
+
+
+def test_mode_all_leaves_out_devices_that_are_too_small() -> None:
+    ((((table,),),)) = laid_out(SIZES, claim(request(count=None, capacity={"m": 3}))).requests
+
+    assert ((0,), 1) == (table.all_positions, table.count)
+
+
+@pytest.mark.parametrize(
+    ("want", "state"),
+    [("being updated", PoolState.INCOMPLETE), ("invalid", PoolState.INVALID)],
+)
+def test_mode_all_fails_on_an_incomplete_or_invalid_pool(want: str, state: PoolState) -> None:
+    node = node_with(pool_of(device()), pool_of(device(), pool="late", state=state))
+    words = (
+        "claim default/claim-0, request all: asks for all devices, but resource pool "
+        f"{DRIVER}/late is currently {want}"
+    )
+
+    with pytest.raises(AttemptFailed, match=f"^{words}$"):
+        laid_out(node, claim(ALL))
+
+    assert not laid_out(node, claim(ANY)).may_abort
+
+
+def test_mode_all_fails_with_the_first_failing_selector() -> None:
+    node = node_with(pool_of(device("a", attributes={"x": True}), *devices("b", "c")))
+
+    with pytest.raises(AttemptFailed, match=r"node-1/b"):
+        laid_out(node, claim(request("all", HAS_X, count=None)))
+
+
+# --- what may be looked ahead ---------------------------------------------------------------------
+
+
+class Treacherous(NamedTuple):
+    want: bool
+    name: str
+    claim: ResourceClaim
+
+
+TREACHEROUS = (
+    Treacherous(False, "constraints on counted devices", claim(ANY, constraints=[match(ROOT)])),
+    Treacherous(False, "all devices without constraints", claim(ALL)),
+    Treacherous(True, "constraints on all devices", claim(ALL, constraints=[match(ROOT)])),
+    Treacherous(False, "constraints on others than all", claim(
+        ALL, request("r", count=0), constraints=[match(ROOT, "r")])),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TREACHEROUS, ids=lambda case: case.name)
+def test_may_abort(case: Treacherous) -> None:
+    assert case.want == laid_out(THREE, case.claim).may_abort
+
+
+@pytest.mark.parametrize(("want", "text"), [(True, "nonsense("), (False, '"here"')])
+def test_a_failing_derived_attribute_may_abort(want: bool, text: str) -> None:
+    derived = (DerivedAttribute(name=ROOT, expression=text),)
+    asks = claim(request(derived_attributes=derived), constraints=[match(ROOT)])
+
+    made = laid_out(THREE, asks, features=Features(derived_attributes=True))
+
+    assert want == made.may_abort
+
+
+def test_no_devices_are_symmetric_in_mode_all_with_constraints() -> None:
+    made = laid_out(THREE, claim(ALL, constraints=[match(ROOT)]))
+
+    assert (0, 1, 2) == made.symmetry_classes
+
+
+class Hopeless(NamedTuple):
+    want: Reason | None
+    name: str
+    requests: Sequence[DeviceRequest]
+    constraint: bool = False
+
+
+ROOTS = node_with(
+    pool_of(*(device(name, attributes={ROOT: name[0]}) for name in ("a0", "a1", "b0", "b1")))
+)
+HOPELESS = (
+    Hopeless(None, "as many as there are", (request(count=4),)),
+    Hopeless(Reason.TOO_FEW_DEVICES, "one more", (request(count=5),)),
+    Hopeless(Reason.TOO_FEW_DEVICES, "the last of several", (ANY, request("r", count=5))),
+    Hopeless(None, "one alternative is enough", (
+        first_of("r", alternative("many", count=5), alternative("few")),)),
+    Hopeless(Reason.TOO_FEW_DEVICES, "no alternative is", (
+        first_of("r", alternative("many", count=5), alternative("none", NOT_HERE)),)),
+    Hopeless(Reason.TOO_FEW_DEVICES, "all of nothing", (request("r", NOT_HERE, count=None),)),
+    Hopeless(None, "two of a root", (request(count=2),), constraint=True),
+    Hopeless(Reason.CONSTRAINT, "three of a root", (request(count=3),), constraint=True),
+    Hopeless(None, "alternatives are left to the search", (
+        first_of("r", alternative("many", count=3), alternative("few")),), constraint=True),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HOPELESS, ids=lambda case: case.name)
+def test_infeasibility(case: Hopeless) -> None:
+    constraints = [match(ROOT)] if case.constraint else []
+
+    found = laid_out(ROOTS, claim(*case.requests, constraints=constraints)).infeasibility()
+
+    assert case.want == (None if found is None else found.reason)
+
+
+def test_infeasibility_does_not_hide_an_error() -> None:
+    assert laid_out(SOME_X, claim(request("r", HAS_X, count=9))).infeasibility() is None
+
+
+def test_prune_keeps_positions_that_constraints_accept() -> None:
+    made = laid_out(ROOTS, claim(request(count=2), constraints=[match(ROOT)]))
+    one = made.requests[0][0][0].request
+
+    assert 0b1110 == made.prune(one, 0b1110)
+    assert made.constraints[0].add(one, 0, further_share=False)
+    assert 0b0010 == made.prune(one, 0b1110)
+    assert 0b1110 == laid_out(ROOTS, claim(ANY)).prune(one, 0b1110)
+
+
+# --- devices that look alike ----------------------------------------------------------------------
+
+
+class Kinds(NamedTuple):
+    want: tuple[int, ...]
+    name: str
+    node: NodeDevices
+    claim: ResourceClaim
+    usage: Usage | None = None
+
+
+KINDS = (
+    Kinds((0, 0, 0), "nothing tells them apart", THREE, claim(ANY)),
+    Kinds((0, 1, 0), "a selector does", SOME_X, claim(request("r", ONLY_X))),
+    Kinds((0, 1, 0), "a taint does", TAINTED, claim(ANY)),
+    Kinds((0, 1, 0), "one is held", THREE, claim(ANY), usage(THREE, y=WHOLE)),
+    Kinds((0, 1, 1), "all but the first are held", THREE, claim(ANY), usage(THREE, y=WHOLE, z=WHOLE)),
+    Kinds((0, 1, 0), "one ends the attempt", SOME_X, claim(request("r", HAS_X))),
+    Kinds((0, 1, 2), "capacities do, and so does who may share", SIZES, claim(ANY)),
+    Kinds((0, 0, 1, 1), "attributes of which a constraint speaks do", ROOTS,
+          claim(request(count=2), constraints=[match(ROOT)])),
+    Kinds((0, 0, 0, 0), "attributes of which none speaks do not", ROOTS, claim(ANY)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", KINDS, ids=lambda case: case.name)
+def test_symmetry_classes(case: Kinds) -> None:
+    assert case.want == laid_out(case.node, case.claim, usage=case.usage).symmetry_classes
+
+
+def test_a_device_with_a_share_in_use_is_not_symmetric() -> None:
+    node = node_with(pool_of(*devices("x", "y", "z", shared=True)))
+    use = usage(node, y=DeviceUse(share_ids=frozenset("1")))
+
+    assert (0, 1, 0) == laid_out(node, claim(ANY), usage=use).symmetry_classes
+
+
+# --- what is told of a choice ---------------------------------------------------------------------
+
+
+def test_only_the_choice_of_a_share_has_consumed_capacity() -> None:
+    node = node_with(
+        pool_of(device("a", capacity={"m": "4"}, shared=True), device("b", capacity={"m": "4"}))
+    )
+    made = laid_out(node, claim(request(capacity={"m": 1})))
+    (table,) = made.requests[0][0]
+
+    assert quantities({"m": "1"}) == made.choice(table.request, 0).consumed
+    assert made.choice(table.request, 1).consumed is None
+    assert ("b", table.request) == (made.choice(table.request, 1).device.id.device, table.request)
+
+
+def test_claims_are_named_with_their_namespace() -> None:
+    made = laid_out(THREE, claim(ANY), claim(ANY, name="second", namespace="team"))
+
+    assert ["default/claim-0", "team/second"] == [made.claim_name(number) for number in (0, 1)]
+
+
+def test_invalid_pools_are_reported() -> None:
+    invalid = node_with(pool_of(device()), pool_of(pool="odd", state=PoolState.INVALID))
+
+    assert not laid_out(THREE, claim(ANY)).has_invalid_pools
+    assert laid_out(invalid, claim(ANY)).has_invalid_pools
+
+
+def test_selectors_cost_steps_until_their_verdicts_are_cached() -> None:
+    node = node_with(pool_of(device("x", attributes={"x": True}), device("y", attributes={"y": 1})))
+    asks = claim(request("r", ONLY_X), request("s", 'device.driver != ""'))
+
+    assert [3, 0] == [laid_out(node, asks).steps for _ in range(2)]
+
+
+def test_constraints_are_in_upstreams_order() -> None:
+    node = node_with(
+        pool_of(
+            device(
+                "x", consumes(slices=1), attributes={ROOT: "a"}, capacity={"m": "4"}, shared=True
+            ),
+            counters=[counter_set(slices=2)],
+        )
+    )
+    shares = configured(sharing={"strategy": "MPS"})
+    pending = claim(request(capacity={"m": 1}), constraints=[match(ROOT)], config=[shares])
+
+    with_ours = laid_out(node, pending, uniform_config_drivers=frozenset({DRIVER})).constraints
+
+    names = ["CounterConstraint", "AttributeConstraints", "CapacityConstraint"]
+    assert names == [
+        type(constraint).__name__ for constraint in laid_out(node, pending).constraints
+    ]
+    assert [*names, "CoTenantConfigConstraint"] == [
+        type(with_our).__name__ for with_our in with_ours
+    ]
+    assert () == laid_out(THREE, claim(ANY)).constraints
+
+
+def test_groups_are_checked_by_either_gate_or_policy() -> None:
+    node = node_with(pool_of(device("x", consumes(groups="a")), counters=[counter_set()]))
+    ours = compile_policy(policy(rule("any", groups="a")))
+    on = Features(compatibility_groups=True)
+
+    without = laid_out(node, claim(ANY), features=on).constraints
+    governed = laid_out(node, claim(ANY), features=on, policies=(ours,)).constraints
+
+    assert "GroupConstraint" in [type(each).__name__ for each in without]
+    assert "GroupConstraint" not in [type(each).__name__ for each in governed]
+
+
+def test_bits_are_the_positions_lowest_first() -> None:
+    assert [0, 2, 5] == list(bits(0b100101))
+    assert [] == list(bits(0))

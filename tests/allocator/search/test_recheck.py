@@ -1,0 +1,268 @@
+"""What a written allocation meets when its devices are about to be used."""
+
+from typing import NamedTuple
+
+import pytest
+
+from allocator.compatibility.compile import compile_policy
+from allocator.model.devices import NodeDevices
+from allocator.model.feature_gates import Features
+from allocator.model.outcome import Reason
+from allocator.model.usage import gather_usage
+from allocator.search.attempt import AllocatorOptions
+from allocator.search.recheck import AllocationConflict, find_conflict
+from kube.api.resource import ResourceClaim
+from testing.allocation.builders import (
+    DRIVER,
+    allocated,
+    amount,
+    applied,
+    consumes,
+    counter_set,
+    device,
+    node_with,
+    policy,
+    pool_of,
+    result,
+    rule,
+)
+
+FEATURES = Features(compatibility_groups=True)
+SHAREABLE = device(
+    "gpu-0",
+    capacity={"memory": amount("80Gi", default="1Gi", min="1Gi", step="1Gi")},
+    shared=True,
+)
+PLAIN = node_with(pool_of(device("gpu-0"), device("gpu-1")))
+SHARED = node_with(pool_of(SHAREABLE))
+PARTS = node_with(
+    pool_of(
+        device("whole", consumes(memory="80Gi")),
+        device("half-a", consumes(memory="40Gi", groups=["mig"])),
+        device("half-b", consumes(memory="40Gi", groups=["mig"])),
+        device("slice", consumes(memory="1Gi", groups=["mps"])),
+        counters=[counter_set(memory="80Gi")],
+    )
+)
+
+
+def share(of: str, memory: str, name: str) -> ResourceClaim:
+    return allocated(result(of, share=name, consumed={"memory": memory}), name=name)
+
+
+class Case(NamedTuple):
+    name: str
+    node: NodeDevices
+    claim: ResourceClaim
+    others: tuple[ResourceClaim, ...]
+    want: tuple[Reason, str] | None
+
+
+A, B = (allocated(result("gpu-0"), name=name) for name in ("a", "b"))
+CASES = (
+    Case("a device that nobody uses", PLAIN, A, (), None),
+    Case("a device beside another one", PLAIN, A, (allocated(result("gpu-1"), name="b"),), None),
+    Case("a device that another claim has", PLAIN, A, (B,), (Reason.ALLOCATED, "in use")),
+    Case(
+        "one device twice in one claim",
+        PLAIN,
+        allocated(result("gpu-0", request="a"), result("gpu-0", request="b")),
+        (),
+        (Reason.ALLOCATED, "in use"),
+    ),
+    Case(
+        "admin access to a device in use",
+        PLAIN,
+        allocated(result("gpu-0", admin_access=True)),
+        (B,),
+        None,
+    ),
+    Case(
+        "a device that admin access alone uses",
+        PLAIN,
+        A,
+        (allocated(result("gpu-0", admin_access=True), name="b"),),
+        None,
+    ),
+    Case(
+        "a device that does not exist",
+        PLAIN,
+        allocated(result("gpu-9")),
+        (),
+        (Reason.NO_DEVICES, "not published"),
+    ),
+    Case("a device of another driver", PLAIN, allocated(result("x", driver="other")), (), None),
+    Case(
+        "two shares that fit",
+        SHARED,
+        share("gpu-0", "40Gi", "a"),
+        (share("gpu-0", "40Gi", "b"),),
+        None,
+    ),
+    Case(
+        "two shares that are too much together",
+        SHARED,
+        share("gpu-0", "41Gi", "a"),
+        (share("gpu-0", "40Gi", "b"),),
+        (Reason.CAPACITY, "memory 40Gi of 80Gi left (< 41Gi)"),
+    ),
+    Case(
+        "a share id that another claim has",
+        SHARED,
+        share("gpu-0", "1Gi", "b"),
+        (share("gpu-0", "1Gi", "b"),),
+        (Reason.ALLOCATED, "in use"),
+    ),
+    Case(
+        "a share that consumes less than its policy gives",
+        SHARED,
+        share("gpu-0", "1Mi", "a"),
+        (),
+        (Reason.CAPACITY, "consumed memory 1Mi (!= 1Gi)"),
+    ),
+    Case(
+        "a share that does not say what it consumes",
+        SHARED,
+        allocated(result("gpu-0", share="a")),
+        (),
+        (Reason.CAPACITY, "consumed memory nothing (!= 1Gi)"),
+    ),
+    Case(
+        "a share that consumes a negative amount",
+        SHARED,
+        share("gpu-0", "-5Gi", "a"),
+        (),
+        (Reason.CAPACITY, "consumed memory -5Gi"),
+    ),
+    Case(
+        "a share of what the device does not have",
+        SHARED,
+        allocated(result("gpu-0", share="a", consumed={"cores": 1})),
+        (),
+        (Reason.CAPACITY_NOT_FOUND, "no capacity cores"),
+    ),
+    Case(
+        "all of a device that is shared",
+        SHARED,
+        A,
+        (share("gpu-0", "1Gi", "b"),),
+        (Reason.ALLOCATED, "in use"),
+    ),
+    Case(
+        "a share of a device that another claim has alone",
+        SHARED,
+        share("gpu-0", "1Gi", "a"),
+        (B,),
+        (Reason.ALLOCATED, "in use"),
+    ),
+    Case(
+        "a share of a device that cannot be shared",
+        PLAIN,
+        allocated(result("gpu-0", share="a")),
+        (),
+        (Reason.ALLOCATED, "not shareable"),
+    ),
+    Case(
+        "two parts of one card",
+        PARTS,
+        allocated(result("half-a")),
+        (allocated(result("half-b"), name="b"),),
+        None,
+    ),
+    Case(
+        "a part of a card that is in use as a whole",
+        PARTS,
+        allocated(result("half-a")),
+        (allocated(result("whole"), name="b"),),
+        (Reason.GROUPS, "counter set set-0"),
+    ),
+    Case(
+        "parts of one card that have no group in common",
+        PARTS,
+        allocated(result("half-a"), result("slice", request="req-1")),
+        (),
+        (Reason.GROUPS, "counter set set-0"),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_find_conflict(case: Case) -> None:
+    got = _conflict(case.claim, case.node, case.others)
+
+    if case.want is None:
+        assert got is None
+    else:
+        assert got is not None
+        assert case.want[0] == got.rejection.reason
+        assert case.want[1] in got.rejection.detail
+
+
+def test_counters_are_compared_without_groups() -> None:
+    node = node_with(
+        pool_of(
+            device("large", consumes(memory="50Gi")),
+            device("small", consumes(memory="40Gi")),
+            counters=[counter_set(memory="80Gi")],
+        )
+    )
+
+    got = _conflict(allocated(result("small")), node, (allocated(result("large"), name="b"),))
+
+    assert got is not None
+    assert got.rejection.reason is Reason.COUNTERS
+    assert not got.consumers
+
+
+def test_a_conflict_names_the_consumers_of_the_device() -> None:
+    got = _conflict(A, PLAIN, (allocated(result("gpu-0"), name="b", namespace="other"),))
+
+    assert got is not None
+    assert [("other", "b")] == [(consumer.namespace, consumer.claim) for consumer in got.consumers]
+    assert "other" not in got.rejection.detail
+
+
+def test_a_policy_keeps_devices_apart() -> None:
+    node = node_with(
+        pool_of(
+            device("shared", attributes={"mode": "shared", "uuid": "1"}),
+            device("whole", attributes={"mode": "whole", "uuid": "1"}),
+        )
+    )
+    mode = 'device.attributes["gpu.example.com"].mode'
+    apart = policy(rule("whole", f'{mode} == "whole"', only=f'{mode} == "whole"'))
+    options = AllocatorOptions(features=FEATURES, policies=(compile_policy(apart),))
+    usage = gather_usage([allocated(result("shared"), name="b")], FEATURES)
+
+    got = find_conflict(allocated(result("whole")), node, usage, options)
+
+    assert got is not None
+    assert got.rejection.reason is Reason.POLICY
+
+
+@pytest.mark.parametrize(
+    ("interval", "want"),
+    [("Short", None), ("Long", Reason.CONFLICTING_SHARING_CONFIG)],
+    ids=["same", "other"],
+)
+def test_configurations_of_one_device_are_compared(interval: str, want: Reason | None) -> None:
+    options = AllocatorOptions(features=FEATURES, uniform_config_drivers=frozenset({DRIVER}))
+    mine, theirs = (
+        applied(apiVersion="example.com/v1", kind="Config", interval=value)
+        for value in ("Short", interval)
+    )
+    other = allocated(
+        result("gpu-0", share="b", consumed={"memory": "1Gi"}), name="b", config=[theirs]
+    )
+    claim = allocated(result("gpu-0", share="a", consumed={"memory": "1Gi"}), config=[mine])
+
+    got = find_conflict(claim, SHARED, gather_usage([other], FEATURES), options)
+
+    assert want == (got.rejection.reason if got is not None else None)
+
+
+def _conflict(
+    claim: ResourceClaim, node: NodeDevices, others: tuple[ResourceClaim, ...]
+) -> AllocationConflict | None:
+    options = AllocatorOptions(features=FEATURES)
+    return find_conflict(claim, node, gather_usage(others, FEATURES), options)

@@ -1,0 +1,268 @@
+"""What the API server stores of a plan."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from allocator.model.devices import PublishedDevice
+from allocator.model.feature_gates import Features
+from allocator.model.outcome import AttemptFailed
+from allocator.model.plan import Choice, Plan
+from allocator.model.requests import resolve_requests
+from allocator.search.results import allocation, allocations, node_selector, share_ids
+from kube.api.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from kube.api.resource import Device, DeviceRequest, DeviceRequestAllocationResult
+from testing.allocation.builders import (
+    alternative,
+    claim,
+    classes,
+    configured,
+    device,
+    first_of,
+    labelled,
+    pool_of,
+    quantities,
+    request,
+    requirement,
+    resolved_request,
+    result,
+    tolerates,
+)
+
+DEFAULT: Final = Features()
+NUMBERS: Final = ("share-0", "share-1", "share-2")
+
+
+def placed(one: Device | None = None, **fields: Any) -> PublishedDevice:
+    """A device on a slice with these fields, by default of a slice for all nodes."""
+    (made,) = pool_of(one or device(), **({"all_nodes": True} | fields)).devices
+    return made
+
+
+def stored(
+    asks: DeviceRequest,
+    chosen: PublishedDevice,
+    consumed: dict[str, str | int] | None = None,
+    features: Features = DEFAULT,
+) -> DeviceRequestAllocationResult:
+    made = resolve_requests((claim(asks),), classes(), features)
+    amounts = None if consumed is None else quantities(consumed)
+    choice = Choice(request=made.requests[0][0][0], device=chosen, consumed=amounts)
+    plan = Plan(node="node-1", choices=((choice,),), alternatives=((0,),))
+    (got,) = allocation(plan, 0, made, features, iter(NUMBERS)).devices.results or ()
+    return got
+
+
+class Case(NamedTuple):
+    name: str
+    want: DeviceRequestAllocationResult
+    got: DeviceRequestAllocationResult
+
+
+TOLERANT: Final = (tolerates("a"), tolerates("b"))
+BINDING: Final = device(binding_conditions=("ready",), binding_failure_conditions=("broken",))
+SKIPPING: Final = placed(skip_node_operations=("All",))
+
+CASES: Final = (
+    Case("a device", result(), stored(request(), placed())),
+    Case(
+        "a device for an alternative",
+        result(request="req-0/sub-0"),
+        stored(first_of("req-0", alternative()), placed()),
+    ),
+    Case(
+        "tolerations are the request's",
+        result(tolerations=TOLERANT),
+        stored(request(tolerations=TOLERANT), placed()),
+    ),
+    Case(
+        "admin access is told",
+        result(admin_access=True),
+        stored(request(admin_access=True), placed()),
+    ),
+    Case("no admin access is not", result(), stored(request(admin_access=False), placed())),
+    Case(
+        "a share has an id and tells what it takes",
+        result(share="share-0", consumed={"memory": "1Gi", "cores": 0}),
+        stored(request(), placed(), {"memory": "1024Mi", "cores": 0}),
+    ),
+    Case(
+        "a share of a device without capacity has only an id",
+        result(share="share-0"),
+        stored(request(), placed(), {}),
+    ),
+    Case(
+        "binding conditions are the device's",
+        result(binding_conditions=("ready",), binding_failure_conditions=("broken",)),
+        stored(request(), placed(BINDING)),
+    ),
+    Case(
+        "but not while their gates are off",
+        result(),
+        stored(request(), placed(BINDING), features=Features(device_status=False)),
+    ),
+    Case("operations that are skipped are not told", result(), stored(request(), SKIPPING)),
+    Case(
+        "but by the experimental allocator",
+        result(skip_node_operations=("All",)),
+        stored(request(), SKIPPING, features=Features(optional_node_operations=True)),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_result(case: Case) -> None:
+    assert case.want == case.got
+    assert str(case.want.consumed_capacity) == str(case.got.consumed_capacity)
+
+
+def test_claims_share_the_ids_and_keep_their_order() -> None:
+    made = resolve_requests(
+        (claim(request("a", count=2)), claim(), claim(request("b"))), classes(), DEFAULT
+    )
+    first, second = made.requests[0][0][0], made.requests[2][0][0]
+    share = Choice(request=first, device=placed(device("x")), consumed={})
+    plan = Plan(
+        node="node-1",
+        choices=(
+            (share, Choice(request=first, device=placed(device("y")), consumed={})),
+            (),
+            (Choice(request=second, device=share.device, consumed={}),),
+        ),
+        alternatives=((0,), (), (0,)),
+    )
+
+    got = allocations(plan, made, DEFAULT, iter(NUMBERS))
+
+    assert [["a x share-0", "a y share-1"], [], ["b x share-2"]] == [
+        [f"{one.request} {one.device} {one.share_id}" for one in each.devices.results or ()]
+        for each in got
+    ]
+    assert got[1].node_selector is None
+
+
+def test_configuration_comes_along() -> None:
+    made = resolve_requests((claim(request(), config=[configured(a=1)]),), classes(), DEFAULT)
+    choice = Choice(request=made.requests[0][0][0], device=placed())
+    plan = Plan(node="node-1", choices=((choice,),), alternatives=((0,),))
+
+    (got,) = allocation(plan, 0, made, DEFAULT, iter(())).devices.config or ()
+
+    assert ("FromClaim", None, {"a": 1}) == (
+        got.source,
+        got.requests,
+        got.opaque.parameters if got.opaque else None,
+    )
+
+
+def selector(*terms: NodeSelectorTerm) -> NodeSelector:
+    return NodeSelector(node_selector_terms=terms)
+
+
+ZONE: Final = labelled(zone="a")
+BOTH: Final = selector(
+    NodeSelectorTerm(
+        match_expressions=(requirement("zone", "a"), requirement("rack", "x", "y")),
+        match_fields=(requirement("metadata.name", "n1"),),
+    )
+)
+YX: Final = selector(NodeSelectorTerm(match_expressions=(requirement("rack", "y", "x"),)))
+
+
+def on(where: NodeSelector) -> PublishedDevice:
+    return placed(all_nodes=None, selector=where)
+
+
+class Where(NamedTuple):
+    name: str
+    want: str
+    devices: Sequence[PublishedDevice]
+
+
+SELECTORS: Final = (
+    Where("no device", "", []),
+    Where("a device for all nodes", "", [placed()]),
+    Where("a device of a node", "metadata.name In node-1", [placed(all_nodes=None, node="n")]),
+    Where(
+        "one that binds to its node",
+        "metadata.name In node-1",
+        [placed(device(binds_to_node=True))],
+    ),
+    Where("a device of some nodes", "zone In a", [on(ZONE)]),
+    Where("two of the same nodes", "zone In a", [on(ZONE), on(ZONE)]),
+    Where(
+        "two of different nodes are where both are",
+        "metadata.name In n1 zone In a rack In x,y",
+        [on(ZONE), on(BOTH)],
+    ),
+    Where(
+        "the order of values makes no difference",
+        "metadata.name In n1 zone In a rack In x,y",
+        [on(BOTH), on(YX)],
+    ),
+    Where(
+        "one device of a node settles it",
+        "metadata.name In node-1",
+        [on(ZONE), placed(all_nodes=None, node="n")],
+    ),
+    Where("a selector without terms adds nothing", "zone In a", [on(selector()), on(ZONE)]),
+    Where(
+        "per device: the device's own selector",
+        "zone In a",
+        [placed(device(selector=ZONE), all_nodes=None, per_device=True)],
+    ),
+    Where(
+        "per device: the device's own node",
+        "metadata.name In node-1",
+        [placed(device(node="n"), all_nodes=None, per_device=True)],
+    ),
+    Where(
+        "else what the device says does not count",
+        "",
+        [placed(device(node="n", selector=ZONE))],
+    ),
+    Where(
+        "after a device of the node nothing else is looked at",
+        "metadata.name In node-1",
+        [placed(all_nodes=None, node="n"), on(selector(NodeSelectorTerm(), NodeSelectorTerm()))],
+    ),
+)
+
+
+def _requirements(term: NodeSelectorTerm) -> Iterator[NodeSelectorRequirement]:
+    yield from term.match_fields or ()
+    yield from term.match_expressions or ()
+
+
+@pytest.mark.parametrize("case", SELECTORS, ids=lambda case: case.name)
+def test_node_selector(case: Where) -> None:
+    got = node_selector(
+        [Choice(request=resolved_request(), device=device_) for device_ in case.devices], "node-1"
+    )
+
+    assert case.want == " ".join(
+        f"{each.key} {each.operator} {','.join(each.values or ())}"
+        for term in (got.node_selector_terms if got else ())
+        for each in _requirements(term)
+    )
+    assert got is None or len(got.node_selector_terms) == 1
+
+
+def test_node_selector_of_a_device_with_several_terms() -> None:
+    several = on(selector(NodeSelectorTerm(), NodeSelectorTerm()))
+
+    with pytest.raises(AttemptFailed, match=r"ResourceSlice.NodeSelector with 2 terms"):
+        node_selector([Choice(request=resolved_request(), device=several)], "node-1")
+
+
+def test_share_ids_are_uuids_that_depend_on_the_seed_alone() -> None:
+    one, again, other = (share_ids(seed) for seed in ("a", "a", "b"))
+    first = [next(one) for _ in range(100)]
+
+    assert first == [next(again) for _ in range(100)]
+    assert not {next(other) for _ in range(100)} & set(first)
+    assert len(first) == len(set(first))
+    form = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+    assert all(form.fullmatch(each) for each in first)

@@ -1,0 +1,268 @@
+"""What a pod that waits is told, who is told the same, and that asking changes nothing."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from allocator.cluster.cluster import Cluster
+from allocator.model.feature_gates import Features
+from allocator.pods.extended_resource_claim import mapped_resources
+from allocator.search.attempt import AllocatorOptions
+from allocator.simulation.pending_pod import (
+    MAX_NOTE,
+    Explanation,
+    PodProjection,
+    explain_pending_pod,
+    project_pod,
+)
+from kube.api.core import Node, NodeSpec, Pod
+from kube.api.meta import ObjectMeta, convert
+from kube.api.resource import (
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceClaimTemplateSpec,
+    ResourceSlice,
+)
+from testing.allocation.builders import (
+    allocated,
+    claim,
+    classes,
+    devices,
+    node,
+    request,
+    result,
+    slice_of,
+)
+
+GPU = classes()
+TEMPLATE = "two"
+
+
+def pod(name: str = "trainer", *uses: str, **spec: Any) -> Pod:
+    """A pod whose entries name claims, or templates: `=template`; entries are a, b and so on."""
+    entries = [
+        {"name": entry, "resourceClaimTemplateName": use[1:]}
+        if use.startswith("=")
+        else {"name": entry, "resourceClaimName": use}
+        for entry, use in zip("abc", uses, strict=False)
+    ]
+    document = {
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {"resourceClaims": entries, **spec},
+    }
+    return convert(document, Pod)
+
+
+def template(count: int = 2) -> ResourceClaimTemplate:
+    return ResourceClaimTemplate(
+        metadata=ObjectMeta(name=TEMPLATE, namespace="default"),
+        spec=ResourceClaimTemplateSpec(spec=claim(request(count=count)).spec),
+    )
+
+
+def by_name(made: Sequence[Any]) -> Mapping[tuple[str, str], Any]:
+    return {(each.metadata.namespace, each.metadata.name): each for each in made}
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    slices: Sequence[ResourceSlice] = (slice_of(*devices("gpu-0", "gpu-1")),)
+    nodes: Sequence[Node] = (node("node-1"),)
+    claims: Sequence[ResourceClaim] = ()
+    templates: Sequence[ResourceClaimTemplate] = (template(),)
+    extended: Mapping[str, str] = {}
+
+    def cluster(self) -> Cluster:
+        return Cluster(
+            slices=self.slices,
+            nodes=self.nodes,
+            claims=self.claims,
+            classes=GPU,
+            options=AllocatorOptions(features=Features()),
+        )
+
+    def look(self, asking: Pod) -> PodProjection | None:
+        return project_pod(asking, by_name(self.claims), by_name(self.templates), self.extended)
+
+    def answer(self, asking: Pod, cluster: Cluster | None = None) -> Explanation | None:
+        looked = self.look(asking)
+        assert looked is not None
+        return explain_pending_pod(cluster or self.cluster(), looked, GPU, self.extended)
+
+
+def held(*names: str) -> ResourceClaim:
+    return allocated(*(result(name) for name in names), name="held")
+
+
+def cordoned(name: str) -> Node:
+    return Node(metadata=ObjectMeta(name=name), spec=NodeSpec(unschedulable=True))
+
+
+TRAINER = pod("trainer", f"={TEMPLATE}")
+
+
+class Row(NamedTuple):
+    want: str | None
+    name: str
+    world: World
+    asking: Pod = TRAINER
+
+
+ONE_LEFT = World(claims=[held("gpu-0")])
+ROWS = (
+    Row(None, "there is a place", World()),
+    Row(
+        "1 node: 1/2 devices in use; only 1 suitable device, 2 requested. Closest fit: request 1 device (node-1). Fits node-1 unchanged once its devices are free.",
+        "in use: both what would do now and what would do later",
+        ONE_LEFT,
+    ),
+    Row(
+        "1 node: node is unschedulable. Devices are free on node node-1, but node is unschedulable.",
+        "the devices are free where the pod cannot go",
+        World(nodes=[cordoned("node-1")]),
+    ),
+    Row(
+        "1 node: only 2 suitable devices, 3 requested. 2 nodes: node is unschedulable. Closest fit: request 2 devices (node-1).",
+        "devices come before nodes, however many",
+        World(nodes=[node("node-1"), cordoned("n2"), cordoned("n3")], templates=[template(3)]),
+    ),
+    Row(
+        "ResourceClaim default/lost not found.",
+        "its claim does not exist",
+        World(),
+        pod("a", "lost"),
+    ),
+    Row(
+        "ResourceClaimTemplate default/lost not found.",
+        "its template does not exist",
+        World(),
+        pod("a", "=lost"),
+    ),
+    Row("the cluster has no nodes.", "no nodes", World(nodes=())),
+    Row(
+        "1 node: nodeSelector requires zone=mars. Devices are free on node node-1, but nodeSelector requires zone=mars.",
+        "a label that no node has",
+        World(),
+        pod("a", f"={TEMPLATE}", nodeSelector={"zone": "mars"}),
+    ),
+)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_answer(row: Row) -> None:
+    told = row.world.answer(row.asking)
+
+    assert row.want == (told.note if told is not None else None)
+
+
+def test_a_pod_without_devices_is_looked_at_by_nobody() -> None:
+    assert World().look(pod("plain")) is None
+
+
+def test_an_extended_resource_of_a_class_counts() -> None:
+    asking = pod(
+        "extended",
+        containers=[{"name": "main", "resources": {"requests": {"example.com/gpu": "3"}}}],
+    )
+    world = World(extended={"example.com/gpu": "gpu"})
+    assert mapped_resources(asking, world.extended)
+
+    told = world.answer(asking)
+
+    assert told is not None
+    assert "only 2 suitable devices, 3 requested" in told.note
+
+
+def test_replicas_are_told_the_same() -> None:
+    """Also once their claims exist, whose names are different for each."""
+    first, second = (pod(name, f"={TEMPLATE}") for name in ("first", "second"))
+    of_second = msgspec.structs.replace(
+        claim(request(count=2), name="second-a"),
+        metadata=ObjectMeta(name="second-a", namespace="default"),
+    )
+
+    looks = ONE_LEFT.look(first), World(claims=[*ONE_LEFT.claims, of_second]).look(second)
+
+    assert looks[0] == looks[1]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pod("first", f"={TEMPLATE}", nodeSelector={"a": "b"}),
+        pod("first", f"={TEMPLATE}", tolerations=[{"operator": "Exists"}]),
+        pod("first", f"={TEMPLATE}", f"={TEMPLATE}"),
+    ],
+)
+def test_what_differs_in_what_counts_is_told_apart(other: Pod) -> None:
+    one, another = World().look(pod("first", f"={TEMPLATE}")), World().look(other)
+
+    assert one is not None
+    assert another is not None
+    assert one.key != another.key
+
+
+def test_asking_changes_nothing() -> None:
+    cluster = World().cluster()
+    before = cluster.usage
+
+    assert World().answer(pod("a", f"={TEMPLATE}"), cluster) is None
+    assert before == cluster.usage
+    assert World().answer(pod("b", f"={TEMPLATE}"), cluster) is None
+
+
+def test_numbers_make_no_other_kind() -> None:
+    def explanation_with(count: int) -> Explanation:
+        slices = [slice_of(*devices(*(f"gpu-{number}" for number in range(count))))]
+        found = World(slices=slices, templates=[template(8)]).answer(pod("a", f"={TEMPLATE}"))
+        assert found is not None
+        return found
+
+    assert explanation_with(2).kind == explanation_with(3).kind
+    assert explanation_with(2).note != explanation_with(3).note
+    tainted = World(nodes=[cordoned("node-1")]).answer(pod("a", f"={TEMPLATE}"))
+    assert tainted is not None
+    assert tainted.kind != explanation_with(2).kind
+
+
+def test_a_note_is_no_longer_than_an_event_holds() -> None:
+    sizes = range(1, 32)
+    slices = [
+        slice_of(*devices(*(f"gpu-{each}" for each in range(size))), pool=f"node-{size}")
+        for size in sizes
+    ]
+    world = World(
+        slices=slices, nodes=[node(f"node-{size}") for size in sizes], templates=[template(32)]
+    )
+
+    told = world.answer(TRAINER)
+
+    assert told is not None
+    assert len(told.note.encode()) <= MAX_NOTE
+    assert "more groups. Closest fit: " in told.note
+
+
+def test_names_of_other_namespaces_are_not_told() -> None:
+    foreign = msgspec.structs.replace(
+        held("gpu-0", "gpu-1"), metadata=ObjectMeta(name="secret", namespace="hidden")
+    )
+
+    told = World(claims=[foreign]).answer(pod("a", f"={TEMPLATE}"))
+
+    assert told is not None
+    assert "secret" not in told.note
+    assert "hidden" not in told.note
+
+
+def test_asking_for_an_extended_resource_changes_nothing() -> None:
+    asking = pod(
+        "extended",
+        containers=[{"name": "main", "resources": {"requests": {"example.com/gpu": "2"}}}],
+    )
+    world = World(extended={"example.com/gpu": "gpu"})
+    cluster = world.cluster()
+    before = cluster.usage
+
+    assert world.answer(asking, cluster) is None
+    assert before == cluster.usage

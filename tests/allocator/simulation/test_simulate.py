@@ -1,0 +1,586 @@
+"""Where pods and claims go: order, what counts, and what is said of those that have no place."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from allocator.cluster.cluster import Cluster
+from allocator.model.feature_gates import Features
+from allocator.model.outcome import Reason, RejectionReason, Shortage
+from allocator.search.attempt import AllocatorOptions
+from allocator.simulation.model import SimulationInput, SimulationOptions, SimulationResult
+from allocator.simulation.simulate import simulate_in_order, simulate_together
+from allocator.strategies import registry
+from allocator.strategies.strategy import Strategy
+from kube.api.core import Node, Pod
+from kube.api.meta import ObjectMeta, convert
+from kube.api.node_selector import NodeSelector, NodeSelectorTerm
+from kube.api.resource import (
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimStatus,
+    ResourceClaimTemplate,
+    ResourceClaimTemplateSpec,
+    ResourceSlice,
+)
+from kube.names import STRATEGY_ANNOTATION
+from testing.allocation.builders import (
+    allocated,
+    claim,
+    device,
+    device_class,
+    devices,
+    labelled,
+    node,
+    request,
+    requirement,
+    result,
+    slice_of,
+)
+
+GPU = "nvidia.com/gpu"
+
+
+def pod(name: str = "pod", *uses: str, annotations: Any = None, **spec: Any) -> Pod:
+    """A pod that uses claims by name, or templates: `=template`."""
+    entries = [
+        {"name": "gpu", "resourceClaimTemplateName": use[1:]}
+        if use.startswith("=")
+        else {"name": use, "resourceClaimName": use}
+        for use in uses
+    ]
+    status = spec.pop("status", {})
+    metadata = {"name": name, "namespace": "default", "annotations": annotations or {}}
+    document = {"metadata": metadata, "spec": {"resourceClaims": entries, **spec}}
+    return convert({**document, "status": status}, Pod)
+
+
+def template(name: str, *requests: Any) -> ResourceClaimTemplate:
+    return ResourceClaimTemplate(
+        metadata=ObjectMeta(name=name, namespace="default"),
+        spec=ResourceClaimTemplateSpec(spec=claim(*requests).spec),
+    )
+
+
+def two_nodes(**first: Any) -> tuple[ResourceSlice, ...]:
+    return (
+        slice_of(*devices("gpu-0", "gpu-1", **first), pool="node-1"),
+        slice_of(*devices("gpu-0", "gpu-1"), pool="node-2"),
+    )
+
+
+def simulated(
+    *,
+    pods: Sequence[Pod] = (),
+    claims: Sequence[ResourceClaim] = (),
+    held: Sequence[ResourceClaim] = (),
+    templates: Sequence[ResourceClaimTemplate] = (),
+    slices: Sequence[ResourceSlice] | None = None,
+    nodes: Sequence[Node] = (node("node-1"), node("node-2")),
+    classes: Sequence[DeviceClass] = (device_class(),),
+    extended: Iterable[str] = (),
+    on: str | None = None,
+    **how: Any,
+) -> SimulationResult:
+    known = {one.metadata.name: one for one in classes}
+    everything = (*claims, *held)
+    cluster = Cluster(
+        slices=two_nodes() if slices is None else slices,
+        nodes=nodes,
+        claims=everything,
+        classes=known,
+        options=AllocatorOptions(features=Features()),
+    )
+    question = SimulationInput(
+        pods=tuple(pods),
+        claims=tuple(claims),
+        known={(one.metadata.namespace, one.metadata.name): one for one in everything},
+        templates={(one.metadata.namespace, one.metadata.name): one for one in templates},
+        classes=known,
+        extended_resources=dict.fromkeys(extended, "gpu"),
+    )
+    ways = SimulationOptions(**how)
+    if on is None:
+        return simulate_in_order(cluster, question, ways)
+    return simulate_together(cluster, question, ways, on)
+
+
+def placements(answer: SimulationResult) -> list[str]:
+    """Who goes where, and what each claim gets: `pod: node-1`, `claim: node-1 gpu-0`."""
+    lines = [f"{one.name}: {one.node}" for one in answer.pods]
+    for one in answer.claims:
+        results = one.allocation.devices.results or () if one.allocation else ()
+        lines.append(" ".join([f"{one.name}: {one.node}", *(each.device for each in results)]))
+    return lines
+
+
+def reasons(answer: SimulationResult) -> dict[str, list[str]]:
+    return {
+        one.name: [f"{each.code}: {each.message}" for each in one.reasons] for one in answer.nodes
+    }
+
+
+def named(name: str, *requests: Any) -> ResourceClaim:
+    return claim(*(requests or (request(),)), name=name)
+
+
+def held(gpu: str, place: str, name: str = "held") -> ResourceClaim:
+    """A claim that holds a device which is local to a node."""
+    holder = allocated(result(gpu, pool=place), name=name)
+    assert holder.status is not None
+    assert holder.status.allocation is not None
+    term = NodeSelectorTerm(match_fields=(requirement("metadata.name", place),))
+    allocation = msgspec.structs.replace(
+        holder.status.allocation, node_selector=NodeSelector(node_selector_terms=(term,))
+    )
+    return msgspec.structs.replace(holder, status=ResourceClaimStatus(allocation=allocation))
+
+
+# --- who goes where -------------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    name: str
+    want: list[str]
+    given: dict[str, Any]
+
+
+CASES = (
+    Case("nothing asked, nothing placed", [], {}),
+    Case("a claim goes to the first node by name", ["a: node-1 gpu-0"], {"claims": [named("a")]}),
+    Case(
+        "what one claim gets, the next does not",
+        ["a: node-1 gpu-0", "b: node-1 gpu-1", "c: node-2 gpu-0"],
+        {"claims": [named("a"), named("b"), named("c")]},
+    ),
+    Case(
+        "what claims of the cluster hold is gone",
+        ["a: node-2 gpu-0 gpu-1"],
+        {
+            "claims": [named("a", request(count=2))],
+            "held": [held("gpu-1", "node-1")],
+        },
+    ),
+    Case(
+        "pods come before claims",
+        ["pod: node-1", "b: node-1 gpu-0 gpu-1", "a: node-2 gpu-0"],
+        {"claims": [named("a"), named("b", request(count=2))], "pods": [pod("pod", "b")]},
+    ),
+    Case(
+        "a claim of a template is called after its pod",
+        ["pod: node-1", "pod-gpu: node-1 gpu-0"],
+        {"pods": [pod("pod", "=one")], "templates": [template("one", request())]},
+    ),
+    Case(
+        "or as the pod's status says",
+        ["pod: node-1", "pod-gpu-x7k2p: node-1 gpu-0"],
+        {
+            "pods": [
+                pod(
+                    "pod",
+                    "=one",
+                    status={
+                        "resourceClaimStatuses": [
+                            {"name": "gpu", "resourceClaimName": "pod-gpu-x7k2p"}
+                        ]
+                    },
+                )
+            ],
+            "templates": [template("one", request())],
+        },
+    ),
+    Case(
+        "a status without a claim's name says that none is needed",
+        ["pod: node-1"],
+        {"pods": [pod("pod", "=gone", status={"resourceClaimStatuses": [{"name": "gpu"}]})]},
+    ),
+    Case(
+        "all claims of a pod are on its node",
+        ["pod: node-2", "b: node-2 gpu-0", "c: node-2 gpu-1", "a: node-1 gpu-0"],
+        {
+            "claims": [named("a"), named("b"), named("c")],
+            "pods": [pod("pod", "b", "c")],
+            "held": [held("gpu-1", "node-1")],
+        },
+    ),
+    Case(
+        "a claim that pods share is allocated once and keeps them together",
+        ["one: node-1", "two: node-1", "a: node-1 gpu-0"],
+        {"claims": [named("a")], "pods": [pod("one", "a"), pod("two", "a")]},
+    ),
+    Case(
+        "an allocated claim decides where the pod goes, and is not placed",
+        ["pod: node-2", "b: node-2 gpu-1"],
+        {
+            "claims": [named("b")],
+            "pods": [pod("pod", "a", "b")],
+            "held": [held("gpu-0", "node-2", name="a")],
+        },
+    ),
+    Case(
+        "a pod without claims needs a node all the same",
+        ["pod: node-2"],
+        {
+            "pods": [pod("pod", nodeSelector={"zone": "b"})],
+            "nodes": [node("node-1"), node("node-2", zone="b")],
+        },
+    ),
+    Case(
+        "devices for all nodes pin nobody",
+        ["a: None net-0"],
+        {"claims": [named("a")], "slices": [slice_of(device("net-0"), pool="net", all_nodes=True)]},
+    ),
+    Case(
+        "nor do devices for nodes with a label",
+        ["a: None net-0"],
+        {
+            "claims": [named("a")],
+            "slices": [slice_of(device("net-0"), pool="net", selector=labelled(zone="a"))],
+            "nodes": [node("node-1", zone="a")],
+        },
+    ),
+    Case(
+        "a claim without requests is allocated nothing, anywhere",
+        ["a: None"],
+        {"claims": [claim(name="a")]},
+    ),
+    Case(
+        "a mapped extended resource gets a claim of its own",
+        ["pod: node-1", "pod-extended-resources: node-1 gpu-0 gpu-1"],
+        {
+            "pods": [pod("pod", containers=[{"name": "c", "resources": {"limits": {GPU: 2}}}])],
+            "extended": [GPU],
+        },
+    ),
+    Case(
+        "unless the node's device plugin offers it",
+        ["pod: plugin"],
+        {
+            "pods": [pod("pod", containers=[{"name": "c", "resources": {"limits": {GPU: 2}}}])],
+            "extended": [GPU],
+            "nodes": [
+                convert({"metadata": {"name": "plugin"}, "status": {"allocatable": {GPU: 8}}}, Node)
+            ],
+        },
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_one_by_one(case: Case) -> None:
+    answer = simulated(**case.given)
+
+    assert case.want == placements(answer)
+    assert answer.all_placed
+    assert (answer.nodes, answer.error, answer.failures) == ((), None, ())
+
+
+# --- who has no place -----------------------------------------------------------------------------
+
+TOO_FEW = "tooFewDevices: claim default/a, request req-0: only 2 suitable devices, 3 requested"
+
+
+class Failed(NamedTuple):
+    name: str
+    want: dict[str, list[str]]
+    given: dict[str, Any]
+
+
+FAILED = (
+    Failed(
+        "a claim that fits no node",
+        {"node-1": [TOO_FEW], "node-2": [TOO_FEW]},
+        {"claims": [named("a", request(count=3))]},
+    ),
+    Failed(
+        "nodes tell of the last that failed",
+        {"node-1": ["claimNotFound: ResourceClaim default/gone not found"]},
+        {
+            "pods": [pod("one", nodeSelector={"a": "b"}), pod("two", "gone")],
+            "nodes": [node("node-1")],
+        },
+    ),
+    Failed(
+        "a template that is not there",
+        {"node-1": ["templateNotFound: ResourceClaimTemplate default/gone not found"]},
+        {"pods": [pod("one", "=gone")], "nodes": [node("node-1")]},
+    ),
+    Failed(
+        "a pod that a node does not take",
+        {"node-1": ["nodeNotEligible: nodeSelector requires zone=b"]},
+        {"pods": [pod("one", nodeSelector={"zone": "b"})], "nodes": [node("node-1", zone="a")]},
+    ),
+    Failed(
+        "a claim that is allocated elsewhere",
+        {
+            "node-1": ["nodeNotEligible: claim default/a is allocated on node node-3"],
+            "node-2": ["nodeNotEligible: claim default/a is allocated on node node-3"],
+        },
+        {
+            "pods": [pod("one", "a")],
+            "held": [held("gpu-0", "node-3", name="a")],
+        },
+    ),
+    Failed(
+        "an extended resource that nobody has",
+        {
+            "node-1": [
+                "nodeNotEligible: no example.com/fpga on the node, and no DeviceClass maps it"
+            ]
+        },
+        {
+            "pods": [
+                pod(
+                    "one",
+                    containers=[{"name": "c", "resources": {"limits": {"example.com/fpga": 1}}}],
+                )
+            ],
+            "nodes": [
+                convert({"metadata": {"name": "node-1"}, "status": {"allocatable": {}}}, Node)
+            ],
+        },
+    ),
+)
+
+
+@pytest.mark.parametrize("case", FAILED, ids=lambda case: case.name)
+def test_failures(case: Failed) -> None:
+    answer = simulated(**case.given)
+
+    assert case.want == reasons(answer)
+    assert not answer.all_placed
+    assert answer.error is None
+
+
+def test_a_failed_pod_keeps_none_of_its_claims_and_the_rest_goes_on() -> None:
+    answer = simulated(
+        pods=[pod("big", "a", "b"), pod("small", "c")],
+        claims=[named("a"), named("b", request(count=2)), named("c", request(count=2))],
+    )
+
+    assert placements(answer) == [
+        "big: None", "small: node-1", "a: None", "b: None", "c: node-1 gpu-0 gpu-1"
+    ]  # fmt: skip
+    assert [one.title for one in answer.failures] == ["Pod default/big"]
+    assert [one.nodes for one in (answer.failures[0].groups or ())] == [("node-1", "node-2")]
+
+
+def test_a_claim_of_a_failed_pod_is_not_tried_alone() -> None:
+    answer = simulated(pods=[pod("pod", "a", nodeSelector={"zone": "b"})], claims=[named("a")])
+
+    assert placements(answer) == ["pod: None", "a: None"]
+
+
+def test_a_missing_class_is_an_error_and_the_others_go_on() -> None:
+    lost = claim(request(device_class_name="lost"), name="lost")
+
+    answer = simulated(claims=[lost, named("a")])
+
+    assert answer.error is not None
+    assert "could not retrieve device class lost" in answer.error
+    assert placements(answer) == ["lost: None", "a: node-1 gpu-0"]
+    assert [one.fits for one in answer.nodes] == [False, False]
+
+
+BROKEN_ON_1 = (
+    slice_of(device("gpu-0", attributes={"model": 1}), pool="node-1"),
+    slice_of(device("gpu-0", attributes={"model": "A"}), pool="node-2"),
+)
+BROKEN_ON_2 = (
+    slice_of(device("gpu-0", attributes={"model": "A"}), pool="node-1"),
+    slice_of(device("gpu-0", attributes={"model": 1}), pool="node-2"),
+)
+IS_A = 'device.attributes["gpu.example.com"].model.lowerAscii() == "a"'
+
+
+def test_who_goes_by_name_does_not_meet_the_error_of_a_later_node() -> None:
+    first = simulated(claims=[named("a", request("req-0", IS_A))], slices=BROKEN_ON_2)
+    second = simulated(claims=[named("a", request("req-0", IS_A))], slices=BROKEN_ON_1)
+
+    assert (placements(first), first.error) == (["a: node-1 gpu-0"], None)
+    assert placements(second) == ["a: None"]
+    assert second.error is not None
+
+
+def test_whoever_compares_nodes_meets_every_error() -> None:
+    answer = simulated(
+        claims=[named("a", request("req-0", IS_A))],
+        slices=BROKEN_ON_2,
+        strategy=_strategy("CompactFirst"),
+    )
+
+    assert answer.error is not None
+
+
+def test_reasons_of_devices_come_from_whoever_explains() -> None:
+    taken = RejectionReason(reason=Reason.ALLOCATED, subject="in use by a claim")
+    shortage = Shortage(claim="default/a", request="req-0", rejection=taken, devices=2)
+
+    answer = simulated(
+        claims=[named("a", request(count=3))],
+        explain=lambda node, asked, usage, rules: (shortage,),
+    )
+
+    assert [(one.code, one.message, one.count) for one in answer.nodes[0].reasons] == [
+        ("allocated", "claim default/a, request req-0: 2/2 devices in use by a claim", 2)
+    ]
+
+
+# --- strategies -----------------------------------------------------------------------------------
+
+
+def _strategy(name: str) -> Strategy:
+    return next(one for one in registry.ALL if one.name == name)
+
+
+HALF_FULL = [held("gpu-0", "node-2")]
+
+
+class Chosen(NamedTuple):
+    name: str
+    want: str
+    given: dict[str, Any]
+
+
+CHOSEN = (
+    Chosen("the default takes the first node", "node-1", {}),
+    Chosen("packing takes the fullest", "node-2", {"strategy": _strategy("CompactFirst")}),
+    Chosen(
+        "the pod says so",
+        "node-2",
+        {"pods": [pod("pod", "a", annotations={STRATEGY_ANNOTATION: "CompactFirst"})]},
+    ),
+    Chosen(
+        "the call beats the pod",
+        "node-1",
+        {
+            "pods": [pod("pod", "a", annotations={STRATEGY_ANNOTATION: "CompactFirst"})],
+            "strategy": _strategy("LowLoadFirst"),
+        },
+    ),
+    Chosen(
+        "the class says so",
+        "node-2",
+        {
+            "classes": [
+                DeviceClass(
+                    metadata=ObjectMeta(
+                        name="gpu", annotations={STRATEGY_ANNOTATION: "CompactFirst"}
+                    )
+                )
+            ]
+        },
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CHOSEN, ids=lambda case: case.name)
+def test_strategies(case: Chosen) -> None:
+    answer = simulated(**{"claims": [named("a")], "held": HALF_FULL, **case.given})
+
+    assert case.want == answer.claims[0].node
+
+
+def test_a_strategy_that_does_not_exist_is_noted_and_the_default_decides() -> None:
+    lost = pod("pod", "a", annotations={STRATEGY_ANNOTATION: "Best"})
+
+    answer = simulated(claims=[named("a")], pods=[lost])
+
+    assert placements(answer) == ["pod: node-1", "a: node-1 gpu-0"]
+    assert list(answer.notes) == [
+        (
+            'Pod default/pod: metadata.annotations[drawbridge.internal/strategy]: "Best" is not '
+            "a strategy, so FirstFit is used; use one of FirstFit, CompactFirst, LowLoadFirst,"
+            " NodeCompactDeviceLowLoad, TopologyPacked, BestFit"
+        )
+    ]
+
+
+# --- together -------------------------------------------------------------------------------------
+
+
+def test_together_all_claims_go_to_one_node_and_it_says_so() -> None:
+    answer = simulated(claims=[named("a"), named("b")], on="node-2")
+
+    assert placements(answer) == ["a: node-2 gpu-0", "b: node-2 gpu-1"]
+    assert [(one.name, one.fits, one.score) for one in answer.nodes] == [("node-2", True, 0)]
+
+
+def test_together_is_all_or_nothing() -> None:
+    answer = simulated(
+        pods=[pod("pod", "a")], claims=[named("b", request(count=2)), named("a")], on="node-1"
+    )
+
+    assert placements(answer) == ["pod: None", "a: None", "b: None"]
+    assert [(one.name, one.fits) for one in answer.nodes] == [("node-1", False)]
+    assert not answer.all_placed
+
+
+def test_together_pods_come_first() -> None:
+    answer = simulated(pods=[pod("pod", "b")], claims=[named("a"), named("b")], on="node-1")
+
+    assert placements(answer) == ["pod: node-1", "b: node-1 gpu-0", "a: node-1 gpu-1"]
+
+
+def test_together_a_pod_that_the_node_does_not_take_stops_all() -> None:
+    answer = simulated(
+        pods=[pod("pod", "a", nodeSelector={"zone": "b"})], claims=[named("a")], on="node-1"
+    )
+
+    assert placements(answer) == ["pod: None", "a: None"]
+    assert reasons(answer) == {"node-1": ["nodeNotEligible: nodeSelector requires zone=b"]}
+
+
+def test_together_the_strategy_of_the_first_pod_chooses_devices() -> None:
+    packed = pod("pod", "a", annotations={STRATEGY_ANNOTATION: "CompactFirst"})
+    shared = [slice_of(*devices("gpu-0", "gpu-1", shared=True, capacity={"memory": "80Gi"}))]
+    used = result("gpu-1", share="s", consumed={"memory": "40Gi"})
+
+    answer = simulated(
+        pods=[packed],
+        claims=[named("a", request(capacity={"memory": "10Gi"}))],
+        held=[allocated(used, name="held")],
+        slices=shared,
+        nodes=[node()],
+        on="node-1",
+    )
+
+    assert placements(answer) == ["pod: node-1", "a: node-1 gpu-1"]
+
+
+def test_together_an_error_is_told() -> None:
+    lost = claim(request(device_class_name="lost"), name="lost")
+
+    answer = simulated(claims=[lost], on="node-1")
+
+    assert answer.error is not None
+    assert [(one.name, one.fits) for one in answer.nodes] == [("node-1", False)]
+
+
+# --- shares ---------------------------------------------------------------------------------------
+
+
+def test_share_ids_are_the_same_in_every_run_and_differ_within_one() -> None:
+    slices = [slice_of(device("gpu-0", shared=True, capacity={"memory": "80Gi"}))]
+    claims = [named(name, request(capacity={"memory": "10Gi"})) for name in ("a", "b")]
+
+    runs = [simulated(claims=claims, slices=slices, nodes=[node()]) for _ in range(2)]
+
+    ids = [
+        [one.allocation.devices.results[0].share_id for one in run.claims if one.allocation
+         and one.allocation.devices.results]
+        for run in runs
+    ]  # fmt: skip
+    assert ids[0] == ids[1]
+    assert len(set(ids[0])) == 2
+
+
+def test_what_is_asked_stays_as_it_is() -> None:
+    asked = named("a")
+
+    simulated(claims=[asked])
+
+    assert asked == named("a")
+    assert asked.status is None

@@ -1,0 +1,44 @@
+"""What `why` says a pod is told is what the page of the observer's events shows."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from kube.manifests.reader import read_paths
+from testing.command import EXAMPLES, ROOT, drawbridge
+from tests.cli.test_simulate import STATE, claim, using
+
+WAITING = EXAMPLES / "waiting"
+PAGE = ROOT / "docs" / "howto" / "read-a-denial.md"
+PODS = [
+    each.document["metadata"]["name"]
+    for each in read_paths([str(WAITING / "pods.yaml")])
+    if each.document["kind"] == "Pod"
+]
+
+
+def told(pod: str, state: Path | str, stdin: str | None = None) -> str | None:
+    call = ("why", "pod", pod, "-n", "team", "--snapshot", state, "-o", "json")
+    result = drawbridge(*call, stdin=stdin)
+    assert result.exit_code == 0, result.output
+    said: str | None = json.loads(result.stdout)["event"]
+    return said
+
+
+@pytest.mark.parametrize("pod", PODS)
+def test_the_page_shows_what_a_pod_is_told(pod: str) -> None:
+    line = f"Warning   DevicesMissing   Pod/{pod}   {told(pod, WAITING)}"
+
+    assert line in PAGE.read_text().splitlines()
+
+
+def test_the_page_has_ten_examples() -> None:
+    assert len(PODS) == 10
+
+
+def test_who_has_a_place_is_told_nothing() -> None:
+    state = dump_yaml((*STATE, claim("small", 1), using("lucky", "small")))
+
+    assert told("lucky", "-", stdin=state) is None

@@ -1,0 +1,141 @@
+"""A cache that is told of changes is the cache that would be made anew."""
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import pytest
+
+from allocator.cluster.cluster import Cluster
+from allocator.model.feature_gates import Features
+from allocator.pods.claims import Name
+from allocator.search.attempt import AllocatorOptions
+from clusterstate.cluster_cache import MAX_BATCH, ClusterCache
+from clusterstate.kinds import Changes, Kind
+from kube.api.meta import ObjectMeta, convert
+from kube.api.resource import DeviceTaintRule
+from testing.allocation.builders import (
+    DRIVER,
+    allocated,
+    claim,
+    device_class,
+    devices,
+    node,
+    request,
+    result,
+    slice_of,
+)
+
+NODES = [f"node-{number}" for number in range(4)]
+ASKED = claim(request(count=2))
+
+
+def taint_rule(driver: str = DRIVER) -> DeviceTaintRule:
+    spec = {"deviceSelector": {"driver": driver}, "taint": {"key": "ill", "effect": "NoSchedule"}}
+    return convert({"metadata": {"name": "rule"}, "spec": spec}, DeviceTaintRule)
+
+
+def verdicts(cluster: Cluster) -> dict[str, str]:
+    found = cluster.verdicts(cluster.resolve([ASKED]))
+    return {node: type(outcome).__name__ for node, outcome, _ in found}
+
+
+def everything() -> dict[Kind, dict[Name, Any]]:
+    return {
+        Kind.NODE: {("", name): node(name) for name in NODES},
+        Kind.SLICE: {("", name): slice_of(*devices("gpu-0", "gpu-1"), pool=name) for name in NODES},
+        Kind.CLASS: {("", "gpu"): device_class()},
+    }
+
+
+def made(changes: Changes) -> ClusterCache:
+    cache = ClusterCache(Features())
+    cache.apply(changes)
+    return cache
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_changes_lead_to_the_same_cluster_as_a_new_start(seed: int) -> None:
+    rng, kept = Random(seed), everything()
+    cache = made(kept)
+    for _ in range(12):
+        name = rng.choice(NODES)
+        changes: dict[Kind, dict[Name, Any]] = {}
+        kind = rng.choice([Kind.NODE, Kind.SLICE, Kind.CLAIM, Kind.TAINT_RULE])
+        if kind is Kind.NODE:
+            changes[kind] = {("", name): rng.choice([None, node(name, zone="a")])}
+        elif kind is Kind.SLICE:
+            some = devices(*rng.sample(["gpu-0", "gpu-1", "gpu-2"], rng.randrange(1, 4)))
+            changes[kind] = {("", name): rng.choice([None, slice_of(*some, pool=name)])}
+        elif kind is Kind.CLAIM:
+            held = allocated(result(rng.choice(["gpu-0", "gpu-1"]), pool=name), name=name)
+            changes[kind] = {("default", name): rng.choice([None, claim(name=name), held])}
+        else:
+            changes[kind] = {("", "rule"): rng.choice([None, taint_rule(), taint_rule("other")])}
+        cache.apply(changes)
+        for changed, each in changes.items():
+            kept.setdefault(changed, {}).update(each)
+        anew = {
+            what: {key: value for key, value in each.items() if value is not None}
+            for what, each in kept.items()
+        }
+
+        assert verdicts(made(anew).cluster) == verdicts(cache.cluster)
+
+
+def test_a_class_that_comes_later_counts() -> None:
+    cache = made({**everything(), Kind.CLASS: {}})
+
+    cache.apply({Kind.CLASS: {("", "gpu"): device_class()}})
+
+    assert dict.fromkeys(NODES, "Plan") == verdicts(cache.cluster)
+
+
+def test_large_batches_are_applied_together() -> None:
+    cache = made(everything())
+    before = cache.cluster
+    cache.apply({Kind.NODE: {("", "node-0"): node("node-0", zone="b")}})
+    assert cache.cluster is before
+
+    batch: Mapping[Name, Any] = {
+        ("", f"n{each}"): node(f"n{each}") for each in range(MAX_BATCH + 1)
+    }
+    cache.apply({Kind.NODE: batch})
+
+    assert cache.cluster is not before
+    assert len(cache.cluster.nodes) == len(NODES) + MAX_BATCH + 1
+
+
+def test_no_changes_are_no_new_version() -> None:
+    cache = made(everything())
+    version = cache.version
+
+    cache.apply({})
+    assert cache.version == version
+
+    cache.apply({Kind.TEMPLATE: {("a", "b"): None}})
+    assert cache.version > version
+
+
+def test_a_class_maps_an_extended_resource() -> None:
+    mapped = device_class()
+    spec = convert({"extendedResourceName": "example.com/gpu"}, type(mapped.spec))
+    named = type(mapped)(metadata=ObjectMeta(name="gpu"), spec=spec)
+
+    cache = made({Kind.CLASS: {("", "gpu"): named}})
+
+    assert cache.extended_resources["example.com/gpu"] == "gpu"
+
+
+def test_a_gate_that_is_off_disables_taint_rules() -> None:
+    cache = ClusterCache(Features(device_taint_rules=False))
+
+    cache.apply({**everything(), Kind.TAINT_RULE: {("", "rule"): taint_rule()}})
+
+    assert dict.fromkeys(NODES, "Plan") == verdicts(cache.cluster)
+
+
+def test_the_allocator_gets_the_feature_gates() -> None:
+    features = Features(consumable_capacity=False)
+
+    assert AllocatorOptions(features=features) == ClusterCache(features).cluster.options

@@ -1,0 +1,199 @@
+"""The evaluator of rules: from watches, on one thread, in time, and without losing a change."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+import pytest
+
+from clusterstate.evaluator import RuleEvaluator
+from clusterstate.high_water_config_map import config_map_document
+from clusterstate.kinds import Changes
+from clusterstate.rule_cache import RuleCache
+from clusterstate.settings import ValidationSettings
+from kube import names
+from kube.api.resource import ResourceClaim
+from kube.api.urls import (
+    CONFIG_MAPS,
+    DEVICE_CLASSES,
+    NAMESPACES,
+    NODES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+from rules.context import Context
+from rules.engine import Target, validate
+from rules.feasibility.high_water_mark import DriverStock, HighWaterMark
+from testing.allocation.builders import (
+    NAMESPACE,
+    allocated,
+    claim,
+    device_class,
+    devices,
+    node,
+    request,
+    result,
+    slice_of,
+)
+from testing.builders import Document
+from testing.fake_api_server import FakeApiServer, quick_informers, running, until
+
+THREE: Final = claim(request(count=3))
+TWO: Final = claim(request(count=2))
+
+
+def document(value: object) -> Document:
+    return msgspec.to_builtins(value, enc_hook=str)  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    """A node with two devices."""
+    async with FakeApiServer() as made:
+        made.put(NODES, document(node("node-1")))
+        made.put(DEVICE_CLASSES, document(device_class()))
+        made.put(RESOURCE_SLICES, document(slice_of(*devices("gpu-0", "gpu-1"))))
+        yield made
+
+
+@asynccontextmanager
+async def judging(server: FakeApiServer, **settings: float) -> AsyncIterator[RuleEvaluator]:
+    async with server.client() as client:
+        informers = quick_informers(client)
+        made = RuleEvaluator(
+            informers,
+            names.NAMESPACE,
+            ValidationSettings(**settings),  # type: ignore[arg-type]
+        )
+        async with running(informers.run, made.run):
+            await made.wait_ready()
+            yield made
+
+
+def codes(wanted: ResourceClaim, context: Context) -> list[str]:
+    judged = Target(view=wanted, namespace=NAMESPACE)
+    return [f"{one.severity} {one.code}" for one in validate(judged, context)]
+
+
+async def said(made: RuleEvaluator, wanted: ResourceClaim = THREE) -> list[str]:
+    return await made.evaluate(lambda context: codes(wanted, context))
+
+
+async def until_said(made: RuleEvaluator, *expected: str, wanted: ResourceClaim = THREE) -> None:
+    async with asyncio.timeout(5):
+        while await said(made, wanted) != list(expected):  # noqa: ASYNC110 - the answer is what counts
+            await asyncio.sleep(0.01)
+
+
+async def test_the_inventory_counts_once_it_is_synced(server: FakeApiServer) -> None:
+    async with server.client() as client:
+        made = RuleEvaluator(quick_informers(client), names.NAMESPACE, ValidationSettings())
+        assert await said(made) == []
+
+    async with judging(server) as made:
+        assert await said(made) == ["error exceedsLargestNode"]
+        assert await said(made, TWO) == []
+
+
+async def test_changes_count_with_the_next_review(server: FakeApiServer) -> None:
+    async with judging(server) as made:
+        server.put(RESOURCE_CLAIMS, document(allocated(result("gpu-0"), name="held")))
+        await until_said(made, "warning doesNotFitNow", wanted=TWO)
+
+        server.remove(RESOURCE_CLAIMS, "held", NAMESPACE)
+        await until_said(made, wanted=TWO)
+
+
+async def test_marks_autoscalers_and_namespaces_count(server: FakeApiServer) -> None:
+    async with judging(server) as made:
+        (driver,) = (await made.query(lambda cache: cache.stocks(), timeout_s=None))["gpu"]
+        more = HighWaterMark(classes={"gpu": {driver: DriverStock(nodes=2)}})
+        mark = dict(
+            config_map_document(more, namespace=names.NAMESPACE, name="drawbridge-inventory")
+        )
+        server.put(CONFIG_MAPS, mark)
+        await until_said(made, "warning exceedsLargestNode")
+        assert made.high_water_marks.seen == more
+
+        server.put(CONFIG_MAPS, {**mark, "data": {}})
+        await until_said(made, "error exceedsLargestNode")
+
+        server.put(CONFIG_MAPS, {**mark, "data": {"declared": "["}})
+        await until_said(made, "warning exceedsLargestNode")
+        server.remove(CONFIG_MAPS, "drawbridge-inventory", names.NAMESPACE)
+        await until_said(made, "error exceedsLargestNode")
+
+        named = {"name": "cluster-autoscaler-status", "namespace": "kube-system"}
+        server.put(CONFIG_MAPS, {"metadata": named})
+        await until_said(made, "warning exceedsLargestNode")
+
+        labels = {"drawbridge.internal/enforcement": "off"}
+        server.put(NAMESPACES, {"metadata": {"name": NAMESPACE, "labels": labels}})
+        await until_said(made)
+
+
+async def test_a_review_that_waits_for_too_long_times_out(server: FakeApiServer) -> None:
+    busy = threading.Event()
+    async with judging(server, timeout=0.05) as made, asyncio.TaskGroup() as group:
+        slow = group.create_task(made.query(lambda _: busy.wait(5), timeout_s=None))
+        await asyncio.sleep(0.01)
+        with pytest.raises(TimeoutError):
+            await said(made)
+        # A change that came with a review that timed out is not lost.
+        made.changed.clear()
+        server.put(RESOURCE_CLAIMS, document(allocated(result("gpu-0"), name="held")))
+        await until(made.changed.is_set)
+        with pytest.raises(TimeoutError):
+            await said(made)
+        busy.set()
+        assert await slow
+        await until_said(made, "warning doesNotFitNow", wanted=TWO)
+
+
+async def test_only_so_many_reviews_wait(server: FakeApiServer) -> None:
+    busy = threading.Event()
+    async with judging(server, max_queued=1) as made, asyncio.TaskGroup() as group:
+        waiting = group.create_task(made.evaluate(lambda _: busy.wait(5)))
+        await asyncio.sleep(0.01)
+        with pytest.raises(TimeoutError):
+            await said(made)
+        busy.set()
+        assert await waiting
+
+
+async def test_a_bug_in_applying_changes_costs_the_inventory_until_it_is_applied_again(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply, faults = RuleCache.apply, iter([ZeroDivisionError])
+
+    def fails_once(self: RuleCache, changes: Changes) -> None:
+        for fault in faults:
+            raise fault
+        apply(self, changes)
+
+    async with judging(server) as made:
+        monkeypatch.setattr(RuleCache, "apply", fails_once)
+        made.changed.clear()
+        server.put(RESOURCE_CLAIMS, document(allocated(result("gpu-0"), name="held")))
+        await until(made.changed.is_set)
+        with pytest.raises(ZeroDivisionError):
+            await said(made, TWO)
+        await asyncio.sleep(0)
+
+        assert await said(made) == []  # Nothing is known, so nothing is refused.
+        await until_said(made, "warning doesNotFitNow", wanted=TWO)
+        assert await said(made) == ["error exceedsLargestNode"]
+
+
+async def test_a_bug_in_a_rule_fails_one_review_only(server: FakeApiServer) -> None:
+    def broken(_: Context) -> None:
+        raise ZeroDivisionError
+
+    async with judging(server) as made:
+        with pytest.raises(ZeroDivisionError):
+            await made.evaluate(broken)
+
+        assert await said(made) == ["error exceedsLargestNode"]

@@ -1,0 +1,87 @@
+"""The object of the high-water mark: what is written is read back, and what people write counts."""
+
+import json
+
+import pytest
+
+from clusterstate.high_water_config_map import (
+    DECLARED,
+    MAX_CLASSES,
+    SEEN,
+    HighWaterMarks,
+    config_map_document,
+    project_high_water_marks,
+    seen_patch,
+)
+from kube.quantity import Quantity
+from rules.feasibility.high_water_mark import DriverStock, HighWaterMark
+
+MARK = HighWaterMark(
+    classes={
+        "gpu": {
+            "gpu.example.com": DriverStock(
+                nodes=2, devices=16, on_one_node=8, capacity={"memory": Quantity("80Gi")}
+            )
+        }
+    }
+)
+LARGER = """
+classes:
+  gpu:
+    gpu.example.com: {nodes: 1, onOneNode: 16, capacity: {memory: 192Gi}}
+  npu:
+    npu.example.com: {devices: 4}
+"""
+
+
+def stored(**data: str) -> bytes:
+    return json.dumps({"metadata": {"name": "a"}, "data": data}).encode()
+
+
+def test_a_written_mark_is_read_back() -> None:
+    made = config_map_document(MARK, namespace="n", name="a")
+
+    assert HighWaterMarks(seen=MARK) == project_high_water_marks(json.dumps(made).encode())
+    assert made["metadata"]["name"] == "a"
+    assert made["data"] == seen_patch(MARK)["data"]
+
+
+def test_declared_and_seen_devices_both_count() -> None:
+    found = project_high_water_marks(stored(**seen_patch(MARK)["data"], **{DECLARED: LARGER}))
+
+    gpu = found.combined.classes["gpu"]["gpu.example.com"]
+    assert (
+        DriverStock(nodes=2, devices=16, on_one_node=16, capacity={"memory": Quantity("192Gi")})
+        == gpu
+    )
+    assert found.combined.classes["npu"]["npu.example.com"].devices == 4
+    assert (found.seen, found.problem) == (MARK, "")
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({DECLARED: "classes: ["}, "while parsing a flow node"),
+        ({DECLARED: "classes: many"}, "Expected `object`, got `str` - at `$.classes`"),
+        ({DECLARED: "- gpu"}, "Expected `object`, got `array`"),
+        ({DECLARED: "[" * 5000}, "maximum recursion depth"),
+    ],
+)
+def test_a_declaration_that_cannot_be_read_has_a_problem(
+    data: dict[str, str], problem: str
+) -> None:
+    found = project_high_water_marks(stored(**seen_patch(MARK)["data"], **data))
+
+    assert found.seen == MARK
+    assert problem in found.problem
+
+
+@pytest.mark.parametrize("data", [{}, {SEEN: ""}, {SEEN: "{"}, {SEEN: "[]"}, {DECLARED: ""}])
+def test_a_mark_that_cannot_be_read_is_empty(data: dict[str, str]) -> None:
+    assert project_high_water_marks(stored(**data)) == HighWaterMarks()
+
+
+def test_the_object_stays_small() -> None:
+    many = HighWaterMark(classes={f"class-{number}": {} for number in range(MAX_CLASSES + 1)})
+
+    assert len(json.loads(seen_patch(many)["data"][SEEN])["classes"]) == MAX_CLASSES

@@ -1,0 +1,81 @@
+"""Projections keep the fields that are read, and values that slices have in common once."""
+
+import json
+from typing import Final
+
+from clusterstate.projections import project_claim, project_node, project_slice
+from kube.api.meta import decode, encode
+from kube.api.resource import Device, ResourceSlice
+from testing.allocation.builders import amount, consumes, counter_set, device, slice_of
+from testing.builders import Document
+
+FULL: Final = device(
+    "gpu-0",
+    consumes("gpu-0", memory="10Gi", engines=2, groups=("mig",)),
+    attributes={"model": "A100", "index": 3, "healthy": True, "names": ("a", "b")},
+    capacity={"memory": amount("80Gi", "1Gi", min="1Gi", step="1Gi"), "cores": "100"},
+)
+
+
+def test_heartbeats_change_nothing_of_a_node() -> None:
+    def beat(number: int) -> bytes:
+        conditions = [{"type": "Ready", "lastHeartbeatTime": f"2026-11-20T00:00:{number:02d}Z"}]
+        metadata = {"name": "a", "resourceVersion": str(number), "labels": {"a": "b"}}
+        return json.dumps({"metadata": metadata, "status": {"conditions": conditions}}).encode()
+
+    assert project_node(beat(1)) == project_node(beat(2))
+
+
+def test_an_allocated_claim_is_projected_to_its_allocation() -> None:
+    result = {"request": "gpu", "driver": "a.b", "pool": "p", "device": "d"}
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
+    claim: Document = {
+        "metadata": {"name": "a", "namespace": "b", "labels": {"c": "d"}},
+        "spec": {"devices": {"requests": [request]}},
+    }
+
+    waiting = project_claim(json.dumps(claim).encode())
+    claim["status"] = {"allocation": {"devices": {"results": [result]}}}
+    held = project_claim(json.dumps(claim).encode())
+
+    assert waiting.spec.devices.requests
+    assert not held.spec.devices.requests
+    assert held.status is not None
+    assert held.status.allocation is not None
+    assert held.status.allocation.devices.results
+    assert waiting.metadata == held.metadata
+
+
+# --- slices ---------------------------------------------------------------------------------------
+
+
+def projected(*devices: Device, name: str = "slice-0") -> ResourceSlice:
+    return project_slice(encode(slice_of(*devices, name=name)))
+
+
+def test_a_slice_is_projected_to_all_of_its_spec() -> None:
+    published = slice_of(FULL, device("gpu-1"), counters=(counter_set("gpu-0", memory="80Gi"),))
+    read = decode(encode(published), ResourceSlice)
+
+    assert encode(read.spec) == encode(project_slice(encode(published)).spec)
+
+
+def test_slices_share_equal_values() -> None:
+    first, second = (
+        (projected(FULL, name=name).spec.devices or ())[0] for name in ("slice-0", "slice-1")
+    )
+
+    assert first.attributes is not None
+    assert second.attributes is not None
+    assert all(first.attributes[name] is second.attributes[name] for name in first.attributes)
+    assert first.capacity is second.capacity
+    assert first.consumes_counters is second.consumes_counters
+
+
+def test_quantities_keep_their_texts_where_their_values_are_equal() -> None:
+    texts = ("1Ki", "1024")
+    for text in texts:
+        one = device("gpu-0", consumes("s", memory=text), capacity={"memory": text})
+        (shown,) = projected(one).spec.devices or ()
+
+        assert encode(one) == encode(shown)

@@ -1,0 +1,182 @@
+"""RuleCache that is told of changes says what cache made anew would say."""
+
+from collections.abc import Iterable
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from allocator.model.feature_gates import Features
+from allocator.pods.claims import Name
+from clusterstate.cluster_cache import MAX_BATCH
+from clusterstate.kinds import Changes, Kind
+from clusterstate.rule_cache import ClusterFacts, RuleCache
+from kube.api.resource import ResourceClaim, ResourceClaimTemplate, ResourceClaimTemplateSpec
+from rules.engine import Target, validate
+from rules.feasibility.enforcement import Enforcement, EnforcementSettings
+from rules.feasibility.high_water_mark import DriverStock, HighWaterMark
+from testing.allocation.builders import (
+    allocated,
+    claim,
+    device_class,
+    devices,
+    match,
+    node,
+    policy,
+    request,
+    result,
+    rule,
+    slice_of,
+)
+
+NODES = [f"node-{number}" for number in range(3)]
+ASKED = (
+    claim(request(count=2)),
+    claim(request(count=3)),
+    claim(request("a"), request("b", count=2), constraints=[match("example.com/root")]),
+    claim(request("req-0", 'device.driver == "nobody"')),
+)
+
+
+def everything() -> dict[Kind, dict[Name, Any]]:
+    return {
+        Kind.NODE: {("", name): node(name) for name in NODES},
+        Kind.SLICE: {
+            ("", f"{name}-slice"): slice_of(*devices("gpu-0", "gpu-1"), pool=name) for name in NODES
+        },
+        Kind.CLASS: {("", "gpu"): device_class()},
+    }
+
+
+def cache_of(changes: Changes) -> RuleCache:
+    made = RuleCache(Features())
+    made.apply(changes)
+    return made
+
+
+def told(
+    cache: RuleCache,
+    claims: Iterable[ResourceClaim] = ASKED,
+    facts: ClusterFacts = ClusterFacts(),  # noqa: B008 - a frozen value
+) -> list[str]:
+    """Return severity, code and message of all that is said of claims."""
+    context = cache.context(facts)
+    return [
+        f"{one.severity} {one.code} {one.message}"
+        for each in claims
+        for one in validate(Target(view=each, namespace="default"), context)
+    ]
+
+
+def codes(
+    cache: RuleCache,
+    *claims: ResourceClaim,
+    facts: ClusterFacts = ClusterFacts(),  # noqa: B008 - a frozen value
+) -> list[str]:
+    """Return severity and code of all that is said of claims."""
+    return [" ".join(each.split(" ")[:2]) for each in told(cache, claims, facts)]
+
+
+def changed(rng: Random, name: str) -> Changes:
+    """Return one change."""
+    kind = rng.choice([Kind.NODE, Kind.SLICE, Kind.CLAIM, Kind.CLASS, Kind.POLICY])
+    if kind is Kind.NODE:
+        return {kind: {("", name): rng.choice([None, node(name, zone="a")])}}
+    if kind is Kind.SLICE:
+        some = devices(*rng.sample(["gpu-0", "gpu-1", "gpu-2"], rng.randrange(1, 4)))
+        new = slice_of(*some, pool=name, generation=rng.randrange(1, 3), count=rng.randrange(1, 3))
+        return {kind: {("", f"{name}-slice"): rng.choice([None, new, new])}}
+    if kind is Kind.CLAIM:
+        held = allocated(result(rng.choice(["gpu-0", "gpu-1"]), pool=name), name=name)
+        return {kind: {("default", name): rng.choice([None, claim(name=name), held])}}
+    if kind is Kind.CLASS:
+        other = device_class("gpu", 'device.driver != "other"')
+        return {kind: {("", "gpu"): rng.choice([None, device_class(), other])}}
+    apart = policy(rule("all", groups=("a",)))
+    return {kind: {("", "policy"): rng.choice([None, apart])}}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_changes_lead_to_the_same_cache_as_a_new_start(seed: int) -> None:
+    rng, kept = Random(seed), everything()
+    cache = cache_of(kept)
+    for _ in range(10):
+        changes = changed(rng, rng.choice(NODES))
+        cache.apply(changes)
+        for kind, each in changes.items():
+            kept.setdefault(kind, {}).update(each)
+        anew = {
+            kind: {key: value for key, value in each.items() if value is not None}
+            for kind, each in kept.items()
+        }
+
+        assert told(cache_of(anew)) == told(cache)
+        assert cache_of(anew).stocks() == cache.stocks()
+
+
+def test_devices_that_no_node_has_are_an_error_and_devices_in_use_a_warning() -> None:
+    cache = cache_of(everything())
+    assert codes(cache, *ASKED[:2]) == ["error exceedsLargestNode"]
+
+    held = {("default", name): allocated(result("gpu-0", pool=name), name=name) for name in NODES}
+    cache.apply({Kind.CLAIM: held})
+    assert codes(cache, ASKED[0]) == ["warning doesNotFitNow"]
+
+    cache.apply({Kind.CLAIM: {("default", NODES[0]): None}})
+    assert codes(cache, ASKED[0]) == []
+
+
+def test_a_large_batch_of_nodes_counts_like_single_ones() -> None:
+    cache = cache_of(everything())
+
+    batch = {("", f"n{each}"): node(f"n{each}") for each in range(MAX_BATCH + 1)}
+    large = slice_of(*devices("gpu-0", "gpu-1", "gpu-2"), pool="n7")
+    cache.apply({Kind.NODE: batch, Kind.SLICE: {("", "n7-slice"): large}})
+
+    assert codes(cache, *ASKED[:2]) == []
+
+
+def test_an_inventory_below_the_mark_or_an_autoscaler_is_no_proof() -> None:
+    cache = cache_of(everything())
+    (driver,) = cache.stocks()["gpu"]
+    more = HighWaterMark(classes={"gpu": {driver: DriverStock(nodes=9)}})
+
+    for facts in (
+        ClusterFacts(high_water_mark=more),
+        ClusterFacts(autoscalers={"Karpenter"}),
+        ClusterFacts(enforcement=EnforcementSettings(cluster=Enforcement.WARN)),
+    ):
+        assert codes(cache, ASKED[1], facts=facts) == ["warning exceedsLargestNode"]
+    equal = ClusterFacts(high_water_mark=HighWaterMark(classes=cache.stocks()))
+    assert codes(cache, ASKED[1], facts=equal) == ["error exceedsLargestNode"]
+
+
+def test_a_class_that_maps_an_extended_resource_is_known() -> None:
+    mapped = device_class()
+    spec = replace(mapped.spec, extended_resource_name="example.com/gpu")
+    cache = cache_of({Kind.CLASS: {("", "gpu"): replace(mapped, spec=spec)}})
+
+    assert cache.context().extended_resources["example.com/gpu"] == "gpu"
+
+
+def test_requests_of_objects_are_known_as_long_as_the_objects_exist() -> None:
+    wanted = claim(request(), name="a")
+    made = ResourceClaimTemplate(
+        metadata=wanted.metadata, spec=ResourceClaimTemplateSpec(spec=wanted.spec)
+    )
+    place = ("default", "a")
+    cache = cache_of({Kind.CLAIM: {place: wanted}, Kind.TEMPLATE: {place: made}})
+    context = cache.context()
+    assert {place: wanted.spec.devices} == context.claims == context.templates
+    assert [wanted] == list(cache.objects(Kind.CLAIM))
+
+    cache.apply({Kind.CLAIM: {place: allocated(result(), name="a")}})
+    context = cache.context()
+    assert context.claims == {}
+    assert set(context.allocated) == {place}
+
+    cache.apply({Kind.CLAIM: {place: None}, Kind.TEMPLATE: {place: None}})
+    context = cache.context()
+    assert not context.templates
+    assert not context.allocated

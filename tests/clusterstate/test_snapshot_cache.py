@@ -1,0 +1,296 @@
+"""The snapshot of translations: complete after the first lists, and never behind a watch."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+import pytest
+
+from clusterstate.snapshot_cache import SnapshotCache
+from clusterstate.translation_projections import project_kueue_classes
+from kube.api.urls import (
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DEVICE_CLASSES,
+    DEVICE_COMPATIBILITY_POLICIES,
+    NAMESPACES,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
+    Resource,
+)
+from testing.builders import EXAMPLE, Document, driver_slice, nvidia_gpu, profiles
+from testing.fake_api_server import FakeApiServer, quick_informers, running, until
+from translation.claims import spec_digest
+from translation.intents import DeviceKind
+from translation.quotas import Quota
+from translation.snapshot import ClaimUnawareComponent, TemplateSummary
+
+SPEC: Final = {
+    "spec": {
+        "devices": {
+            "requests": [
+                {
+                    "name": "gpu",
+                    "exactly": {
+                        "deviceClassName": "a",
+                        "allocationMode": "ExactCount",
+                        "count": 1,
+                        "capacity": {"requests": {"memory": "3000Mi"}},
+                    },
+                }
+            ]
+        }
+    }
+}
+NVIDIA: Final = "gpu.nvidia.com"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as made:
+        yield made
+
+
+@asynccontextmanager
+async def caching(server: FakeApiServer) -> AsyncIterator[SnapshotCache]:
+    async with server.client() as client:
+        informers = quick_informers(client)
+        made = SnapshotCache(informers, profiles())
+        async with running(informers.run):
+            await made.wait_synced()
+            yield made
+
+
+def device_class(name: str, resource: str, day: int) -> Document:
+    made = f"2026-11-{day:02d}T00:00:00Z"
+    return {
+        "metadata": {"name": name, "creationTimestamp": made},
+        "spec": {"extendedResourceName": resource},
+    }
+
+
+def resource_slice(memory: str) -> Document:
+    return msgspec.to_builtins(driver_slice(NVIDIA, nvidia_gpu(memory)), enc_hook=str)  # type: ignore[no-any-return]
+
+
+async def test_the_snapshot_of_an_empty_cluster_is_empty(server: FakeApiServer) -> None:
+    async with caching(server) as made:
+        snapshot = made.snapshot()
+
+    assert made.check() == ""
+    assert snapshot.classes == frozenset()
+    assert snapshot.facts == {}
+
+
+async def test_readiness_names_what_is_not_listed_yet(server: FakeApiServer) -> None:
+    async with server.client() as client:
+        made = SnapshotCache(quick_informers(client), profiles())
+
+    assert "resourceslices" in made.check()
+
+
+def compatibility_policy(name: str, day: int) -> Document:
+    made = f"2026-11-{day:02d}T00:00:00Z"
+    return {
+        "metadata": {"name": name, "creationTimestamp": made},
+        "spec": {
+            "driver": "gpu.example.com",
+            "rules": [{"name": "a", "compatibilityGroups": ["a"]}],
+        },
+    }
+
+
+OBJECTS: Final[tuple[tuple[Resource, Document], ...]] = (
+    (DEVICE_CLASSES, device_class("old", "nvidia.com/gpu", 1)),
+    (DEVICE_CLASSES, device_class("new", "nvidia.com/gpu", 2)),
+    (RESOURCE_SLICES, resource_slice("80Gi")),
+    (RESOURCE_CLAIM_TEMPLATES, {"metadata": {"name": "t", "namespace": "n"}, "spec": SPEC}),
+    (
+        RESOURCE_QUOTAS,
+        {"metadata": {"name": "q", "namespace": "n"}, "spec": {"hard": {"requests.cpu": "1"}}},
+    ),
+    (RESOURCE_QUOTAS, {"metadata": {"name": "empty", "namespace": "n"}, "spec": {}}),
+    (NAMESPACES, {"metadata": {"name": "n", "labels": {"a": "b"}}}),
+    (DEVICE_COMPATIBILITY_POLICIES, compatibility_policy("old", 1)),
+    (DEVICE_COMPATIBILITY_POLICIES, compatibility_policy("young", 2)),
+)
+
+
+@pytest.mark.parametrize("order", ["listed", "watched"])
+async def test_a_snapshot_has_everything_that_a_translation_reads(
+    order: str, server: FakeApiServer
+) -> None:
+    def fill() -> None:
+        for resource, document in OBJECTS:
+            server.put(resource, document)
+
+    if order == "listed":
+        fill()
+    async with caching(server) as made:
+        if order == "watched":
+            await until(lambda: server.watching == 10)
+            made.snapshot()
+            fill()
+            await until(lambda: made.snapshot().namespaces != {} and made.snapshot().quotas != {})
+            await until(
+                lambda: len(made.snapshot().classes or ()) == 2 and made.snapshot().facts != {}
+            )
+            await until(lambda: bool(made.snapshot().templates))
+        await until(lambda: bool(made.snapshot().policies))
+        snapshot = made.snapshot()
+
+        assert snapshot.classes == frozenset({"old", "new"})
+        assert snapshot.extended_resources["nvidia.com/gpu"] == "new"
+        assert snapshot.templates == {
+            ("n", "t"): TemplateSummary(digest=spec_digest(SPEC), classes=frozenset({"a"}))
+        }
+        assert snapshot.quotas == {"n": {"q": Quota(names=frozenset({"requests.cpu"}))}}
+        assert snapshot.namespaces == {"n": {"a": "b"}}
+        assert {"gpu.example.com": "old"} == {
+            driver: policy.metadata.name for driver, policy in snapshot.policies.items()
+        }
+        (size,) = snapshot.facts[NVIDIA][DeviceKind.GPU].sizes or ()
+        assert str(size.size) == "80Gi"
+
+
+async def test_a_snapshot_is_built_only_after_a_change(server: FakeApiServer) -> None:
+    server.put(RESOURCE_SLICES, resource_slice("80Gi"))
+    async with caching(server) as made:
+        first = made.snapshot()
+        assert made.snapshot() is first
+
+        server.put(RESOURCE_SLICES, resource_slice("40Gi"))
+        await until(lambda: made.snapshot() is not first)
+
+        assert made.snapshot().facts != first.facts
+        assert made.snapshot().namespaces is first.namespaces
+
+
+async def test_a_change_of_a_field_that_is_not_projected_changes_nothing(
+    server: FakeApiServer,
+) -> None:
+    server.put(NAMESPACES, {"metadata": {"name": "n", "labels": {"a": "b"}}})
+    async with caching(server) as made:
+        first = made.snapshot()
+        server.put(NAMESPACES, {"metadata": {"name": "n", "labels": {"a": "b"}}, "spec": {"x": 1}})
+        server.put(DEVICE_CLASSES, device_class("later", "", 3))
+        await until(lambda: made.snapshot() is not first)
+
+        assert made.snapshot().namespaces is first.namespaces
+
+
+# --- components that may not see claims -----------------------------------------------------------
+
+INSTALLED: Final = {
+    ClaimUnawareComponent.CLUSTER_AUTOSCALER: (
+        CONFIG_MAPS,
+        {"metadata": {"name": "cluster-autoscaler-status", "namespace": "kube-system"}},
+    ),
+    ClaimUnawareComponent.KARPENTER: (
+        CUSTOM_RESOURCE_DEFINITIONS,
+        {"metadata": {"name": "nodepools.karpenter.sh"}},
+    ),
+    ClaimUnawareComponent.KUEUE: (
+        CUSTOM_RESOURCE_DEFINITIONS,
+        {"metadata": {"name": "clusterqueues.kueue.x-k8s.io"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("component", ClaimUnawareComponent)
+async def test_a_component_is_seen_as_long_as_it_is_installed(
+    component: ClaimUnawareComponent, server: FakeApiServer
+) -> None:
+    resource, document = INSTALLED[component]
+    async with caching(server) as made:
+        assert made.snapshot().claim_unaware_components == {}
+
+        server.put(resource, document)
+        await until(lambda: made.snapshot().claim_unaware_components == {component: frozenset()})
+        metadata = document["metadata"]
+        server.remove(resource, metadata["name"], metadata.get("namespace", ""))
+
+        await until(lambda: made.snapshot().claim_unaware_components == {})
+
+
+async def test_objects_of_other_names_and_namespaces_are_no_components(
+    server: FakeApiServer,
+) -> None:
+    elsewhere = {"name": "cluster-autoscaler-status", "namespace": "default"}
+    server.put(CONFIG_MAPS, {"metadata": elsewhere})
+    server.put(CUSTOM_RESOURCE_DEFINITIONS, {"metadata": {"name": "workloads.kueue.x-k8s.io"}})
+    async with caching(server) as made:
+        await until(lambda: server.watching == 10)
+
+        assert made.snapshot().claim_unaware_components == {}
+
+
+async def test_the_classes_that_kueue_counts_are_read_from_its_configuration(
+    server: FakeApiServer,
+) -> None:
+    server.put(*INSTALLED[ClaimUnawareComponent.KUEUE])
+    server.put(CONFIG_MAPS, kueue("resources: {deviceClassMappings: [{deviceClassNames: [a]}]}"))
+    async with caching(server) as made:
+        await until(
+            lambda: (
+                made.snapshot().claim_unaware_components
+                == {ClaimUnawareComponent.KUEUE: frozenset({"a"})}
+            )
+        )
+
+
+async def test_nothing_looks_for_components_that_see_claims(server: FakeApiServer) -> None:
+    async with server.client() as client:
+        informers = quick_informers(client)
+        SnapshotCache(informers, profiles(), claim_aware=frozenset(ClaimUnawareComponent))
+
+        followed = {informer.resource for informer in informers.informers}
+        assert followed.isdisjoint((CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS))
+
+
+async def test_without_permission_to_look_nothing_waits(server: FakeApiServer) -> None:
+    server.fail(403, times=99, matches=lambda call: "configmaps" in call.path)
+    async with caching(server) as made:
+        assert made.check() == ""
+        assert made.snapshot().claim_unaware_components == {}
+
+
+def kueue(text: str) -> Document:
+    metadata = {"name": "kueue-manager-config", "namespace": "kueue-system"}
+    return {"metadata": metadata, "data": {"controller_manager_config.yaml": text}}
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("", ()),
+        ("resources: {}", ()),
+        ("resources: {deviceClassMappings: []}", ()),
+        ("resources: {deviceClassMappings: [{name: a, deviceClassNames: [b, c]}]}", ("b", "c")),
+        ("resources: {deviceClassMappings: [{deviceClassNames: [b]}, {name: a}]}", ("b",)),
+        ("resources: {deviceClassMappings: 1}", ()),
+        ("resources: {deviceClassMappings: null}", ()),
+        ("- a", ()),
+        ("{", ()),
+        ("!!python/object:os.system {}", ()),
+    ],
+)
+def test_project_kueue_classes(text: str, want: tuple[str, ...]) -> None:
+    raw = msgspec.json.encode(kueue(text))
+
+    assert frozenset(want) == project_kueue_classes(raw)
+
+
+def test_a_configuration_without_data_maps_nothing() -> None:
+    assert project_kueue_classes(b'{"metadata": {}}') == frozenset()
+
+
+async def test_slices_of_drivers_without_a_profile_are_left_out(server: FakeApiServer) -> None:
+    document = resource_slice("80Gi")
+    document["spec"]["driver"] = "other.example"
+    server.put(RESOURCE_SLICES, document)
+
+    async with caching(server) as made:
+        assert EXAMPLE not in made.snapshot().facts

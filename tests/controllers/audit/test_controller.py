@@ -1,0 +1,291 @@
+"""The audit against an API server: the mark only rises, and what is stored is told once."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from clusterstate.evaluator import RuleEvaluator
+from clusterstate.rule_cache import RuleCache
+from controllers.audit.controller import AuditController
+from controllers.audit.metrics import AuditMetrics
+from controllers.audit.report import event_of, tally
+from controllers.settings import ControllerSettings, Settings
+from findings.field_path import FieldPath
+from findings.finding import Code, error, warning
+from kube.api.urls import (
+    CONFIG_MAPS,
+    DEVICE_CLASSES,
+    EVENTS,
+    NODES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+from process.durations import PositiveDuration
+from testing.allocation.builders import (
+    NAMESPACE,
+    allocated,
+    claim,
+    device_class,
+    devices,
+    node,
+    request,
+    result,
+    slice_of,
+)
+from testing.builders import Document
+from testing.fake_api_server import (
+    Call,
+    FakeApiServer,
+    quick_informers,
+    quick_recorder,
+    running,
+    until,
+)
+
+MARK: Final = "drawbridge-inventory"
+FAST: Final = ControllerSettings(
+    inventory_update_period=PositiveDuration(0.01), audit_period=PositiveDuration(0.02)
+)
+
+
+def document(value: object) -> Document:
+    return msgspec.to_builtins(value, enc_hook=str)  # type: ignore[no-any-return]
+
+
+class Audited:
+    """An audit, the server that it looks at, and what it counted."""
+
+    def __init__(
+        self, server: FakeApiServer, registry: CollectorRegistry, evaluator: RuleEvaluator
+    ) -> None:
+        self.server = server
+        self._registry = registry
+        self._evaluator = evaluator
+
+    async def sees_devices(self, count: int) -> None:
+        """Wait until the inventory has so many devices."""
+        devices = None
+        while devices != [count]:
+            stocks = await self._evaluator.query(RuleCache.stocks, timeout_s=5.0)
+            devices = [stock.devices for stock in stocks["gpu"].values()]
+            await asyncio.sleep(0.005)
+
+    @property
+    def seen(self) -> Document:
+        """What the mark says of the class: driver to devices."""
+        found: Any = self.server.find(CONFIG_MAPS, MARK, Settings().namespace)
+        text = (found or {}).get("data", {}).get("seen", "{}")
+        seen: Document = json.loads(text).get("classes", {}).get("gpu", {})
+        return seen
+
+    @property
+    def events(self) -> list[Any]:
+        return self.server.objects(EVENTS)
+
+    def counted(self, **labels: str) -> float:
+        return self._registry.get_sample_value("drawbridge_audit_findings", labels) or 0.0
+
+
+@asynccontextmanager
+async def auditing(
+    server: FakeApiServer, settings: ControllerSettings = FAST
+) -> AsyncIterator[Audited]:
+    registry = CollectorRegistry()
+    async with server.client() as client:
+        whole = Settings(controllers=settings)
+        informers, recorder = quick_informers(client), quick_recorder(client)
+        evaluator = RuleEvaluator(informers, whole.namespace, whole.validation)
+        audit = AuditController(
+            client,
+            whole,
+            evaluator,
+            recorder,
+            AuditMetrics(registry),
+        )
+        async with running(
+            informers.run, recorder.run, evaluator.run, *(one.run for one in audit.controllers)
+        ):
+            yield Audited(server, registry, evaluator)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    """A node with two devices."""
+    async with FakeApiServer() as made:
+        made.put(NODES, document(node("node-1")))
+        made.put(DEVICE_CLASSES, document(device_class()))
+        publish(made, "gpu-0", "gpu-1")
+        yield made
+
+
+def publish(server: FakeApiServer, *names: str) -> None:
+    server.put(RESOURCE_SLICES, document(slice_of(*devices(*names))))
+
+
+def numbers(found: Document) -> list[int]:
+    return [each["devices"] for each in found.values()]
+
+
+# --- the mark -------------------------------------------------------------------------------------
+
+
+async def test_the_mark_rises_and_never_falls(server: FakeApiServer) -> None:
+    async with auditing(server) as made:
+        await until(lambda: numbers(made.seen) == [2])
+
+        publish(server, "gpu-0", "gpu-1", "gpu-2")
+        await until(lambda: numbers(made.seen) == [3])
+
+        publish(server, "gpu-0")
+        server.put(NODES, document(node("node-2")))
+        await until(lambda: server.watching >= 9)
+        assert numbers(made.seen) == [3]
+
+    async with auditing(server) as again:
+        await until(lambda: server.watching >= 9)
+        assert numbers(again.seen) == [3]
+
+
+async def test_a_deleted_mark_is_written_anew_from_the_inventory(server: FakeApiServer) -> None:
+    async with auditing(server) as made:
+        await until(lambda: numbers(made.seen) == [2])
+        publish(server, "gpu-0")
+        await made.sees_devices(1)
+        server.remove(CONFIG_MAPS, MARK, Settings().namespace)
+
+        await until(lambda: numbers(made.seen) == [1])
+
+
+async def test_what_people_declare_is_left_to_them(server: FakeApiServer) -> None:
+    declared = "classes: {gpu: {gpu.example.com: {devices: 99}}}"
+    metadata = {"name": MARK, "namespace": Settings().namespace}
+    server.put(CONFIG_MAPS, {"metadata": metadata, "data": {"declared": declared}})
+
+    async with auditing(server) as made:
+        await until(lambda: numbers(made.seen) == [2])
+
+    found: Any = server.find(CONFIG_MAPS, MARK, Settings().namespace)
+    assert found["data"]["declared"] == declared
+
+
+async def test_a_mark_that_cannot_be_written_is_written_later(server: FakeApiServer) -> None:
+    def writes(call: Call) -> bool:
+        return call.method == "PATCH" and "/configmaps" in call.path
+
+    server.fail(503, times=2, matches=writes)
+
+    async with auditing(server) as made:
+        await until(lambda: numbers(made.seen) == [2])
+
+
+# --- what is stored -------------------------------------------------------------------------------
+
+
+async def test_a_claim_that_can_never_fit_gets_one_event(server: FakeApiServer) -> None:
+    server.put(RESOURCE_CLAIMS, document(claim(request(count=3), name="large")))
+
+    async with auditing(server) as made:
+        await until(lambda: len(made.events) == 1)
+        await until(
+            lambda: (
+                made.counted(kind="ResourceClaim", severity="error", code="exceedsLargestNode") == 1
+            )
+        )
+    async with auditing(server) as again:
+        await until(
+            lambda: (
+                again.counted(kind="ResourceClaim", severity="error", code="exceedsLargestNode")
+                == 1
+            )
+        )
+        (event,) = again.events
+
+    assert event["reason"] == "ExceedsLargestNode"
+    assert event["regarding"]["name"] == "large"
+    assert event["metadata"]["namespace"] == NAMESPACE
+    assert event["note"].startswith("spec.devices.requests[0].exactly.count: count 3")
+    assert "request 2 devices to fit" in event["note"]
+
+
+async def test_an_object_that_was_repaired_is_no_longer_counted(server: FakeApiServer) -> None:
+    server.put(RESOURCE_CLAIMS, document(claim(request(count=3), name="large")))
+    labels = {"kind": "ResourceClaim", "severity": "error", "code": "exceedsLargestNode"}
+    async with auditing(server) as made:
+        await until(lambda: made.counted(**labels) == 1)
+
+        server.put(RESOURCE_CLAIMS, document(allocated(result("gpu-0"), name="large")))
+
+        await until(lambda: made.counted(**labels) == 0)
+
+
+async def test_events_are_bounded_and_the_rest_follows(server: FakeApiServer) -> None:
+    for number in range(5):
+        server.put(RESOURCE_CLAIMS, document(claim(request(count=3), name=f"large-{number}")))
+
+    async with auditing(server, msgspec.structs.replace(FAST, max_audit_events=2)) as made:
+        await until(lambda: 2 <= len(made.events) < 5)
+        await until(lambda: len(made.events) == 5)
+
+
+async def test_the_audit_writes_events_and_the_mark_and_nothing_else(
+    server: FakeApiServer,
+) -> None:
+    server.put(RESOURCE_CLAIMS, document(claim(request(count=3), name="large")))
+
+    async with auditing(server) as made:
+        await until(lambda: bool(made.events) and numbers(made.seen) == [2])
+
+    written = {
+        call.path.rpartition("?")[0] or call.path for call in server.calls if call.method != "GET"
+    }
+    assert {path.split("/")[-1] for path in written} <= {"events", "configmaps", MARK}
+
+
+# --- in words -------------------------------------------------------------------------------------
+
+
+def test_an_event_names_the_first_error_and_says_them_all() -> None:
+    found = claim(request())
+    findings = (
+        error(Code.EXCEEDS_LARGEST_NODE, FieldPath.of("spec", "a"), "too many", "ask for less"),
+        warning(Code.DOES_NOT_FIT_NOW, FieldPath.of("spec"), "later"),
+        error(Code.JOINTLY_INFEASIBLE, FieldPath.of("spec", "b"), "not together"),
+    )
+
+    event = event_of("ResourceClaim", found, findings)
+
+    assert event is not None
+    assert "ExceedsLargestNode" == event.reason
+    assert "spec.a: too many; ask for less. spec.b: not together" == event.note
+    assert f"ResourceClaim/{NAMESPACE}/{found.metadata.name}" == str(event.regarding)
+
+
+def test_without_an_error_there_is_no_event() -> None:
+    findings = (warning(Code.DOES_NOT_FIT_NOW, FieldPath.of("spec"), "later"),)
+
+    assert event_of("ResourceClaim", claim(request()), findings) is None
+
+
+def test_numbers_in_messages_do_not_make_another_event() -> None:
+    def name(message: str, code: Code = Code.EXCEEDS_LARGEST_NODE) -> str:
+        event = event_of("ResourceClaim", claim(), (error(code, FieldPath.of("spec"), message),))
+        assert event is not None
+        return event.name
+
+    assert name("8 devices") == name("9 devices")
+    assert name("8 devices") != name("8 devices", Code.JOINTLY_INFEASIBLE)
+
+
+def test_objects_and_findings_are_counted_by_kind() -> None:
+    wrong = error(Code.EXCEEDS_LARGEST_NODE, FieldPath.of("spec"), "no")
+
+    found = tally([("ResourceClaim", (wrong, wrong)), ("ResourceClaim", ()), ("DeviceClass", ())])
+
+    assert found.objects == {"ResourceClaim": 2, "DeviceClass": 1}
+    assert found.findings == {("ResourceClaim", "error", "exceedsLargestNode"): 2}

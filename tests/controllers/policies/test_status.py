@@ -1,0 +1,379 @@
+"""What a policy's status says: a table per condition, the matrix, and what in use breaks it."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from allocator.compatibility.compile import compile_policy
+from allocator.model.devices import PoolId, PoolState
+from controllers.policies.clashes import clashes
+from controllers.policies.status import (
+    MAX_EXAMPLES,
+    MAX_MESSAGE,
+    MAX_ROWS,
+    PolicyReport,
+    differs_in_more_than_counts,
+    patch_of,
+    usage_of,
+)
+from controllers.policies.status import (
+    pool_of as pool_of_slices,
+)
+from kube.api.meta import ObjectMeta
+from kube.api.policy import (
+    Condition,
+    Conflict,
+    Conflicts,
+    DeviceCompatibilityPolicy,
+    DeviceCompatibilityPolicyStatus,
+    Enforcement,
+    MatrixRow,
+)
+from kube.api.resource import Device, ResourceClaim
+from testing.allocation.builders import (
+    DRIVER,
+    allocated,
+    applied,
+    attribute_of,
+    consumes,
+    counter_set,
+    device,
+    pool_of,
+    result,
+    rule,
+    slice_of,
+)
+from testing.allocation.builders import policy as written
+
+MODE = attribute_of("mode")
+NOW = "2026-11-20T12:00:00Z"
+LATER = "2026-11-20T13:00:00Z"
+
+
+def only(*modes: str) -> str:
+    return f"{MODE} in {list(modes)}".replace("'", '"')
+
+
+def policy(**accepts: str | None) -> DeviceCompatibilityPolicy:
+    """A policy with a rule for each mode: what its devices demand of others."""
+    made = written(*(rule(mode, only(mode), only=text) for mode, text in accepts.items()))
+    metadata = ObjectMeta(name="modes", uid="u-1", generation=3, creation_timestamp=NOW)
+    return msgspec.structs.replace(made, metadata=metadata)
+
+
+def audited(made: DeviceCompatibilityPolicy) -> DeviceCompatibilityPolicy:
+    spec = msgspec.structs.replace(made.spec, enforcement=Enforcement.AUDIT)
+    return msgspec.structs.replace(made, spec=spec)
+
+
+APART = policy(mig=only("mig"), mps=only("mps"))
+
+
+def gpu(name: str, mode: str) -> Device:
+    """A partition of one of the GPUs of a node; the name begins with that of the GPU."""
+    return device(name, consumes(name.split("-", maxsplit=1)[0], x=1), attributes={"mode": mode})
+
+
+NODE_DEVICES = (gpu("g0-a", "mig"), gpu("g0-b", "mps"), gpu("g0-c", "mps"), gpu("g1-a", "mig"))
+SETS = (counter_set("g0", x=4), counter_set("g1", x=4))
+
+
+def report(
+    made: DeviceCompatibilityPolicy = APART,
+    devices: Sequence[Device] = NODE_DEVICES,
+    claims: Sequence[ResourceClaim] = (),
+    pools: Sequence[str] = ("node-1",),
+    state: PoolState = PoolState.COMPLETE,
+    *,
+    drivers: Collection[str] = (DRIVER,),
+) -> PolicyReport:
+    found = PolicyReport(made, drivers)
+    for pool in pools:
+        listed = devices if state is PoolState.COMPLETE else ()
+        found.look(pool_of(*listed, counters=SETS, pool=pool, state=state), usage_of(claims))
+    return found
+
+
+def sliced(name: str, interval: str, namespace: str) -> ResourceClaim:
+    """A claim that has a share of a GPU, with this interval of time slices."""
+    sharing = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}}
+    return allocated(
+        result("g0-a", share=name),
+        name=name,
+        namespace=namespace,
+        config=[
+            applied(apiVersion="resource.nvidia.com/v1beta1", kind="GpuConfig", sharing=sharing)
+        ],
+    )
+
+
+SLICED = (sliced("short", "Short", "here"), sliced("long", "Long", "there"))
+
+
+def status(
+    found: PolicyReport, counting: DeviceCompatibilityPolicy | None = None
+) -> DeviceCompatibilityPolicyStatus:
+    return found.status(None, counting or found.policy.source, NOW)
+
+
+def condition(told: DeviceCompatibilityPolicyStatus, kind: str) -> Condition:
+    (found,) = [one for one in told.conditions or () if one.type == kind]
+    return found
+
+
+class Case(NamedTuple):
+    name: str
+    condition: str
+    want: str
+    message: str
+    report: PolicyReport
+
+
+CASES = (
+    Case("rules that compile and answer are valid", "Valid", "True Valid",
+         f"1 pool of {DRIVER} looked at", report()),
+    Case("a rule that does not compile is not", "Valid", "False RuleInvalid",
+         "[ruleInvalid] spec.rules[0].compatibleOnlyWith.cel.expression: rule mig is invalid",
+         report(policy(mig="device."))),
+    Case("nor is it without devices", "Valid", "False RuleInvalid", "rule mig is invalid",
+         report(policy(mig="device."), pools=())),
+    Case("nor is one that raises on a device", "Valid", "False RuleEvaluationError",
+         "no such key: y", report(policy(mig=f'{attribute_of("y")} == "1"'))),
+    Case("a doubt is told and does not spoil it", "Valid", "True Valid",
+         '[unknownLiteral] spec.rules[0].compatibleOnlyWith.cel.expression: rule mig compares '
+         'gpu.example.com/mode with "mgi"', report(policy(mig=only("mgi")))),
+    Case("without devices what compiles is valid", "Valid", "True Valid",
+         "no device of the driver is published in a complete pool", report(pools=())),
+    Case("what cannot be looked at is counted", "Valid", "True Valid", "no device of the driver",
+         report(state=PoolState.INCOMPLETE)),
+    Case("rules that agree are symmetric", "Symmetric", "True Symmetric",
+         "no two devices disagree", report()),
+    Case("rules that do not agree are not", "Symmetric", "False AsymmetricRule",
+         "[asymmetricRule] the rule of g0-b does not accept g0-a, whose rule accepts g0-b",
+         report(policy(mig=only("mig", "mps"), mps=only("mps")))),
+    Case("a rule on one side only is told", "Symmetric", "True Symmetric", "[oneSidedRule]",
+         report(policy(mig=only("mig"), mps=None))),
+    Case("an error leaves it open", "Symmetric", "Unknown NotEvaluated", "errors leave open",
+         report(policy(mig=MODE))),
+    Case("without devices nobody knows", "Symmetric", "Unknown NoDevices", "no device",
+         report(pools=())),
+    Case("the only policy of its driver counts", "Accepted", "True Enforced",
+         "in force; nothing in use breaks it", report()),
+    Case("so does one that only audits", "Accepted", "True Audited",
+         "refuses nothing; nothing in use breaks it", report(audited(APART))),
+    Case("what is in use already stays, and is told", "Accepted", "True Enforced",
+         "in force; devices in use break it once, held by 2 claims in 2 namespaces; they stay, and "
+         "nobody may join them",
+         report(claims=(allocated(result("g0-a"), name="one"),
+                        allocated(result("g0-b"), name="two", namespace="other")))),
+    Case("an audit tells what would have been refused", "Accepted", "True Audited",
+         "refuses nothing; devices in use break it 2 times, held by 1 claim in 1 namespace; under "
+         "Enforce they would have been refused",
+         report(audited(APART), claims=(allocated(result("g0-a"), result("g0-b"), result("g0-c")),))),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_condition(case: Case) -> None:
+    found = condition(status(case.report), case.condition)
+
+    assert case.want == f"{found.status} {found.reason}"
+    assert case.message in found.message
+    assert 3 == found.observed_generation
+
+
+def test_an_older_policy_of_the_driver_counts_instead() -> None:
+    older = msgspec.structs.replace(APART, metadata=ObjectMeta(name="first", uid="u-0"))
+
+    found = condition(status(report(), older), "Accepted")
+
+    assert ("False", "DuplicatePolicyForDriver") == (found.status, found.reason)
+    assert (
+        "DeviceCompatibilityPolicy first is about gpu.example.com too, and older" in found.message
+    )
+
+
+def test_no_message_names_a_claim() -> None:
+    held = allocated(result("g0-a"), result("g0-b"), name="secret", namespace="hidden")
+
+    told = status(report(audited(APART), claims=(held,)))
+
+    assert told.conflicts is not None
+    assert b"secret" not in msgspec.json.encode(told)
+    assert b"hidden" not in msgspec.json.encode(told)
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    before = status(report())
+    broken = report(policy(mig="device.", mps=only("mps")))
+
+    after = broken.status(before, APART, LATER)
+
+    assert LATER == condition(after, "Valid").last_transition_time
+    assert NOW == condition(after, "Accepted").last_transition_time
+    assert NOW == condition(report().status(before, APART, LATER), "Valid").last_transition_time
+
+
+# --- the matrix -----------------------------------------------------------------------------------
+
+
+def test_the_matrix_counts_over_all_pools() -> None:
+    told = status(report(pools=("node-1", "node-2", "node-3")))
+
+    assert 2 == told.rules
+    assert "2 kinds, 2 of 4 pairs compatible" == told.summary
+    assert (
+        MatrixRow(name="mig", devices=6, compatible_with=("mig",)),
+        MatrixRow(name="mps", devices=6, compatible_with=("mps",)),
+    ) == told.matrix
+
+
+def test_the_matrix_says_the_same_whatever_the_order_of_pools() -> None:
+    pools = ("node-1", "node-2", "node-3")
+
+    assert status(report(pools=pools)) == status(report(pools=pools[::-1]))
+
+
+def test_what_is_forgotten_is_not_counted() -> None:
+    found = report(pools=("node-1", "node-2"))
+    found.forget(PoolId(DRIVER, "node-2"))
+
+    assert status(report()) == status(found)
+
+
+def test_a_pool_that_is_looked_at_again_counts_once() -> None:
+    found = report()
+    found.look(pool_of(gpu("g0-a", "mig"), counters=SETS), usage_of(()))
+
+    assert (MatrixRow(name="mig", devices=1, compatible_with=("mig",)),) == status(found).matrix
+
+
+def test_everything_is_bounded() -> None:
+    names = [f"mode-{number}" for number in range(40)]
+    many = policy(**{name: f'{MODE} == "{"x" * 200}{name}"' for name in names})
+    devices = [gpu(f"g0-{number}", name) for number, name in enumerate(names)]
+    held = [allocated(result(each.name), name=each.name) for each in devices]
+
+    told = status(report(many, devices, held))
+
+    assert MAX_ROWS == len(told.matrix or ())
+    assert told.conflicts is not None
+    assert MAX_EXAMPLES == len(told.conflicts.examples or ())
+    assert 40 * 39 // 2 == told.conflicts.count
+    assert all(len(one.message) <= MAX_MESSAGE for one in told.conditions or ())
+
+
+# --- what is in use -------------------------------------------------------------------------------
+
+
+def test_devices_in_use_that_exclude_each_other_are_told_in_pairs() -> None:
+    held = (allocated(result("g0-a"), name="a"), allocated(result("g0-b"), name="b"),
+            allocated(result("g1-a"), name="c"))  # fmt: skip
+
+    assert Conflicts(
+        count=1,
+        claims=2,
+        namespaces=1,
+        examples=(
+            Conflict(
+                pool="node-1",
+                devices=("g0-a", "g0-b"),
+                reason="the rule of device g0-b does not accept device g0-a",
+            ),
+        ),
+    ) == status(report(claims=held)).conflicts  # fmt: skip
+
+
+def test_groups_that_only_all_of_them_lack_are_told_as_one() -> None:
+    groups = {"g0-a": "ab", "g0-b": "bc", "g0-c": "ac"}
+    devices = [device(name, consumes("g0", x=1, groups=own)) for name, own in groups.items()]
+    held = allocated(*(result(name) for name in groups))
+
+    (found,) = clashes(
+        compile_policy(written(rule("all", only="true"))),
+        pool_of(*devices, counters=SETS),
+        usage_of([held]),
+    )
+
+    assert ("g0-a", "g0-b", "g0-c") == found.devices
+    assert "no compatibility group is common to all of counter set g0" == found.reason
+
+
+def test_shares_of_one_device_go_together() -> None:
+    shares = (result("g0-a", share="1"), result("g0-a", share="2"))
+
+    assert status(report(policy(mig="false"), claims=(allocated(*shares),))).conflicts is None
+
+
+def test_contradicting_configurations_of_one_device_are_a_conflict() -> None:
+    found = report(claims=SLICED)
+
+    assert (
+        Conflicts(
+            count=1,
+            claims=2,
+            namespaces=2,
+            examples=(
+                Conflict(
+                    pool="node-1",
+                    devices=("g0-a",),
+                    reason="claims share device g0-a with contradicting GpuConfigs, and driver "
+                    "gpu.example.com rejects a pod whose configuration differs from the first that it "
+                    "prepared",
+                ),
+            ),
+        )
+        == status(found).conflicts
+    )
+    assert status(report(claims=SLICED, drivers=())).conflicts is None
+
+
+def test_what_an_administrator_looks_at_is_not_in_use() -> None:
+    held = (allocated(result("g0-a")), allocated(result("g0-b", admin_access=True), name="admin"))
+
+    assert status(report(claims=held)).conflicts is None
+
+
+HELD = (
+    allocated(result("g0-a"), name="mine", namespace="here"),
+    allocated(result("g0-b"), name="theirs", namespace="there"),
+    allocated(result("g0-c"), name="ours", namespace="here"),
+)
+
+
+# --- what is written ------------------------------------------------------------------------------
+
+
+def test_a_patch_takes_away_what_is_not_there_any_more() -> None:
+    patch = patch_of(APART, status(report(pools=())))
+
+    assert {"uid": "u-1"} == patch["metadata"]
+    assert patch["status"]["matrix"] is None
+    assert patch["status"]["conflicts"] is None
+    assert "no devices" == patch["status"]["summary"]
+
+
+def test_numbers_alone_can_wait() -> None:
+    one, more = status(report()), status(report(pools=("node-1", "node-2")))
+
+    assert one != more
+    assert not differs_in_more_than_counts(one, more)
+    assert differs_in_more_than_counts(None, one)
+    assert differs_in_more_than_counts(one, status(report(claims=HELD)))
+    assert differs_in_more_than_counts(one, status(report(devices=NODE_DEVICES[:1])))
+
+
+def test_a_pool_is_made_of_all_its_slices() -> None:
+    slices = [
+        slice_of(counters=SETS, name="counters", count=2),
+        slice_of(*NODE_DEVICES, name="devices", count=2),
+        slice_of(gpu("old", "mig"), name="old", generation=0),
+    ]
+
+    pool = pool_of_slices(PoolId(DRIVER, "node-1"), slices)
+
+    assert [each.name for each in NODE_DEVICES] == [one.id.device for one in pool.devices]
+    assert PoolState.INCOMPLETE is pool_of_slices(pool.id, slices[:1]).state
+    assert PoolState.INCOMPLETE is pool_of_slices(pool.id, ()).state

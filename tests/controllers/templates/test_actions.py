@@ -1,0 +1,392 @@
+"""What the controller decides about a pod, and which templates it lets go."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pytest
+
+from admission.pods import admit_created
+from controllers.templates.actions import (
+    POD_CLAIM_ANNOTATION,
+    Action,
+    CreateTemplate,
+    DeleteClaim,
+    DeleteTemplate,
+    GeneratedClaim,
+    Reason,
+    RecordEvent,
+    TemplateState,
+    TranslatedPod,
+    UnusedTemplate,
+    derive_claims,
+    plan_actions,
+    pod_event,
+    project_claim,
+    project_pod,
+    project_template,
+    referenced_templates,
+    template_document,
+    unused_templates,
+)
+from kube.api.meta import encode
+from kube.jsonpatch import apply
+from kube.names import REQUEST_ANNOTATION
+from testing.builders import (
+    NAMESPACE,
+    Document,
+    gpus,
+    pod,
+    pod_view,
+    profiles,
+    translation_snapshot,
+)
+from translation.claims import Claim
+from translation.snapshot import TranslationOptions
+
+POD: Final = (NAMESPACE, "train")
+
+
+def translated(*containers: Document, claims: Mapping[str, str] | None = None) -> Document:
+    """A pod as it is persisted, with the claims that were made of its templates."""
+    document = pod(*containers)
+    answer = admit_created(
+        document,
+        pod_view(document),
+        namespace=NAMESPACE,
+        snapshot=translation_snapshot(),
+        options=TranslationOptions(),
+    )
+    apply(document, answer.operations)
+    document["metadata"] |= {"namespace": NAMESPACE, "uid": "pod-1"}
+    document["status"] = {
+        "phase": "Pending",
+        "resourceClaimStatuses": [
+            {"name": name, "resourceClaimName": claim} for name, claim in (claims or {}).items()
+        ],
+    }
+    return document
+
+
+def kept(document: Document) -> TranslatedPod:
+    found = project_pod(msgspec.json.encode(document), str)
+    assert found is not None
+    return found
+
+
+PLAIN: Final = translated(gpus(1), claims={"gpu": "train-gpu-x"})
+KEPT: Final = kept(PLAIN)
+(CLAIM,) = derive_claims(KEPT.annotation or "", profiles()).claims
+TEMPLATE: Final = (NAMESPACE, CLAIM.template)
+
+GOOD: Final = TemplateState(uid="t-1", digest=CLAIM.digest, is_managed=True)
+BAD: Final = TemplateState(uid="t-2", digest="other", is_managed=False)
+ALTERED: Final = TemplateState(uid="t-3", digest="other", is_managed=True, is_altered=True)
+MADE_OF_BAD: Final = GeneratedClaim(uid="c-1", resource_version="7", digest="other", owner="pod-1")
+
+
+def changed(kept_one: TranslatedPod, **fields: Any) -> TranslatedPod:
+    return msgspec.structs.replace(kept_one, **fields)
+
+
+class Row(NamedTuple):
+    name: str
+    want: list[str]
+    pod: TranslatedPod = KEPT
+    template: TemplateState | None = None
+    claim: GeneratedClaim | None = None
+
+
+def summary(action: Action) -> str:
+    match action:
+        case CreateTemplate():
+            return f"create {action.key[1]}"
+        case DeleteTemplate():
+            return f"delete template {action.uid}"
+        case DeleteClaim():
+            return f"delete claim {action.uid} {action.resource_version}"
+        case RecordEvent():
+            return f"report {action.reason}"
+
+
+CREATE: Final = f"create {CLAIM.template}"
+MISMATCH: Final = f"report {Reason.REQUEST_MISMATCH}"
+STALE: Final = msgspec.json.encode(
+    {
+        **msgspec.json.decode(KEPT.annotation or ""),
+        "profiles": [
+            {**one, "hash": "0" * 16}
+            for one in msgspec.json.decode(KEPT.annotation or "")["profiles"]
+        ],
+    }
+).decode()
+
+ROWS = (
+    Row("a missing template is made", [CREATE]),
+    Row("a template that is there is left alone", [], template=GOOD),
+    Row(
+        "so is one that a person printed and applied",
+        [],
+        template=msgspec.structs.replace(GOOD, is_managed=False),
+    ),
+    Row(
+        "a poisoned template is deleted, with a word to who looks at the pod",
+        ["delete template t-2", f"report {Reason.TEMPLATE_REPLACED}"],
+        template=BAD,
+    ),
+    Row("a template that the API server alters is not fought", [], template=ALTERED),
+    Row("nor are the claims made of it", [], template=ALTERED, claim=MADE_OF_BAD),
+    Row(
+        "a free claim made of a poisoned template is deleted once the template is right",
+        ["delete claim c-1 7", f"report {Reason.CLAIM_REPLACED}"],
+        template=GOOD,
+        claim=MADE_OF_BAD,
+    ),
+    Row("and not before, or it would be made of the same", [CREATE], claim=MADE_OF_BAD),
+    Row(
+        "a claim with the right content stays",
+        [],
+        template=GOOD,
+        claim=msgspec.structs.replace(MADE_OF_BAD, digest=CLAIM.digest),
+    ),
+    Row(
+        "a claim of another pod is not ours to judge",
+        [],
+        template=GOOD,
+        claim=msgspec.structs.replace(MADE_OF_BAD, owner="pod-2"),
+    ),
+    Row(
+        "text that is no request makes nothing",
+        [MISMATCH],
+        pod=changed(KEPT, annotation="{"),
+    ),
+    Row(
+        "a request of no vocabulary that we know makes nothing",
+        [MISMATCH],
+        pod=changed(KEPT, annotation=(KEPT.annotation or "").replace('"nvidia"', '"cuda"')),
+    ),
+    Row(
+        "a request that the pod's claims do not come from makes nothing",
+        [MISMATCH],
+        pod=changed(KEPT, templates={"gpu": "something-else"}),
+    ),
+    Row(
+        "a request for more than the pod's claims come from makes nothing",
+        [MISMATCH],
+        pod=changed(KEPT, annotation=(KEPT.annotation or "").replace('gpu":"1"', 'gpu":"8"')),
+    ),
+    Row(
+        "a request of an older profile is told where a template is missing",
+        [f"report {Reason.PROFILE_CHANGED}"],
+        pod=changed(KEPT, annotation=STALE),
+    ),
+    Row(
+        "and is nobody's trouble where all are there",
+        [],
+        pod=changed(KEPT, annotation=STALE),
+        template=GOOD,
+    ),
+)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_due(row: Row) -> None:
+    derived = derive_claims(row.pod.annotation or "", profiles())
+    templates = {TEMPLATE: row.template} if row.template else {}
+    claims = {(NAMESPACE, "train-gpu-x"): row.claim} if row.claim else {}
+
+    got = plan_actions(POD, row.pod, derived, templates.get, claims.get)
+
+    assert row.want == [summary(action) for action in got]
+
+
+def test_each_claim_of_a_pod_is_looked_at_for_itself() -> None:
+    found = kept(translated(gpus(1, mem=1000, name="a"), gpus(1, mem=2000, name="b")))
+    derived = derive_claims(found.annotation or "", profiles())
+    first, second = derived.claims
+    no_claims: dict[tuple[str, str], GeneratedClaim] = {}
+    there = {
+        (NAMESPACE, first.template): TemplateState(uid="t", digest=first.digest, is_managed=True)
+    }
+
+    got = plan_actions(POD, found, derived, there.get, no_claims.get)
+
+    assert [summary(action) for action in got] == [f"create {second.template}"]
+
+
+def test_what_is_made_is_what_was_derived() -> None:
+    made = template_document(CreateTemplate(key=TEMPLATE, claim=CLAIM))
+
+    assert project_template(encode(made)) == TemplateState(
+        uid="", digest=CLAIM.digest, is_managed=True
+    )
+
+
+# --- what is kept ---------------------------------------------------------------------------------
+
+
+class Kept(NamedTuple):
+    name: str
+    document: Document
+    is_kept: bool
+
+
+def with_metadata(document: Document, **fields: Any) -> Document:
+    return {**document, "metadata": {**document["metadata"], **fields}}
+
+
+KEPT_PODS = (
+    Kept("a translated pod", PLAIN, is_kept=True),
+    Kept("a pod without claims", pod(), is_kept=False),
+    Kept(
+        "a pod with our annotation alone", pod(annotations={REQUEST_ANNOTATION: ""}), is_kept=True
+    ),
+    Kept(
+        "a pod that names a template itself",
+        pod(resourceClaims=[{"name": "a", "resourceClaimTemplateName": "t"}]),
+        is_kept=True,
+    ),
+    Kept(
+        "a pod that names a claim",
+        pod(resourceClaims=[{"name": "a", "resourceClaimName": "c"}]),
+        is_kept=False,
+    ),
+    Kept("a pod that has succeeded", {**PLAIN, "status": {"phase": "Succeeded"}}, is_kept=False),
+    Kept("a pod that has failed", {**PLAIN, "status": {"phase": "Failed"}}, is_kept=False),
+    Kept(
+        "a pod that is going",
+        with_metadata(PLAIN, deletionTimestamp="2026-11-20T00:00:00Z"),
+        is_kept=False,
+    ),
+)
+
+
+@pytest.mark.parametrize("row", KEPT_PODS, ids=lambda row: row.name)
+def test_project_pod(row: Kept) -> None:
+    assert row.is_kept == (project_pod(msgspec.json.encode(row.document), str) is not None)
+
+
+def claim_document(**status: Any) -> Document:
+    return {
+        "metadata": {
+            "name": "train-gpu-x",
+            "namespace": NAMESPACE,
+            "uid": "c-1",
+            "resourceVersion": "7",
+            "annotations": {POD_CLAIM_ANNOTATION: "gpu"},
+            "ownerReferences": [{"kind": "Pod", "uid": "pod-1", "controller": True}],
+        },
+        "spec": CLAIM.spec["spec"],
+        "status": status,
+    }
+
+
+def test_a_claim_is_comparable_with_its_template() -> None:
+    found = project_claim(msgspec.json.encode(claim_document()))
+
+    assert found == GeneratedClaim(
+        uid="c-1", resource_version="7", digest=CLAIM.digest, owner="pod-1"
+    )
+
+
+def test_an_allocated_claim_is_not_kept() -> None:
+    assert project_claim(msgspec.json.encode(claim_document(allocation={}))) is None
+
+
+def test_a_claim_that_a_person_made_is_not_kept() -> None:
+    document = claim_document()
+    del document["metadata"]["annotations"]
+
+    assert project_claim(msgspec.json.encode(document)) is None
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+def test_an_event_is_about_the_pod() -> None:
+    event = pod_event(RecordEvent(reason=Reason.REQUEST_MISMATCH, note="why"), POD, KEPT)
+
+    assert ("DeviceRequestMismatch", "Translate", "why") == (event.reason, event.action, event.note)
+    assert (f"Pod/{'/'.join(POD)}", KEPT.uid) == (str(event.regarding), event.regarding.uid)
+
+
+# --- collection -----------------------------------------------------------------------------------
+
+
+def named(name: str) -> tuple[str, str]:
+    return (NAMESPACE, name)
+
+
+MANAGED: Final = TemplateState(uid="u", digest="d", is_managed=True)
+FOREIGN: Final = TemplateState(uid="u", digest="d", is_managed=False)
+
+
+class Look(NamedTuple):
+    name: str
+    want: Mapping[str, UnusedTemplate]
+    templates: Mapping[str, TemplateState]
+    used: tuple[str, ...] = ()
+    before: Mapping[str, UnusedTemplate] = {}
+
+
+NOW: Final = UnusedTemplate(uid="u", since_s=100.0)
+LONG_AGO: Final = UnusedTemplate(uid="u", since_s=1.0)
+
+LOOKS = (
+    Look("a template that nobody uses is noted", {"a": NOW}, {"a": MANAGED}),
+    Look("one that a pod uses is not", {}, {"a": MANAGED}, used=("a",)),
+    Look("one that we did not make is not", {}, {"a": FOREIGN}),
+    Look("the first look counts", {"a": LONG_AGO}, {"a": MANAGED}, before={"a": LONG_AGO}),
+    Look(
+        "a template made again begins anew",
+        {"a": NOW},
+        {"a": MANAGED},
+        before={"a": UnusedTemplate(uid="old", since_s=1.0)},
+    ),
+    Look("use in between forgets", {}, {"a": MANAGED}, used=("a",), before={"a": LONG_AGO}),
+    Look("a template that is gone is forgotten", {}, {}, before={"a": LONG_AGO}),
+)
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=lambda look: look.name)
+def test_unused(look: Look) -> None:
+    got = unused_templates(
+        {named(name): one for name, one in look.templates.items()},
+        {named(name) for name in look.used},
+        {named(name): one for name, one in look.before.items()},
+        100.0,
+    )
+
+    assert {named(name): one for name, one in look.want.items()} == got
+
+
+POD_TEMPLATE: Final = {
+    "spec": {
+        "resourceClaims": [
+            {"name": "a", "resourceClaimTemplateName": "t"},
+            {"name": "b", "resourceClaimName": "c"},
+        ]
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        ({"template": POD_TEMPLATE}, {("n", "t")}),
+        ({"jobTemplate": {"spec": {"template": POD_TEMPLATE}}}, {("n", "t")}),
+        ({"template": {"spec": {}}}, set()),
+        ({}, set()),
+    ],
+    ids=["a workload", "a cron job", "a workload without claims", "nothing"],
+)
+def test_named_templates(spec: Document, want: set[tuple[str, str]]) -> None:
+    assert want == referenced_templates(
+        msgspec.json.encode({"metadata": {"namespace": "n"}, "spec": spec})
+    )
+
+
+def test_claims_are_compared_in_full() -> None:
+    other: Claim = msgspec.structs.replace(CLAIM, spec={"spec": {}})
+
+    assert other.digest != CLAIM.digest

@@ -1,0 +1,288 @@
+"""The controller of templates against an API server: speed, healing, poison, forgery, collection."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from controllers.settings import ControllerSettings
+from controllers.templates.actions import CreateTemplate, template_document
+from controllers.templates.controller import TemplateController
+from kube.api.urls import (
+    EVENTS,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    WORKLOADS,
+)
+from kube.names import MANAGED_LABEL
+from process.durations import PositiveDuration
+from testing.builders import NAMESPACE, Document, gpus, profiles
+from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
+from tests.controllers.templates.test_actions import CLAIM, claim_document, translated
+
+FAST: Final = ControllerSettings(
+    template_unused_period=PositiveDuration(0.05),
+    template_collect_period=PositiveDuration(0.02),
+    initial_backoff=PositiveDuration(0.02),
+    max_backoff=PositiveDuration(0.05),
+)
+SLOW_COLLECTION: Final = msgspec.structs.replace(
+    FAST, template_unused_period=PositiveDuration(600.0)
+)
+GOOD: Final[Document] = msgspec.json.decode(
+    msgspec.json.encode(
+        template_document(CreateTemplate(key=(NAMESPACE, CLAIM.template), claim=CLAIM))
+    )
+)
+DEPLOYMENTS: Final = WORKLOADS[1]
+
+
+@asynccontextmanager
+async def controlled(
+    server: FakeApiServer, settings: ControllerSettings = SLOW_COLLECTION
+) -> AsyncIterator[None]:
+    async with server.client() as client:
+        informers, recorder = quick_informers(client), quick_recorder(client)
+        controller = TemplateController(client, informers, recorder, settings, profiles())
+        async with running(
+            informers.run, recorder.run, *(one.run for one in controller.controllers)
+        ):
+            yield
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as made:
+        yield made
+
+
+def live(name: str = "train", **fields: Any) -> Document:
+    document = translated(gpus(1))
+    document["metadata"] |= {"name": name, "uid": f"uid-{name}", **fields}
+    return document
+
+
+def poisoned() -> Document:
+    spec: Document = msgspec.json.decode(msgspec.json.encode(CLAIM.spec))
+    spec["spec"]["devices"]["requests"][0]["exactly"]["count"] = 8
+    return {**GOOD, "metadata": {"name": CLAIM.template, "namespace": NAMESPACE}, "spec": spec}
+
+
+def template(server: FakeApiServer) -> Document | None:
+    return server.find(RESOURCE_CLAIM_TEMPLATES, CLAIM.template, NAMESPACE)
+
+
+def is_good(server: FakeApiServer) -> bool:
+    found = template(server)
+    return found is not None and found["spec"] == GOOD["spec"]
+
+
+def reasons(server: FakeApiServer) -> list[str]:
+    return [event["reason"] for event in server.objects(EVENTS)]
+
+
+def posts(server: FakeApiServer) -> int:
+    return sum(
+        call.method == "POST" and call.path.endswith("resourceclaimtemplates")
+        for call in server.calls
+    )
+
+
+async def settled() -> None:
+    """Give loops the time to do what they should not."""
+    await asyncio.sleep(0.15)
+
+
+async def test_a_persisted_pod_gets_its_template(server: FakeApiServer) -> None:
+    async with controlled(server):
+        await until(lambda: server.watching == 3)
+        server.put(PODS, live())
+
+        await until(lambda: is_good(server))
+
+    labels = (template(server) or {})["metadata"]["labels"]
+    assert MANAGED_LABEL in labels
+
+
+async def test_fifty_replicas_cost_one_write(server: FakeApiServer) -> None:
+    async with controlled(server):
+        await until(lambda: server.watching == 3)
+        for number in range(50):
+            server.put(PODS, live(f"train-{number}"))
+        await until(lambda: is_good(server))
+        await settled()
+
+    assert posts(server) == 1
+
+
+async def test_pods_that_were_there_before_us_are_served(server: FakeApiServer) -> None:
+    server.put(PODS, live())
+
+    async with controlled(server):
+        await until(lambda: is_good(server))
+
+
+async def test_a_deleted_template_is_made_again(server: FakeApiServer) -> None:
+    server.put(PODS, live())
+    async with controlled(server):
+        await until(lambda: is_good(server))
+        server.remove(RESOURCE_CLAIM_TEMPLATES, CLAIM.template, NAMESPACE)
+
+        await until(lambda: posts(server) == 2 and is_good(server))
+
+
+@pytest.mark.parametrize("first", ["template", "pod"])
+async def test_a_poisoned_template_is_replaced(first: str, server: FakeApiServer) -> None:
+    async with controlled(server):
+        await until(lambda: server.watching == 3)
+        if first == "pod":
+            server.put(PODS, live())
+            await until(lambda: is_good(server))
+            server.put(RESOURCE_CLAIM_TEMPLATES, poisoned())
+        else:
+            server.put(RESOURCE_CLAIM_TEMPLATES, poisoned())
+            server.put(PODS, live())
+
+        await until(lambda: is_good(server) and bool(reasons(server)))
+
+    assert reasons(server) == ["ResourceClaimTemplateReplaced"]
+
+
+async def test_a_free_claim_of_a_poisoned_template_is_deleted(server: FakeApiServer) -> None:
+    bad = claim_document()
+    bad["metadata"] |= {"ownerReferences": [{"uid": "uid-train", "controller": True}]}
+    bad["spec"] = poisoned()["spec"]["spec"]
+    pod = live()
+    pod["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "train-gpu-x"}]
+    server.put(RESOURCE_CLAIM_TEMPLATES, poisoned())
+    server.put(RESOURCE_CLAIMS, bad)
+    server.put(PODS, pod)
+
+    async with controlled(server):
+        await until(lambda: not server.objects(RESOURCE_CLAIMS))
+
+    assert is_good(server)
+
+
+async def test_an_allocated_claim_is_left_alone(server: FakeApiServer) -> None:
+    bad = claim_document(allocation={"devices": {}})
+    bad["metadata"] |= {"ownerReferences": [{"uid": "uid-train", "controller": True}]}
+    bad["spec"] = poisoned()["spec"]["spec"]
+    pod = live()
+    pod["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "train-gpu-x"}]
+    server.put(RESOURCE_CLAIMS, bad)
+    server.put(PODS, pod)
+
+    async with controlled(server):
+        await until(lambda: is_good(server))
+        await settled()
+
+    assert len(server.objects(RESOURCE_CLAIMS)) == 1
+
+
+async def test_a_forged_annotation_makes_nothing_and_is_told_once(server: FakeApiServer) -> None:
+    forged = live()
+    forged["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "mine"}]
+
+    async with controlled(server):
+        server.put(PODS, forged)
+        await until(lambda: bool(reasons(server)))
+        server.put(PODS, {**forged, "status": {"phase": "Running"}})
+        await settled()
+
+    assert reasons(server) == ["DeviceRequestMismatch"]
+    assert not server.objects(RESOURCE_CLAIM_TEMPLATES)
+
+
+async def test_a_restart_tells_nothing_twice(server: FakeApiServer) -> None:
+    forged = live()
+    forged["spec"]["resourceClaims"] = []
+    server.put(PODS, forged)
+
+    for _ in range(2):
+        async with controlled(server):
+            await until(lambda: bool(reasons(server)))
+            await settled()
+
+    assert len(reasons(server)) == 1
+
+
+async def test_trouble_is_tried_again_and_again_but_not_in_a_hot_loop(
+    server: FakeApiServer,
+) -> None:
+    server.fail(403, times=10_000, matches=lambda call: call.method == "POST")
+    for number in range(3):
+        server.put(PODS, live(f"train-{number}"))
+
+    async with controlled(server):
+        await asyncio.sleep(0.5)
+
+    # Each of three pods at most after 0.02, 0.04 and then each 0.05 seconds.
+    assert 6 <= posts(server) <= 3 * 12
+
+
+async def test_what_the_api_server_alters_is_not_made_again_and_again(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = server._create
+
+    def altering(target: Any, call: Any) -> Document:
+        if target.collection[2] == "resourceclaimtemplates":
+            call.body["spec"]["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = True
+        return create(target, call)
+
+    monkeypatch.setattr(server, "_create", altering)
+    server.put(PODS, live())
+
+    async with controlled(server):
+        await until(lambda: template(server) is not None)
+        await settled()
+
+    assert posts(server) == 1
+
+
+# --- collection -----------------------------------------------------------------------------------
+
+
+async def test_a_template_goes_some_time_after_its_last_pod(server: FakeApiServer) -> None:
+    server.put(PODS, live())
+    async with controlled(server, FAST):
+        await until(lambda: is_good(server))
+        await settled()
+        assert is_good(server)
+        server.remove(PODS, "train", NAMESPACE)
+
+        await until(lambda: template(server) is None)
+
+
+async def test_a_template_that_we_did_not_make_stays(server: FakeApiServer) -> None:
+    printed = {**GOOD, "metadata": {"name": CLAIM.template, "namespace": NAMESPACE}}
+    server.put(RESOURCE_CLAIM_TEMPLATES, printed)
+
+    async with controlled(server, FAST):
+        await settled()
+
+    assert is_good(server)
+
+
+async def test_a_template_that_a_workload_names_stays(server: FakeApiServer) -> None:
+    entry = {"name": "gpu", "resourceClaimTemplateName": CLAIM.template}
+    server.put(RESOURCE_CLAIM_TEMPLATES, dict(GOOD))
+    server.put(
+        DEPLOYMENTS,
+        {
+            "metadata": {"name": "d", "namespace": NAMESPACE},
+            "spec": {"template": {"spec": {"resourceClaims": [entry]}}},
+        },
+    )
+
+    async with controlled(server, FAST):
+        await settled()
+        assert is_good(server)
+        server.remove(DEPLOYMENTS, "d", NAMESPACE)
+
+        await until(lambda: template(server) is None)

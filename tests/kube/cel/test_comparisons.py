@@ -1,0 +1,62 @@
+"""String literals that expressions compare attributes with."""
+
+import pytest
+
+from kube.cel.comparisons import compared_literals, is_decided_by_texts
+from kube.cel.library import Environment
+from kube.errors import InvalidSelector
+
+HERE = 'device.attributes["a.b"]'
+
+
+@pytest.mark.parametrize(
+    ("want", "expression"),
+    [
+        pytest.param(["a.b/x=1"], f'{HERE}.x == "1"', id="equal"),
+        pytest.param(["a.b/x=1"], f'"1" != {HERE}["x"]', id="unequal, the other way around"),
+        pytest.param(["a.b/x=1", "a.b/x=2"], f'{HERE}.x in ["2", "1"]', id="one of a list"),
+        pytest.param(["a.b/x=1"], f'"1" in {HERE}.x', id="in a list attribute"),
+        pytest.param(["a.b/x=1"], f'{HERE}.?x.orValue("") == "1"', id="with a default"),
+        pytest.param(["a.b/x=1"], f'{HERE}[?"x"].orValue("") == "1"', id="by an optional index"),
+        pytest.param(["a/x=1"], 'device.attributes.a.x == "1"', id="a domain as a field"),
+        pytest.param(
+            ["a.b/x=1", "a.b/y=2"], f'has({HERE}.x) && ({HERE}.x == "1" || {HERE}.y == "2")',
+            id="below operators",
+        ),
+        pytest.param([], f"{HERE}.x == 1", id="a number is no text"),
+        pytest.param([], f"{HERE}.x == {HERE}.y", id="two attributes"),
+        pytest.param([], 'device.driver == "1"', id="not an attribute"),
+        pytest.param([], f'cel.bind(a, {HERE}, a.x == "1")', id="another name is not followed"),
+    ],
+)  # fmt: skip
+def test_compared_literals(want: list[str], expression: str) -> None:
+    got = compared_literals(expression, Environment.STORED)
+
+    assert want == [f"{each.domain}/{each.identifier}={each.text}" for each in got]
+
+
+def test_compared_literals_of_an_invalid_expression() -> None:
+    with pytest.raises(InvalidSelector):
+        compared_literals("device.attributes[", Environment.STORED)
+
+
+@pytest.mark.parametrize(
+    ("want", "expression"),
+    [
+        pytest.param(True, f'{HERE}.x == "1"', id="equal"),
+        pytest.param(True, f'{HERE}.?x.orValue("") in ["1", "2"]', id="one of a list"),
+        pytest.param(True, f'has({HERE}.x) && !("y" in {HERE})', id="presence"),
+        pytest.param(True, f"{HERE}.?x.hasValue() ? true : false", id="an optional value"),
+        pytest.param(True, 'device.driver == "a.b"', id="the driver"),
+        pytest.param(True, "false", id="a constant"),
+        pytest.param(False, f'"1" in {HERE}.x', id="a list attribute"),
+        pytest.param(False, f"{HERE}.x == 1", id="a number"),
+        pytest.param(False, f"{HERE}.x == {HERE}.y", id="two attributes"),
+        pytest.param(False, f'{HERE}.x.startsWith("1")', id="a part of a text"),
+        pytest.param(False, f'{HERE}.?x.orValue(1) == "1"', id="a default that is no text"),
+        pytest.param(False, f'{HERE}.x == "1" || device.allowMultipleAllocations', id="a field"),
+        pytest.param(False, f"{HERE}.x in [{HERE}.y]", id="a list with an attribute"),
+    ],
+)
+def test_is_decided_by_texts(want: bool, expression: str) -> None:
+    assert want is is_decided_by_texts(expression, Environment.STORED)

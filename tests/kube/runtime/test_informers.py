@@ -1,0 +1,477 @@
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from kubernetes.aio.client import Configuration
+
+from kube.api import meta
+from kube.api.core import Pod
+from kube.api.urls import Resource
+from kube.client.client import Client
+from kube.runtime.informers import (
+    Handler,
+    InformerFactory,
+    InformerSettings,
+    Key,
+    Subscription,
+    unsynced,
+    wait_synced,
+)
+from testing.fake_api_server import FakeApiServer, running, until
+
+PODS = Resource(version="v1", plural="pods")
+QUICK = InformerSettings(
+    backoff_s=0.01, backoff_limit_s=0.05, healthy_s=0.02, watch_s=(5, 10), idle_s=5, page_size=2
+)
+
+
+def pod(name: str, node: str = "n") -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": node}}
+
+
+def node_of(raw: bytes) -> str | None:
+    """Project a pod to its node; pods without one are left out."""
+    return meta.decode(raw, Pod).spec.node_name or None
+
+
+class Followed:
+    """A subscription to pods whose informer runs beside a test, and its changes."""
+
+    def __init__(
+        self,
+        server: FakeApiServer,
+        client: Client,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+        **selectors: str,
+    ) -> None:
+        self.server = server
+        self.changes: list[tuple[str, str | None, str | None]] = []
+        self.factory = InformerFactory(client, settings=QUICK, clock=clock, jitter=jitter)
+        self.pods: Subscription[str] = self.factory.subscribe(
+            PODS, node_of, handlers=(self.note,), **selectors
+        )
+
+    def note(self, key: Key, old: str | None, new: str | None) -> None:
+        self.changes.append((key[1], old, new))
+
+    @property
+    def nodes(self) -> dict[str, str]:
+        return {name: node for (_, name), node in self.pods.store.items()}
+
+    async def sees(self, **nodes: str) -> None:
+        await until(lambda: self.nodes == nodes)
+
+
+@asynccontextmanager
+async def following(*names: str, **options: Any) -> AsyncIterator[Followed]:
+    async with FakeApiServer() as server, server.client() as client:
+        for name in names:
+            server.put(PODS, pod(name))
+        followed = Followed(server, client, **options)
+        async with running(followed.factory.run):
+            await until(lambda: server.watching == 1)
+            yield followed
+
+
+async def test_a_list_and_then_each_change() -> None:
+    async with following("a", "b", "c") as followed:
+        assert followed.pods.synced.is_set()
+        assert followed.nodes == {"a": "n", "b": "n", "c": "n"}
+        assert followed.server.counts == {"GET": 2, "WATCH": 1}
+
+        followed.server.put(PODS, pod("a", "m"))
+        followed.server.put(PODS, pod("d"))
+        followed.server.remove(PODS, "b", "default")
+        await followed.sees(a="m", c="n", d="n")
+
+        assert followed.changes[3:] == [("a", "n", "m"), ("d", None, "n"), ("b", "n", None)]
+
+
+async def test_an_object_that_the_projection_leaves_out_is_not_stored() -> None:
+    async with following("a") as followed:
+        followed.server.put(PODS, pod("b", ""))
+        followed.server.put(PODS, pod("a", ""))
+        await followed.sees()
+
+        assert followed.changes == [("a", None, "n"), ("a", "n", None)]
+
+
+async def test_an_object_that_cannot_be_decoded_is_counted_and_does_not_end_the_loop() -> None:
+    async with following("a") as followed:
+        followed.server.put(PODS, {**pod("a"), "spec": "nonsense"})
+        followed.server.put(PODS, pod("b"))
+        await followed.sees(b="n")
+
+        assert followed.pods.decode_errors == 1
+
+
+async def test_the_store_cannot_be_changed() -> None:
+    async with following("a") as followed:
+        with pytest.raises(TypeError):
+            followed.pods.store["default", "a"] = "m"  # type: ignore[index]
+
+
+async def test_selectors_and_namespace_reach_the_server() -> None:
+    options = {"namespace": "x", "label_selector": "a=b", "field_selector": "spec.nodeName=n"}
+    async with following("a", **options) as followed:
+        assert followed.nodes == {}
+        for call in followed.server.calls:
+            assert call.path == "/api/v1/namespaces/x/pods"
+            assert call.query["labelSelector"] == "a=b"
+            assert call.query["fieldSelector"] == "spec.nodeName=n"
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [FakeApiServer.end_watches, FakeApiServer.break_watches],
+    ids=["a watch that ends", "a watch that breaks"],
+)
+async def test_a_watch_resumes_from_the_last_bookmark(
+    trouble: Callable[[FakeApiServer], None],
+) -> None:
+    async with following("a") as followed:
+        server = followed.server
+        server.bookmark()
+        trouble(server)
+        await until(lambda: server.counts["WATCH"] == 2)
+        server.put(PODS, pod("b"))
+        await followed.sees(a="n", b="n")
+
+        assert server.counts == {"GET": 1, "WATCH": 2}
+        assert server.calls[-1].query["resourceVersion"] == "2"
+        assert followed.changes == [("a", None, "n"), ("b", None, "n")]
+
+
+async def test_a_version_that_is_too_old_lists_again_and_tells_the_difference() -> None:
+    async with following("same", "changed", "gone") as followed:
+        server = followed.server
+        await server.refuse()
+        server.put(PODS, pod("changed", "m"))
+        server.put(PODS, pod("new"))
+        server.remove(PODS, "gone", "default")
+        server.expire()
+        await server.accept()
+        await followed.sees(same="n", changed="m", new="n")
+        await until(lambda: server.watching == 1)
+
+        assert sorted(followed.changes[3:]) == [
+            ("changed", "n", "m"),
+            ("gone", "n", None),
+            ("new", None, "n"),
+        ]
+
+
+@pytest.mark.parametrize("code", [410, 500])
+async def test_an_error_event_lists_again(code: int) -> None:
+    async with following("a") as followed:
+        followed.server.send("ERROR", {"kind": "Status", "code": code, "message": "told to"})
+        await until(lambda: followed.server.watching == 1 and followed.server.counts["WATCH"] == 2)
+
+        assert followed.server.counts == {"GET": 2, "WATCH": 2}
+        assert followed.changes == [("a", None, "n")]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_busy_server_is_not_asked_for_the_list_again(status: int) -> None:
+    async with following("a") as followed:
+        followed.server.fail(status, times=2)
+        followed.server.break_watches()
+        await until(lambda: followed.server.watching == 1 and followed.server.counts["WATCH"] == 4)
+
+        assert followed.server.counts["GET"] == 1
+
+
+async def test_a_list_that_expires_between_pages_begins_again() -> None:
+    async with FakeApiServer() as server, server.client() as client:
+        for name in "abc":
+            server.put(PODS, pod(name))
+        server.fail(410, matches=lambda call: "continue" in call.query)
+        followed = Followed(server, client)
+        async with running(followed.factory.run):
+            await followed.sees(a="n", b="n", c="n")
+            await followed.pods.synced.wait()
+
+        assert server.counts["GET"] == 4
+
+
+async def test_age_of_contact() -> None:
+    now = [100.0]
+    async with FakeApiServer() as server, server.client() as client:
+        followed = Followed(server, client, clock=lambda: now[0])
+        assert followed.pods.contact_age_s == float("inf")
+        async with running(followed.factory.run):
+            await until(lambda: server.watching == 1)
+            now[0] = 107.0
+            assert followed.pods.contact_age_s == 7.0
+            server.bookmark()
+            await until(lambda: followed.pods.contact_age_s == 0.0)
+
+
+async def test_attempts_at_a_server_that_refuses_become_rare() -> None:
+    settings = msgspec.structs.replace(QUICK, backoff_s=0.02, backoff_limit_s=0.08)
+    async with FakeApiServer() as server, server.client() as client:
+        await server.refuse()
+        factory = InformerFactory(client, settings=settings, jitter=lambda: 1.0)
+        pods = factory.subscribe(PODS, node_of)
+        async with running(factory.run):
+            await asyncio.sleep(0.4)
+
+        # Pauses of 0.02, 0.04, 0.08, 0.08, ... in 0.4 seconds.
+        assert 2 <= pods.failures <= 8
+        assert not pods.synced.is_set()
+
+
+@pytest.mark.parametrize("trouble", ["ends", "breaks", "expires", "500"])
+async def test_a_server_that_ends_each_watch_at_once_is_not_asked_in_a_hot_loop(
+    trouble: str,
+) -> None:
+    settings = msgspec.structs.replace(QUICK, backoff_s=0.02, backoff_limit_s=0.08, healthy_s=1.0)
+    async with FakeApiServer() as server, server.client() as client:
+        server.put(PODS, pod("a"))
+        factory = InformerFactory(client, settings=settings, jitter=lambda: 1.0)
+        pods = factory.subscribe(PODS, node_of)
+
+        async def strike() -> None:
+            while True:
+                await until(lambda: server.watching == 1)
+                if trouble == "expires":
+                    server.expire()
+                if trouble == "ends":
+                    server.end_watches()
+                elif trouble == "500":
+                    server.send("ERROR", {"code": 500})
+                else:
+                    server.break_watches()
+                await until(lambda: server.watching == 0)
+
+        async with running(factory.run, strike):
+            await asyncio.sleep(0.4)
+
+        assert 2 <= server.counts["WATCH"] <= 8
+        assert dict(pods.store) == {("default", "a"): "n"}
+
+
+@pytest.mark.parametrize(("jitter", "want"), [(0.0, "5"), (1.0, "10")])
+async def test_times_of_watches_are_spread(jitter: float, want: str) -> None:
+    async with following("a", jitter=lambda: jitter) as followed:
+        assert want == followed.server.calls[-1].query["timeoutSeconds"]
+
+
+async def test_a_handler_that_raises_ends_the_loop() -> None:
+    def fail(key: Key, old: str | None, new: str | None) -> None:
+        raise RuntimeError(key[1])
+
+    async with FakeApiServer() as server, server.client() as client:
+        server.put(PODS, pod("a"))
+        factory = InformerFactory(client)
+        factory.subscribe(PODS, node_of, handlers=(fail,))
+        with pytest.RaisesGroup(pytest.RaisesExc(RuntimeError, match="a")):
+            await factory.run()
+
+
+async def test_an_event_that_makes_no_sense_is_answered_by_a_new_list() -> None:
+    asked: list[str] = []
+    async with of_a_server_that_has(nested("a", 0), b'"nonsense"', asked) as client:
+        factory = InformerFactory(client, settings=QUICK)
+        factory.subscribe(PODS, len)
+        async with running(factory.run):
+            await until(lambda: asked.count("list") > 1)
+
+
+@asynccontextmanager
+async def of_a_server_that_has(
+    listed: bytes, changed: bytes, asked: list[str]
+) -> AsyncIterator[Client]:
+    """A server of one page and one event, as bytes that no fake with values in it could hold."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked.append("watch" if "watch" in request.query else "list")
+        if "watch" not in request.query:
+            return web.Response(body=b'{"metadata":{"resourceVersion":"1"},"items":[%s]}' % listed)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b'{"type":"ADDED","object":%s}\n' % changed)
+        await asyncio.sleep(5)
+        return response
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    async with (
+        TestServer(app) as server,
+        Client(Configuration(host=str(server.make_url("")))) as client,
+    ):
+        yield client
+
+
+def nested(name: str, depth: int) -> bytes:
+    text = b'{"metadata":{"name":"%s","resourceVersion":"1"},"spec":%s}'
+    return text % (name.encode(), b"[" * depth + b"]" * depth)
+
+
+def depth_of(value: list[Any] | None) -> int:
+    return 1 + max(map(depth_of, value), default=0) if value else 0
+
+
+@pytest.mark.parametrize("levels", [600, 5000], ids=["to walk", "to parse"])
+async def test_an_object_nested_too_deeply_hides_no_other(levels: int) -> None:
+    """The API server takes it where it is opaque to it, such as in the parameters of a claim."""
+
+    def depth(raw: bytes) -> int:
+        return depth_of(meta.decode(raw, dict[str, Any])["spec"])
+
+    listed = b",".join([nested("a", levels), nested("b", 2)])
+    async with of_a_server_that_has(listed, nested("c", levels), []) as client:
+        factory = InformerFactory(client, settings=QUICK)
+        pods = factory.subscribe(PODS, depth)
+        async with running(factory.run):
+            await until(lambda: len(pods.store) == 3)
+
+    assert 1 == pods.store["", "b"]
+    assert pods.store["", "a"] > 100
+    assert pods.store["", "c"] > 100
+    assert 0 == pods.decode_errors
+
+
+# --- several subscriptions ------------------------------------------------------------------------
+
+
+def uid_of(raw: bytes) -> str:
+    """Project a pod to its uid, whatever else there is."""
+    return meta.decode(raw, Pod).metadata.uid
+
+
+class Counted:
+    """A projection that counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, raw: bytes) -> str | None:
+        self.calls += 1
+        return node_of(raw)
+
+
+async def test_a_resource_is_listed_and_watched_once_whoever_subscribes() -> None:
+    async with FakeApiServer() as server, server.client() as client:
+        server.put(PODS, pod("a"))
+        factory = InformerFactory(client, settings=QUICK)
+        nodes, uids = factory.subscribe(PODS, node_of), factory.subscribe(PODS, uid_of)
+        async with running(factory.run):
+            await until(lambda: server.watching == 1)
+
+        assert {"GET": 1, "WATCH": 1} == server.counts
+        assert {("default", "a"): "n"} == nodes.store
+        assert [("default", "a")] == list(uids.store)
+
+
+async def test_equal_projections_share_a_store_and_each_has_its_handlers() -> None:
+    projection, called = Counted(), list[str]()
+
+    def handler(name: str) -> Handler[str]:
+        return lambda _key, _old, _new: called.append(name)
+
+    async with FakeApiServer() as server, server.client() as client:
+        server.put(PODS, pod("a"))
+        factory = InformerFactory(client, settings=QUICK)
+        one = factory.subscribe(PODS, projection, handlers=[handler("one")])
+        other = factory.subscribe(PODS, projection, handlers=[handler("other")])
+        async with running(factory.run):
+            await wait_synced((one, other))
+
+        assert one.store == other.store == {("default", "a"): "n"}
+        assert 1 == projection.calls
+        assert ["one", "other"] == called
+
+
+async def test_other_selectors_are_another_informer() -> None:
+    async with FakeApiServer() as server, server.client() as client:
+        server.put(PODS, pod("a"))
+        server.put(PODS, pod("b", "m"))
+        factory = InformerFactory(client, settings=QUICK)
+        every = factory.subscribe(PODS, node_of)
+        some = factory.subscribe(PODS, node_of, field_selector="spec.nodeName=m")
+        async with running(factory.run):
+            await wait_synced((every, some))
+            await until(lambda: server.watching == 2)
+
+        assert ["n", "m"] == list(every.store.values())
+        assert ["m"] == list(some.store.values())
+
+
+async def test_a_version_is_projected_once_even_where_one_projection_leaves_it_out() -> None:
+    nowhere, uids = Counted(), Counted()
+    async with FakeApiServer() as server, server.client() as client:
+        server.put(PODS, pod("a", ""))
+        factory = InformerFactory(client, settings=QUICK)
+        factory.subscribe(PODS, nowhere)
+        factory.subscribe(PODS, uid_of)
+        factory.subscribe(PODS, uids)
+        async with running(factory.run):
+            await until(lambda: server.watching == 1)
+            server.expire()
+            server.break_watches()
+            await until(lambda: server.counts["GET"] == 2 and server.watching == 1)
+
+        assert 1 == nowhere.calls == uids.calls
+
+
+async def test_an_object_that_one_projection_cannot_decode_is_there_for_the_others() -> None:
+    async with FakeApiServer() as server, server.client() as client:
+        server.put(PODS, {**pod("a"), "spec": "nonsense"})
+        factory = InformerFactory(client, settings=QUICK)
+        nodes = factory.subscribe(PODS, node_of)
+        sizes = factory.subscribe(PODS, len)
+        async with running(factory.run):
+            await wait_synced((nodes, sizes))
+
+        assert (1, {}) == (nodes.decode_errors, nodes.store)
+        assert (0, [("default", "a")]) == (sizes.decode_errors, list(sizes.store))
+
+
+async def test_handlers_see_the_change_in_all_stores() -> None:
+    seen: list[bool] = []
+    async with FakeApiServer() as server, server.client() as client:
+        server.put(PODS, pod("a"))
+        factory = InformerFactory(client, settings=QUICK)
+
+        def look(key: Key, _old: str | None, _new: str | None) -> None:
+            seen.append(key in sizes.store)
+
+        nodes = factory.subscribe(PODS, node_of, handlers=(look,))
+        sizes = factory.subscribe(PODS, len)
+        async with running(factory.run):
+            await wait_synced((nodes,))
+
+        assert [True] == seen
+
+
+async def test_nobody_subscribes_once_the_informers_run() -> None:
+    async with FakeApiServer() as server, server.client() as client:
+        factory = InformerFactory(client, settings=QUICK)
+        factory.subscribe(PODS, node_of)
+        async with running(factory.run):
+            await until(lambda: server.watching == 1)
+            with pytest.raises(RuntimeError, match="subscribe to pods before"):
+                factory.subscribe(PODS, uid_of)
+
+
+async def test_readiness_names_the_resources_that_are_waited_for() -> None:
+    async with FakeApiServer() as server, server.client() as client:
+        factory = InformerFactory(client, settings=QUICK)
+        pods = factory.subscribe(PODS, node_of)
+        others = factory.subscribe(PODS, node_of, namespace="other")
+
+        assert "waiting for pods" == unsynced((pods, others))
+        async with running(factory.run):
+            await wait_synced((pods, others))
+        assert "" == unsynced((pods, others))

@@ -1,0 +1,347 @@
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from kube.api.meta import ObjectMeta
+from kube.client.client import Client
+from kube.errors import ConfigError
+from kube.runtime.leader import (
+    LEASES,
+    Leader,
+    LeaderSettings,
+    Lease,
+    LeaseSpec,
+    Step,
+    judged,
+    written,
+)
+from testing.fake_api_server import Call, FakeApiServer, running, until
+
+
+def lease(holder: str | None, lasts_s: int | None = 15, transitions: int | None = None) -> Lease:
+    spec = LeaseSpec(
+        holder_identity=holder, lease_duration_seconds=lasts_s, lease_transitions=transitions
+    )
+    return Lease(metadata=ObjectMeta(resource_version="1"), spec=spec)
+
+
+class Case(NamedTuple):
+    name: str
+    lease: Lease | None
+    unchanged_s: float
+    want: Step
+
+
+CASES = (
+    Case("no lease yet", None, 0, Step.TAKE),
+    Case("nobody holds it", lease(None), 0, Step.TAKE),
+    Case("given back by an elector that writes an empty name", lease(""), 0, Step.TAKE),
+    Case("ours", lease("us"), 0, Step.RENEW),
+    Case("ours, and long not renewed", lease("us"), 99, Step.RENEW),
+    Case("another's, just seen for the first time", lease("them"), 0, Step.WAIT),
+    Case("another's, renewed a moment ago", lease("them"), 14.9, Step.WAIT),
+    Case("another's, and not renewed for as long as it says", lease("them"), 15, Step.TAKE),
+    Case("another's, who asked for longer than we would", lease("them", 60), 30, Step.WAIT),
+    Case("another's, who asked for less", lease("them", 5), 6, Step.TAKE),
+    Case("another's, who does not say for how long", lease("them", None), 14, Step.WAIT),
+    Case("another's, who does not say, past our own duration", lease("them", None), 15, Step.TAKE),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_judged(case: Case) -> None:
+    assert case.want is judged(case.lease, "us", case.unchanged_s, 15)
+
+
+SETTINGS = LeaderSettings(namespace="ns", name="lease", identity="us")
+
+
+@pytest.mark.parametrize(
+    ("name", "held", "want"),
+    [
+        ("the first holder", None, 0),
+        ("taken from another", lease("them", transitions=3), 4),
+        ("taken when nobody had it", lease(None, transitions=3), 4),
+        ("taken from one who does not count", lease("them"), 1),
+        ("renewed", lease("us", transitions=3), None),
+    ],
+)
+def test_written(name: str, held: Lease | None, want: int | None) -> None:
+    spec = written(held, SETTINGS, 1.5)
+
+    assert want == spec.get("leaseTransitions"), name
+    assert ("acquireTime" in spec) == (want is not None)
+    assert spec["renewTime"] == "1970-01-01T00:00:01.500000Z"
+    assert spec["leaseDurationSeconds"] == 15
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"lease_s": 10},
+        {"renew_deadline_s": 2.0},
+        {"retry_s": 0.0},
+        {"identity": ""},
+    ],
+)
+def test_settings_that_make_no_sense(times: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        LeaderSettings(**{"namespace": "ns", "name": "lease", "identity": "us", **times})
+
+
+class Candidate:
+    """A leader with short times, whose work notes when it runs, and whose clock can be set."""
+
+    def __init__(self, server: FakeApiServer, client: Client, identity: str) -> None:
+        settings = LeaderSettings(
+            namespace="ns",
+            name="lease",
+            identity=identity,
+            lease_s=1,
+            renew_deadline_s=0.6,
+            retry_s=0.05,
+        )
+        self.server = server
+        self.leader = Leader(
+            client,
+            settings,
+            wall_clock=lambda: 1.5,
+            clock=lambda: time.monotonic() + self.skew_s,
+            jitter=lambda: 0.0,
+        )
+        self.skew_s = 0.0
+        self.is_working = False
+        self.terms = 0
+
+    async def work(self) -> None:
+        self.is_working = True
+        self.terms += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.is_working = False
+
+    async def run(self) -> None:
+        await self.leader.run(self.work)
+
+
+@asynccontextmanager
+async def candidates(*identities: str) -> AsyncIterator[list[Candidate]]:
+    """Give candidates that do not run yet."""
+    async with FakeApiServer() as server, server.client() as client:
+        yield [Candidate(server, client, identity) for identity in identities]
+
+
+def spec(server: FakeApiServer) -> dict[str, Any]:
+    found = server.find(LEASES, "lease", "ns")
+    assert found is not None
+    held: dict[str, Any] = found["spec"]
+    return held
+
+
+def is_write(call: Call) -> bool:
+    return call.method in {"POST", "PATCH"}
+
+
+async def test_the_first_takes_the_lease_renews_it_and_gives_it_back() -> None:
+    async with candidates("us") as [us]:
+        async with running(us.run):
+            await until(lambda: us.is_working)
+            assert us.leader.leading
+            assert spec(us.server) == {
+                "holderIdentity": "us",
+                "leaseDurationSeconds": 1,
+                "acquireTime": "1970-01-01T00:00:01.500000Z",
+                "renewTime": "1970-01-01T00:00:01.500000Z",
+                "leaseTransitions": 0,
+            }
+            await until(lambda: us.server.counts["PATCH"] >= 3)
+
+        assert "holderIdentity" not in spec(us.server)
+        assert (us.is_working, us.leader.leading, us.terms) == (False, False, 1)
+        patches = [call.body for call in us.server.calls if call.method == "PATCH"]
+        assert all(patch["metadata"]["resourceVersion"] for patch in patches)
+
+
+async def test_the_second_waits_and_follows_at_once_when_the_lease_is_given_back() -> None:
+    async with candidates("us", "them") as [us, them]:
+        enough = asyncio.Event()
+
+        async def first() -> None:
+            await us.leader.run(enough.wait)
+
+        async def second() -> None:
+            await until(lambda: us.leader.leading)
+            await them.run()
+
+        async with running(first, second):
+            await until(lambda: us.server.counts["GET"] > 20)
+            assert (us.leader.leading, them.leader.leading) == (True, False)
+            enough.set()
+            await until(lambda: them.is_working, timeout_s=1.0)
+
+            assert spec(them.server)["holderIdentity"] == "them"
+            assert spec(them.server)["leaseTransitions"] == 1
+
+
+async def test_a_lease_of_one_who_died_is_taken_when_it_has_run_out() -> None:
+    async with candidates("us") as [us]:
+        held = {"holderIdentity": "dead", "leaseDurationSeconds": 60, "leaseTransitions": 7}
+        us.server.put(LEASES, {"metadata": {"name": "lease", "namespace": "ns"}, "spec": held})
+        async with running(us.run):
+            await until(lambda: us.server.counts["GET"] == 2)
+            us.skew_s = 59.0
+            await until(lambda: us.server.counts["GET"] == 4)
+            assert not us.is_working
+            us.skew_s = 60.0
+            await until(lambda: us.is_working)
+
+            assert spec(us.server)["holderIdentity"] == "us"
+            assert spec(us.server)["leaseTransitions"] == 8
+
+
+Trouble = Callable[[FakeApiServer], Awaitable[None]]
+
+
+async def _refuses(server: FakeApiServer) -> None:
+    await server.refuse()
+
+
+async def _hangs(server: FakeApiServer) -> None:
+    server.hang()
+
+
+async def _answers_500(server: FakeApiServer) -> None:
+    server.fail(500, times=10**6)
+
+
+async def _answers_nonsense(server: FakeApiServer) -> None:
+    server.put(LEASES, {"metadata": {"name": "lease", "namespace": "ns"}, "spec": "nonsense"})
+
+
+@pytest.mark.parametrize("trouble", [_refuses, _hangs, _answers_500, _answers_nonsense])
+async def test_work_stops_within_the_renew_deadline_whatever_goes_wrong(trouble: Trouble) -> None:
+    async with candidates("us") as [us], running(us.run):
+        await until(lambda: us.is_working)
+        await trouble(us.server)
+        began = time.monotonic()
+        await until(lambda: not us.is_working)
+
+        # Before anybody else may take the lease, which is what matters.
+        assert time.monotonic() - began < 1.0
+        assert not us.leader.leading
+
+
+async def test_work_stops_at_once_when_another_holds_the_lease() -> None:
+    async with candidates("us") as [us], running(us.run):
+        await until(lambda: us.is_working)
+        held = {"holderIdentity": "thief", "leaseDurationSeconds": 60}
+        us.server.put(LEASES, {"metadata": {"name": "lease", "namespace": "ns"}, "spec": held})
+        await until(lambda: not us.is_working)
+        await asyncio.sleep(0.2)
+
+        assert not us.is_working
+        assert spec(us.server)["holderIdentity"] == "thief"
+    # What is not ours is not given back either.
+    assert spec(us.server)["holderIdentity"] == "thief"
+
+
+async def test_a_few_failed_renewals_are_no_loss() -> None:
+    async with candidates("us") as [us], running(us.run):
+        await until(lambda: us.is_working)
+        us.server.fail(503, times=2)
+        us.server.fail(409, times=1, matches=is_write)
+        await asyncio.sleep(0.5)
+
+        assert (us.is_working, us.terms) == (True, 1)
+
+
+async def test_leadership_comes_back_with_the_server() -> None:
+    async with candidates("us") as [us], running(us.run):
+        await until(lambda: us.is_working)
+        await us.server.refuse()
+        await until(lambda: not us.is_working)
+        await us.server.accept()
+        await until(lambda: us.is_working)
+
+        assert us.terms == 2
+
+
+async def test_of_two_that_take_at_once_one_wins() -> None:
+    async with candidates("a", "b", "c") as found, running(*(each.run for each in found)):
+        await until(lambda: any(each.is_working for each in found))
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+            assert sum(each.is_working for each in found) == 1
+
+
+async def test_when_the_work_ends_so_does_the_run_and_the_lease_is_given_back() -> None:
+    async with candidates("us") as [us]:
+
+        async def done() -> None:
+            assert us.leader.leading
+
+        await us.leader.run(done)
+
+        assert "holderIdentity" not in spec(us.server)
+
+
+async def test_work_that_fails_ends_the_run_and_the_lease_is_given_back() -> None:
+    async with candidates("us") as [us]:
+
+        async def fail() -> None:
+            raise RuntimeError("a bug")
+
+        with pytest.raises(ExceptionGroup) as failure:
+            await us.leader.run(fail)
+
+        assert failure.group_contains(RuntimeError, match="a bug")
+        assert "holderIdentity" not in spec(us.server)
+
+
+async def test_the_next_term_waits_for_the_work_of_the_last_to_end() -> None:
+    async with candidates("us") as [us]:
+        running_now = 0
+        most = 0
+        terms = 0
+
+        async def slow_to_stop() -> None:
+            nonlocal running_now, most, terms
+            running_now += 1
+            terms += 1
+            most = max(most, running_now)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0.3)
+                running_now -= 1
+
+        async with running(lambda: us.leader.run(slow_to_stop)):
+            await until(lambda: terms == 1)
+            us.server.fail(500, times=12)
+            await until(lambda: terms == 2)
+
+        assert most == 1
+
+
+async def test_attempts_at_a_server_that_refuses_are_bounded() -> None:
+    async with candidates("us") as [us]:
+        us.server.fail(503, times=10**6)
+        async with running(us.run):
+            await asyncio.sleep(0.5)
+
+        assert 2 <= len(us.server.calls) <= 11
+
+
+async def test_shutdown_is_bounded_when_the_server_hangs() -> None:
+    async with candidates("us") as [us]:
+        async with running(us.run):
+            await until(lambda: us.is_working)
+            us.server.hang()
+            began = time.monotonic()
+
+        assert time.monotonic() - began < 1.0

@@ -1,0 +1,335 @@
+"""The observer against an API server: soon, once, quietly, and no matter what fails."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from kube.api.urls import (
+    DEVICE_CLASSES,
+    DEVICE_COMPATIBILITY_POLICIES,
+    EVENTS,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+from observer.metrics import ObserverMetrics
+from observer.observer import Observer
+from observer.settings import ObserverSettings
+from process.durations import PositiveDuration
+from process.metrics import event_counter
+from testing.allocation.builders import (
+    allocated,
+    applied,
+    claim,
+    device_class,
+    devices,
+    node,
+    policy,
+    request,
+    result,
+    rule,
+    slice_of,
+)
+from testing.builders import Document
+from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
+
+FAST: Final = ObserverSettings(
+    initial_delay=PositiveDuration(0.01),
+    reevaluation_period=PositiveDuration(0.01),
+    initial_event_interval=PositiveDuration(0.01),
+    max_event_interval=PositiveDuration(0.01),
+    cpu_fraction=0.99,
+    new_pod_cpu_fraction=0.99,
+    events_per_second=1000,
+)
+NVIDIA: Final = "gpu.nvidia.com"
+UNSCHEDULABLE: Final = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+
+
+class Observed:
+    """An observer, the server that it follows, and what it counted."""
+
+    def __init__(
+        self, server: FakeApiServer, observer: Observer, registry: CollectorRegistry
+    ) -> None:
+        self.server = server
+        self.observer = observer
+        self._registry = registry
+
+    @property
+    def notes(self) -> list[str]:
+        return [each["note"] for each in self.server.objects(EVENTS)]
+
+    @property
+    def metrics(self) -> str:
+        return generate_latest(self._registry).decode()
+
+    def counted(self, outcome: str, times: int = 1) -> bool:
+        """Whether so many answers had an outcome."""
+        line = f'drawbridge_events_total{{result="{outcome}"}} {float(times)}'
+        return line in self.metrics
+
+    async def settled(self) -> None:
+        """Wait long enough for several looks."""
+        await asyncio.sleep(0.5)
+
+
+@asynccontextmanager
+async def observing(
+    server: FakeApiServer, settings: ObserverSettings = FAST
+) -> AsyncIterator[Observed]:
+    registry = CollectorRegistry()
+    async with server.client() as client:
+        informers = quick_informers(client)
+        recorder = quick_recorder(
+            client, count=event_counter(registry), per_second=settings.events_per_second
+        )
+        observer = Observer(informers, recorder, settings, ObserverMetrics(registry))
+        async with running(informers.run, recorder.run, observer.run):
+            await until(lambda: not observer.check())
+            yield Observed(server, observer, registry)
+
+
+def document(value: object) -> Document:
+    return msgspec.to_builtins(value, enc_hook=str)  # type: ignore[no-any-return]
+
+
+def pod(name: str = "trainer", **status: Any) -> Document:
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+        "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": f"{name}-gpu"}]},
+        "status": {"phase": "Pending", "conditions": [UNSCHEDULABLE], **status},
+    }
+
+
+def wait_for_two(server: FakeApiServer, name: str = "trainer") -> None:
+    server.put(RESOURCE_CLAIMS, document(claim(request(count=2), name=f"{name}-gpu")))
+    server.put(PODS, pod(name))
+
+
+def hold(server: FakeApiServer, name: str = "gpu-0") -> None:
+    server.put(RESOURCE_CLAIMS, document(allocated(result(name), name="held")))
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    """A node with two devices, of which one is held."""
+    async with FakeApiServer() as made:
+        made.put(NODES, document(node("node-1")))
+        made.put(DEVICE_CLASSES, document(device_class()))
+        made.put(RESOURCE_SLICES, document(slice_of(*devices("gpu-0", "gpu-1"))))
+        hold(made)
+        yield made
+
+
+async def test_a_pod_gets_an_event_that_says_what_is_missing(server: FakeApiServer) -> None:
+    async with observing(server) as observed:
+        wait_for_two(server)
+        await until(lambda: observed.counted("created"))
+
+        (event,) = server.objects(EVENTS)
+
+    assert event["note"].startswith(
+        "1 node: 1/2 devices in use; only 1 suitable device, 2 requested."
+    )
+    assert "uid-trainer" == event["regarding"]["uid"]
+    assert 'drawbridge_observer_blocked_pods{reason="allocated"} 1.0' in observed.metrics
+
+
+async def test_the_same_answer_is_one_event(server: FakeApiServer) -> None:
+    async with observing(server) as observed:
+        wait_for_two(server)
+        await until(lambda: bool(observed.notes))
+        for number in range(5):
+            server.put(NODES, document(node("node-1", churn=str(number))))
+            await asyncio.sleep(0.1)
+
+        assert len(observed.notes) == 1
+
+
+async def test_a_restart_writes_no_event_again(server: FakeApiServer) -> None:
+    wait_for_two(server)
+    for outcome in ("created", "existing"):
+        async with observing(server) as observed:
+            await until(partial(observed.counted, outcome))
+
+    assert len(server.objects(EVENTS)) == 1
+
+
+async def test_another_answer_is_another_event(server: FakeApiServer) -> None:
+    async with observing(server) as observed:
+        wait_for_two(server)
+        await until(lambda: bool(observed.notes))
+        server.put(NODES, document(node("node-1")) | {"spec": {"unschedulable": True}})
+
+        await until(lambda: len(observed.notes) == 2)
+
+    assert any("node is unschedulable" in note for note in observed.notes)
+
+
+async def test_equal_pods_are_explained_once(server: FakeApiServer) -> None:
+    for number in range(20):
+        name = f"replica-{number}"
+        server.put(PODS, pod(name) | {"spec": {"resourceClaims": [_entry(name)]}})
+        made = claim(request(count=2), name=f"{name}-gpu")
+        owned = document(made)
+        owned["metadata"]["ownerReferences"] = [
+            {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}"}
+        ]
+        server.put(RESOURCE_CLAIMS, owned)
+    async with observing(server) as observed:
+        await until(lambda: len(observed.notes) == 20)
+
+    assert len(set(observed.notes)) == 1
+    assert "drawbridge_observer_explanation_duration_seconds_count 1.0" in observed.metrics
+
+
+def _entry(name: str) -> Document:
+    return {"name": "gpu", "resourceClaimTemplateName": f"template-{name}"}
+
+
+async def test_an_event_of_a_pod_that_still_waits_is_repeated(server: FakeApiServer) -> None:
+    settings = msgspec.structs.replace(FAST, reminder_interval=PositiveDuration(0.05))
+    async with observing(server, settings) as observed:
+        wait_for_two(server)
+        await until(lambda: "series" in str(server.objects(EVENTS)))
+        server.remove(EVENTS, server.objects(EVENTS)[0]["metadata"]["name"], "default")
+        await until(lambda: observed.counted("created", 2))
+
+        assert len(observed.notes) == 1
+
+
+async def test_a_kind_that_the_cluster_does_not_serve_delays_nothing(server: FakeApiServer) -> None:
+    server.fail(404, times=1000, matches=lambda call: "devicetaintrules" in call.path)
+    async with observing(server) as observed:
+        wait_for_two(server)
+        await until(lambda: bool(observed.notes))
+
+
+async def test_a_pod_for_which_there_are_devices_gets_no_event(server: FakeApiServer) -> None:
+    server.remove(RESOURCE_CLAIMS, "held", "default")
+    async with observing(server) as observed:
+        wait_for_two(server)
+        await observed.settled()
+
+    assert [] == observed.notes
+    assert "drawbridge_observer_pending_pods 1.0" in observed.metrics
+
+
+async def test_a_pod_with_devices_and_without_a_node_gets_no_event(server: FakeApiServer) -> None:
+    """The scheduler writes the claim before it binds the pod."""
+    async with observing(server) as observed:
+        server.put(RESOURCE_CLAIMS, document(allocated(result("gpu-1"), name="trainer-gpu")))
+        server.put(PODS, pod())
+        await observed.settled()
+
+    assert [] == observed.notes
+
+
+async def test_a_pod_that_gets_a_node_is_forgotten(server: FakeApiServer) -> None:
+    async with observing(server) as observed:
+        wait_for_two(server)
+        await until(lambda: bool(observed.notes))
+        # A watch of pods without a node sends a deletion.
+        server.remove(PODS, "trainer", "default")
+
+        await until(lambda: len(observed.observer.history) == 0)
+
+
+async def test_an_event_that_was_not_written_is_written_later(server: FakeApiServer) -> None:
+    server.fail(403, matches=lambda call: call.method == "POST")
+    async with observing(server) as observed:
+        wait_for_two(server)
+        await until(lambda: observed.counted("failed") and observed.counted("created"))
+
+
+async def test_a_missing_claim_is_an_event_although_the_scheduler_says_nothing(
+    server: FakeApiServer,
+) -> None:
+    async with observing(server) as observed:
+        server.put(PODS, pod(conditions=[]))
+        await until(lambda: bool(observed.notes))
+
+    assert ["ResourceClaim default/trainer-gpu not found."] == observed.notes
+
+
+@pytest.mark.parametrize("is_enforced", [False, True])
+async def test_policies_count_where_a_scheduler_enforces_them(
+    server: FakeApiServer, is_enforced: bool
+) -> None:
+    apart = policy(rule("alone", only="false"), scope="Pool")
+    server.put(DEVICE_COMPATIBILITY_POLICIES, document(apart))
+    server.put(RESOURCE_CLAIMS, document(claim(request(), name="trainer-gpu")))
+    settings = msgspec.structs.replace(FAST, policies_enforced=is_enforced)
+    async with observing(server, settings) as observed:
+        server.put(PODS, pod())
+        if is_enforced:
+            await until(lambda: bool(observed.notes))
+        else:
+            await observed.settled()
+
+        assert is_enforced is bool(observed.notes)
+
+
+# --- shared devices -------------------------------------------------------------------------------
+
+
+def sliced(name: str, interval: str, namespace: str = "default") -> Document:
+    sharing = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}}
+    held = allocated(
+        result(driver=NVIDIA, share=f"share-of-{name}"),
+        name=name,
+        namespace=namespace,
+        config=[
+            applied(
+                driver=NVIDIA,
+                apiVersion="resource.nvidia.com/v1beta1",
+                kind="GpuConfig",
+                sharing=sharing,
+            )
+        ],
+    )
+    return document(held)
+
+
+async def test_contradicting_configurations_of_one_device_are_reported_once_per_claim(
+    server: FakeApiServer,
+) -> None:
+    server.put(RESOURCE_CLAIMS, sliced("short", "Short"))
+    server.put(RESOURCE_CLAIMS, sliced("agreeing", "Short", "team-b"))
+
+    async with observing(server) as observed:
+        await observed.settled()
+        assert [] == observed.notes
+
+        server.put(RESOURCE_CLAIMS, sliced("long", "Long"))
+        await until(lambda: len(observed.notes) == 3)
+        server.put(NODES, document(node("another")))
+        await observed.settled()
+
+    assert 3 == len(observed.notes)
+    assert (
+        "Device gpu-0 of pool node-1 is shared with claim long, a claim in another namespace under "
+        "contradicting GpuConfigs. Driver gpu.nvidia.com rejects a pod whose configuration differs "
+        "from the first that it prepared."
+    ) in observed.notes
+
+
+async def test_configurations_are_not_compared_for_drivers_that_accept_them(
+    server: FakeApiServer,
+) -> None:
+    server.put(RESOURCE_CLAIMS, sliced("short", "Short"))
+    server.put(RESOURCE_CLAIMS, sliced("long", "Long"))
+
+    settings = msgspec.structs.replace(FAST, uniform_config_drivers=())
+    async with observing(server, settings) as observed:
+        await observed.settled()
+
+    assert [] == observed.notes

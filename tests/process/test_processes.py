@@ -1,0 +1,334 @@
+"""The processes: wired together against an API server, and their answers to bad settings."""
+
+import asyncio
+import base64
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+import yaml
+from aiohttp import ClientError, ClientSession
+
+from certs.authority import Authority
+from certs.serving import client_tls_context, issue_serving_certificate
+from controllers.__main__ import control
+from controllers.settings import ControllerSettings
+from controllers.settings import Settings as ControllersSettings
+from kube.api.urls import (
+    EVENTS,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    SECRETS,
+)
+from kube.manifests.reader import read_objects
+from observer.__main__ import observe
+from observer.settings import ObserverSettings
+from observer.settings import Settings as ObserverProcessSettings
+from process.certificates import CertificateSettings
+from process.command import Process
+from process.durations import Duration, PositiveDuration
+from process.logs import LibraryLines
+from process.settings import parse_settings
+from testing.builders import Document, gpus, pod
+from testing.fake_api_server import FakeApiServer, running, until
+from webhook.__main__ import main, serve
+from webhook.settings import Settings, WebhookSettings
+
+ROOT: Final = Path(__file__).parent.parent.parent
+CONFIGURATION: Final = ROOT / "manifests" / "base" / "mutatingwebhookconfiguration.yaml"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as made:
+        yield made
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """The settings of each process, with free ports, and where the API server is."""
+
+    webhook: Settings
+    controllers: ControllersSettings
+    observer: ObserverProcessSettings
+    kubeconfig: str
+
+    def process(self, settings: Any) -> Process[Any]:
+        return Process(settings=settings, kubeconfig=self.kubeconfig, identity="test")
+
+    async def serve(self) -> None:
+        await serve(self.process(self.webhook))
+
+    async def control(self) -> None:
+        await control(self.process(self.controllers))
+
+    async def observe(self) -> None:
+        await observe(self.process(self.observer))
+
+
+@pytest.fixture
+def setup(server: FakeApiServer, tmp_path: Path, unused_tcp_port_factory: Any) -> Setup:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": {"server": server.url}}],
+                "users": [{"name": "u", "user": {}}],
+            }
+        )
+    )
+    certificates = CertificateSettings(extra_names=("127.0.0.1",))
+    local = "127.0.0.1"
+    return Setup(
+        webhook=Settings(
+            certificates=certificates,
+            webhook=WebhookSettings(
+                bind_address=local,
+                port=unused_tcp_port_factory(),
+                probe_port=unused_tcp_port_factory(),
+                drain=Duration(0),
+            ),
+        ),
+        controllers=ControllersSettings(
+            certificates=certificates,
+            controllers=ControllerSettings(
+                bind_address=local, probe_port=unused_tcp_port_factory()
+            ),
+        ),
+        observer=ObserverProcessSettings(
+            observer=ObserverSettings(
+                bind_address=local,
+                probe_port=unused_tcp_port_factory(),
+                initial_delay=PositiveDuration(0.01),
+            )
+        ),
+        kubeconfig=str(kubeconfig),
+    )
+
+
+async def status(url: str) -> tuple[int, str]:
+    try:
+        async with ClientSession() as session, session.get(url) as answer:
+            return answer.status, await answer.text()
+    except ClientError:
+        return 0, ""
+
+
+async def ready(port: int) -> None:
+    async with asyncio.timeout(10):
+        while (await status(f"http://127.0.0.1:{port}/readyz"))[0] != 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+def review(document: Document) -> Document:
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "u",
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "namespace": "default",
+            "operation": "CREATE",
+            "object": document,
+        },
+    }
+
+
+async def test_from_nothing_to_a_template(server: FakeApiServer, setup: Setup) -> None:
+    """The controller makes the trust, the webhook answers by it, the controller the template."""
+    (manifest,) = read_objects(CONFIGURATION.read_bytes(), CONFIGURATION.name)
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, manifest.document)
+    webhook, controllers = setup.webhook.webhook, setup.controllers.controllers
+
+    def bundle() -> str:
+        found: Any = server.objects(MUTATING_WEBHOOK_CONFIGURATIONS)[0]
+        return str(found["webhooks"][0]["clientConfig"].get("caBundle", ""))
+
+    async with running(setup.control, setup.serve):
+        await ready(webhook.probe_port)
+        await ready(controllers.probe_port)
+        await until(lambda: bundle() != "")
+        trusted = client_tls_context(base64.b64decode(bundle()))
+        legacy = pod(gpus(1))
+        async with (
+            ClientSession() as session,
+            session.post(
+                f"https://127.0.0.1:{webhook.port}/mutate", json=review(legacy), ssl=trusted
+            ) as answer,
+        ):
+            response = (await answer.json())["response"]
+        patch = msgspec.json.decode(base64.b64decode(response["patch"]))
+        made = {step["path"].rpartition("/")[2]: step.get("value") for step in patch}
+        persisted = pod(gpus(), annotations={"drawbridge.internal/request": _annotation(patch)})
+        persisted["metadata"] |= {"namespace": "default", "uid": "p"}
+        persisted["spec"]["resourceClaims"] = made["resourceClaims"]
+        server.put(PODS, persisted)
+
+        await until(lambda: bool(server.objects(RESOURCE_CLAIM_TEMPLATES)))
+        _, metrics = await status(f"http://127.0.0.1:{webhook.probe_port}/metrics")
+        _, verbose = await status(f"http://127.0.0.1:{webhook.probe_port}/readyz?verbose")
+        _, leading = await status(f"http://127.0.0.1:{controllers.probe_port}/metrics")
+
+    assert (
+        'drawbridge_reviews_total{decision="translated",kind="Pod",operation="CREATE"} 1.0'
+        in metrics
+    )
+    assert 'drawbridge_certificate_expiration_timestamp_seconds{kind="serving"}' in metrics
+    assert 'drawbridge_cache_synced{resource="resourceslices"} 1.0' in metrics
+    assert (
+        "[+]informers ok\n[+]certificate ok\n[+]caBundle ok\n[+]endpoint ok\n[+]drain ok" in verbose
+    )
+    assert 'drawbridge_certificate_expiration_timestamp_seconds{kind="ca"}' in leading
+    assert 'leader_election_master_status{name="drawbridge-controller"} 1.0' in leading
+    for resource in ("pods", "resourceclaimtemplates", "mutatingwebhookconfigurations"):
+        assert f'drawbridge_cache_synced{{resource="{resource}"}} 1.0' in leading
+    assert 'workqueue_depth{name="templates"} 0.0' in leading
+    assert 'workqueue_adds_total{name="templates"}' in leading
+
+
+async def test_a_mounted_certificate_is_served_and_the_authority_left_to_others(
+    server: FakeApiServer, setup: Setup, tmp_path: Path
+) -> None:
+    now, life = datetime.now(UTC), timedelta(hours=1)  # noqa: TID251  TLS compares with the clock.
+    authority = Authority.create("test", now=now, life=life)
+    leaf = issue_serving_certificate(
+        authority, setup.webhook.certificates.names(setup.webhook.namespace), now=now, life=life
+    )
+    texts = {"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": leaf.authority}
+    for name, text in texts.items():
+        (tmp_path / name).write_bytes(text)
+    certificates = CertificateSettings(directory=str(tmp_path))
+    mounted = msgspec.structs.replace(
+        setup,
+        webhook=msgspec.structs.replace(setup.webhook, certificates=certificates),
+        controllers=msgspec.structs.replace(setup.controllers, certificates=certificates),
+    )
+    webhook = mounted.webhook.webhook
+
+    async with running(mounted.control, mounted.serve):
+        await ready(webhook.probe_port)
+        await until(lambda: any("/leases/" in call.path for call in server.calls))
+        url = f"https://127.0.0.1:{webhook.port}/livez"
+        async with (
+            ClientSession() as session,
+            session.get(url, ssl=client_tls_context(authority.certificate_pem)) as answer,
+        ):
+            assert answer.status == 200
+
+    assert server.objects(SECRETS) == []
+
+
+def _annotation(patch: list[Document]) -> str:
+    (value,) = (step["value"] for step in patch if step["path"] == "/metadata/annotations")
+    return str(value["drawbridge.internal/request"])
+
+
+# --- flags ----------------------------------------------------------------------------------------
+
+
+def test_printed_settings_are_those_in_force(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("namespace: a\nwebhook: {port: 1, probePort: 2}\n")
+    monkeypatch.setenv("DRAWBRIDGE_CONFIG", str(file))
+    monkeypatch.setenv("DRAWBRIDGE_PORT", "3")
+
+    assert main(["--print-settings", "--probe-port", "4"]) == 0
+
+    found = parse_settings(capsys.readouterr().out, "printed", {}, kind=Settings, variables={})
+    assert (found.namespace, found.webhook.port, found.webhook.probe_port) == ("a", 3, 4)
+
+
+def test_the_printed_configuration_knows_the_names_that_profiles_give(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "sriov.yaml").write_text(
+        "driver: sriovnetwork.k8snetworkplumbingwg.io\n"
+        "devices: {nic: {class: vf, resources: {acme.example/*: {}, intel.com/x700_pppoe: {}}}}\n"
+    )
+    monkeypatch.setenv("DRAWBRIDGE_PROFILES", str(tmp_path))
+
+    assert main(["--print-configuration"]) == 0
+
+    printed = capsys.readouterr().out
+    assert 'key.startsWith("acme.example/")' in printed
+    assert '"intel.com/x700_pppoe"' in printed
+
+
+async def test_the_observer_needs_nothing_else_of_ours(server: FakeApiServer, setup: Setup) -> None:
+    """Nor is it asked for anything but its probes."""
+    waiting: Document = {
+        "metadata": {"namespace": "default", "name": "waiting", "uid": "u"},
+        "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "forgotten"}]},
+        "status": {"phase": "Pending"},
+    }
+    server.put(PODS, waiting)
+    port = setup.observer.observer.probe_port
+    async with running(setup.observe):
+        await ready(port)
+        await until(lambda: bool(server.objects(EVENTS)))
+        _, metrics = await status(f"http://127.0.0.1:{port}/metrics")
+
+    (event,) = server.objects(EVENTS)
+    assert event["note"] == "ResourceClaim default/forgotten not found."
+    assert 'drawbridge_cache_synced{resource="resourceslices"} 1.0' in metrics
+    assert server.counts["POST"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["webhook", "--port", "70000"], "webhook.port"),
+        (["webhook", "--config", "/none/settings.yaml"], "No such file"),
+        (["controllers", "--kubeconfig", "/none/kubeconfig"], "kubeconfig"),
+        (["observer", "--probe-port", "x"], "invalid int value"),
+    ],
+    ids=["a port that is none", "a file that is not there", "no kubeconfig there", "no number"],
+)
+def test_bad_settings_end_in_a_word_and_status_2(arguments: list[str], told: str) -> None:
+    command = [sys.executable, "-m", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+    assert ended.returncode == 2
+    assert told in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+# --- the log --------------------------------------------------------------------------------------
+
+LOGS: Final = """
+import logging, sys
+import structlog
+from process.logs import log_to
+
+log_to(sys.stdout, "info")
+token = "".join(["s", "e", "c", "r", "e", "t"])
+try:
+    int("x")
+except ValueError:
+    structlog.get_logger().exception("review.failed")
+    logging.getLogger("asyncio").exception("SSL handshake failed\\nprotocol: ...")
+    logging.getLogger("aiohttp.server").error("x" * 9999, exc_info=ValueError("y" * 9999))
+"""
+
+
+def test_the_log_is_json_to_the_last_library_and_tells_no_values() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOGS], stdout=subprocess.PIPE, text=True, check=True
+    )
+
+    ours, theirs, long = (msgspec.json.decode(line) for line in done.stdout.splitlines())
+    assert ours["exception"][0]["exc_type"] == "ValueError"
+    assert (theirs["event"], theirs["message"]) == ("library.logged", "SSL handshake failed")
+    assert "'secret'" not in done.stdout
+    assert max(len(long["message"]), len(long["error"])) <= LibraryLines.max_length

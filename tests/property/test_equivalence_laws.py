@@ -1,0 +1,185 @@
+"""Nodes of one class get the verdict that each would get alone."""
+
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from allocator.cluster.cluster import Cluster
+from allocator.cluster.verdicts import Outcome
+from allocator.model.outcome import AttemptFailed
+from allocator.model.plan import Budget, Plan
+from allocator.search.attempt import AllocatorOptions
+from kube.api.resource import ResourceClaim
+from testing.allocation.builders import (
+    DRIVER,
+    allocated,
+    claim,
+    classes,
+    device,
+    distinct,
+    match,
+    node,
+    request,
+    result,
+    slice_of,
+    taint,
+)
+from testing.allocation.clusters import crowd
+from testing.oracle.ours import Objects
+
+pytestmark = pytest.mark.property
+
+BUDGET = Budget(steps=20_000)
+SEEDS = range(600)
+CHUNK = 100
+
+
+def told(outcome: Outcome | None) -> Any:
+    if isinstance(outcome, Plan):
+        return [[str(one.device.id) for one in claim] for claim in outcome.choices]
+    return type(outcome).__name__
+
+
+def alone(cluster: Cluster, given: Objects) -> dict[str, Any]:
+    """Each node's verdict, found for itself."""
+    pending = cluster.resolve(given.claims)
+    return {
+        name: told(cluster.verdict(pending, name, budget=BUDGET)) for name in sorted(cluster.nodes)
+    }
+
+
+def together(cluster: Cluster, given: Objects) -> dict[str, Any]:
+    """Each node's verdict, found once per class."""
+    verdicts = cluster.verdicts(cluster.resolve(given.claims), budget=BUDGET)
+    return {
+        node: told(verdicts.plan(node) if isinstance(outcome, Plan) else outcome)
+        for node, outcome, _ in sorted(verdicts, key=lambda one: one[0])
+    }
+
+
+@pytest.mark.parametrize("start", range(SEEDS.start, SEEDS.stop, CHUNK))
+def test_cached_verdicts_are_those_of_a_search(start: int) -> None:
+    shared = 0
+    for seed in range(start, start + CHUNK):
+        given = crowd(seed)
+        cluster = new(given)
+        try:
+            want: Any = alone(cluster, given)
+        except AttemptFailed:
+            want = None
+
+        try:
+            got: Any = together(cluster, given)
+        except AttemptFailed:
+            got = None
+
+        assert want == got, seed
+        if want is not None:
+            classes = cluster.verdicts(cluster.resolve(given.claims), budget=BUDGET).classes
+            shared += len(classes) < len(cluster.nodes)
+    # A memo that never shares would not lie either.
+    assert shared > CHUNK / 3
+
+
+@pytest.mark.parametrize("seed", range(0, 200, 5))
+@pytest.mark.parametrize("evicts", [False, True], ids=["keeps", "forgets"])
+def test_updates_lead_to_the_state_of_a_fresh_start(
+    seed: int, evicts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if evicts:
+        monkeypatch.setattr("allocator.cluster.cluster.MAX_KEYS", 0)
+        monkeypatch.setattr("allocator.cluster.cluster.MAX_KEYS_PER_NODE", 0)
+    given = crowd(seed)
+    kept = new(given, without_claims=True)
+    try:
+        together(kept, given)
+        for claim in given.allocated:
+            kept.allocate(claim)
+        for listed in given.slices[::2]:
+            kept.replace_slice(listed, None)
+        for listed in given.slices[::2]:
+            kept.replace_slice(None, listed)
+        for node in given.nodes[::2]:
+            kept.replace_node(node.metadata.name, None)
+            kept.replace_node(node.metadata.name, node)
+        for claim in given.allocated[::2]:
+            kept.release(claim)
+            kept.allocate(claim)
+        got: Any = together(kept, given)
+    except AttemptFailed:
+        got = None
+    # What came back is listed last, and upstream, too, goes by the list where groups contradict.
+    relisted = (*given.slices[1::2], *given.slices[::2])
+    try:
+        want: Any = together(new(msgspec.structs.replace(given, slices=relisted)), given)
+    except AttemptFailed:
+        want = None
+
+    if want is not None and got is not None:
+        assert want == got
+
+
+def new(given: Objects, *, without_claims: bool = False) -> Cluster:
+    return Cluster(
+        slices=given.slices,
+        nodes=given.nodes,
+        claims=() if without_claims else given.allocated,
+        classes=given.classes,
+        options=AllocatorOptions(features=given.features),
+    )
+
+
+def dedicated(seed: int) -> tuple[Cluster, ResourceClaim]:
+    """Many nodes of few kinds, held at random, and a claim for dedicated devices by number."""
+    rng = Random(seed)
+    slices, held = [], []
+    for number in range(24):
+        cards = [
+            device(
+                f"d{index}",
+                attributes={
+                    "model": rng.choice(("A100", "A100", "T4")),
+                    "numa": rng.randrange(2),
+                    "root": f"{number}-{rng.randrange(3)}",
+                },
+                taints=(taint(),) if rng.random() < 0.1 else None,
+            )
+            for index in range(6)
+        ]
+        slices.append(slice_of(*cards, pool=f"n{number}"))
+        held += [
+            allocated(result(f"d{index}", pool=f"n{number}"), name=f"{number}-{index}")
+            for index in range(6)
+            if rng.random() < 0.4
+        ]
+    model = f'device.attributes["{DRIVER}"].model == "A100"'
+    requests = [
+        request(f"r{index}", *rng.choice(((), (model,))), count=rng.randint(1, 2))
+        for index in range(rng.randint(1, 2))
+    ]
+    constraint = rng.choice((match, distinct))(f"{DRIVER}/{rng.choice(('root', 'numa'))}")
+    cluster = Cluster(
+        slices=slices,
+        nodes=[node(f"n{number}") for number in range(24)],
+        claims=held,
+        classes=classes(),
+        options=AllocatorOptions(),
+    )
+    return cluster, claim(*requests, constraints=rng.choice(((), (constraint,))))
+
+
+def test_nodes_that_differ_in_order_share_the_verdict_but_not_the_devices() -> None:
+    shared = 0
+    for seed in range(150):
+        cluster, wanted = dedicated(seed)
+        pending = cluster.resolve([wanted])
+        verdicts = cluster.verdicts(pending)
+
+        for name in cluster.nodes:
+            want = told(cluster.verdict(pending, name))
+            got = verdicts.plan(name)
+            assert want == (told(got) if got is not None else "DoesNotFit"), (seed, name)
+        shared += sum(not device_class.same_order for device_class in verdicts.classes)
+    assert shared > 150

@@ -1,0 +1,145 @@
+"""Laws of what can never fit, on random clusters: true verdicts, kept promises, no state that lies."""
+
+from collections.abc import Iterator
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given as given_by
+from hypothesis import settings
+
+from allocator.model import pools
+from allocator.model.outcome import AttemptFailed
+from allocator.model.plan import Budget, Plan
+from allocator.model.requests import resolve_requests
+from allocator.model.usage import Usage
+from allocator.search.attempt import AllocatorOptions
+from allocator.search.search import allocate
+from findings.finding import Code, Severity
+from kube.api.meta import ObjectMeta
+from kube.api.resource import ResourceClaim, ResourceSlice
+from rules.context import Context
+from rules.engine import Target, validate
+from rules.feasibility.bounded_search import Feasibility
+from rules.feasibility.idle_cluster import IdleCluster
+from rules.feasibility.infeasibility import find_infeasibilities
+from rules.inventory import Inventory
+from testing.allocation.clusters import world
+from testing.feasibility_cases import BUSY, CLUSTER, WITH_CLAIMS
+from testing.oracle.ours import Objects
+from testing.rule_cases import Document, found
+from tests.property.test_rule_laws import mutated
+
+pytestmark = pytest.mark.property
+
+CHUNK = 100
+CHUNKS = range(0, 600, CHUNK)
+NAMESPACE = "team-a"
+
+
+def worlds(start: int) -> Iterator[tuple[int, Objects]]:
+    for seed in range(start, start + CHUNK):
+        yield seed, world(seed)
+
+
+def emptied_of(given: Objects) -> IdleCluster:
+    rules = AllocatorOptions(features=given.features)
+    return IdleCluster(slices=given.slices, nodes=given.nodes, classes=given.classes, rules=rules)
+
+
+def fits_somewhere(given: Objects, claims: tuple[ResourceClaim, ...]) -> bool:
+    """Whether the plain search, node by node, finds room in the emptied cluster, as published."""
+    index = pools.build_index(given.slices, given.features)
+    rules = AllocatorOptions(features=given.features)
+    for node in given.nodes:
+        try:
+            wanted = resolve_requests(claims, given.classes, given.features)
+            devices = pools.node_devices(index, node)
+            outcome = allocate(devices, wanted, Usage(), rules, budget=Budget(steps=20_000))
+        except AttemptFailed:
+            continue
+        if isinstance(outcome, Plan):
+            return True
+    return False
+
+
+def denied(given: Objects, emptied: IdleCluster, claim: ResourceClaim) -> list[str]:
+    """The codes that refuse a claim for the inventory."""
+    context = Context(
+        classes=given.classes,
+        inventory=Inventory(given.slices),
+        features=given.features,
+        idle_cluster=emptied,
+    )
+    told = validate(Target(view=claim, namespace=NAMESPACE), context)
+    from_inventory = {one.code for one in find_infeasibilities(emptied, (plain(claim),))}
+    return [
+        one.code for one in told if one.severity is Severity.ERROR and one.code in from_inventory
+    ]
+
+
+def plain(claim: ResourceClaim) -> ResourceClaim:
+    return ResourceClaim(metadata=ObjectMeta(name="claim", namespace=NAMESPACE), spec=claim.spec)
+
+
+@pytest.mark.parametrize("start", CHUNKS)
+def test_what_fits_some_node_is_never_denied(start: int) -> None:
+    for seed, given in worlds(start):
+        emptied = emptied_of(given)
+        for claim in given.claims:
+            if fits_somewhere(given, (claim,)):
+                assert denied(given, emptied, claim) == [], seed
+        if fits_somewhere(given, given.claims):
+            assert emptied.feasibility(given.claims) is not Feasibility.INFEASIBLE, seed
+            told = {one.code for one in find_infeasibilities(emptied, given.claims)}
+            assert told <= {Code.NOT_EVALUATED}, seed
+
+
+@pytest.mark.parametrize("start", CHUNKS)
+def test_what_is_denied_is_told_with_a_change_that_fits(start: int) -> None:
+    told = 0
+    for seed, given in worlds(start):
+        emptied = emptied_of(given)
+        for one in find_infeasibilities(emptied, given.claims):
+            assert emptied.feasibility(given.claims) is not Feasibility.FEASIBLE, seed
+            if one.closest_fit is not None:
+                told += 1
+                assert one.closest_fit.changes, seed
+                left = find_infeasibilities(emptied, one.closest_fit.claims)
+                # It may take longer to find than a judgement does, which then is no denial.
+                assert {each.code for each in left} <= {Code.NOT_EVALUATED}, seed
+    assert told
+
+
+@pytest.mark.parametrize("start", CHUNKS)
+def test_slices_may_come_in_any_order(start: int) -> None:
+    for seed, given in worlds(start):
+        whole = emptied_of(given)
+        rules = AllocatorOptions(features=given.features)
+        grown = IdleCluster(slices=(), nodes=(), classes=given.classes, rules=rules)
+        changes: list[tuple[ResourceSlice | None, ResourceSlice | None]]
+        changes = [(None, one) for one in given.slices]
+        Random(seed).shuffle(changes)
+        changes += [(one, None) for one in given.slices[:2]]
+        changes += [(None, one) for one in given.slices[:2]]
+        for old, new in changes:
+            grown.replace_slice(old, new)
+        for node in given.nodes:
+            grown.replace_node(node.metadata.name, node)
+
+        assert whole.feasibility(given.claims) is grown.feasibility(given.claims), seed
+        codes = [(one.code, one.path) for one in find_infeasibilities(whole, given.claims)]
+        assert codes == [
+            (one.code, one.path) for one in find_infeasibilities(grown, given.claims)
+        ], seed
+
+
+@given_by(mutated())
+@settings(deadline=None)
+def test_no_object_is_too_strange_to_be_judged(document: Document) -> None:
+    for there in (CLUSTER, WITH_CLAIMS, BUSY):
+        try:
+            told = found(document, there)
+        except msgspec.ValidationError:
+            return  # It has no view, which others tell.
+        assert told == found(document, there)

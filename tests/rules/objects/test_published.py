@@ -1,0 +1,165 @@
+"""What claims and classes ask for that nobody publishes."""
+
+from typing import NamedTuple
+
+import pytest
+
+from rules.context import Context
+from testing.rule_cases import (
+    EXAMPLE,
+    Document,
+    cel,
+    claim,
+    device_class,
+    exactly,
+    first,
+    found,
+    sub,
+    told,
+)
+from testing.rule_contexts import GPUS, context, named_class
+
+_EXACT = "spec.devices.requests[0].exactly"
+_FIRST = "spec.devices.requests[0].firstAvailable"
+_LARGE = f'device.attributes["{EXAMPLE}"].model == "large"'
+_HUGE = f'device.attributes["{EXAMPLE}"].model == "huge"'
+_INDEX = f'device.attributes["{EXAMPLE}"].index == 1'
+_INCOMPLETE: Document = {
+    **GPUS,
+    "spec": {**GPUS["spec"], "pool": {**GPUS["spec"]["pool"], "resourceSliceCount": 2}},
+}
+
+
+def asking(*expressions: str, **fields: object) -> Document:
+    selectors = {"selectors": [cel(each) for each in expressions]} if expressions else {}
+    return exactly(deviceClassName=EXAMPLE, **selectors, **fields)
+
+
+def amount(key: str) -> Document:
+    return {"requests": {key: "1Gi"}}
+
+
+class Case(NamedTuple):
+    name: str
+    document: Document
+    told: tuple[str, ...] = ()
+    there: Context = context(GPUS)
+
+
+CASES = (
+    Case("a device that is there", claim(asking(_LARGE))),
+    Case(
+        "a device that is not there",
+        claim(asking(_HUGE)),
+        (f"warning selectorMatchesNothing {_EXACT}.selectors",),
+    ),
+    Case("a device that is not there, where nothing is known", claim(asking(_HUGE)), (), context()),
+    Case(
+        "a class without devices",
+        claim(exactly(deviceClassName="nobody.example.com")),
+        (f"warning noDevices {_EXACT}.deviceClassName",),
+    ),
+    Case(
+        "an attribute that some device has not",
+        claim(asking(_INDEX)),
+        (f"warning selectorFails {_EXACT}.selectors",),
+    ),
+    Case(
+        "an attribute that some device has not, guarded",
+        claim(asking(f'has(device.attributes["{EXAMPLE}"].index) && {_INDEX}')),
+    ),
+    Case(
+        "a first alternative that is not there",
+        claim(
+            first(
+                sub("huge", deviceClassName=EXAMPLE, selectors=[cel(_HUGE)]),
+                sub("any", deviceClassName=EXAMPLE),
+            )
+        ),
+        (),
+        context(GPUS),
+    ),
+    Case(
+        "no alternative that is there",
+        claim(
+            first(
+                sub("huge", deviceClassName=EXAMPLE, selectors=[cel(_HUGE)]),
+                sub("none", deviceClassName="nobody.example.com"),
+            )
+        ),
+        (
+            f"warning noDevices {_FIRST}[1].deviceClassName",
+            f"warning selectorMatchesNothing {_FIRST}[0].selectors",
+        ),
+    ),
+    Case("a capacity that is there", claim(asking(capacity=amount("memory")))),
+    Case(
+        "a capacity that is not there",
+        claim(asking(capacity=amount("cores"))),
+        (f"error capacityNotPublished {_EXACT}.capacity.requests[cores]",),
+    ),
+    Case(
+        "a capacity in the words of selectors",
+        claim(asking(capacity=amount(f"{EXAMPLE}/memory"))),
+        (f"error capacityNotPublished {_EXACT}.capacity.requests[{EXAMPLE}/memory]",),
+    ),
+    Case(
+        "a capacity that is not there, in a pool that is not whole",
+        claim(asking(capacity=amount("cores"))),
+        (f"warning capacityNotPublished {_EXACT}.capacity.requests[cores]",),
+        context(_INCOMPLETE),
+    ),
+    Case(
+        "a capacity that one alternative asks for in vain",
+        claim(
+            first(
+                sub("a", deviceClassName=EXAMPLE, capacity=amount("cores")),
+                sub("b", deviceClassName=EXAMPLE),
+            )
+        ),
+        (f"warning capacityNotPublished {_FIRST}[0].capacity.requests[cores]",),
+    ),
+    Case(
+        "a class that is not there",
+        claim(exactly(deviceClassName="gpu.example.org")),
+        (f"warning deviceClassMissing {_EXACT}.deviceClassName",),
+        context(has_all_classes=True),
+    ),
+    Case(
+        "a class that is not known, where not all are",
+        claim(exactly(deviceClassName="gpu.example.org")),
+    ),
+    Case(
+        "a class of devices that are not there",
+        device_class(f'device.driver == "{EXAMPLE}" && {_HUGE}'),
+        ("warning selectorMatchesNothing spec.selectors",),
+    ),
+    Case(
+        "a class of a driver that is not there",
+        device_class('device.driver == "nobody.example.com"'),
+    ),
+    Case("a class of devices that are there", device_class(f'device.driver == "{EXAMPLE}"')),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_judge(case: Case) -> None:
+    assert case.told == told(case.document, case.there)
+
+
+def test_the_cure_of_a_capacity_is_how_slices_spell_it() -> None:
+    document = claim(asking(capacity=amount(f"{EXAMPLE}/memory")))
+
+    (finding,) = found(document, context(GPUS))
+
+    assert finding.fix == 'use "memory", as published'
+
+
+def test_two_classes_of_one_extended_resource() -> None:
+    name = "example.com/gpu"
+    document = device_class(f'device.driver == "{EXAMPLE}"', extendedResourceName=name)
+    twin = named_class("twin.example.com", extendedResourceName=name)
+
+    assert told(document, Context(classes={twin.metadata.name: twin})) == (
+        "warning duplicateExtendedResource spec.extendedResourceName",
+    )

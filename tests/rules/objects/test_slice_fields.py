@@ -1,0 +1,87 @@
+"""The rules reject the slices that a real API server rejects, and no others."""
+
+from typing import Final
+
+import pytest
+
+from allocator.model.feature_gates import Features, features_of
+from rules.context import Context
+from rules.registry import RULES
+from rules.rule import BUILT_IN_VALIDATION, Scope
+from testing.rule_cases import found
+from testing.slice_cases import GATES, SLICES, SliceCase, recorded_verdicts
+
+VERDICTS: Final = recorded_verdicts()
+BUILT_IN: Final = {
+    rule.code
+    for rule in RULES
+    if rule.scope is Scope.SLICE and rule.no_cel_reason == BUILT_IN_VALIDATION
+}
+"""Codes of what the API server rejects; others are for what it accepts and the allocator does not."""
+ACCEPTED_AND_REJECTED_BY_US: Final = {
+    "a default above the capacity": "unsatisfiableRequestPolicy",
+    "a default above the capacity, alone": "unsatisfiableRequestPolicy",
+    "a negative min": "unsatisfiableRequestPolicy",
+    "an attribute with several slashes": "malformedQualifiedName",
+    "operator Gt with a text": "failingNodeSelector",
+}
+
+
+def rejected_fields(case: SliceCase) -> set[str]:
+    features = features_of(dict.fromkeys(GATES, True)) if case.gated else Features()
+    findings = found(case.document, Context(features=features))
+    return {str(one.path) for one in findings if one.is_error and one.code in BUILT_IN}
+
+
+def _place(field: str) -> str:
+    """The API server names fields of request policies that do not exist, so the policy is enough."""
+    policy, found, _ = field.partition(".requestPolicy")
+    return policy + found
+
+
+@pytest.mark.parametrize("case", SLICES, ids=lambda case: case.name)
+def test_the_verdict_is_that_of_the_api_server(case: SliceCase) -> None:
+    assert VERDICTS[case.name].accepted == (not rejected_fields(case))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in SLICES if not VERDICTS[case.name].accepted],
+    ids=lambda case: case.name,
+)
+def test_every_field_that_the_api_server_rejects_is_found(case: SliceCase) -> None:
+    fields = rejected_fields(case)
+
+    missing = [
+        rejected
+        for rejected in VERDICTS[case.name].fields
+        if not any(one.startswith(_place(rejected)) or rejected.startswith(one) for one in fields)
+    ]
+    assert [] == missing
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in SLICES if VERDICTS[case.name].accepted], ids=lambda case: case.name
+)
+def test_what_the_api_server_accepts_is_rejected_only_where_the_allocator_fails(
+    case: SliceCase,
+) -> None:
+    features = features_of(dict.fromkeys(GATES, True)) if case.gated else Features()
+    codes = {one.code for one in found(case.document, Context(features=features)) if one.is_error}
+
+    assert ACCEPTED_AND_REJECTED_BY_US.get(case.name, "") == "".join(codes)
+
+
+def test_the_table_is_large_and_of_both_verdicts() -> None:
+    assert len(SLICES) >= 60
+    assert len({case.name for case in SLICES}) == len(SLICES)
+    assert {verdict.accepted for verdict in VERDICTS.values()} == {True, False}
+
+
+def test_a_name_has_a_suggestion() -> None:
+    case = next(case for case in SLICES if case.name == "a device with dots")
+
+    (finding,) = found(case.document)
+
+    assert finding.code == "invalidName"
+    assert finding.fix == 'use "gpu-0-mig-1g-5gb-0"'

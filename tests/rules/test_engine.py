@@ -1,0 +1,121 @@
+"""What is said of each object of the table, and by whom it is heard."""
+
+import msgspec
+import pytest
+
+from findings.finding import Severity
+from kube.api.meta import ObjectMeta, OwnerReference, convert
+from kube.api.resource import ResourceClaim
+from kube.names import ENFORCEMENT_LABEL
+from rules.context import Context
+from rules.engine import MAX_FINDINGS, Target, validate
+from rules.objects.fields import MAX_ENTRIES
+from rules.objects.selectors import MAX_EXPRESSIONS
+from testing.rule_cases import (
+    ALL,
+    NAMESPACE,
+    Case,
+    cel,
+    claim,
+    device_class,
+    exactly,
+    first,
+    found,
+    sub,
+    told,
+)
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+def test_judge(case: Case) -> None:
+    assert case.told == told(case.document)
+
+
+@pytest.mark.parametrize("case", [case for case in ALL if case.told], ids=lambda case: case.name)
+def test_a_finding_is_one_line(case: Case) -> None:
+    for finding in found(case.document):
+        assert finding.message.isprintable()
+        assert finding.fix.isprintable()
+        assert not finding.message.endswith(".")
+
+
+WRONG = claim(exactly(count=33))
+
+
+def test_a_namespace_that_wants_to_be_warned_is_warned() -> None:
+    context = Context(namespaces={NAMESPACE: {ENFORCEMENT_LABEL: "warn"}})
+
+    assert ("warning tooManyDevices spec.devices.requests",) == told(WRONG, context)
+
+
+def test_a_namespace_that_wants_no_judgement_gets_none() -> None:
+    assert told(WRONG, Context(namespaces={NAMESPACE: {ENFORCEMENT_LABEL: "off"}})) == ()
+
+
+def test_what_a_controller_made_is_only_warned_of() -> None:
+    owner = OwnerReference(kind="Pod", name="p", controller=True)
+    metadata = ObjectMeta(owner_references=(owner,))
+    judged = Target(view=convert(WRONG, ResourceClaim), raw=WRONG, metadata=metadata)
+
+    (finding,) = validate(judged, Context())
+
+    assert finding.severity is Severity.WARNING
+
+
+def test_one_mistake_many_times_does_not_fill_the_answer() -> None:
+    tolerations = [{"operator": "Equal", "value": str(number)} for number in range(500)]
+
+    assert len(told(claim(exactly(tolerations=tolerations)))) == MAX_FINDINGS
+
+
+def test_what_is_beyond_the_bound_is_let_pass_and_told() -> None:
+    selectors = [cel(f'device.driver == "{number}"') for number in range(MAX_EXPRESSIONS)]
+    broken = cel("device.")
+    ways = [sub(f"a{number}", selectors=selectors[:32]) for number in range(8)]
+
+    assert told(claim(first(*ways))) == ()
+    assert told(claim(first(*ways), exactly("nic", selectors=[broken]))) == (
+        "warning partiallyEvaluated spec.devices.requests",
+    )
+
+
+def test_a_claim_of_strangers_is_looked_at_as_far_as_it_may_reach() -> None:
+    requests = [exactly(f"r{number}", tolerations=[{"value": "v"}]) for number in range(1000)]
+    both = {"matchAttribute": "a.b/c", "distinctAttribute": "a.b/d"}
+
+    said = told(claim(*requests, constraints=[both] * 1000))
+
+    assert said.count("error tooManyRequests spec.devices.requests") == 1
+    assert len([each for each in said if "conflictingConstraintAttributes" in each]) == 32
+    assert len([each for each in said if "keylessToleration" in each]) == 33
+
+
+def test_unknown_fields_are_looked_for_in_no_more_than_there_may_be() -> None:
+    odd = {**cel("true"), "y": 1}
+    rest = [cel("true")] * MAX_ENTRIES
+
+    assert "unknownField" in str(told(device_class(selectors=[*rest[1:], odd])))
+    assert "unknownField" not in str(told(device_class(selectors=[*rest, odd])))
+
+
+def test_long_expressions_are_judged_until_there_is_no_room() -> None:
+    long = cel("device.driver == 'a'" + " " * 10_000)
+
+    assert told(claim(exactly(selectors=[long]))) == ()
+    assert told(claim(exactly(selectors=[long] * 2))) == (
+        "warning partiallyEvaluated spec.devices.requests",
+    )
+
+
+def test_an_old_version_is_named() -> None:
+    old = {**WRONG, "apiVersion": "resource.k8s.io/v1beta1"}
+
+    assert ("warning unservedVersion apiVersion",) == told(old)
+
+
+def test_judging_changes_nothing() -> None:
+    before = msgspec.json.encode(WRONG)
+
+    found(WRONG)
+
+    assert before == msgspec.json.encode(WRONG)

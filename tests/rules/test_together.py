@@ -1,0 +1,318 @@
+"""What objects contradict each other in: slices of a pool, pods and claims, kinds and classes."""
+
+from typing import NamedTuple
+
+import pytest
+
+from kube.api.meta import convert
+from kube.api.policy import DeviceCompatibilityPolicy
+from rules.context import Context
+from testing.rule_cases import (
+    EXAMPLE,
+    NVIDIA,
+    NVIDIA_CONFIG,
+    Document,
+    attributes,
+    cel,
+    claim,
+    config,
+    device,
+    exactly,
+    found,
+    gpu_config,
+    pod,
+    policy,
+    resource_slice,
+    told,
+)
+from testing.rule_contexts import GPUS, context, with_templates
+
+
+class Case(NamedTuple):
+    name: str
+    document: Document
+    there: Context
+    told: tuple[str, ...] = ()
+
+
+# --- slices of a pool -----------------------------------------------------------------------------
+
+_COUNTERS: Document = {"sharedCounters": [{"name": "set", "counters": {"sm": {"value": "100"}}}]}
+
+
+def consuming(counter_set: str, counter: str = "sm") -> Document:
+    taken = {"counterSet": counter_set, "counters": {counter: {"value": "1"}}}
+    return device(consumesCounters=[taken])
+
+
+def second(*devices: Document, count: int = 2, generation: int = 1, **spec: object) -> Document:
+    """Return another slice of the pool."""
+    return resource_slice(*devices, name="second", count=count, generation=generation, **spec)
+
+
+_ZONE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}]}
+
+SLICES = (
+    Case("two halves", resource_slice(device(), count=2), context(second(device("gpu-1")))),
+    Case(
+        "two numbers of slices",
+        resource_slice(device(), count=3),
+        context(second(device("gpu-1"))),
+        ("error sliceCountMismatch spec.pool.resourceSliceCount",),
+    ),
+    Case(
+        "two numbers of slices in a running cluster, where one comes after the other",
+        resource_slice(device(), count=3),
+        context(second(device("gpu-1")), applied_together=False),
+        ("warning sliceCountMismatch spec.pool.resourceSliceCount",),
+    ),
+    Case(
+        "two numbers of slices in two generations",
+        resource_slice(device(), count=1, generation=2),
+        context(second(device("gpu-1"))),
+    ),
+    Case(
+        "a device in two slices",
+        resource_slice(device(), count=2),
+        context(second(device())),
+        ("error duplicateDevice spec.devices[0].name",),
+    ),
+    Case(
+        "a device in two slices of two nodes",
+        resource_slice(device(), count=2),
+        context(second(device(), nodeName="node-b")),
+    ),
+    Case(
+        "a device in two slices of some nodes",
+        resource_slice(device(), count=2, nodeSelector=_ZONE),
+        context(second(device(), nodeSelector=_ZONE)),
+        ("error duplicateDevice spec.devices[0].name",),
+    ),
+    Case("itself, published before", resource_slice(device()), context(resource_slice(device()))),
+    Case("counters", resource_slice(consuming("set"), count=2), context(second(**_COUNTERS))),
+    Case(
+        "a counter set that the pool has not",
+        resource_slice(consuming("sets"), count=2),
+        context(second(**_COUNTERS)),
+        ("error unknownCounterSet spec.devices[0].consumesCounters[0].counterSet",),
+    ),
+    Case(
+        "a counter that the set has not",
+        resource_slice(consuming("set", "smx"), count=2),
+        context(second(**_COUNTERS)),
+        ("error unknownCounterSet spec.devices[0].consumesCounters[0].counters[smx]",),
+    ),
+    Case(
+        "a counter set that may still come",
+        resource_slice(consuming("set"), count=2),
+        context(),
+    ),
+)
+
+# --- pods and claims ------------------------------------------------------------------------------
+
+_GPU = {"name": "gpu", "resourceClaimTemplateName": "gpu"}
+
+
+def using(request: str) -> Document:
+    return pod(_GPU, uses=({"name": "gpu", "request": request},))
+
+
+PODS = (
+    Case("a request of the template", using("gpu"), with_templates(gpu=("gpu", "nic"))),
+    Case(
+        "a request that the template has not",
+        using("gup"),
+        with_templates(gpu=("gpu",)),
+        ("error unknownRequest spec.containers[0].resources.claims[0].request",),
+    ),
+    Case("a request of a template that is not known", using("gup"), context()),
+    Case(
+        "a template that is not there",
+        using("gpu"),
+        with_templates(),
+        ("warning claimMissing spec.resourceClaims[0].resourceClaimTemplateName",),
+    ),
+    Case(
+        "a claim that is not there",
+        pod({"name": "gpu", "resourceClaimName": "gpu"}),
+        with_templates(),
+        ("warning claimMissing spec.resourceClaims[0].resourceClaimName",),
+    ),
+)
+
+# --- configurations and classes -------------------------------------------------------------------
+
+
+def mig_config() -> Document:
+    kind = {"apiVersion": NVIDIA_CONFIG, "kind": "MigDeviceConfig"}
+    return {**kind, "sharing": {"strategy": "TimeSlicing"}}
+
+
+def asking(name: str, *, requests: tuple[str, ...] = (), parameters: Document) -> Document:
+    return claim(exactly(deviceClassName=name), config=[config(parameters, *requests)])
+
+
+_KIND = "spec.devices.config[0].opaque.parameters.kind"
+_MPS = gpu_config(strategy="MPS")
+
+_STRATEGY = "spec.devices.config[0].opaque.parameters.sharing.strategy"
+_SHARED = resource_slice(
+    device(allowMultipleAllocations=True, **attributes(type="gpu")), driver=NVIDIA
+)
+_WHOLE = resource_slice(
+    device(**attributes(type="gpu")),
+    name="whole",
+    driver=NVIDIA,
+    pool={"name": "b", "resourceSliceCount": 1},
+    nodeName="b",
+)
+
+CONFIGS = (
+    Case("GPUs", asking(NVIDIA, requests=("gpu",), parameters=_MPS), context()),
+    Case("MIG devices", asking("mig.nvidia.com", parameters=mig_config()), context()),
+    Case(
+        "what is for GPUs, named for MIG devices",
+        asking("mig.nvidia.com", requests=("gpu",), parameters=_MPS),
+        context(),
+        (f"error configMismatch {_KIND}",),
+    ),
+    Case(
+        "what is for GPUs, for whatever there is, which is MIG devices",
+        asking("mig.nvidia.com", parameters=_MPS),
+        context(),
+        (f"warning configMismatch {_KIND}",),
+    ),
+    Case(
+        "what is for GPUs, for devices of either type",
+        asking("any.nvidia.com", requests=("gpu",), parameters=_MPS),
+        context(),
+    ),
+    Case(
+        "what is for GPUs, for a class that is not known",
+        asking("mine.nvidia.com", requests=("gpu",), parameters=_MPS),
+        context(),
+    ),
+    Case(
+        "what is for GPUs, where the request itself wants MIG devices",
+        claim(
+            exactly(
+                deviceClassName="any.nvidia.com",
+                selectors=[cel(f'device.attributes["{NVIDIA}"].type == "mig"')],
+            ),
+            config=[config(_MPS, "gpu")],
+        ),
+        context(),
+        (f"error configMismatch {_KIND}",),
+    ),
+    Case(
+        "what is for GPUs, for all, of which one is a GPU",
+        claim(
+            exactly("whole"),
+            exactly("part", deviceClassName="mig.nvidia.com"),
+            config=[config(_MPS)],
+        ),
+        context(),
+    ),
+    Case(
+        "MPS on devices that are shared by amounts",
+        asking(NVIDIA, requests=("gpu",), parameters=_MPS),
+        context(_SHARED),
+        (f"error conflictingSharing {_STRATEGY}",),
+    ),
+    Case(
+        "MPS on devices of which some are whole",
+        asking(NVIDIA, requests=("gpu",), parameters=_MPS),
+        context(_SHARED, _WHOLE),
+    ),
+    Case(
+        "administrative access where it is not allowed",
+        claim(exactly(adminAccess=True)),
+        context(namespaces={"team-a": {}}),
+        ("error adminAccessNotAllowed spec.devices.requests[0].adminAccess",),
+    ),
+    Case(
+        "administrative access where it is allowed",
+        claim(exactly(adminAccess=True)),
+        context(namespaces={"team-a": {"resource.kubernetes.io/admin-access": "true"}}),
+    ),
+    Case(
+        "administrative access where nothing is known",
+        claim(exactly(adminAccess=True)),
+        context(),
+    ),
+)
+
+
+# --- policies of a driver -------------------------------------------------------------------------
+
+
+def policies(**made: str | None) -> Context:
+    """A cluster with policies of these names, made at these times."""
+    return context(
+        policies=tuple(
+            convert(
+                {**policy(_RULE), "metadata": {"name": name, "creationTimestamp": time}},
+                DeviceCompatibilityPolicy,
+            )
+            for name, time in made.items()
+        )
+    )
+
+
+_RULE: Document = {"name": "mig", "compatibilityGroups": ["mig"]}
+
+POLICIES = (
+    Case("the only policy of a driver", policy(_RULE), policies()),
+    Case("itself, stored before", policy(_RULE), policies(judged="2026-11-20T00:00:00Z")),
+    Case(
+        "beside a policy that is stored already",
+        policy(_RULE),
+        policies(other="2026-11-20T00:00:00Z"),
+        ("warning duplicatePolicyForDriver spec.driver",),
+    ),
+    Case(
+        "beside a policy that comes with it, and after it by name", policy(_RULE), policies(z=None)
+    ),
+    Case(
+        "beside a policy that comes with it, and before it by name",
+        policy(_RULE),
+        policies(a=None),
+        ("warning duplicatePolicyForDriver spec.driver",),
+    ),
+    Case(
+        "beside a policy of another driver",
+        {**policy(_RULE), "spec": {"driver": "other.example.com", "rules": [_RULE]}},
+        policies(a="2026-11-20T00:00:00Z"),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", [*SLICES, *PODS, *CONFIGS, *POLICIES], ids=lambda case: case.name)
+def test_judge(case: Case) -> None:
+    assert case.told == told(case.document, case.there)
+
+
+def test_an_inventory_that_lost_a_generation_knows_the_newest() -> None:
+    newer = resource_slice(device("gpu-9"), name="newer", generation=2)
+    known = context(GPUS, newer).inventory
+
+    assert [each.id.device for each in known.devices] == ["gpu-9"]
+    assert known.is_complete_for([EXAMPLE])
+    assert not known.is_complete_for([NVIDIA])
+    assert not known.is_complete_for([])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "gate"),
+    [
+        (_MPS, "MPSSupport"),
+        (gpu_config(strategy="TimeSlicing"), "TimeSlicingSettings"),
+        ({"apiVersion": NVIDIA_CONFIG, "kind": "VfioDeviceConfig"}, "PassthroughSupport"),
+    ],
+)
+def test_a_gate_that_is_off_by_default_is_worth_knowing(parameters: Document, gate: str) -> None:
+    (finding,) = found(asking(NVIDIA, requests=("gpu",), parameters=parameters))
+
+    assert finding.code == "requiresFeatureGate"
+    assert gate in finding.message

@@ -1,0 +1,94 @@
+"""Pod templates with device keys are found in objects of any kind, for a bounded price."""
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from testing.builders import Document, container, pod
+from translation.embedded_templates import MAX_TEMPLATES, MAX_VALUES, check_embedded_templates
+
+SHARE = pod(container("main", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}))
+NOT_READ = "podTemplateNotRead"
+
+
+class Case(NamedTuple):
+    name: str
+    want: tuple[tuple[str, str], ...]
+    spec: Any
+
+
+CASES = (
+    Case("nothing", (), {}),
+    Case("a template without devices", (), {"template": pod(container("main", {"cpu": 1}))}),
+    Case("a Knative Service", ((NOT_READ, "spec.template"),), {"template": SHARE}),
+    Case(
+        "a PyTorchJob",
+        (
+            (NOT_READ, "spec.pytorchReplicaSpecs.Master.template"),
+            (NOT_READ, "spec.pytorchReplicaSpecs.Worker.template"),
+        ),
+        {"pytorchReplicaSpecs": {"Master": {"template": SHARE}, "Worker": {"template": SHARE}}},
+    ),
+    Case(
+        "a Volcano Job",
+        ((NOT_READ, "spec.tasks[1].template"),),
+        {"tasks": [{"template": pod(container("main"))}, {"template": SHARE}]},
+    ),
+    Case("a spec like a pod's", ((NOT_READ, "spec"),), SHARE["spec"]),
+    Case(
+        "a key that is not translated",
+        (
+            (
+                "untranslatedDeviceKey",
+                "spec.template.spec.containers[0].resources.limits[amd.com/gpu]",
+            ),
+        ),
+        {"template": pod(container("main", {"amd.com/gpu": 1}))},
+    ),
+    Case(
+        "an init container",
+        ((NOT_READ, "spec.template"),),
+        {
+            "template": {
+                "spec": {
+                    "initContainers": [container("setup", {"nvidia.com/gpu": 1})],
+                    "containers": [container("main")],
+                }
+            }
+        },
+    ),
+    Case("a manifest in a text", (), {"data": '{"spec": {"containers": []}}'}),
+    Case("containers that are none", (), {"template": {"spec": {"containers": 3}}}),
+    Case("containers of texts", (), {"template": {"spec": {"containers": ["a"]}}}),
+    Case(
+        "amounts that are none",
+        (),
+        {"template": {"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": []}}}]}}},
+    ),
+    Case(
+        "more templates than are reported",
+        tuple((NOT_READ, f"spec.roles[{number}]") for number in range(MAX_TEMPLATES)),
+        {"roles": [SHARE] * 100},
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_templates(case: Case) -> None:
+    document: Document = {"apiVersion": "example.com/v1", "kind": "Any", "spec": case.spec}
+
+    findings = check_embedded_templates(document)
+
+    assert case.want == tuple((finding.code, str(finding.path)) for finding in findings)
+
+
+def test_a_template_names_its_keys() -> None:
+    (finding,) = check_embedded_templates({"spec": {"template": SHARE}})
+
+    assert "device keys (nvidia.com/gpu, nvidia.com/gpumem)" in finding.message
+
+
+def test_the_search_ends() -> None:
+    wide: Document = {"spec": {"values": [{} for _ in range(MAX_VALUES)], "template": SHARE}}
+
+    assert () == check_embedded_templates(wide)

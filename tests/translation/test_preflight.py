@@ -1,0 +1,49 @@
+"""What a pod's own words say beside its keys: variables that ask the device plugin for more."""
+
+from typing import NamedTuple
+
+import pytest
+
+from testing.builders import Document, container, finding_texts, gpus, legacy_view
+from translation.preflight import check_environment
+
+
+class Case(NamedTuple):
+    name: str
+    container: Document
+    want: tuple[str, ...] = ()
+
+
+def with_variable(name: str, value: str) -> Document:
+    return gpus(1, fields={"env": [{"name": name, "value": value}]})
+
+
+CASES = (
+    Case(
+        "all devices opened by hand",
+        with_variable("NVIDIA_VISIBLE_DEVICES", "all"),
+        ("warning devicesExposedByEnv spec.containers[0].env",),
+    ),
+    Case(
+        "all devices opened by hand beside a share",
+        gpus(1, mem=1, fields={"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}),
+        ("warning devicesExposedByEnv spec.containers[0].env",),
+    ),
+    Case("no device opened by hand", with_variable("NVIDIA_VISIBLE_DEVICES", "void")),
+    Case(
+        "GPUDirect storage is the plugin's to bring",
+        with_variable("NVIDIA_GDS", "enabled"),
+        ("warning notInjected spec.containers[0].env",),
+    ),
+    Case("a feature that is off", with_variable("NVIDIA_GDS", "disabled")),
+    Case("capabilities stay as they are", with_variable("NVIDIA_DRIVER_CAPABILITIES", "all")),
+    Case(
+        "a container without devices opens them without us",
+        container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_environment(case: Case) -> None:
+    assert case.want == tuple(finding_texts(check_environment(legacy_view(case.container))))

@@ -1,0 +1,28 @@
+"""Drivers of a legacy resource name."""
+
+import pytest
+
+from testing.builders import profiles
+from translation.serving_drivers import serving_drivers
+from translation.snapshot import TranslationOptions
+
+HAMI = "hami-core-gpu.project-hami.io"
+
+
+@pytest.mark.parametrize(
+    ("want", "resource"),
+    [
+        ({"gpu.nvidia.com", HAMI}, "nvidia.com/gpu"),
+        ({"gpu.nvidia.com"}, "nvidia.com/mig-1g.10gb"),
+        ({"dra.net"}, "rdma/hca_shared_devices_a"),
+        (set(), "cpu"),
+    ],
+)
+def test_serving_drivers(want: set[str], resource: str) -> None:
+    assert want == serving_drivers(resource, TranslationOptions(), profiles())
+
+
+def test_a_chosen_profile_serves_the_names_of_its_vocabulary() -> None:
+    options = TranslationOptions(profiles={"nvidia": "gpu.example.com"})
+
+    assert {"gpu.example.com"} == serving_drivers("nvidia.com/gpu", options, profiles())

@@ -1,0 +1,187 @@
+"""What the place that a pod comes to has to say: quotas, classes, templates, node labels."""
+
+from typing import NamedTuple
+
+import pytest
+
+from testing.builders import (
+    NAMESPACE,
+    Document,
+    finding_texts,
+    gpus,
+    pod,
+    translation_outcome,
+    translation_snapshot,
+)
+from translation.quotas import Quota, Scope
+from translation.snapshot import QuotaPolicy, TranslationOptions, TranslationSnapshot
+
+GPU = "spec.containers[0].resources.limits[nvidia.com/gpu]"
+MEM = "spec.containers[0].resources.limits[nvidia.com/gpumem]"
+WARN = TranslationOptions(quota=QuotaPolicy.WARN)
+
+
+class Case(NamedTuple):
+    name: str
+    pod: Document
+    want: tuple[str, ...] = ()
+    snapshot: TranslationSnapshot = translation_snapshot()
+    options: TranslationOptions = TranslationOptions()
+
+
+def quotas(
+    *hard: str, namespace: str = NAMESPACE, scopes: tuple[Scope, ...] = (), **others: Quota
+) -> TranslationSnapshot:
+    counted = Quota(names=frozenset(hard), scopes=scopes)
+    return translation_snapshot(quotas={namespace: {"gpus": counted, **others}})
+
+
+def counting(*hard: str) -> Quota:
+    return Quota(names=frozenset(hard))
+
+
+WHOLE_QUOTA = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
+
+QUOTAS = (
+    Case("a quota on another key", pod(gpus(1)), (), quotas("requests.cpu", "pods")),
+    Case(
+        "a quota on the key",
+        pod(gpus(1)),
+        (f"error quotaNotCounted {GPU}",),
+        quotas("requests.nvidia.com/gpu"),
+    ),
+    Case(
+        "a warning, if the operator wants",
+        pod(gpus(1)),
+        (f"warning quotaNotCounted {GPU}",),
+        quotas("requests.nvidia.com/gpu"),
+        WARN,
+    ),
+    Case(
+        "a quota of another namespace",
+        pod(gpus(1)),
+        (),
+        quotas("requests.nvidia.com/gpu", namespace="team-b"),
+    ),
+    Case(
+        "the replacement is there", pod(gpus(1)), (), quotas("requests.nvidia.com/gpu", WHOLE_QUOTA)
+    ),
+    Case(
+        "the replacement is there for one of two classes",
+        pod(gpus(1, mig_1g_5gb=1)),
+        (f"error quotaNotCounted {GPU}",),
+        quotas("requests.nvidia.com/gpu", WHOLE_QUOTA),
+    ),
+    Case(
+        "a quota on HAMi's memory",
+        pod(gpus(1, mem=10)),
+        (f"error quotaNotCounted {MEM}",),
+        quotas("requests.nvidia.com/gpumem"),
+    ),
+    Case(
+        "every key and quota is told",
+        pod(gpus(1, mem=10)),
+        (
+            f"error quotaNotCounted {GPU}",
+            f"error quotaNotCounted {GPU}",
+            f"error quotaNotCounted {MEM}",
+        ),
+        quotas(
+            "requests.nvidia.com/gpu",
+            "requests.nvidia.com/gpumem",
+            more=counting("requests.nvidia.com/gpu"),
+        ),
+    ),
+    Case(
+        "the count that HAMi would have added is counted, too",
+        pod(gpus(mem=10)),
+        (f"error quotaNotCounted {MEM}",),
+        quotas("requests.nvidia.com/gpu"),
+    ),
+    Case(
+        "zero of a key uses no quota",
+        pod(gpus(0), gpus(mig_1g_5gb=1, name="b")),
+        (),
+        quotas("requests.nvidia.com/gpu"),
+    ),
+    Case(
+        "a quota whose scope the pod is in",
+        pod(gpus(1), activeDeadlineSeconds=60),
+        (f"error quotaNotCounted {GPU}",),
+        quotas("requests.nvidia.com/gpu", scopes=(Scope(name="Terminating"),)),
+    ),
+    Case(
+        "a quota whose scope the pod is not in",
+        pod(gpus(1)),
+        (),
+        quotas("requests.nvidia.com/gpu", scopes=(Scope(name="Terminating"),)),
+    ),
+    Case(
+        "a quota of a scope counts no claims, so it replaces none",
+        pod(gpus(1)),
+        (f"error quotaNotCounted {GPU}",),
+        quotas("requests.nvidia.com/gpu", WHOLE_QUOTA, scopes=(Scope(name="NotTerminating"),)),
+    ),
+    Case(
+        "what passes through is counted natively",
+        pod(gpus(1)),
+        ("info passedThrough " + GPU,),
+        translation_snapshot(
+            quotas={NAMESPACE: {"q": counting("requests.nvidia.com/gpu")}},
+            extended_resources={"nvidia.com/gpu": "gpu.nvidia.com"},
+        ),
+    ),
+)
+
+CLASSES = (
+    Case("no cluster is known", pod(gpus(1))),
+    Case(
+        "the class is there",
+        pod(gpus(1)),
+        (),
+        translation_snapshot(classes=frozenset({"gpu.nvidia.com"})),
+    ),
+    Case(
+        "the class is missing",
+        pod(gpus(1)),
+        ("warning deviceClassMissing spec.resourceClaims",),
+        translation_snapshot(classes=frozenset()),
+    ),
+)
+
+
+def labelled(**labels: str) -> Document:
+    return pod(
+        gpus(1),
+        nodeSelector={f"nvidia.com/{key.replace('_', '.')}": text for key, text in labels.items()},
+    )
+
+
+NODE_LABELS = (
+    Case(
+        "a label of GPU feature discovery",
+        labelled(gpu_product="NVIDIA-A100"),
+        ("info gpuDiscoveryNodeLabel spec.nodeSelector[nvidia.com/gpu.product]",),
+    ),
+    Case(
+        "nodes whose plugin shares GPUs",
+        labelled(gpu_product="A100-SHARED"),
+        ("warning gpuSharingNodeLabel spec.nodeSelector[nvidia.com/gpu.product]",),
+    ),
+    Case("another label", pod(gpus(1), nodeSelector={"zone": "a-SHARED"})),
+)
+
+
+@pytest.mark.parametrize("case", QUOTAS + CLASSES + NODE_LABELS, ids=lambda case: case.name)
+def test_said(case: Case) -> None:
+    assert case.want == tuple(
+        finding_texts(translation_outcome(case.pod, case.snapshot, case.options).findings)
+    )
+
+
+def test_the_quota_to_use_instead_is_named() -> None:
+    got = translation_outcome(pod(gpus(1, mem=10)), quotas("requests.nvidia.com/gpumem"))
+
+    assert [finding.fix for finding in got.findings] == [
+        "count hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices in a ResourceQuota instead"
+    ]

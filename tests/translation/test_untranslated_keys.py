@@ -1,0 +1,121 @@
+"""Device keys that no vocabulary translates are reported, and translated ones are not."""
+
+from typing import NamedTuple
+
+import pytest
+
+from findings.finding import Finding, Severity
+from testing.builders import Document, container, pod, pod_view
+from translation.arbiter import VOCABULARIES, extended_vocabularies
+from translation.device_families import FAMILIES, DeviceFamily
+from translation.intents import Vocabulary
+from translation.keys import ANY, Place, names
+from translation.untranslated_keys import MAX_KEYS, check_untranslated_keys
+
+
+class Case(NamedTuple):
+    name: str
+    want: tuple[str, ...]
+    pod: Document
+
+
+CASES = (
+    Case("a pod without devices", (), pod(container("main", {"cpu": 1, "memory": "1Gi"}))),
+    Case("a translated key", (), pod(container("main", {"nvidia.com/gpu": 1}))),
+    Case("a resource of Kubernetes", (), pod(container("main", {"hugepages-2Mi": "1Gi"}))),
+    Case("a key of no device", (), pod(container("main", {"example.com/license": 1}))),
+    Case(
+        "a key of another vendor",
+        ("spec.containers[0].resources.limits[amd.com/gpu]",),
+        pod(container("main", {"amd.com/gpu": 1})),
+    ),
+    Case(
+        "several keys of a vendor are one finding",
+        ("spec.containers[0].resources.limits[huawei.com/Ascend910]",),
+        pod(container("main", {"huawei.com/Ascend910": 1, "huawei.com/Ascend910-memory": 5})),
+    ),
+    Case(
+        "keys of two vendors are two findings",
+        (
+            "spec.containers[0].resources.limits[google.com/tpu]",
+            "spec.containers[1].resources.limits[habana.ai/gaudi]",
+        ),
+        pod(container("a", {"google.com/tpu": 4}), container("b", {"habana.ai/gaudi": 1})),
+    ),
+    Case(
+        "an annotation of a pod without device keys",
+        ("metadata.annotations[gpu-fraction]",),
+        pod(container("main"), annotations={"gpu-fraction": "0.5"}),
+    ),
+    Case(
+        "an annotation that a vocabulary reads",
+        (),
+        pod(container("main"), annotations={"nvidia.com/use-gputype": "A100"}),
+    ),
+    Case(
+        "an annotation of a vendor that no vocabulary reads",
+        ("metadata.annotations[nvidia.com/use-gpuindexes]",),
+        pod(container("main"), annotations={"nvidia.com/use-gpuindexes": "1"}),
+    ),
+    Case(
+        "a key that Koordinator's vocabulary rejects",
+        (),
+        pod(container("main", {"koordinator.sh/gpu": 50, "amd.com/gpu": 1})),
+    ),
+)
+
+
+def paths(findings: tuple[Finding, ...]) -> tuple[str, ...]:
+    return tuple(str(finding.path) for finding in findings)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_untranslated_keys(case: Case) -> None:
+    findings = check_untranslated_keys(pod_view(case.pod))
+
+    assert case.want == paths(findings)
+    assert all(finding.severity is Severity.INFO and finding.fix for finding in findings)
+
+
+def test_a_key_that_a_class_maps_is_allocated_by_kubernetes() -> None:
+    asking = pod_view(pod(container("main", {"amd.com/gpu": 1})))
+
+    assert () == check_untranslated_keys(asking, extended_resources=("amd.com/gpu",))
+
+
+def test_a_key_that_a_profile_lists_is_translated() -> None:
+    vocabularies = extended_vocabularies({"sriov": ["intel.com/x700_pppoe"]})
+    asking = pod_view(pod(container("main", {"intel.com/x700_pppoe": 1})))
+
+    assert () == check_untranslated_keys(asking, vocabularies)
+    assert check_untranslated_keys(asking)
+
+
+def test_a_finding_names_a_few_keys_and_counts_the_others() -> None:
+    keys = {f"huawei.com/{'x' * 300}{number}": 1 for number in range(500)}
+
+    (finding,) = check_untranslated_keys(pod_view(pod(container("main", keys))))
+
+    assert f"and {500 - MAX_KEYS} more are keys of Huawei's" in finding.message
+    assert len(finding.message) < 400 * MAX_KEYS
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.owner)
+def test_every_pattern_finds_its_family(family: DeviceFamily) -> None:
+    resources = {name.replace(ANY, "other"): 1 for name in family.resources}
+    annotations = {name.replace(ANY, "other"): "1" for name in family.annotations}
+    asking = pod_view(pod(container("main", resources), annotations=annotations))
+
+    findings = check_untranslated_keys(asking)
+
+    assert {family.advice} == {finding.fix for finding in findings}
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES.values(), ids=lambda each: each.name)
+def test_no_key_of_a_vocabulary_is_reported(vocabulary: Vocabulary) -> None:
+    keys = dict.fromkeys((*vocabulary.keys, *(f"{p}x" for p in vocabulary.key_prefixes)), 1)
+    annotations = dict.fromkeys(names(vocabulary.table, Place.ANNOTATION), "x")
+
+    asking = pod_view(pod(container("main", keys), annotations=annotations))
+
+    assert () == check_untranslated_keys(asking)

@@ -1,0 +1,454 @@
+"""Every row of every vocabulary's table: the fate that it states is the fate of a pod with that name.
+
+An example is a pod with the name and one that differs in nothing else. What the translation makes
+of the two is compared: a name whose fate is a selector changes selectors, a dropped one changes
+nothing and is warned about, and so on.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from findings.finding import Severity
+from testing.builders import (
+    DRANET,
+    HAMI,
+    NVIDIA,
+    Document,
+    admit,
+    container,
+    device,
+    device_at_root,
+    devices_of,
+    driver_slice,
+    koordinator_annotations,
+    nvidia_gpu,
+    pod,
+    pod_view,
+    profiles,
+    translation_outcome,
+)
+from translation import keys
+from translation.arbiter import VOCABULARIES
+from translation.device_facts import facts_by_driver, summary
+from translation.intents import Vocabulary
+from translation.keys import Key, KeyOutcome, Place
+from translation.legacy_pod import legacy_pod
+from translation.profiles.profile import parse_profile
+from translation.snapshot import TranslationOptions, TranslationSnapshot
+from translation.translate import Outcome, Refused, Translated, Untouched
+
+OTHERS: Final = "others.example"
+PROFILES: Final = {
+    **profiles(),
+    OTHERS: parse_profile(
+        f"driver: {OTHERS}\ndevices: {{fpga: {{class: fpga}}, nic: {{class: nic, sharing: always, "
+        "cores: {capacity: bandwidth}, resources: {koordinator.sh/rdma: {}}}}",
+        OTHERS,
+    ),
+}
+
+
+def cluster(nvidia: Document) -> TranslationSnapshot:
+    """A cluster with devices of every shipped driver, under one PCIe root where they have one."""
+    slices = (
+        driver_slice(HAMI, *(device_at_root("a") for _ in range(4))),
+        driver_slice(NVIDIA, nvidia),
+        driver_slice(DRANET, device_at_root("a", device(attributes={"rdma": 1}))),
+    )
+    found = [made for each in slices if (made := summary(each, PROFILES)) is not None]
+    return TranslationSnapshot(profiles=PROFILES, facts=facts_by_driver(found))
+
+
+SNAPSHOT: Final = cluster(nvidia_gpu())
+SHARING: Final = cluster(nvidia_gpu(shared=True, replicas=True))
+AS_SHIPPED: Final = TranslationOptions()
+WITH_OTHERS: Final = TranslationOptions(profiles={**AS_SHIPPED.profiles, "rdma": OTHERS})
+
+
+class Example(NamedTuple):
+    """A pod that says a name, and what it says where it does not."""
+
+    row: str
+    pod: Document
+    without: Document
+    options: TranslationOptions = AS_SHIPPED
+    snapshot: TranslationSnapshot = SNAPSHOT
+
+
+def asks(*, annotations: Mapping[str, str] | None = None, **fields: Any) -> Document:
+    """A pod of one container; `limits` are by whole names."""
+    amounts = {key: str(amount) for key, amount in fields.pop("limits", {}).items()}
+    env = [{"name": name, "value": text} for name, text in fields.pop("env", {}).items()]
+    return pod(container("main", amounts, env=env), annotations=annotations, **fields)
+
+
+def amount(
+    row: str,
+    some: object,
+    other: object,
+    /,
+    options: TranslationOptions = AS_SHIPPED,
+    **beside: object,
+) -> Example:
+    """An example of a key that is told by two amounts; its row may be a pattern."""
+    key = row.partition(" (")[0].replace("*", "a")
+    more = {_LONG[name]: amount for name, amount in beside.items()}
+    return Example(row, asks(limits=more | {key: some}), asks(limits=more | {key: other}), options)
+
+
+_LONG: Final = {
+    "gpu": "nvidia.com/gpu",
+    "mem": "nvidia.com/gpumem",
+    "shared": "koordinator.sh/gpu.shared",
+    "ratio": "koordinator.sh/gpu-memory-ratio",
+    "core": "koordinator.sh/gpu-core",
+    "rdma": "koordinator.sh/rdma",
+}
+
+
+def said(
+    row: str,
+    text: str,
+    /,
+    limits: Mapping[str, object],
+    options: TranslationOptions = AS_SHIPPED,
+    **beside: str,
+) -> Example:
+    """An example of an annotation."""
+    name = row.partition(" (")[0]
+    others = {_ANNOTATIONS[short]: value for short, value in beside.items()}
+    return Example(
+        row,
+        asks(limits=limits, annotations=others | {name: text}),
+        asks(limits=limits, annotations=others),
+        options,
+    )
+
+
+_ANNOTATIONS: Final = {"mode": "nvidia.com/vgpu-mode"}
+GPU: Final = {"nvidia.com/gpu": 1}
+GPUS: Final = {"nvidia.com/gpu": 2}
+SHARE: Final = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}
+
+NVIDIA_ROWS: Final = (
+    amount("nvidia.com/gpu", 2, 1),
+    Example(
+        "nvidia.com/gpu.shared",
+        asks(limits={"nvidia.com/gpu.shared": 1}),
+        asks(limits=GPU),
+        snapshot=SHARING,
+    ),
+    Example(
+        "nvidia.com/mig-*",
+        asks(limits={"nvidia.com/mig-1g.5gb": 2}),
+        asks(limits={"nvidia.com/mig-1g.5gb": 1}),
+    ),
+    Example(
+        "nvidia.com/mig-*.shared", asks(limits={"nvidia.com/mig-1g.5gb.shared": 1}), asks(limits={})
+    ),
+    Example(
+        "NVIDIA_VISIBLE_DEVICES",
+        asks(limits=GPU, env={"NVIDIA_VISIBLE_DEVICES": "all"}),
+        asks(limits=GPU),
+    ),
+    *(
+        Example(name, asks(limits=GPU, env={name: "enabled"}), asks(limits=GPU))
+        for name in ("NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED")
+    ),
+    Example(
+        "nvidia.com/*",
+        asks(limits=GPU, nodeSelector={"nvidia.com/gpu.count": "8"}),
+        asks(limits=GPU),
+    ),
+    Example(
+        "nvidia.com/* (value ends in `-SHARED`)",
+        asks(limits=GPU, nodeSelector={"nvidia.com/gpu.product": "A100-SHARED"}),
+        asks(limits=GPU),
+    ),
+)
+
+HAMI_ROWS: Final = (
+    amount("nvidia.com/gpu", 2, 1, mem=3000),
+    amount("nvidia.com/gpumem", 3000, 4000),
+    amount("nvidia.com/gpumem-percentage", 30, 40),
+    amount("nvidia.com/gpucores", 30, 40, mem=3000),
+    amount("nvidia.com/priority", 1, 0, mem=3000),
+    said("nvidia.com/use-gputype", "A100", SHARE),
+    said("nvidia.com/nouse-gputype", "A100", SHARE),
+    said("nvidia.com/use-gpuuuid", "GPU-0", SHARE),
+    said("nvidia.com/nouse-gpuuuid", "GPU-0", SHARE),
+    said("nvidia.com/numa-bind (the driver publishes it)", "true", GPUS, mode="mps"),
+    said(
+        "nvidia.com/numa-bind (it does not, such as HAMi's)", "true", SHARE | GPUS, mode="hami-core"
+    ),
+    said("nvidia.com/vgpu-mode (`hami-core`)", "hami-core", SHARE),
+    said("nvidia.com/vgpu-mode (`mig`)", "mig", SHARE),
+    said("nvidia.com/vgpu-mode (`mps`)", "mps", SHARE),
+    said("nvidia.com/vgpu-mode (any other)", "warp", SHARE),
+    said("hami.io/gpu-scheduler-policy (`mutex`)", "mutex", SHARE),
+    said("hami.io/gpu-scheduler-policy (`numa`)", "numa", GPUS, mode="mps"),
+    said("hami.io/gpu-scheduler-policy (any other)", "binpack", SHARE),
+    said("hami.io/node-scheduler-policy", "spread", SHARE),
+    said("hami.io/device-scoring-weights", "a", SHARE),
+    Example(
+        "hami.io/webhook (`ignore`)",
+        asks(limits=SHARE, labels={"hami.io/webhook": "ignore"}),
+        asks(limits=SHARE),
+    ),
+    Example(
+        "hami.io/dra (`true`)",
+        asks(limits=SHARE, labels={"hami.io/dra": "true"}),
+        asks(limits=SHARE),
+    ),
+)
+
+NETWORK: Final = {"networking.gke.io.networks/rdma-0": 1}
+ADDRESS: Final = {"networking.gke.io.networks/rdma-0.IP": 1}
+RDMA_ROWS: Final = (
+    Example("rdma/*", asks(limits={"rdma/hca": 1}), asks(limits={"rdma/hca": 0})),
+    amount("aliyun/erdma", 1, 0),
+    amount("vpc.amazonaws.com/efa", 2, 1),
+    amount("networking.gke.io.networks/*", 2, 1),
+    Example(
+        "networking.gke.io.networks/*.IP (beside its network)",
+        asks(limits=NETWORK | ADDRESS),
+        asks(limits=NETWORK),
+    ),
+    Example("networking.gke.io.networks/*.IP (alone)", asks(limits=ADDRESS), asks(limits={})),
+    said("networking.gke.io/interfaces", "[]", NETWORK),
+    said("networking.gke.io/default-interface", "eth0", NETWORK),
+)
+
+FUNCTION: Final = {"openshift.io/a": 1}
+SRIOV_ROWS: Final = (
+    amount("broadcom.com/*", 2, 1),
+    amount("intel.com/intel_sriov_*", 2, 1),
+    amount("mellanox.com/*", 2, 1),
+    amount("openshift.io/*", 2, 1),
+    amount("nvidia.com/hostdev", 2, 1),
+    Example("PCIDEVICE_*", asks(limits=FUNCTION), asks(limits=FUNCTION)),
+    said("k8s.v1.cni.cncf.io/networks", "net", FUNCTION),
+    said("v1.multus-cni.io/default-network", "net", FUNCTION),
+)
+
+_HINT: Final = "scheduling.koordinator.sh/device-allocate-hint"
+_JOINT: Final = "scheduling.koordinator.sh/device-joint-allocate"
+_PARTITION: Final = "scheduling.koordinator.sh/gpu-partition-spec"
+_REPLACE: Final = "pod.koordinator.sh/replace-resources"
+HALF: Final = {"koordinator.sh/gpu": 50}
+WHOLE: Final = {"koordinator.sh/gpu": 200}
+NIC: Final = {"koordinator.sh/rdma": 100}
+FEW_NICS: Final = {"koordinator.sh/rdma": 4}
+TOGETHER: Final = {"deviceTypes": ["gpu", "rdma"]}
+
+
+def hint(case: str, of: str, /, limits: Mapping[str, object], **fields: object) -> Example:
+    """An example of what the hint says of one type of device."""
+    text = koordinator_annotations(hint={of: fields})[_HINT]
+    return said(f"{_HINT} ({case})", text, limits, WITH_OTHERS)
+
+
+KOORDINATOR_ROWS: Final = (
+    amount("koordinator.sh/gpu", 30, 40),
+    amount("koordinator.sh/gpu.shared", 2, 1, ratio=50),
+    amount("koordinator.sh/gpu-core", 30, 40, ratio=50),
+    amount("koordinator.sh/gpu-memory", 2**30, 2**31),
+    amount("koordinator.sh/gpu-memory-ratio", 30, 40),
+    Example(
+        "nvidia.com/gpu",
+        asks(limits=GPUS | NIC, annotations=koordinator_annotations(joint=TOGETHER)),
+        asks(limits=GPU | NIC, annotations=koordinator_annotations(joint=TOGETHER)),
+    ),
+    amount("koordinator.sh/rdma (100 and above)", 200, 100),
+    amount("koordinator.sh/rdma (below 100)", 30, 40, WITH_OTHERS),
+    amount("koordinator.sh/fpga (a profile has any)", 200, 100, WITH_OTHERS),
+    amount("koordinator.sh/fpga (no profile has any)", 200, 0),
+    *(
+        Example(key, asks(limits=HALF | {key: 1}), asks(limits=HALF))
+        for key in VOCABULARIES["koordinator"].foreign
+    ),
+    said(
+        f"{_JOINT} (`requiredScope: SamePCIe`)",
+        json.dumps(TOGETHER | {"requiredScope": "SamePCIe"}),
+        WHOLE | NIC,
+    ),
+    said(f"{_JOINT} (without)", json.dumps(TOGETHER), WHOLE | NIC),
+    hint("`allocateStrategy: ApplyForAll` of `rdma`", "rdma", NIC, allocateStrategy="ApplyForAll"),
+    hint(
+        "`allocateStrategy: RequestsAsCount` of `rdma`",
+        "rdma",
+        FEW_NICS,
+        allocateStrategy="RequestsAsCount",
+    ),
+    hint("`allocateStrategy` of `gpu`", "gpu", HALF, allocateStrategy="ApplyForAll"),
+    hint("`requiredTopologyScope: PCIe`, `NUMANode`", "gpu", WHOLE, requiredTopologyScope="PCIe"),
+    hint("`requiredTopologyScope: Node`", "gpu", WHOLE, requiredTopologyScope="Node"),
+    hint(
+        "`requiredTopologyScope: Device` of several", "gpu", WHOLE, requiredTopologyScope="Device"
+    ),
+    hint("`exclusivePolicy: DeviceLevel`", "gpu", HALF, exclusivePolicy="DeviceLevel"),
+    hint("`exclusivePolicy: PCIeLevel`", "gpu", HALF, exclusivePolicy="PCIeLevel"),
+    hint("`selector`, `vfSelector`", "gpu", HALF, selector={"matchLabels": {"a": "b"}}),
+    hint("`selector: {}`", "gpu", HALF, selector={}),
+    hint("`vfSelector: {}`", "rdma", NIC, vfSelector={}),
+    said(f"{_PARTITION} (`allocatePolicy: Restricted`)", '{"allocatePolicy": "Restricted"}', HALF),
+    said(f"{_PARTITION} (any other)", '{"allocatePolicy": "BestEffort"}', HALF),
+    said("scheduling.koordinator.sh/device-allocated", '{"gpu": [{"minor": 0}]}', HALF),
+    said(
+        f"{_REPLACE} (to a key of Koordinator's)",
+        "koordinator.sh/gpu:koordinator.sh/gpu-memory-ratio",
+        HALF,
+    ),
+    said(f"{_REPLACE} (to another key)", "koordinator.sh/gpu:acme.example/card", HALF),
+    Example(
+        "koordinator.sh/gpu-isolation-provider (beside a share)",
+        asks(limits=HALF, labels={"koordinator.sh/gpu-isolation-provider": "HAMi-core"}),
+        asks(limits=HALF),
+    ),
+)
+
+EXAMPLES: Final[Mapping[str, Sequence[Example]]] = {
+    "hami": HAMI_ROWS,
+    "nvidia": NVIDIA_ROWS,
+    "koordinator": KOORDINATOR_ROWS,
+    "rdma": RDMA_ROWS,
+    "sriov": SRIOV_ROWS,
+}
+
+
+# --- what is observed -----------------------------------------------------------------------------
+
+
+def parts(outcome: Outcome) -> Mapping[KeyOutcome, Any]:
+    """What the pod gets, by the fates that it may come from."""
+    if not isinstance(outcome, Translated):
+        return {}
+    devices = [devices_of(claim) for claim in outcome.claims]
+    asked = [
+        way
+        for one in devices
+        for request in one["requests"]
+        for way in request.get("firstAvailable") or [request["exactly"]]
+    ]
+    return {
+        KeyOutcome.COUNT: [(way["allocationMode"], way.get("count")) for way in asked],
+        KeyOutcome.CLASS: [way["deviceClassName"] for way in asked],
+        KeyOutcome.CAPACITY: [way.get("capacity") for way in asked],
+        KeyOutcome.SELECTOR: [way.get("selectors") for way in asked],
+        KeyOutcome.CONSTRAINT: [one.get("constraints") for one in devices],
+        KeyOutcome.CONFIG: [one.get("config") for one in devices],
+        KeyOutcome.VARIABLE: [(each.name, each.value) for each in outcome.variables],
+    }
+
+
+def complaints(outcome: Outcome, name: str, severity: Severity) -> list[str]:
+    """What is said of a name, or of what its pattern begins with."""
+    start = name.partition(keys.ANY)[0]
+    return [
+        finding.message
+        for finding in outcome.findings
+        if finding.severity is severity and start in f"{finding.path} {finding.message}"
+    ]
+
+
+def says(document: Document, key: Key) -> bool:
+    return key.name.partition(keys.ANY)[0] in json.dumps(document)
+
+
+ROWS: Final = [
+    pytest.param(row, example, id=f"{vocabulary}: {row.title}")
+    for vocabulary, examples in EXAMPLES.items()
+    for example in examples
+    for row in VOCABULARIES[vocabulary].table
+    if row.title == example.row
+]
+
+
+@pytest.mark.parametrize(("row", "example"), ROWS)
+def test_the_fate_of_a_name_is_what_its_row_says(row: Key, example: Example) -> None:
+    got = translation_outcome(example.pod, example.snapshot, example.options)
+    without = translation_outcome(example.without, example.snapshot, example.options)
+    after, _ = admit(example.pod, example.snapshot, example.options)
+    warned = complaints(got, row.name, Severity.WARNING)
+    same = parts(got) == parts(without)
+
+    match row.outcome:
+        case KeyOutcome.REFUSED:
+            assert isinstance(got, Refused)
+            assert complaints(got, row.name, Severity.ERROR)
+            assert not isinstance(without, Refused)
+        case KeyOutcome.SKIPPED:
+            assert (Untouched, Translated) == (type(got), type(without))
+        case KeyOutcome.DROPPED:
+            assert isinstance(got, Translated)
+            assert (True, True) == (same, bool(warned))
+        case KeyOutcome.WARNED:
+            assert isinstance(got, Translated)
+            assert (True, True, True) == (same, bool(warned), says(after, row))
+        case KeyOutcome.KEPT:
+            assert not isinstance(got, Refused)
+            assert (True, [], True) == (same, warned, says(after, row))
+        case KeyOutcome.COMPANION:
+            assert isinstance(got, Translated)
+            assert same
+            assert not after["spec"]["containers"][0]["resources"].get("limits")
+        case KeyOutcome.READING:
+            assert isinstance(got, Translated)
+            assert not same
+        case _:
+            assert isinstance(got, Translated)
+            assert parts(got)[row.outcome] != parts(without).get(row.outcome)
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_every_row_has_an_example(name: str) -> None:
+    rows = [row.title for row in VOCABULARIES[name].table]
+
+    assert sorted(rows) == sorted(example.row for example in EXAMPLES[name])
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES.values(), ids=lambda each: each.name)
+def test_every_name_that_a_vocabulary_knows_has_its_row(vocabulary: Vocabulary) -> None:
+    table = vocabulary.table
+    limits, annotations = (
+        {*keys.names(table, place), *keys.prefixes(table, place)}
+        for place in (Place.LIMIT, Place.ANNOTATION)
+    )
+
+    assert limits == {*vocabulary.keys, *vocabulary.key_prefixes}
+    assert {*vocabulary.annotations, *vocabulary.triggers} <= annotations
+    assert set(vocabulary.labels) <= set(keys.names(table, Place.LABEL))
+    assert set(vocabulary.foreign) == set(keys.names(table, Place.FOREIGN))
+
+
+def test_what_a_translation_may_look_at_has_its_row() -> None:
+    """The view of a pod holds nothing else, so nothing else can have a fate."""
+    table = [row for vocabulary in VOCABULARIES.values() for row in vocabulary.table]
+    known = {
+        place: {row.name for row in table if row.place is place} | OURS.get(place, set())
+        for place in Place
+    }
+    everything = asks(
+        limits={},
+        env=dict.fromkeys(known[Place.VARIABLE] | {"OTHER"}, "a"),
+        annotations=dict.fromkeys(known[Place.ANNOTATION] | {"other"}, "a"),
+        labels=dict.fromkeys(known[Place.LABEL] | {"other"}, "a"),
+        nodeSelector={"nvidia.com/a": "a", "other.example/a": "a"},
+    )
+
+    view = legacy_pod(pod_view(everything))
+
+    assert set(view.annotations) <= known[Place.ANNOTATION]
+    assert set(view.labels) <= known[Place.LABEL]
+    assert set(view.containers[0].environment) <= known[Place.VARIABLE]
+    assert {"nvidia.com/a"} == set(view.node_selector)
+
+
+OURS: Final = {
+    Place.ANNOTATION: {"kubernetes.io/config.mirror"},
+    Place.LABEL: {"drawbridge.internal/translate"},
+}
+"""What is looked at and is no vocabulary's."""

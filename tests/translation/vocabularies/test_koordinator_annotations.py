@@ -1,0 +1,375 @@
+"""Koordinator's annotations: hints, joint allocation, partitions, presets, replaced keys.
+
+Source of the rows: koordinator-sh/koordinator, apis/extension/device_share.go and
+pkg/scheduler/plugins/deviceshare; docs/proposals/scheduling.
+"""
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from findings.field_path import FieldPath, Key
+from testing.builders import (
+    Document,
+    finding_texts,
+    koordinator_annotations,
+    koordinator_container,
+    pod,
+    pod_view,
+)
+from translation.intents import Alignment, DeviceKind, Intent, Scope, Translation
+from translation.legacy_pod import legacy_pod
+from translation.vocabularies.koordinator.translate import translate
+
+HINT = "metadata.annotations[scheduling.koordinator.sh/device-allocate-hint]"
+JOINT_KEY = Key("scheduling.koordinator.sh/device-joint-allocate")
+JOINT = f"metadata.annotations[{JOINT_KEY.name}]"
+PARTITION = "metadata.annotations[scheduling.koordinator.sh/gpu-partition-spec]"
+ALLOCATED = "metadata.annotations[scheduling.koordinator.sh/device-allocated]"
+REPLACE = "metadata.annotations[pod.koordinator.sh/replace-resources]"
+COUNT = "spec.containers[0].resources.limits"
+
+
+def read(container: Document, **said: object) -> Translation:
+    return labelled(container, {}, **said)
+
+
+def labelled(container: Document, labels: dict[str, str], /, **said: object) -> Translation:
+    document = pod(container, annotations=koordinator_annotations(**said), labels=labels)
+    return translate(legacy_pod(pod_view(document)))
+
+
+class Hint(NamedTuple):
+    name: str
+    container: Document
+    hint: dict[str, dict[str, Any]]
+    want: dict[str, object]
+    said: tuple[str, ...] = ()
+
+
+DROPPED = (f"warning policyDropped {HINT}",)
+REFUSED = (f"error cannotExpress {HINT}",)
+UNFIT = (f"error outOfRange {HINT}",)
+
+HINTS = (
+    Hint(
+        "every NIC",
+        koordinator_container(rdma=100),
+        {"rdma": {"allocateStrategy": "ApplyForAll"}},
+        {"every": True},
+    ),
+    Hint(
+        "every NIC, a share of each",
+        koordinator_container(rdma=1),
+        {"rdma": {"allocateStrategy": "ApplyForAll"}},
+        {"every": True, "exclusive": False},
+    ),
+    Hint(
+        "a strategy means nothing above 100 percent",
+        koordinator_container(rdma=200),
+        {"rdma": {"allocateStrategy": "ApplyForAll"}},
+        {"every": False, "count": 2},
+    ),
+    Hint(
+        "the amount is a number of NICs",
+        koordinator_container(rdma=4),
+        {"rdma": {"allocateStrategy": "RequestsAsCount"}},
+        {"count": 4, "cores_percent": 1, "exclusive": False},
+    ),
+    Hint(
+        "and of whole NICs",
+        koordinator_container(rdma=4),
+        {"rdma": {"allocateStrategy": "RequestsAsCount", "exclusivePolicy": "DeviceLevel"}},
+        {"count": 4, "exclusive": True},
+        (f"warning wholeDevice {COUNT}[koordinator.sh/rdma]",),
+    ),
+    Hint(
+        "a strategy means nothing to GPUs",
+        koordinator_container(gpu=50),
+        {"gpu": {"allocateStrategy": "ApplyForAll"}},
+        {"every": False, "count": 1},
+        DROPPED,
+    ),
+    Hint(
+        "all GPUs under one PCIe root",
+        koordinator_container(gpu=200),
+        {"gpu": {"requiredTopologyScope": "PCIe"}},
+        {"within": Scope.PCIE_ROOT},
+    ),
+    Hint(
+        "all NICs on one NUMA node",
+        koordinator_container(rdma=200),
+        {"rdma": {"requiredTopologyScope": "NUMANode"}},
+        {"within": Scope.NUMA_NODE},
+    ),
+    Hint(
+        "a node holds everything anyway",
+        koordinator_container(gpu=200),
+        {"gpu": {"requiredTopologyScope": "Node"}},
+        {"within": None},
+    ),
+    Hint(
+        "one device is one device",
+        koordinator_container(gpu=50),
+        {"gpu": {"requiredTopologyScope": "Device"}},
+        {"within": None},
+    ),
+    Hint(
+        "two devices are not",
+        koordinator_container(gpu=200),
+        {"gpu": {"requiredTopologyScope": "Device"}},
+        {},
+        UNFIT,
+    ),
+    Hint(
+        "shares of several GPUs have no common scope",
+        koordinator_container(shared=2, ratio=100),
+        {"gpu": {"requiredTopologyScope": "PCIe"}},
+        {},
+        UNFIT,
+    ),
+    Hint(
+        "a GPU to itself",
+        koordinator_container(gpu=50),
+        {"gpu": {"exclusivePolicy": "DeviceLevel"}},
+        {"exclusive": True, "memory_percent": None, "cores_percent": 100},
+        (f"warning wholeDevice {COUNT}[koordinator.sh/gpu]",),
+    ),
+    Hint(
+        "a whole one has no need of it",
+        koordinator_container(gpu=100),
+        {"gpu": {"exclusivePolicy": "DeviceLevel"}},
+        {"exclusive": True},
+    ),
+    Hint(
+        "virtual functions, and a PCIe root without others",
+        koordinator_container(rdma=1),
+        {"rdma": {"vfSelector": {}, "exclusivePolicy": "PCIeLevel"}},
+        {"count": 1},
+        DROPPED * 2,
+    ),
+    Hint(
+        "an empty selector selects everything",
+        koordinator_container(rdma=1),
+        {"rdma": {"selector": {}}},
+        {"count": 1},
+    ),
+    Hint(
+        "labels of Device objects",
+        koordinator_container(rdma=1),
+        {"rdma": {"selector": {"matchLabels": {"type": "mlx"}}}},
+        {},
+        REFUSED,
+    ),
+    Hint(
+        "labels of virtual functions",
+        koordinator_container(rdma=1),
+        {"rdma": {"vfSelector": {"matchLabels": {"type": "fast"}}}},
+        {},
+        REFUSED,
+    ),
+    Hint(
+        "an unknown strategy",
+        koordinator_container(rdma=1),
+        {"rdma": {"allocateStrategy": "Some"}},
+        {},
+        (f"error malformedAnnotation {HINT}",),
+    ),
+    Hint(
+        "an unknown scope and policy",
+        koordinator_container(rdma=1),
+        {"rdma": {"requiredTopologyScope": "Rack", "exclusivePolicy": "Mine"}},
+        {},
+        (f"error malformedAnnotation {HINT}",) * 2,
+    ),
+)
+
+
+@pytest.mark.parametrize("case", HINTS, ids=lambda case: case.name)
+def test_hints(case: Hint) -> None:
+    got = read(case.container, hint=case.hint)
+
+    (intent,) = got.intents
+    assert case.want == {field: getattr(intent, field) for field in case.want}
+    assert case.said == tuple(finding_texts(got.findings))
+
+
+BOTH = koordinator_container(nvidia=2, rdma=1)
+ALIGNED = {"deviceTypes": ["gpu", "rdma"]}
+SAME = ALIGNED | {"requiredScope": "SamePCIe"}
+
+
+def aligned(*kinds: DeviceKind, required: bool) -> Alignment:
+    return Alignment(
+        kinds=kinds, required=required, path=FieldPath.of("metadata", "annotations", JOINT_KEY)
+    )
+
+
+ALIGNMENTS = (
+    (
+        "preferred",
+        BOTH,
+        {"joint": ALIGNED},
+        aligned(DeviceKind.GPU, DeviceKind.NIC, required=False),
+    ),
+    ("required", BOTH, {"joint": SAME}, aligned(DeviceKind.GPU, DeviceKind.NIC, required=True)),
+    (
+        "the first type is dealt out",
+        BOTH,
+        {"joint": {"deviceTypes": ["rdma", "gpu"]}},
+        aligned(DeviceKind.NIC, DeviceKind.GPU, required=False),
+    ),
+    (
+        "types that are not asked for do not count",
+        BOTH,
+        {"joint": {"deviceTypes": ["fpga", "gpu", "rdma", "xpu"]}},
+        aligned(DeviceKind.GPU, DeviceKind.NIC, required=False),
+    ),
+    (
+        "every NIC is aligned with nothing",
+        BOTH,
+        {"joint": SAME, "hint": {"rdma": {"allocateStrategy": "ApplyForAll"}}},
+        None,
+    ),
+    ("one type is aligned with nothing", koordinator_container(rdma=1), {"joint": SAME}, None),
+)
+
+
+@pytest.mark.parametrize(
+    ("_name", "asking", "said", "want"), ALIGNMENTS, ids=lambda one: str(one)[:50]
+)
+def test_alignments(
+    _name: str, asking: Document, said: dict[str, object], want: Alignment | None
+) -> None:
+    got = read(asking, **said)
+
+    assert want == got.alignment
+    assert (want is None) is (f"warning policyDropped {JOINT}" in finding_texts(got.findings))
+
+
+class Said(NamedTuple):
+    name: str
+    annotations: dict[str, object]
+    said: tuple[str, ...]
+
+
+ANSWERS = (
+    Said(
+        "a scope that does not exist",
+        {"joint": ALIGNED | {"requiredScope": "SameRack"}},
+        (f"error malformedAnnotation {JOINT}",),
+    ),
+    Said("a hint that is no JSON", {"hint": "{"}, (f"error malformedAnnotation {HINT}",)),
+    Said("a hint of another form", {"hint": ["gpu"]}, (f"error malformedAnnotation {HINT}",)),
+    Said(
+        "a restricted partition",
+        {"partition": {"allocatePolicy": "Restricted", "ringBusBandwidth": "200Gi"}},
+        (f"error cannotExpress {PARTITION}",),
+    ),
+    Said(
+        "a preferred partition",
+        {"partition": {"allocatePolicy": "BestEffort"}},
+        (f"warning policyDropped {PARTITION}",),
+    ),
+    Said("preferred by default", {"partition": {}}, (f"warning policyDropped {PARTITION}",)),
+    Said(
+        "a policy that does not exist",
+        {"partition": {"allocatePolicy": "Loose"}},
+        (f"error malformedAnnotation {PARTITION}", f"warning policyDropped {PARTITION}"),
+    ),
+    Said(
+        "a preset of devices",
+        {"allocated": {"gpu": [{"minor": 0}]}},
+        (f"error cannotExpress {ALLOCATED}",),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", ANSWERS, ids=lambda case: case.name)
+def test_answers(case: Said) -> None:
+    got = read(BOTH, **case.annotations)
+
+    assert case.said == tuple(finding_texts(got.findings))
+
+
+def test_annotations_mean_nothing_to_a_pod_without_devices() -> None:
+    got = read(koordinator_container(rdma=0), joint=ALIGNED, partition={})
+
+    assert Translation() == got
+
+
+REPLACEMENTS = (
+    (
+        "one key becomes another",
+        koordinator_container(nvidia=50),
+        "nvidia.com/gpu:koordinator.sh/gpu",
+        50,
+        (),
+    ),
+    (
+        "two do",
+        koordinator_container(core=1, ratio=50),
+        "koordinator.sh/gpu-core:koordinator.sh/gpu.shared,koordinator.sh/unknown:cpu",
+        0,
+        (),
+    ),
+    (
+        "an empty name deletes",
+        koordinator_container(core=30, ratio=50),
+        " koordinator.sh/gpu-core: , nonsense",
+        0,
+        (),
+    ),
+    (
+        "a key that is not read",
+        koordinator_container(core=30, ratio=50),
+        "example.com/gpu:koordinator.sh/gpu",
+        30,
+        (f"warning policyDropped {REPLACE}",),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("_name", "asking", "text", "cores", "said"), REPLACEMENTS, ids=lambda one: str(one)[:40]
+)
+def test_keys_are_replaced_first(
+    _name: str, asking: Document, text: str, cores: int, said: tuple[str, ...]
+) -> None:
+    got = read(asking, replace=text)
+
+    (intent,) = got.intents
+    assert (50, cores) == (intent.memory_percent, intent.cores_percent)
+    assert said == tuple(finding_texts(got.findings))
+
+
+def test_a_key_that_becomes_a_strangers_is_refused() -> None:
+    got = read(koordinator_container(gpu=50), replace="koordinator.sh/gpu:example.com/gpu")
+
+    assert [f"error cannotExpress {REPLACE}"] == finding_texts(got.findings)
+
+
+PROVIDER = {"koordinator.sh/gpu-isolation-provider": "HAMi-core"}
+NOT_INJECTED = ["warning notInjected metadata.labels[koordinator.sh/gpu-isolation-provider]"]
+
+
+@pytest.mark.parametrize(
+    ("asking", "want"),
+    [
+        (koordinator_container(gpu=50), NOT_INJECTED),
+        (koordinator_container(gpu=100), []),
+        (koordinator_container(rdma=1), []),
+    ],
+    ids=["a share", "a whole GPU", "no GPU"],
+)
+def test_isolation_is_koordlets(asking: Document, want: list[str]) -> None:
+    got = labelled(asking, PROVIDER)
+
+    assert want == finding_texts(got.findings)
+
+
+def test_a_label_changes_no_intent() -> None:
+    def intents(labels: dict[str, str]) -> tuple[Intent, ...]:
+        return labelled(koordinator_container(gpu=50), labels).intents
+
+    assert intents({}) == intents(PROVIDER)

@@ -1,0 +1,219 @@
+"""The endpoint's life: it answers while it drains, and knows whether the API server gets through."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from aiohttp import ClientConnectorError, ClientError, ClientSession, TCPConnector
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from prometheus_client import CollectorRegistry
+
+from admission.webhook_configuration import MUTATE_PATH
+from certs.authority import Authority, encode_key
+from certs.serving import (
+    Listener,
+    ServingCertificate,
+    client_tls_context,
+    issue_serving_certificate,
+)
+from process.durations import Duration
+from testing.builders import translation_snapshot
+from testing.fake_api_server import running, until
+from translation.snapshot import TranslationOptions
+from webhook.endpoint import Endpoint
+from webhook.metrics import WebhookMetrics
+from webhook.mutate import PodReviewHandler
+from webhook.self_check import SelfCheck
+from webhook.settings import WebhookSettings
+
+NAME: Final = "w.n.svc"
+
+
+def leaf() -> ServingCertificate:
+    now, life = datetime.now(UTC), timedelta(hours=1)  # noqa: TID251  TLS compares with the clock.
+    return issue_serving_certificate(
+        Authority.create("test", now=now, life=life), [NAME], now=now, life=life
+    )
+
+
+LEAF: Final = leaf()
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@asynccontextmanager
+async def started(
+    registry: CollectorRegistry, listener: Listener, **fields: Any
+) -> AsyncIterator[Endpoint]:
+    chosen = {"port": 0, "drain": 0.05, "shutdown_grace_period": 0.1, **fields}
+    settings = WebhookSettings(bind_address="127.0.0.1", **chosen)
+    metrics = WebhookMetrics(registry)
+    mutation = PodReviewHandler(
+        translation_snapshot, TranslationOptions(), metrics, read_timeout_s=1.0
+    )
+    made = Endpoint(settings, {MUTATE_PATH: mutation.handle}, metrics, chance=lambda: 0.5)
+    await made.start(listener.context, {"drain": made.check})
+    async with running(made.run):
+        yield made
+        await made.stop()
+
+
+@pytest.fixture
+async def endpoint(registry: CollectorRegistry) -> AsyncIterator[Endpoint]:
+    async with started(registry, Listener(LEAF)) as made:
+        yield made
+
+
+def session(endpoint: Endpoint) -> ClientSession:
+    context = client_tls_context(LEAF.authority)
+    context.check_hostname = False
+    return ClientSession(f"https://127.0.0.1:{endpoint.port}", connector=TCPConnector(ssl=context))
+
+
+async def test_a_draining_endpoint_is_unready_and_answers_before_it_closes(
+    endpoint: Endpoint,
+) -> None:
+    async with session(endpoint) as client, asyncio.TaskGroup() as group:
+        assert (await client.get("/readyz")).status == 200
+        draining = group.create_task(endpoint.drain())
+        await until(lambda: endpoint.draining)
+
+        ready = await client.get("/readyz")
+        assert (ready.status, await ready.text()) == (503, "[-]drain draining\n")
+        await draining
+        assert (await client.get("/livez")).status == 200  # On the open connection.
+
+    async with session(endpoint) as another:
+        with pytest.raises(ClientConnectorError):
+            await another.get("/livez")
+
+
+async def test_a_draining_endpoint_waits_for_quiet_and_closes_connections(
+    registry: CollectorRegistry,
+) -> None:
+    async with started(registry, Listener(LEAF), drain=Duration(0.6)) as endpoint:
+        loop = asyncio.get_running_loop()
+        async with session(endpoint) as client, asyncio.TaskGroup() as group:
+            draining = group.create_task(endpoint.drain())
+            await until(lambda: endpoint.draining)
+            last = loop.time()
+            for _ in range(4):  # Together longer than it would be quiet.
+                answer = await client.post("/mutate", json={})
+                assert (answer.status, answer.headers["Connection"]) == (400, "close")
+                last = loop.time()
+                await asyncio.sleep(0.2)
+            assert not draining.done()
+            await draining
+
+        assert 0.55 < loop.time() - last < 3
+
+
+async def test_no_client_can_keep_an_endpoint_from_ending(registry: CollectorRegistry) -> None:
+    settings = {"drain": 60, "max_drain": 0.05}
+    async with started(registry, Listener(LEAF), **settings) as made, asyncio.timeout(5):
+        await made.drain()
+
+
+# --- callers --------------------------------------------------------------------------------------
+
+
+def caller(authority: Authority, name: str, directory: Path) -> ssl.SSLContext:
+    """Return what a client brings that has a certificate for a name."""
+    now, life = datetime.now(UTC), timedelta(hours=1)  # noqa: TID251  As above.
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(authority.certificate.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - life)
+        .not_valid_after(now + life)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .sign(authority.key, hashes.SHA256())
+    )
+    file = directory / "caller.pem"
+    file.write_bytes(encode_key(key) + certificate.public_bytes(Encoding.PEM))
+    context = client_tls_context(LEAF.authority)
+    context.check_hostname = False
+    context.load_cert_chain(file)
+    return context
+
+
+async def asked(endpoint: Endpoint, context: ssl.SSLContext) -> int:
+    """Return the status of a review that is none."""
+    url = f"https://127.0.0.1:{endpoint.port}"
+    async with ClientSession(url, connector=TCPConnector(ssl=context)) as client:
+        return (await client.post("/mutate", json={})).status
+
+
+async def test_only_named_clients_of_a_trusted_authority_are_allowed(
+    registry: CollectorRegistry, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)  # noqa: TID251  As above.
+    ours, theirs = (Authority.create("c", now=now, life=timedelta(hours=1)) for _ in range(2))
+    listener = Listener(LEAF, ours.certificate_pem)
+    listener.replace(LEAF)  # What is swapped in is as strict.
+    stranger = client_tls_context(LEAF.authority)
+    stranger.check_hostname = False
+    async with started(registry, listener, client_ca_file="set") as endpoint:
+        assert await asked(endpoint, caller(ours, "kube-apiserver", tmp_path)) == 400
+        assert await asked(endpoint, caller(ours, "system:node:a", tmp_path)) == 403
+        for context in (caller(theirs, "kube-apiserver", tmp_path), stranger):
+            with pytest.raises((ClientError, OSError)):
+                await asked(endpoint, context)
+        # Our own look at it has no certificate, and sees that it is asked for one.
+        check = SelfCheck(endpoint, lambda: LEAF, host="127.0.0.1", name=NAME, retry_s=0.01)
+        async with running(check.run):
+            await until(lambda: check.check() != "not called yet")
+        assert check.check() == ""
+
+
+async def test_a_client_that_disconnects_is_no_internal_error(
+    endpoint: Endpoint, registry: CollectorRegistry
+) -> None:
+    context = client_tls_context(LEAF.authority)
+    _, writer = await asyncio.open_connection(
+        "127.0.0.1", endpoint.port, ssl=context, server_hostname=NAME
+    )
+    head = "POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: 9\r\n\r\n{{".encode())
+    await writer.drain()
+    await asyncio.sleep(0.05)
+    writer.close()
+
+    def answered(code: str) -> float | None:
+        labels = {"webhook": "/mutate", "code": code}
+        return registry.get_sample_value("controller_runtime_webhook_requests_total", labels)
+
+    await until(lambda: answered("400") == 1)
+    assert answered("500") is None
+
+
+@pytest.mark.parametrize(
+    ("trusted", "name", "is_content"),
+    [(LEAF, NAME, True), (leaf(), NAME, False), (LEAF, "other.n.svc", False)],
+    ids=["as the API server does", "with another authority", "by another name"],
+)
+async def test_the_self_check_trusts_what_the_api_server_trusts(
+    trusted: ServingCertificate, name: str, is_content: bool, endpoint: Endpoint
+) -> None:
+    check = SelfCheck(endpoint, lambda: trusted, host="127.0.0.1", name=name, retry_s=0.01)
+    assert check.check() == "not called yet"
+
+    async with running(check.run):
+        await until(lambda: check.check() != "not called yet")
+
+    assert is_content == (check.check() == "")

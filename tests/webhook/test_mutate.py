@@ -1,0 +1,316 @@
+"""`POST /mutate`: wrong calls, limits, and the answers that a pod gets."""
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import jsonpatch
+import msgspec
+import pytest
+from aiohttp import ClientResponse
+from structlog.testing import capture_logs
+
+from admission.pods import Decision
+from admission.webhook_configuration import (
+    MUTATE_PATH,
+)
+from kube.api.admission import AdmissionRequest
+from process.durations import PositiveDuration
+from testing.builders import (
+    admit,
+    gpus,
+    limits,
+    pod,
+    pod_view,
+    translation_snapshot,
+)
+from testing.fake_api_server import until
+from testing.webhook_endpoint import (
+    JSON,
+    REVIEW,
+    Call,
+    StartEndpoint,
+    apply_patch,
+    encode,
+    mutate_pod,
+    review,
+)
+from translation.snapshot import TranslationOptions, TranslationSnapshot
+from webhook.mutate import PodReview, answer_pod_review
+from webhook.reviews import MAX_LOGGED
+
+# --- wrong calls ----------------------------------------------------------------------------------
+
+
+CALLS: Final = (
+    Call("no body", b"", 400),
+    Call("one byte", b"{", 400),
+    Call("no object", b"[]", 400),
+    Call("no request", encode({**REVIEW, "request": None}), 400),
+    Call(
+        "a review of another version",
+        encode({**REVIEW, "apiVersion": "admission.k8s.io/v1beta1"}),
+        400,
+    ),
+    Call("another kind", encode({**REVIEW, "kind": "Pod"}), 400),
+    Call("a review of another resource", encode(review({}, resource={"resource": "nodes"})), 400),
+    Call("a pod that is text", encode(review("pod")), 400),
+    Call("a pod that is missing", encode(review(None)), 400),
+    Call("a pod whose containers are text", encode(review({"spec": {"containers": "a"}})), 400),
+    Call("an amount that is no quantity", encode(review(pod(gpus("x")))), 400),
+    Call("an update without what was before", encode(review(pod(), operation="UPDATE")), 400),
+    Call("nested too deeply", b"[" * 2000, 400),
+    Call("invalid UTF-8", b'{"apiVersion": "\xff"}', 400),
+    Call("invalid UTF-8 in the pod", encode(REVIEW).replace(b"train", b"tra\xffn"), 400),
+    Call("compressed", gzip.compress(encode(REVIEW)), 400, {**JSON, "Content-Encoding": "gzip"}),
+    Call("another type of content", encode(REVIEW), 415, {"Content-Type": "text/plain"}),
+    Call("too large", encode(review(pod(name="x" * 70_000))), 413),
+)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
+async def test_a_malformed_call_is_a_client_error(call: Call, start: StartEndpoint) -> None:
+    made = await start()
+
+    answer = await made.client.post(MUTATE_PATH, data=call.body, headers=call.headers)
+
+    assert call.status == answer.status
+    assert made.sample(
+        "controller_runtime_webhook_requests_total", webhook=MUTATE_PATH, code=str(call.status)
+    )
+    assert not made.sample("controller_runtime_webhook_panics_total", webhook=MUTATE_PATH)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", MUTATE_PATH, 405),
+        ("POST", "/", 404),
+        ("POST", "/livez", 405),
+        ("GET", "/readyz", 200),
+    ],
+)
+async def test_other_methods_and_paths(
+    method: str, path: str, status: int, start: StartEndpoint
+) -> None:
+    made = await start()
+
+    assert status == (await made.client.request(method, path)).status
+
+
+async def test_a_body_that_does_not_arrive_times_out(start: StartEndpoint) -> None:
+    made = await start()
+
+    async def slow() -> Any:
+        yield b"{"
+        await asyncio.sleep(1.0)
+        yield b"}"
+
+    answer = await made.client.post(MUTATE_PATH, data=slow(), headers=JSON)
+
+    assert answer.status == 408
+    assert answer.headers["Connection"] == "close"
+
+
+async def test_reviews_beyond_the_limit_are_to_be_retried(start: StartEndpoint) -> None:
+    made = await start(read_timeout=PositiveDuration(5.0), max_in_flight=1)
+    held = asyncio.Event()
+
+    async def slow() -> Any:
+        yield encode(REVIEW)[:10]
+        await held.wait()
+        yield encode(REVIEW)[10:]
+
+    async def first() -> ClientResponse:
+        return await made.client.post(MUTATE_PATH, data=slow(), headers=JSON)
+
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(first())
+        in_flight = "controller_runtime_webhook_requests_in_flight"
+        await until(lambda: bool(made.sample(in_flight, webhook=MUTATE_PATH)))
+        refused = await made.client.post(MUTATE_PATH, json=REVIEW)
+        held.set()
+
+    assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
+    assert waiting.result().status == 200
+    assert made.sample("drawbridge_requests_shed_total") == 1
+
+
+async def test_large_bodies_in_flight_are_bounded(start: StartEndpoint) -> None:
+    made = await start(
+        read_timeout=PositiveDuration(5.0), max_in_flight=100, max_bytes_in_flight=80 * 1024
+    )
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"{"
+        await until(lambda: made.sample("drawbridge_requests_shed_total") == 1)
+
+    async with asyncio.TaskGroup() as group:
+        large = group.create_task(made.client.post(MUTATE_PATH, data=slow(), headers=JSON))
+        await until(
+            lambda: (
+                made.sample("controller_runtime_webhook_requests_in_flight", webhook=MUTATE_PATH)
+                == 1
+            )
+        )
+        small = await made.client.post(MUTATE_PATH, json=REVIEW)
+        another = await made.client.post(MUTATE_PATH, data=b" " * 60 * 1024, headers=JSON)
+
+    assert (200, 503) == (small.status, another.status)
+    assert large.result().status == 400
+
+
+async def test_a_bug_is_a_server_error_and_no_denial(start: StartEndpoint) -> None:
+    def broken() -> TranslationSnapshot:
+        raise ZeroDivisionError
+
+    made = await start(broken)
+
+    answer = await made.client.post(MUTATE_PATH, json=REVIEW)
+
+    assert (answer.status, await answer.text()) == (500, "internal error")
+    assert made.sample("controller_runtime_webhook_panics_total", webhook=MUTATE_PATH) == 1
+
+
+def test_a_patch_that_does_not_apply_is_a_bug_and_is_not_sent() -> None:
+    """The API server would fail the request for it, whatever the failurePolicy."""
+    adopting = TranslationOptions(adopt_schedulers={"volcano": "default-scheduler"})
+    old, _ = admit(pod(gpus(1), schedulerName="volcano"), options=adopting)
+    again = pod(gpus(1), annotations=old["metadata"]["annotations"], schedulerName="volcano")
+    found = PodReview(
+        request=AdmissionRequest(uid="u-1"),
+        document={"no": "spec"},
+        pod=pod_view(again),
+        old=pod_view(old),
+    )
+
+    with pytest.raises(jsonpatch.JsonPointerException):
+        answer_pod_review(found, translation_snapshot(), adopting)
+
+
+async def test_while_draining_each_answer_closes_its_connection(start: StartEndpoint) -> None:
+    made = await start()
+    before = await made.client.post(MUTATE_PATH, json=REVIEW)
+    made.endpoint.draining = True
+    after = await made.client.post(MUTATE_PATH, json=REVIEW)
+
+    assert before.headers.get("Connection") != "close"
+    assert (after.status, after.headers["Connection"]) == (200, "close")
+
+
+async def test_a_connection_is_closed_after_a_random_number_of_requests(
+    start: StartEndpoint,
+) -> None:
+    made = await start(requests_per_connection=1)
+
+    assert (await made.client.post(MUTATE_PATH, json=REVIEW)).headers["Connection"] == "close"
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+async def test_a_legacy_pod_becomes_a_pod_with_claims(start: StartEndpoint) -> None:
+    made = await start()
+    legacy = pod(gpus(1, cpu=2))
+
+    result = apply_patch(legacy, await mutate_pod(made, legacy))
+
+    (container,) = result["spec"]["containers"]
+    (entry,) = result["spec"]["resourceClaims"]
+    assert container["resources"]["limits"] == limits(cpu=2)
+    assert container["resources"]["claims"] == [{"name": entry["name"], "request": "gpu"}]
+    assert entry["resourceClaimTemplateName"].startswith("nvidia-gpu-1-")
+
+
+async def test_a_translated_pod_is_left_unchanged(start: StartEndpoint) -> None:
+    made = await start()
+    legacy = pod(gpus(2, name="a"), gpus(1, name="b"))
+    once = apply_patch(legacy, await mutate_pod(made, legacy))
+
+    again = await mutate_pod(made, once)
+
+    assert again["allowed"]
+    assert apply_patch(once, again) == once
+
+
+async def test_the_legacy_manifest_applied_again_changes_nothing(start: StartEndpoint) -> None:
+    made = await start()
+    legacy = pod(gpus(1, cpu=2))
+    stored = apply_patch(legacy, await mutate_pod(made, legacy))
+    applied = msgspec.json.decode(msgspec.json.encode(stored))
+    applied["spec"]["containers"][0]["resources"]["limits"] |= limits(1)
+
+    assert apply_patch(applied, await mutate_pod(made, applied, stored)) == stored
+
+
+async def test_wrong_values_are_denied_with_their_causes(start: StartEndpoint) -> None:
+    made = await start()
+
+    response = await mutate_pod(made, pod(gpus("1500m")))
+
+    assert not response["allowed"]
+    assert (response["status"]["code"], response["status"]["reason"]) == (422, "Invalid")
+    assert response["status"]["details"]["causes"]
+    assert "patch" not in response
+
+
+async def test_the_log_is_bounded_whatever_a_client_sends(start: StartEndpoint) -> None:
+    made = await start()
+    names = {"name": "n" * 9999, "uid": "u" * 9999, "userInfo": {"username": "s" * 9999}}
+    with capture_logs() as lines:
+        await made.client.post(MUTATE_PATH, json=review(pod(gpus(1)), **names))
+
+    (line,) = (each for each in lines if each["event"] == "pod.reviewed")
+    assert max(len(line[field]) for field in ("pod", "uid", "user")) == MAX_LOGGED
+
+
+async def test_the_log_is_bounded_whatever_is_wrong(start: StartEndpoint) -> None:
+    made = await start()
+    wrong = [gpus("1500m", name=str(number)) for number in range(200)]
+    with capture_logs() as lines:
+        await made.client.post(MUTATE_PATH, json=review(pod(*wrong)))
+
+    (line,) = (each for each in lines if each["event"] == "pod.reviewed")
+    assert line["findings"] == ["notAnInteger"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "subresource"),
+    [("DELETE", ""), ("CONNECT", "exec"), ("CREATE", "binding"), ("UPDATE", "resize")],
+)
+async def test_other_operations_are_allowed_as_they_are(
+    operation: str, subresource: str, start: StartEndpoint
+) -> None:
+    made = await start()
+
+    response = await mutate_pod(made, None, operation=operation, subResource=subresource)
+
+    assert response["allowed"]
+    assert "patch" not in response
+
+
+async def test_a_status_update_cannot_bring_the_annotation(start: StartEndpoint) -> None:
+    made = await start()
+    legacy = pod(gpus(1))
+    forged = apply_patch(legacy, await mutate_pod(made, legacy))
+
+    response = await mutate_pod(made, forged, pod(), subResource="status")
+
+    assert not response["allowed"]
+
+
+async def test_decisions_and_findings_are_counted(start: StartEndpoint) -> None:
+    made = await start()
+
+    await mutate_pod(made, pod(gpus(1)))
+    await mutate_pod(made, pod())
+
+    decisions = {
+        decision: made.sample(
+            "drawbridge_reviews_total", kind="Pod", operation="CREATE", decision=decision.value
+        )
+        for decision in (Decision.TRANSLATED, Decision.UNTOUCHED, Decision.REFUSED)
+    }
+    assert decisions == {Decision.TRANSLATED: 1, Decision.UNTOUCHED: 1, Decision.REFUSED: 0}
+    assert made.sample("drawbridge_patch_operations_total")

@@ -1,0 +1,295 @@
+"""`POST /validate/objects`: what rules say, with and without an inventory."""
+
+from typing import Any, Final
+
+import pytest
+
+from admission.webhook_configuration import (
+    VALIDATE_OBJECTS_PATH,
+)
+from allocator.search.attempt import AllocatorOptions
+from kube.api.core import Node
+from kube.api.meta import convert
+from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
+from rules.feasibility.idle_cluster import IdleCluster
+from testing.builders import (
+    NAMESPACE,
+    Document,
+    admit,
+    gpus,
+    pod,
+    translation_snapshot,
+    workload,
+)
+from testing.rule_cases import (
+    CLASSES,
+    CONFIGS,
+    EXAMPLE,
+    Case,
+    cel,
+    claim,
+    device,
+    exactly,
+    resource_slice,
+    template,
+)
+from testing.webhook_endpoint import (
+    Call,
+    FixedEvaluator,
+    StartEndpoint,
+    WebhookEndpoint,
+    encode,
+    review,
+    validate_workload,
+    with_request,
+)
+
+# --- objects of DRA -------------------------------------------------------------------------------
+
+_RESOURCES: Final = {
+    "DeviceClass": "deviceclasses",
+    "ResourceClaim": "resourceclaims",
+    "ResourceClaimTemplate": "resourceclaimtemplates",
+}
+
+
+def object_review(document: Document, old: object = None, **request: Any) -> Document:
+    """Return an AdmissionReview of an object of DRA as the API server sends it."""
+    named = {"group": "resource.k8s.io", "version": "v1"}
+    kind = document["kind"]
+    about = {"kind": {**named, "kind": kind}, "resource": {**named, "resource": _RESOURCES[kind]}}
+    return review(document, old, **about, name="judged", **request)
+
+
+async def validate_object(
+    endpoint: WebhookEndpoint, document: Document, old: object = None, **request: Any
+) -> Document:
+    """Return the response to a review of an object of DRA."""
+    body = object_review(document, old, **request)
+    answer = await endpoint.client.post(VALIDATE_OBJECTS_PATH, json=body)
+    assert answer.status == 200, await answer.text()
+    response: Document = (await answer.json())["response"]
+    assert not {"patch", "patchType"} & response.keys()
+    return response
+
+
+@pytest.mark.parametrize("case", [*CONFIGS, *CLASSES], ids=lambda case: case.name)
+async def test_an_object_is_answered_as_the_rules_say(case: Case, start: StartEndpoint) -> None:
+    response = await validate_object(await start(), case.document)
+
+    errors = [each.split()[2] for each in case.told if each.startswith("error")]
+    warnings = [each for each in case.told if each.startswith("warning")]
+    said = [line for line in response.get("warnings", []) if "]: fix: " not in line]
+    causes = response.get("status", {}).get("details", {}).get("causes", [])
+    assert response["allowed"] is not bool(errors)
+    assert errors == [cause["field"] for cause in causes]
+    assert len(warnings) == len(said)
+
+
+async def test_a_denial_of_an_object_reads_well(start: StartEndpoint) -> None:
+    response = await validate_object(await start(), claim(exactly(count=33)))
+
+    assert response["status"]["code"] == 422
+    assert response["status"]["message"] == (
+        "ResourceClaim rejected: spec.devices.requests: drawbridge[tooManyDevices]: 33 devices requested,"
+        " but a claim has at most 32; split it into several claims"
+    )
+
+
+async def test_an_admitted_object_can_be_changed_outside_its_spec(
+    start: StartEndpoint,
+) -> None:
+    made, wrong = await start(), template(exactly(count=33))
+    labelled = {**wrong, "metadata": {"name": "judged", "labels": {"a": "b"}}}
+
+    assert (await validate_object(made, labelled, wrong))["allowed"]
+    assert not (await validate_object(made, wrong, template(exactly())))["allowed"]
+    assert (await validate_object(made, template(exactly()), wrong))["allowed"]
+
+
+@pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
+async def test_other_operations_on_objects_are_allowed(
+    operation: str, start: StartEndpoint
+) -> None:
+    response = await validate_object(
+        await start(), claim(exactly(count=33)), operation=operation, object=None
+    )
+
+    assert response["allowed"]
+
+
+async def test_an_object_of_a_controller_is_not_validated(start: StartEndpoint) -> None:
+    owner = {"kind": "Pod", "name": "p", "controller": True}
+    made_of_template = {
+        **claim(exactly(count=33)),
+        "metadata": {"name": "judged", "ownerReferences": [owner]},
+    }
+
+    response = await validate_object(await start(), made_of_template)
+
+    assert response["allowed"]
+    assert not response.get("warnings")
+
+
+# --- what the inventory says ----------------------------------------------------------------------
+
+NODE: Final = convert({"metadata": {"name": "node-a"}}, Node)
+SMALL: Final = convert(
+    resource_slice(device(capacity={"memory": {"value": "40Gi"}}), driver=EXAMPLE), ResourceSlice
+)
+CLASS: Final = convert(
+    {"metadata": {"name": EXAMPLE}, "spec": {"selectors": [cel(f"device.driver == '{EXAMPLE}'")]}},
+    DeviceClass,
+)
+TWO: Final = exactly(deviceClassName=EXAMPLE, count=2)
+
+
+def inventory(**more: Any) -> Document:
+    """What rules know of a cluster with one device."""
+    emptied = IdleCluster(
+        slices=[SMALL], nodes=[NODE], classes={EXAMPLE: CLASS}, rules=AllocatorOptions()
+    )
+    wanted = convert(template(TWO), ResourceClaimTemplate).spec.spec.devices
+    templates = {(NAMESPACE, "two"): wanted}
+    return {"classes": {EXAMPLE: CLASS}, "idle_cluster": emptied, "templates": templates, **more}
+
+
+def naming(name: str) -> Document:
+    return pod(resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": name}])
+
+
+async def validate_pod(
+    endpoint: WebhookEndpoint, document: Document, old: Document | None = None, **request: Any
+) -> Document:
+    """Return the response to a review of a pod or a workload by the rules."""
+    if document["kind"] == "Pod":
+        body = review(document, old, **request)
+    else:
+        named = {"group": "apps", "version": "v1"}
+        about = {"kind": {**named, "kind": "Deployment"}}
+        about |= {"resource": {**named, "resource": "deployments"}}
+        body = review(document, old, **about, **request)
+    answer = await endpoint.client.post(VALIDATE_OBJECTS_PATH, json=body)
+    assert answer.status == 200, await answer.text()
+    response: Document = (await answer.json())["response"]
+    return response
+
+
+@pytest.mark.parametrize(
+    ("document", "path"),
+    [
+        (naming("two"), "spec.resourceClaims[0].resourceClaimTemplateName"),
+        (workload(naming("two")), "spec.template.spec.resourceClaims[0].resourceClaimTemplateName"),
+        (claim(TWO), "spec.devices.requests[0].exactly.count"),
+    ],
+    ids=["a pod", "a workload", "a claim"],
+)
+async def test_what_can_never_fit_is_denied(
+    document: Document, path: str, start: StartEndpoint
+) -> None:
+    made = await start(rules=FixedEvaluator(translation_snapshot, **inventory()))
+    is_dra = document["kind"] == "ResourceClaim"
+    ask = validate_object if is_dra else validate_pod
+
+    response = await ask(made, document)
+
+    assert not response["allowed"]
+    assert f"{document['kind']} rejected: {path}: " in response["status"]["message"]
+    assert [path] == [cause["field"] for cause in response["status"]["details"]["causes"]]
+    assert response["status"]["code"] == 422
+
+
+async def test_a_pod_of_a_controller_is_not_validated(start: StartEndpoint) -> None:
+    made = await start(rules=FixedEvaluator(translation_snapshot, **inventory()))
+    owned = naming("two")
+    owner = {"kind": "Job", "name": "j", "uid": "u", "controller": True, "apiVersion": "batch/v1"}
+    owned["metadata"]["ownerReferences"] = [owner]
+
+    response = await validate_pod(made, owned)
+
+    assert response["allowed"]
+    assert "warnings" not in response
+
+
+async def test_a_workload_without_new_requests_can_be_changed(start: StartEndpoint) -> None:
+    made = await start(rules=FixedEvaluator(translation_snapshot, **inventory()))
+    old = workload(naming("two"))
+    mended = workload(naming("two"))
+    mended["spec"]["template"]["spec"]["containers"] = [{"name": "main", "image": "fixed:2"}]
+
+    response = await validate_pod(made, mended, old=old)
+    worse = await validate_pod(made, old, old=workload(pod()))
+
+    assert response["allowed"]
+    assert not worse["allowed"]
+
+
+async def test_a_validation_that_times_out_is_a_warning(start: StartEndpoint) -> None:
+    made = await start(rules=FixedEvaluator(translation_snapshot, times_out=True, **inventory()))
+
+    response = await validate_object(made, claim(TWO))
+
+    assert response["allowed"]
+    (said,) = response["warnings"]
+    assert "the webhook is busy" in said
+    assert made.sample("drawbridge_findings_total", severity="warning", code="notEvaluated") == 1
+    assert made.sample("drawbridge_validation_timeouts_total") == 1
+
+
+async def test_a_malformed_object_is_denied_even_after_a_timeout(start: StartEndpoint) -> None:
+    made = await start(rules=FixedEvaluator(translation_snapshot, times_out=True))
+
+    response = await validate_object(made, claim(exactly(count=33)))
+
+    assert not response["allowed"]
+
+
+async def test_translated_pods_are_validated_by_their_future_claims(
+    start: StartEndpoint,
+) -> None:
+    """Of a legacy pod the webhook knows what its templates will be."""
+    made = await start(rules=FixedEvaluator(translation_snapshot, **hami_inventory()))
+    document, _ = admit(pod(gpus(3)))
+
+    alone = await validate_pod(made, document)
+    deployed = await validate_workload(made, workload(pod(gpus(3))))
+    fitting = await validate_workload(made, workload(pod(gpus(1))))
+
+    limit = "spec.containers[0].resources.limits[nvidia.com/gpu]: drawbridge[exceedsLargestNode]: "
+    assert not alone["allowed"]
+    assert f"Pod rejected: {limit}count 3 is more than the 1" in alone["status"]["message"]
+    assert not deployed["allowed"]
+    assert f"Deployment rejected: spec.template.{limit}" in deployed["status"]["message"]
+    assert fitting["allowed"]
+
+
+def hami_inventory() -> Document:
+    """One GPU of the driver that translated pods ask in these tests."""
+    _, made = admit(pod(gpus(1)))
+    (name,) = {each for one in made.claims for each in one.class_names()}
+    published = convert(resource_slice(device(), driver="any.example.com"), ResourceSlice)
+    every = convert({"metadata": {"name": name}}, DeviceClass)
+    emptied = IdleCluster(
+        slices=[published], nodes=[NODE], classes={name: every}, rules=AllocatorOptions()
+    )
+    return {"classes": {name: every}, "idle_cluster": emptied}
+
+
+CLAIM: Final = object_review(claim(exactly()))
+OBJECT_CALLS: Final = (
+    Call("a review of nodes", encode(with_request(CLAIM, resource={"resource": "nodes"})), 400),
+    Call("no kind", encode(with_request(CLAIM, kind={})), 400),
+    Call("a claim that is missing", encode(with_request(CLAIM, object=None)), 400),
+    Call("a spec that is text", encode(with_request(CLAIM, object={"spec": "a"})), 400),
+    Call("an update without what was", encode(with_request(CLAIM, operation="UPDATE")), 400),
+)
+
+
+@pytest.mark.parametrize("call", OBJECT_CALLS, ids=lambda call: call.name)
+async def test_a_malformed_call_is_a_client_error(call: Call, start: StartEndpoint) -> None:
+    made = await start()
+
+    answer = await made.client.post(VALIDATE_OBJECTS_PATH, data=call.body, headers=call.headers)
+
+    assert call.status == answer.status
+    assert not made.sample("controller_runtime_webhook_panics_total", webhook=VALIDATE_OBJECTS_PATH)

@@ -1,0 +1,144 @@
+"""`POST /validate/workloads`: what their pods would be rejected for."""
+
+from typing import Final
+
+import pytest
+from structlog.testing import capture_logs
+
+from admission.webhook_configuration import (
+    VALIDATE_WORKLOADS_PATH,
+)
+from testing.builders import (
+    gpus,
+    pod,
+    workload,
+)
+from testing.webhook_endpoint import (
+    RESOURCES,
+    REVIEW,
+    Call,
+    StartEndpoint,
+    encode,
+    validate_workload,
+    with_request,
+    workload_review,
+)
+
+BYTES: Final = pod(gpus(1, mem="8Gi"))
+"""A mistake that the API server lets pass."""
+
+
+@pytest.mark.parametrize("kind", RESOURCES)
+async def test_a_workload_whose_pods_would_be_denied_is_denied(
+    kind: str, start: StartEndpoint
+) -> None:
+    made = await start()
+
+    response = await validate_workload(made, workload(BYTES, kind))
+
+    assert not response["allowed"]
+    status = response["status"]
+    assert (status["code"], status["reason"]) == (422, "Invalid")
+    assert (status["details"]["kind"], status["details"]["name"]) == (kind, "train")
+    (cause,) = status["details"]["causes"]
+    above = "spec.jobTemplate.spec" if kind == "CronJob" else "spec"
+    limit = "containers[0].resources.limits[nvidia.com/gpumem]"
+    assert cause["field"] == f"{above}.template.spec.{limit}"
+    assert status["message"].startswith(f"{kind} rejected: {cause['field']}: ")
+
+
+async def test_a_workload_with_a_lossy_translation_is_warned(start: StartEndpoint) -> None:
+    made = await start()
+    policy = pod(gpus(1, mem=1), annotations={"hami.io/gpu-scheduler-policy": "binpack"})
+
+    response = await validate_workload(made, workload(policy))
+
+    assert response["allowed"]
+    (warning,) = response["warnings"]
+    assert warning.startswith("drawbridge[policyDropped]: metadata.annotations[hami.io/gpu-sch")
+    assert response["auditAnnotations"] == {"decision": "validated"}
+
+
+async def test_an_update_of_a_workload(start: StartEndpoint) -> None:
+    made = await start()
+    old = workload(BYTES)
+
+    same = await validate_workload(
+        made, {**old, "metadata": {"name": "train", "labels": {"a": "b"}}}, old
+    )
+    mended = await validate_workload(made, workload(pod(gpus(1, mem=8192))), old)
+    broken = await validate_workload(made, old, workload(pod(gpus(1, mem=8192))))
+
+    assert [True, True, False] == [each["allowed"] for each in (same, mended, broken)]
+
+
+@pytest.mark.parametrize(
+    ("operation", "subresource"), [("DELETE", ""), ("UPDATE", "scale"), ("UPDATE", "status")]
+)
+async def test_other_operations_on_workloads_are_allowed(
+    operation: str, subresource: str, start: StartEndpoint
+) -> None:
+    made = await start()
+
+    response = await validate_workload(
+        made, workload(BYTES), operation=operation, object=None, subResource=subresource
+    )
+
+    assert response["allowed"]
+
+
+DEPLOYMENT: Final = workload_review(workload(BYTES))
+WORKLOAD_CALLS: Final = (
+    Call("no body", b"", 400),
+    Call("a review of pods", encode(REVIEW), 400),
+    Call("another kind of object", encode(with_request(DEPLOYMENT, kind={"kind": "Pod"})), 400),
+    Call("no kind", encode(with_request(DEPLOYMENT, kind={})), 400),
+    Call("a workload that is missing", encode(with_request(DEPLOYMENT, object=None)), 400),
+    Call("a workload that is text", encode(with_request(DEPLOYMENT, object="a")), 400),
+    Call("no pod template", encode(with_request(DEPLOYMENT, object={"spec": {}})), 400),
+    Call("a spec that is text", encode(with_request(DEPLOYMENT, object={"spec": "a"})), 400),
+    Call(
+        "a pod template that is text",
+        encode(with_request(DEPLOYMENT, object={"spec": {"template": "a"}})),
+        400,
+    ),
+    Call("metadata that is text", encode(with_request(DEPLOYMENT, object={"metadata": "a"})), 400),
+    Call(
+        "an amount that is no quantity",
+        encode(with_request(DEPLOYMENT, object=workload(pod(gpus("x"))))),
+        400,
+    ),
+    Call("an update without what was", encode(with_request(DEPLOYMENT, operation="UPDATE")), 400),
+    Call("another type of content", encode(DEPLOYMENT), 415, {"Content-Type": "text/plain"}),
+)
+
+
+@pytest.mark.parametrize("call", WORKLOAD_CALLS, ids=lambda call: call.name)
+async def test_a_malformed_call_is_a_client_error(call: Call, start: StartEndpoint) -> None:
+    made = await start()
+
+    answer = await made.client.post(VALIDATE_WORKLOADS_PATH, data=call.body, headers=call.headers)
+
+    assert call.status == answer.status
+    assert not made.sample(
+        "controller_runtime_webhook_panics_total", webhook=VALIDATE_WORKLOADS_PATH
+    )
+
+
+async def test_validations_are_logged_and_counted_by_kind(start: StartEndpoint) -> None:
+    made = await start()
+    with capture_logs() as lines:
+        await validate_workload(made, workload(BYTES))
+
+    (line,) = (each for each in lines if each["event"] == "workload.reviewed")
+    assert (line["workload"], line["decision"]) == ("Deployment/team-a/train", "refused")
+    assert made.sample(
+        "drawbridge_reviews_total", kind="Deployment", operation="CREATE", decision="refused"
+    )
+    assert made.sample("drawbridge_findings_total", severity="error", code="wrongUnit")
+    assert not made.sample(
+        "drawbridge_reviews_total", kind="Pod", operation="CREATE", decision="refused"
+    )
+    assert made.sample(
+        "controller_runtime_webhook_requests_total", webhook=VALIDATE_WORKLOADS_PATH, code="200"
+    )

@@ -1,0 +1,1 @@
+"""Legacy device keys of a pod to ResourceClaims: vocabularies, driver profiles, preflight checks. Pure."""

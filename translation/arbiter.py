@@ -1,0 +1,153 @@
+"""The arbiter: which vocabularies own the device keys of a pod.
+
+The decision is made per pod and stored in its translation record as an ordered list: a key belongs
+to the first vocabulary of the list that handles it. So the controller, which has only the record,
+divides the keys as the webhook did.
+
+Bare `nvidia.com/gpu` and `mig-*` belong to the device plugin. Beside a key or annotation that only
+HAMi has, `nvidia.com/gpu` belongs to HAMi in the whole pod; `mig-*` stays with the device plugin.
+Beside an annotation about GPUs that only Koordinator has, `nvidia.com/gpu` belongs to Koordinator.
+NICs come last: names that profiles add to them, possibly of a whole vendor, take no key from another
+vocabulary.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from findings.finding import Code, Finding, error
+from translation.intents import LegacyPod, Vocabulary
+from translation.vocabularies import nvidia, rdma, sriov
+from translation.vocabularies.hami.keys import COUNT as GPU_COUNT
+from translation.vocabularies.hami.keys import OWN_KEYS as HAMI_KEYS
+from translation.vocabularies.hami.translate import VOCABULARY as HAMI
+from translation.vocabularies.koordinator.keys import FOREIGN_GPUS, GPU_KEYS, OWN_KEYS
+from translation.vocabularies.koordinator.replacements import takes_whole_gpus
+from translation.vocabularies.koordinator.translate import VOCABULARY as KOORDINATOR
+
+NICS: Final = (rdma.VOCABULARY.name, sriov.VOCABULARY.name)
+VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
+    vocabulary.name: vocabulary
+    for vocabulary in (
+        HAMI,
+        nvidia.VOCABULARY,
+        KOORDINATOR,
+        rdma.VOCABULARY,
+        sriov.VOCABULARY,
+    )
+}
+"""By name, in the order of precedence for keys that several handle."""
+
+
+def device_keys(
+    names: Collection[str], vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
+) -> frozenset[str]:
+    """Return the resource names of one container that belong to any vocabulary."""
+    return frozenset[str]().union(
+        *(vocabulary.handled_keys(names) for vocabulary in vocabularies.values())
+    )
+
+
+def companions(keys: Collection[str]) -> frozenset[str]:
+    """Return the keys of other vendors' devices that are read beside these keys only."""
+    return frozenset(FOREIGN_GPUS if any(key in OWN_KEYS for key in keys) else ())
+
+
+def extended_vocabularies(named: Mapping[str, Iterable[str]]) -> Mapping[str, Vocabulary]:
+    """Return the vocabularies, extended by the resource names in profiles.
+
+    Args:
+        named: Vocabulary to names; one that ends in `*` is a prefix.
+    """
+    return {
+        name: _extended(vocabulary, named.get(name, ()))
+        for name, vocabulary in VOCABULARIES.items()
+    }
+
+
+def _extended(vocabulary: Vocabulary, names: Iterable[str]) -> Vocabulary:
+    further = [name for name in names if vocabulary.takes_names and not vocabulary.handles(name)]
+    if not further:
+        return vocabulary
+    keys = [name for name in further if not name.endswith("*")]
+    prefixes = [name.removesuffix("*") for name in further if name.endswith("*")]
+    return msgspec.structs.replace(
+        vocabulary,
+        keys=(*vocabulary.keys, *keys),
+        key_prefixes=(*vocabulary.key_prefixes, *prefixes),
+    )
+
+
+def owners(
+    pod: LegacyPod,
+    *,
+    default_gpu_owner: str = nvidia.VOCABULARY.name,
+    vocabularies: Mapping[str, Vocabulary] = VOCABULARIES,
+) -> tuple[str, ...]:
+    """Return the vocabularies that own the pod's keys, in the order that decides shared keys.
+
+    Args:
+        default_gpu_owner: The owner of `nvidia.com/gpu` where nothing in the pod decides it:
+            "nvidia", "hami" or "koordinator".
+        vocabularies: Extended by the resource names in profiles.
+    """
+    named = {key for container in pod.containers for key in container.limits}
+    uses_hami = (
+        default_gpu_owner == HAMI.name
+        or any(key in named for key in HAMI_KEYS)
+        or any(key in pod.annotations for key in HAMI.annotations)
+    )
+    gpus = (HAMI, nvidia.VOCABULARY) if uses_hami else (nvidia.VOCABULARY,)
+    koordinator_first = (
+        default_gpu_owner == KOORDINATOR.name and not uses_hami
+    ) or takes_whole_gpus(pod)
+    ordered = (KOORDINATOR, *gpus) if koordinator_first else (*gpus, KOORDINATOR)
+    candidates = (*ordered, *(vocabularies[name] for name in NICS))
+    split = divide_keys(named, candidates)
+    return tuple(vocabulary.name for vocabulary in candidates if split[vocabulary.name])
+
+
+def check_conflicts(pod: LegacyPod) -> Iterator[Finding]:
+    """Yield an error for each key of HAMi in a pod whose GPUs belong to Koordinator."""
+    named = {key for container in pod.containers for key in container.limits}
+    whole_gpus = GPU_COUNT in named and takes_whole_gpus(pod)
+    if not whole_gpus and not any(key in named for key in GPU_KEYS):
+        return
+    for container in pod.containers:
+        for key in HAMI_KEYS:
+            if key in container.limits:
+                yield error(
+                    Code.AMBIGUOUS_OWNER,
+                    container.limit_path(key),
+                    "belongs to HAMi, and the pod's GPUs belong to Koordinator",
+                    "use the keys of one of them",
+                )
+
+
+def divide_keys(
+    keys: Iterable[str], candidates: Sequence[Vocabulary]
+) -> Mapping[str, frozenset[str]]:
+    """Return vocabulary name to the keys that it owns; each key has at most one owner."""
+    split: dict[str, set[str]] = {vocabulary.name: set() for vocabulary in candidates}
+    for key in keys:
+        handlers = (vocabulary for vocabulary in candidates if vocabulary.handles(key))
+        readers = (vocabulary for vocabulary in candidates if key in vocabulary.foreign)
+        owner = next(handlers, None) or next(readers, None)
+        if owner is not None:
+            split[owner.name].add(key)
+    return {name: frozenset(owned) for name, owned in split.items()}
+
+
+def restrict_keys(pod: LegacyPod, keys: frozenset[str]) -> LegacyPod:
+    """Return the pod with only these keys in its containers' limits."""
+    return msgspec.structs.replace(
+        pod,
+        containers=tuple(
+            msgspec.structs.replace(
+                container,
+                limits={key: amount for key, amount in container.limits.items() if key in keys},
+            )
+            for container in pod.containers
+        ),
+    )

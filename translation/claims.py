@@ -1,0 +1,287 @@
+"""Claims from intents and a profile, and the names of the templates that hold them.
+
+Pure: equal intents, profiles and facts give equal bytes, here and in the controller. A request that
+the driver cannot express is an error; one that it can express only in part is a warning.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error
+from kube.api.meta import ObjectMeta
+from kube.api.resource import (
+    MAX_REQUESTS,
+    MAX_RESULTS,
+    DeviceClaim,
+    DeviceClaimConfiguration,
+    DeviceConstraint,
+    DeviceRequest,
+    ResourceClaimSpec,
+    ResourceClaimTemplate,
+)
+from translation.device_facts import UNKNOWN, Facts
+from translation.device_request import RequestCompiler
+from translation.init_containers import reused_intents
+from translation.intents import DeviceKind, Intent, LegacyContainer
+from translation.profiles.profile import Granularity, Profile
+
+TRANSLATION_VERSION: Final = 1
+"""The version of the translation, part of every template's name and of every record. Raise it when
+an equal record would give another spec."""
+
+MAX_LABEL: Final = 63
+NAME_HASH_LENGTH: Final = 16
+"""Hexadecimal digits in a template's name. Comparisons of content use all of them."""
+
+
+class Use(msgspec.Struct, frozen=True, kw_only=True):
+    """The use of one request of a claim by a container."""
+
+    container: str
+    request: str
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """One claim of a pod.
+
+    Attributes:
+        label: Its name in `spec.resourceClaims`, unless the pod uses that name otherwise.
+        template: The name of its template, which derives from the content.
+        spec: `spec` of the ResourceClaimTemplate, as JSON.
+        uses: In the order of the pod's containers.
+        sources: Field below `devices` to the path in the pod of the key that requested it.
+    """
+
+    label: str
+    template: str
+    spec: Mapping[str, Any]
+    uses: tuple[Use, ...]
+    sources: Mapping[FieldPath, FieldPath] = {}
+
+    @property
+    def digest(self) -> str:
+        """The full-length digest of the spec."""
+        return spec_digest(self.spec)
+
+    def class_names(self) -> Iterator[str]:
+        """Yield the DeviceClass of every request and alternative."""
+        for request in self.spec["spec"]["devices"]["requests"]:
+            for alternative in request.get("firstAvailable") or [request["exactly"]]:
+                yield alternative["deviceClassName"]
+
+    def source(self, field: FieldPath) -> FieldPath | None:
+        """Return the path in the pod of the key that requested a field, or what contains it."""
+        for length in range(len(field.steps), 0, -1):
+            path = self.sources.get(FieldPath(field.steps[:length]))
+            if path is not None:
+                return path
+        return None
+
+
+class CompiledClaims(msgspec.Struct, frozen=True, kw_only=True):
+    """Claims, and the findings of their compilation."""
+
+    claims: tuple[Claim, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def spec_digest(spec: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a template's spec in canonical JSON."""
+    return sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()
+
+
+def template_digest(template: ResourceClaimTemplate) -> str:
+    """Return the `Claim.digest` of the claim whose template has this content."""
+    content = msgspec.to_builtins(template.spec, enc_hook=str)
+    if template.spec.metadata == ObjectMeta():
+        # The API server writes it even when it is empty.
+        content.pop("metadata", None)
+    return spec_digest(content)
+
+
+def template_classes(template: ResourceClaimTemplate) -> frozenset[str]:
+    """Return the DeviceClass of every request and alternative."""
+    requests = template.spec.spec.devices.requests or ()
+    return frozenset(
+        alternative.device_class_name
+        for request in requests
+        for alternative in (request.exactly, *(request.first_available or ()))
+        if alternative is not None
+    )
+
+
+def claim_spec(claim: DeviceClaim) -> Mapping[str, Any]:
+    """Return the spec of the template for such claims, as JSON."""
+    return {"spec": msgspec.to_builtins(ResourceClaimSpec(devices=claim), enc_hook=str)}
+
+
+def template_name(prefix: str, spec: Mapping[str, Any]) -> str:
+    """Return the name of the template with this content, a DNS label."""
+    digest = sha256(f"{TRANSLATION_VERSION}:{spec_digest(spec)}".encode()).hexdigest()
+    return f"{prefix[: MAX_LABEL - NAME_HASH_LENGTH - 1]}-{digest[:NAME_HASH_LENGTH]}"
+
+
+def compile_claims(
+    intents: Sequence[Intent],
+    containers: Mapping[str, LegacyContainer],
+    profile: Profile,
+    facts: Mapping[DeviceKind, Facts],
+    *,
+    prefix: str,
+) -> CompiledClaims:
+    """Compile the intents that one driver serves to claims.
+
+    Args:
+        intents: All of kinds that the profile has, in the order of the pod's containers.
+        containers: By name.
+        facts: Device kind to the facts of the driver's published devices.
+        prefix: The readable prefix of template names, a DNS label.
+    """
+    reused, reuse_findings = reused_intents(intents, containers)
+    findings = list(reuse_findings)
+    requested = [
+        _RequestedDevices(
+            intent=intent,
+            users=(
+                *(intents[init].container for init, place in reused.items() if place == index),
+                intent.container,
+                *intent.also,
+            ),
+        )
+        for index, intent in enumerate(intents)
+        if index not in reused
+    ]
+    claims = []
+    for label, group in _grouped_by_claim(requested, profile):
+        compiled = _compile_claim([devices.intent for devices in group], profile, facts)
+        findings += compiled.findings
+        faults = list(_check_limits([devices.intent for devices in group]))
+        if faults:
+            findings += faults
+            continue
+        spec = claim_spec(compiled.claim)
+        count = sum(devices.intent.count for devices in group)
+        claims.append(
+            Claim(
+                label=label,
+                template=template_name(f"{prefix}-{group[0].intent.kind}-{count}", spec),
+                spec=spec,
+                uses=tuple(
+                    Use(container=user, request=request.name)
+                    for devices, request in zip(group, compiled.claim.requests or (), strict=True)
+                    for user in devices.users
+                ),
+                sources=compiled.sources,
+            )
+        )
+    return CompiledClaims(claims=tuple(claims), findings=tuple(findings))
+
+
+# --- one claim ------------------------------------------------------------------------------------
+
+
+class _RequestedDevices(msgspec.Struct, frozen=True, kw_only=True):
+    """An intent that becomes a request, and the containers that use it."""
+
+    intent: Intent
+    users: tuple[str, ...]
+
+
+def _grouped_by_claim(
+    requested: Sequence[_RequestedDevices], profile: Profile
+) -> Iterator[tuple[str, list[_RequestedDevices]]]:
+    """Yield the label of each claim and what it requests."""
+    if profile.claims is Granularity.POD:
+        if requested:
+            yield requested[0].intent.kind.value, list(requested)
+        return
+    by_container: dict[str, list[_RequestedDevices]] = {}
+    for devices in requested:
+        by_container.setdefault(devices.intent.container, []).append(devices)
+    for container, group in by_container.items():
+        yield pod_claim_label(group[0].intent.kind.value, container), group
+
+
+def pod_claim_label(kind: str, container: str) -> str:
+    """Return a DNS label for a container's claim; long names end in a hash.
+
+    >>> pod_claim_label("gpu", "train")
+    'gpu-train'
+    """
+    label = f"{kind}-{container}"
+    if len(label) <= MAX_LABEL:
+        return label
+    return f"{label[: MAX_LABEL - 9].rstrip('-')}-{sha256(container.encode()).hexdigest()[:8]}"
+
+
+class _CompiledClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim with one request per intent, its sources and findings."""
+
+    claim: DeviceClaim
+    sources: Mapping[FieldPath, FieldPath]
+    findings: tuple[Finding, ...]
+
+
+def _compile_claim(
+    intents: Sequence[Intent], profile: Profile, facts: Mapping[DeviceKind, Facts]
+) -> _CompiledClaim:
+    sources: dict[FieldPath, FieldPath] = {}
+    requests: list[DeviceRequest] = []
+    constraints: list[DeviceConstraint] = []
+    configs: list[DeviceClaimConfiguration] = []
+    findings: list[Finding] = []
+    for intent, name in zip(intents, _request_names(intents), strict=True):
+        compiler = RequestCompiler(
+            profile, profile.devices[intent.kind], facts.get(intent.kind, UNKNOWN), intent
+        )
+        compiled = compiler.request(name)
+        sources |= compiled.sources_at(FieldPath.of("requests", len(requests)))
+        requests.append(compiled.request)
+        for constraint, path in compiler.constraints(name):
+            sources[FieldPath.of("constraints", len(constraints))] = path
+            constraints.append(constraint)
+        for config, path in compiler.configs(name):
+            sources[FieldPath.of("config", len(configs))] = path
+            configs.append(config)
+        findings += compiler.findings
+    claim = DeviceClaim(
+        requests=tuple(requests),
+        constraints=tuple(constraints) or None,
+        config=tuple(configs) or None,
+    )
+    return _CompiledClaim(claim=claim, sources=sources, findings=tuple(findings))
+
+
+def _request_names(intents: Sequence[Intent]) -> list[str]:
+    # Names contain no container's name, so that pods which need the same share one template.
+    totals = Counter(intent.kind for intent in intents)
+    used: Counter[DeviceKind] = Counter()
+    names = []
+    for intent in intents:
+        is_only = totals[intent.kind] == 1
+        names.append(intent.kind.value if is_only else f"{intent.kind}-{used[intent.kind]}")
+        used[intent.kind] += 1
+    return names
+
+
+def _check_limits(intents: Sequence[Intent]) -> Iterator[Finding]:
+    total = sum(intent.count for intent in intents)
+    if total > MAX_RESULTS:
+        yield error(
+            Code.TOO_MANY_DEVICES,
+            intents[-1].path("count"),
+            f"{total} devices in one claim, Kubernetes allocates at most {MAX_RESULTS}",
+            "request fewer devices per pod",
+        )
+    if len(intents) > MAX_REQUESTS:
+        yield error(
+            Code.TOO_MANY_REQUESTS,
+            intents[-1].path("count"),
+            f"{len(intents)} requests in one claim, Kubernetes allows at most {MAX_REQUESTS}",
+            "use fewer containers with devices",
+        )

@@ -1,0 +1,205 @@
+"""Claims from a translation record alone, without the pod or the cluster.
+
+The controller calls only this half of the translation, since it trusts nothing but the persisted
+annotation. So every decision here depends on the record and the profiles alone.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error
+from findings.text import quote_text
+from translation import arbiter
+from translation.alignment import AlignedIntent, compile_aligned_claim
+from translation.claims import Claim, CompiledClaims, compile_claims
+from translation.device_facts import UNKNOWN, Facts
+from translation.intents import (
+    Alignment,
+    DeviceKind,
+    Intent,
+    LegacyPod,
+    Translation,
+    Variable,
+    Vocabulary,
+)
+from translation.profiles.profile import Profile
+from translation.record import TranslationRecord
+
+Readings = Mapping[str, Translation]
+"""Vocabulary name to its translation, in the order of ownership."""
+
+
+class Derivation(msgspec.Struct, frozen=True, kw_only=True):
+    """The claims and variables that derive from a record."""
+
+    claims: tuple[Claim, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def derive(
+    record: TranslationRecord,
+    profiles: Mapping[str, Profile],
+    paths: Mapping[str, FieldPath] | None = None,
+) -> Derivation:
+    """Derive the claims of a translated pod.
+
+    Args:
+        record: Untrusted: every name and amount in it may be invented.
+        profiles: Driver name to the profile in force here.
+        paths: Container name to its path in the pod; None where the pod is not known.
+    """
+    providers: dict[str, Profile] = {}
+    for index, used in enumerate(record.profiles):
+        path = FieldPath.of("profiles", index)
+        profile = profiles.get(used.name)
+        if used.vocabulary not in arbiter.VOCABULARIES or profile is None:
+            unknown = (
+                f"{quote_text(used.vocabulary)} with {quote_text(used.name)} is not known here"
+            )
+            return Derivation(findings=(error(Code.TRANSLATION_RECORD_MALFORMED, path, unknown),))
+        if profile.content_hash != used.hash:
+            changed = (
+                f"profile {used.name} is {profile.content_hash} here, not {quote_text(used.hash)}"
+            )
+            fix = "create the pod again from its legacy manifest"
+            return Derivation(findings=(error(Code.PROFILE_CHANGED, path, changed, fix),))
+        providers[used.vocabulary] = profile
+    legacy = record.legacy_pod(paths)
+    facts = {used.name: used.facts for used in record.profiles}
+    vocabularies = arbiter.extended_vocabularies(
+        {vocabulary: profile.resource_names() for vocabulary, profile in providers.items()}
+    )
+    readings = read_keys(legacy, [vocabularies[name] for name in providers])
+    return compile_readings(readings, legacy, providers, facts)
+
+
+def read_keys(legacy: LegacyPod, vocabularies: Sequence[Vocabulary]) -> Readings:
+    """Translate a pod's keys, each by the vocabulary that owns it.
+
+    Args:
+        vocabularies: In the order that decides shared keys.
+    """
+    named = {key for container in legacy.containers for key in container.limits}
+    owned = arbiter.divide_keys(named, vocabularies)
+    return {
+        vocabulary.name: vocabulary.translate(arbiter.restrict_keys(legacy, owned[vocabulary.name]))
+        for vocabulary in vocabularies
+    }
+
+
+def compile_readings(
+    readings: Readings,
+    legacy: LegacyPod,
+    providers: Mapping[str, Profile],
+    facts: Mapping[str, Mapping[DeviceKind, Facts]],
+) -> Derivation:
+    """Compile the intents of all vocabularies to claims.
+
+    Args:
+        providers: Vocabulary name to the profile that serves it.
+        facts: Driver name to device kind to facts.
+    """
+    # Only those with keys: others are not recorded, so they must not make a name ambiguous.
+    containers = {container.name: container for container in legacy.containers if container.limits}
+    claims: list[Claim] = []
+    findings: list[Finding] = []
+    variables: list[Variable] = []
+    for vocabulary, reading in readings.items():
+        findings += reading.findings
+        variables += reading.variables
+        by_driver = _intents_by_driver(reading, vocabulary, providers, findings)
+        if reading.alignment is not None:
+            aligned = _compile_alignment(reading.alignment, by_driver, facts, prefix=vocabulary)
+            claims += aligned.claims
+            findings += aligned.findings
+        for profile, intents in by_driver.values():
+            compiled = compile_claims(
+                _unaligned(intents, reading.alignment),
+                containers,
+                profile,
+                facts.get(profile.driver, {}),
+                prefix=vocabulary,
+            )
+            claims += compiled.claims
+            findings += compiled.findings
+    return Derivation(claims=tuple(claims), variables=tuple(variables), findings=tuple(findings))
+
+
+def _compile_alignment(
+    alignment: Alignment,
+    by_driver: Mapping[str, tuple[Profile, list[Intent]]],
+    facts: Mapping[str, Mapping[DeviceKind, Facts]],
+    *,
+    prefix: str,
+) -> CompiledClaims:
+    """Compile the intents to align to one claim; to none where a kind has no driver."""
+    members = {
+        intent.kind: AlignedIntent(
+            intent=intent,
+            profile=profile,
+            facts=facts.get(profile.driver, {}).get(intent.kind, UNKNOWN),
+        )
+        for profile, intents in by_driver.values()
+        for intent in intents
+    }
+    if any(kind not in members for kind in alignment.kinds):
+        return CompiledClaims()
+    return compile_aligned_claim(
+        alignment, [members[kind] for kind in alignment.kinds], prefix=prefix
+    )
+
+
+def _unaligned(intents: Sequence[Intent], alignment: Alignment | None) -> Sequence[Intent]:
+    if alignment is None:
+        return intents
+    return [intent for intent in intents if intent.kind not in alignment.kinds]
+
+
+def _intents_by_driver(
+    reading: Translation,
+    vocabulary: str,
+    providers: Mapping[str, Profile],
+    findings: list[Finding],
+) -> Mapping[str, tuple[Profile, list[Intent]]]:
+    """Return driver name to its profile and the intents that it serves."""
+    by_driver: dict[str, tuple[Profile, list[Intent]]] = {}
+    for intent in reading.intents:
+        profile = provider(intent, vocabulary, providers)
+        if profile is None:
+            own = providers[vocabulary].driver if vocabulary in providers else vocabulary
+            findings.append(
+                error(
+                    Code.CANNOT_EXPRESS,
+                    intent.path("mode" if intent.through_mps else "count"),
+                    f"{own} has no {_device_words(intent)}",
+                    f"choose another driver: --profile {vocabulary}=NAME",
+                )
+            )
+            continue
+        by_driver.setdefault(profile.driver, (profile, []))[1].append(intent)
+    return by_driver
+
+
+def provider(intent: Intent, vocabulary: str, providers: Mapping[str, Profile]) -> Profile | None:
+    """Return the vocabulary's own profile if it serves the intent, else the first that does.
+
+    A vocabulary without a profile is not in the record, so nobody could read its keys again: its
+    intents have no provider.
+    """
+    if vocabulary not in providers:
+        return None
+    own_first = sorted(providers.items(), key=lambda item: item[0] != vocabulary)
+    return next((profile for _, profile in own_first if serves(profile, intent)), None)
+
+
+def serves(profile: Profile, intent: Intent) -> bool:
+    """Return whether the profile's driver has devices for the intent."""
+    device = profile.devices.get(intent.kind)
+    return device is not None and not (intent.through_mps and device.mps is None)
+
+
+def _device_words(intent: Intent) -> str:
+    return "MPS server" if intent.through_mps else f"devices of kind {intent.kind}"

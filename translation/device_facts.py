@@ -1,0 +1,251 @@
+"""Facts of published devices for the translation: memory sizes, sharing, devices per PCIe root.
+
+Each ResourceSlice is reduced to a small summary when it arrives, so that the inventory of a large
+cluster needs little memory; the summaries of a driver are merged into its facts.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+from kube.api.resource import MAX_RESULTS, Device, DeviceCapacity, ResourceSlice
+from kube.quantity import Format, Quantity
+from translation.intents import DeviceKind
+from translation.profiles.profile import DeviceProfile, Profile
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A part of a translation record; unknown fields are an error."""
+
+
+MAX_REPLICAS: Final = 2**31 - 1
+PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
+"""The attribute that devices of different drivers have in common. Source: KEP-4381."""
+
+
+class MemorySize(_Part, frozen=True, kw_only=True, omit_defaults=True):
+    """A memory size of devices, and the valid shares of it.
+
+    Attributes:
+        min: The smallest share; None when any amount is valid.
+        step: Shares are `min` plus a multiple of this.
+        values: The only valid shares, ascending; empty when `min` and `step` apply.
+
+    Raises:
+        ValueError: An amount is not a number of bytes; claims would repeat it to the API server.
+    """
+
+    size: Quantity
+    min: Quantity | None = None
+    step: Quantity | None = None
+    values: tuple[Quantity, ...] = ()
+
+    def __post_init__(self) -> None:
+        listed = ((value, 0) for value in self.values)
+        for amount, least in ((self.size, 1), (self.min, 0), (self.step, 1), *listed):
+            if amount is not None and not (amount.is_whole and least <= int(amount) < 2**63):
+                raise ValueError(f"{amount} is not a number of bytes")
+
+
+class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
+    """Facts of the devices of one kind.
+
+    Attributes:
+        sizes: Distinct memory sizes, ascending; None when no device is known.
+        shared: Some device allows multiple allocations; None when no device is known.
+        default_is_part: On some device a claim without an amount of memory gets only part of it.
+        replicas: Distinct numbers of replicas that devices publish, ascending; empty when they
+            publish none, None when no device is known.
+        per_root: Distinct numbers of devices under one PCIe root, that of most nodes first. Where
+            they matter, empty when known devices publish no root; else None.
+    """
+
+    sizes: tuple[MemorySize, ...] | None = None
+    shared: bool | None = None
+    default_is_part: bool = False
+    replicas: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLICAS)], ...] | None = None
+    per_root: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_RESULTS)], ...] | None = None
+
+
+UNKNOWN = Facts()
+
+
+class SliceSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of one ResourceSlice.
+
+    Attributes:
+        roots: Device kind to PCIe root to number of devices; kinds without any are left out.
+    """
+
+    driver: str
+    pool: str
+    generation: int
+    facts: Mapping[DeviceKind, Facts]
+    roots: Mapping[DeviceKind, Mapping[str, int]] = {}
+
+
+def summary(published: ResourceSlice, profiles: Mapping[str, Profile]) -> SliceSummary | None:
+    """Return the facts of a slice; None when no profile is for its driver."""
+    profile = profiles.get(published.spec.driver)
+    if profile is None:
+        return None
+    return SliceSummary(
+        driver=published.spec.driver,
+        pool=published.spec.pool.name,
+        generation=published.spec.pool.generation,
+        facts={
+            kind: merge_facts(
+                _facts(device, kind_profile)
+                for device in published.spec.devices or ()
+                if _is_of(device, kind_profile, profile)
+            )
+            for kind, kind_profile in profile.devices.items()
+        },
+        roots={
+            kind: roots
+            for kind, kind_profile in profile.devices.items()
+            if (roots := _roots(published.spec.devices or (), kind_profile, profile))
+        },
+    )
+
+
+def facts_by_driver(
+    summaries: Iterable[SliceSummary],
+) -> Mapping[str, Mapping[DeviceKind, Facts]]:
+    """Return driver name to device kind to facts, of the newest generation of every pool."""
+    newest: dict[tuple[str, str], list[SliceSummary]] = {}
+    for slice_summary in summaries:
+        pool = newest.setdefault((slice_summary.driver, slice_summary.pool), [])
+        if pool and pool[0].generation < slice_summary.generation:
+            pool.clear()
+        if not pool or pool[0].generation == slice_summary.generation:
+            pool.append(slice_summary)
+    by_driver: dict[str, dict[DeviceKind, list[Facts]]] = {}
+    for (driver, _), parts in newest.items():
+        kinds = by_driver.setdefault(driver, {})
+        for part in parts:
+            for kind, facts in part.facts.items():
+                kinds.setdefault(kind, []).append(facts)
+    per_root = _per_root(newest)
+    return {
+        driver: {
+            kind: msgspec.structs.replace(merge_facts(facts), per_root=per_root.get((driver, kind)))
+            for kind, facts in kinds.items()
+        }
+        for driver, kinds in by_driver.items()
+    }
+
+
+def _per_root(
+    pools: Mapping[tuple[str, str], Iterable[SliceSummary]],
+) -> Mapping[tuple[str, DeviceKind], tuple[int, ...]]:
+    """Return driver and kind to the numbers of devices under one PCIe root, most frequent first.
+
+    A pool is a node, and its number is that of most of its roots, so a broken GPU changes nothing.
+    Of two equally frequent numbers the smaller comes first.
+    """
+    nodes: dict[tuple[str, DeviceKind], Counter[int]] = {}
+    for (driver, _), parts in pools.items():
+        roots: dict[DeviceKind, Counter[str]] = {}
+        for part in parts:
+            for kind, devices_by_root in part.roots.items():
+                roots.setdefault(kind, Counter()).update(devices_by_root)
+        for kind, devices_of_root in roots.items():
+            sizes = Counter(min(count, MAX_RESULTS) for count in devices_of_root.values())
+            nodes.setdefault((driver, kind), Counter())[_most_frequent_first(sizes)[0]] += 1
+    return {key: _most_frequent_first(sizes) for key, sizes in nodes.items()}
+
+
+def _most_frequent_first(counter: Counter[int]) -> tuple[int, ...]:
+    return tuple(sorted(counter, key=lambda number: (-counter[number], number)))
+
+
+def merge_facts(parts: Iterable[Facts]) -> Facts:
+    """Merge facts; their order does not matter."""
+    known = [part for part in parts if part != UNKNOWN]
+    if not known:
+        return UNKNOWN
+    sizes = {size for part in known for size in part.sizes or ()}
+    return Facts(
+        sizes=tuple(sorted(sizes, key=_by_size)),
+        shared=any(part.shared for part in known),
+        default_is_part=any(part.default_is_part for part in known),
+        replicas=tuple(sorted({count for part in known for count in part.replicas or ()})),
+    )
+
+
+def _by_size(memory: MemorySize) -> tuple[Quantity, Quantity, Quantity, tuple[Quantity, ...]]:
+    zero = Quantity(0)
+    return memory.size, memory.min or zero, memory.step or zero, memory.values
+
+
+def _is_of(device: Device, kind: DeviceProfile, profile: Profile) -> bool:
+    attributes = device.attributes or {}
+    for name, value in kind.where.items():
+        attribute = attributes.get(name) or attributes.get("/".join(profile.qualified(name)))
+        if attribute is None or attribute.string != value:
+            return False
+    return not any(
+        name in attributes or "/".join(profile.qualified(name)) in attributes for name in kind.lacks
+    )
+
+
+def _roots(devices: Iterable[Device], kind: DeviceProfile, profile: Profile) -> Mapping[str, int]:
+    """Return PCIe root to number of devices; without a root, drivers may publish an empty string."""
+    counts: Counter[str] = Counter()
+    for device in devices:
+        root = (device.attributes or {}).get(PCIE_ROOT)
+        if root is not None and root.string and _is_of(device, kind, profile):
+            counts[root.string] += 1
+    return dict(counts)
+
+
+def _facts(device: Device, kind: DeviceProfile) -> Facts:
+    capacities = device.capacity or {}
+    memory = capacities.get(kind.memory) if kind.memory else None
+    policy = memory.request_policy if memory else None
+    default = policy.default if policy else None
+    return Facts(
+        sizes=_sizes(memory) if memory else (),
+        shared=bool(device.allow_multiple_allocations),
+        default_is_part=memory is not None and default is not None and default < memory.value,
+        replicas=_replicas(capacities.get(kind.replicas or "")),
+    )
+
+
+def _replicas(capacity: DeviceCapacity | None) -> tuple[int, ...]:
+    if capacity is None or not capacity.value.is_whole:
+        return ()
+    count = int(capacity.value)
+    return (count,) if 1 <= count <= MAX_REPLICAS else ()
+
+
+def _sizes(memory: DeviceCapacity) -> tuple[MemorySize, ...]:
+    policy = memory.request_policy
+    valid_range = policy.valid_range if policy else None
+    try:
+        return (
+            MemorySize(
+                size=_canonical(memory.value),
+                min=_canonical(valid_range.min)
+                if valid_range and valid_range.min is not None
+                else None,
+                step=_canonical(valid_range.step)
+                if valid_range and valid_range.step is not None
+                else None,
+                values=tuple(map(_canonical, (policy.valid_values if policy else None) or ())),
+            ),
+        )
+    except ValueError:
+        return ()  # A device with an invalid amount counts as one without memory.
+
+
+def _canonical(amount: Quantity) -> Quantity:
+    """Return the amount in the notation that claims use.
+
+    Drivers publish 80Gi as 80Gi or as 85899345920; a template's name must not depend on which of
+    two equal sizes came first.
+    """
+    return Quantity.from_nanos(amount.nanos, Format.BINARY)

@@ -1,0 +1,218 @@
+"""Device keys of other systems, which no vocabulary translates: whose they are and what to do.
+
+Source: the documentation and code of the device plugins and schedulers that are named here.
+"""
+
+from typing import Final
+
+import msgspec
+
+
+class DeviceFamily(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of one system.
+
+    Attributes:
+        owner: The system that reads the keys.
+        resources: Resource names; one that ends in `*` is a prefix.
+        annotations: Pod annotations; one that ends in `*` is a prefix.
+        advice: How to continue with such a pod.
+    """
+
+    owner: str
+    resources: tuple[str, ...] = ()
+    annotations: tuple[str, ...] = ()
+    advice: str
+
+
+def _mapped(driver: str, resource: str) -> str:
+    return (
+        f"to use DRA, install the driver {driver} and give a DeviceClass "
+        f"extendedResourceName {resource}; until then the device plugin must keep running"
+    )
+
+
+_PLUGIN: Final = "keep the device plugin running; no DRA driver for these devices is known"
+_HAMI_KEYS: Final = (
+    "write HAMi's keys instead, which are translated: nvidia.com/gpu, nvidia.com/gpumem (MiB), "
+    "nvidia.com/gpucores (percent)"
+)
+
+FAMILIES: Final[tuple[DeviceFamily, ...]] = (
+    DeviceFamily(
+        owner="AMD's GPU device plugin, or HAMi on AMD GPUs",
+        resources=("amd.com/*",),
+        annotations=("amd.com/use-gpu-uuid",),
+        advice=_mapped("gpu.amd.com", "amd.com/gpu"),
+    ),
+    DeviceFamily(
+        owner="Google's TPU device plugin",
+        resources=("google.com/tpu",),
+        advice=_mapped("tpu.google.com", "google.com/tpu"),
+    ),
+    DeviceFamily(
+        owner="AWS's Neuron device plugin",
+        resources=("aws.amazon.com/neuron*",),
+        advice=_mapped("neuron.aws.com", "aws.amazon.com/neuron"),
+    ),
+    DeviceFamily(
+        owner="AWS's virtual GPU device plugin",
+        resources=("k8s.amazonaws.com/vgpu",),
+        advice=_HAMI_KEYS,
+    ),
+    DeviceFamily(
+        owner="Intel's GPU device plugin",
+        resources=("gpu.intel.com/*", "intel.com/gpu"),
+        advice=_mapped("gpu.intel.com", "gpu.intel.com/i915"),
+    ),
+    DeviceFamily(
+        owner="Intel's Gaudi device plugin",
+        resources=("habana.ai/*", "intel.com/gaudi"),
+        advice=_mapped("gaudi.intel.com", "habana.ai/gaudi"),
+    ),
+    DeviceFamily(
+        owner="Intel's QAT device plugin",
+        resources=("qat.intel.com/*", "intel.com/qat"),
+        advice=_mapped("qat.intel.com", "qat.intel.com/generic"),
+    ),
+    DeviceFamily(
+        owner="Intel's other device plugins (SR-IOV, FPGA, DSA, SGX)",
+        resources=("intel.com/*", "dsa.intel.com/*", "fpga.intel.com/*", "sgx.intel.com/*"),
+        advice="if these are NICs, list the name under resources in a profile; otherwise keep the "
+        "device plugin running",
+    ),
+    DeviceFamily(
+        owner="Huawei's Ascend device plugin, HAMi or MindX",
+        resources=("huawei.com/*",),
+        annotations=("huawei.com/*", "hami.io/use-nputype"),
+        advice=_mapped("ascend.project-hami.io", "huawei.com/Ascend910"),
+    ),
+    DeviceFamily(
+        owner="Volcano's GPU sharing",
+        resources=("volcano.sh/vgpu-*", "volcano.sh/gpu-*"),
+        annotations=(
+            "volcano.sh/vgpu-mode",
+            "volcano.sh/vgpu-use-gpuuuid",
+            "volcano.sh/vgpu-nouse-gpuuuid",
+            "volcano.sh/vgpu-podgroup-policy",
+        ),
+        advice=_HAMI_KEYS,
+    ),
+    DeviceFamily(
+        owner="Alibaba Cloud's GPU sharing",
+        resources=("aliyun.com/gpu-*", "alibabacloud.com/gpu-*"),
+        advice=_HAMI_KEYS,
+    ),
+    DeviceFamily(
+        owner="KAI scheduler's GPU sharing",
+        annotations=("gpu-fraction*", "gpu-memory"),
+        advice=_HAMI_KEYS,
+    ),
+    DeviceFamily(
+        owner="Tencent Cloud's GPU sharing",
+        resources=("tencent.com/vcuda-*", "tke.cloud.tencent.com/qgpu-*", "tencent.com/qgpu-*"),
+        advice=_HAMI_KEYS,
+    ),
+    DeviceFamily(
+        owner="Volcano Engine's GPU sharing",
+        resources=("vke.volcengine.com/mgpu-*",),
+        advice=_HAMI_KEYS,
+    ),
+    DeviceFamily(
+        owner="nos, the dynamic GPU partitioning of Nebuly",
+        resources=("nos.nebuly.com/*",),
+        advice=_HAMI_KEYS,
+    ),
+    DeviceFamily(
+        owner="tensor-fusion",
+        resources=("tensor-fusion.ai/*",),
+        annotations=("tensor-fusion.ai/*",),
+        advice=_HAMI_KEYS,
+    ),
+    DeviceFamily(
+        owner="earlier versions of Koordinator",
+        resources=("kubernetes.io/gpu*", "kubernetes.io/rdma", "kubernetes.io/fpga"),
+        advice="write the current keys, which are translated: koordinator.sh/gpu-core, "
+        "koordinator.sh/gpu-memory, koordinator.sh/rdma",
+    ),
+    DeviceFamily(
+        owner="Hygon's DCU device plugin, or HAMi",
+        resources=("hygon.com/*", "dcu.com/*"),
+        annotations=("hygon.com/*",),
+        advice=_mapped("dra.hygon.com", "hygon.com/dcu"),
+    ),
+    DeviceFamily(
+        owner="Rebellions' device plugin",
+        resources=("rebellions.ai/*",),
+        advice=_mapped("npu.rebellions.ai", "rebellions.ai/npu"),
+    ),
+    DeviceFamily(
+        owner="MetaX's device plugin, or HAMi",
+        resources=("metax-tech.com/*",),
+        annotations=("metax-tech.com/*",),
+        advice=_PLUGIN,
+    ),
+    DeviceFamily(
+        owner="Cambricon's device plugin, or HAMi",
+        resources=("cambricon.com/*",),
+        annotations=("cambricon.com/*",),
+        advice=_PLUGIN,
+    ),
+    DeviceFamily(
+        owner="Moore Threads' device plugin, or HAMi",
+        resources=("mthreads.com/*",),
+        annotations=("mthreads.ai/*",),
+        advice=_PLUGIN,
+    ),
+    DeviceFamily(
+        owner="Iluvatar's device plugin, or HAMi",
+        resources=("iluvatar.ai/*",),
+        annotations=("iluvatar.ai/*",),
+        advice=_PLUGIN,
+    ),
+    DeviceFamily(owner="Biren's device plugin", resources=("birentech.com/*",), advice=_PLUGIN),
+    DeviceFamily(
+        owner="Kunlunxin's device plugin, or HAMi",
+        resources=("kunlunxin.com/*",),
+        annotations=("baidu.com/*", "hami.io/use-xpu-uuid", "hami.io/no-use-xpu-uuid"),
+        advice=_PLUGIN,
+    ),
+    DeviceFamily(
+        owner="Enflame's device plugin, or HAMi",
+        resources=("enflame.com/*",),
+        annotations=("enflame.com/*",),
+        advice=_PLUGIN,
+    ),
+    DeviceFamily(
+        owner="Vastai's device plugin, or HAMi",
+        resources=("vastaitech.com/*",),
+        annotations=("vastaitech.com/*",),
+        advice=_PLUGIN,
+    ),
+    DeviceFamily(owner="FuriosaAI's device plugin", resources=("furiosa.ai/*",), advice=_PLUGIN),
+    DeviceFamily(
+        owner="Qualcomm's Cloud AI device plugin", resources=("qualcomm.com/*",), advice=_PLUGIN
+    ),
+    DeviceFamily(
+        owner="Tenstorrent's device plugin",
+        resources=("tenstorrent.com/*",),
+        advice=_mapped("tenstorrent.com", "tenstorrent.com/n150"),
+    ),
+    DeviceFamily(
+        owner="IBM's Spyre device plugin",
+        resources=("ibm.com/spyre*", "ibm.com/aiu*"),
+        advice="to use DRA, install IBM's driver for Spyre and request its DeviceClass",
+    ),
+    DeviceFamily(
+        owner="HAMi",
+        annotations=("hami.io/use-*", "hami.io/no-use-*", "hami.io/device-cordon"),
+        advice="remove the annotation, or select the devices with one that is translated",
+    ),
+    DeviceFamily(
+        owner="NVIDIA's device plugins, or HAMi",
+        resources=("nvidia.com/*",),
+        annotations=("nvidia.com/*",),
+        advice="if it is a NIC, list the name under resources in a profile; otherwise write one of "
+        "the keys in docs/vocabularies.md",
+    ),
+)
+"""In order of precedence: the first family with a pattern that matches a key has it."""

@@ -1,0 +1,427 @@
+"""One intent to one request of a driver: selectors, amounts, alternatives, configuration.
+
+A request that the driver cannot express is an error; one that it can express only in part is a
+warning. User input reaches CEL only as quoted literals, and every attribute is tested for presence
+first, because a CEL error ends the whole scheduling attempt.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error, warning
+from kube.api.resource import (
+    MAX_ALTERNATIVES,
+    DeviceClaimConfiguration,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    OpaqueDeviceConfiguration,
+)
+from kube.quantity import Quantity
+from translation.device_facts import PCIE_ROOT, Facts
+from translation.device_selectors import Selector, SelectorCompiler, as_selectors
+from translation.intents import DeviceKind, Intent, Scope
+from translation.memory_shares import as_capacity, shares_by_size, size_name
+from translation.profiles.profile import DeviceProfile, Profile, Sharing, put_at
+
+
+class _Alternative(msgspec.Struct, frozen=True, kw_only=True):
+    """One alternative of a request: an additional selector, and amounts."""
+
+    name: str
+    selector: str
+    capacity: Mapping[str, Quantity] = {}
+
+
+class CompiledRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, and the source of each of its fields.
+
+    Attributes:
+        sources: Field below the request to the path in the pod of the key that requested it.
+    """
+
+    request: DeviceRequest
+    sources: Mapping[FieldPath, FieldPath]
+
+    def sources_at(self, field: FieldPath) -> Mapping[FieldPath, FieldPath]:
+        """Return the sources of a claim that has the request at a field below `devices`."""
+        return {field.join(below): path for below, path in self.sources.items()}
+
+
+class RequestCompiler:
+    """Compiles one intent to a request for one kind of device, and collects findings."""
+
+    def __init__(
+        self, profile: Profile, device: DeviceProfile, facts: Facts, intent: Intent
+    ) -> None:
+        self._profile = profile
+        self._device = device
+        self._facts = facts
+        self._intent = intent
+        self._shared = device.sharing is Sharing.ALWAYS or (
+            device.sharing is Sharing.PUBLISHED and bool(facts.shared)
+        )
+        self._unsupported = (
+            Code.UNSUPPORTED_AS_PUBLISHED
+            if device.sharing is Sharing.PUBLISHED
+            else Code.CANNOT_EXPRESS
+        )
+        self.findings: list[Finding] = []
+        self._selectors = SelectorCompiler(profile, device, intent, self.findings)
+
+    def request(self, name: str) -> CompiledRequest:
+        """Compile the request; `findings` has what it cannot express."""
+        sources: dict[FieldPath, FieldPath] = {}
+        named = self._selectors.named_devices()
+        class_name = named.class_name or self._device.class_name
+        every = self._intent.every or (self._intent.pool and self._shared)
+        selectors = [*self._selectors.of_filter(), *self._selectors.of_name(named)]
+        capacity = self._capacity()
+        alternatives = self._alternatives()
+        if self._intent.kind is DeviceKind.MIG and len(alternatives) == 1:
+            selectors.append(Selector(alternatives.pop().selector, "memory"))
+        expressions = [selector.expression for selector in selectors]
+        if not alternatives:
+            request = DeviceRequest(
+                name=name,
+                exactly=ExactDeviceRequest(
+                    device_class_name=class_name,
+                    selectors=as_selectors(expressions),
+                    allocation_mode="All" if every else "ExactCount",
+                    count=None if every else self._intent.count,
+                    capacity=as_capacity(capacity),
+                ),
+            )
+            sources |= self._sources(FieldPath.of("exactly"), selectors, capacity)
+            return CompiledRequest(request=request, sources=sources)
+        request = DeviceRequest(
+            name=name,
+            first_available=tuple(
+                DeviceSubRequest(
+                    name=alternative.name,
+                    device_class_name=class_name,
+                    selectors=as_selectors([*expressions, alternative.selector]),
+                    allocation_mode="ExactCount",
+                    count=self._intent.count,
+                    capacity=as_capacity({**capacity, **alternative.capacity}),
+                )
+                for alternative in alternatives
+            ),
+        )
+        for index, alternative in enumerate(alternatives):
+            sources |= self._sources(
+                FieldPath.of("firstAvailable", index),
+                [*selectors, Selector(alternative.selector, "memory")],
+                {**capacity, **alternative.capacity},
+            )
+        return CompiledRequest(request=request, sources=sources)
+
+    def _sources(
+        self,
+        field: FieldPath,
+        selectors: list[Selector],
+        capacity: Mapping[str, Quantity],
+    ) -> dict[FieldPath, FieldPath]:
+        """Return the source of each field of the request or alternative at `field`."""
+        sources = {FieldPath(): self._intent.path("count")}
+        for index, selector in enumerate(selectors):
+            sources[field.child("selectors", index)] = self._intent.path(selector.aspect)
+        for name in capacity:
+            aspect = "count"
+            if name == self._device.memory:
+                aspect = "memory"
+            elif self._device.cores is not None and name == self._device.cores.capacity:
+                aspect = "cores"
+            sources[field.child("capacity", "requests").key(name)] = self._intent.path(aspect)
+        return sources
+
+    def constraints(self, *names: str) -> Iterator[tuple[DeviceConstraint, FieldPath]]:
+        """Yield each constraint between the devices of the intent's requests, and its source."""
+        if self._intent.count == 1 and not self._intent.every:
+            return
+        if self._shared and self._device.unique:
+            distinct = self._selectors.full_name(self._device.unique)
+            yield (
+                DeviceConstraint(requests=names, distinct_attribute=distinct),
+                self._intent.path("count"),
+            )
+        yield from self._within(names)
+        if self._intent.same_numa:
+            numa = self._device.attributes.numa
+            if numa:
+                yield (
+                    DeviceConstraint(
+                        requests=names, match_attribute=self._selectors.full_name(numa)
+                    ),
+                    self._intent.path("numa"),
+                )
+            else:
+                self._warn(
+                    Code.NOT_PUBLISHED_BY_DRIVER,
+                    "numa",
+                    f"{self._profile.driver} publishes no NUMA node; the devices may be on "
+                    "different ones",
+                )
+
+    def _within(self, names: tuple[str, ...]) -> Iterator[tuple[DeviceConstraint, FieldPath]]:
+        path = self._intent.path("scope")
+        match self._intent.within:
+            case None:
+                return
+            case Scope.PCIE_ROOT if self._facts.per_root == ():
+                self._fail(
+                    Code.UNSUPPORTED_AS_PUBLISHED,
+                    "scope",
+                    f"no device of {self._profile.driver} publishes its PCIe root",
+                    "use a driver that publishes it, or remove the scope",
+                )
+            case Scope.PCIE_ROOT:
+                yield DeviceConstraint(requests=names, match_attribute=PCIE_ROOT), path
+            case Scope.NUMA_NODE:
+                numa = self._device.attributes.numa
+                if numa is None:
+                    self._fail(
+                        Code.CANNOT_EXPRESS,
+                        "scope",
+                        f"{self._profile.driver} publishes no NUMA node",
+                        "use a driver that publishes it, or remove the scope",
+                    )
+                else:
+                    name = self._selectors.full_name(numa)
+                    yield DeviceConstraint(requests=names, match_attribute=name), path
+
+    def configs(self, name: str) -> Iterator[tuple[DeviceClaimConfiguration, FieldPath]]:
+        """Yield each configuration that the driver needs for the request, and its source."""
+        mps = self._device.mps
+        if self._intent.through_mps and mps is not None:
+            parameters = msgspec.to_builtins(mps.parameters)
+            if mps.threads and self._intent.cores_percent:
+                put_at(parameters, mps.threads, self._intent.cores_percent)
+            if mps.memory and self._intent.memory is not None:
+                put_at(parameters, mps.memory, str(self._intent.memory))
+            opaque = OpaqueDeviceConfiguration(driver=self._profile.driver, parameters=parameters)
+            yield (
+                DeviceClaimConfiguration(requests=(name,), opaque=opaque),
+                self._intent.path("mode"),
+            )
+
+    # --- amounts
+
+    def _capacity(self) -> dict[str, Quantity]:
+        """Return the amounts that do not depend on the device's size."""
+        intent = self._intent
+        if intent.replica:
+            return self._replica()
+        if intent.through_mps:
+            return self._through_mps()
+        if intent.kind is DeviceKind.MIG:
+            return {}
+        if intent.kind is not DeviceKind.GPU and intent.cores_percent is not None:
+            return self._part_of_other(intent.cores_percent)
+        return self._all_of_it() if intent.exclusive else self._share()
+
+    def _share(self) -> dict[str, Quantity]:
+        """Return the requested amounts of memory and cores."""
+        intent = self._intent
+        capacity: dict[str, Quantity] = {}
+        if not self._shared and intent.pool:
+            self._warn(
+                Code.WHOLE_DEVICE,
+                "count",
+                f"{self._profile.driver} does not share its devices: the share of a pool becomes "
+                "one whole device",
+            )
+        if not self._shared and (intent.memory or intent.memory_percent or intent.cores_percent):
+            self._warn_whole_device()
+        if intent.memory is not None:
+            if self._device.memory is None:
+                self._fail(
+                    Code.CANNOT_EXPRESS, "memory", f"{self._profile.driver} publishes no memory"
+                )
+            else:
+                capacity[self._device.memory] = intent.memory
+        if self._shared and intent.cores_percent == 100:
+            # HAMi gives such a container a GPU of its own; a claim can only consume all its cores.
+            self._warn(
+                Code.NOT_EXCLUSIVE,
+                "cores",
+                "all cores and part of the memory: containers without a limit of cores may get the "
+                "rest of the device",
+            )
+        return capacity | self._cores()
+
+    def _part_of_other(self, percent: int) -> dict[str, Quantity]:
+        """Return the share of a device without memory, such as a NIC."""
+        if not self._shared:
+            if percent < 100:
+                self._warn_whole_device()
+            return {}
+        if self._device.cores is not None:
+            return self._cores()
+        if percent == 100:
+            self._warn_not_exclusive()
+        return {}
+
+    def _cores(self) -> dict[str, Quantity]:
+        percent = self._intent.cores_percent
+        if percent is None:
+            return {}
+        if self._device.cores is None:
+            # 0 is no limit, and an unshared device always has all of its cores.
+            if percent and not (percent == 100 and not self._shared):
+                self._fail(
+                    self._unsupported if percent == 100 else Code.CANNOT_EXPRESS,
+                    "cores",
+                    f"{self._profile.driver} publishes no share of compute",
+                    "remove the cores, or use a driver that shares them: --profile hami=NAME",
+                )
+            return {}
+        # Explicitly, even for 0: the default of a capacity may be all of it. A small share must not
+        # become 0, which is no limit.
+        share = percent * self._device.cores.whole // 100
+        return {self._device.cores.capacity: Quantity(max(share, min(percent, 1)))}
+
+    def _all_of_it(self) -> dict[str, Quantity]:
+        # The memory is left out: the default is all of it, or `_alternatives` has every size.
+        if not self._shared:
+            return {}
+        capacity: dict[str, Quantity] = {}
+        if self._device.cores is not None:
+            capacity[self._device.cores.capacity] = Quantity(self._device.cores.whole)
+        counts = self._facts.replicas or ()
+        if self._device.replicas is not None and len(counts) == 1:
+            capacity[self._device.replicas] = Quantity(counts[0])
+        elif counts or self._facts.default_is_part or not (capacity or self._device.memory):
+            # Of a device without amounts, such as most NICs, a claim consumes nothing.
+            self._warn_not_exclusive()
+        return capacity
+
+    def _replica(self) -> dict[str, Quantity]:
+        name = self._device.replicas
+        if name is None or self._facts.replicas == ():
+            self._fail(
+                Code.CANNOT_EXPRESS if name is None else Code.UNSUPPORTED_AS_PUBLISHED,
+                "count",
+                f"{self._profile.driver} publishes no replicas of a GPU",
+                "run the driver with a number of consumable shares, or give a DeviceClass "
+                "extendedResourceName nvidia.com/gpu.shared",
+            )
+            return {}
+        if self._facts.replicas is None:
+            self._warn(
+                Code.NOT_PUBLISHED_BY_DRIVER,
+                "count",
+                f"no inventory shows that {self._profile.driver} publishes capacity {name}",
+            )
+        return {name: Quantity(1)}
+
+    def _through_mps(self) -> dict[str, Quantity]:
+        if self._device.mps is None:
+            self._fail(Code.CANNOT_EXPRESS, "mode", f"{self._profile.driver} starts no MPS server")
+        elif self._shared:
+            self._fail(
+                self._unsupported,
+                "mode",
+                f"{self._profile.driver} starts no MPS server on devices that it shares itself",
+                "remove the vgpu-mode, or publish the devices without consumable shares",
+            )
+        elif self._intent.memory_percent is not None:
+            self._fail(
+                Code.CANNOT_EXPRESS,
+                "memory",
+                "an MPS server limits memory in bytes, not in percent",
+                "request an amount of memory, not a percentage",
+            )
+        else:
+            self._warn(
+                Code.SHARED_WITHIN_POD_ONLY,
+                "mode",
+                "the MPS server serves only this pod; other pods do not share its GPU",
+            )
+        return {}
+
+    def _alternatives(self) -> list[_Alternative]:
+        """Return one alternative per memory size, where the amount depends on it."""
+        intent, memory = self._intent, self._device.memory
+        if intent.kind is DeviceKind.MIG and intent.memory is not None:
+            return self._smallest_first(memory, intent.memory)
+        default_is_part = self._shared and self._facts.default_is_part
+        percent = 100 if default_is_part and intent.takes_all_memory else intent.memory_percent
+        if intent.through_mps or intent.replica or percent is None:
+            return []
+        if memory is None:
+            self._fail(Code.CANNOT_EXPRESS, "memory", f"{self._profile.driver} publishes no memory")
+            return []
+        if not self._facts.sizes:
+            self._fail(
+                Code.MEMORY_SIZES_UNKNOWN,
+                "memory",
+                f"{percent} percent of an unknown size: {self._profile.driver} has published no "
+                "device",
+                "request an amount of memory, not a percentage, or provide the inventory "
+                "(--snapshot)",
+            )
+            return []
+        if not self._shared:
+            return []
+        shares = shares_by_size(self._facts.sizes, percent)
+        if len(shares) > MAX_ALTERNATIVES:
+            self._fail(
+                Code.TOO_MANY_MEMORY_SIZES,
+                "memory",
+                f"{len(shares)} memory sizes are published, a request can have at most "
+                f"{MAX_ALTERNATIVES} alternatives",
+                "request an amount of memory, not a percentage",
+            )
+            return []
+        return [
+            _Alternative(
+                name=size_name(size),
+                selector=self._selectors.memory_is("== 0", size),
+                capacity={memory: share},
+            )
+            for size, share in shares.items()
+        ]
+
+    def _smallest_first(self, memory: str | None, least: Quantity) -> list[_Alternative]:
+        if memory is None:
+            self._fail(Code.CANNOT_EXPRESS, "memory", f"{self._profile.driver} publishes no memory")
+            return []
+        enough = [size for size in shares_by_size(self._facts.sizes or (), 100) if size >= least]
+        if not enough:
+            self._warn(
+                Code.SMALLEST_DEVICE_NOT_PREFERRED,
+                "memory",
+                f"no MIG device of {least} or more is published yet; the claim accepts any such "
+                "device",
+            )
+            return [_Alternative(name="memory", selector=self._selectors.memory_is(">= 0", least))]
+        return [
+            _Alternative(name=size_name(size), selector=self._selectors.memory_is("== 0", size))
+            for size in enough[:MAX_ALTERNATIVES]
+        ]
+
+    # --- findings
+
+    def _warn_whole_device(self) -> None:
+        self._warn(
+            Code.WHOLE_DEVICE,
+            "count",
+            f"{self._profile.driver} does not share its devices: the share becomes a whole device",
+        )
+
+    def _warn_not_exclusive(self) -> None:
+        self._warn(
+            Code.NOT_EXCLUSIVE,
+            "count",
+            "the driver allows any number of consumers: others may share the device",
+        )
+
+    def _fail(self, code: Code, aspect: str, message: str, fix: str = "") -> None:
+        self.findings.append(error(code, self._intent.path(aspect), message, fix))
+
+    def _warn(self, code: Code, aspect: str, message: str) -> None:
+        self.findings.append(warning(code, self._intent.path(aspect), message))

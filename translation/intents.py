@@ -1,0 +1,247 @@
+"""The devices that a pod requests, independent of any driver.
+
+A vocabulary reads a `LegacyPod` and returns a `Translation`: intents and findings. A `LegacyPod`
+holds only what vocabularies may read, so it can be made from a live pod and, in another process,
+from the translation record alone, with the same result.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from findings.field_path import FieldPath
+from findings.finding import Finding
+from kube.quantity import Quantity
+from translation.keys import Table
+from translation.quotas import PodScopes
+
+MEBIBYTE = 2**20
+SPEC = FieldPath.of("spec")
+
+
+class LegacyContainer(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a container that vocabularies read.
+
+    Attributes:
+        path: Path in the pod, such as `spec.initContainers[1]`.
+        init: True for init containers, including sidecars.
+        sidecar: True for init containers with restartPolicy Always.
+        limits: Device keys only.
+        requests: Device keys only; must equal the limits.
+        environment: Device-related variables that are set to plain values.
+        original_keys: Renamed key to the key in the pod.
+    """
+
+    name: str
+    path: FieldPath
+    limits: Mapping[str, Quantity]
+    requests: Mapping[str, Quantity] = {}
+    init: bool = False
+    sidecar: bool = False
+    privileged: bool = False
+    environment: Mapping[str, str] = {}
+    original_keys: Mapping[str, str] = {}
+
+    def limit_path(self, key: str) -> FieldPath:
+        """Return the path of a limit."""
+        return self.path.child("resources", "limits").key(self.original_keys.get(key, key))
+
+
+class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a pod that a translation reads: two equal values are translated equally.
+
+    Attributes:
+        containers: All containers, init containers first.
+        annotations: Those that vocabularies or preflight checks read; likewise labels and
+            node_selector.
+        scopes: The quota scopes that match the pod.
+    """
+
+    containers: tuple[LegacyContainer, ...]
+    annotations: Mapping[str, str] = {}
+    labels: Mapping[str, str] = {}
+    node_selector: Mapping[str, str] = {}
+    node_name: str = ""
+    scheduler_name: str = ""
+    scopes: PodScopes = PodScopes()
+
+    @property
+    def requests_devices(self) -> bool:
+        """Return whether any container has a device key."""
+        return any(container.limits or container.requests for container in self.containers)
+
+
+class DeviceKind(StrEnum):
+    """A kind of device; a profile maps it to a DeviceClass of its driver."""
+
+    GPU = "gpu"
+    MIG = "mig"
+    NIC = "nic"
+    FPGA = "fpga"
+
+
+class Scope(StrEnum):
+    """A part of a node's topology that contains several devices."""
+
+    NUMA_NODE = "numaNode"
+    PCIE_ROOT = "pcieRoot"
+
+
+class DeviceFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter of devices. Models match as case-insensitive substrings, UUIDs exactly.
+
+    Attributes:
+        models: Models to select; None for any. Likewise `uuids`.
+        not_models: Models to exclude. Likewise `not_uuids`.
+        resource: The legacy resource name; the profile says which devices it means.
+    """
+
+    models: tuple[str, ...] | None = None
+    not_models: tuple[str, ...] = ()
+    uuids: tuple[str, ...] | None = None
+    not_uuids: tuple[str, ...] = ()
+    mig_profile: str | None = None
+    resource: str | None = None
+
+
+class Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices of one kind that one container requests; amounts are per device.
+
+    Attributes:
+        count: Number of distinct devices, at least 1.
+        memory: Bytes; None for all memory, or where `memory_percent` is set.
+        memory_percent: 1 to 99 percent of each device's memory; None for all memory, or where
+            `memory` is set.
+        cores_percent: Percent of each device's compute; of a NIC or FPGA, percent of the device. 0
+            is uncapped. None requests no share.
+        exclusive: No other consumer may use the device.
+        replica: One time-sliced or MPS replica, of unspecified size.
+        through_mps: The device is shared through an MPS server.
+        same_numa: All devices of the container are on one NUMA node.
+        within: The topology scope that must contain all of the devices.
+        every: All matching devices of a node; `count` is 1 then.
+        pool: A share of all matching devices of a node; one device where they cannot be shared.
+        also: Further containers that use the same devices.
+        paths: Aspect (a field of the filter, "count", "memory", "cores", "mode", "numa", "scope")
+            to the path of the key that requested it.
+    """
+
+    container: str
+    kind: DeviceKind
+    count: int
+    exclusive: bool = False
+    memory: Quantity | None = None
+    memory_percent: int | None = None
+    cores_percent: int | None = None
+    replica: bool = False
+    through_mps: bool = False
+    same_numa: bool = False
+    within: Scope | None = None
+    every: bool = False
+    pool: bool = False
+    also: tuple[str, ...] = ()
+    filter: DeviceFilter = DeviceFilter()
+    paths: Mapping[str, FieldPath] = {}
+
+    @property
+    def takes_all_memory(self) -> bool:
+        """Return whether the intent requests all memory of each device."""
+        return self.memory is None and self.memory_percent is None and not self.replica
+
+    def path(self, aspect: str) -> FieldPath:
+        """Return the path of the key that requested an aspect; of the count's by default."""
+        return self.paths.get(aspect) or self.paths.get("count") or SPEC
+
+
+class Alignment(msgspec.Struct, frozen=True, kw_only=True):
+    """Devices of several kinds to allocate in groups, each under one PCIe root.
+
+    Attributes:
+        kinds: The kinds of the intents to align, at least two. The devices of the first kind are
+            divided into groups, and the devices of the others are added to them.
+        required: Every group has devices of every kind and must be aligned. Otherwise alignment is
+            preferred.
+        path: The path of the key that requested it.
+    """
+
+    kinds: tuple[DeviceKind, ...]
+    required: bool
+    path: FieldPath
+
+
+class Variable(msgspec.Struct, frozen=True, kw_only=True):
+    """An environment variable to set in a container."""
+
+    container: str
+    name: str
+    value: str
+    path: FieldPath
+
+
+class Translation(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a vocabulary's translation of a pod.
+
+    Attributes:
+        intents: In the order of the pod's containers.
+        variables: To add where the container does not set them itself.
+        alignment: The intents to allocate together; None without any.
+        findings: Errors reject the pod.
+    """
+
+    intents: tuple[Intent, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    alignment: Alignment | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of one legacy system, and their translation to intents.
+
+    Attributes:
+        name: The module's name, as in `--profile NAME=...` and in the translation record.
+        table: Every name that it handles or mentions, with its outcome.
+        keys: Resource names that it handles.
+        key_prefixes: Prefixes of further resource names that it handles.
+        foreign: Keys of other systems that it reads beside its own, to reject them.
+        takes_names: Profiles may add resource names.
+        companion_suffix: Suffix of names that are read only beside the name without it.
+        annotations: Pod annotations that its translation depends on.
+        triggers: Pod annotations for which other webhooks add its keys, possibly after ours.
+        labels: Pod labels that its findings depend on; its intents never do.
+        variables: Environment variables that it may add.
+        whole_pod: Every container gets its devices, so containers without keys are recorded, too.
+        added_key: The key that the legacy system adds to a container which requests devices
+            without it, and which quotas therefore counted.
+        translate: Translates a pod whose limits hold only this vocabulary's keys. Never raises,
+            whatever the pod contains.
+    """
+
+    name: str
+    table: Table = ()
+    keys: tuple[str, ...]
+    key_prefixes: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+    takes_names: bool = False
+    companion_suffix: str | None = None
+    annotations: tuple[str, ...] = ()
+    triggers: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    whole_pod: bool = False
+    added_key: str | None = None
+    translate: Callable[[LegacyPod], Translation]
+
+    def handles(self, key: str) -> bool:
+        """Return whether the resource name is one of this vocabulary's."""
+        return key in self.keys or key.startswith(self.key_prefixes)
+
+    def handled_keys(self, names: Collection[str]) -> frozenset[str]:
+        """Return the resource names of one container that are this vocabulary's."""
+        suffix = self.companion_suffix
+        return frozenset(
+            name
+            for name in names
+            if self.handles(name)
+            and (suffix is None or not name.endswith(suffix) or name.removesuffix(suffix) in names)
+        )

@@ -1,0 +1,351 @@
+"""Preflight checks: reasons to leave a pod untranslated, and conflicts of its claims with the cluster.
+
+Each check returns findings. An error rejects the pod, because translating it would break a guarantee
+of the cluster: a quota that counts its keys, or the content of a template with its name.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error, info, warning
+from findings.text import printable, quote_text
+from kube.api.core import Pod
+from translation import arbiter
+from translation.claims import Claim
+from translation.derive import Readings
+from translation.intents import LegacyPod, Variable
+from translation.legacy_pod import (
+    CONVERTED_LABELS,
+    HAMI_OPT_OUT_LABELS,
+    MIRROR_ANNOTATION,
+    OPT_OUT_LABELS,
+)
+from translation.quotas import PodScopes, Quota
+from translation.snapshot import (
+    ClaimUnawareComponent,
+    QuotaPolicy,
+    TranslationOptions,
+    TranslationSnapshot,
+    vocabularies_in_force,
+)
+from translation.vocabularies.hami.translate import VOCABULARY as HAMI
+from translation.vocabularies.koordinator.replacements import takes_whole_gpus
+from translation.vocabularies.nvidia import PLUGIN_VARIABLES, SHARED_PRODUCT, VISIBLE_DEVICES
+from translation.vocabularies.nvidia import VOCABULARY as NVIDIA
+
+NO_DEVICES: Final = frozenset({"", "void", "none"})
+"""Values of NVIDIA_VISIBLE_DEVICES that expose no device."""
+
+
+# --- pods that stay untranslated ------------------------------------------------------------------
+
+
+def skip_reasons(
+    legacy: LegacyPod, namespace: str, snapshot: TranslationSnapshot, options: TranslationOptions
+) -> list[Finding]:
+    """Return the reasons to leave a pod untranslated; empty without any."""
+    if MIRROR_ANNOTATION in legacy.annotations:
+        return [
+            info(
+                Code.OPTED_OUT,
+                FieldPath.of("metadata", "annotations"),
+                "a mirror pod belongs to its kubelet",
+            )
+        ]
+    opt_outs = OPT_OUT_LABELS
+    if HAMI.name in arbiter.owners(legacy, default_gpu_owner=options.default_gpu_owner):
+        opt_outs = opt_outs | HAMI_OPT_OUT_LABELS
+    for carrier, labels in (
+        ("", legacy.labels),
+        (f" of namespace {namespace}", snapshot.namespaces.get(namespace, {})),
+    ):
+        opt_out = _matching_label(labels, opt_outs)
+        if opt_out is not None:
+            message = f"not translated: label {opt_out}{carrier}"
+            return [info(Code.OPTED_OUT, FieldPath.of("metadata", "labels"), message)]
+    converted = _matching_label(legacy.labels, CONVERTED_LABELS)
+    if converted is not None:
+        return [
+            info(
+                Code.ALREADY_CONVERTED,
+                FieldPath.of("metadata", "labels"),
+                f"label {converted}: another converter created this pod's claims",
+            )
+        ]
+    return list(_check_scheduler(legacy, options))
+
+
+def _matching_label(labels: Mapping[str, str], patterns: Mapping[str, str]) -> str | None:
+    return next(
+        (f"{key}={value}" for key, value in patterns.items() if labels.get(key) == value), None
+    )
+
+
+def _check_scheduler(legacy: LegacyPod, options: TranslationOptions) -> Iterator[Finding]:
+    if legacy.node_name:
+        yield warning(
+            Code.NODE_NAME_SET,
+            FieldPath.of("spec", "nodeName"),
+            "not translated: nodeName bypasses the scheduler, and only a scheduler allocates claims",
+            "remove nodeName, or select the node with a nodeSelector",
+        )
+    elif options.scheduler_for(legacy.scheduler_name) is None:
+        yield warning(
+            Code.FOREIGN_SCHEDULER,
+            FieldPath.of("spec", "schedulerName"),
+            f"not translated: {quote_text(legacy.scheduler_name)} may not support claims",
+            "remove schedulerName, or list the scheduler in adoptSchedulers",
+        )
+
+
+def is_native(
+    legacy: LegacyPod, snapshot: TranslationSnapshot, options: TranslationOptions
+) -> bool:
+    """Return whether Kubernetes itself allocates the pod's devices (KEP-5004).
+
+    It allocates whole devices only: no share, no filter, no annotation.
+    """
+    if any(name in HAMI.annotations for name in legacy.annotations) or takes_whole_gpus(legacy):
+        return False
+    vocabularies = vocabularies_in_force(options, snapshot.profiles)
+    whole_devices = [NVIDIA, *(vocabularies[name] for name in arbiter.NICS)]
+    return all(
+        any(vocabulary.handles(key) for vocabulary in whole_devices)
+        and key in snapshot.extended_resources
+        and amount.is_whole
+        for container in legacy.containers
+        for key, amount in container.limits.items()
+    )
+
+
+def native_finding(legacy: LegacyPod, snapshot: TranslationSnapshot) -> Finding:
+    """Return the finding about a pod whose devices Kubernetes itself allocates."""
+    container = next(container for container in legacy.containers if container.limits)
+    key = min(container.limits)
+    device_class = snapshot.extended_resources[key]
+    return info(
+        Code.PASSED_THROUGH,
+        container.limit_path(key),
+        f"DeviceClass {device_class} maps {key}: Kubernetes allocates it without translation",
+    )
+
+
+# --- conflicts with the cluster -------------------------------------------------------------------
+
+
+def _device_classes(claims: Sequence[Claim]) -> list[str]:
+    return sorted({name for claim in claims for name in claim.class_names()})
+
+
+def check_device_classes(
+    claims: Sequence[Claim], snapshot: TranslationSnapshot
+) -> Iterator[Finding]:
+    """Yield a warning for each DeviceClass that claims use and the cluster does not have."""
+    if snapshot.classes is None:
+        return
+    for name in _device_classes(claims):
+        if name not in snapshot.classes:
+            yield warning(
+                Code.DEVICE_CLASS_MISSING,
+                FieldPath.of("spec", "resourceClaims"),
+                f"DeviceClass {name} does not exist: the pod waits until its driver is installed",
+                "install the driver, or choose another: --profile VOCABULARY=NAME",
+            )
+
+
+def check_quotas(
+    claims: Sequence[Claim],
+    amounts: Iterable[tuple[str, FieldPath]],
+    scopes: PodScopes,
+    quotas: Mapping[str, Quota],
+    options: TranslationOptions,
+) -> Iterator[Finding]:
+    """Yield a finding for each quota that would silently stop counting the pod.
+
+    Args:
+        amounts: Key and path of every amount that quotas count.
+        scopes: The quota scopes that match the pod.
+        quotas: The quotas of its namespace, by name.
+    """
+    replacements = [
+        f"{name}.deviceclass.resource.k8s.io/devices" for name in _device_classes(claims)
+    ]
+    # A quota with a scope counts no claims.
+    counted_classes = frozenset[str]().union(
+        *(quota.names for quota in quotas.values() if not quota.scopes)
+    )
+    if replacements and counted_classes.issuperset(replacements):
+        return
+    finding = error if options.quota is QuotaPolicy.DENY else warning
+    for key, path in amounts:
+        for name in sorted(quotas):
+            if f"requests.{key}" in quotas[name].names and quotas[name].counts(scopes):
+                yield finding(
+                    Code.QUOTA_NOT_COUNTED,
+                    path,
+                    f"ResourceQuota {name} counts requests.{key}, which does not include claims",
+                    f"count {', '.join(replacements) or 'claims'} in a ResourceQuota instead",
+                )
+
+
+def quota_amounts(legacy: LegacyPod, readings: Readings) -> Iterator[tuple[str, FieldPath]]:
+    """Yield key and path of every amount that quotas count in the untranslated pod."""
+    for container in legacy.containers:
+        for key, amount in sorted(container.limits.items()):
+            if amount:
+                yield key, container.limit_path(key)
+    limits = {container.name: container.limits for container in legacy.containers}
+    for vocabulary, reading in readings.items():
+        added = arbiter.VOCABULARIES[vocabulary].added_key
+        for intent in reading.intents:
+            if added is not None and added not in limits[intent.container]:
+                yield added, intent.path("count")
+
+
+def check_template_names(
+    claims: Sequence[Claim], namespace: str, snapshot: TranslationSnapshot
+) -> Iterator[Finding]:
+    """Yield an error for each template of a claim's name that exists with other content."""
+    for claim in claims:
+        existing = snapshot.templates.get((namespace, claim.template))
+        if existing is not None and existing.digest != claim.digest:
+            yield error(
+                Code.TEMPLATE_CONFLICT,
+                FieldPath.of("spec", "resourceClaims"),
+                f"ResourceClaimTemplate {claim.template} exists with content that does not match "
+                "its name",
+                f"delete it: kubectl delete resourceclaimtemplate -n {namespace} {claim.template}",
+            )
+
+
+def check_duplicate_claims(
+    pod: Pod, drivers: Iterable[str], namespace: str, snapshot: TranslationSnapshot
+) -> Iterator[Finding]:
+    """Yield a warning for each claim in the manifest for a driver that also serves its device keys.
+
+    Only claims from templates are checked, by the DeviceClasses in the driver's profile.
+
+    Args:
+        drivers: The drivers of the claims that replace the keys.
+    """
+    driver_of_class = {
+        name: driver
+        for driver in drivers
+        if driver in snapshot.profiles
+        for name in snapshot.profiles[driver].class_names()
+    }
+    for index, entry in enumerate(pod.spec.resource_claims or ()):
+        template = snapshot.templates.get((namespace, entry.resource_claim_template_name or ""))
+        both = sorted(driver_of_class.keys() & template.classes) if template is not None else []
+        if both:
+            yield warning(
+                Code.DUPLICATE_CLAIM,
+                FieldPath.of("spec", "resourceClaims", index),
+                f"requests DeviceClass {both[0]} of {driver_of_class[both[0]]}, and so do the pod's "
+                "device keys: it gets the devices of both",
+                "remove the claim or the keys, if one of them should replace the other",
+            )
+
+
+def check_node_labels(legacy: LegacyPod) -> Iterator[Finding]:
+    """Yield a finding for each label of GPU feature discovery in the node selector."""
+    for key, text in legacy.node_selector.items():
+        path = FieldPath.of("spec", "nodeSelector").key(key)
+        if text.endswith(SHARED_PRODUCT):
+            yield warning(
+                Code.GPU_SHARING_NODE_LABEL,
+                path,
+                f"{quote_text(text)} is a label of nodes whose device plugin shares GPUs; nodes of a DRA "
+                "driver do not have it",
+                f"select the product without {SHARED_PRODUCT}",
+            )
+        else:
+            yield info(
+                Code.GPU_DISCOVERY_NODE_LABEL,
+                path,
+                "set by GPU feature discovery, which must keep running",
+            )
+
+
+def check_claim_awareness(
+    claims: Sequence[Claim],
+    resource: str,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+) -> Iterator[Finding]:
+    """Yield a warning for each installed component that may ignore the claims.
+
+    Args:
+        resource: The device key that the claims replace.
+
+    Source:
+        kueue Configuration, resources.deviceClassMappings; cluster-autoscaler, its flag
+        enable-dynamic-resource-allocation; karpenter, its setting IGNORE_DRA_REQUESTS.
+    """
+    installed = snapshot.claim_unaware_components
+    for component in sorted(installed.keys() - options.claim_aware_components):
+        classes = [name for name in _device_classes(claims) if name not in installed[component]]
+        if classes:
+            yield warning(
+                Code.CLAIM_UNAWARE_COMPONENT,
+                FieldPath.of("spec", "resourceClaims"),
+                _awareness_message(component, resource, classes),
+                "once it counts claims, list it in claimAwareComponents of the settings",
+            )
+
+
+def _awareness_message(
+    component: ClaimUnawareComponent, resource: str, classes: Sequence[str]
+) -> str:
+    match component:
+        case ClaimUnawareComponent.KUEUE:
+            mapping = f"{{name: {printable(resource)}, deviceClassNames: [{', '.join(classes)}]}}"
+            return f"Kueue does not count these claims; add to its deviceClassMappings: {mapping}"
+        case ClaimUnawareComponent.CLUSTER_AUTOSCALER:
+            return (
+                "the cluster autoscaler adds no node for claims, unless it runs with "
+                "--enable-dynamic-resource-allocation"
+            )
+        case ClaimUnawareComponent.KARPENTER:
+            return "Karpenter adds no node for claims, unless IGNORE_DRA_REQUESTS is false"
+
+
+# --- conflicts within the pod ---------------------------------------------------------------------
+
+
+def check_existing_variables(legacy: LegacyPod, variables: Iterable[Variable]) -> Iterator[Finding]:
+    """Yield a warning for each variable that a container already sets to another value."""
+    environments = {container.name: container.environment for container in legacy.containers}
+    for variable in variables:
+        existing = environments[variable.container].get(variable.name, variable.value)
+        if existing != variable.value:
+            yield warning(
+                Code.EXISTING_VALUE_KEPT,
+                variable.path,
+                f"{variable.name} is not set to {variable.value}: the container's own value "
+                f"{quote_text(existing)} is kept",
+            )
+
+
+def check_environment(legacy: LegacyPod) -> Iterator[Finding]:
+    """Yield a warning for each variable that requests further devices from the device plugin."""
+    for container in legacy.containers:
+        if not container.limits:
+            continue
+        visible = container.environment.get(VISIBLE_DEVICES)
+        if visible is not None and visible not in NO_DEVICES:
+            yield warning(
+                Code.DEVICES_EXPOSED_BY_ENV,
+                container.path.child("env"),
+                f"{VISIBLE_DEVICES} in the manifest may expose GPUs that are not in the claim",
+                "remove it; the driver injects the claimed devices",
+            )
+        for name in PLUGIN_VARIABLES:
+            if container.environment.get(name) == "enabled":
+                yield warning(
+                    Code.NOT_INJECTED,
+                    container.path.child("env"),
+                    f"{name} requests device nodes from the device plugin that a claim does not "
+                    "provide",
+                )

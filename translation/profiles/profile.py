@@ -1,0 +1,261 @@
+"""A driver profile: the class, attribute and capacity names of one DRA driver, as data.
+
+There is one YAML file per driver in `translation/profiles`; a cluster adds its own as files. Adding a
+driver needs no Python. The docstrings here are the reference for authors of profiles.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from hashlib import sha256
+from typing import Annotated, Any
+
+import msgspec
+import yaml
+
+from kube.errors import ConfigError
+from translation.intents import DeviceKind
+
+HASH_LENGTH = 16
+
+
+class Granularity(StrEnum):
+    """The number of claims per pod."""
+
+    POD = "pod"
+    """One claim with a request per container; a container sees the devices of its request."""
+    CONTAINER = "container"
+    """One claim per container, for drivers that prepare a claim equally for all its containers."""
+
+
+class Sharing(StrEnum):
+    """The condition under which several claims may be allocated the same device."""
+
+    ALWAYS = "always"
+    PUBLISHED = "published"
+    """As published in allowMultipleAllocations; never, while no device is known."""
+    NEVER = "never"
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A part of a profile file; an unknown field is an error."""
+
+
+class Attributes(_Part, frozen=True, kw_only=True):
+    """Names of attributes; those without a domain are in the driver's.
+
+    Attributes:
+        uuid: The identity of the card, as in users' lists; of a partition, its parent's.
+        model: The product name, as in users' lists of card types.
+        mig_profile: The name of a MIG profile, such as `1g.10gb+me`.
+        numa: The NUMA node.
+    """
+
+    uuid: str | None = None
+    model: str | None = None
+    mig_profile: str | None = None
+    numa: str | None = None
+
+
+class Cores(_Part, frozen=True, kw_only=True):
+    """The capacity that represents the compute of a device.
+
+    Attributes:
+        capacity: Its name.
+        whole: Its value on a whole device.
+    """
+
+    capacity: str
+    whole: Annotated[int, msgspec.Meta(ge=1)] = 100
+
+
+class Mps(_Part, frozen=True, kw_only=True):
+    """The configuration with which the driver starts an MPS server.
+
+    Attributes:
+        parameters: The opaque parameters.
+        threads: Dotted path in them of the percentage of threads.
+        memory: Dotted path in them of the memory limit, a quantity.
+    """
+
+    parameters: Mapping[str, Any]
+    threads: str | None = None
+    memory: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check that paths lead through objects."""
+        for name, path in (("threads", self.threads), ("memory", self.memory)):
+            parent: object = self.parameters
+            for field in path.split(".")[:-1] if path else ():
+                parent = parent.get(field, {}) if isinstance(parent, Mapping) else None
+            if not isinstance(parent, Mapping):
+                raise TypeError(f"{name}: {path} does not lead through objects of parameters")
+
+
+AttributeValue = bool | int | str
+ANY_NAME = "*"
+"""The wildcard at the end of a resource name."""
+
+
+class NamedDevices(_Part, frozen=True, kw_only=True):
+    """The devices that a legacy resource name means; fields that are not set select nothing.
+
+    Attributes:
+        class_name: Their DeviceClass; None for that of the kind.
+        where: Attribute to its value on these devices.
+        short_name: The attribute whose value is the resource name after the slash.
+        full_name: The attribute whose value is the whole resource name; with `short_name`, one of
+            the two must match.
+    """
+
+    class_name: str | None = msgspec.field(default=None, name="class")
+    where: Mapping[str, AttributeValue] = {}
+    short_name: str | None = None
+    full_name: str | None = None
+
+    @property
+    def distinguishes_names(self) -> bool:
+        """Return whether different names mean different devices."""
+        return self.short_name is not None or self.full_name is not None
+
+
+class DeviceProfile(_Part, frozen=True, kw_only=True):
+    """One kind of device of the driver.
+
+    Attributes:
+        class_name: The DeviceClass.
+        where: Attribute to its value on devices of this kind, which distinguishes kinds in slices.
+        lacks: Attributes that devices of this kind do not have; devices with one of them, such as
+            partitions, are of another kind.
+        sharing: Whether several claims may be allocated a device.
+        unique: The attribute that is different on each device. A request for several shareable
+            devices needs it to get distinct ones.
+        attributes: Names to filter by.
+        memory: The capacity that represents the device's memory.
+        cores: The capacity that represents the device's compute.
+        replicas: The capacity of which each consumer takes one, whatever its size.
+        mps: The configuration for sharing through an MPS server.
+        resources: Legacy resource name to the devices that it means; a name may end in `*`. Of
+            several that match, the longest applies.
+    """
+
+    class_name: str = msgspec.field(name="class")
+    where: Mapping[str, str] = {}
+    lacks: tuple[str, ...] = ()
+    sharing: Sharing = Sharing.NEVER
+    unique: str | None = None
+    attributes: Attributes = Attributes()
+    memory: str | None = None
+    cores: Cores | None = None
+    replicas: str | None = None
+    mps: Mps | None = None
+    # Unset, not empty: profiles without it keep the content hash that live pods carry.
+    resources: Mapping[str, NamedDevices] | msgspec.UnsetType = msgspec.UNSET
+
+    def __post_init__(self) -> None:
+        """Check that resource names have a `*` only at the end."""
+        for name in self.resources or ():
+            if ANY_NAME in name.removesuffix(ANY_NAME):
+                raise ValueError(f"resources: {name} has a * before its end")
+
+    def named(self, resource: str) -> tuple[str, NamedDevices] | None:
+        """Return the longest name that matches a legacy resource, and the devices that it means."""
+        known = self.resources or {}
+        if resource in known:
+            return resource, known[resource]
+        patterns = [
+            name
+            for name in known
+            if name.endswith(ANY_NAME) and resource.startswith(name.removesuffix(ANY_NAME))
+        ]
+        longest = max(patterns, key=len, default=None)
+        return None if longest is None else (longest, known[longest])
+
+
+class Profile(_Part, frozen=True, kw_only=True):
+    """One driver.
+
+    Attributes:
+        driver: Its name, which is also the profile's name.
+        claims: The number of claims per pod.
+        devices: Kind to the names of its class, attributes and capacities.
+        content_hash: Identifies the content: profiles with equal hashes derive equal claims. It is
+            computed when a file is read; a value in the file is ignored.
+    """
+
+    driver: str
+    claims: Granularity = Granularity.POD
+    devices: Mapping[DeviceKind, DeviceProfile]
+    content_hash: str = ""
+
+    def __post_init__(self) -> None:
+        """Check that there is a kind of device."""
+        if not self.devices:
+            raise ValueError("devices: at least one kind")
+
+    def resource_names(self) -> tuple[str, ...]:
+        """Return the resource names with a domain; one may end in `*`.
+
+        A bare `*` applies to any name, and adds none to a vocabulary.
+        """
+        return tuple(
+            name
+            for device in self.devices.values()
+            for name in device.resources or ()
+            if "/" in name
+        )
+
+    def class_names(self) -> frozenset[str]:
+        """Return every DeviceClass in the profile."""
+        devices = self.devices.values()
+        of_names = (
+            named.class_name for device in devices for named in (device.resources or {}).values()
+        )
+        return frozenset(
+            name
+            for name in (*(device.class_name for device in devices), *of_names)
+            if name is not None
+        )
+
+    def __hash__(self) -> int:
+        """Return the hash of the content."""
+        return hash(self.content_hash)
+
+    def qualified(self, name: str) -> tuple[str, str]:
+        """Return domain and identifier of the name of an attribute or capacity.
+
+        Source: resource/v1 QualifiedName: a name without "/" is in the domain of the driver.
+        """
+        domain, slash, identifier = name.partition("/")
+        return (domain, identifier) if slash else (self.driver, name)
+
+
+def parse_profile(text: bytes | str, source: str) -> Profile:
+    """Parse a profile from YAML.
+
+    Raises:
+        ConfigError: The text is not a profile; the message names source and field.
+    """
+    try:
+        read = msgspec.convert(yaml.safe_load(text), Profile)
+        blank = msgspec.structs.replace(read, content_hash="")
+        canonical = msgspec.json.encode(blank, order="sorted")
+    except yaml.MarkedYAMLError as fault:
+        where = fault.problem_mark
+        line = f"line {where.line + 1}: " if where is not None else ""
+        raise _invalid_profile(source, f"{line}{fault.problem}") from fault
+    # A lone surrogate is a ValueError, and so is a date that does not exist.
+    except (yaml.YAMLError, msgspec.ValidationError, ValueError, RecursionError) as fault:
+        raise _invalid_profile(source, str(fault)) from fault
+    return msgspec.structs.replace(blank, content_hash=sha256(canonical).hexdigest()[:HASH_LENGTH])
+
+
+def _invalid_profile(source: str, fault: str) -> ConfigError:
+    return ConfigError(f"{source}: not a driver profile: {' '.join(fault.split())}")
+
+
+def put_at(document: Any, path: str, value: object) -> None:
+    """Set a value at a dotted path of parameters."""
+    *parents, last = path.split(".")
+    for parent in parents:
+        document = document.setdefault(parent, {})
+    document[last] = value

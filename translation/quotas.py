@@ -1,0 +1,141 @@
+"""The pods that a ResourceQuota counts: those that match all of its scopes.
+
+Source: k8s.io/kubernetes pkg/quota/v1/evaluator/core, podMatchesScopeFunc; pkg/apis/core/v1/helper/qos,
+ComputePodQOS. A quota with a scope counts no claims (resource_claims.go, MatchingScopes).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from kube.api.core import Pod, ResourceQuota
+from kube.quantity import Quantity
+
+PRIORITY_CLASS: Final = "PriorityClass"
+_QOS_RESOURCES: Final = ("cpu", "memory")
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition on pods.
+
+    Attributes:
+        operator: Exists, DoesNotExist, In or NotIn for `PriorityClass`, Exists for all others.
+    """
+
+    name: str
+    operator: str = "Exists"
+    values: tuple[str, ...] = ()
+
+
+class Quota(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a ResourceQuota that preflight checks read.
+
+    Attributes:
+        names: The keys of `spec.hard`.
+        scopes: The scopes that a counted pod must match.
+    """
+
+    names: frozenset[str]
+    scopes: tuple[Scope, ...] = ()
+
+    def counts(self, pod: "PodScopes") -> bool:
+        """Return whether the quota counts a pod."""
+        return all(pod.matches(scope) for scope in self.scopes)
+
+
+class PodScopes(msgspec.Struct, frozen=True, kw_only=True):
+    """The properties of a pod that quota scopes match.
+
+    Attributes:
+        names: The scopes that match the pod, other than `PriorityClass`.
+        priority_class: Empty for none.
+    """
+
+    names: tuple[str, ...] = ()
+    priority_class: str = ""
+
+    def matches(self, scope: Scope) -> bool:
+        """Return whether the pod matches a scope; no pod matches an unknown scope."""
+        if scope.name != PRIORITY_CLASS:
+            return scope.name in self.names
+        has_class, is_listed = bool(self.priority_class), self.priority_class in scope.values
+        match scope.operator:
+            case "Exists":
+                return has_class
+            case "DoesNotExist":
+                return not has_class
+            case "In":
+                return has_class and is_listed
+            case "NotIn":
+                return not (has_class and is_listed)
+            case _:
+                return False
+
+
+def quota_of(quota: ResourceQuota) -> Quota:
+    """Return the part of a ResourceQuota that preflight checks read."""
+    selector = quota.spec.scope_selector
+    return Quota(
+        names=frozenset(quota.spec.hard or ()),
+        scopes=(
+            *(Scope(name=name) for name in quota.spec.scopes or ()),
+            *(
+                Scope(
+                    name=requirement.scope_name,
+                    operator=requirement.operator,
+                    values=requirement.values or (),
+                )
+                for requirement in (selector.match_expressions if selector else None) or ()
+            ),
+        ),
+    )
+
+
+def scopes_of(pod: Pod) -> PodScopes:
+    """Return the quota scopes that match a pod."""
+    deadline_s = pod.spec.active_deadline_seconds
+    names = {
+        "NotTerminating" if deadline_s is None or deadline_s < 0 else "Terminating",
+        "BestEffort" if _is_best_effort(pod) else "NotBestEffort",
+    }
+    if any(_crosses_namespaces(pod)):
+        names.add("CrossNamespacePodAffinity")
+    return PodScopes(names=tuple(sorted(names)), priority_class=pod.spec.priority_class_name)
+
+
+def _is_best_effort(pod: Pod) -> bool:
+    return not any(
+        amount > Quantity(0)
+        for amounts in _amounts(pod)
+        for name, amount in amounts.items()
+        if name in _QOS_RESOURCES
+    )
+
+
+def _amounts(pod: Pod) -> Iterator[Mapping[str, Quantity]]:
+    resources = pod.spec.resources
+    if resources is not None and (resources.limits or resources.requests):
+        # Pod-level resources take precedence over those of the containers.
+        yield from (resources.limits or {}, resources.requests or {})
+        return
+    for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ())):
+        yield from (container.limits, container.requests)
+
+
+def _crosses_namespaces(pod: Pod) -> Iterator[bool]:
+    """Yield for each pod affinity term whether it selects other namespaces."""
+    affinity = pod.spec.affinity
+    for side in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
+        required = _terms(side, "requiredDuringSchedulingIgnoredDuringExecution")
+        preferred = _terms(side, "preferredDuringSchedulingIgnoredDuringExecution")
+        weighted = (term.get("podAffinityTerm") for term in preferred)
+        for term in (*required, *weighted):
+            if isinstance(term, Mapping):
+                yield bool(term.get("namespaces")) or term.get("namespaceSelector") is not None
+
+
+def _terms(side: Mapping[str, Any] | None, field: str) -> tuple[Mapping[str, Any], ...]:
+    listed = (side or {}).get(field)
+    terms = listed if isinstance(listed, list | tuple) else ()
+    return tuple(term for term in terms if isinstance(term, Mapping))

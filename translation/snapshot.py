@@ -1,0 +1,124 @@
+"""The cluster state and the operator's options that a translation depends on.
+
+Both are immutable values, so a review makes no calls.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from kube.api.policy import DeviceCompatibilityPolicy
+from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
+from translation import arbiter
+from translation.device_facts import Facts
+from translation.intents import DeviceKind, Vocabulary
+from translation.profiles.profile import Profile
+from translation.quotas import Quota
+
+DEFAULT_PROFILES: Final = {
+    "hami": "hami-core-gpu.project-hami.io",
+    "nvidia": "gpu.nvidia.com",
+    "koordinator": "hami-core-gpu.project-hami.io",
+    "rdma": "dra.net",
+    "sriov": "sriovnetwork.k8snetworkplumbingwg.io",
+}
+
+
+class ClaimUnawareComponent(StrEnum):
+    """A component that reads pods and may ignore their claims; the value is its name in settings."""
+
+    CLUSTER_AUTOSCALER = "clusterAutoscaler"
+    KARPENTER = "karpenter"
+    KUEUE = "kueue"
+
+
+class TemplateSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a ResourceClaimTemplate that preflight checks read.
+
+    Attributes:
+        digest: The `spec_digest` of its content.
+        classes: The DeviceClasses that it requests.
+    """
+
+    digest: str
+    classes: frozenset[str] = frozenset()
+
+
+class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """An immutable snapshot of the cluster state that translations and preflight checks read.
+
+    Attributes:
+        profiles: Driver name to profile.
+        facts: Driver name to device kind to the facts of its published devices.
+        classes: Names of the DeviceClasses; None when no cluster state is known.
+        extended_resources: Resource name to the DeviceClass that maps it.
+        templates: (namespace, name) to the summary of a ResourceClaimTemplate.
+        quotas: Namespace to ResourceQuota name to quota.
+        namespaces: Namespace to its labels.
+        claim_unaware_components: Installed component to the DeviceClasses whose claims it counts.
+        policies: Driver name to the DeviceCompatibilityPolicy in force.
+    """
+
+    profiles: Mapping[str, Profile]
+    facts: Mapping[str, Mapping[DeviceKind, Facts]] = {}
+    classes: frozenset[str] | None = None
+    extended_resources: Mapping[str, str] = {}
+    templates: Mapping[tuple[str, str], TemplateSummary] = {}
+    quotas: Mapping[str, Mapping[str, Quota]] = {}
+    namespaces: Mapping[str, Mapping[str, str]] = {}
+    claim_unaware_components: Mapping[ClaimUnawareComponent, frozenset[str]] = {}
+    policies: Mapping[str, DeviceCompatibilityPolicy] = {}
+
+
+class QuotaPolicy(StrEnum):
+    """The reaction to a ResourceQuota that counts a key which the translation removes."""
+
+    DENY = "deny"
+    WARN = "warn"
+
+
+class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The operator's options for the translation of pods.
+
+    Attributes:
+        profiles: Vocabulary name to the driver that serves it.
+        default_gpu_owner: The vocabulary that owns `nvidia.com/gpu` where nothing in the pod
+            decides it.
+        adopt_schedulers: Foreign scheduler to the scheduler that gets its translated pods; the same
+            name keeps the pods there, for schedulers that support claims.
+        quota: The reaction to quotas that would stop counting.
+        claim_aware_components: Components that are configured to count claims.
+    """
+
+    profiles: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(DEFAULT_PROFILES))
+    default_gpu_owner: str = "nvidia"
+    adopt_schedulers: Mapping[str, str] = {}
+    quota: QuotaPolicy = QuotaPolicy.DENY
+    claim_aware_components: frozenset[ClaimUnawareComponent] = frozenset()
+
+    def scheduler_for(self, name: str) -> str | None:
+        """Return the scheduler for the translated pods of a scheduler; None for no translation."""
+        if name in {"", DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME}:
+            return name
+        return self.adopt_schedulers.get(name)
+
+
+def vocabularies_in_force(
+    options: TranslationOptions, profiles: Mapping[str, Profile]
+) -> Mapping[str, Vocabulary]:
+    """Return the vocabularies, extended by the resource names in the profiles in force."""
+    in_force = options.profiles.items()
+    return _extended(
+        tuple((name, profiles[driver]) for name, driver in in_force if driver in profiles)
+    )
+
+
+@lru_cache(maxsize=16)
+def _extended(providers: tuple[tuple[str, Profile], ...]) -> Mapping[str, Vocabulary]:
+    # Called for every pod, and the same until a profile changes.
+    return arbiter.extended_vocabularies(
+        {name: profile.resource_names() for name, profile in providers}
+    )

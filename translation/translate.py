@@ -1,0 +1,276 @@
+"""The translation of a pod: whether to translate it, which vocabularies own it, and its claims.
+
+The decision is pure, and the same for the webhook and the command line. It has two halves: this one
+reads the pod and the snapshot and builds the translation record, with only the facts that matter;
+`translation.derive` compiles claims from the record alone.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error, has_errors
+from translation import arbiter
+from translation.claims import Claim
+from translation.derive import Readings, compile_readings, provider, read_keys, serves
+from translation.device_facts import UNKNOWN, Facts
+from translation.intents import Alignment, DeviceKind, Intent, LegacyPod, Scope, Variable
+from translation.legacy_pod import check_requests
+from translation.preflight import (
+    check_device_classes,
+    check_environment,
+    check_existing_variables,
+    check_node_labels,
+    check_quotas,
+    is_native,
+    native_finding,
+    quota_amounts,
+    skip_reasons,
+)
+from translation.profiles.profile import Profile, Sharing
+from translation.record import TranslationRecord, build_record, excess_of
+from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
+
+
+class Untouched(msgspec.Struct, frozen=True, kw_only=True):
+    """The pod is left as it is."""
+
+    findings: tuple[Finding, ...] = ()
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """The pod is invalid, or a claim cannot express it; at least one finding is an error."""
+
+    findings: tuple[Finding, ...]
+
+
+class Translated(msgspec.Struct, frozen=True, kw_only=True):
+    """The translation of a pod.
+
+    Attributes:
+        annotation: The record, encoded.
+        claims: With the containers that use them.
+        variables: Environment variables to add where a container does not set them.
+        scheduler_name: The scheduler that gets the pod; None for no change.
+    """
+
+    record: TranslationRecord
+    annotation: str
+    claims: tuple[Claim, ...]
+    variables: tuple[Variable, ...] = ()
+    scheduler_name: str | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+Outcome = Untouched | Refused | Translated
+
+
+def translate(
+    legacy: LegacyPod,
+    *,
+    namespace: str,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+) -> Outcome:
+    """Translate a pod that carries no translation record.
+
+    The snapshot's templates are not read: a name that is in use changes no translation.
+
+    Args:
+        namespace: The pod's namespace; at admission the pod's own field may be empty.
+    """
+    if not legacy.requests_devices:
+        return Untouched()
+    reasons = skip_reasons(legacy, namespace, snapshot, options)
+    if reasons:
+        return Untouched(findings=tuple(reasons))
+    faults = (*check_requests(legacy), *arbiter.check_conflicts(legacy))
+    if faults:
+        return Refused(findings=faults)
+    if is_native(legacy, snapshot, options):
+        return Untouched(findings=(native_finding(legacy, snapshot),))
+    return _translate_keys(legacy, namespace, snapshot, options)
+
+
+def _translate_keys(
+    legacy: LegacyPod,
+    namespace: str,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+) -> Outcome:
+    vocabularies = vocabularies_in_force(options, snapshot.profiles)
+    owners = [
+        vocabularies[name]
+        for name in arbiter.owners(
+            legacy, default_gpu_owner=options.default_gpu_owner, vocabularies=vocabularies
+        )
+    ]
+    readings = read_keys(legacy, owners)
+    providers = _providers(readings, snapshot, options)
+    facts = {
+        profile.driver: _relevant_facts(
+            readings, providers, profile, snapshot.facts.get(profile.driver, {})
+        )
+        for profile in providers.values()
+    }
+    derivation = compile_readings(readings, legacy, providers, facts)
+    record = build_record(
+        legacy,
+        owners,
+        [(name, profile, facts[profile.driver]) for name, profile in providers.items()],
+    )
+    annotation = record.encode()
+    findings = (
+        *_check_size(record, annotation),
+        *derivation.findings,
+        *check_device_classes(derivation.claims, snapshot),
+        *check_quotas(
+            derivation.claims,
+            quota_amounts(legacy, readings),
+            legacy.scopes,
+            snapshot.quotas.get(namespace, {}),
+            options,
+        ),
+        *check_node_labels(legacy),
+        *check_existing_variables(legacy, derivation.variables),
+        *check_environment(legacy),
+    )
+    if has_errors(findings):
+        return Refused(findings=findings)
+    if not derivation.claims and not _has_amounts(legacy):
+        return Untouched(findings=findings)
+    scheduler = options.scheduler_for(legacy.scheduler_name)
+    return Translated(
+        record=record,
+        annotation=annotation,
+        claims=derivation.claims,
+        variables=derivation.variables,
+        scheduler_name=scheduler if scheduler != legacy.scheduler_name else None,
+        findings=findings,
+    )
+
+
+def _check_size(record: TranslationRecord, annotation: str) -> Iterator[Finding]:
+    excess = excess_of(record, annotation)
+    if excess is not None:
+        yield error(
+            Code.TOO_LONG,
+            FieldPath.of("metadata", "annotations"),
+            f"the translation record of the pod would be {excess}",
+            "shorten the annotations about its devices",
+        )
+
+
+def _has_amounts(legacy: LegacyPod) -> bool:
+    return any(amount for container in legacy.containers for amount in container.limits.values())
+
+
+# --- providers ------------------------------------------------------------------------------------
+
+
+def _providers(
+    readings: Readings, snapshot: TranslationSnapshot, options: TranslationOptions
+) -> Mapping[str, Profile]:
+    """Return vocabulary name to profile, for the owners and for their fallback providers.
+
+    HAMi's modes mig and mps are served by the profile of the device plugin's vocabulary, and
+    Koordinator's NICs by the profile of the RDMA vocabulary.
+    """
+    configured = {
+        name: snapshot.profiles[driver]
+        for name, driver in options.profiles.items()
+        if driver in snapshot.profiles
+    }
+    own = {name: configured[name] for name in readings if name in configured}
+    fallbacks = {
+        _fallback_provider(intent, configured, own)
+        for vocabulary, reading in readings.items()
+        for intent in reading.intents
+        if vocabulary in own and not serves(own[vocabulary], intent)
+    }
+    return own | {name: configured[name] for name in configured if name in fallbacks}
+
+
+def _fallback_provider(
+    intent: Intent, configured: Mapping[str, Profile], own: Mapping[str, Profile]
+) -> str | None:
+    """Return the vocabulary whose profile serves an intent; another owner's first."""
+    names = (*own, *(name for name in configured if name not in own))
+    return next((name for name in names if serves(configured[name], intent)), None)
+
+
+# --- relevant facts -------------------------------------------------------------------------------
+
+
+def _relevant_facts(
+    readings: Readings,
+    providers: Mapping[str, Profile],
+    profile: Profile,
+    known: Mapping[DeviceKind, Facts],
+) -> Mapping[DeviceKind, Facts]:
+    """Return only those facts that the intents' claims depend on.
+
+    So a record, and with it the name of its template, changes only when a claim does.
+    """
+    served = [
+        (intent, reading.alignment)
+        for vocabulary, reading in readings.items()
+        for intent in reading.intents
+        if provider(intent, vocabulary, providers) is profile
+    ]
+    relevant: dict[DeviceKind, Facts] = {}
+    for kind, facts in known.items():
+        of_kind = [(intent, alignment) for intent, alignment in served if intent.kind is kind]
+        relevant[kind] = msgspec.structs.replace(
+            _relevant_to(profile, kind, facts, [intent for intent, _ in of_kind]),
+            per_root=_relevant_group_sizes(facts, of_kind),
+        )
+    return relevant
+
+
+def _relevant_group_sizes(
+    facts: Facts, intents: Sequence[tuple[Intent, Alignment | None]]
+) -> tuple[int, ...] | None:
+    """Return the numbers of devices per PCIe root where devices are divided into groups.
+
+    Elsewhere it only matters whether known devices publish no root.
+    """
+    rooted = [
+        (intent, alignment)
+        for intent, alignment in intents
+        if intent.within is Scope.PCIE_ROOT or (alignment and intent.kind in alignment.kinds)
+    ]
+    if not rooted or facts == UNKNOWN:
+        return None
+    if facts.per_root is None:
+        return ()
+    divides = any(
+        alignment and intent.kind is alignment.kinds[0] and intent.count > 1
+        for intent, alignment in rooted
+    )
+    return facts.per_root if divides else None
+
+
+def _relevant_to(
+    profile: Profile, kind: DeviceKind, facts: Facts, intents: Sequence[Intent]
+) -> Facts:
+    device = profile.devices.get(kind)
+    if device is None or not intents:
+        return UNKNOWN
+    takes_all = any(intent.takes_all_memory for intent in intents)
+    by_size = any(intent.memory_percent is not None for intent in intents)
+    by_profile = kind is DeviceKind.MIG and any(intent.memory is not None for intent in intents)
+    default_is_part = takes_all and facts.default_is_part
+    return Facts(
+        sizes=facts.sizes if by_size or by_profile or default_is_part else None,
+        shared=facts.shared if device.sharing is Sharing.PUBLISHED else None,
+        default_is_part=default_is_part,
+        replicas=facts.replicas
+        if any(_depends_on_replicas(intent, facts) for intent in intents)
+        else None,
+    )
+
+
+def _depends_on_replicas(intent: Intent, facts: Facts) -> bool:
+    return intent.replica or (intent.exclusive and bool(facts.shared) and bool(facts.replicas))

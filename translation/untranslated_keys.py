@@ -1,0 +1,120 @@
+"""Findings about device keys that no vocabulary translates, so that none is ignored silently."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, info
+from findings.text import printable
+from kube.api.core import Pod
+from translation import arbiter
+from translation.arbiter import VOCABULARIES
+from translation.device_families import FAMILIES, DeviceFamily
+from translation.intents import Vocabulary
+from translation.keys import ANY, Place, names
+from translation.legacy_pod import containers
+
+MAX_KEYS: Final = 5
+"""Keys that are named in one finding."""
+
+_READ_ANNOTATIONS: Final = frozenset(
+    name
+    for vocabulary in VOCABULARIES.values()
+    for name in names(vocabulary.table, Place.ANNOTATION)
+)
+_ANNOTATIONS_PATH: Final = FieldPath.of("metadata", "annotations")
+
+
+def check_untranslated_keys(
+    pod: Pod,
+    vocabularies: Mapping[str, Vocabulary] = VOCABULARIES,
+    extended_resources: Iterable[str] = (),
+) -> tuple[Finding, ...]:
+    """Return a finding for each device family with keys in a pod that are not translated.
+
+    Args:
+        vocabularies: Extended by the resource names in profiles.
+        extended_resources: Resource names that a DeviceClass maps; Kubernetes allocates these.
+    """
+    paths: dict[DeviceFamily, dict[str, FieldPath]] = {}
+    for path, key, family in _untranslated(pod, vocabularies, frozenset(extended_resources)):
+        paths.setdefault(family, {}).setdefault(key, path)
+    return tuple(_finding(family, keys) for family, keys in paths.items())
+
+
+def _untranslated(
+    pod: Pod, vocabularies: Mapping[str, Vocabulary], mapped: frozenset[str]
+) -> Iterator[tuple[FieldPath, str, DeviceFamily]]:
+    """Yield path, name and family of each key."""
+    companions = _companions(pod)
+    for path, container in containers(pod):
+        for section, amounts in (("limits", container.limits), ("requests", container.requests)):
+            for key in amounts:
+                family = _family_of_resource(key)
+                if (
+                    family is not None
+                    and key not in mapped
+                    and key not in companions
+                    and not any(vocabulary.handles(key) for vocabulary in vocabularies.values())
+                ):
+                    yield path.child("resources", section).key(key), key, family
+    for key in pod.annotations:
+        family = _family_of_annotation(key)
+        if family is not None and key not in _READ_ANNOTATIONS:
+            yield _ANNOTATIONS_PATH.key(key), key, family
+
+
+def _companions(pod: Pod) -> frozenset[str]:
+    """Return the foreign keys that a vocabulary reads, and rejects, beside its own."""
+    return arbiter.companions(
+        {
+            key
+            for _, container in containers(pod)
+            for key in (*container.limits, *container.requests)
+        }
+    )
+
+
+def _family_of_resource(name: str) -> DeviceFamily | None:
+    # The resources of Kubernetes itself have no domain.
+    return _RESOURCES.family(name) if "/" in name else None
+
+
+def _family_of_annotation(name: str) -> DeviceFamily | None:
+    return _ANNOTATIONS.family(name)
+
+
+class _Index:
+    """Device families by the patterns of their keys."""
+
+    def __init__(self, patterns: Iterable[tuple[str, DeviceFamily]]) -> None:
+        self._exact: dict[str, DeviceFamily] = {}
+        self._by_prefix: dict[str, DeviceFamily] = {}
+        for pattern, family in patterns:
+            table = self._by_prefix if pattern.endswith(ANY) else self._exact
+            table.setdefault(pattern.removesuffix(ANY), family)
+        self._prefixes = tuple(self._by_prefix)
+
+    def family(self, key: str) -> DeviceFamily | None:
+        """Return the family of a key: by its whole name, else by the first prefix that matches."""
+        family = self._exact.get(key)
+        if family is None and key.startswith(self._prefixes):
+            prefix = next(prefix for prefix in self._prefixes if key.startswith(prefix))
+            family = self._by_prefix[prefix]
+        return family
+
+
+_RESOURCES: Final = _Index((name, family) for family in FAMILIES for name in family.resources)
+_ANNOTATIONS: Final = _Index((name, family) for family in FAMILIES for name in family.annotations)
+
+
+def _finding(family: DeviceFamily, paths: Mapping[str, FieldPath]) -> Finding:
+    keys = sorted(paths)
+    listed = ", ".join(map(printable, keys[:MAX_KEYS]))
+    more = f" and {len(keys) - MAX_KEYS} more" if len(keys) > MAX_KEYS else ""
+    is_one = len(keys) == 1
+    message = (
+        f"{listed}{more} {'is a key' if is_one else 'are keys'} of {family.owner} and "
+        f"{'is' if is_one else 'are'} not translated"
+    )
+    return info(Code.UNTRANSLATED_DEVICE_KEY, paths[keys[0]], message, family.advice)

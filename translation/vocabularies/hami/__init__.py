@@ -1,0 +1,1 @@
+"""HAMi: shares of NVIDIA GPUs by extended resources and annotations."""

@@ -1,0 +1,142 @@
+"""The names of HAMi on NVIDIA GPUs, with the outcome of each."""
+
+from typing import Final
+
+from translation.keys import KeyOutcome, Table, annotation, label, limit
+
+COUNT: Final = "nvidia.com/gpu"
+
+
+MEMORY_MIB: Final = "nvidia.com/gpumem"
+
+
+MEMORY_PERCENT: Final = "nvidia.com/gpumem-percentage"
+
+
+CORES_PERCENT: Final = "nvidia.com/gpucores"
+
+
+PRIORITY: Final = "nvidia.com/priority"
+
+
+USE_TYPE: Final = "nvidia.com/use-gputype"
+
+
+NO_USE_TYPE: Final = "nvidia.com/nouse-gputype"
+
+
+USE_UUID: Final = "nvidia.com/use-gpuuuid"
+
+
+NO_USE_UUID: Final = "nvidia.com/nouse-gpuuuid"
+
+
+NUMA_BIND: Final = "nvidia.com/numa-bind"
+
+
+MODE: Final = "nvidia.com/vgpu-mode"
+
+
+GPU_POLICY: Final = "hami.io/gpu-scheduler-policy"
+
+
+NODE_POLICY: Final = "hami.io/node-scheduler-policy"
+
+
+SCORING_WEIGHTS: Final = "hami.io/device-scoring-weights"
+
+
+OPT_OUT: Final = "hami.io/webhook"
+
+
+CONVERTED: Final = "hami.io/dra"
+
+
+OWN_KEYS: Final = (MEMORY_MIB, MEMORY_PERCENT, CORES_PERCENT, PRIORITY)
+"""Keys that only HAMi has; `COUNT` is also the device plugin's."""
+
+
+TABLE: Final[Table] = (
+    limit(
+        COUNT,
+        "devices",
+        KeyOutcome.COUNT,
+        "N distinct devices. Absent beside `gpumem`, `gpumem-percentage` or `gpucores` it is 1; `0` "
+        "requests nothing, with a warning if there are other keys. Without an amount, or with all "
+        "memory and all cores, it is the whole card, exclusively: `cores: 100`, memory at its "
+        "default, which is all",
+    ),
+    limit(
+        MEMORY_MIB,
+        "MiB",
+        KeyOutcome.CAPACITY,
+        "`memory: <M>Mi`. A number of MiB: `5k` is 5000, `8Gi` is rejected. `0` is all of it",
+    ),
+    limit(
+        MEMORY_PERCENT,
+        "percent",
+        KeyOutcome.CAPACITY,
+        "one alternative per published memory size, each with its share rounded down. Rejected "
+        "above 100, and where no size is known; `100` and `0` are all of it; `gpumem` takes "
+        "precedence",
+    ),
+    limit(
+        CORES_PERCENT,
+        "percent",
+        KeyOutcome.CAPACITY,
+        "`cores: <C>`; absent it is `0`, which reserves none and sets no limit. Above 100 it is 100, "
+        "with a warning",
+    ),
+    limit(
+        PRIORITY,
+        "",
+        KeyOutcome.VARIABLE,
+        "`CUDA_TASK_PRIORITY`, unless the container sets it. Alone it requests no device",
+    ),
+    annotation(
+        USE_TYPE,
+        KeyOutcome.SELECTOR,
+        "the product name contains one of the items, ignoring case. Rejected if it is only commas",
+    ),
+    annotation(NO_USE_TYPE, KeyOutcome.SELECTOR, "the product name contains none of the items"),
+    annotation(
+        USE_UUID, KeyOutcome.SELECTOR, "the UUID is one of the items. Rejected if it is only commas"
+    ),
+    annotation(NO_USE_UUID, KeyOutcome.SELECTOR, "the UUID is none of the items"),
+    annotation(
+        NUMA_BIND,
+        KeyOutcome.CONSTRAINT,
+        "the same NUMA node for all devices of a container",
+        case="the driver publishes it",
+    ),
+    annotation(
+        NUMA_BIND,
+        KeyOutcome.DROPPED,
+        "the devices may be on different NUMA nodes",
+        case="it does not, such as HAMi's",
+    ),
+    annotation(MODE, KeyOutcome.KEPT, "the default", case="`hami-core`"),
+    annotation(
+        MODE,
+        KeyOutcome.CLASS,
+        "MIG devices of `gpu.nvidia.com` with at least that memory, the smallest first. Needs "
+        "`gpumem`; cores are dropped with a warning",
+        case="`mig`",
+    ),
+    annotation(
+        MODE,
+        KeyOutcome.CONFIG,
+        "whole GPUs of `gpu.nvidia.com` with an MPS server for this pod alone, with a warning",
+        case="`mps`",
+    ),
+    annotation(MODE, KeyOutcome.REFUSED, "no card has such a mode", case="any other"),
+    annotation(GPU_POLICY, KeyOutcome.CAPACITY, "the whole card", case="`mutex`"),
+    annotation(GPU_POLICY, KeyOutcome.CONSTRAINT, f"as `{NUMA_BIND}`", case="`numa`"),
+    annotation(GPU_POLICY, KeyOutcome.DROPPED, "it configures HAMi's scheduler", case="any other"),
+    annotation(NODE_POLICY, KeyOutcome.DROPPED, "it configures HAMi's scheduler"),
+    annotation(SCORING_WEIGHTS, KeyOutcome.DROPPED, "it configures HAMi's scheduler"),
+    label(
+        OPT_OUT, KeyOutcome.SKIPPED, "on a pod that HAMi owns, or its namespace", case="`ignore`"
+    ),
+    label(CONVERTED, KeyOutcome.SKIPPED, "HAMi's own converter created the claims", case="`true`"),
+)

@@ -1,0 +1,1 @@
+"""Koordinator: shares of GPUs, NICs and FPGAs by extended resources and annotations."""

@@ -1,0 +1,260 @@
+"""Koordinator's annotations: device hints, joint allocation, partition specs."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error, has_errors, warning
+from findings.text import quote_text
+from translation.intents import (
+    Alignment,
+    DeviceKind,
+    Intent,
+    LegacyPod,
+    Scope,
+)
+from translation.vocabularies.koordinator.keys import (
+    ALLOCATED,
+    HINT,
+    ISOLATION_LABEL,
+    JOINT,
+    PARTITION,
+    WHOLE,
+)
+
+
+class Hint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The hint for one type of device; a missing selector is None, an empty one is not."""
+
+    selector: Mapping[str, Any] | None = None
+    vf_selector: Mapping[str, Any] | None = None
+    allocate_strategy: str = ""
+    required_topology_scope: str = ""
+    exclusive_policy: str = ""
+
+
+class _JointAllocate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The joint-allocate annotation; the first type is the primary one."""
+
+    device_types: tuple[str, ...] = ()
+    required_scope: str = ""
+
+
+class _PartitionSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The gpu-partition-spec annotation."""
+
+    allocate_policy: str = ""
+    ring_bus_bandwidth: str = ""
+
+
+class Annotations(msgspec.Struct, frozen=True, kw_only=True):
+    """The annotations, decoded."""
+
+    hints: Mapping[str, Hint] = {}
+    joint: _JointAllocate | None = None
+
+
+_STRATEGIES: Final = ("", "ApplyForAll", "RequestsAsCount")
+
+
+_SCOPES: Final[Mapping[str, Scope | None]] = {
+    "": None,
+    "Node": None,
+    "NUMANode": Scope.NUMA_NODE,
+    "PCIe": Scope.PCIE_ROOT,
+    "Device": None,
+}
+
+
+_POLICIES: Final = ("", "DeviceLevel", "PCIeLevel")
+
+
+_TYPES: Final = {"gpu": DeviceKind.GPU, "rdma": DeviceKind.NIC, "fpga": DeviceKind.FPGA}
+
+
+_SAME_PCIE: Final = "SamePCIe"
+
+
+def apply_hint(intent: Intent, hint: Hint, findings: list[Finding]) -> Intent:
+    """Return the intent with the requirements of its hint."""
+    scope = hint.required_topology_scope
+    is_gpu = intent.kind is DeviceKind.GPU
+    if hint.selector:
+        findings.append(_unsupported_selector("selector"))
+    if hint.vf_selector:
+        findings.append(_unsupported_selector("vfSelector"))
+    elif hint.vf_selector is not None:
+        findings.append(
+            _dropped("vfSelector: the DeviceClass decides whether devices are virtual functions")
+        )
+    if is_gpu and hint.allocate_strategy:
+        findings.append(_dropped(f"{hint.allocate_strategy} has no effect on GPUs"))
+    if hint.exclusive_policy == "PCIeLevel":
+        findings.append(_dropped("PCIeLevel: other pods may use the same PCIe root"))
+    if scope == "Device" and (intent.count > 1 or intent.every):
+        findings.append(_invalid_scope(f"{scope} is one device, {intent.count} are requested"))
+    if is_gpu and _SCOPES.get(scope) and intent.count > 1 and not _whole_gpus(intent):
+        findings.append(_invalid_scope("Koordinator supports no scope for shares of several GPUs"))
+    if hint.exclusive_policy == "DeviceLevel" and not intent.exclusive:
+        findings.append(
+            warning(
+                Code.WHOLE_DEVICE,
+                intent.path("count"),
+                "exclusivePolicy DeviceLevel requires exclusive devices: the claim requests all of each",
+            )
+        )
+        intent = msgspec.structs.replace(
+            intent, exclusive=True, memory=None, memory_percent=None, cores_percent=WHOLE
+        )
+    return msgspec.structs.replace(intent, within=_SCOPES.get(scope))
+
+
+def _whole_gpus(intent: Intent) -> bool:
+    return intent.memory is None and intent.memory_percent is None
+
+
+def _unsupported_selector(name: str) -> Finding:
+    return error(
+        Code.CANNOT_EXPRESS,
+        annotation_path(HINT),
+        f"{name} selects labels of Koordinator's Device objects, which drivers do not publish",
+        "create a DeviceClass for the devices, and a profile that names it",
+    )
+
+
+def _invalid_scope(message: str) -> Finding:
+    return error(Code.OUT_OF_RANGE, annotation_path(HINT), message, "remove requiredTopologyScope")
+
+
+def _dropped(message: str) -> Finding:
+    return warning(Code.POLICY_DROPPED, annotation_path(HINT), message)
+
+
+def read_annotations(annotations: Mapping[str, str], findings: list[Finding]) -> Annotations:
+    """Decode the annotations; invalid and unsupported values become findings."""
+    hints = _decode(annotations, HINT, dict[str, Hint], findings) or {}
+    for kind, hint in sorted(hints.items()):
+        _check_known(
+            HINT, f"{kind}.allocateStrategy", hint.allocate_strategy, _STRATEGIES, findings
+        )
+        scope = hint.required_topology_scope
+        _check_known(HINT, f"{kind}.requiredTopologyScope", scope, tuple(_SCOPES), findings)
+        _check_known(HINT, f"{kind}.exclusivePolicy", hint.exclusive_policy, _POLICIES, findings)
+    joint = _decode(annotations, JOINT, _JointAllocate, findings)
+    if joint is not None:
+        _check_known(JOINT, "requiredScope", joint.required_scope, ("", _SAME_PCIE), findings)
+    partition = _decode(annotations, PARTITION, _PartitionSpec, findings)
+    if partition is not None:
+        _check_partition(partition, findings)
+    if annotations.get(ALLOCATED, "").strip():
+        findings.append(
+            error(
+                Code.CANNOT_EXPRESS,
+                annotation_path(ALLOCATED),
+                "assigns devices by number, which only Koordinator's scheduler supports",
+                "remove the annotation",
+            )
+        )
+    return Annotations(hints=hints, joint=joint)
+
+
+def _check_partition(spec: _PartitionSpec, findings: list[Finding]) -> None:
+    policies = ("", "BestEffort", "Restricted")
+    _check_known(PARTITION, "allocatePolicy", spec.allocate_policy, policies, findings)
+    if spec.allocate_policy == "Restricted":
+        findings.append(
+            error(
+                Code.CANNOT_EXPRESS,
+                annotation_path(PARTITION),
+                "no driver publishes Koordinator's table of partitions, which Restricted requires",
+                "write BestEffort, or remove the annotation",
+            )
+        )
+    else:
+        findings.append(
+            warning(
+                Code.POLICY_DROPPED,
+                annotation_path(PARTITION),
+                "a claim cannot prefer a partition of GPUs; the preference is dropped",
+            )
+        )
+
+
+def alignment_of(
+    joint: _JointAllocate | None, intents: Sequence[Intent], findings: list[Finding]
+) -> Alignment | None:
+    """Return the alignment of the intents; None where the pod requests none."""
+    if joint is None:
+        return None
+    # Source: tryJointAllocate and its callers: ApplyForAll excludes a type.
+    requested = {intent.kind for intent in intents if not intent.every}
+    kinds = tuple(
+        dict.fromkeys(_TYPES[name] for name in joint.device_types if _TYPES.get(name) in requested)
+    )
+    if len(kinds) > 1:
+        required = joint.required_scope == _SAME_PCIE
+        return Alignment(kinds=kinds, required=required, path=annotation_path(JOINT))
+    if not has_errors(findings):
+        findings.append(
+            warning(
+                Code.POLICY_DROPPED,
+                annotation_path(JOINT),
+                "the pod requests fewer than two of its deviceTypes: there is nothing to align",
+            )
+        )
+    return None
+
+
+def _decode(
+    annotations: Mapping[str, str], key: str, type_: type[Any], findings: list[Finding]
+) -> Any:
+    text = annotations.get(key)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=type_)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as fault:
+        findings.append(
+            error(
+                Code.MALFORMED_ANNOTATION,
+                annotation_path(key),
+                f"{quote_text(text)} is not valid for Koordinator: {quote_text(str(fault))}",
+                "write the JSON that Koordinator documents",
+            )
+        )
+        return None
+
+
+def _check_known(
+    annotation: str, field: str, value: str, known: Iterable[str], findings: list[Finding]
+) -> None:
+    if value not in known:
+        findings.append(
+            error(
+                Code.MALFORMED_ANNOTATION,
+                annotation_path(annotation),
+                f"{quote_text(field)}: {quote_text(value)} does not exist",
+                f"write one of {', '.join(filter(None, known))}",
+            )
+        )
+
+
+def check_isolation(pod: LegacyPod, intents: Sequence[Intent]) -> Iterator[Finding]:
+    """Yield a warning for a label that requests an isolation provider; a claim provides none."""
+    provider = pod.labels.get(ISOLATION_LABEL)
+    if provider and any(
+        not intent.exclusive for intent in intents if intent.kind is DeviceKind.GPU
+    ):
+        yield warning(
+            Code.NOT_INJECTED,
+            FieldPath.of("metadata", "labels").key(ISOLATION_LABEL),
+            f"koordlet sets the variables of {quote_text(provider)}, and ignores claims: memory and cores "
+            "are limited only if the driver does so itself, as HAMi's does",
+        )
+
+
+def annotation_path(annotation: str) -> FieldPath:
+    """Return the path of an annotation of a pod."""
+    return FieldPath.of("metadata", "annotations").key(annotation)

@@ -1,0 +1,94 @@
+"""Koordinator's replacement of resource names, and its ownership of `nvidia.com/gpu`."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from findings.finding import Code, Finding, error, warning
+from findings.text import quote_text
+from kube.quantity import Quantity
+from translation.intents import (
+    LegacyPod,
+)
+from translation.vocabularies.koordinator.annotations import annotation_path
+from translation.vocabularies.koordinator.keys import (
+    FOREIGN_GPUS,
+    JOINT,
+    OWN_KEYS,
+    PARTITION,
+    REPLACE,
+    WHOLE_GPU,
+)
+
+
+def takes_whole_gpus(pod: LegacyPod) -> bool:
+    """Return whether `nvidia.com/gpu` belongs to Koordinator in this pod.
+
+    It does beside an annotation about GPUs that only Koordinator has: joint allocation, partitions,
+    or the replacement of a key.
+    """
+    named = {key for container in pod.containers for key in container.limits}
+    return (
+        (JOINT in pod.annotations and any(key in named for key in OWN_KEYS))
+        or PARTITION in pod.annotations
+        or any(WHOLE_GPU in pair for pair in _replacements(pod.annotations.get(REPLACE, "")))
+    )
+
+
+def _replacements(text: str) -> list[tuple[str, str]]:
+    """Return old and new key of each pair; an empty new key removes the old one.
+
+    >>> _replacements("a:b,c:,d")
+    [('a', 'b'), ('c', '')]
+    """
+    split = (pair.strip().partition(":") for pair in text.split(","))
+    return [(old.strip(), new.strip()) for old, colon, new in split if colon]
+
+
+def apply_replacements(pod: LegacyPod, findings: list[Finding]) -> LegacyPod:
+    """Return the pod with its keys renamed by the annotation, as Koordinator does first."""
+    pairs = _replacements(pod.annotations.get(REPLACE, ""))
+    if not pairs:
+        return pod
+    known = {WHOLE_GPU, *OWN_KEYS, *FOREIGN_GPUS}
+    named = {key for container in pod.containers for key in container.limits}
+    for old, new in pairs:
+        if new and new not in known and old in named:
+            findings.append(
+                error(
+                    Code.CANNOT_EXPRESS,
+                    annotation_path(REPLACE),
+                    f"{quote_text(old)} would become {quote_text(new)}, which is not a key of Koordinator",
+                    "write the resource that the pod needs, and remove the annotation",
+                )
+            )
+        elif old not in named and new in known:
+            findings.append(
+                warning(
+                    Code.POLICY_DROPPED,
+                    annotation_path(REPLACE),
+                    f"{quote_text(old)} is not read here, so it is not replaced by {quote_text(new)}",
+                )
+            )
+    return msgspec.structs.replace(
+        pod,
+        containers=tuple(
+            msgspec.structs.replace(
+                container,
+                limits=_renamed(container.limits, pairs),
+                original_keys={new: old for old, new in pairs if new and old in container.limits},
+            )
+            for container in pod.containers
+        ),
+    )
+
+
+def _renamed(
+    limits: Mapping[str, Quantity], pairs: Iterable[tuple[str, str]]
+) -> Mapping[str, Quantity]:
+    renamed = dict(limits)
+    for old, new in pairs:
+        amount = renamed.pop(old, None)
+        if amount is not None and new:
+            renamed[new] = amount
+    return renamed

@@ -1,0 +1,405 @@
+"""Koordinator: shares of GPUs, RDMA NICs and FPGAs, their joint allocation, and its hints.
+
+Amounts are totals of the pod, divided by the number of devices; all containers of the pod see all
+of the devices. Source: koordinator-sh/koordinator, pkg/scheduler/plugins/deviceshare (utils.go,
+devicehandler_gpu.go, devicehandler_default.go, device_allocator.go), apis/extension, and
+pkg/webhook/pod/mutating/device_resource_spec.go, whose defaults (on, unless the gate
+DisableDeviceResourceSpec is) are applied here.
+Not translated: the keys of other vendors that Koordinator reads (Huawei, AMD, Hygon), labels of its
+Device objects, assignments of devices by number, and restricted partitions.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error, has_errors
+from kube.quantity import Format, Quantity
+from translation.amounts import whole_amount
+from translation.intents import (
+    SPEC,
+    DeviceFilter,
+    DeviceKind,
+    Intent,
+    LegacyContainer,
+    LegacyPod,
+    Translation,
+    Vocabulary,
+)
+from translation.keys import Place, annotations, names
+from translation.vocabularies.koordinator.annotations import (
+    Hint,
+    alignment_of,
+    annotation_path,
+    apply_hint,
+    check_isolation,
+    read_annotations,
+)
+from translation.vocabularies.koordinator.keys import (
+    CORE,
+    FOREIGN_GPUS,
+    FPGA,
+    GPU_KEYS,
+    HINT,
+    MEMORY,
+    PERCENT,
+    RATIO,
+    RDMA,
+    SHARED,
+    TABLE,
+    WHOLE,
+    WHOLE_GPU,
+)
+from translation.vocabularies.koordinator.replacements import apply_replacements
+
+MAX_AMOUNT: Final = 2**63 - 1
+"""The largest amount in a quantity of the API server."""
+
+_LEGAL: Final = frozenset(
+    map(
+        frozenset,
+        (
+            {WHOLE_GPU},
+            {SHARED, MEMORY},
+            {SHARED, RATIO},
+            {SHARED, CORE, MEMORY},
+            {SHARED, CORE, RATIO},
+        ),
+    )
+)
+"""The sets of GPU keys that the scheduler accepts, after its webhook has replaced `gpu` by core and
+ratio and added `gpu.shared`. Of the seventeen sets in its code, {gpu}, {gpu-memory}, {ratio},
+{core, memory} and {core, ratio} become these; {fpga} and {rdma} are other devices; {amd}, {dcu} and
+the three with npu-core are other vendors'."""
+
+
+class _Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """The totals of a pod.
+
+    Attributes:
+        amounts: Key to the pod's amount: bytes, percent or a number.
+        paths: Key to the path of its first occurrence.
+        sets_shared: The pod itself sets the number of GPUs among which the totals are divided.
+    """
+
+    amounts: Mapping[str, int]
+    paths: Mapping[str, FieldPath]
+    sets_shared: bool = False
+
+    def path(self, *keys: str) -> FieldPath:
+        """Return the path of the first of the keys that the pod has."""
+        return next((self.paths[key] for key in keys if key in self.paths), SPEC)
+
+
+def translate(pod: LegacyPod) -> Translation:
+    """Translate the devices of the pod, for all of its containers."""
+    findings: list[Finding] = []
+    replaced = apply_replacements(pod, findings)
+    totals = _totals(replaced, findings)
+    if has_errors(findings):
+        return Translation(findings=tuple(findings))
+    requirements = read_annotations(pod.annotations, findings)
+    users = _users(pod)
+    intents = [
+        intent
+        for intent in (
+            _gpu_intent(totals, requirements.hints.get("gpu", Hint()), findings),
+            _percent_intent(
+                DeviceKind.NIC, RDMA, totals, requirements.hints.get("rdma", Hint()), findings
+            ),
+            _percent_intent(
+                DeviceKind.FPGA, FPGA, totals, requirements.hints.get("fpga", Hint()), findings
+            ),
+        )
+        if intent is not None
+    ]
+    if not intents and not has_errors(findings):
+        return Translation()  # Annotations have no effect on a pod that requests no device.
+    findings += check_isolation(pod, intents)
+    return Translation(
+        intents=tuple(
+            msgspec.structs.replace(intent, container=users[0], also=users[1:])
+            for intent in intents
+        ),
+        alignment=alignment_of(requirements.joint, intents, findings),
+        findings=tuple(findings),
+    )
+
+
+def _users(pod: LegacyPod) -> tuple[str, ...]:
+    """Return the containers that use the devices, first one that requests them.
+
+    These are all app containers, as koordlet exposes the devices to each, and the init containers
+    that request them.
+    """
+    ordered = sorted(pod.containers, key=lambda container: (not container.limits, container.init))
+    return tuple(
+        dict.fromkeys(
+            container.name for container in ordered if container.limits or not container.init
+        )
+    )
+
+
+# --- totals ---------------------------------------------------------------------------------------
+
+
+def _totals(pod: LegacyPod, findings: list[Finding]) -> _Totals:
+    """Return the pod's totals: the larger of the init containers and the sum of the others.
+
+    Source: k8s.io/component-helpers/resource, PodRequests.
+    """
+    paths: dict[str, FieldPath] = {}
+    running: dict[str, int] = {}
+    init: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    for container in pod.containers:
+        if not container.limits:
+            continue
+        for key in container.limits:
+            paths.setdefault(key, container.limit_path(key))
+        amounts = _with_defaults(_read_amounts(container, findings))
+        runs_first = container.init and not container.sidecar
+        if runs_first:
+            for key, amount in amounts.items():
+                init[key] = max(init.get(key, 0), amount + sidecars.get(key, 0))
+            continue
+        for key, amount in amounts.items():
+            running[key] = running.get(key, 0) + amount
+            if container.sidecar:
+                sidecars[key] = sidecars.get(key, 0) + amount
+    totals = {key: max(running.get(key, 0), init.get(key, 0)) for key in sorted({*running, *init})}
+    for key in (CORE, RATIO):
+        if PERCENT in paths:
+            paths.setdefault(key, paths[PERCENT])
+    return _Totals(amounts=totals, paths=paths, sets_shared=SHARED in paths)
+
+
+def _read_amounts(container: LegacyContainer, findings: list[Finding]) -> Mapping[str, int]:
+    """Return the amounts of one container; invalid ones become findings."""
+    amounts: dict[str, int] = {}
+    for key in sorted(container.limits):
+        path = container.limit_path(key)
+        amount = whole_amount(container, key)
+        if isinstance(amount, Finding):
+            findings.append(amount)
+        elif key in FOREIGN_GPUS:
+            findings.append(
+                error(
+                    Code.CANNOT_EXPRESS,
+                    path,
+                    "another vendor's device beside Koordinator's keys, for which there is no driver",
+                    "request the vendor's device without Koordinator's keys",
+                )
+            )
+        elif amount is not None and amount > MAX_AMOUNT:
+            findings.append(
+                error(
+                    Code.OUT_OF_RANGE,
+                    path,
+                    f"{container.limits[key]} is more than {MAX_AMOUNT}",
+                    "request less",
+                )
+            )
+        elif amount is not None:
+            amounts[key] = amount
+    others = [key for key in GPU_KEYS if key in amounts and key != PERCENT]
+    if PERCENT in amounts and others:
+        findings.append(
+            error(
+                Code.INVALID_COMBINATION,
+                container.limit_path(PERCENT),
+                f"means gpu-core and gpu-memory-ratio, so it cannot be combined with {others[0]}",
+                f"write {CORE} and {RATIO} instead",
+            )
+        )
+    return amounts
+
+
+def _with_defaults(amounts: Mapping[str, int]) -> Mapping[str, int]:
+    """Return one container's amounts with the defaults that Koordinator's webhook sets.
+
+    Unlike there, init containers get the same defaults: sums of both forms are no legal set.
+    """
+    defaulted = {key: amount for key, amount in amounts.items() if key != PERCENT}
+    if PERCENT in amounts:
+        defaulted |= {CORE: amounts[PERCENT], RATIO: amounts[PERCENT]}
+    if SHARED in defaulted or not any(key in defaulted for key in GPU_KEYS):
+        return defaulted
+    percent = defaulted.get(RATIO, defaulted.get(CORE, 0))
+    several = percent > WHOLE and percent % WHOLE == 0
+    return defaulted | {SHARED: percent // WHOLE if several else 1}
+
+
+# --- GPUs -----------------------------------------------------------------------------------------
+
+
+def _gpu_intent(totals: _Totals, hint: Hint, findings: list[Finding]) -> Intent | None:
+    amounts = {
+        key: totals.amounts[key]
+        for key in (WHOLE_GPU, CORE, MEMORY, RATIO, SHARED)
+        if key in totals.amounts
+    }
+    if not any(amount for key, amount in amounts.items() if key != SHARED or totals.sets_shared):
+        return None
+    # Both keys of the deprecated form have the same faults.
+    faults = dict.fromkeys(_check_gpu_keys(amounts, totals))
+    if faults:
+        findings += faults
+        return None
+    count = amounts.get(WHOLE_GPU) or amounts[SHARED]
+    intent = Intent(
+        container="",
+        kind=DeviceKind.GPU,
+        count=count,
+        paths={
+            "count": totals.path(SHARED, WHOLE_GPU, PERCENT, RATIO, MEMORY),
+            "memory": totals.path(MEMORY, RATIO, PERCENT),
+            "cores": totals.path(CORE, PERCENT),
+            "scope": annotation_path(HINT),
+        },
+    )
+    if WHOLE_GPU in amounts:
+        intent = msgspec.structs.replace(intent, exclusive=True, cores_percent=WHOLE)
+    else:
+        intent = _share(intent, amounts, count)
+    return apply_hint(intent, hint, findings)
+
+
+def _share(intent: Intent, amounts: Mapping[str, int], count: int) -> Intent:
+    """Return the intent with the amounts per GPU: the totals, divided and rounded down."""
+    cores = amounts[CORE] // count if CORE in amounts else None
+    if MEMORY in amounts:
+        memory = Quantity.from_int(amounts[MEMORY] // count, Format.BINARY)
+        return msgspec.structs.replace(intent, memory=memory, cores_percent=cores or 0)
+    percent = amounts[RATIO] // count
+    if percent < WHOLE:
+        return msgspec.structs.replace(intent, memory_percent=percent, cores_percent=cores or 0)
+    # All of the memory leaves nothing for others, whatever the cores.
+    takes_all = cores is None or cores == WHOLE
+    return msgspec.structs.replace(
+        intent, exclusive=takes_all, cores_percent=WHOLE if takes_all else cores
+    )
+
+
+def _check_gpu_keys(amounts: Mapping[str, int], totals: _Totals) -> Iterator[Finding]:
+    """Yield the reasons why Koordinator's scheduler rejects these GPU keys.
+
+    Source: ValidateDeviceRequest.
+    """
+    if frozenset(amounts) not in _LEGAL:
+        yield _illegal_combination(amounts, totals)
+        return
+    if WHOLE_GPU in amounts:
+        return
+    count = amounts[SHARED]
+    if count == 0:
+        yield error(
+            Code.OUT_OF_RANGE,
+            totals.path(SHARED),
+            "0 GPUs cannot share the amounts",
+            "write the number of GPUs that share the amounts",
+        )
+        return
+    for key in (CORE, RATIO):
+        if key in amounts:
+            yield from _check_divisible(key, amounts[key], count, totals)
+    per_gpu = amounts[MEMORY if MEMORY in amounts else RATIO] // count
+    if per_gpu == 0:
+        yield error(
+            Code.OUT_OF_RANGE,
+            totals.path(MEMORY, RATIO, PERCENT),
+            "leaves no memory for each GPU",
+            "request memory, or remove the other GPU keys",
+        )
+
+
+def _check_divisible(key: str, amount: int, count: int, totals: _Totals) -> Iterator[Finding]:
+    path = totals.path(key, PERCENT)
+    if not totals.sets_shared and amount // count > WHOLE:
+        yield _not_a_multiple(path, amount)
+    elif amount % count:
+        yield error(
+            Code.OUT_OF_RANGE,
+            path,
+            f"{amount} percent in all of the pod's containers cannot be divided by {count} GPUs",
+            f"request a multiple of {count}",
+        )
+    elif amount // count > WHOLE:
+        yield error(
+            Code.OUT_OF_RANGE,
+            path,
+            f"{amount} percent are {amount // count} for each of {count} GPUs, at most 100",
+            f"request at most {count * WHOLE}",
+        )
+
+
+def _not_a_multiple(path: FieldPath, amount: int) -> Finding:
+    return error(
+        Code.OUT_OF_RANGE,
+        path,
+        f"{amount} percent is above 100 and not a multiple of 100",
+        f"write {-(-amount // WHOLE) * WHOLE} for whole devices",
+    )
+
+
+def _illegal_combination(amounts: Mapping[str, int], totals: _Totals) -> Finding:
+    named = [key for key in amounts if key in totals.paths or key != SHARED]
+    if WHOLE_GPU in amounts:
+        fix = f"request whole GPUs with {WHOLE_GPU}, or shares with Koordinator's keys"
+    elif MEMORY in amounts and RATIO in amounts:
+        fix = f"request the memory once: {MEMORY} in bytes, or {RATIO} in percent"
+    else:
+        fix = f"also request memory: {MEMORY} in bytes, or {RATIO} in percent"
+    return error(
+        Code.INVALID_COMBINATION,
+        totals.path(*named),
+        f"Koordinator rejects pods that request {' and '.join(named)}",
+        fix,
+    )
+
+
+# --- NICs and FPGAs -------------------------------------------------------------------------------
+
+
+def _percent_intent(
+    kind: DeviceKind, key: str, totals: _Totals, hint: Hint, findings: list[Finding]
+) -> Intent | None:
+    """Return the intent for devices of which each is 100 percent; None without any.
+
+    Source: DefaultDeviceHandler. The strategies have no effect on an amount above 100 percent.
+    """
+    amount = totals.amounts.get(key, 0)
+    path = totals.path(key)
+    if not amount:
+        return None
+    if amount > WHOLE and amount % WHOLE:
+        findings.append(_not_a_multiple(path, amount))
+        return None
+    several = amount > WHOLE
+    as_count = hint.allocate_strategy == "RequestsAsCount" and not several
+    percent = WHOLE if several else (1 if as_count else amount)
+    intent = Intent(
+        container="",
+        kind=kind,
+        count=amount // WHOLE if several else (amount if as_count else 1),
+        every=hint.allocate_strategy == "ApplyForAll" and not several,
+        exclusive=percent == WHOLE,
+        cores_percent=percent,
+        filter=DeviceFilter(resource=key if kind is DeviceKind.NIC else None),
+        paths={"count": path, "cores": path, "memory": path, "scope": annotation_path(HINT)},
+    )
+    return apply_hint(intent, hint, findings)
+
+
+VOCABULARY: Final = Vocabulary(
+    name="koordinator",
+    table=TABLE,
+    keys=names(TABLE, Place.LIMIT),
+    foreign=names(TABLE, Place.FOREIGN),
+    annotations=annotations(TABLE),
+    labels=names(TABLE, Place.LABEL),
+    whole_pod=True,
+    translate=translate,
+)

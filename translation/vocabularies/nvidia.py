@@ -1,0 +1,203 @@
+"""NVIDIA device plugin: nvidia.com/gpu, nvidia.com/gpu.shared and nvidia.com/mig-<profile>.
+
+Source: NVIDIA/k8s-device-plugin, internal/rm and api/config/v1; NVIDIA/mig-parted for profiles.
+Without renaming, `nvidia.com/gpu` means a whole GPU or a replica depending on the node, which is not
+known at admission: it is read as whole GPUs.
+Not translated: `nvidia.com/mig-<profile>.shared`, because no driver publishes such replicas.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error, warning
+from findings.text import quote_text
+from translation.amounts import whole_amount
+from translation.intents import (
+    DeviceFilter,
+    DeviceKind,
+    Intent,
+    LegacyContainer,
+    LegacyPod,
+    Translation,
+    Vocabulary,
+)
+from translation.keys import KeyOutcome, Place, Table, limit, names, node_label, prefixes, variable
+
+GPU: Final = "nvidia.com/gpu"
+SHARED: Final = "nvidia.com/gpu.shared"
+MIG_PREFIX: Final = "nvidia.com/mig-"
+SHARED_SUFFIX: Final = ".shared"
+VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+PLUGIN_VARIABLES: Final = ("NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED")
+"""Variables that request further device nodes from the device plugin."""
+DISCOVERY_PREFIX: Final = "nvidia.com/"
+"""The prefix of node labels that GPU feature discovery sets."""
+SHARED_PRODUCT: Final = "-SHARED"
+"""The suffix of the product name on nodes whose device plugin shares GPUs."""
+
+TABLE: Final[Table] = (
+    limit(
+        GPU,
+        "devices",
+        KeyOutcome.COUNT,
+        "N devices of class `gpu.nvidia.com`. `0` requests nothing. Not translated where a "
+        "DeviceClass maps the name: Kubernetes allocates it natively",
+    ),
+    limit(
+        SHARED,
+        "replicas",
+        KeyOutcome.CAPACITY,
+        "one device with capacity `shares: 1`, if the driver publishes shares; else rejected. Two "
+        "replicas give no larger share than one, so N above 1 counts as one, with a warning",
+    ),
+    limit(
+        f"{MIG_PREFIX}*",
+        "devices",
+        KeyOutcome.COUNT,
+        "N devices of class `mig.nvidia.com` whose `profile` is the name; `.me`, `.me.all` and "
+        "`.gfx` at its end mean `+me`, `+me.all` and `+gfx`. An unknown name is rejected",
+    ),
+    limit(
+        f"{MIG_PREFIX}*{SHARED_SUFFIX}",
+        "replicas",
+        KeyOutcome.REFUSED,
+        "no driver publishes replicas of a MIG device",
+    ),
+    variable(
+        VISIBLE_DEVICES,
+        KeyOutcome.WARNED,
+        "a value in the manifest may expose devices that are not in the claim",
+    ),
+    *(
+        variable(
+            name, KeyOutcome.WARNED, "a claim does not provide the device nodes that it requests"
+        )
+        for name in PLUGIN_VARIABLES
+    ),
+    node_label(f"{DISCOVERY_PREFIX}*", KeyOutcome.KEPT, "GPU feature discovery must keep running"),
+    node_label(
+        f"{DISCOVERY_PREFIX}*",
+        KeyOutcome.WARNED,
+        "nodes of a DRA driver do not have such a value",
+        case=f"value ends in `{SHARED_PRODUCT}`",
+    ),
+)
+
+_MIG_RESOURCE = re.compile(r"[1-9]\d?g\.[1-9]\d{0,3}gb(\.me\.all|\.me|\.gfx|-me)?", re.ASCII)
+"""The part after `mig-`. A "+" is not valid in a resource name and becomes "."; "-me" stays."""
+
+
+def translate(pod: LegacyPod) -> Translation:
+    """Translate the whole GPUs, replicas and MIG devices that each container requests."""
+    intents: list[Intent] = []
+    findings: list[Finding] = []
+    for container in pod.containers:
+        for key in sorted(container.limits):
+            intent = _intent(container, key)
+            if isinstance(intent, Finding):
+                findings.append(intent)
+            elif intent is not None:
+                intents.append(intent)
+                findings.extend(_check_replicas(container, key))
+    return Translation(intents=tuple(intents), findings=tuple(findings))
+
+
+def mig_profile(resource: str) -> str | None:
+    """Return the MIG profile in a resource name; None without a valid one.
+
+    >>> mig_profile("nvidia.com/mig-1g.10gb.me"), mig_profile("nvidia.com/mig-1g.24gb-me")
+    ('1g.10gb+me', '1g.24gb-me')
+    """
+    text = resource.removeprefix(MIG_PREFIX)
+    match = _MIG_RESOURCE.fullmatch(text)
+    if match is None:
+        return None
+    suffix = match.group(1) or ""
+    return text.removesuffix(suffix) + (f"+{suffix[1:]}" if suffix.startswith(".") else suffix)
+
+
+def _intent(container: LegacyContainer, key: str) -> Intent | Finding | None:
+    count = whole_amount(container, key)
+    if count is None or isinstance(count, Finding):
+        return count
+    path = container.limit_path(key)
+    if key == SHARED:
+        if count == 0:
+            return error(Code.OUT_OF_RANGE, path, "0 replicas are not a request", "write 1")
+        # Two replicas may be on one GPU and give no larger share than one.
+        return _new_intent(container, DeviceKind.GPU, 1, path, replica=True)
+    if key == GPU:
+        return (
+            _new_intent(container, DeviceKind.GPU, count, path, exclusive=True) if count else None
+        )
+    profile = mig_profile(key)
+    if profile is None:
+        return _unknown_profile(key, path)
+    if count == 0:
+        return None
+    return _new_intent(
+        container,
+        DeviceKind.MIG,
+        count,
+        path,
+        exclusive=True,
+        device_filter=DeviceFilter(mig_profile=profile),
+    )
+
+
+def _new_intent(
+    container: LegacyContainer,
+    kind: DeviceKind,
+    count: int,
+    path: FieldPath,
+    *,
+    exclusive: bool = False,
+    replica: bool = False,
+    device_filter: DeviceFilter | None = None,
+) -> Intent:
+    return Intent(
+        container=container.name,
+        kind=kind,
+        count=count,
+        exclusive=exclusive,
+        replica=replica,
+        filter=device_filter or DeviceFilter(),
+        paths={"count": path},
+    )
+
+
+def _unknown_profile(key: str, path: FieldPath) -> Finding:
+    if key.endswith(SHARED_SUFFIX) and mig_profile(key.removesuffix(SHARED_SUFFIX)):
+        return error(
+            Code.CANNOT_EXPRESS,
+            path,
+            "no driver publishes time-sliced replicas of a MIG device",
+            f"request the whole MIG device, {key.removesuffix(SHARED_SUFFIX)}",
+        )
+    return error(
+        Code.UNKNOWN_MIG_PROFILE,
+        path,
+        f"{quote_text(key.removeprefix(MIG_PREFIX))} is not a MIG profile",
+        "write a name such as nvidia.com/mig-1g.10gb or nvidia.com/mig-1g.10gb.me",
+    )
+
+
+def _check_replicas(container: LegacyContainer, key: str) -> Iterator[Finding]:
+    count = whole_amount(container, key)
+    if key == SHARED and isinstance(count, int) and count > 1:
+        yield warning(
+            Code.CLAMPED,
+            container.limit_path(key),
+            f"{count} replicas give no larger share than one; the claim requests one",
+        )
+
+
+VOCABULARY: Final = Vocabulary(
+    name="nvidia",
+    table=TABLE,
+    keys=names(TABLE, Place.LIMIT),
+    key_prefixes=prefixes(TABLE, Place.LIMIT),
+    translate=translate,
+)

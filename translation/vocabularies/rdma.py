@@ -1,0 +1,196 @@
+"""RDMA devices and cloud NICs: shares of pools, and numbers of whole interfaces.
+
+* `rdma/<pool>`, of the RDMA shared device plugin: whatever the number, the container sees all HCAs
+  of the pool. A number above 1 is more shares of the same pool, never a number of NICs.
+* `aliyun/erdma`: one of the 200 shares of every eRDMA interface of a node.
+* `vpc.amazonaws.com/efa`: a number of EFA devices.
+* `networking.gke.io.networks/<network>`: a number of interfaces to a network; `<network>.IP` beside it
+  is the number of their addresses. Alone it is an address on a network of a shared interface, and
+  no device.
+
+The devices belong to the network namespace of the pod, so containers with shares of one pool use the
+same devices. Not translated: alignment with GPUs, which none of these keys requests.
+
+Source: Mellanox/k8s-rdma-shared-dev-plugin, pkg/resources/server.go; AliyunContainerService/
+alibabacloud-erdma-controller, internal/deviceplugin; aws/eks-charts, aws-efa-k8s-device-plugin; GKE's
+guides to multi-network pods, whose code is not public.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, warning
+from translation.amounts import whole_amount
+from translation.intents import (
+    DeviceFilter,
+    DeviceKind,
+    Intent,
+    LegacyContainer,
+    LegacyPod,
+    Translation,
+    Vocabulary,
+)
+from translation.keys import KeyOutcome, Place, Table, annotation, limit, names, prefixes
+
+POOL_PREFIX: Final = "rdma/"
+ERDMA: Final = "aliyun/erdma"
+EFA: Final = "vpc.amazonaws.com/efa"
+GKE_PREFIX: Final = "networking.gke.io.networks/"
+ADDRESS_SUFFIX: Final = ".IP"
+INTERFACES: Final = "networking.gke.io/interfaces"
+"""A pod annotation that lists GKE's networks; GKE's webhook adds keys for them."""
+DEFAULT_INTERFACE: Final = "networking.gke.io/default-interface"
+
+TABLE: Final[Table] = (
+    limit(
+        f"{POOL_PREFIX}*",
+        "shares",
+        KeyOutcome.COUNT,
+        "all NICs that the name means (`allocationMode: All`), if the profile declares them "
+        "shareable; else one of them, with a warning. N is a number of shares of the pool, never of "
+        "NICs: above 1 it counts as one share, with a warning. Containers with shares of one pool "
+        "use the same request",
+    ),
+    limit(
+        ERDMA,
+        "shares",
+        KeyOutcome.COUNT,
+        "the same with class `erdma.alibaba.dra.net`: the plugin divides every interface into 200 "
+        "shares",
+    ),
+    limit(EFA, "devices", KeyOutcome.COUNT, "N devices of class `efa.networking.k8s.aws`"),
+    limit(
+        f"{GKE_PREFIX}*",
+        "interfaces",
+        KeyOutcome.COUNT,
+        "N devices of class `mrdma.google.com` where the network is named `rdma-*`, else of "
+        "`netdev.google.com`, with a warning: the driver does not publish a NIC's network",
+    ),
+    limit(
+        f"{GKE_PREFIX}*{ADDRESS_SUFFIX}",
+        "addresses",
+        KeyOutcome.COMPANION,
+        "together with the key of its network",
+        case="beside its network",
+    ),
+    limit(
+        f"{GKE_PREFIX}*{ADDRESS_SUFFIX}",
+        "addresses",
+        KeyOutcome.KEPT,
+        "an address, not a device",
+        case="alone",
+    ),
+    annotation(INTERFACES, KeyOutcome.KEPT, "for GKE's networks"),
+    annotation(DEFAULT_INTERFACE, KeyOutcome.KEPT, "for GKE's networks"),
+)
+
+
+class _RequestedKey(msgspec.Struct, frozen=True, kw_only=True):
+    """One key of one container with an amount above zero."""
+
+    container: LegacyContainer
+    name: str
+    amount: int
+
+    @property
+    def path(self) -> FieldPath:
+        return self.container.limit_path(self.name)
+
+
+def translate(pod: LegacyPod) -> Translation:
+    """Translate the interfaces of each container, and one share per pool for the pod."""
+    read = [item for container in pod.containers for item in _read_keys(container)]
+    requested = [item for item in read if isinstance(item, _RequestedKey)]
+    consumers = _pool_consumers(requested)
+    return Translation(
+        intents=tuple(intent for key in requested for intent in _intents(key, consumers)),
+        findings=(
+            *(item for item in read if isinstance(item, Finding)),
+            *(finding for key in requested for finding in _check_shares(key)),
+        ),
+    )
+
+
+def _read_keys(container: LegacyContainer) -> Iterator[_RequestedKey | Finding]:
+    for key in sorted(container.limits):
+        amount = whole_amount(container, key)
+        if isinstance(amount, Finding):
+            yield amount
+        elif amount and not _is_address(key):
+            yield _RequestedKey(container=container, name=key, amount=amount)
+
+
+def _is_address(key: str) -> bool:
+    return key.startswith(GKE_PREFIX) and key.endswith(ADDRESS_SUFFIX)
+
+
+def _is_counted(key: str) -> bool:
+    """Return whether the amount is a number of devices; else it is a number of shares."""
+    return key == EFA or key.startswith(GKE_PREFIX)
+
+
+def _pool_consumers(requested: list[_RequestedKey]) -> Mapping[str, list[_RequestedKey]]:
+    """Return pool to its consumers; the first one requests the devices for all of them.
+
+    That is an app container or sidecar where there is one, since it runs as long as the pod.
+    """
+    consumers: dict[str, list[_RequestedKey]] = {}
+    for key in requested:
+        if not _is_counted(key.name):
+            consumers.setdefault(key.name, []).append(key)
+    return {pool: _long_running_first(keys) for pool, keys in consumers.items()}
+
+
+def _long_running_first(keys: list[_RequestedKey]) -> list[_RequestedKey]:
+    first = next((key for key in keys if _is_long_running(key.container)), keys[0])
+    return [first, *(key for key in keys if key is not first)]
+
+
+def _is_long_running(container: LegacyContainer) -> bool:
+    return not container.init or container.sidecar
+
+
+def _intents(key: _RequestedKey, consumers: Mapping[str, list[_RequestedKey]]) -> Iterator[Intent]:
+    if _is_counted(key.name):
+        yield _intent(key)
+    elif key is consumers[key.name][0]:
+        name = key.container.name
+        names = dict.fromkeys(consumer.container.name for consumer in consumers[key.name])
+        yield _intent(key, pool=True, also=tuple(other for other in names if other != name))
+
+
+def _intent(key: _RequestedKey, *, pool: bool = False, also: tuple[str, ...] = ()) -> Intent:
+    return Intent(
+        container=key.container.name,
+        kind=DeviceKind.NIC,
+        count=1 if pool else key.amount,
+        exclusive=not pool,
+        pool=pool,
+        also=also,
+        filter=DeviceFilter(resource=key.name),
+        paths={"count": key.path},
+    )
+
+
+def _check_shares(key: _RequestedKey) -> Iterator[Finding]:
+    if key.amount > 1 and not _is_counted(key.name):
+        yield warning(
+            Code.CLAMPED,
+            key.path,
+            f"{key.amount} is a number of shares, not of NICs; the claim requests one",
+        )
+
+
+VOCABULARY: Final = Vocabulary(
+    name="rdma",
+    table=TABLE,
+    keys=names(TABLE, Place.LIMIT),
+    key_prefixes=prefixes(TABLE, Place.LIMIT),
+    takes_names=True,
+    companion_suffix=ADDRESS_SUFFIX,
+    triggers=(INTERFACES,),
+    translate=translate,
+)

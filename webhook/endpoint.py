@@ -1,0 +1,225 @@
+"""The HTTPS endpoint: limits, errors and metrics around the handlers, and draining."""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import cache, partial
+from time import perf_counter
+from typing import Final
+
+import structlog
+from aiohttp import web
+
+from certs.serving import peer_names
+from process.probes import Check, probe_routes
+from webhook.connections import Connections
+from webhook.metrics import WebhookMetrics
+from webhook.reviews import UID
+from webhook.settings import WebhookSettings
+
+LINGERING_S: Final = 1.0
+"""For how long the rest of a rejected body is read and dropped."""
+RETRY_AFTER_S: Final = "1"
+"""Only with this header does the API server retry within the webhook's timeout."""
+
+Handler = Callable[[web.Request], Awaitable[web.Response]]
+"""Answers a review; it may raise web.HTTPException."""
+
+log = structlog.get_logger()
+
+
+class Endpoint:
+    """Serves reviews over TLS.
+
+    Attributes:
+        port: The port after `start`.
+    """
+
+    def __init__(
+        self,
+        settings: WebhookSettings,
+        handlers: Mapping[str, Handler],
+        metrics: WebhookMetrics,
+        *,
+        chance: Callable[[], float],
+    ) -> None:
+        """Set up limits and metrics; `start` listens.
+
+        Args:
+            handlers: Path to the handler of POSTs.
+            chance: Uniform from 0 to 1.
+        """
+        self._settings = settings
+        self._handlers = handlers
+        self._metrics = metrics
+        self._chance = chance
+        self._client_names = frozenset(settings.client_names) if settings.client_ca_file else None
+        self._last_review_s = 0.0
+        self._in_flight = dict.fromkeys(handlers, 0)
+        self._bytes_in_flight = 0
+        self._latency = {path: metrics.latency.labels(path) for path in handlers}
+        self._by_status = cache(lambda path, code: metrics.requests.labels(path, str(code)))
+        for path in handlers:
+            metrics.in_flight.labels(path).set_function(partial(self._in_flight.__getitem__, path))
+        self.draining = False
+        self.port = settings.port
+        self._connections = Connections(
+            settings.max_connections,
+            header_timeout_s=settings.request_header_timeout,
+            metrics=metrics,
+        )
+        self._context: ssl.SSLContext | None = None
+        self._runner: web.AppRunner | None = None
+
+    def application(self, checks: Mapping[str, Check]) -> web.Application:
+        """Return the routes with the limits around them."""
+        app = web.Application(client_max_size=self._settings.max_body_bytes)
+        posts = [web.post(path, partial(self._review, path)) for path in self._handlers]
+        app.add_routes([*posts, *probe_routes(checks)])
+        return app
+
+    async def start(self, context: ssl.SSLContext, checks: Mapping[str, Check]) -> None:
+        """Listen; `run` answers.
+
+        Args:
+            checks: Readiness checks, which are served over TLS as well.
+        """
+        settings = self._settings
+        self._runner = web.AppRunner(
+            self.application(checks),
+            access_log=None,
+            auto_decompress=False,
+            keepalive_timeout=settings.keepalive_timeout,
+            lingering_time=LINGERING_S,
+            shutdown_timeout=settings.shutdown_grace_period,
+        )
+        await self._runner.setup()
+        await self._connections.listen(settings.bind_address, settings.port)
+        self._context = context
+        self.port = self._connections.port
+        log.info("endpoint.listening", port=self.port)
+
+    async def run(self) -> None:
+        """Serve connections until cancelled, new ones until it is drained.
+
+        Raises:
+            RuntimeError: `start` was not called.
+        """
+        if self._runner is None or self._runner.server is None or self._context is None:
+            raise RuntimeError("start first")
+        await self._connections.run(self._runner.server, self._context)
+
+    async def drain(self) -> None:
+        """Stop without losing a review: become unready, answer until no review comes, then close.
+
+        Meanwhile each response closes its connection, so that the API server opens the next one to
+        another replica. A fixed time would be too short where a Service is slow to drop this one,
+        and too long elsewhere.
+        """
+        self.draining = True
+        max_drain_s = self._settings.max_drain
+        log.info("endpoint.draining", drain_s=self._settings.drain, max_drain_s=max_drain_s)
+        began = self._last_review_s = perf_counter()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max_drain_s):
+                await self._wait_quiet()
+        await self._connections.close()
+        log.info("endpoint.closed", after_s=round(perf_counter() - began, 3))
+
+    async def _wait_quiet(self) -> None:
+        """Return when no review has come for `drain`."""
+        while True:
+            left_s = self._last_review_s + self._settings.drain - perf_counter()
+            if left_s <= 0:
+                return
+            await asyncio.sleep(left_s)
+
+    async def stop(self) -> None:
+        """Close what is left; running reviews get `shutdownGracePeriod`."""
+        await self._connections.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    @property
+    def wants_certificate(self) -> bool:
+        """Whether the handshake fails for clients without one."""
+        return self._client_names is not None
+
+    def check(self) -> str:
+        """Return why no new reviews should be sent here, as a readiness check."""
+        return "draining" if self.draining else ""
+
+    async def _review(self, path: str, request: web.Request) -> web.Response:
+        """Answer within the limits, and count.
+
+        Not a middleware of aiohttp: those cost as much as a small review.
+        """
+        began = self._last_review_s = perf_counter()
+        self._connections.review_started(request.protocol)
+        size = self._announced_size(request)
+        if not self._is_allowed(request):
+            response = _rejection(
+                web.HTTPForbidden(text="the client certificate is not of an allowed client")
+            )
+        elif not self._has_capacity_for(size):
+            response = self._shed()
+        else:
+            self._in_flight[path] += 1
+            self._bytes_in_flight += size
+            try:
+                response = await self._handlers[path](request)
+            except web.HTTPException as error:
+                response = _rejection(error)
+            except (ConnectionError, web.RequestPayloadError):
+                response = _rejection(web.HTTPBadRequest(text="the body is incomplete"))
+            except Exception:  # A bug of ours, so the administrator's failurePolicy decides.
+                log.exception("review.failed", uid=request.get(UID))
+                response = self._failed(path)
+            finally:
+                self._in_flight[path] -= 1
+                self._bytes_in_flight -= size
+        if self.draining or self._chance() * self._settings.requests_per_connection < 1:
+            response.force_close()
+        self._connections.review_finished(request.protocol)
+        self._by_status(path, response.status).inc()
+        self._latency[path].observe(perf_counter() - began)
+        return response
+
+    def _is_allowed(self, request: web.Request) -> bool:
+        """Whether the client certificate names an allowed client, where certificates are required."""
+        if self._client_names is None:
+            return True
+        certificate = request.get_extra_info("peercert") or {}
+        return not self._client_names.isdisjoint(peer_names(certificate))
+
+    def _announced_size(self, request: web.Request) -> int:
+        """Return how many bytes of the body may be read."""
+        max_bytes = self._settings.max_body_bytes
+        announced = request.content_length
+        return max_bytes if announced is None else min(announced, max_bytes)
+
+    def _has_capacity_for(self, size: int) -> bool:
+        return (
+            sum(self._in_flight.values()) < self._settings.max_in_flight
+            and self._bytes_in_flight + size <= self._settings.max_bytes_in_flight
+        )
+
+    def _shed(self) -> web.Response:
+        self._metrics.shed.inc()
+        response = web.Response(
+            status=503, text="too many reviews", headers={"Retry-After": RETRY_AFTER_S}
+        )
+        response.force_close()  # The body was not read.
+        return response
+
+    def _failed(self, path: str) -> web.Response:
+        self._metrics.panics.labels(path).inc()
+        return web.Response(status=500, text="internal error")
+
+
+def _rejection(error: web.HTTPException) -> web.Response:
+    log.warning("review.rejected", status=error.status, error=error.text)
+    response = web.Response(status=error.status, text=error.text)
+    response.force_close()  # The body may not have been read.
+    return response

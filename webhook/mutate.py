@@ -1,0 +1,133 @@
+"""`POST /mutate`: pods are translated."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from admission.pods import UNTOUCHED, Answer, Translator, admit_created, admit_updated
+from admission.review import decode_pod, decode_review
+from admission.translation_cache import TranslationCache
+from kube.api.admission import AdmissionRequest
+from kube.api.core import Pod
+from kube.jsonpatch import apply
+from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
+from translation.translate import translate
+from webhook.metrics import WebhookMetrics
+from webhook.reviews import MAX_LOGGED, log_review, read_review, respond
+
+POD: Final = "Pod"
+
+
+class PodReview(msgspec.Struct, frozen=True, kw_only=True):
+    """A review of a pod.
+
+    Attributes:
+        document: The pod as parsed.
+        pod: Its typed view; None where the operation needs no answer.
+        old: Before the update; None on creation.
+    """
+
+    request: AdmissionRequest
+    document: Mapping[str, Any] = {}
+    pod: Pod | None = None
+    old: Pod | None = None
+
+    @property
+    def name(self) -> str:
+        """Namespace and name, for logs."""
+        name = self.request.name
+        if not name and self.pod is not None:
+            name = f"{self.pod.metadata.generate_name}*"
+        return f"{self.request.namespace}/{name}"
+
+
+def decode_pod_review(body: bytes) -> PodReview:
+    """Decode the review in a body.
+
+    Raises:
+        ReviewError: It is not a review of a pod.
+    """
+    request = decode_review(body)
+    match request.operation, request.sub_resource:
+        case "CREATE", "":
+            document, pod = decode_pod(request.object)
+            return PodReview(request=request, document=document, pod=pod)
+        case "UPDATE", ("" | "status"):
+            document, pod = decode_pod(request.object)
+            _, old = decode_pod(request.old_object)
+            return PodReview(request=request, document=document, pod=pod, old=old)
+        case _:
+            return PodReview(request=request)
+
+
+def answer_pod_review(
+    review: PodReview,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+    translator: Translator = translate,
+) -> Answer:
+    """Answer a review, and apply the patch to its document, which proves that it applies."""
+    if review.pod is None:
+        return UNTOUCHED
+    if review.old is not None:
+        answer = admit_updated(
+            review.document,
+            review.pod,
+            review.old,
+            options=options,
+            vocabularies=vocabularies_in_force(options, snapshot.profiles),
+        )
+    else:
+        answer = admit_created(
+            review.document,
+            review.pod,
+            namespace=review.request.namespace,
+            snapshot=snapshot,
+            options=options,
+            translator=translator,
+        )
+    # A patch that does not apply would fail the request even under failurePolicy Ignore.
+    apply(review.document, answer.operations)
+    return answer
+
+
+class PodReviewHandler:
+    """Answers reviews of pods."""
+
+    def __init__(
+        self,
+        snapshot: Callable[[], TranslationSnapshot],
+        options: TranslationOptions,
+        metrics: WebhookMetrics,
+        *,
+        read_timeout_s: float,
+    ) -> None:
+        self._snapshot = snapshot
+        self._options = options
+        self._metrics = metrics
+        self._read_timeout_s = read_timeout_s
+        self._translator = TranslationCache()
+
+    async def handle(self, http_request: web.Request) -> web.Response:
+        """Answer a review of a pod.
+
+        Raises:
+            web.HTTPException: The body is too large, too slow, or not such a review.
+        """
+        review = await read_review(http_request, decode_pod_review, self._read_timeout_s)
+
+        answer = answer_pod_review(review, self._snapshot(), self._options, self._translator)
+
+        request = review.request
+        self._metrics.count_review(POD, request.operation, answer)
+        log_review(
+            "pod.reviewed",
+            request,
+            answer,
+            pod=review.name[:MAX_LOGGED],
+            subresource=request.sub_resource,
+            operations=len(answer.operations),
+        )
+        return respond(request, answer)

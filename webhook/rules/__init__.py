@@ -1,6 +1,0 @@
-"""Rules about objects of DRA and pods with claims: what is wrong, why, and what would be right.
-
-`webhook.rules.judge.judge` is the one entrance, for the webhook and for `drawbridge check`;
-`webhook.rules.table.RULES` is the one table, of which the docs and the policies inside the API
-server are generated.
-"""
