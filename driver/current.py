@@ -1,0 +1,73 @@
+"""What the driver knows of its node at the moment; everything that decides reads it from here."""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from allocator.compatibility.compile import CompiledPolicy, compile_policy
+from driver.plan.inventory import Inventory
+from driver.plan.prepare import NodeState
+from driver.plan.slices import Publication
+from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
+
+
+class CurrentNode:
+    """The node's devices, the policies about them, and which prepared claims were released.
+
+    Attributes:
+        inventory: Of the source of devices; empty before it has told.
+        released: Uids of claims that are prepared here and that the API server holds for released.
+    """
+
+    def __init__(self, publication: Publication) -> None:
+        self.inventory = Inventory()
+        self.released: frozenset[str] = frozenset()
+        self._publication = publication
+        self._policies: tuple[CompiledPolicy, ...] = ()
+        self._state: NodeState | None = None
+        self._listeners: Final[list[Callable[[], None]]] = []
+
+    @property
+    def driver(self) -> str:
+        """The driver's name."""
+        return self._publication.driver
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self._publication.node
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Have a function called after each change; it must not block."""
+        self._listeners.append(listener)
+
+    def state(self) -> NodeState:
+        """Return all of it as a value; the same object until something changes."""
+        if self._state is None:
+            self._state = NodeState(
+                publication=self._publication, inventory=self.inventory, policies=self._policies
+            )
+        return self._state
+
+    def set_inventory(self, inventory: Inventory) -> None:
+        """Take other devices."""
+        self.inventory = inventory
+        self.touch()
+
+    def set_policies(self, policies: Iterable[DeviceCompatibilityPolicy]) -> None:
+        """Take other policies; those of other drivers do not matter."""
+        counting = effective_policies(policies).get(self.driver)
+        compiled = compile_policy(counting) if counting is not None else None
+        self._policies = (compiled,) if compiled is not None and compiled.is_enforced else ()
+        self.touch()
+
+    def set_released(self, uids: frozenset[str]) -> None:
+        """Take other claims for released."""
+        if uids != self.released:
+            self.released = uids
+            self.touch()
+
+    def touch(self) -> None:
+        """Tell listeners that something has changed, here or in the checkpoint."""
+        self._state = None
+        for listener in self._listeners:
+            listener()

@@ -1,0 +1,125 @@
+"""Tells in the status of claims that their devices are ready, and what is known of the network.
+
+Best effort: nothing waits for it, and what fails is tried again a few times, then left. The API server
+forgets the entries of devices that are no longer allocated.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from driver.plan.prepare import Preparation, PreparedDevice
+from driver.plan.record import State
+from kube.api.urls import RESOURCE_CLAIMS
+from kube.backoff import Backoff
+from kube.client.client import Client, PatchType
+from kube.errors import KubeError, NotFound
+from kube.names import NAME
+
+READY: Final = "Ready"
+ATTEMPTS: Final = 5
+MAX_WAITING: Final = 1024
+BACKOFF: Final = Backoff(initial_s=0.5, max_s=30.0)
+
+log = structlog.get_logger()
+
+
+class DeviceStatus:
+    """Writes `status.devices` of claims that were prepared, one after the other."""
+
+    def __init__(
+        self,
+        client: Client,
+        driver: str,
+        now: Callable[[], datetime],
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """Remember what to work with.
+
+        Args:
+            driver: The driver's name.
+            now: The wall clock, in UTC.
+            jitter: Uniform from 0 to 1.
+        """
+        self._client = client
+        self._driver = driver
+        self._now = now
+        self._jitter = jitter
+        self._waiting: asyncio.Queue[Preparation] = asyncio.Queue(MAX_WAITING)
+
+    def add(self, preparation: Preparation) -> None:
+        """Have the status of a claim written, soon; one that was prepared before has it already."""
+        if preparation.record.state is State.STARTED and not self._waiting.full():
+            self._waiting.put_nowait(preparation)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            preparation = await self._waiting.get()
+            for attempt in range(1, ATTEMPTS + 1):
+                if await self._write(preparation):
+                    break
+                await asyncio.sleep(BACKOFF.delay_s(attempt, self._jitter()))
+
+    async def _write(self, preparation: Preparation) -> bool:
+        """Write one status; return whether there is nothing more to do."""
+        record = preparation.record
+        document = status_document(self._driver, preparation, self._now())
+        try:
+            await self._client.patch(
+                RESOURCE_CLAIMS,
+                record.name,
+                document,
+                PatchType.APPLY,
+                msgspec.Raw,
+                namespace=record.namespace,
+                subresource="status",
+                field_manager=f"{NAME}-driver/{self._driver}",
+                force=True,
+            )
+        except NotFound:
+            return True
+        except KubeError as error:
+            told = {"claim": f"{record.namespace}/{record.name}", "error": str(error)}
+            log.warning("status.failed", **told)
+            return False
+        return True
+
+
+def status_document(driver: str, preparation: Preparation, now: datetime) -> dict[str, Any]:
+    """Return what is applied to a claim; its uid keeps it from another claim of that name."""
+    record = preparation.record
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": record.name, "namespace": record.namespace, "uid": record.uid},
+        "status": {"devices": [_entry(driver, one, now) for one in preparation.devices]},
+    }
+
+
+def _entry(driver: str, prepared: PreparedDevice, now: datetime) -> dict[str, Any]:
+    result = prepared.result
+    entry: dict[str, Any] = {
+        "driver": driver,
+        "pool": result.pool,
+        "device": result.device,
+        "conditions": [
+            {
+                "type": READY,
+                "status": "True",
+                "reason": "Prepared",
+                "message": "",
+                "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            }
+        ],
+    }
+    if result.share_id is not None:
+        entry["shareID"] = result.share_id
+    if prepared.device.network is not None:
+        entry["networkData"] = msgspec.to_builtins(prepared.device.network)
+    return entry

@@ -1,0 +1,26 @@
+"""What a source of devices is."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from driver.plan.inventory import Inventory
+
+
+class DeviceSource(Protocol):
+    """Finds out which devices the node has, and goes on finding out."""
+
+    def discover(self) -> Inventory:
+        """Return the devices that the node has at the start.
+
+        Raises:
+            ConfigError: They cannot be known; the driver does not start.
+        """
+        ...
+
+    async def run(self, found: Callable[[Inventory], None]) -> None:
+        """Call a function whenever the devices are others; ends only by cancellation."""
+        ...
+
+    def problem(self) -> str:
+        """Return what is wrong with the source at the moment; empty when nothing is."""
+        ...

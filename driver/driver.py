@@ -1,0 +1,206 @@
+"""The driver of one node, put together."""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from driver.current import CurrentNode
+from driver.device_status import DeviceStatus
+from driver.discovery.declared_file import DeclaredFile
+from driver.discovery.source import DeviceSource
+from driver.kubelet.connection import KubeletConnection
+from driver.kubelet.health import Health
+from driver.kubelet.plugin import Plugin
+from driver.kubelet.sockets import sockets
+from driver.metrics import DriverMetrics, PreparedCollector
+from driver.node.cdi_folder import CdiFolder
+from driver.node.checkpoint_file import CheckpointFile
+from driver.node.files import make_folder
+from driver.plan.inventory import Inventory
+from driver.plan.slices import Publication
+from driver.preparer import Preparer
+from driver.publisher import Publisher
+from driver.settings import DriverSettings, Settings
+from driver.steps import Reached, nothing
+from driver.sweep import ClaimSweep
+from kube.api.meta import decode
+from kube.api.policy import DeviceCompatibilityPolicy
+from kube.api.urls import DEVICE_COMPATIBILITY_POLICIES
+from kube.client.client import Client
+from kube.errors import ConfigError, KubeError
+from kube.runtime.informers import InformerFactory, Key
+from process.command import Process
+from process.metrics import CacheCollector, process_registry
+from process.probes import ProbeServer
+from process.signals import run_until_signal
+
+LOCK: Final = "lock"
+PUBLISHER_LOCK: Final = "publisher.lock"
+PRIVATE_UMASK: Final = 0o077
+
+log = structlog.get_logger()
+
+
+async def drive(process: Process[Settings], reached: Reached = nothing) -> None:
+    """Serve the kubelet and publish the devices of the node, until a signal comes.
+
+    Args:
+        reached: Called after each step of preparing and unpreparing.
+
+    Raises:
+        ConfigError: The settings or the first inventory make no sense.
+    """
+    os.umask(PRIVATE_UMASK)
+    settings = process.settings.driver
+    if not settings.node_name:
+        raise ConfigError("driver.nodeName: is empty; set DRAWBRIDGE_NODE_NAME to the node's name")
+    source = DeclaredFile(
+        Path(settings.inventory),
+        settings.node_name,
+        period_s=settings.inventory_reload_period,
+    )
+    inventory = source.discover()
+    async with await process.client() as client:
+        await _Driver(process, client, source, inventory, reached).run()
+
+
+class _Driver:
+    """The parts of the driver, and how they are connected."""
+
+    def __init__(
+        self,
+        process: Process[Settings],
+        client: Client,
+        source: DeviceSource,
+        inventory: Inventory,
+        reached: Reached,
+    ) -> None:
+        settings = process.settings.driver
+        publication = Publication(
+            driver=settings.name,
+            node=settings.node_name,
+            node_uid="",
+            groups=settings.compatibility_groups,
+        )
+        for folder in (settings.state, settings.plugins, settings.registry):
+            make_folder(folder)
+        boot_id = read_boot_id(settings)
+        registry = process_registry()
+        self._client = client
+        self._source = source
+        self._metrics = DriverMetrics(registry)
+        self._current = CurrentNode(publication)
+        self._current.set_inventory(inventory)
+        self._informers = InformerFactory(client)
+        registry.register(CacheCollector(self._informers))
+        self._policies = self._informers.subscribe(
+            DEVICE_COMPATIBILITY_POLICIES, project_policy, handlers=(self._policy_changed,)
+        )
+        checkpoint = CheckpointFile(settings.state, boot_id, reached)
+        registry.register(PreparedCollector(checkpoint.load, settings.node_name))
+        self._publisher = Publisher(
+            client,
+            self._informers,
+            self._current,
+            checkpoint,
+            self._metrics,
+            publication=publication,
+            lock=settings.state / PUBLISHER_LOCK,
+        )
+        self._preparer = Preparer(
+            client,
+            self._current,
+            checkpoint,
+            CdiFolder(Path(settings.cdi_directory), settings.name, reached),
+            boot_id=boot_id,
+            lock=settings.state / LOCK,
+            lock_timeout_s=settings.lock_timeout,
+            reached=reached,
+        )
+        self._sweep = ClaimSweep(
+            client,
+            self._current,
+            checkpoint,
+            self._preparer,
+            period_s=settings.claim_check_period,
+        )
+        self._status = DeviceStatus(client, settings.name, process.now)
+        plugin = Plugin(settings.name, self._preparer, self._metrics, prepared=self._status.add)
+        health = Health(self._current, process.now)
+        self._kubelet = KubeletConnection(
+            settings.name,
+            sockets(settings.name, settings.pod_uid, settings.registry, settings.plugins),
+            (plugin.service(), health.service()),
+            settled=self._read_policies,
+        )
+        self._probes = ProbeServer(
+            settings.bind_address, settings.probe_port, self._checks(), registry
+        )
+
+    async def run(self) -> None:
+        """Run until a signal comes."""
+        await self._preparer.recover()
+        await run_until_signal(
+            [
+                self._probes.run,
+                self._informers.run,
+                self._publisher.run,
+                self._kubelet.run,
+                self._sweep.run,
+                self._status.run,
+                self._discover,
+            ]
+        )
+
+    def _checks(self) -> Mapping[str, Callable[[], str]]:
+        return {"kubelet": self._kubelet.problem, "slices": self._publisher.problem}
+
+    async def _discover(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._source.run(self._current.set_inventory))
+            group.create_task(self._show_problem())
+
+    async def _show_problem(self) -> None:
+        while True:
+            self._metrics.show_inventory_problem(self._source.problem())
+            await asyncio.sleep(1.0)
+
+    async def _read_policies(self) -> None:
+        """Read the policies once, so that the first claim is compared with them."""
+        try:
+            listed = await self._client.list(
+                DEVICE_COMPATIBILITY_POLICIES, DeviceCompatibilityPolicy
+            )
+        except KubeError as error:  # A cluster need not have the kind.
+            log.info("policies.not_read", error=str(error))
+        else:
+            self._current.set_policies(listed.items)
+
+    def _policy_changed(
+        self,
+        _key: Key,
+        _old: DeviceCompatibilityPolicy | None,
+        _new: DeviceCompatibilityPolicy | None,
+    ) -> None:
+        self._current.set_policies(self._policies.store.values())
+
+
+def project_policy(raw: bytes) -> DeviceCompatibilityPolicy:
+    """Return a policy as it is compiled."""
+    return decode(raw, DeviceCompatibilityPolicy)
+
+
+def read_boot_id(settings: DriverSettings) -> str:
+    """Return what tells this boot of the node from others.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return Path(settings.boot_id_file).read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"{settings.boot_id_file}: {error.strerror}") from error

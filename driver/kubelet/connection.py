@@ -1,0 +1,66 @@
+"""The driver as the kubelet meets it: sockets, and the services on them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import grpc
+import structlog
+
+from driver.kubelet.registration import Registration
+from driver.kubelet.servers import serving
+from driver.kubelet.sockets import Sockets, abandoned
+
+log = structlog.get_logger()
+
+
+class KubeletConnection:
+    """Serves the kubelet until cancelled."""
+
+    def __init__(
+        self,
+        driver: str,
+        sockets: Sockets,
+        services: Sequence[grpc.GenericRpcHandler],
+        *,
+        settled: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Remember what to serve.
+
+        Args:
+            driver: The driver's name.
+            sockets: Where.
+            services: What the kubelet calls once the driver is registered.
+            settled: Returns when the driver knows what it needs to answer.
+        """
+        self._driver = driver
+        self._sockets = sockets
+        self._services = services
+        self._settled = settled
+        self._registration = Registration(driver, sockets.service)
+
+    def problem(self) -> str:
+        """Return why the kubelet does not call the driver; empty when it does."""
+        return self._registration.problem()
+
+    async def run(self) -> None:
+        """Serve until cancelled; then the kubelet is told first, and calls under way end."""
+        await asyncio.to_thread(self._remove_abandoned)
+        await self._settled()
+        async with (
+            serving(self._sockets.service, *self._services),
+            serving(self._sockets.registration, self._registration.service()),
+        ):
+            log.info("kubelet.awaited", registration=str(self._sockets.registration))
+            await asyncio.Event().wait()
+
+    def _remove_abandoned(self) -> None:
+        """Remove sockets of instances that were killed, which the kubelet would try again and again."""
+        registry, folder = self._sockets.registration.parent, self._sockets.service.parent
+        for path in (*abandoned(registry, f"{self._driver}-"), *abandoned(folder, "dra-")):
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    log.info("socket.removed", path=str(path))

@@ -1,0 +1,113 @@
+"""The DRAPlugin service: the kubelet's calls to prepare and unprepare claims."""
+
+import time
+from collections.abc import Callable
+
+import grpc
+import structlog
+
+from driver.kubelet.api import dra_v1_pb2 as api
+from driver.kubelet.servers import service
+from driver.metrics import OK, DriverMetrics
+from driver.plan.cdi import cdi_names
+from driver.plan.prepare import Preparation, Refusal
+from driver.preparer import ClaimRef, Preparer
+
+_PREPARE = "NodePrepareResources"
+_UNPREPARE = "NodeUnprepareResources"
+
+log = structlog.get_logger()
+
+
+class Plugin:
+    """Turns calls into what the preparer takes, and outcomes into answers, one for each claim."""
+
+    def __init__(
+        self,
+        driver: str,
+        preparer: Preparer,
+        metrics: DriverMetrics,
+        *,
+        prepared: Callable[[Preparation], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Remember what to work with.
+
+        Args:
+            driver: The driver's name.
+            prepared: Called with every claim that was prepared; must not block.
+            clock: Monotonic seconds.
+        """
+        self._driver = driver
+        self._preparer = preparer
+        self._metrics = metrics
+        self._prepared = prepared
+        self._clock = clock
+
+    def service(self) -> grpc.GenericRpcHandler:
+        """Return it as a gRPC service."""
+        return service(
+            api.DESCRIPTOR.services_by_name["DRAPlugin"],
+            unary={_PREPARE: self._prepare, _UNPREPARE: self._unprepare},
+        )
+
+    async def _prepare(
+        self, request: api.NodePrepareResourcesRequest
+    ) -> api.NodePrepareResourcesResponse:
+        began = self._clock()
+        refs = [_ref(claim) for claim in request.claims]
+        answers: dict[str, api.NodePrepareResourceResponse] = {}
+        for uid, outcome in (await self._preparer.prepare(refs)).items():
+            if isinstance(outcome, Refusal):
+                answers[uid] = api.NodePrepareResourceResponse(error=outcome.message)
+                self._metrics.claim(_PREPARE, outcome.reason.value)
+            else:
+                answers[uid] = _answer(self._driver, outcome)
+                self._metrics.claim(_PREPARE, OK)
+                self._prepared(outcome)
+            _log_outcome(_PREPARE, refs, uid, answers[uid].error)
+        self._metrics.called(_PREPARE, self._clock() - began)
+        return api.NodePrepareResourcesResponse(claims=answers)
+
+    async def _unprepare(
+        self, request: api.NodeUnprepareResourcesRequest
+    ) -> api.NodeUnprepareResourcesResponse:
+        began = self._clock()
+        refs = [_ref(claim) for claim in request.claims]
+        outcomes = await self._preparer.unprepare(refs)
+        for uid, error in outcomes.items():
+            self._metrics.claim(_UNPREPARE, "failed" if error else OK)
+            _log_outcome(_UNPREPARE, refs, uid, error)
+        self._metrics.called(_UNPREPARE, self._clock() - began)
+        answers = {
+            uid: api.NodeUnprepareResourceResponse(error=error) for uid, error in outcomes.items()
+        }
+        return api.NodeUnprepareResourcesResponse(claims=answers)
+
+
+def _log_outcome(method: str, refs: list[ClaimRef], uid: str, error: str) -> None:
+    claims = {ref.uid: f"{ref.namespace}/{ref.name}" for ref in refs}
+    told = {"method": method, "claim": claims[uid], "uid": uid}
+    if error:
+        log.warning("claim.refused", **told, error=error)
+    else:
+        log.info("claim.done", **told)
+
+
+def _ref(claim: api.Claim) -> ClaimRef:
+    return ClaimRef(namespace=claim.namespace, name=claim.name, uid=claim.uid)
+
+
+def _answer(driver: str, preparation: Preparation) -> api.NodePrepareResourceResponse:
+    return api.NodePrepareResourceResponse(
+        devices=[
+            api.Device(
+                request_names=[prepared.result.request.partition("/")[0]],
+                pool_name=prepared.result.pool,
+                device_name=prepared.result.device,
+                cdi_device_ids=cdi_names(driver, preparation, number),
+                share_id=prepared.result.share_id,
+            )
+            for number, prepared in enumerate(preparation.devices)
+        ]
+    )

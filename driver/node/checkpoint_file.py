@@ -1,0 +1,122 @@
+"""The checkpoint on the disk, and what is done when it cannot be relied on.
+
+A file that cannot be read, or is missing although specs of this boot are there, is set aside: it is
+renamed so that the next start still sees it. As long as such a file of the present boot is there, nobody
+knows which devices are in use, and nothing is prepared. A reboot ends that, or a person who has ended
+all pods with devices and removes the file. A driver that can read it takes it back.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from driver.node.files import remove_file, replace_file, sync_folder
+from driver.plan.checkpoint import (
+    Checkpoint,
+    Unreadable,
+    decode_checkpoint,
+    encode_checkpoint,
+)
+from driver.steps import Reached, Step
+
+NAME: Final = "checkpoint"
+SET_ASIDE: Final = "checkpoint.unreadable."
+MAX_BYTES: Final = 64 * 2**20
+"""Larger files are not read. 8,192 prepared devices take about a tenth."""
+
+log = structlog.get_logger()
+
+
+class CheckpointFile:
+    """Reads and writes under the driver's lock, which the caller holds."""
+
+    def __init__(self, folder: Path, boot_id: str, reached: Reached) -> None:
+        self._folder = folder
+        self._path = folder / NAME
+        self._boot_id = boot_id
+        self._reached = reached
+
+    def recover(self, *, has_specs: bool) -> None:
+        """Make the file readable, whatever is there; called once at the start.
+
+        Args:
+            has_specs: CDI specs of claims are there that were written in this boot.
+
+        Raises:
+            OSError: The folder cannot be written.
+        """
+        read = self._read()
+        if read is None and has_specs:
+            read = Unreadable(why="it is missing, although claims have been prepared")
+        if isinstance(read, Unreadable):
+            self._set_aside(read)
+            read = None
+        if read is None or read.boot_id != self._boot_id:
+            if read is not None:
+                log.info("checkpoint.other_boot", claims=len(read.claims))
+            read = Checkpoint(boot_id=self._boot_id)
+            self.store(read)
+        self._take_back(read)
+
+    def load(self) -> Checkpoint:
+        """Return what is prepared in this boot.
+
+        Raises:
+            OSError: The file cannot be read, or another process has damaged it.
+        """
+        read = self._read()
+        if read is None or (isinstance(read, Checkpoint) and read.boot_id != self._boot_id):
+            return Checkpoint(boot_id=self._boot_id)
+        if isinstance(read, Unreadable):
+            raise OSError(f"{self._path}: {read.why}")
+        return read
+
+    def store(self, checkpoint: Checkpoint) -> None:
+        """Write what is prepared.
+
+        Raises:
+            OSError: It could not be written; the old one is still there.
+        """
+        content = encode_checkpoint(checkpoint)
+        replace_file(
+            self._path, content, before_rename=lambda: self._reached(Step.TEMPORARY_WRITTEN)
+        )
+
+    def set_aside(self) -> tuple[Path, ...]:
+        """Return the files of this boot because of which nobody knows what is prepared."""
+        return tuple(sorted(self._folder.glob(f"{SET_ASIDE}{self._boot_id}.*")))
+
+    def _read(self) -> Checkpoint | Unreadable | None:
+        """Return what the file says; None where there is none."""
+        try:
+            with self._path.open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+        except FileNotFoundError:
+            return None
+        if len(content) > MAX_BYTES:
+            return Unreadable(why=f"it is larger than {MAX_BYTES >> 20} MiB")
+        return decode_checkpoint(content)
+
+    def _set_aside(self, unreadable: Unreadable) -> None:
+        number = len(self.set_aside())
+        aside = self._folder / f"{SET_ASIDE}{self._boot_id}.{number}"
+        if self._path.exists():
+            self._path.replace(aside)
+        else:
+            aside.touch(mode=0o600)
+        sync_folder(self._folder)
+        log.error("checkpoint.set_aside", why=unreadable.why, file=str(aside))
+
+    def _take_back(self, present: Checkpoint) -> None:
+        """Add the claims of files that were set aside by a version that could not read them."""
+        for aside in self.set_aside():
+            found = decode_checkpoint(aside.read_bytes()[: MAX_BYTES + 1])
+            if isinstance(found, Checkpoint) and found.boot_id == self._boot_id:
+                present = msgspec.structs.replace(
+                    present, claims={**found.claims, **present.claims}
+                )
+                self.store(present)
+                remove_file(aside)
+                log.info("checkpoint.taken_back", claims=len(found.claims), file=str(aside))

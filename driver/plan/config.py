@@ -1,0 +1,91 @@
+"""Opaque parameters of the driver, as DeviceClasses and claims carry them.
+
+Of several entries for a request, later ones override earlier ones field by field; an allocation lists
+those of the class first. An entry for a request with alternatives is for whichever was chosen.
+
+Source: k8s.io/api v0.37.1, resource/v1/types.go, DeviceAllocationConfiguration.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from driver.plan.strict import Part, read_strictly
+from kube.api.resource import DeviceAllocationConfiguration
+from kube.errors import FieldError
+from kube.names import GROUP
+
+API_VERSION: Final = f"{GROUP}/v1alpha1"
+KIND: Final = "DeviceConfig"
+
+
+class TimeSlice(StrEnum):
+    """How long one container computes before another one on the same device."""
+
+    DEFAULT = "Default"
+    SHORT = "Short"
+    MEDIUM = "Medium"
+    LONG = "Long"
+
+
+class Sharing(Part, frozen=True, kw_only=True):
+    """How the device is shared. All who share a device have to say the same.
+
+    Attributes:
+        time_slice: Told to containers, which have to keep to it.
+    """
+
+    time_slice: TimeSlice | None = None
+
+
+class DeviceConfig(Part, frozen=True, kw_only=True):
+    """The parameters."""
+
+    api_version: str
+    kind: str
+    sharing: Sharing = Sharing()
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the parameters that apply to one request come to."""
+
+    time_slice: TimeSlice | None = None
+
+
+def settings_for(
+    request: str, driver: str, config: Iterable[DeviceAllocationConfiguration]
+) -> Settings | FieldError:
+    """Return what an allocation says of a request, or what is wrong with it.
+
+    Args:
+        request: As in the allocation result: `name` or `parent/name`.
+        driver: Parameters of other drivers are theirs to judge.
+        config: Of the allocation.
+    """
+    names = {request, request.partition("/")[0]}
+    settings = Settings()
+    for index, entry in enumerate(config):
+        if entry.opaque is None or entry.opaque.driver != driver:
+            continue
+        if entry.requests and names.isdisjoint(entry.requests):
+            continue
+        read = read_config(entry.opaque.parameters)
+        if isinstance(read, FieldError):
+            place = f"allocation.devices.config[{index}].opaque.parameters"
+            path = f"{place}.{read.path}" if read.path else place
+            return msgspec.structs.replace(read, path=path)
+        if read.sharing.time_slice is not None:
+            settings = msgspec.structs.replace(settings, time_slice=read.sharing.time_slice)
+    return settings
+
+
+def read_config(parameters: Mapping[str, Any]) -> DeviceConfig | FieldError:
+    """Return parameters as a struct, or the first fault in them."""
+    head = (parameters.get("apiVersion"), parameters.get("kind"))
+    if head != (API_VERSION, KIND):
+        message = f"is {head[1]!r} of {head[0]!r}, which this driver does not know"
+        return FieldError(path="", message=message, fix=f"write {KIND} of {API_VERSION}")
+    read = read_strictly(parameters, DeviceConfig)
+    return read if isinstance(read, DeviceConfig) else read[0]

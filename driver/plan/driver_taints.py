@@ -1,0 +1,86 @@
+"""Which devices the driver taints by itself, so that no scheduler hands them out.
+
+A pod that is deleted by force leaves the API at once, and its claim with it, while its containers may
+still run. Until they have ended, schedulers take the devices for free. The driver tells them otherwise,
+and refuses what they hand out meanwhile.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from allocator.model.usage import gather_usage
+from allocator.search.attempt import AllocatorOptions
+from allocator.search.recheck import find_conflict
+from driver.plan.checkpoint import Checkpoint
+from driver.plan.prepare import FEATURES, NodeState, with_vanished
+from driver.plan.record import Record
+from kube.api.resource import Device, DeviceRequestAllocationResult, DeviceTaint, ResourceClaim
+from kube.names import GROUP
+
+IN_USE: Final = DeviceTaint(key=f"{GROUP}/in-use", effect="NoSchedule")
+"""Of devices that containers of a claim may still use which the API server no longer has."""
+
+STATE_UNKNOWN: Final = DeviceTaint(key=f"{GROUP}/state-unknown", effect="NoSchedule")
+"""Of all devices, while nobody knows which of them are in use."""
+
+
+def is_released(record: Record, claim: ResourceClaim) -> bool:
+    """Return whether the API server no longer says that a claim holds what is prepared for it.
+
+    Args:
+        record: Of the claim.
+        claim: That has its name now.
+    """
+    if claim.metadata.uid != record.uid or claim.status is None:
+        return True
+    allocation = claim.status.allocation
+    held = (allocation.devices.results or ()) if allocation is not None else ()
+    return any(result not in held for result in record.results)
+
+
+def driver_taints(
+    node: NodeState, checkpoint: Checkpoint, released: Collection[str], *, is_state_known: bool
+) -> Mapping[str, tuple[DeviceTaint, ...]]:
+    """Return device to the taints that the driver sets.
+
+    Args:
+        node: Devices and policies.
+        checkpoint: What is prepared.
+        released: Uids of claims that are prepared, but no longer allocated so.
+        is_state_known: Whether the checkpoint is complete.
+    """
+    if not is_state_known:
+        return {device.name: (STATE_UNKNOWN,) for device in node.inventory.devices()}
+    records = [record for uid, record in checkpoint.claims.items() if uid in released]
+    return dict.fromkeys(_unusable(node, records), (IN_USE,))
+
+
+def _unusable(node: NodeState, records: Sequence[Record]) -> Iterator[str]:
+    """Yield the devices of claims, and parts of the same cards that cannot be used beside them."""
+    if not records:
+        return
+    usage = gather_usage([record.as_claim() for record in records], FEATURES)
+    options = AllocatorOptions(features=FEATURES, policies=node.policies)
+    published = with_vanished(node, records).published
+    own = {(result.pool, result.device) for record in records for result in record.results}
+    counted = {
+        (pool, name)
+        for record in records
+        for pool in {result.pool for result in record.results}
+        for device in record.devices.values()
+        for name in _counter_sets(device)
+    }
+    for (pool, name), known in node.devices.items():
+        if (pool, name) in own:
+            yield name
+        elif any((pool, taken) in counted for taken in _counter_sets(known.device)):
+            result = DeviceRequestAllocationResult(
+                request="any", driver=node.driver, pool=pool, device=name
+            )
+            alone = Record(uid="any", namespace="", name="", results=(result,)).as_claim()
+            if find_conflict(alone, published, usage, options) is not None:
+                yield name
+
+
+def _counter_sets(device: Device) -> frozenset[str]:
+    return frozenset(entry.counter_set for entry in device.consumes_counters or ())

@@ -1,0 +1,104 @@
+"""The devices of one node: what is published of them, and what a container gets for them.
+
+Sources of devices (`driver.discovery`) make an `Inventory`; everything else of the driver reads it.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from kube.api.resource import CounterSet, Device, NetworkDeviceData
+
+
+class DeviceNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A device node for the container.
+
+    Attributes:
+        path: In the container.
+        host_path: On the node; None where it is the same.
+        permissions: Of the device cgroup: some of `rwm`.
+        type: `c`, `b`, `u` or `p`; None to read it from the node, as major and minor number.
+    """
+
+    path: str
+    host_path: str | None = None
+    permissions: str = "rw"
+    type: str | None = None
+    major: int | None = None
+    minor: int | None = None
+
+
+class Mount(msgspec.Struct, frozen=True, kw_only=True):
+    """A file or folder of the node for the container.
+
+    Attributes:
+        options: Of the bind mount.
+    """
+
+    host_path: str
+    container_path: str
+    options: tuple[str, ...] = ("ro", "nosuid", "nodev", "bind")
+
+
+class Injection(msgspec.Struct, frozen=True, kw_only=True):
+    """What a container gets with a device.
+
+    Attributes:
+        environment: Variables, beside those that tell the device and its share.
+        cdi_devices: Names of devices in other CDI specs, such as those of a vendor's own.
+    """
+
+    environment: Mapping[str, str] = {}
+    device_nodes: tuple[DeviceNode, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    cdi_devices: tuple[str, ...] = ()
+
+
+class NodeDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """A device of the node.
+
+    Attributes:
+        device: As it is published, without the taints that the driver sets by itself.
+        injection: What a container gets with it.
+        network: For the status of claims.
+    """
+
+    device: Device
+    injection: Injection = Injection()
+    network: NetworkDeviceData | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name, unique on the node."""
+        return self.device.name
+
+
+class NodePool(msgspec.Struct, frozen=True, kw_only=True):
+    """Devices that are published together, and the counters that they share.
+
+    Attributes:
+        name: Distinguishes the pools of a node; empty for the one that is called as the node is.
+    """
+
+    name: str = ""
+    devices: tuple[NodeDevice, ...] = ()
+    counter_sets: tuple[CounterSet, ...] = ()
+
+    def published_name(self, node: str) -> str:
+        """Return the pool's name in slices and claims.
+
+        >>> NodePool().published_name("node-a"), NodePool(name="nics").published_name("node-a")
+        ('node-a', 'node-a/nics')
+        """
+        return f"{node}/{self.name}" if self.name else node
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True):
+    """All devices of a node. Names of devices are unique in it."""
+
+    pools: tuple[NodePool, ...] = ()
+
+    def devices(self) -> Iterator[NodeDevice]:
+        """Yield the devices of all pools."""
+        for pool in self.pools:
+            yield from pool.devices

@@ -1,0 +1,310 @@
+"""Whether a claim can be prepared on this node, and what its containers get.
+
+The allocation is compared with what is prepared here, by the allocator's own constraints: whoever wrote
+it may have been wrong, or have been somebody else than the scheduler. Of two claims that exclude each
+other the second is refused; the first is never touched.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from allocator.compatibility.compile import CompiledPolicy
+from allocator.model.devices import NodeDevices
+from allocator.model.feature_gates import Features
+from allocator.model.outcome import Reason
+from allocator.model.pools import build_index, node_devices
+from allocator.model.usage import gather_usage
+from allocator.search.attempt import AllocatorOptions
+from allocator.search.recheck import AllocationConflict, find_conflict
+from driver.plan.checkpoint import Checkpoint
+from driver.plan.config import Settings, settings_for
+from driver.plan.inventory import Inventory, NodeDevice, NodePool
+from driver.plan.record import Record
+from driver.plan.slices import Publication, plan_pools, plan_writes
+from kube.api.core import Node
+from kube.api.meta import ObjectMeta, decode, prune
+from kube.api.node_selector import NodeSelector
+from kube.api.resource import Device, DeviceRequestAllocationResult, ResourceClaim
+from kube.errors import FieldError
+
+FEATURES: Final = Features(compatibility_groups=True)
+"""Everything that an inventory can say is obeyed here, also what the cluster's gates leave out."""
+
+PODS: Final = "pods"
+
+
+class RefusalReason(StrEnum):
+    """Why a claim is not prepared, for metrics; conflicts go by the allocator's reasons."""
+
+    CLAIM_GONE = "claimGone"
+    NOT_ALLOCATED = "notAllocated"
+    OTHER_NODE = "otherNode"
+    UNKNOWN_DEVICE = "unknownDevice"
+    CONFIGURATION = "configuration"
+    STILL_PREPARED = "stillPrepared"
+    CLAIM_UNREADABLE = "claimUnreadable"
+    STATE_UNKNOWN = "stateUnknown"
+    API_SERVER = "apiServer"
+    NODE = "node"
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim is not prepared; the kubelet tells why in an event of the pod, and asks again.
+
+    Attributes:
+        message: Names no object of another namespace.
+    """
+
+    reason: RefusalReason | Reason
+    message: str
+
+
+class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """One device of a claim, with what applies to it.
+
+    Attributes:
+        settings: Of the configuration.
+    """
+
+    result: DeviceRequestAllocationResult
+    device: NodeDevice
+    settings: Settings = Settings()
+
+
+class Preparation(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim that can be prepared.
+
+    Attributes:
+        record: What to remember of it; already completed where it has been prepared before.
+        devices: In the order of the allocation.
+    """
+
+    record: Record
+    devices: tuple[PreparedDevice, ...]
+
+
+class NodeState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What decides on this node beside claims.
+
+    Attributes:
+        policies: Of the driver, those in force.
+    """
+
+    publication: Publication
+    inventory: Inventory
+    policies: tuple[CompiledPolicy, ...] = ()
+
+    @property
+    def driver(self) -> str:
+        """The driver's name."""
+        return self.publication.driver
+
+    @cached_property
+    def devices(self) -> Mapping[tuple[str, str], NodeDevice]:
+        """Pool, as published, and name to device."""
+        node = self.publication.node
+        return {
+            (pool.published_name(node), device.name): device
+            for pool in self.inventory.pools
+            for device in pool.devices
+        }
+
+    @cached_property
+    def published(self) -> NodeDevices:
+        """The devices as the allocator sees them."""
+        publication = msgspec.structs.replace(self.publication, groups=True)
+        slices = plan_writes(plan_pools(publication, self.inventory), ()).applied
+        return node_devices(
+            build_index(slices, FEATURES), Node(metadata=ObjectMeta(name=publication.node))
+        )
+
+
+def prepare_claim(
+    claim: ResourceClaim, uid: str, node: NodeState, checkpoint: Checkpoint
+) -> Preparation | Refusal:
+    """Return what preparing a claim comes to.
+
+    Args:
+        claim: As the API server has it now.
+        uid: Of the claim that the kubelet means.
+        node: Devices and policies.
+        checkpoint: What is prepared, the claim itself perhaps included.
+    """
+    if claim.metadata.uid != uid:
+        message = "the claim was deleted, and another one has its name"
+        return Refusal(reason=RefusalReason.CLAIM_GONE, message=message)
+    record = _record(claim, node)
+    if isinstance(record, Refusal):
+        return record
+    devices = _devices(record, node)
+    if isinstance(devices, Refusal):
+        return devices
+    known = checkpoint.claims.get(uid)
+    if known is not None and (known.results, known.config) != (record.results, record.config):
+        message = (
+            "it is still prepared here for an earlier allocation, whose containers may still run"
+        )
+        return Refusal(reason=RefusalReason.STILL_PREPARED, message=message)
+    if known is not None:
+        return Preparation(record=known, devices=devices)
+    others = checkpoint.claims.values()
+    conflict = find_conflict(
+        record.as_claim(),
+        with_vanished(node, others).published,
+        gather_usage([other.as_claim() for other in others], FEATURES),
+        AllocatorOptions(
+            features=FEATURES,
+            policies=node.policies,
+            uniform_config_drivers=frozenset({node.driver}),
+        ),
+    )
+    if conflict is not None:
+        message = _conflict_message(conflict, claim.metadata.namespace)
+        return Refusal(reason=conflict.rejection.reason, message=message)
+    return Preparation(record=record, devices=devices)
+
+
+def restore(record: Record, node: NodeState) -> Preparation | Refusal:
+    """Return what containers of a prepared claim get, from the record alone."""
+    devices = _devices(record, node)
+    return devices if isinstance(devices, Refusal) else Preparation(record=record, devices=devices)
+
+
+def read_claim(raw: bytes) -> ResourceClaim | Refusal:
+    """Return a claim from its JSON.
+
+    Parameters that are nested deeper than Python can go are cut off, and so refused later.
+    """
+    try:
+        try:
+            return decode(raw, ResourceClaim)
+        except RecursionError:
+            return decode(prune(raw), ResourceClaim)
+    except msgspec.DecodeError as error:
+        message = f"the claim cannot be understood: {error}"
+        return Refusal(reason=RefusalReason.CLAIM_UNREADABLE, message=message)
+
+
+def _record(claim: ResourceClaim, node: NodeState) -> Record | Refusal:
+    """Return what there is to prepare of a claim."""
+    allocation = claim.status.allocation if claim.status is not None else None
+    if claim.status is None or allocation is None:
+        message = "the claim is not allocated (any more)"
+        return Refusal(reason=RefusalReason.NOT_ALLOCATED, message=message)
+    if not _is_for_node(allocation.node_selector, node.publication.node):
+        message = f"the claim is allocated for another node than {node.publication.node}"
+        return Refusal(reason=RefusalReason.OTHER_NODE, message=message)
+    results = tuple(
+        result for result in allocation.devices.results or () if result.driver == node.driver
+    )
+    if not results:
+        message = f"the claim is allocated, but without a device of {node.driver}"
+        return Refusal(reason=RefusalReason.NOT_ALLOCATED, message=message)
+    config = tuple(
+        entry
+        for entry in allocation.devices.config or ()
+        if entry.opaque is not None and entry.opaque.driver == node.driver
+    )
+    devices = {
+        result.device: known.device
+        for result in results
+        if (known := node.devices.get((result.pool, result.device))) is not None
+    }
+    pods = tuple(
+        sorted(user.name for user in claim.status.reserved_for or () if user.resource == PODS)
+    )
+    return Record(
+        uid=claim.metadata.uid,
+        namespace=claim.metadata.namespace,
+        name=claim.metadata.name,
+        results=results,
+        config=config,
+        devices=devices,
+        pods=pods,
+    )
+
+
+def _devices(record: Record, node: NodeState) -> tuple[PreparedDevice, ...] | Refusal:
+    found: list[PreparedDevice] = []
+    for result in record.results:
+        known = node.devices.get((result.pool, result.device))
+        if known is None:
+            message = f"{result.pool}/{result.device} is not on this node (any more)"
+            return Refusal(reason=RefusalReason.UNKNOWN_DEVICE, message=message)
+        settings = settings_for(result.request, node.driver, record.config)
+        if isinstance(settings, FieldError):
+            message = f"{settings.path} {settings.message}"
+            message += f"; {settings.fix}" if settings.fix else ""
+            return Refusal(reason=RefusalReason.CONFIGURATION, message=message)
+        found.append(PreparedDevice(result=result, device=known, settings=settings))
+    return tuple(found)
+
+
+def _is_for_node(selector: NodeSelector | None, node: str) -> bool:
+    """Return whether an allocation may be used here, as far as the node's name tells.
+
+    Devices of a node are allocated for exactly that node; labels are for devices that several nodes
+    reach.
+    """
+    if selector is None:
+        return True
+    return any(
+        all(
+            (node in (requirement.values or ())) == (requirement.operator == "In")
+            for requirement in term.match_fields or ()
+            if requirement.key == "metadata.name"
+        )
+        for term in selector.node_selector_terms
+    )
+
+
+# --- what is prepared, as the allocator sees it ---------------------------------------------------
+
+
+def with_vanished(node: NodeState, records: Iterable[Record]) -> NodeState:
+    """Return the node with devices that are in use although they are no longer part of it."""
+    vanished: dict[str, dict[str, NodeDevice]] = {}
+    for record in records:
+        for result in record.results:
+            last = record.devices.get(result.device)
+            if last is not None and (result.pool, result.device) not in node.devices:
+                vanished.setdefault(result.pool, {})[result.device] = NodeDevice(device=last)
+    if not vanished:
+        return node
+    pools: list[NodePool] = []
+    for pool in node.inventory.pools:
+        gone = vanished.get(pool.published_name(node.publication.node), {})
+        kept = (_with_known_counters(device, pool) for device in gone.values())
+        pools.append(msgspec.structs.replace(pool, devices=(*pool.devices, *kept)))
+    return msgspec.structs.replace(node, inventory=Inventory(pools=tuple(pools)))
+
+
+def _with_known_counters(vanished: NodeDevice, pool: NodePool) -> NodeDevice:
+    """Return a device without what it consumed of counters that are gone, too."""
+    known = {
+        (counter_set.name, counter)
+        for counter_set in pool.counter_sets
+        for counter in counter_set.counters or ()
+    }
+    consumes = tuple(
+        entry
+        for entry in vanished.device.consumes_counters or ()
+        if all((entry.counter_set, counter) in known for counter in entry.counters or ())
+    )
+    device: Device = msgspec.structs.replace(vanished.device, consumes_counters=consumes or None)
+    return msgspec.structs.replace(vanished, device=device)
+
+
+def _conflict_message(conflict: AllocationConflict, namespace: str) -> str:
+    """Return a refusal in words; a claim is named to its own namespace only."""
+    own = sorted({one.claim for one in conflict.consumers if one.namespace == namespace})
+    others = len({(one.namespace, one.claim) for one in conflict.consumers}) - len(own)
+    users = [f"claim {name}" for name in own]
+    if others:
+        users.append(f"{others} claim{'s' * (others > 1)} of other namespaces")
+    told = f" (used by {', '.join(users)})" if users else ""
+    return f"{conflict.device.device}: {conflict.rejection.detail}{told}"

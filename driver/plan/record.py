@@ -1,0 +1,64 @@
+"""What the driver remembers of a claim that it prepares, and has prepared."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from kube.api.meta import ApiStruct, ObjectMeta
+from kube.api.resource import (
+    AllocationResult,
+    Device,
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
+
+
+class State(StrEnum):
+    """How far a claim is.
+
+    STARTED: something may have been done for it on the node. COMPLETED: all of it, and the kubelet may
+    have been told.
+    """
+
+    STARTED = "Started"
+    COMPLETED = "Completed"
+
+
+class Record(ApiStruct, frozen=True, kw_only=True):
+    """A claim that is prepared on this node, or is about to be.
+
+    Attributes:
+        uid: Of the claim.
+        results: Of its allocation, those of the driver.
+        config: Of its allocation, that of the driver.
+        devices: Name to device as it was when it was prepared, for when it is not there any more.
+        pods: Names of those that may use it, as far as they were known then.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    state: State = State.STARTED
+    results: tuple[DeviceRequestAllocationResult, ...] = ()
+    config: tuple[DeviceAllocationConfiguration, ...] = ()
+    devices: Mapping[str, Device] = {}
+    pods: tuple[str, ...] = ()
+
+    def as_claim(self) -> ResourceClaim:
+        """Return the claim as far as it concerns this node."""
+        return ResourceClaim(
+            metadata=ObjectMeta(name=self.name, namespace=self.namespace, uid=self.uid),
+            status=ResourceClaimStatus(
+                allocation=AllocationResult(
+                    devices=DeviceAllocationResult(results=self.results, config=self.config or None)
+                )
+            ),
+        )
+
+    def completed(self) -> "Record":
+        """Return the record of the claim once everything is done."""
+        return msgspec.structs.replace(self, state=State.COMPLETED)

@@ -1,0 +1,268 @@
+"""Which ResourceSlices a node's devices are published in, and which writes lead there.
+
+A pool is split by the API's limits: counter sets into slices of their own, devices by number. Names of
+slices derive from node, driver, pool and number, so that two processes that publish the same write the
+same objects.
+
+No reader may take a mixture of two states for a whole pool. Readers of ResourceSlices use the newest
+generation that they see, if it has as many slices as it says. So a change of one slice is one write, and
+a change of several gives all of them a new generation.
+
+Source: k8s.io/dynamic-resource-allocation v0.37.1, structured/internal/experimental,
+pools_experimental.go (how a pool is read); resourceslice/resourceslicecontroller.go.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from driver.plan import limits
+from driver.plan.inventory import Inventory, NodePool
+from kube.api.meta import ObjectMeta, OwnerReference
+from kube.api.resource import (
+    CounterSet,
+    Device,
+    DeviceCounterConsumption,
+    DeviceTaint,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+
+_NAME: Final = 253
+_DIGEST: Final = 10
+T = TypeVar("T")
+
+
+class Publication(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose devices are published, and how.
+
+    Attributes:
+        driver: The name of the driver.
+        node: The name of the node.
+        node_uid: Its uid, since slices go when the Node object goes; empty where it is not known.
+        groups: Whether the cluster knows compatibility groups (DRADeviceCompatibilityGroups). Where it
+            does not, the API server drops them.
+    """
+
+    driver: str
+    node: str
+    node_uid: str
+    groups: bool = False
+
+
+class PlannedPool(msgspec.Struct, frozen=True, kw_only=True):
+    """The slices of one pool; their generation is decided when they are written."""
+
+    name: str
+    slices: tuple[ResourceSlice, ...]
+
+
+class Writes(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do, in this order, to get from what is published to what is planned.
+
+    Attributes:
+        applied: Slices as they have to be.
+        deleted: Slices as they are published.
+    """
+
+    applied: tuple[ResourceSlice, ...] = ()
+    deleted: tuple[ResourceSlice, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether there is anything to do."""
+        return bool(self.applied or self.deleted)
+
+
+# --- the plan -------------------------------------------------------------------------------------
+
+
+def plan_pools(
+    publication: Publication,
+    inventory: Inventory,
+    taints: Mapping[str, tuple[DeviceTaint, ...]] = {},
+) -> tuple[PlannedPool, ...]:
+    """Return the pools of a node as slices.
+
+    Args:
+        publication: Whose they are.
+        inventory: The devices.
+        taints: Device to taints beside its own.
+    """
+    return tuple(_plan_pool(publication, pool, taints) for pool in inventory.pools if pool.devices)
+
+
+def _plan_pool(
+    publication: Publication, pool: NodePool, taints: Mapping[str, tuple[DeviceTaint, ...]]
+) -> PlannedPool:
+    name = pool.published_name(publication.node)
+    devices = [
+        _published(each.device, taints.get(each.name, ()), groups=publication.groups)
+        for each in pool.devices
+    ]
+    contents: list[tuple[tuple[CounterSet, ...] | None, tuple[Device, ...] | None]] = [
+        (sets, None) for sets in _batches(pool.counter_sets, limits.COUNTER_SETS_PER_SLICE)
+    ]
+    contents += [(None, part) for part in _batches(devices, limits.DEVICES_PER_SLICE)]
+    slices = [
+        _slice(publication, name, (number, len(contents)), sets, part)
+        for number, (sets, part) in enumerate(contents)
+    ]
+    return PlannedPool(name=name, slices=tuple(slices))
+
+
+def _batches(items: Sequence[T], size: int) -> list[tuple[T, ...]]:
+    return [tuple(items[start : start + size]) for start in range(0, len(items), size)]
+
+
+def _published(device: Device, taints: tuple[DeviceTaint, ...], *, groups: bool) -> Device:
+    """Return a device with the taints of the driver, and without groups where nobody knows them."""
+    if taints:
+        device = msgspec.structs.replace(device, taints=(*(device.taints or ()), *taints))
+    if device.consumes_counters and not groups:
+        consumed = tuple(map(_without_groups, device.consumes_counters))
+        device = msgspec.structs.replace(device, consumes_counters=consumed)
+    return device
+
+
+def _without_groups(consumption: DeviceCounterConsumption) -> DeviceCounterConsumption:
+    return msgspec.structs.replace(consumption, compatibility_groups=None)
+
+
+def _slice(
+    publication: Publication,
+    pool: str,
+    position: tuple[int, int],
+    counter_sets: tuple[CounterSet, ...] | None,
+    devices: tuple[Device, ...] | None,
+) -> ResourceSlice:
+    number, count = position
+    return ResourceSlice(
+        metadata=ObjectMeta(
+            name=slice_name(publication, pool, number), owner_references=_owners(publication)
+        ),
+        spec=ResourceSliceSpec(
+            driver=publication.driver,
+            pool=ResourcePool(name=pool, resource_slice_count=count),
+            node_name=publication.node,
+            devices=devices,
+            shared_counters=counter_sets,
+        ),
+    )
+
+
+def _owners(publication: Publication) -> tuple[OwnerReference, ...] | None:
+    if not publication.node_uid:
+        return None
+    owner = OwnerReference(
+        api_version="v1",
+        kind="Node",
+        name=publication.node,
+        uid=publication.node_uid,
+        controller=True,
+    )
+    return (owner,)
+
+
+def slice_name(publication: Publication, pool: str, number: int) -> str:
+    """Return the name of a slice; their order by name is that of their numbers.
+
+    >>> slice_name(Publication(driver="d.example", node="node-a", node_uid="1"), "node-a", 0)
+    'node-a-cc38326808-0000'
+    """
+    digest = hashlib.sha256(f"{publication.driver}\0{publication.node}\0{pool}".encode())
+    end = f"-{digest.hexdigest()[:_DIGEST]}-{number:04}"
+    return publication.node[: _NAME - len(end)].rstrip(".-") + end
+
+
+def slice_document(one: ResourceSlice) -> dict[str, Any]:
+    """Return a slice as it is sent; numbers are told even where they are what nothing would mean."""
+    document: dict[str, Any] = msgspec.to_builtins(one, enc_hook=str)
+    pool = one.spec.pool
+    document["spec"]["pool"] = {
+        "name": pool.name,
+        "generation": pool.generation,
+        "resourceSliceCount": pool.resource_slice_count,
+    }
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", **document}
+
+
+# --- the writes -----------------------------------------------------------------------------------
+
+
+def plan_writes(pools: Iterable[PlannedPool], published: Iterable[ResourceSlice]) -> Writes:
+    """Return what to write; nothing where the API server has what is planned.
+
+    Args:
+        pools: As planned.
+        published: All slices of the driver on the node, as they are seen.
+    """
+    by_pool: dict[str, dict[str, ResourceSlice]] = {}
+    for one in published:
+        by_pool.setdefault(one.spec.pool.name, {})[one.metadata.name] = one
+    applied: list[ResourceSlice] = []
+    deleted: list[ResourceSlice] = []
+    for pool in pools:
+        seen = by_pool.pop(pool.name, {})
+        applied += _pool_writes(pool.slices, seen)
+        planned = {one.metadata.name for one in pool.slices}
+        deleted += [one for name, one in sorted(seen.items()) if name not in planned]
+    for _, gone in sorted(by_pool.items()):
+        deleted += [one for _, one in sorted(gone.items())]
+    return Writes(applied=tuple(applied), deleted=tuple(deleted))
+
+
+def _pool_writes(
+    planned: Sequence[ResourceSlice], seen: Mapping[str, ResourceSlice]
+) -> list[ResourceSlice]:
+    newest = max((one.spec.pool.generation for one in seen.values()), default=0)
+    changed: list[ResourceSlice] = []
+    absent: list[ResourceSlice] = []
+    for one in planned:
+        found = seen.get(one.metadata.name)
+        if found is None or found.spec.pool.generation < newest:
+            absent.append(one)
+        elif not is_as_planned(one, found):
+            changed.append(one)
+    if not changed:
+        # What is published of the newest generation is as planned, so the rest completes it.
+        return [_of_generation(one, max(newest, 1)) for one in absent]
+    if (
+        len(changed) == 1
+        and not absent
+        and _counts(changed[0]) == _counts(seen[changed[0].metadata.name])
+    ):
+        return [_of_generation(changed[0], newest)]
+    return [_of_generation(one, newest + 1) for one in planned]
+
+
+def _counts(one: ResourceSlice) -> int:
+    return one.spec.pool.resource_slice_count
+
+
+def _of_generation(one: ResourceSlice, generation: int) -> ResourceSlice:
+    pool = msgspec.structs.replace(one.spec.pool, generation=generation)
+    return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, pool=pool))
+
+
+def is_as_planned(planned: ResourceSlice, seen: ResourceSlice) -> bool:
+    """Return whether a published slice has the planned content, whatever its generation."""
+    return planned.metadata.owner_references == seen.metadata.owner_references and _content(
+        planned
+    ) == _content(seen)
+
+
+def _content(one: ResourceSlice) -> ResourceSliceSpec:
+    """Return what is compared: all but the generation and what the API server adds by itself."""
+    spec = _of_generation(one, 0).spec
+    devices = None if spec.devices is None else tuple(map(_without_times, spec.devices))
+    return msgspec.structs.replace(spec, devices=devices)
+
+
+def _without_times(device: Device) -> Device:
+    if not device.taints:
+        return device
+    taints = tuple(msgspec.structs.replace(taint, time_added=None) for taint in device.taints)
+    return msgspec.structs.replace(device, taints=taints)

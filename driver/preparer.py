@@ -1,0 +1,242 @@
+"""Prepares and unprepares claims: reads them, decides, and changes the node step by step.
+
+No state is kept between calls but the checkpoint, so that the kubelet may ask any process of the driver
+on this node. Whatever is done for a claim is done while the lock is held, in this order: Started in the
+checkpoint, the CDI spec, Completed in the checkpoint. All claims of one call share the two writes. A
+process that dies in between leaves what the next call for the claim completes, or undoes.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import msgspec
+
+from driver.current import CurrentNode
+from driver.node.cdi_folder import CdiFolder
+from driver.node.checkpoint_file import CheckpointFile
+from driver.node.lock import LockTimeout, file_lock
+from driver.plan.cdi import cdi_spec
+from driver.plan.checkpoint import Checkpoint
+from driver.plan.names import is_subdomain, is_uid
+from driver.plan.prepare import (
+    NodeState,
+    Preparation,
+    Refusal,
+    RefusalReason,
+    prepare_claim,
+    read_claim,
+    restore,
+)
+from driver.plan.record import State
+from driver.steps import Reached, Step
+from kube.api.resource import ResourceClaim
+from kube.api.urls import RESOURCE_CLAIMS
+from kube.client.client import Client
+from kube.errors import KubeError, NotFound
+
+
+class ClaimRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim as the kubelet names it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class Preparer:
+    """Serves both calls of the kubelet."""
+
+    def __init__(
+        self,
+        client: Client,
+        current: CurrentNode,
+        checkpoint: CheckpointFile,
+        specs: CdiFolder,
+        *,
+        boot_id: str,
+        lock: Path,
+        lock_timeout_s: float,
+        reached: Reached,
+    ) -> None:
+        """Remember what to work with.
+
+        Args:
+            boot_id: Of the present boot.
+            lock: The file that stands for the lock.
+            lock_timeout_s: How long a call waits for it.
+            reached: Called after each step.
+        """
+        self._client = client
+        self._current = current
+        self._checkpoint = checkpoint
+        self._specs = specs
+        self._boot_id = boot_id
+        self._lock = lock
+        self._lock_timeout_s = lock_timeout_s
+        self._reached = reached
+
+    async def recover(self) -> None:
+        """Bring checkpoint and specs together, after a restart or a reboot.
+
+        Raises:
+            OSError: The folders of the driver cannot be written.
+            LockTimeout: Another process of the driver hangs.
+        """
+        async with file_lock(self._lock, timeout_s=self._lock_timeout_s):
+            await asyncio.to_thread(self._recover, self._current.state())
+
+    async def prepare(self, refs: Collection[ClaimRef]) -> Mapping[str, Preparation | Refusal]:
+        """Prepare claims, and return by uid what became of each of them."""
+        async with asyncio.TaskGroup() as group:
+            tasks = {ref.uid: group.create_task(self._read(ref)) for ref in refs}
+        claims: dict[str, ResourceClaim] = {}
+        refusals: dict[str, Preparation | Refusal] = {}
+        for uid, task in tasks.items():
+            read = task.result()
+            if isinstance(read, Refusal):
+                refusals[uid] = read
+            else:
+                claims[uid] = read
+        self._reached(Step.CLAIMS_READ)
+        if not claims:
+            return refusals
+        try:
+            async with file_lock(self._lock, timeout_s=self._lock_timeout_s):
+                outcomes = await asyncio.to_thread(self._prepare, claims, self._current.state())
+        except (OSError, LockTimeout) as error:
+            return refusals | dict.fromkeys(claims, _failure(error))
+        return {**refusals, **outcomes}
+
+    async def unprepare(self, refs: Collection[ClaimRef]) -> Mapping[str, str]:
+        """Undo what was prepared for claims; return by uid what went wrong, empty where nothing did.
+
+        Claims that are not prepared need nothing.
+        """
+        uids = {ref.uid for ref in refs if is_uid(ref.uid)}
+        outcomes = {ref.uid: "" if ref.uid in uids else "it is no uid of a claim" for ref in refs}
+        try:
+            async with file_lock(self._lock, timeout_s=self._lock_timeout_s):
+                await asyncio.to_thread(self._unprepare, uids)
+        except (OSError, LockTimeout) as error:
+            return outcomes | dict.fromkeys(uids, _failure(error).message)
+        self._current.set_released(self._current.released - uids)
+        return outcomes
+
+    async def unprepare_unfinished(self, uids: Collection[str]) -> None:
+        """Undo claims that were never completed, so that no container has ever had their devices.
+
+        Raises:
+            OSError: The disk is full, read-only or broken.
+            LockTimeout: Another process of the driver hangs.
+        """
+        async with file_lock(self._lock, timeout_s=self._lock_timeout_s):
+            await asyncio.to_thread(self._unprepare_unfinished, uids)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    async def _read(self, ref: ClaimRef) -> ResourceClaim | Refusal:
+        if not (is_uid(ref.uid) and is_subdomain(ref.name) and is_subdomain(ref.namespace)):
+            message = "its uid, name or namespace is none"
+            return Refusal(reason=RefusalReason.CLAIM_GONE, message=message)
+        try:
+            raw = await self._client.get(
+                RESOURCE_CLAIMS, ref.name, msgspec.Raw, namespace=ref.namespace
+            )
+        except NotFound:
+            message = "the claim does not exist (any more)"
+            return Refusal(reason=RefusalReason.CLAIM_GONE, message=message)
+        except KubeError as error:
+            message = f"the claim cannot be read: {error}"
+            return Refusal(reason=RefusalReason.API_SERVER, message=message)
+        return read_claim(bytes(raw))
+
+    # --- under the lock, in a thread ------------------------------------------------------------
+
+    def _prepare(
+        self, claims: Mapping[str, ResourceClaim], node: NodeState
+    ) -> Mapping[str, Preparation | Refusal]:
+        before = checkpoint = self._checkpoint.load()
+        aside = self._checkpoint.set_aside()
+        outcomes: dict[str, Preparation | Refusal] = {}
+        for uid, claim in claims.items():
+            if aside and uid not in before.claims:
+                outcomes[uid] = _state_unknown(aside[0])
+                continue
+            outcome = prepare_claim(claim, uid, node, checkpoint)
+            outcomes[uid] = outcome
+            if isinstance(outcome, Preparation):
+                checkpoint = checkpoint.with_record(outcome.record)
+        if checkpoint.claims.keys() != before.claims.keys():
+            self._checkpoint.store(checkpoint)
+            self._reached(Step.STARTED_WRITTEN)
+        return self._complete(outcomes, checkpoint)
+
+    def _complete(
+        self, outcomes: Mapping[str, Preparation | Refusal], checkpoint: Checkpoint
+    ) -> Mapping[str, Preparation | Refusal]:
+        """Write the specs of claims that are in the checkpoint, then that they are there."""
+        before, done = checkpoint, dict(outcomes)
+        for uid, outcome in outcomes.items():
+            if not isinstance(outcome, Preparation):
+                continue
+            try:
+                self._write_spec(outcome)
+            except OSError as error:
+                done[uid] = _failure(error)
+                continue
+            if outcome.record.state is not State.COMPLETED:
+                checkpoint = checkpoint.with_record(outcome.record.completed())
+        if checkpoint is not before:
+            self._checkpoint.store(checkpoint)
+            self._reached(Step.COMPLETED_WRITTEN)
+        return done
+
+    def _write_spec(self, preparation: Preparation) -> None:
+        spec = cdi_spec(self._current.driver, preparation, self._boot_id)
+        self._specs.write(preparation.record.uid, spec)
+        self._reached(Step.SPEC_WRITTEN)
+
+    def _unprepare(self, uids: Collection[str]) -> None:
+        checkpoint = rest = self._checkpoint.load()
+        for uid in uids:
+            self._specs.remove(uid)
+            self._reached(Step.SPEC_REMOVED)
+            if uid in checkpoint.claims:
+                rest = rest.without(uid)
+        if rest is not checkpoint:
+            self._checkpoint.store(rest)
+            self._reached(Step.RECORD_REMOVED)
+
+    def _unprepare_unfinished(self, uids: Collection[str]) -> None:
+        claims = self._checkpoint.load().claims
+        self._unprepare(
+            [uid for uid in uids if uid in claims and claims[uid].state is State.STARTED]
+        )
+
+    def _recover(self, node: NodeState) -> None:
+        boots = self._specs.boots()
+        self._checkpoint.recover(has_specs=self._boot_id in boots.values())
+        claims = self._checkpoint.load().claims
+        if not self._checkpoint.set_aside():
+            for uid in boots.keys() - claims.keys():
+                self._specs.remove(uid)
+        for record in claims.values():
+            preparation = restore(record, node)
+            if record.state is State.COMPLETED and isinstance(preparation, Preparation):
+                self._write_spec(preparation)
+
+
+def _failure(error: OSError | LockTimeout) -> Refusal:
+    why = str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        why = f"{error.filename}: {error.strerror}"
+    return Refusal(reason=RefusalReason.NODE, message=f"the driver cannot do it now: {why}")
+
+
+def _state_unknown(aside: Path) -> Refusal:
+    message = (
+        f"nobody knows which devices are in use here, because {aside} cannot be read;"
+        " drain and reboot the node, or drain it and remove the file"
+    )
+    return Refusal(reason=RefusalReason.STATE_UNKNOWN, message=message)

@@ -1,0 +1,183 @@
+"""Keeps the node's ResourceSlices as they are planned.
+
+The kubelet deletes all slices of its node when it starts, and those of a driver soon after it has lost
+the connection. So the driver follows its own slices, and writes what is missing or otherwise. Of several
+instances on one node only one publishes; the next takes over when that one ends.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from driver.current import CurrentNode
+from driver.metrics import DriverMetrics
+from driver.node.checkpoint_file import CheckpointFile
+from driver.node.lock import file_lock
+from driver.plan.driver_taints import driver_taints
+from driver.plan.slices import (
+    PlannedPool,
+    Publication,
+    Writes,
+    plan_pools,
+    plan_writes,
+    slice_document,
+)
+from kube.api.core import Node
+from kube.api.meta import decode
+from kube.api.resource import ResourceSlice
+from kube.api.urls import NODES, RESOURCE_SLICES
+from kube.backoff import Backoff
+from kube.client.client import Client, PatchType
+from kube.errors import KubeError, NotFound
+from kube.names import NAME
+from kube.runtime.informers import InformerFactory, Key
+
+FIELD_MANAGER: Final = f"{NAME}-driver"
+BACKOFF: Final = Backoff(initial_s=0.2, max_s=30.0)
+SETTLE_S: Final = 0.02
+"""Between a change and its publication, so that changes that come together are written together."""
+
+log = structlog.get_logger()
+
+
+def project_slice(raw: bytes) -> ResourceSlice:
+    """Return a slice as it is compared with what is planned."""
+    return decode(raw, ResourceSlice)
+
+
+class Publisher:
+    """Publishes the devices of the node."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: InformerFactory,
+        current: CurrentNode,
+        checkpoint: CheckpointFile,
+        metrics: DriverMetrics,
+        *,
+        publication: Publication,
+        lock: Path,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """Subscribe to the node's slices.
+
+        Args:
+            publication: Whose slices; the node's uid is read before they are written.
+            lock: The file of the lock that the publishing instance holds.
+            jitter: Uniform from 0 to 1.
+        """
+        self._client = client
+        self._current = current
+        self._checkpoint = checkpoint
+        self._metrics = metrics
+        self._publication = publication
+        self._lock = lock
+        self._jitter = jitter
+        self._changed = asyncio.Event()
+        self._problem = "not yet published"
+        self._selector = f"spec.driver={publication.driver},spec.nodeName={publication.node}"
+        self._published = informers.subscribe(
+            RESOURCE_SLICES,
+            project_slice,
+            field_selector=self._selector,
+            handlers=(self._slice_changed,),
+        )
+        current.on_change(self._changed.set)
+
+    def problem(self) -> str:
+        """Return why what is published is not what is planned; empty when it is."""
+        return self._problem
+
+    async def run(self) -> None:
+        """Publish until cancelled; waits while another instance on the node publishes."""
+        self._problem = ""  # Another instance may be at it; then this one has nothing to do.
+        async with file_lock(self._lock, timeout_s=None):
+            self._problem = "not yet published"
+            await self._published.synced.wait()
+            failures = 0
+            while True:
+                self._changed.clear()
+                try:
+                    await self._publish()
+                    failures, self._problem = 0, ""
+                except (KubeError, OSError) as error:
+                    failures, self._problem = failures + 1, f"cannot publish: {error}"
+                    self._metrics.wrote("failed")
+                    log.warning("slices.failed", error=str(error), failures=failures)
+                    await asyncio.sleep(BACKOFF.delay_s(failures, self._jitter()))
+                    continue
+                await self._changed.wait()
+                await asyncio.sleep(SETTLE_S)
+
+    def _slice_changed(
+        self, _key: Key, _old: ResourceSlice | None, _new: ResourceSlice | None
+    ) -> None:
+        self._changed.set()
+
+    async def _publish(self) -> None:
+        """Bring what is published to what is planned.
+
+        Raises:
+            KubeError: A call failed; what was written so far is no whole pool, or the planned one.
+            OSError: The checkpoint cannot be read.
+        """
+        if self._publication.node_uid and not self._plan_writes(self._published.store.values()):
+            return
+        # What is followed may be old, and a generation that is already there must not be used again.
+        node = await self._client.get(NODES, self._publication.node, Node)
+        self._publication = msgspec.structs.replace(self._publication, node_uid=node.metadata.uid)
+        listed = await self._client.list(
+            RESOURCE_SLICES, ResourceSlice, field_selector=self._selector
+        )
+        await self._write(self._plan_writes(listed.items), listed.items)
+
+    def _plan_writes(self, published: Iterable[ResourceSlice]) -> Writes:
+        return plan_writes(self._plan(), published)
+
+    def _plan(self) -> tuple[PlannedPool, ...]:
+        node = self._current.state()
+        taints = driver_taints(
+            node,
+            self._checkpoint.load(),
+            self._current.released,
+            is_state_known=not self._checkpoint.set_aside(),
+        )
+        tainted = Counter(taint.key for found in taints.values() for taint in found)
+        self._metrics.show_devices(len(node.devices), tainted)
+        return plan_pools(self._publication, node.inventory, taints)
+
+    async def _write(self, writes: Writes, listed: tuple[ResourceSlice, ...]) -> None:
+        versions = {one.metadata.name: one.metadata.resource_version for one in listed}
+        for one in writes.applied:
+            name = one.metadata.name
+            document = slice_document(one)
+            if name in versions:
+                document["metadata"]["resourceVersion"] = versions[name]
+            await self._client.patch(
+                RESOURCE_SLICES,
+                name,
+                document,
+                PatchType.APPLY,
+                msgspec.Raw,
+                field_manager=FIELD_MANAGER,
+                force=True,
+            )
+            self._metrics.wrote("applied")
+        for one in writes.deleted:
+            await self._delete(one)
+            self._metrics.wrote("deleted")
+        if writes:
+            log.info("slices.written", applied=len(writes.applied), deleted=len(writes.deleted))
+
+    async def _delete(self, one: ResourceSlice) -> None:
+        try:
+            await self._client.delete(RESOURCE_SLICES, one.metadata.name, uid=one.metadata.uid)
+        except NotFound:
+            return

@@ -1,0 +1,97 @@
+"""Settings of the driver, `python -m driver`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from driver.plan.names import is_subdomain
+from kube.names import GROUP
+from process.durations import PositiveDuration
+from process.settings import ProcessSettings, ServerSettings
+
+DRIVER_NAME: Final = f"gpu.{GROUP}"
+_MAX_DRIVER_NAME: Final = 63
+
+
+class DriverSettings(ServerSettings, frozen=True, kw_only=True):
+    """The driver of one node."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_DRIVER_NAME)] = DRIVER_NAME
+    """The driver's name, in slices, claims and DeviceClasses. Two names on one node are two drivers."""
+
+    node_name: str = ""
+    """The node's name. DRAWBRIDGE_NODE_NAME sets it too."""
+
+    pod_uid: str = ""
+    """Of the driver's own pod, so that two instances on a node have sockets of their own while one
+    replaces the other. DRAWBRIDGE_POD_UID sets it too."""
+
+    inventory: str = "/etc/drawbridge/inventory"
+    """The declared inventory: a file, or a folder with `<node>.yaml` or `default.yaml`.
+    DRAWBRIDGE_INVENTORY sets it too."""
+
+    inventory_reload_period: PositiveDuration = PositiveDuration(5)
+    """Between looks at the inventory. A mounted ConfigMap takes a minute to change anyway."""
+
+    kubelet_directory: str = "/var/lib/kubelet"
+    """The kubelet's `--root-dir`; sockets are in `plugins_registry` and `plugins` below it."""
+
+    state_directory: str | None = None
+    """Where checkpoint and lock are; None for the driver's folder in the kubelet's `plugins`. It has to
+    outlive the pod."""
+
+    cdi_directory: str = "/var/run/cdi"
+    """Where the container runtime reads CDI specs that come and go."""
+
+    boot_id_file: str = "/proc/sys/kernel/random/boot_id"
+    """Tells boots of the node apart: after a reboot nothing is prepared."""
+
+    compatibility_groups: bool = False
+    """Whether compatibility groups of the inventory are published: whether the cluster runs with the
+    feature gate DRADeviceCompatibilityGroups. The driver keeps to them in any case."""
+
+    claim_check_period: PositiveDuration = PositiveDuration(10)
+    """Between reads of one prepared claim, to find out whether the API server still holds it."""
+
+    lock_timeout: PositiveDuration = PositiveDuration(10)
+    """How long a call of the kubelet waits for another one, of this or another instance. The kubelet
+    gives up after 45 s."""
+
+    def __post_init__(self) -> None:
+        """Refuse a name that could not be a driver's."""
+        if not is_subdomain(self.name):
+            raise ValueError(f"name: {self.name!r} is no DNS subdomain")
+
+    @property
+    def plugins(self) -> Path:
+        """The driver's folder below the kubelet's."""
+        return Path(self.kubelet_directory) / "plugins" / self.name
+
+    @property
+    def registry(self) -> Path:
+        """The kubelet's folder of registration sockets."""
+        return Path(self.kubelet_directory) / "plugins_registry"
+
+    @property
+    def state(self) -> Path:
+        """Where checkpoint and lock are."""
+        return self.plugins if self.state_directory is None else Path(self.state_directory)
+
+
+class Settings(ProcessSettings, frozen=True, kw_only=True):
+    """What the driver reads of the file."""
+
+    driver: DriverSettings = DriverSettings()
+
+
+VARIABLES: Final[Mapping[str, str]] = {
+    "DRAWBRIDGE_LOG_LEVEL": "logLevel",
+    "DRAWBRIDGE_BIND": "driver.bindAddress",
+    "DRAWBRIDGE_PROBE_PORT": "driver.probePort",
+    "DRAWBRIDGE_NODE_NAME": "driver.nodeName",
+    "DRAWBRIDGE_POD_UID": "driver.podUid",
+    "DRAWBRIDGE_INVENTORY": "driver.inventory",
+}
+"""Environment variable to the field that it sets."""

@@ -1,0 +1,38 @@
+"""`python -m driver slices FILE`: checks a declared inventory and prints what it would publish.
+
+Works without a cluster; the output is what `drawbridge simulate --snapshot` takes.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from driver.discovery.declared_file import read_file
+from driver.plan.slices import Publication, plan_pools, plan_writes, slice_document
+from driver.settings import DRIVER_NAME
+from kube.errors import ConfigError
+from kube.manifests.dump import dump_yaml
+
+
+def print_slices(arguments: Sequence[str]) -> int:
+    """Print the ResourceSlices of an inventory and return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m driver slices", description=__doc__)
+    parser.add_argument("file", type=Path, metavar="FILE", help="a declared inventory")
+    parser.add_argument("--node", default="node-a", metavar="NAME", help="default: node-a")
+    parser.add_argument("--name", default=DRIVER_NAME, metavar="DRIVER", help=DRIVER_NAME)
+    parser.add_argument(
+        "--compatibility-groups", action="store_true", help="as DRADeviceCompatibilityGroups"
+    )
+    given = parser.parse_args(arguments)
+    try:
+        inventory = read_file(given.file)
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    publication = Publication(
+        driver=given.name, node=given.node, node_uid="", groups=given.compatibility_groups
+    )
+    slices = plan_writes(plan_pools(publication, inventory), ()).applied
+    sys.stdout.write(dump_yaml([slice_document(one) for one in slices]))
+    return 0

@@ -1,0 +1,80 @@
+"""`python -m driver state`: what is prepared on the node beside what the API server says, for people."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from driver.driver import read_boot_id
+from driver.node.cdi_folder import CdiFolder
+from driver.node.checkpoint_file import CheckpointFile
+from driver.plan.driver_taints import is_released
+from driver.plan.prepare import Refusal, read_claim
+from driver.plan.record import Record
+from driver.settings import Settings
+from driver.steps import nothing
+from kube.api.urls import RESOURCE_CLAIMS
+from kube.client.client import Client
+from kube.errors import KubeError, NotFound
+from process.command import Process
+
+HEADER = ("CLAIM", "STATE", "DEVICE", "REQUEST", "SHARE", "PODS", "CDI", "API")
+
+
+async def print_state(process: Process[Settings]) -> None:
+    """Print a line per device of each prepared claim; changes nothing.
+
+    Raises:
+        ConfigError: There is no way to the API server, or no such node.
+    """
+    settings = process.settings.driver
+    checkpoint = CheckpointFile(settings.state, read_boot_id(settings), nothing)
+    specs = CdiFolder(Path(settings.cdi_directory), settings.name, nothing).boots()
+    for aside in checkpoint.set_aside():
+        sys.stdout.write(f"nothing is prepared while {aside} is there: it cannot be read\n")
+    rows: list[tuple[str, ...]] = [HEADER]
+    async with await process.client() as client:
+        for record in checkpoint.load().claims.values():
+            told = await _told_by_api(client, record)
+            rows += _rows(record, "yes" if record.uid in specs else "missing", told)
+    for line in _aligned(rows):
+        sys.stdout.write(f"{line}\n")
+
+
+async def _told_by_api(client: Client, record: Record) -> str:
+    try:
+        raw = await client.get(
+            RESOURCE_CLAIMS, record.name, msgspec.Raw, namespace=record.namespace
+        )
+    except NotFound:
+        return "gone"
+    except KubeError as error:
+        return f"unknown: {error}"
+    claim = read_claim(bytes(raw))
+    if isinstance(claim, Refusal):
+        return claim.message
+    if claim.metadata.uid != record.uid:
+        return "another claim of that name"
+    return "released" if is_released(record, claim) else "allocated"
+
+
+def _rows(record: Record, spec: str, told: str) -> Iterator[tuple[str, ...]]:
+    for result in record.results:
+        yield (
+            f"{record.namespace}/{record.name}",
+            record.state.value,
+            f"{result.pool}/{result.device}",
+            result.request,
+            result.share_id or "-",
+            ",".join(record.pods) or "-",
+            spec,
+            told,
+        )
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()

@@ -1,0 +1,28 @@
+"""The points of preparing and unpreparing between which the driver may die.
+
+Code that changes something on the node calls `reached` after each of them. The driver itself does nothing
+there; a test ends the process.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+
+
+class Step(StrEnum):
+    """What has just been done."""
+
+    CLAIMS_READ = "claimsRead"
+    STARTED_WRITTEN = "startedWritten"
+    SPEC_WRITTEN = "specWritten"
+    COMPLETED_WRITTEN = "completedWritten"
+    SPEC_REMOVED = "specRemoved"
+    RECORD_REMOVED = "recordRemoved"
+    TEMPORARY_WRITTEN = "temporaryWritten"
+    """A new version of a file is on the disk, but not yet under its name."""
+
+
+Reached = Callable[[Step], None]
+
+
+def nothing(_step: Step) -> None:
+    """Do nothing at a step."""

@@ -1,0 +1,97 @@
+"""Finds claims that are prepared here and that the API server no longer holds.
+
+Each is read by its name now and then; no node follows all claims of a cluster. Their devices are tainted
+until the kubelet has ended the containers and unprepares the claim. A claim that was never completed is
+unprepared right away: no container ever had its devices.
+"""
+
+import asyncio
+
+import msgspec
+import structlog
+
+from driver.current import CurrentNode
+from driver.node.checkpoint_file import CheckpointFile
+from driver.node.lock import LockTimeout
+from driver.plan.driver_taints import is_released
+from driver.plan.prepare import Refusal, read_claim
+from driver.plan.record import Record, State
+from driver.preparer import Preparer
+from kube.api.urls import RESOURCE_CLAIMS
+from kube.client.client import Client
+from kube.errors import KubeError, NotFound
+
+log = structlog.get_logger()
+
+
+class ClaimSweep:
+    """Compares what is prepared with what is allocated."""
+
+    def __init__(
+        self,
+        client: Client,
+        current: CurrentNode,
+        checkpoint: CheckpointFile,
+        preparer: Preparer,
+        *,
+        period_s: float,
+    ) -> None:
+        """Remember what to work with.
+
+        Args:
+            period_s: Between two reads of one claim, at least.
+        """
+        self._client = client
+        self._current = current
+        self._checkpoint = checkpoint
+        self._preparer = preparer
+        self._period_s = period_s
+
+    async def run(self) -> None:
+        """Look at one claim after the other; ends only by cancellation."""
+        while True:
+            try:
+                await self._sweep()
+            except (OSError, LockTimeout) as error:
+                log.warning("sweep.failed", error=str(error))
+                await asyncio.sleep(self._period_s)
+
+    async def _sweep(self) -> None:
+        """Look at all claims that are prepared now, evenly over one period."""
+        claims = self._checkpoint.load().claims
+        self._current.set_released(self._current.released & claims.keys())
+        if not claims:
+            await asyncio.sleep(self._period_s)
+        for record in claims.values():
+            await self._look(record)
+            await asyncio.sleep(self._period_s / len(claims))
+
+    async def _look(self, record: Record) -> None:
+        try:
+            is_gone = await self._is_released(record)
+        except KubeError as error:
+            log.warning("claim.not_read", claim=record.name, error=str(error))
+            return  # As before, until it can be read.
+        if is_gone and record.state is State.STARTED:
+            await self._preparer.unprepare_unfinished([record.uid])
+        released = self._current.released
+        if is_gone and record.uid not in released and self._is_prepared(record.uid):
+            told = {"claim": f"{record.namespace}/{record.name}", "uid": record.uid}
+            log.warning("claim.released_while_prepared", **told)
+            self._current.set_released(released | {record.uid})
+        elif not is_gone:
+            self._current.set_released(released - {record.uid})
+
+    async def _is_released(self, record: Record) -> bool:
+        try:
+            raw = await self._client.get(
+                RESOURCE_CLAIMS, record.name, msgspec.Raw, namespace=record.namespace
+            )
+        except NotFound:
+            return True
+        claim = read_claim(bytes(raw))
+        return not isinstance(claim, Refusal) and is_released(record, claim)
+
+    def _is_prepared(self, uid: str) -> bool:
+        """Return whether the kubelet has not unprepared it meanwhile."""
+        return uid in self._checkpoint.load().claims

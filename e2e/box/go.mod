@@ -1,0 +1,3 @@
+module drawbridge.internal/e2e/box
+
+go 1.26.0

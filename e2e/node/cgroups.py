@@ -1,0 +1,42 @@
+"""Removes the cgroups of a node: `python cgroups.py NAME`. Needs nothing but Python.
+
+A keeper runs it when the test run was killed.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+CGROUPS: Final = Path("/sys/fs/cgroup")
+TIMEOUT_S: Final = 20.0
+
+
+def remove_cgroups(name: str) -> None:
+    """Remove the cgroups of a node whose processes have ended, or are about to."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while [folder for folder in _folders(name) if not _is_removed(folder)]:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"cgroups {name} are still in use")
+        time.sleep(0.05)
+
+
+def _folders(name: str) -> Iterator[Path]:
+    for hierarchy in CGROUPS.iterdir():
+        if (hierarchy / name).is_dir():
+            yield hierarchy / name
+
+
+def _is_removed(folder: Path) -> bool:
+    done = subprocess.run(
+        ["find", folder, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";"],
+        capture_output=True,
+        check=False,
+    )
+    return done.returncode == 0 and not folder.exists()
+
+
+if __name__ == "__main__":
+    remove_cgroups(sys.argv[1])

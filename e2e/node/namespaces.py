@@ -1,0 +1,129 @@
+"""The namespaces of a node: what is started in them ends with them, however that happens.
+
+Process ids, mounts and cgroups of a node are its own. Its first process dies with the test run, the
+kernel then ends every other one, and its mounts are gone. /var/lib and /run are folders of the node, so
+that all programs run with the paths that they have on a machine.
+"""
+
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from e2e.access import Access
+from e2e.binaries import box
+from e2e.node.cgroups import CGROUPS, remove_cgroups
+
+TIMEOUT_S: Final = 20.0
+_REMOVER: Final = Path(__file__).parent / "cgroups.py"
+_NEEDED: Final = ("unshare", "nsenter", "mount", "runc")
+
+# $1 is the folder of the node, $2 the name of its cgroup, $3 what to be in the end.
+_OUTSIDE: Final = r"""
+set -e
+for hierarchy in /sys/fs/cgroup/*/; do
+  mkdir -p "$hierarchy$2"
+  for file in cpuset.cpus cpuset.mems; do
+    [ ! -f "$hierarchy$2/$file" ] || cat "$hierarchy$file" > "$hierarchy$2/$file"
+  done
+  echo $$ > "$hierarchy$2/cgroup.procs"
+done
+exec unshare --mount --pid --cgroup --fork --kill-child --propagation private \
+  sh -c "$4" sh "$1" "$2" "$3"
+"""
+_INSIDE: Final = r"""
+set -e
+mount -t proc proc /proc
+for hierarchy in /sys/fs/cgroup/*/; do
+  # The same file system is not mounted twice on one folder.
+  umount "$hierarchy" 2>/dev/null || continue
+  case "$hierarchy" in
+    */systemd/) mount -t cgroup -o none,name=systemd cgroup "$hierarchy" ;;
+    */unified/) mount -t cgroup2 cgroup2 "$hierarchy" ;;
+    *) mount -t cgroup -o "$(basename "$hierarchy")" cgroup "$hierarchy" ;;
+  esac
+done
+mount --bind "$1/lib" /var/lib
+mount --bind "$1/run" /run
+touch "$1/ready"
+exec "$3" pause
+"""
+
+_JOIN: Final = r"""
+for file in /sys/fs/cgroup/*/cgroup.procs; do echo $$ > "$file"; done
+exec "$@"
+"""
+
+
+def missing() -> str:
+    """Why a node cannot be started on this machine; empty when it can."""
+    if sys.platform != "linux":
+        return "a real node needs Linux"
+    if os.geteuid() != 0:
+        return "a real node needs root"
+    absent = [name for name in _NEEDED if shutil.which(name) is None]
+    if absent:
+        return f"a real node needs {', '.join(absent)} (Debian: apt-get install runc util-linux)"
+    if not (CGROUPS / "memory").is_dir():
+        return "a real node needs hierarchies of cgroup v1 below /sys/fs/cgroup"
+    return ""
+
+
+class Namespaces:
+    """Namespaces that end with their first process."""
+
+    def __init__(self, access: Access, name: str, folder: Path) -> None:
+        """Name them; nothing is started yet.
+
+        Args:
+            access: Whose keeper ends them when this process dies.
+            name: Of the first process and of the cgroup.
+            folder: Of the node.
+        """
+        self._access = access
+        self._name = name
+        self.folder = folder
+        self._first = 0
+
+    def start(self) -> None:
+        """Start the first process and return when everything is mounted."""
+        for part in ("lib", "run"):
+            (self.folder / part).mkdir(parents=True, exist_ok=True)
+        ready = self.folder / "ready"
+        ready.unlink(missing_ok=True)
+        self._access.after_end(self._name, (sys.executable, _REMOVER, self._name))
+        child = self._access.run(
+            self._name,
+            ("sh", "-c", _OUTSIDE, "sh", self.folder, self._name, box(), _INSIDE),
+        )
+        deadline = time.monotonic() + TIMEOUT_S
+        while not ready.exists():
+            assert child.exit_status is None, f"no namespaces:\n{child.tail()}"
+            assert time.monotonic() < deadline, f"no namespaces in time:\n{child.tail()}"
+            time.sleep(0.01)
+        assert child.record is not None
+        (self._first,) = _children(child.record.pid)
+
+    def command(self, *words: str | Path) -> tuple[str | Path, ...]:
+        """A command line that runs a program in the namespaces."""
+        flags = ("--mount", "--pid", "--cgroup", f"--wdns={self.folder}")
+        join = ("sh", "-c", _JOIN, "sh")
+        return ("nsenter", f"--target={self._first}", *flags, "--", *join, *words)
+
+    def path(self, path: str) -> Path:
+        """Where a file of the node is, seen from here."""
+        return Path(f"/proc/{self._first}/root{path}")
+
+    def stop(self) -> None:
+        """End everything in the namespaces and remove the cgroups."""
+        child = self._access.children.pop(self._name, None)
+        if child is not None:
+            child.stop()
+        remove_cgroups(self._name)
+
+
+def _children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in text.split()]

@@ -1,0 +1,264 @@
+"""A node whose kubelet is real, in the cluster of the stories.
+
+`Node` starts containerd and the kubelet in namespaces of their own (`e2e.node.namespaces`), and each of
+them can be stopped and started again. Pods run with the host's network and with images that are there.
+"""
+
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from e2e.access import Object
+from e2e.binaries import binaries, box, node_programs
+from e2e.cluster import Cluster, free_ports
+from e2e.node.images import IMAGE, write_image
+from e2e.node.namespaces import Namespaces
+from e2e.processes import Child
+
+TIMEOUT_S: Final = 90.0
+"""For the node to be ready, on a busy machine."""
+
+CONTAINERD: Final = "containerd"
+KUBELET: Final = "kubelet"
+_SOCKET: Final = "/run/containerd/containerd.sock"
+_CNI: Final = {
+    "cniVersion": "1.0.0",
+    "name": "loopback",
+    "plugins": [{"type": "loopback"}],
+}
+
+
+class Node:
+    """A real node.
+
+    Attributes:
+        name: Of the Node object.
+        folder: Of all its files.
+    """
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        """Name it; nothing is started yet."""
+        self.name = name
+        self.folder = cluster.directory / name
+        self._cluster = cluster
+        self.namespaces = Namespaces(cluster, f"{name}-namespaces", self.folder)
+        self._port = free_ports(1)[0]
+        self._address = _own_address()
+
+    # --- life ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start everything and return when the node is Ready."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._write_files()
+        self.namespaces.start()
+        self.start_containerd()
+        self._import_image()
+        self.start_kubelet()
+        self.wait_ready()
+
+    def stop(self) -> None:
+        """End everything on the node and forget its object."""
+        for name in (KUBELET, CONTAINERD):
+            self.stop_program(name)
+        self.namespaces.stop()
+        self._cluster.remove_nodes([self.name])
+
+    def start_containerd(self) -> Child:
+        """Start the container runtime and return when it answers."""
+        config = self.folder / "containerd.toml"
+        child = self.run(CONTAINERD, node_programs() / "containerd", f"--config={config}")
+        deadline = time.monotonic() + TIMEOUT_S
+        while self.ctr("version", check=False).returncode:
+            assert child.exit_status is None, f"containerd ended:\n{child.tail()}"
+            assert time.monotonic() < deadline, f"containerd does not answer:\n{child.tail()}"
+            time.sleep(0.05)
+        return child
+
+    def start_kubelet(self) -> Child:
+        """Start the kubelet."""
+        return self.run(
+            KUBELET,
+            binaries().kubelet,
+            f"--config={self.folder / 'kubelet.json'}",
+            f"--kubeconfig={self.folder / 'kubelet.kubeconfig'}",
+            f"--hostname-override={self.name}",
+            f"--node-ip={self._address}",
+            "--root-dir=/var/lib/kubelet",
+            f"--cert-dir={self.folder / 'kubelet-pki'}",
+            "--v=2",
+        )
+
+    def restart_kubelet(self) -> None:
+        """Stop the kubelet, start it again and return when the node is Ready anew."""
+        self.stop_program(KUBELET)
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self.start_kubelet()
+        self.wait_ready(since)
+
+    def wait_ready(self, since: str = "") -> None:
+        """Return when the node is Ready, as its kubelet told after a time."""
+
+        def is_ready(node: Object) -> bool:
+            conditions = {each["type"]: each for each in node["status"].get("conditions", ())}
+            ready = conditions.get("Ready", {"status": "", "lastHeartbeatTime": ""})
+            return bool(ready["status"] == "True" and ready["lastHeartbeatTime"] >= since)
+
+        child = self._cluster.children[f"{self.name}-{KUBELET}"]
+        try:
+            self._cluster.wait_for("nodes", self.name, until=is_ready, timeout_s=TIMEOUT_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{child.tail()}") from error
+
+    # --- programs --------------------------------------------------------------------------------
+
+    def run(
+        self, name: str, *command: str | Path, environment: Mapping[str, str] | None = None
+    ) -> Child:
+        """Start a program on the node; one of this name must have been stopped."""
+        words = self.namespaces.command(*command)
+        return self._cluster.run(f"{self.name}-{name}", words, environment)
+
+    def stop_program(self, name: str, *, grace_s: float = 10.0) -> None:
+        """End a program of the node; fine when it has ended."""
+        child = self._cluster.children.pop(f"{self.name}-{name}", None)
+        if child is not None:
+            child.stop(grace_s)
+
+    def ctr(self, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run `ctr` in the kubelet's namespace of containerd."""
+        words = (node_programs() / "ctr", f"--address={_SOCKET}", "--namespace=k8s.io", *arguments)
+        return self.execute(*words, check=check)
+
+    def execute(self, *command: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a program on the node and return what it said."""
+        done = subprocess.run(
+            self.namespaces.command(*command), capture_output=True, text=True, check=False
+        )
+        if check and done.returncode:
+            raise AssertionError(f"{command} ended with {done.returncode}\n{done.stderr}")
+        return done
+
+    def path(self, path: str) -> Path:
+        """Where a file of the node is, seen from here."""
+        return self.namespaces.path(path)
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _import_image(self) -> None:
+        archive = self.folder / "box.tar"
+        write_image(box(), archive)
+        # Other ways of importing want a registry's metadata.
+        self.ctr("images", "import", "--local", "--snapshotter=native", archive)
+
+    def _write_files(self) -> None:
+        self._cluster.write_kubelet_credentials(self.folder, self.name, self._address)
+        (self.folder / "containerd.toml").write_text(self._containerd_config())
+        cni = self.folder / "cni"
+        cni.mkdir(exist_ok=True)
+        (cni / "loopback.conflist").write_text(json.dumps(_CNI))
+        config = json.dumps(self._kubelet_config(), indent=1)
+        (self.folder / "kubelet.json").write_text(config)
+
+    def _containerd_config(self) -> str:
+        shim = node_programs() / "containerd-shim-runc-v2"
+        return f"""\
+version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+disabled_plugins = ["io.containerd.nri.v1.nri"]
+
+[grpc]
+  address = "{_SOCKET}"
+
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "native"
+  [plugins."io.containerd.cri.v1.images".pinned_images]
+    sandbox = "{IMAGE}"
+
+[plugins."io.containerd.cri.v1.runtime"]
+  enable_cdi = true
+  cdi_spec_dirs = ["/var/run/cdi"]
+  disable_apparmor = true
+  # Root without CAP_SYS_RESOURCE may not lower it.
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.cri.v1.runtime".containerd]
+    default_runtime_name = "runc"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      runtime_path = "{shim}"
+      snapshotter = "native"
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = ["{node_programs()}"]
+    conf_dir = "{self.folder / "cni"}"
+"""
+
+    def _kubelet_config(self) -> dict[str, Any]:
+        return {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "address": self._address,
+            "port": self._port,
+            "healthzPort": 0,
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": False},
+                "x509": {"clientCAFile": str(self.folder / "ca.crt")},
+            },
+            "authorization": {"mode": "AlwaysAllow"},
+            "tlsCertFile": str(self.folder / "kubelet.crt"),
+            "tlsPrivateKeyFile": str(self.folder / "kubelet.key"),
+            "containerRuntimeEndpoint": f"unix://{_SOCKET}",
+            "cgroupDriver": "cgroupfs",
+            "cgroupsPerQOS": False,
+            "enforceNodeAllocatable": [],
+            "failCgroupV1": False,
+            "failSwapOn": False,
+            "localStorageCapacityIsolation": False,
+            "evictionHard": {
+                "memory.available": "1Mi",
+                "nodefs.available": "0%",
+                "nodefs.inodesFree": "0%",
+                "imagefs.available": "0%",
+            },
+            "imageGCHighThresholdPercent": 100,
+            "nodeStatusUpdateFrequency": "1s",
+            "syncFrequency": "10s",
+            "featureGates": dict(self._cluster.feature_gates),
+            "podLogsDir": str(self.folder / "logs"),
+        }
+
+
+def _own_address() -> str:
+    """An address of this machine that is not loopback's, which no node may have, where there is one.
+
+    Without one pods run nevertheless, but `kubectl logs` has nowhere to go.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # Nothing is sent.
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def pod_on(node: str, name: str, *args: str, **spec: Any) -> Object:
+    """A pod for a real node: the box program with these arguments."""
+    container = {"name": "main", "image": IMAGE, "imagePullPolicy": "Never", "args": list(args)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "hostNetwork": True,
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "terminationGracePeriodSeconds": 2,
+            "automountServiceAccountToken": False,
+            "containers": [container],
+            **spec,
+        },
+    }

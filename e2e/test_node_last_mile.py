@@ -1,0 +1,339 @@
+"""From kubectl to a device inside a real container, and back to a clean node."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from e2e.access import Access, Object, stream
+from e2e.drawbridge import Drawbridge
+from e2e.node.claims import claim, configuration, named, pod_with, request, template
+from e2e.node.driver import DRIVER, NodeDriver, environment_of, python
+from e2e.node.node import Node, pod_on
+from kube.quantity import Quantity
+
+TIMEOUT_S = 60.0
+
+
+def apply(cluster: Access, namespace: str, *objects: Object) -> None:
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
+
+
+def environment(
+    cluster: Access, namespace: str, pod: str, container: str = "main"
+) -> dict[str, str]:
+    """What the container printed of its environment, ours only."""
+    cluster.wait_running(pod, namespace, timeout_s=TIMEOUT_S)
+    text = cluster.kubectl("logs", "-n", namespace, pod, "-c", container).stdout
+    return {
+        name: value
+        for name, value in environment_of(text).items()
+        if name.startswith("DRAWBRIDGE_")
+    }
+
+
+def nodes_of(cluster: Access, namespace: str, pod: str, container: str = "main") -> set[str]:
+    """Names below /dev in a container that are devices of ours."""
+    words = ("exec", "-n", namespace, pod, "-c", container, "--", "/box", "list", "/dev")
+    found = cluster.kubectl(*words).stdout.split()
+    return {name for name in found if name.startswith(("gpu-", "eth"))}
+
+
+def delete(cluster: Access, namespace: str, driver: NodeDriver, *pods: str) -> None:
+    """Delete pods and wait until nothing is left of them on the node."""
+    cluster.kubectl("delete", "pod", "-n", namespace, *pods)
+    cluster.wait_until(driver.is_clean, "nothing is prepared", timeout_s=TIMEOUT_S)
+
+
+def results(cluster: Access, namespace: str, name: str) -> list[Object]:
+    found: list[Object] = cluster.get("resourceclaims", name, namespace)["status"]["allocation"][
+        "devices"
+    ]["results"]
+    return found
+
+
+# --- one claim ------------------------------------------------------------------------------------
+
+
+def test_a_claim_ends_as_environment_and_device_node_of_a_container(
+    cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
+) -> None:
+    share = request(capacity={"memory": "10Gi", "cores": "25"}, where=named("uuid-of-gpu-1"))
+    apply(
+        cluster,
+        namespace,
+        claim("share", share),
+        pod_with(real_node.name, "pod", ["share"]),
+    )
+
+    told = environment(cluster, namespace, "pod")
+
+    (result,) = results(cluster, namespace, "share")
+    assert {
+        "DRAWBRIDGE_DEVICE_GPU_1": "uuid-of-gpu-1",
+        "DRAWBRIDGE_DEVICE_GPU_1_MEMORY": str(10 * 2**30),
+        "DRAWBRIDGE_DEVICE_GPU_1_CORES": "25",
+        "DRAWBRIDGE_DEVICE_GPU_1_SHARE": result["shareID"],
+    } == told
+    assert {"gpu-1"} == nodes_of(cluster, namespace, "pod")
+    (record,) = driver.checkpoint().values()
+    assert ("Completed", ["pod"]) == (record["state"], record["pods"])
+    assert 1 == len(driver.specs())
+
+    # What was reserved is what Kubernetes tells of the claim.
+    claimed = cluster.wait_for(
+        "resourceclaims", "share", namespace, until=lambda found: found["status"].get("devices")
+    )
+    (status,) = claimed["status"]["devices"]
+    assert ("Ready", "True") == tuple(
+        status["conditions"][0][field] for field in ("type", "status")
+    )
+
+    delete(cluster, namespace, driver, "pod")
+    assert [] == driver.specs()
+    cluster.wait_for(
+        "resourceclaims",
+        "share",
+        namespace,
+        until=lambda found: "allocation" not in found.get("status", {}),
+    )
+
+
+def test_the_state_command_tells_what_is_prepared(
+    cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
+) -> None:
+    apply(cluster, namespace, claim("c"), pod_with(real_node.name, "pod", ["c"]))
+    cluster.wait_running("pod", namespace, timeout_s=TIMEOUT_S)
+
+    words = python("-m", "driver", "state", "--kubeconfig", str(driver.kubeconfig()))
+    file = real_node.folder / "driver.json"
+    printed = real_node.execute(*words, "--config", str(file)).stdout
+
+    header, row = printed.splitlines()
+    assert header.split()[:4] == ["CLAIM", "STATE", "DEVICE", "REQUEST"]
+    assert f"{namespace}/c  Completed  {real_node.name}/gpu-0  gpu" in row
+    assert row.endswith("pod   yes  allocated")
+    delete(cluster, namespace, driver, "pod")
+
+
+def test_the_metrics_tell_which_pod_has_which_device(
+    cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
+) -> None:
+    apply(cluster, namespace, claim("c"), pod_with(real_node.name, "pod", ["c"]))
+    cluster.wait_running("pod", namespace, timeout_s=TIMEOUT_S)
+
+    _, metrics = driver.probe("/metrics")
+
+    (sample,) = (
+        line
+        for line in metrics.splitlines()
+        if line.startswith("drawbridge_driver_device_prepared{")
+    )
+    for label in (f'namespace="{namespace}"', 'claim="c"', 'device="gpu-0"', 'pods="pod"'):
+        assert label in sample
+    delete(cluster, namespace, driver, "pod")
+
+
+# --- a legacy pod ---------------------------------------------------------------------------------
+
+
+def test_a_legacy_pod_gets_its_fraction(
+    cluster: Access,
+    namespace: str,
+    real_node: Node,
+    driver: NodeDriver,
+    drawbridge: Drawbridge,
+) -> None:
+    """A HAMi fraction, through webhook, template, scheduler, kubelet, driver and CDI."""
+    pod = pod_on(real_node.name, "legacy", "env")
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
+    pod["spec"]["containers"][0]["resources"] = {"limits": limits}
+
+    with drawbridge.configured({"translation": {"profiles": {"hami": DRIVER}}}):
+        cluster.wait_until(lambda: _admitted(cluster, namespace, pod), "the profile is known")
+        apply(cluster, namespace, pod)
+        told = environment(cluster, namespace, "legacy")
+
+        (device,) = {name for name in told if name.count("_") == 3}
+        assert str(3000 * 2**20) == told[f"{device}_MEMORY"]
+        assert "30" == told[f"{device}_CORES"]
+        (node,) = nodes_of(cluster, namespace, "legacy")
+        assert f"uuid-of-{node}" == told[device]
+        (made,) = cluster.objects("resourceclaims", namespace)
+        (result,) = made["status"]["allocation"]["devices"]["results"]
+        assert (DRIVER, node) == (result["driver"], result["device"])
+        assert Quantity("3000Mi") == Quantity(result["consumedCapacity"]["memory"])
+
+        delete(cluster, namespace, driver, "legacy")
+        cluster.wait_until(
+            lambda: not cluster.objects("resourceclaims", namespace), "its claim is gone"
+        )
+
+
+def _admitted(cluster: Access, namespace: str, pod: Object) -> bool:
+    """Whether the webhook knows the published devices; a dry run leaves nothing behind."""
+    done = cluster.kubectl(
+        "create", "--dry-run=server", "-n", namespace, "-f", "-", "-o", "json",
+        input=json.dumps(pod), check=False,
+    )  # fmt: skip
+    return done.returncode == 0 and "resourceClaims" in done.stdout
+
+
+# --- more than one claim, request, container or pod -----------------------------------------------
+
+
+def test_a_gpu_and_a_nic_under_one_root(
+    cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
+) -> None:
+    root = {"matchAttribute": "resource.kubernetes.io/pcieRoot"}
+    wanted = claim(
+        "pair",
+        request("gpu", where=named("uuid-of-gpu-1"), capacity={"memory": "1Gi"}),
+        request("nic", f"nic.{DRIVER}"),
+        constraints=[root],
+    )
+    apply(cluster, namespace, wanted, pod_with(real_node.name, "pod", ["pair"]))
+
+    told = environment(cluster, namespace, "pod")
+
+    assert "uuid-of-eth1" == told["DRAWBRIDGE_DEVICE_ETH1"]
+    assert "uuid-of-gpu-1" == told["DRAWBRIDGE_DEVICE_GPU_1"]
+    found = cluster.wait_for(
+        "resourceclaims", "pair", namespace, until=lambda found: found["status"].get("devices")
+    )
+    networks = [each.get("networkData") for each in found["status"]["devices"]]
+    assert {"interfaceName": "eth1", "ips": ["192.0.2.5/24"]} in networks
+    delete(cluster, namespace, driver, "pod")
+
+
+def test_parts_of_a_card_are_in_use_together_and_the_card_is_not(
+    cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
+) -> None:
+    parts = claim(
+        "parts",
+        {
+            **request("part", f"mig.{DRIVER}"),
+            "exactly": {"deviceClassName": f"mig.{DRIVER}", "count": 2},
+        },
+    )
+    apply(cluster, namespace, parts, pod_with(real_node.name, "pod", ["parts"]))
+
+    told = environment(cluster, namespace, "pod")
+
+    assert {"uuid-of-part-0", "uuid-of-part-1"} == {
+        value for name, value in told.items() if not name.endswith("_MEMORY")
+    }
+    delete(cluster, namespace, driver, "pod")
+
+
+def test_two_fractions_on_one_device(
+    cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
+) -> None:
+    half = request(where=named("uuid-of-gpu-0"), capacity={"memory": "40Gi", "cores": "50"})
+    apply(
+        cluster,
+        namespace,
+        *(claim(name, half) for name in ("a", "b")),
+        *(pod_with(real_node.name, name, [name]) for name in ("a", "b")),
+    )
+
+    shares = [
+        environment(cluster, namespace, name)["DRAWBRIDGE_DEVICE_GPU_0_SHARE"]
+        for name in ("a", "b")
+    ]
+
+    assert 2 == len(set(shares))
+    assert 2 == len(driver.checkpoint())
+    cluster.kubectl("delete", "pod", "-n", namespace, "a")
+    cluster.wait_until(lambda: len(driver.specs()) == 1, "the first is released")
+    delete(cluster, namespace, driver, "b")
+
+
+def test_containers_get_the_devices_of_their_own_requests(
+    cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
+) -> None:
+    wanted = claim(
+        "both",
+        request("left", where=named("uuid-of-gpu-0")),
+        request("right", where=named("uuid-of-gpu-1")),
+    )
+    pod = pod_with(real_node.name, "pod", ["both"], requests={"both": "left"})
+    (left,) = pod["spec"]["containers"]
+    right = {**left, "name": "right", "resources": _uses("both", "right")}
+    first = {**left, "name": "first", "args": ["env", "once"], "resources": _uses("both", "right")}
+    pod["spec"] |= {"containers": [left, right], "initContainers": [first]}
+    apply(cluster, namespace, wanted, pod)
+
+    assert "uuid-of-gpu-0" == environment(cluster, namespace, "pod").get("DRAWBRIDGE_DEVICE_GPU_0")
+    assert {"gpu-0"} == nodes_of(cluster, namespace, "pod")
+    assert {"gpu-1"} == nodes_of(cluster, namespace, "pod", "right")
+    # The init container shared what the app container has now.
+    early = environment(cluster, namespace, "pod", "first")
+    assert environment(cluster, namespace, "pod", "right") == early
+    assert "DRAWBRIDGE_DEVICE_GPU_1" in early
+    delete(cluster, namespace, driver, "pod")
+
+
+def _uses(name: str, of: str) -> dict[str, Any]:
+    return {"claims": [{"name": name, "request": of}]}
+
+
+def test_a_claim_that_two_pods_share(
+    cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
+) -> None:
+    apply(
+        cluster,
+        namespace,
+        claim("shared"),
+        *(pod_with(real_node.name, name, ["shared"]) for name in ("a", "b")),
+    )
+
+    assert environment(cluster, namespace, "a") == environment(cluster, namespace, "b")
+
+    cluster.kubectl("delete", "pod", "-n", namespace, "a")
+    cluster.wait_gone("pods", "a", namespace)
+    assert 1 == len(driver.specs()), "the second pod still has it"
+    delete(cluster, namespace, driver, "b")
+
+
+def test_admin_access_beside_the_tenant(
+    cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
+) -> None:
+    cluster.kubectl("label", "ns", namespace, "resource.kubernetes.io/admin-access=true")
+    nic = request("nic", f"nic.{DRIVER}", where=named("uuid-of-eth0"))
+    watch = request("watch", f"nic.{DRIVER}", where=named("uuid-of-eth0"), adminAccess=True)
+    apply(cluster, namespace, claim("tenant", nic), pod_with(real_node.name, "tenant", ["tenant"]))
+    cluster.wait_running("tenant", namespace, timeout_s=TIMEOUT_S)
+
+    apply(
+        cluster,
+        namespace,
+        claim("monitor", watch),
+        pod_with(real_node.name, "monitor", ["monitor"]),
+    )
+
+    told = environment(cluster, namespace, "monitor")
+    assert "true" == told["DRAWBRIDGE_DEVICE_ETH0_ADMIN"]
+    delete(cluster, namespace, driver, "tenant", "monitor")
+
+
+def test_an_alternative_with_configuration_on_its_parent(
+    cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
+) -> None:
+    alternatives: Iterable[Object] = (
+        {"name": "huge", "deviceClassName": DRIVER, "count": 9},
+        {"name": "small", "deviceClassName": DRIVER, "capacity": {"requests": {"memory": "1Gi"}}},
+    )
+    wanted = template(
+        "either",
+        {"name": "gpu", "firstAvailable": list(alternatives)},
+        config=[configuration("gpu", sharing={"timeSlice": "Long"})],
+    )
+    pod = pod_with(real_node.name, "pod", ["gpu"])
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "either"}]
+    apply(cluster, namespace, wanted, pod)
+
+    told = environment(cluster, namespace, "pod")
+
+    assert "Long" == told["DRAWBRIDGE_DEVICE_GPU_0_TIME_SLICE"]
+    assert str(2**30) == told["DRAWBRIDGE_DEVICE_GPU_0_MEMORY"]
+    delete(cluster, namespace, driver, "pod")

@@ -1,0 +1,192 @@
+"""The kubelet's calls over real sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, cast
+
+import grpc
+import pytest
+from prometheus_client import CollectorRegistry
+
+from driver.kubelet.api import dra_health_v1_pb2 as health_api
+from driver.kubelet.api import dra_v1_pb2 as api
+from driver.kubelet.api import pluginregistration_v1_pb2 as registration_api
+from driver.kubelet.connection import KubeletConnection
+from driver.kubelet.health import Health
+from driver.kubelet.plugin import Plugin
+from driver.kubelet.sockets import Sockets, sockets
+from driver.metrics import DriverMetrics
+from driver.plan.prepare import Preparation
+from kube.api.resource import ResourceClaim
+from kube.api.urls import RESOURCE_CLAIMS
+from testing.allocation.builders import DRIVER, device, result
+from testing.driver.builders import (
+    allocated_claim,
+    document_of,
+    injected,
+    node_state,
+    share,
+    shared_gpu,
+)
+from testing.driver.nodes import FolderNode
+from testing.fake_api_server import FakeApiServer, running, until
+
+NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
+DRA: Final = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
+CLAIM: Final = allocated_claim(
+    share("shared", request="gpu/large"), result("gpu-0", request="gpu/large")
+)
+
+
+class Kubelet:
+    """What the kubelet does, in the words of its protos."""
+
+    def __init__(self, paths: Sockets, connection: KubeletConnection) -> None:
+        self.connection = connection
+        self.paths = paths
+        self.prepared: list[Preparation] = []
+
+    async def call(self, path: Path, method: str, request: Any, answer: Any) -> Any:
+        async with grpc.aio.insecure_channel(f"unix://{path}") as channel:
+            call = channel.unary_unary(
+                method,
+                request_serializer=type(request).SerializeToString,
+                response_deserializer=answer.FromString,
+            )
+            return await cast(Any, call(request))
+
+    async def prepare(self, *claims: ResourceClaim) -> Any:
+        request = api.NodePrepareResourcesRequest(claims=[_claim(claim) for claim in claims])
+        method = f"{DRA}/NodePrepareResources"
+        answer = await self.call(
+            self.paths.service, method, request, api.NodePrepareResourcesResponse
+        )
+        return answer.claims
+
+    async def unprepare(self, *claims: ResourceClaim) -> Any:
+        request = api.NodeUnprepareResourcesRequest(claims=[_claim(claim) for claim in claims])
+        method = f"{DRA}/NodeUnprepareResources"
+        answer = await self.call(
+            self.paths.service, method, request, api.NodeUnprepareResourcesResponse
+        )
+        return answer.claims
+
+
+def _claim(claim: ResourceClaim) -> api.Claim:
+    metadata = claim.metadata
+    return api.Claim(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
+
+
+@asynccontextmanager
+async def connected(folder: Path) -> AsyncIterator[Kubelet]:
+    nodes = node_state(
+        injected(device("gpu-0"), cdi_devices=("nvidia.com/gpu=0",)), shared_gpu("shared")
+    )
+    node = FolderNode(folder, nodes)
+    for each in ("registry", "plugins"):
+        (folder / each).mkdir()
+    paths = sockets(DRIVER, "", folder / "registry", folder / "plugins")
+    async with FakeApiServer() as server, server.client() as client:
+        server.put(RESOURCE_CLAIMS, document_of(CLAIM))
+        prepared: list[Preparation] = []
+        plugin = Plugin(
+            DRIVER,
+            node.preparer(client),
+            DriverMetrics(CollectorRegistry()),
+            prepared=prepared.append,
+        )
+
+        async def settled() -> None:
+            return
+
+        connection = KubeletConnection(
+            DRIVER,
+            paths,
+            (plugin.service(), Health(node.current, lambda: NOW).service()),
+            settled=settled,
+        )
+        async with running(connection.run):
+            await until(paths.registration.exists)
+            kubelet = Kubelet(paths, connection)
+            kubelet.prepared = prepared
+            yield kubelet
+    assert not paths.registration.exists()
+    assert not paths.service.exists()
+
+
+@pytest.fixture
+async def kubelet(tmp_path: Path) -> AsyncIterator[Kubelet]:
+    async with connected(tmp_path) as made:
+        yield made
+
+
+async def test_registration(kubelet: Kubelet) -> None:
+    path, service = kubelet.paths.registration, "/pluginregistration.Registration"
+
+    info = await kubelet.call(
+        path, f"{service}/GetInfo", registration_api.InfoRequest(), registration_api.PluginInfo
+    )
+
+    assert ("DRAPlugin", DRIVER) == (info.type, info.name)
+    assert str(kubelet.paths.service) == info.endpoint
+    assert ["v1.DRAPlugin", "v1.DRAResourceHealth"] == list(info.supported_versions)
+    for is_registered, words in ((False, "the kubelet refused: busy"), (True, "")):
+        status = registration_api.RegistrationStatus(
+            plugin_registered=is_registered, error="" if is_registered else "busy"
+        )
+        method = f"{service}/NotifyRegistrationStatus"
+        answer = registration_api.RegistrationStatusResponse
+        await kubelet.call(path, method, status, answer)
+        assert words == kubelet.connection.problem()
+
+
+async def test_a_claim_that_is_prepared_comes_with_its_devices(kubelet: Kubelet) -> None:
+    answers = await kubelet.prepare(CLAIM)
+
+    answer = answers[CLAIM.metadata.uid]
+    assert answer.error == ""
+    shared, whole = answer.devices
+    assert (["gpu"], "node-1", "shared") == (
+        list(shared.request_names),
+        shared.pool_name,
+        shared.device_name,
+    )
+    assert shared.HasField("share_id")
+    assert not whole.HasField("share_id")
+    uid = CLAIM.metadata.uid
+    assert [f"gpu.example.com/claim={uid}-1", "nvidia.com/gpu=0"] == list(whole.cdi_device_ids)
+    assert [CLAIM.metadata.uid] == [each.record.uid for each in kubelet.prepared]
+
+
+async def test_every_claim_has_an_answer(kubelet: Kubelet) -> None:
+    unknown = allocated_claim(result("gpu-0"), name="unknown")
+
+    answers = await kubelet.prepare(CLAIM, unknown)
+
+    assert {CLAIM.metadata.uid, unknown.metadata.uid} == set(answers)
+    assert "does not exist" in answers[unknown.metadata.uid].error
+    undone = await kubelet.unprepare(CLAIM, unknown)
+    assert {CLAIM.metadata.uid: "", unknown.metadata.uid: ""} == {
+        uid: answer.error for uid, answer in undone.items()
+    }
+
+
+async def test_the_health_of_all_devices_is_told(kubelet: Kubelet) -> None:
+    async with grpc.aio.insecure_channel(f"unix://{kubelet.paths.service}") as channel:
+        call = channel.unary_stream(
+            "/v1.DRAResourceHealth/NodeWatchResources",
+            request_serializer=health_api.NodeWatchResourcesRequest.SerializeToString,
+            response_deserializer=health_api.NodeWatchResourcesResponse.FromString,
+        )
+        stream = cast(Any, call(health_api.NodeWatchResourcesRequest()))
+        async with asyncio.timeout(5):
+            report = await stream.read()
+
+    assert [("node-1", "gpu-0"), ("node-1", "shared")] == [
+        (each.device.pool_name, each.device.device_name) for each in report.devices
+    ]
+    assert {health_api.HEALTHY} == {each.health for each in report.devices}
+    assert {int(NOW.timestamp())} == {each.last_updated_time for each in report.devices}

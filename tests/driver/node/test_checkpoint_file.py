@@ -1,0 +1,139 @@
+"""The checkpoint on a disk: across crashes, reboots, versions and damage."""
+
+from pathlib import Path
+
+import pytest
+
+from driver.node.checkpoint_file import CheckpointFile
+from driver.plan.checkpoint import Checkpoint, encode_checkpoint
+from driver.steps import Step, nothing
+from testing.allocation.builders import result
+from testing.driver.builders import BOOT, allocated_claim, prepared
+
+CHECKPOINT = prepared(allocated_claim(result("gpu-0")))
+NOTHING = Checkpoint(boot_id=BOOT)
+
+
+def file_in(folder: Path, boot: str = BOOT) -> CheckpointFile:
+    return CheckpointFile(folder, boot, nothing)
+
+
+def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
+    file_in(tmp_path).store(CHECKPOINT)
+    restarted = file_in(tmp_path)
+
+    restarted.recover(has_specs=True)
+
+    assert CHECKPOINT == restarted.load()
+    assert ["checkpoint"] == [path.name for path in tmp_path.iterdir()]
+    assert 0o600 == (tmp_path / "checkpoint").stat().st_mode & 0o777
+
+
+def test_the_first_start_has_nothing(tmp_path: Path) -> None:
+    file = file_in(tmp_path)
+
+    file.recover(has_specs=False)
+
+    assert NOTHING == file.load()
+    assert not file.set_aside()
+
+
+def test_after_a_reboot_nothing_is_prepared(tmp_path: Path) -> None:
+    file_in(tmp_path).store(CHECKPOINT)
+    rebooted = file_in(tmp_path, "boot-2")
+
+    assert Checkpoint(boot_id="boot-2") == rebooted.load()
+    rebooted.recover(has_specs=False)
+    assert Checkpoint(boot_id="boot-2") == rebooted.load()
+
+
+@pytest.mark.parametrize("content", [b"", b"broken", encode_checkpoint(CHECKPOINT)[:-9]])
+def test_a_broken_file_is_set_aside(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "checkpoint").write_bytes(content)
+    file = file_in(tmp_path)
+
+    file.recover(has_specs=False)
+
+    (aside,) = file.set_aside()
+    assert content == aside.read_bytes()
+    assert NOTHING == file.load()
+
+
+def test_it_stays_set_aside_until_it_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").write_bytes(b"broken")
+    file_in(tmp_path).recover(has_specs=False)
+    restarted = file_in(tmp_path)
+
+    restarted.recover(has_specs=False)
+
+    (aside,) = restarted.set_aside()
+    aside.unlink()
+    assert not restarted.set_aside()
+
+
+def test_it_does_not_matter_after_a_reboot(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").write_bytes(b"broken")
+    file_in(tmp_path).recover(has_specs=False)
+    rebooted = file_in(tmp_path, "boot-2")
+
+    rebooted.recover(has_specs=False)
+
+    assert not rebooted.set_aside()
+
+
+def test_a_version_that_can_read_it_takes_it_back(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").write_bytes(b"of a later version")
+    older = file_in(tmp_path)
+    older.recover(has_specs=False)
+    (aside,) = older.set_aside()
+    newer = file_in(tmp_path)
+    aside.write_bytes(encode_checkpoint(CHECKPOINT))  # As the later version reads it.
+
+    newer.recover(has_specs=True)
+
+    assert not newer.set_aside()
+    assert CHECKPOINT == newer.load()
+
+
+def test_a_missing_file_is_no_empty_one_where_specs_are_left(tmp_path: Path) -> None:
+    file = file_in(tmp_path)
+
+    file.recover(has_specs=True)
+
+    (aside,) = file.set_aside()
+    assert b"" == aside.read_bytes()
+
+
+def test_a_file_that_breaks_while_the_driver_runs_is_an_error(tmp_path: Path) -> None:
+    file = file_in(tmp_path)
+    file.store(CHECKPOINT)
+    (tmp_path / "checkpoint").write_bytes(b"broken")
+
+    with pytest.raises(OSError, match="checkpoint: its first line"):
+        file.load()
+
+
+def test_whoever_dies_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
+    class KilledError(Exception):
+        pass
+
+    def killed(step: Step) -> None:
+        assert Step.TEMPORARY_WRITTEN is step
+        raise KilledError
+
+    file_in(tmp_path).store(CHECKPOINT)
+    with pytest.raises(KilledError):
+        CheckpointFile(tmp_path, BOOT, killed).store(NOTHING)
+
+    assert CHECKPOINT == file_in(tmp_path).load()
+
+
+def test_a_folder_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
+    file = file_in(tmp_path)
+    file.store(CHECKPOINT)
+    (tmp_path / "checkpoint.partial").mkdir()  # Even root cannot write a file there.
+
+    with pytest.raises(OSError, match=r"checkpoint\.partial"):
+        file.store(NOTHING)
+
+    assert CHECKPOINT == file.load()

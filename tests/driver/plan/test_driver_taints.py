@@ -1,0 +1,72 @@
+"""Which devices the driver keeps from schedulers."""
+
+from driver.plan.driver_taints import IN_USE, STATE_UNKNOWN, driver_taints, is_released
+from driver.plan.prepare import NodeState
+from driver.plan.record import State
+from kube.api.resource import ResourceClaim
+from testing.allocation.builders import claim, consumes, counter_set, device, result
+from testing.driver.builders import (
+    allocated_claim,
+    node_state,
+    prepared,
+    record_of,
+    share,
+    shared_gpu,
+)
+
+WHOLE = node_state(device("gpu-0"), device("gpu-1"), shared_gpu("shared"))
+PARTS = node_state(
+    device("whole", consumes(memory="80Gi")),
+    device("half-a", consumes(memory="40Gi")),
+    device("half-b", consumes(memory="40Gi")),
+    device("other", consumes("set-1", memory="80Gi")),
+    counters=[counter_set("set-0", memory="80Gi"), counter_set("set-1", memory="80Gi")],
+)
+
+
+def tainted(node: NodeState, *claims: ResourceClaim, released: set[str]) -> set[str]:
+    devices = [each.device for each in node.inventory.devices()]
+    checkpoint = prepared(*claims, devices=devices)
+    found = driver_taints(node, checkpoint, released, is_state_known=True)
+    assert set(found.values()) <= {(IN_USE,)}
+    return set(found)
+
+
+def test_devices_of_claims_that_are_allocated_are_not_tainted() -> None:
+    assert set() == tainted(WHOLE, allocated_claim(result("gpu-0")), released=set())
+
+
+def test_devices_of_released_claims_are_tainted() -> None:
+    gone, here = allocated_claim(result("gpu-0")), allocated_claim(result("gpu-1"), name="here")
+
+    assert {"gpu-0"} == tainted(WHOLE, gone, here, released={gone.metadata.uid})
+
+
+def test_a_device_of_which_a_share_was_released_is_tainted() -> None:
+    gone = allocated_claim(share("shared", "1Gi"))
+
+    assert {"shared"} == tainted(WHOLE, gone, released={gone.metadata.uid})
+
+
+def test_parts_of_a_card_that_cannot_be_used_beside_it_are_tainted() -> None:
+    whole, half = (allocated_claim(result(name), name=name) for name in ("whole", "half-a"))
+
+    assert {"whole", "half-a", "half-b"} == tainted(PARTS, whole, released={whole.metadata.uid})
+    assert {"whole", "half-a"} == tainted(PARTS, half, released={half.metadata.uid})
+
+
+def test_all_devices_are_tainted_while_nobody_knows_what_is_in_use() -> None:
+    found = driver_taints(WHOLE, prepared(), set(), is_state_known=False)
+
+    assert {"gpu-0", "gpu-1", "shared"} == set(found)
+    assert {(STATE_UNKNOWN,)} == set(found.values())
+
+
+def test_when_a_claim_is_released() -> None:
+    made = allocated_claim(result("gpu-0"))
+    record = record_of(made, {}, State.COMPLETED)
+
+    assert not is_released(record, made)
+    assert is_released(record, allocated_claim(result("gpu-0"), uid="another"))
+    assert is_released(record, allocated_claim(result("gpu-1")))
+    assert is_released(record, claim(name="claim-0"))

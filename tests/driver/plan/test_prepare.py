@@ -1,0 +1,336 @@
+"""Which claims are prepared on a node, and with which words others are refused."""
+
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from allocator.model.outcome import Reason
+from driver.plan.checkpoint import Checkpoint
+from driver.plan.config import TimeSlice
+from driver.plan.prepare import (
+    NodeState,
+    Preparation,
+    Refusal,
+    RefusalReason,
+    prepare_claim,
+    read_claim,
+)
+from driver.plan.record import State
+from kube.api.meta import encode
+from kube.api.resource import ResourceClaim
+from testing.allocation.builders import (
+    consumes,
+    counter_set,
+    device,
+    policy,
+    result,
+    rule,
+)
+from testing.driver.builders import (
+    BOOT,
+    allocated_claim,
+    configured,
+    node_state,
+    prepared,
+    share,
+    shared_gpu,
+)
+
+NOTHING = Checkpoint(boot_id=BOOT)
+NODE = node_state(device("gpu-0"), device("gpu-1"), shared_gpu("shared"))
+PARTS = node_state(
+    device("whole", consumes(memory="80Gi")),
+    device("half-a", consumes(memory="40Gi")),
+    device("half-b", consumes(memory="40Gi")),
+    counters=[counter_set(memory="80Gi")],
+)
+
+
+def outcome(
+    claim: ResourceClaim, *others: ResourceClaim, node: NodeState = NODE
+) -> Preparation | Refusal:
+    checkpoint = prepared(*others, devices=[each.device for each in node.inventory.devices()])
+    return prepare_claim(claim, claim.metadata.uid, node, checkpoint)
+
+
+def refusal(claim: ResourceClaim, *others: ResourceClaim, node: NodeState = NODE) -> Refusal:
+    found = outcome(claim, *others, node=node)
+    assert isinstance(found, Refusal), "the claim can be prepared"
+    return found
+
+
+def preparation(
+    claim: ResourceClaim, *others: ResourceClaim, node: NodeState = NODE
+) -> Preparation:
+    found = outcome(claim, *others, node=node)
+    assert isinstance(found, Preparation), found
+    return found
+
+
+# --- what is prepared -----------------------------------------------------------------------------
+
+
+def test_a_claim_is_remembered_with_all_that_is_needed_later() -> None:
+    claim = allocated_claim(result("gpu-0"), pods=["b", "a"])
+
+    record = preparation(claim).record
+
+    assert (claim.metadata.uid, "default", "claim-0") == (record.uid, record.namespace, record.name)
+    assert State.STARTED is record.state
+    assert ("a", "b") == record.pods
+    assert {"gpu-0": device("gpu-0")} == record.devices
+
+
+def test_devices_of_other_drivers_are_theirs() -> None:
+    claim = allocated_claim(
+        result("eth0", driver="nic.example.com", pool="nics"),
+        result("gpu-0", request="gpu"),
+        config=[configured(driver="nic.example.com", anything=1)],
+    )
+
+    made = preparation(claim)
+
+    assert ["gpu-0"] == [each.result.device for each in made.devices]
+    assert () == made.record.config
+
+
+def test_a_claim_that_is_prepared_is_not_compared_again() -> None:
+    """Policies and devices may have changed since, and its containers run."""
+    claim = allocated_claim(result("gpu-0"))
+    never = policy(rule("never", "true", only="false"))
+
+    made = preparation(claim, claim, node=node_state(device("gpu-0"), policies=[never]))
+
+    assert State.COMPLETED is made.record.state
+
+
+def test_admin_access_is_possible_beside_everybody() -> None:
+    tenant = allocated_claim(result("gpu-0"), name="tenant")
+    monitor = allocated_claim(result("gpu-0", admin_access=True), name="monitor")
+
+    preparation(monitor, tenant)
+    preparation(tenant, monitor)
+
+
+def test_shares_that_fit_are_prepared_together() -> None:
+    tenant = allocated_claim(share("shared", "40Gi"), name="tenant")
+
+    preparation(allocated_claim(share("shared", "40Gi")), tenant)
+
+
+def test_an_allocation_for_nodes_with_a_label_is_for_this_one() -> None:
+    preparation(allocated_claim(result("gpu-0"), node=None))
+
+
+@pytest.mark.parametrize("requests", [(), ("gpu",), ("gpu/large",)], ids=["all", "parent", "own"])
+def test_configuration_of_a_request_is_for_the_alternative_that_was_chosen(
+    requests: tuple[str, ...],
+) -> None:
+    config = configured(*requests, sharing={"timeSlice": "Long"})
+
+    (made,) = preparation(
+        allocated_claim(result("gpu-0", request="gpu/large"), config=[config])
+    ).devices
+
+    assert TimeSlice.LONG is made.settings.time_slice
+
+
+def test_configuration_of_other_requests_does_not_matter() -> None:
+    config = configured("nic", "gpu/small", sharing={"timeSlice": "Long"})
+
+    (made,) = preparation(
+        allocated_claim(result("gpu-0", request="gpu/large"), config=[config])
+    ).devices
+
+    assert made.settings.time_slice is None
+
+
+def test_the_claim_overrides_its_class() -> None:
+    config = [configured(sharing={"timeSlice": time}) for time in ("Short", "Long")]
+
+    (made,) = preparation(allocated_claim(result("gpu-0"), config=config)).devices
+
+    assert TimeSlice.LONG is made.settings.time_slice
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    name: str
+    claim: ResourceClaim
+    others: tuple[ResourceClaim, ...]
+    reason: RefusalReason | Reason
+    words: str
+    node: NodeState = NODE
+
+
+TENANT = allocated_claim(result("gpu-0"), name="tenant")
+CASES = (
+    Case("a claim without allocation", ResourceClaim(), (), RefusalReason.NOT_ALLOCATED, "not allocated"),
+    Case("a claim for another node", allocated_claim(result("gpu-0"), node="node-2"), (), RefusalReason.OTHER_NODE, "another node than node-1"),
+    Case("a claim without a device of the driver", allocated_claim(result("x", driver="other")), (), RefusalReason.NOT_ALLOCATED, "without a device of gpu.example.com"),
+    Case("a device that does not exist", allocated_claim(result("gpu-9")), (), RefusalReason.UNKNOWN_DEVICE, "node-1/gpu-9 is not on this node"),
+    Case("a pool that does not exist", allocated_claim(result("gpu-0", pool="node-2")), (), RefusalReason.UNKNOWN_DEVICE, "node-2/gpu-0 is not on this node"),
+    Case("a name that would leave a folder", allocated_claim(result("../../etc")), (), RefusalReason.UNKNOWN_DEVICE, "not on this node"),
+    Case("a share of a device that has none", allocated_claim(share("gpu-0")), (), Reason.ALLOCATED, "gpu-0: not shareable"),
+    Case("a share of more than there is", allocated_claim(share("shared", "90Gi")), (), Reason.CAPACITY, "memory 80Gi (< 90Gi)"),
+    Case("a device that a claim of the namespace has", allocated_claim(result("gpu-0")), (TENANT,), Reason.ALLOCATED, "gpu-0: in use (used by claim tenant)"),
+    Case(
+        "a device that a claim of another namespace has",
+        allocated_claim(result("gpu-0")),
+        (allocated_claim(result("gpu-0"), name="secret", namespace="other"),),
+        Reason.ALLOCATED,
+        "gpu-0: in use (used by 1 claim of other namespaces)",
+    ),
+    Case(
+        "shares that are too much together",
+        allocated_claim(share("shared", "50Gi")),
+        (allocated_claim(share("shared", "50Gi"), name="tenant"),),
+        Reason.CAPACITY,
+        "memory 30Gi of 80Gi left (< 50Gi) (used by claim tenant)",
+    ),
+    Case(
+        "parts of a card that is in use as a whole",
+        allocated_claim(result("half-a")),
+        (allocated_claim(result("whole"), name="tenant"),),
+        Reason.COUNTERS,
+        "half-a: ",
+        PARTS,
+    ),
+    Case(
+        "another time slice than that of who is there",
+        allocated_claim(share("shared"), config=[configured(sharing={"timeSlice": "Long"})]),
+        (allocated_claim(share("shared"), name="tenant", config=[configured(sharing={"timeSlice": "Short"})]),),
+        Reason.CONFLICTING_SHARING_CONFIG,
+        "another tenant with a conflicting DeviceConfig",
+    ),
+    Case(
+        "an unknown kind of parameters",
+        allocated_claim(result("gpu-0"), config=[configured(kind="GpuConfig")]),
+        (),
+        RefusalReason.CONFIGURATION,
+        "allocation.devices.config[0].opaque.parameters is 'GpuConfig' of 'drawbridge.internal/v1alpha1', which this driver does not know; write DeviceConfig",
+    ),
+    Case(
+        "parameters of a later version",
+        allocated_claim(result("gpu-0"), config=[configured(apiVersion="drawbridge.internal/v9")]),
+        (),
+        RefusalReason.CONFIGURATION,
+        "which this driver does not know",
+    ),
+    Case(
+        "an unknown field of the parameters",
+        allocated_claim(result("gpu-0"), config=[configured(sharing={"timeslice": "Long"})]),
+        (),
+        RefusalReason.CONFIGURATION,
+        "parameters.sharing.timeslice is an unknown field; did you mean timeSlice?",
+    ),
+    Case(
+        "an unknown value of the parameters",
+        allocated_claim(result("gpu-0"), config=[configured(sharing={"timeSlice": "Forever"})]),
+        (),
+        RefusalReason.CONFIGURATION,
+        "parameters.sharing.timeSlice Invalid enum value 'Forever'",
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_refusal_says_why(case: Case) -> None:
+    found = refusal(case.claim, *case.others, node=case.node)
+
+    assert case.reason == found.reason
+    assert case.words in found.message
+    assert "secret" not in found.message
+
+
+def test_a_claim_whose_name_another_one_has_now_is_refused() -> None:
+    found = prepare_claim(allocated_claim(result("gpu-0")), "another-uid", NODE, NOTHING)
+
+    assert isinstance(found, Refusal)
+    assert RefusalReason.CLAIM_GONE is found.reason
+
+
+def test_a_claim_that_is_prepared_for_an_earlier_allocation_is_refused() -> None:
+    found = refusal(allocated_claim(result("gpu-1")), allocated_claim(result("gpu-0")))
+
+    assert RefusalReason.STILL_PREPARED is found.reason
+
+
+def test_a_policy_is_obeyed() -> None:
+    mode = 'device.attributes["gpu.example.com"].mode'
+    apart = policy(rule("whole", f'{mode} == "whole"', only=f'{mode} == "whole"'))
+    node = node_state(
+        *(device(each, attributes={"mode": each, "uuid": "1"}) for each in ("whole", "part")),
+        policies=[apart],
+    )
+
+    found = refusal(
+        allocated_claim(result("part")), allocated_claim(result("whole"), name="a"), node=node
+    )
+
+    assert Reason.POLICY is found.reason
+
+
+def test_a_device_that_has_vanished_still_counts() -> None:
+    tenant = allocated_claim(result("whole"), name="tenant")
+    checkpoint = prepared(tenant, devices=[each.device for each in PARTS.inventory.devices()])
+    rest = node_state(
+        device("half-a", consumes(memory="40Gi")), counters=[counter_set(memory="80Gi")]
+    )
+    claim = allocated_claim(result("half-a"))
+
+    found = prepare_claim(claim, claim.metadata.uid, rest, checkpoint)
+
+    assert isinstance(found, Refusal)
+    assert Reason.COUNTERS is found.reason
+
+
+def test_a_device_that_has_vanished_with_its_counters_is_in_nobodys_way() -> None:
+    tenant = allocated_claim(result("whole"), name="tenant")
+    checkpoint = prepared(tenant, devices=[each.device for each in PARTS.inventory.devices()])
+    claim = allocated_claim(result("gpu-0"))
+
+    found = prepare_claim(claim, claim.metadata.uid, node_state(device("gpu-0")), checkpoint)
+
+    assert isinstance(found, Preparation)
+
+
+# --- claims as they come --------------------------------------------------------------------------
+
+
+def test_a_claim_survives_the_way() -> None:
+    claim = allocated_claim(share("shared"), config=[configured()])
+
+    assert claim == read_claim(encode(claim))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [b"null", b"[]", b'"text"', b"1"],
+    ids=["null", "a list", "a text", "a number"],
+)
+def test_parameters_that_are_no_object_are_refused(parameters: bytes) -> None:
+    text = encode(allocated_claim(result("gpu-0"), config=[configured()]))
+    parameters_of_ours = msgspec.json.encode(
+        {"apiVersion": "drawbridge.internal/v1alpha1", "kind": "DeviceConfig"}
+    )
+    assert parameters_of_ours in text
+
+    found = read_claim(text.replace(parameters_of_ours, parameters))
+
+    assert isinstance(found, Refusal)
+    assert RefusalReason.CLAIM_UNREADABLE is found.reason
+    assert "parameters" in found.message
+
+
+def test_parameters_that_are_nested_too_deeply_are_refused() -> None:
+    deep = b'{"a":' * 4000 + b"1" + b"}" * 4000
+    text = encode(allocated_claim(result("gpu-0"), config=[configured(sharing="?")]))
+
+    claim = read_claim(text.replace(b'"?"', deep))
+
+    assert isinstance(claim, ResourceClaim)
+    assert RefusalReason.CONFIGURATION is refusal(claim).reason

@@ -1,0 +1,299 @@
+"""How devices are split into slices, and which writes lead from one state to another."""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Final
+
+import msgspec
+import pytest
+
+from allocator.model.devices import PoolState
+from allocator.model.feature_gates import Features
+from allocator.model.pools import build_index, node_devices
+from driver.plan.inventory import Inventory, NodeDevice, NodePool
+from driver.plan.slices import Publication, Writes, plan_pools, plan_writes
+from kube.api.meta import decode, encode
+from kube.api.resource import Device, DeviceTaint, ResourceSlice
+from testing.allocation.builders import (
+    consumes,
+    counter_set,
+    device,
+    node,
+    taint,
+)
+
+PUBLICATION: Final = Publication(driver="gpu.example.com", node="node-1", node_uid="1")
+IN_USE: Final = taint("drawbridge.internal/in-use")
+
+
+def gpus(count: int, version: int = 0, name: str = "") -> NodePool:
+    devices = [
+        NodeDevice(device=device(f"gpu-{number}", attributes={"version": version}))
+        for number in range(count)
+    ]
+    return NodePool(name=name, devices=tuple(devices))
+
+
+def plan(
+    *pools: NodePool, taints: Mapping[str, tuple[DeviceTaint, ...]] = {}
+) -> list[ResourceSlice]:
+    """What is planned, as if nothing were published."""
+    return list(writes((), *pools, taints=taints).applied)
+
+
+def writes(
+    published: Iterable[ResourceSlice],
+    *pools: NodePool,
+    taints: Mapping[str, tuple[DeviceTaint, ...]] = {},
+) -> Writes:
+    return plan_writes(plan_pools(PUBLICATION, Inventory(pools=pools), taints), published)
+
+
+def generations(slices: Iterable[ResourceSlice]) -> list[int]:
+    return [one.spec.pool.generation for one in slices]
+
+
+def devices_of(slices: Iterable[ResourceSlice]) -> list[int]:
+    return [len(one.spec.devices or ()) for one in slices]
+
+
+# --- the plan -------------------------------------------------------------------------------------
+
+
+def test_devices_are_split_by_number() -> None:
+    slices = plan(gpus(130))
+
+    assert [64, 64, 2] == devices_of(slices)
+    assert {3} == {one.spec.pool.resource_slice_count for one in slices}
+    assert {"node-1"} == {one.spec.node_name for one in slices}
+    assert sorted(one.metadata.name for one in slices) == [one.metadata.name for one in slices]
+
+
+def test_counter_sets_have_slices_of_their_own() -> None:
+    sets = tuple(counter_set(f"gpu-{number}", memory="80Gi") for number in range(9))
+    pool = msgspec.structs.replace(gpus(1), counter_sets=sets)
+
+    slices = plan(pool)
+
+    assert [8, 1, 0] == [len(one.spec.shared_counters or ()) for one in slices]
+    assert [None, None] == [one.spec.devices for one in slices[:2]]
+    assert slices[2].spec.shared_counters is None
+
+
+def test_slices_go_when_the_node_goes() -> None:
+    (owner,) = plan(gpus(1))[0].metadata.owner_references or ()
+
+    assert ("v1", "Node", "node-1", "1") == (owner.api_version, owner.kind, owner.name, owner.uid)
+
+
+def test_a_pool_without_devices_is_not_published() -> None:
+    assert [] == plan(NodePool())
+
+
+def test_taints_of_the_driver_come_after_those_of_the_device() -> None:
+    own = device("gpu-0", taints=(taint("own"),))
+    pool = NodePool(devices=(NodeDevice(device=own),))
+
+    (made,) = plan(pool, taints={"gpu-0": (IN_USE,)})
+
+    (published,) = made.spec.devices or ()
+    assert ["own", "drawbridge.internal/in-use"] == [one.key for one in published.taints or ()]
+
+
+@pytest.mark.parametrize(("groups", "want"), [(True, ("mig",)), (False, None)])
+def test_groups_are_published_where_the_cluster_knows_them(
+    groups: bool, want: tuple[str, ...] | None
+) -> None:
+    part = device("part", consumes(memory="1Gi", groups=["mig"]))
+    pool = NodePool(devices=(NodeDevice(device=part),), counter_sets=(counter_set(memory="80Gi"),))
+    publication = msgspec.structs.replace(PUBLICATION, groups=groups)
+
+    (planned,) = plan_pools(publication, Inventory(pools=(pool,)))
+
+    (made,) = planned.slices[1].spec.devices or ()
+    (consumption,) = made.consumes_counters or ()
+    assert want == consumption.compatibility_groups
+
+
+def test_a_long_name_of_a_node_is_shortened() -> None:
+    long = ".".join(["a" * 49] * 5)
+    publication = msgspec.structs.replace(PUBLICATION, node=long)
+
+    (planned,) = plan_pools(publication, Inventory(pools=(gpus(1),)))
+
+    name = planned.slices[0].metadata.name
+    assert len(name) <= 253
+    assert ".-" not in name
+
+
+# --- the writes -----------------------------------------------------------------------------------
+
+
+def test_nothing_is_written_where_nothing_changed() -> None:
+    assert not writes(_stored(plan(gpus(130))), gpus(130))
+
+
+def test_what_the_api_server_adds_is_no_change() -> None:
+    pool = NodePool(devices=(NodeDevice(device=device("gpu-0", taints=(taint("own"),))),))
+    (one,) = plan(pool)
+    (published,) = one.spec.devices or ()
+    stamped = tuple(
+        msgspec.structs.replace(each, time_added="2026-01-01T00:00:00Z")
+        for each in published.taints or ()
+    )
+    stored = _with_devices(one, msgspec.structs.replace(published, taints=stamped))
+
+    assert not writes([stored], pool)
+
+
+def test_one_changed_slice_is_written_in_place() -> None:
+    stored = _stored(plan(gpus(130)))
+
+    found = writes(stored, gpus(130), taints={"gpu-129": (IN_USE,)})
+
+    assert [stored[2].metadata.name] == [one.metadata.name for one in found.applied]
+    assert [1] == generations(found.applied)
+
+
+def test_several_changed_slices_are_a_new_generation_of_all() -> None:
+    stored = _stored(plan(gpus(130)))
+    tainted = {"gpu-0": (IN_USE,), "gpu-129": (IN_USE,)}
+
+    found = writes(stored, gpus(130), taints=tainted)
+
+    assert [2, 2, 2] == generations(found.applied)
+
+
+def test_a_new_generation_that_was_cut_short_is_completed() -> None:
+    old, new = _stored(plan(gpus(130, version=0))), writes(_stored(plan(gpus(130))), gpus(130, 1))
+    half = [new.applied[0], *old[1:]]
+
+    found = writes(half, gpus(130, version=1))
+
+    assert [2, 2] == generations(found.applied)
+    assert [one.metadata.name for one in old[1:]] == [one.metadata.name for one in found.applied]
+
+
+def test_a_new_generation_that_was_cut_short_and_changed_is_left_behind() -> None:
+    old, new = _stored(plan(gpus(130))), writes(_stored(plan(gpus(130))), gpus(130, 1))
+    half = [new.applied[0], *old[1:]]
+
+    found = writes(half, gpus(130, version=2))
+
+    assert [3, 3, 3] == generations(found.applied)
+
+
+def test_slices_that_were_deleted_come_back_as_they_were() -> None:
+    stored = _stored(plan(gpus(130)))
+
+    found = writes(stored[1:], gpus(130))
+
+    assert [stored[0]] == list(found.applied)
+    assert not found.deleted
+
+
+def test_fewer_slices_are_a_new_generation_before_the_rest_is_deleted() -> None:
+    stored = _stored(plan(gpus(130)))
+
+    found = writes(stored, gpus(64))
+
+    assert [2] == generations(found.applied)
+    assert stored[1:] == list(found.deleted)
+
+
+def test_a_pool_that_is_gone_is_deleted() -> None:
+    stored = _stored(plan(gpus(1), gpus(1, name="nics")))
+
+    found = writes(stored, gpus(1))
+
+    assert not found.applied
+    assert ["node-1/nics"] == [one.spec.pool.name for one in found.deleted]
+
+
+def test_slices_of_another_version_under_other_names_are_replaced() -> None:
+    (own,) = plan(gpus(1))
+    renamed = msgspec.structs.replace(own.metadata, name="other")
+    (stored,) = _stored([msgspec.structs.replace(own, metadata=renamed)])
+
+    found = writes([stored], gpus(1))
+
+    assert [own.metadata.name] == [one.metadata.name for one in found.applied]
+    assert [stored] == list(found.deleted)
+
+
+# --- readers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_reader_takes_a_mixture_for_a_whole_pool(seed: int) -> None:
+    """A writer is stopped anywhere, the kubelet deletes slices, and plans change meanwhile."""
+    chance = random.Random(seed)
+    stored: dict[str, ResourceSlice] = {}
+    plans = [gpus(chance.choice((1, 64, 65, 130)), version) for version in range(8)]
+    whole = {_content(pool.devices) for pool in plans}
+
+    for pool in plans:
+        for _ in range(chance.randrange(3)):
+            done = list(_steps(writes(stored.values(), pool)))
+            for apply in done[: chance.randrange(len(done) + 1)]:
+                apply(stored)
+                _check(stored, whole)
+        if chance.random() < 0.3:
+            for name in chance.sample(sorted(stored), chance.randrange(len(stored) + 1)):
+                del stored[name]
+                _check(stored, whole)
+
+    for apply in _steps(writes(stored.values(), plans[-1])):
+        apply(stored)
+    assert _read(stored) == _content(plans[-1].devices)
+    assert not writes(stored.values(), plans[-1])
+
+
+Content = frozenset[tuple[str, object]]
+
+
+def _content(devices: Iterable[NodeDevice | Device]) -> Content:
+    plain = (one.device if isinstance(one, NodeDevice) else one for one in devices)
+    return frozenset((one.name, (one.attributes or {})["version"].int_) for one in plain)
+
+
+def _steps(found: Writes) -> Iterator[Callable[[dict[str, ResourceSlice]], object]]:
+    for one in found.applied:
+        yield partial(_put, one)
+    for one in found.deleted:
+        yield partial(_remove, one)
+
+
+def _put(one: ResourceSlice, stored: dict[str, ResourceSlice]) -> None:
+    (stored[one.metadata.name],) = _stored([one])
+
+
+def _remove(one: ResourceSlice, stored: dict[str, ResourceSlice]) -> None:
+    del stored[one.metadata.name]
+
+
+def _check(stored: Mapping[str, ResourceSlice], whole: set[Content]) -> None:
+    seen = _read(stored)
+    assert seen is None or seen in whole
+
+
+def _read(stored: Mapping[str, ResourceSlice]) -> Content | None:
+    """What the scheduler makes of the slices; None while it does not use the pool."""
+    features = Features()
+    pool = next(
+        iter(node_devices(build_index(stored.values(), features), node("node-1")).pools), None
+    )
+    if pool is None or pool.state is PoolState.INCOMPLETE:
+        return None
+    assert pool.state is PoolState.COMPLETE, pool.why
+    return _content(one.device for one in pool.devices)
+
+
+def _stored(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
+    """As they come back from the API server."""
+    return [decode(encode(one), ResourceSlice) for one in slices]
+
+
+def _with_devices(one: ResourceSlice, *devices: Device) -> ResourceSlice:
+    return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, devices=devices))

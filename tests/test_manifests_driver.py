@@ -1,0 +1,149 @@
+"""The driver's manifests: alone, least privileged, and hardened as far as a driver can be."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from driver.plan.declared import read_inventory
+from driver.plan.inventory import Inventory
+from driver.settings import DRIVER_NAME, VARIABLES, DriverSettings
+from kube.cel.compile import Environment, compile_selector
+from kube.manifests.reader import read_paths
+from process.profile_files import load_profiles
+
+ROOT: Final = Path(__file__).parent.parent
+DRIVER: Final = ROOT / "manifests" / "driver"
+OTHERS: Final = (ROOT / "manifests" / "base", ROOT / "manifests" / "observer")
+
+Document = Mapping[str, Any]
+
+
+def of_kind(kind: str) -> Iterator[Document]:
+    return (one.document for one in read_paths([str(DRIVER)]) if one.document["kind"] == kind)
+
+
+def container() -> Document:
+    (daemon_set,) = of_kind("DaemonSet")
+    (found,) = daemon_set["spec"]["template"]["spec"]["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_kustomization_lists_every_file() -> None:
+    (kustomization,) = of_kind("Kustomization")
+    (generated,) = kustomization["configMapGenerator"]
+
+    assert {path.name for path in DRIVER.iterdir()} - {"kustomization.yaml"} == {
+        *kustomization["resources"],
+        *generated["files"],
+    }
+
+
+def test_it_shares_no_object_with_what_else_is_installed() -> None:
+    def names(folder: Path) -> set[tuple[str, str, str]]:
+        documents = (each.document for each in read_paths([str(folder)]))
+        return {
+            (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"])
+            for each in documents
+            if "metadata" in each
+        }
+
+    assert not any(names(DRIVER) & names(folder) for folder in OTHERS)
+
+
+def test_it_may_do_what_it_does_and_nothing_else() -> None:
+    (role,) = of_kind("ClusterRole")
+    granted = {
+        (resource, verb)
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+    assert granted == {
+        ("nodes", "get"),
+        *(("resourceslices", verb) for verb in ("list", "watch", "create", "patch", "delete")),
+        ("resourceclaims", "get"),
+        ("resourceclaims/status", "patch"),
+        ("resourceclaims/driver", "associated-node:patch"),
+        ("devicecompatibilitypolicies", "list"),
+        ("devicecompatibilitypolicies", "watch"),
+    }
+    (names,) = (rule["resourceNames"] for rule in role["rules"] if "resourceNames" in rule)
+    assert [DRIVER_NAME] == names
+
+
+def test_the_restriction_is_of_its_account_and_denies() -> None:
+    (policy,) = of_kind("ValidatingAdmissionPolicy")
+    (binding,) = of_kind("ValidatingAdmissionPolicyBinding")
+    (account,) = of_kind("ServiceAccount")
+    metadata = account["metadata"]
+
+    name = f"system:serviceaccount:{metadata['namespace']}:{metadata['name']}"
+    (condition,) = policy["spec"]["matchConditions"]
+    assert f'== "{name}"' in condition["expression"]
+    assert "Fail" == policy["spec"]["failurePolicy"]
+    assert policy["metadata"]["name"] == binding["spec"]["policyName"]
+    assert ["Deny"] == binding["spec"]["validationActions"]
+
+
+def test_an_update_leaves_no_moment_without_a_driver() -> None:
+    (daemon_set,) = of_kind("DaemonSet")
+
+    strategy = daemon_set["spec"]["updateStrategy"]["rollingUpdate"]
+
+    assert {"maxSurge": 1, "maxUnavailable": 0} == strategy
+
+
+def test_it_is_root_and_nothing_more() -> None:
+    security = container()["securityContext"]
+
+    assert {"drop": ["ALL"]} == security["capabilities"]
+    assert security["readOnlyRootFilesystem"]
+    assert not security["allowPrivilegeEscalation"]
+    assert "privileged" not in security
+
+
+def test_it_sees_the_folders_that_it_writes() -> None:
+    settings = DriverSettings()
+    (daemon_set,) = of_kind("DaemonSet")
+    spec = daemon_set["spec"]["template"]["spec"]
+    hosts = {
+        each["name"]: each["hostPath"]["path"] for each in spec["volumes"] if "hostPath" in each
+    }
+    mounts = {each["mountPath"]: hosts.get(each["name"]) for each in container()["volumeMounts"]}
+
+    for folder in (settings.plugins.parent, settings.registry, settings.cdi_directory):
+        assert str(folder) == mounts[str(folder)], "the path differs inside and outside"
+    assert settings.inventory in mounts
+
+
+def test_it_is_told_its_node_and_its_pod() -> None:
+    fields = {
+        each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container()["env"]
+    }
+
+    assert {
+        "DRAWBRIDGE_NODE_NAME": "spec.nodeName",
+        "DRAWBRIDGE_POD_UID": "metadata.uid",
+    } == fields
+    assert fields.keys() <= VARIABLES.keys()
+
+
+def test_the_inventory_that_comes_with_it_is_good_and_empty() -> None:
+    document = yaml.safe_load((DRIVER / "default.yaml").read_text())
+
+    assert Inventory() == read_inventory(document)
+
+
+def test_its_classes_compile_and_are_those_of_the_profile() -> None:
+    classes = {each["metadata"]["name"]: each for each in of_kind("DeviceClass")}
+    for each in classes.values():
+        (selector,) = each["spec"]["selectors"]
+        compile_selector(selector["cel"]["expression"], Environment.STORED)
+
+    profile = load_profiles()[DRIVER_NAME]
+
+    assert {kind.class_name for kind in profile.devices.values()} <= classes.keys()
