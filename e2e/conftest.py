@@ -46,14 +46,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker("e2e")
-    # A session's fixture is made anew when its parameter changes: those with one come last.
-    items.sort(key=_has_own_cluster)
+    items.sort(key=_turn)
 
 
-def _has_own_cluster(item: pytest.Item) -> bool:
-    return isinstance(item, pytest.Function) and (
-        hasattr(item, "callspec") and "cluster" in item.callspec.params
-    )
+def _turn(item: pytest.Item) -> int:
+    """When a story runs: those that change the cluster for all that follow come last."""
+    if not isinstance(item, pytest.Function):
+        return 0
+    # A session's fixture is made anew when its parameter changes.
+    if hasattr(item, "callspec") and "cluster" in item.callspec.params:
+        return 2
+    # The real node stays for the session, with devices and a driver that reports all the time.
+    return int("real_node" in item.fixturenames)
 
 
 @pytest.hookimpl(wrapper=True)

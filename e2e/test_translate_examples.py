@@ -406,5 +406,5 @@ def published_devices(cluster: Access) -> dict[tuple[str, str, str], Object]:
     return {
         (spec["driver"], spec["pool"]["name"], device["name"]): device
         for spec in (each["spec"] for each in cluster.objects("resourceslices"))
-        for device in spec["devices"]
+        for device in spec.get("devices", ())
     }
