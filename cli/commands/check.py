@@ -12,7 +12,7 @@ import msgspec
 from allocator.model.feature_gates import Features
 from cli.answers.check import CheckedObject, check_objects, collect_findings
 from cli.inputs.feature_gates import feature_gates
-from cli.inputs.findings import ObjectFinding, has_errors, printable
+from cli.inputs.findings import FindingDocument, ObjectFinding, has_errors, printable
 from cli.inputs.options import Inputs, with_allocation_inputs
 from cli.output import sarif
 from cli.output.help import CLUSTER_STATE, Command
@@ -29,6 +29,12 @@ class Output(StrEnum):
     TEXT = "text"
     JSON = "json"
     SARIF = "sarif"
+
+
+class CheckAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What `drawbridge check -o json` prints."""
+
+    findings: tuple[FindingDocument, ...]
 
 
 EXAMPLES: Final = """\
@@ -70,7 +76,8 @@ def check(inputs: Inputs, output: str, features: Features) -> None:
             for line in as_text(results, inputs.faults):
                 click.echo(line)
         case Output.JSON:
-            click.echo(_as_json({"findings": [finding.document() for finding in findings]}))
+            documents = tuple(finding.document() for finding in findings)
+            click.echo(_as_json(CheckAnswer(findings=documents)))
         case Output.SARIF:
             click.echo(_as_json(sarif.log(results, inputs.faults, version(DISTRIBUTION))))
     sys.exit(1 if has_errors(findings) else 0)

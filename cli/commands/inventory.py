@@ -57,7 +57,7 @@ drawbridge inventory --live --devices
 )
 @text_or_json()
 def inventory(
-    found: ClusterObjects, features: Features, *, devices: bool, all_amounts: bool, output: str
+    given: ClusterObjects, features: Features, *, devices: bool, all_amounts: bool, output: str
 ) -> None:
     """List devices, free capacity and DeviceClasses of a cluster.
 
@@ -67,7 +67,7 @@ def inventory(
 
     Exit status: 0 when printed, 2 when the call is wrong.
     """
-    objects, faults = decode_objects(found.objects, STATE_KINDS, found.namespace)
+    objects, faults = decode_objects(given.objects, STATE_KINDS, given.namespace)
     for fault in faults:
         click.echo(fault.line(), err=True)
     state = build_state(objects)

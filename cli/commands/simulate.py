@@ -16,6 +16,7 @@ from allocator.simulation import simulate as simulation
 from allocator.simulation.model import SimulationOptions, SimulationResult
 from allocator.strategies import registry
 from allocator.strategies.strategy import Strategy
+from cli.answers.documents import simulation_answer
 from cli.answers.hints import hints
 from cli.answers.simulate import SimulationRequest, build_request, contradiction_notes
 from cli.inputs.feature_gates import feature_gates
@@ -113,9 +114,7 @@ def simulate(
 
 def as_json(answer: SimulationResult) -> str:
     """Return the answer for scripts, with claims as the API server would store them."""
-    fields = ("claims", "pods", "nodes", "error")
-    encoded = encode({name: getattr(answer, name) for name in fields})
-    document = msgspec.json.decode(encoded)
+    document = msgspec.json.decode(encode(simulation_answer(answer)))
     for claim in document["claims"]:
         if claim["allocation"] is not None:
             # An allocation without devices has this member as well.

@@ -16,7 +16,7 @@ from cli.answers.translate import (
     documents,
     translate_objects,
 )
-from cli.inputs.findings import ObjectFinding, has_errors, namespace_of
+from cli.inputs.findings import FindingDocument, ObjectFinding, has_errors, namespace_of
 from cli.inputs.options import Inputs, with_inputs
 from cli.output import diff
 from cli.output import translate_text as text
@@ -42,6 +42,13 @@ class OnRefusal(StrEnum):
     """The other objects."""
     KEEP = "keep"
     """The other objects, and this one as it was given."""
+
+
+class TranslateAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What `drawbridge translate -o json` prints."""
+
+    objects: tuple[Document, ...]
+    findings: tuple[FindingDocument, ...]
 
 
 EXAMPLES: Final = """\
@@ -136,10 +143,10 @@ def printed_documents(
 
 def as_json(results: Sequence[TranslatedObject], findings: Sequence[ObjectFinding]) -> str:
     """Return objects and findings as one JSON document."""
-    answer = {
-        "objects": list(documents(results)),
-        "findings": [finding.document() for finding in findings],
-    }
+    answer = TranslateAnswer(
+        objects=tuple(documents(results)),
+        findings=tuple(finding.document() for finding in findings),
+    )
     return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
 
 

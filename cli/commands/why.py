@@ -4,7 +4,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import click
 
@@ -12,6 +12,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.model.feature_gates import Features
 from allocator.model.usage import Usage
 from allocator.pods.claims import Name
+from cli.answers.documents import why_answer
 from cli.answers.hints import hints, legacy_hints
 from cli.answers.why import Condition, ObjectStatus, claim_status, pod_status
 from cli.inputs.cluster_state import ClusterState, build_state
@@ -53,20 +54,20 @@ drawbridge why claim shared-gpu --snapshot cluster.json
 @with_cluster
 @feature_gates
 @text_or_json("to read, with a map of the devices")
-def why(found: ClusterObjects, features: Features, kind: str, name: str, output: str) -> None:
+def why(given: ClusterObjects, features: Features, kind: str, name: str, output: str) -> None:
     """Explain where a pod or claim is, or why it is pending.
 
     A pending one is tried on every node, alone, on the cluster as it is. Read-only.
 
     Exit status: 0 when printed, 2 when there is no such object or the call is wrong.
     """
-    objects, faults = decode_objects(found.objects, STATE_KINDS, found.namespace)
+    objects, faults = decode_objects(given.objects, STATE_KINDS, given.namespace)
     for fault in faults:
         click.echo(fault.line(), err=True)
     state = build_state(objects)
     cluster = state.cluster(features)
     before = cluster.usage
-    place = (found.namespace, name)
+    place = (given.namespace, name)
     if kind == "pod":
         pod = _find("pod", state.pods, place)
         status = pod_status(pod, state, cluster)
@@ -75,7 +76,7 @@ def why(found: ClusterObjects, features: Features, kind: str, name: str, output:
     for hint in (*hints(state.classes, _claims_of(status, state)), *_legacy_hints(status, state)):
         click.echo(f"hint: {hint}", err=True)
     if output == Output.JSON:
-        click.echo(indent_json(encode(_document(status))))
+        click.echo(indent_json(encode(why_answer(status))))
     else:
         width = shutil.get_terminal_size().columns
         click.echo("\n\n".join(_format_status(status, cluster, before, width)))
@@ -111,19 +112,6 @@ def _find(kind: str, known: Mapping[Name, T], place: Name) -> T:
     elif near:
         fix = f"; there is {' and '.join(near)}"
     raise _NotFound(f"There is no {kind} {name} in namespace {namespace}{fix}.")
-
-
-def _document(status: ObjectStatus) -> dict[str, Any]:
-    fields = {name: getattr(status, name) for name in status.__struct_fields__}
-    answer = status.simulation
-    if answer is not None:
-        names = ("claims", "pods", "nodes", "error")
-        fields["simulation"] = {name: getattr(answer, name) for name in names}
-        failure = answer.failures[-1] if answer.failures else None
-        fits = (failure.closest_fit, failure.closest_fit_when_idle) if failure else (None, None)
-        now, idle = (fit.fix if fit is not None else None for fit in fits)
-        fields["simulation"] |= {"closestFit": now, "closestFitWhenIdle": idle}
-    return fields
 
 
 # --- text -----------------------------------------------------------------------------------------

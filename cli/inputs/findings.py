@@ -1,7 +1,6 @@
 """Findings with the objects that they are about, as JSON and as one line each."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
@@ -12,22 +11,33 @@ from kube.manifests.source import SourceObject, ViewedObject
 DEFAULT_NAMESPACE = "default"
 
 
+class FindingDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding as `-o json` prints it; `object` is always `Kind/namespace/name`."""
+
+    severity: str
+    code: str
+    message: str
+    fix: str
+    object: str
+    path: str
+
+
 class ObjectFinding(msgspec.Struct, frozen=True, kw_only=True):
     """A finding, and the object that it is about as `Kind/namespace/name`."""
 
     object: str
     finding: Finding
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> FindingDocument:
         """Return it as `-o json` prints it."""
-        return {
-            "severity": self.finding.severity.value,
-            "code": self.finding.code.value,
-            "message": self.finding.message,
-            "fix": self.finding.fix,
-            "object": self.object,
-            "path": str(self.finding.path),
-        }
+        return FindingDocument(
+            severity=self.finding.severity.value,
+            code=self.finding.code.value,
+            message=self.finding.message,
+            fix=self.finding.fix,
+            object=self.object,
+            path=str(self.finding.path),
+        )
 
     def line(self) -> str:
         """Return it as one line of text without control characters."""
@@ -49,16 +59,16 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
-def namespace_of(found: SourceObject | ViewedObject, default: str) -> str:
+def namespace_of(source: SourceObject | ViewedObject, default: str) -> str:
     """Return the namespace of an object; empty for a kind without namespaces."""
-    if found.kind in CLUSTER_SCOPED:
+    if source.kind in CLUSTER_SCOPED:
         return ""
-    return found.namespace or default
+    return source.namespace or default
 
 
-def reference(found: SourceObject | ViewedObject, default: str) -> str:
+def reference(source: SourceObject | ViewedObject, default: str) -> str:
     """Return `Kind/namespace/name`, with generateName as it is written."""
-    return f"{found.kind}/{namespace_of(found, default)}/{found.name}"
+    return f"{source.kind}/{namespace_of(source, default)}/{source.name}"
 
 
 def has_errors(findings: Iterable[ObjectFinding]) -> bool:

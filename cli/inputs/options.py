@@ -158,7 +158,7 @@ def with_allocation_inputs(command: _Command) -> _Command:
 
 
 def with_cluster(command: _Command) -> _Command:
-    """Give a command flags for a cluster and a namespace; call it with a ClusterObjects `found`."""
+    """Give a command flags for a cluster and a namespace; call it with `given`."""
     return _with_cluster(command, (*_CLUSTER_FLAGS, _NAMESPACE_FLAG))
 
 
@@ -170,9 +170,9 @@ def with_whole_cluster(command: _Command) -> _Command:
 def _with_cluster(command: _Command, flags: Sequence[_Flag]) -> _Command:
     @wraps(command)
     def called(**values: Any) -> None:
-        found = read_cluster(_pop_flags(_ClusterFlags, values))
-        _print_notes(found.notes)
-        command(found=found, **values)
+        given = read_cluster(_pop_flags(_ClusterFlags, values))
+        _print_notes(given.notes)
+        command(given=given, **values)
 
     return _add_flags(called, (_files_flag(required=False), *flags))
 
@@ -289,7 +289,7 @@ async def _read_live(
 
     async with await Client.from_kubeconfig(flags.kubeconfig, flags.context) as client:
         namespace = flags.namespace or client.namespace or DEFAULT_NAMESPACE
-        namespaces = {namespace_of(found, namespace) for found in manifests} - {""}
+        namespaces = {namespace_of(manifest, namespace) for manifest in manifests} - {""}
         state: list[InputObject] = []
         objects, notes = await cluster_state(client, namespaces)
         state += objects

@@ -70,7 +70,7 @@ def test_a_policy_as_json() -> None:
     (found,) = json.loads(matrix(POLICY, *MODES, options=("-o", "json")).stdout)["drivers"]
 
     assert (found["driver"], found["policy"]) == (DRIVER, "modes")
-    assert [(each["one"], each["other"], each["relation"]) for each in found["pairs"]] == [
+    assert [(pair["kind"], pair["otherKind"], pair["relation"]) for pair in found["pairs"]] == [
         ("mig", "mig", "compatible"),
         ("mps", "mig", "incompatible"),
         ("mps", "mps", "compatible"),
@@ -83,16 +83,16 @@ def test_a_policy_that_an_older_one_outranks_is_shown_as_well() -> None:
 
     found = json.loads(matrix(younger, older, *MODES, options=("-o", "json")).stdout)["drivers"]
 
-    assert ["young", "z-old"] == [each["policy"] for each in found]
+    assert ["young", "z-old"] == [driver["policy"] for driver in found]
 
 
-def test_what_is_doubtful_about_a_policy() -> None:
+def test_findings_about_a_policy() -> None:
     typo = {**POLICY, "spec": {"driver": DRIVER, "rules": [rule("mig"), rule("mbs")]}}
 
     result = matrix(typo, *MODES)
     (found,) = json.loads(matrix(typo, *MODES, options=("-o", "json")).stdout)["drivers"]
 
-    (literal, *_) = [one for one in found["findings"] if one["code"] == "unknownLiteral"]
+    (literal, *_) = [entry for entry in found["findings"] if entry["code"] == "unknownLiteral"]
     assert literal["path"] == "spec.rules[1].selectors[0].cel.expression"
     assert (
         "warning unknownLiteral at spec.rules[1].selectors[0].cel.expression: "
@@ -113,12 +113,12 @@ def test_a_policy_as_groups() -> None:
     assert groups[f"{DRIVER}/node-a/a"] != groups[f"{DRIVER}/node-a/c"]
 
 
-def test_what_groups_cannot_say() -> None:
+def test_a_policy_that_groups_cannot_express() -> None:
     pool_wide = {**POLICY, "spec": {**POLICY["spec"], "scope": "Pool"}}  # type: ignore[dict-item]
 
     result = matrix(pool_wide, *MODES, options=("--as-groups",))
 
-    assert "groups cannot say it: scope Pool" in result.stdout
+    assert "not expressible as groups: scope Pool" in result.stdout
 
 
 def test_groups_that_slices_declare() -> None:
@@ -130,7 +130,7 @@ def test_groups_that_slices_declare() -> None:
     assert "| mig | ✓   | ✗   | 1       |" in result.stdout
 
 
-def test_nothing_to_show() -> None:
+def test_neither_policies_nor_groups() -> None:
     result = matrix(*STATE)
 
     assert result.exit_code == 0

@@ -1,0 +1,194 @@
+"""The compatibility of each driver's devices, as a matrix or as groups. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from allocator.cluster.cluster import Cluster
+from allocator.compatibility.compile import CompiledPolicy
+from allocator.compatibility.lint import lint_pools
+from allocator.compatibility.lint_findings import PolicyFinding
+from allocator.compatibility.matrix import Matrix, as_groups, build_matrix, empty_policy
+from allocator.model.devices import Pool, PoolId, PublishedDevice
+from allocator.model.outcome import RejectionReason
+
+
+class DriverCompatibility(msgspec.Struct, frozen=True, kw_only=True):
+    """One driver's devices, and the policy about them.
+
+    Attributes:
+        policy: None where only the groups count that slices declare.
+        findings: About either.
+    """
+
+    driver: str
+    policy: CompiledPolicy | None
+    devices: tuple[PublishedDevice, ...]
+    findings: tuple[PolicyFinding, ...] = ()
+
+    @property
+    def matrix(self) -> Matrix:
+        """The kinds of devices and their relations."""
+        return build_matrix(self.policy, self.devices)
+
+
+# --- documents ------------------------------------------------------------------------------------
+
+
+class KindDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Devices that a policy does not distinguish."""
+
+    name: str
+    devices: tuple[str, ...]
+
+
+class PairDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The relation of two kinds, and its reason; empty where they are compatible."""
+
+    kind: str
+    other_kind: str
+    relation: str
+    reason: str
+
+
+class PolicyFindingDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding about a policy, or about the groups of slices.
+
+    Attributes:
+        path: In the policy; empty where the finding is about devices.
+        count: How many pairs of kinds, or devices, in how many pools it holds for.
+    """
+
+    severity: str
+    code: str
+    message: str
+    path: str
+    fix: str
+    devices: tuple[str, ...]
+    count: int
+
+
+class MatrixDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The matrix of one driver.
+
+    Attributes:
+        policy: Its name; empty for the groups that slices declare.
+        omitted: How many kinds are left out.
+    """
+
+    driver: str
+    policy: str
+    kinds: tuple[KindDocument, ...]
+    pairs: tuple[PairDocument, ...]
+    omitted: int
+    findings: tuple[PolicyFindingDocument, ...]
+
+
+class GroupsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The groups of one driver's devices that are equivalent to its policy.
+
+    Attributes:
+        devices: Groups by device.
+        reason: Why there are no such groups; empty where there are.
+    """
+
+    driver: str
+    devices: Mapping[str, tuple[str, ...]]
+    reason: str
+
+
+class MatrixAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What `drawbridge matrix -o json` prints."""
+
+    drivers: tuple[MatrixDocument, ...]
+
+
+class GroupsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What `drawbridge matrix --as-groups -o json` prints."""
+
+    drivers: tuple[GroupsDocument, ...]
+
+
+# --- the answer -----------------------------------------------------------------------------------
+
+
+def compatibility_by_driver(
+    policies: Iterable[CompiledPolicy], devices: Iterable[PublishedDevice]
+) -> Iterator[DriverCompatibility]:
+    """Yield policies with their devices by driver, then drivers whose devices declare groups.
+
+    A policy that an older one of its driver outranks is included: its author wants to see it.
+    """
+    by_driver: dict[str, list[PublishedDevice]] = {}
+    for published in devices:
+        by_driver.setdefault(published.id.driver, []).append(published)
+    governed = set()
+    for policy in sorted(policies, key=lambda policy: (policy.driver, policy.name)):
+        governed.add(policy.driver)
+        own = tuple(by_driver.get(policy.driver, ()))
+        yield DriverCompatibility(driver=policy.driver, policy=policy, devices=own)
+    for driver, members in sorted(by_driver.items()):
+        if driver not in governed and any(map(_declares_groups, members)):
+            yield DriverCompatibility(driver=driver, policy=None, devices=tuple(members))
+
+
+def with_findings(compatibility: DriverCompatibility, cluster: Cluster) -> DriverCompatibility:
+    """Return it with the findings about its policy and the devices of the cluster."""
+    pools: dict[PoolId, Pool] = {}
+    for node in sorted(cluster.nodes):
+        for pool in cluster.node_devices(node).pools:
+            if pool.id.driver == compatibility.driver:
+                pools.setdefault(pool.id, pool)
+    findings = lint_pools(compatibility.policy, tuple(pools.values()), cluster.usage)
+    return msgspec.structs.replace(compatibility, findings=findings)
+
+
+def equivalent_groups(compatibility: DriverCompatibility) -> GroupsDocument:
+    """Return the groups that are equivalent to a policy, or why there are none."""
+    driver = compatibility.driver
+    groups = as_groups(compatibility.policy or empty_policy(driver), compatibility.devices)
+    if isinstance(groups, RejectionReason):
+        return GroupsDocument(driver=driver, devices={}, reason=groups.detail)
+    devices = {str(device): names for device, names in groups.items()}
+    return GroupsDocument(driver=driver, devices=devices, reason="")
+
+
+def matrix_document(compatibility: DriverCompatibility) -> MatrixDocument:
+    """Return a matrix with its findings, for scripts."""
+    table = compatibility.matrix
+    return MatrixDocument(
+        driver=compatibility.driver,
+        policy=table.policy,
+        kinds=tuple(
+            KindDocument(name=kind.name, devices=tuple(str(device.id) for device in kind.devices))
+            for kind in table.kinds
+        ),
+        pairs=tuple(
+            PairDocument(
+                kind=kind.name,
+                other_kind=table.kinds[column].name,
+                relation=table.cells[row][column].relation,
+                reason=table.cells[row][column].reason,
+            )
+            for row, kind in enumerate(table.kinds)
+            for column in range(row + 1)
+        ),
+        omitted=table.omitted,
+        findings=tuple(map(_finding_document, compatibility.findings)),
+    )
+
+
+def _finding_document(finding: PolicyFinding) -> PolicyFindingDocument:
+    return PolicyFindingDocument(
+        severity=finding.severity,
+        code=finding.code,
+        message=finding.message,
+        path=str(finding.path),
+        fix=finding.fix,
+        devices=tuple(map(str, finding.devices)),
+        count=finding.count,
+    )
+
+
+def _declares_groups(published: PublishedDevice) -> bool:
+    return any(taken.compatibility_groups for taken in published.device.consumes_counters or ())
