@@ -11,6 +11,7 @@
     |-- CelError
     |   |-- InvalidSelector      does not compile, or is not boolean
     |   |-- UnsupportedSelector  valid upstream, not supported by our engine: result unknown
+    |   |   `-- SelectorTooCostly  above what an expression may cost here
     |   `-- SelectorFailed       evaluation on a device ended in an error
     |       `-- NotBoolean       evaluation on a device gave another type
     `-- KubeError          the API server rejected a call, or did not respond
@@ -62,6 +63,10 @@ class InvalidSelector(CelError):
 
 class UnsupportedSelector(CelError):
     """An expression that upstream accepts is not supported by our engine; never a denial."""
+
+
+class SelectorTooCostly(UnsupportedSelector):
+    """An expression may cost more than we evaluate; the message says what is costly."""
 
 
 class SelectorFailed(CelError):

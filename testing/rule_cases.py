@@ -415,6 +415,8 @@ def _selecting(expression: str) -> Document:
     return claim(exactly(selectors=[cel(expression)]))
 
 
+_MODEL: Final = 'device.attributes["gpu.nvidia.com"].productName'
+
 SELECTORS: Final = (
     Case(
         "a selector that does not parse",
@@ -440,6 +442,17 @@ SELECTORS: Final = (
         "quantities compared as quantities",
         _selecting('device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("1Gi")) >= 0'),
     ),
+    Case(
+        "a pattern of counted repetition",
+        _selecting(f"{_MODEL}.matches('(\\\\pL|.){{0,700}}c')"),
+        (f"warning notEvaluated {_SELECTOR}",),
+    ),
+    Case(
+        "a pattern that is computed",
+        _selecting(f"{_MODEL}.matches({_MODEL})"),
+        (f"warning notEvaluated {_SELECTOR}",),
+    ),
+    Case("a short pattern", _selecting(f"{_MODEL}.matches('(?i)^NVIDIA [AH]100')")),
     Case(
         "the device's name",
         _selecting('device.name == "gpu-0"'),
@@ -696,6 +709,11 @@ CLASSES: Final = (
         ("error invalidSelector spec.selectors[0].cel.expression",),
     ),
     Case(
+        "a class whose pattern costs too much",
+        device_class(f"{_DRIVER} && {_MODEL}.matches('.{{1000}}')"),
+        ("warning notEvaluated spec.selectors[0].cel.expression",),
+    ),
+    Case(
         "a class that asks for a member",
         device_class(f'{_DRIVER} && device.attributes["gpu.nvidia.com"].type.string == "gpu"'),
         ("error unknownAttributeMember spec.selectors[0].cel.expression",),
@@ -887,6 +905,11 @@ POLICIES: Final = (
         "a rule that asks for the device itself",
         policy({"name": "mig", "compatibleOnlyWith": cel('self.driver == "a"')}),
         ("error invalidSelector spec.rules[0].compatibleOnlyWith.cel.expression",),
+    ),
+    Case(
+        "a rule whose pattern costs too much",
+        policy({"name": "mig", "compatibleOnlyWith": cel(f"{_MODEL}.matches('.{{1000}}')")}),
+        ("warning notEvaluated spec.rules[0].compatibleOnlyWith.cel.expression",),
     ),
     Case(
         "a rule that asks for a member",

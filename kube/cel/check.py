@@ -12,7 +12,7 @@ from cel_expr_python import cel
 from google.protobuf.message import DecodeError
 
 from kube.api.resource import MAX_SELECTOR_BYTES
-from kube.cel import syntax
+from kube.cel import patterns, syntax
 from kube.cel.library import (
     PARTLY_SUPPORTED,
     UNSUPPORTED_OVERLOADS,
@@ -20,7 +20,7 @@ from kube.cel.library import (
     checking_environment,
     evaluation_environment,
 )
-from kube.errors import InvalidSelector, UnsupportedSelector
+from kube.errors import InvalidSelector, SelectorTooCostly, UnsupportedSelector
 
 # The engine reports its own limits only in error texts.
 _ENGINE_LIMITS: Final = re.compile(r"recursion|Iteration budget|reference resolve step")
@@ -64,6 +64,7 @@ def check_expression(
         InvalidSelector: It does not compile, has a wrong type, or is longer than 10 KiB.
         UnsupportedSelector: Upstream may accept it, but it uses functions or a nesting depth that
             the engine does not support.
+        SelectorTooCostly: Its regular expressions are too large, or are computed.
     """
     _require_size(expression)
     try:
@@ -80,6 +81,7 @@ def check_expression(
         ) from error
     requirement(_type_map(tree).get(tree.expr.id), environment)
     _require_supported_functions(tree)
+    _require_small_patterns(tree)
     _require_valid_literals(tree)
     _require_homogeneous_literals(tree)
     return tree
@@ -145,6 +147,25 @@ def _require_supported_functions(tree: Any) -> None:
         function = node.call_expr.function
         if not UNSUPPORTED_OVERLOADS.isdisjoint((function, *overloads.get(node.id, ()))):
             raise UnsupportedSelector(f"Drawbridge's CEL engine has no {function}()")
+
+
+def _require_small_patterns(tree: Any) -> None:
+    """Reject regular expressions that are costly to compile, before anything compiles them."""
+    size = 0
+    for node in syntax.walk(tree.expr):
+        call = node.call_expr
+        if call.function == "matches" and call.args:
+            pattern = syntax.string_value(call.args[-1])
+            if pattern is None:
+                raise SelectorTooCostly(
+                    "the pattern of matches() is not a string literal, so what it costs is unknown"
+                )
+            size += patterns.program_size(pattern)
+    if size > patterns.MAX_SIZE:
+        raise SelectorTooCostly(
+            f"its regular expressions compile to as many as {size} instructions, and only"
+            f" {patterns.MAX_SIZE} are evaluated"
+        )
 
 
 def _require_valid_literals(tree: Any) -> None:

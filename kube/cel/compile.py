@@ -26,7 +26,7 @@ from kube.cel.device import DeviceView
 from kube.cel.library import Environment, evaluation_environment
 from kube.cel.rewrite import RewrittenExpression, Variable, rewrite
 from kube.cel.syntax import CheckedExpr, encode_checked
-from kube.errors import NotBoolean, SelectorFailed, UnsupportedSelector
+from kube.errors import NotBoolean, SelectorFailed, SelectorTooCostly, UnsupportedSelector
 
 __all__ = ["CompiledExpression", "Environment", "Selector", "compile_selector"]
 
@@ -64,7 +64,7 @@ class CompiledExpression:
         tree = rewrite(types, strict=False)
         self.cost = cost.estimate_cost(tree)
         if self.cost > cost.LIMIT:
-            raise UnsupportedSelector(
+            raise SelectorTooCostly(
                 f"the expression may cost more than {cost.LIMIT}, upstream's limit"
             )
         self._program = _Program(tree)

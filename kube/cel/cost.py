@@ -9,6 +9,7 @@ the limit is unsupported, not invalid.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from kube.cel import patterns
 from kube.cel.rewrite import RewrittenExpression
 from kube.cel.syntax import Node, string_value
 
@@ -22,7 +23,7 @@ _MAX_NAMES: Final = 32
 """The largest number of domains of a device, or of names in a domain."""
 
 _PRODUCTS: Final = frozenset(
-    {"contains", "format", "indexOf", "join", "lastIndexOf", "matches", "replace", "split"}
+    {"contains", "format", "indexOf", "join", "lastIndexOf", "replace", "split"}
 )
 """Functions whose cost or result grows with the product of their arguments' sizes."""
 
@@ -127,6 +128,10 @@ def _estimate_call(call: Node, known: Mapping[str, _Estimate]) -> _Estimate:
             return _Estimate(
                 min(cost + size // 10, _CAP), min(size, _CAP), min(length, _CAP), element_size
             )
+        case "matches":
+            pattern = string_value(call.args[-1])
+            program = patterns.program_size(pattern) if pattern is not None else _CAP
+            return _estimate_value(cost + program * (patterns.COMPILATION + args[0].size), 1)
         case _ if call.function in _PRODUCTS and len(args) > 1:
             product = args[0].size * args[1].size * (args[2].size if len(args) > 2 else 1)
             return _estimate_value(cost + product, product + size)

@@ -140,7 +140,7 @@ def _empty(selectors: Sequence[DeviceSelector] | None, path: FieldPath) -> Itera
 
 
 def _invalid(expressions: Iterator[LocatedExpression], features: Features) -> Iterator[Finding]:
-    for path, expression in _evaluated(expressions):
+    for path, expression in evaluated_expressions(expressions):
         fault = compile_fault(expression, environment(features))
         if fault:
             message = f"{quote_text(expression)}: {fault}"
@@ -176,7 +176,8 @@ def _suggest_fix(expression: str, fault: str) -> str:
     return ""
 
 
-def _evaluated(expressions: Iterator[LocatedExpression]) -> Iterator[LocatedExpression]:
+def evaluated_expressions(expressions: Iterator[LocatedExpression]) -> Iterator[LocatedExpression]:
+    """Yield the expressions that one review evaluates."""
     characters = 0
     for path, expression in islice(expressions, MAX_EXPRESSIONS):
         characters += len(expression)
@@ -190,7 +191,7 @@ def find_excess_expressions(
 ) -> Iterator[Finding]:
     """Yield a claim with more expressions than one review evaluates."""
     number = sum(1 for _ in claim_expressions(claim, path))
-    evaluated = sum(1 for _ in _evaluated(claim_expressions(claim, path)))
+    evaluated = sum(1 for _ in evaluated_expressions(claim_expressions(claim, path)))
     if number > evaluated:
         yield warning(
             Code.PARTIALLY_EVALUATED,
@@ -225,7 +226,7 @@ def find_policy_members(
 
 
 def _members(expressions: Iterator[LocatedExpression]) -> Iterator[Finding]:
-    for path, expression in _evaluated(expressions):
+    for path, expression in evaluated_expressions(expressions):
         access = _MEMBER.search(expression)
         if access is not None:
             attribute, _, member = access[0].rpartition(".")
@@ -253,7 +254,7 @@ def find_class_retired(
 
 
 def _retired(expressions: Iterator[LocatedExpression], features: Features) -> Iterator[Finding]:
-    for path, expression in _evaluated(expressions):
+    for path, expression in evaluated_expressions(expressions):
         for domain, identifier in sorted(_referenced_attributes(expression, environment(features))):
             replacement = _RETIRED.get((domain, identifier))
             if replacement is not None:
@@ -281,7 +282,7 @@ def find_unguarded_selector(
 
     A selector that errors fails the attempt on the whole node, whatever class the device is of.
     """
-    for place, expression in _evaluated(class_expressions(device_class, path)):
+    for place, expression in evaluated_expressions(class_expressions(device_class, path)):
         try:
             if not compile_selector(expression, Environment.STORED).matches(_OTHER_DEVICE):
                 return
