@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
 from clusterstate.evaluator import RuleEvaluator
@@ -25,7 +25,13 @@ from kube.runtime.informers import InformerFactory
 from kube.runtime.leader import Leader, LeaderSettings
 from process.certificate_metrics import CertificateCollector
 from process.command import Command, Process, run_command
-from process.metrics import CacheCollector, QueueCollector, event_counter, process_registry
+from process.metrics import (
+    CacheCollector,
+    QueueCollector,
+    event_counter,
+    leader_gauge,
+    process_registry,
+)
 from process.probes import ProbeServer
 from process.profile_files import load_profiles
 from process.signals import run_forever, run_until_signal
@@ -43,14 +49,8 @@ async def control(process: Process[Settings]) -> None:
             _leader_settings(settings, process.identity),
             wall_clock=lambda: process.now().timestamp(),
         )
-        status = Gauge(
-            "leader_election_master_status",
-            "Whether this process is the leader (1) or not (0).",
-            ("name",),
-            registry=registry,
-        )
         lease = settings.controllers.leader_election.resource_name
-        status.labels(lease).set_function(lambda: float(leader.leading))
+        leader_gauge(registry, lease, lambda: leader.leading)
         audit_metrics, count_event = AuditMetrics(registry), event_counter(registry)
         running: list[Controller[Any]] = []
         probes = ProbeServer(

@@ -92,9 +92,7 @@ def run_command(
         arguments: None for those of this process.
         print_instead: Flag to its help and to the text that is printed instead of starting.
     """
-    parser = _parser(command)
-    for flag, (text, _) in print_instead.items():
-        parser.add_argument(flag, action="store_true", help=text)
+    parser = build_parser(command, {flag: text for flag, (text, _) in print_instead.items()})
     given = parser.parse_args(arguments)
     status = 0
     try:
@@ -139,7 +137,14 @@ def _settings(command: Command[S], given: argparse.Namespace) -> S:
     return override(settings, {path: one for path, one in values.items() if one is not None})
 
 
-def _parser(command: Command[Any]) -> argparse.ArgumentParser:
+def build_parser(
+    command: Command[Any], print_flags: Mapping[str, str] = {}
+) -> argparse.ArgumentParser:
+    """Return the parser of a process's flags.
+
+    Args:
+        print_flags: Flag to its help, of those that print instead of starting.
+    """
     parser = argparse.ArgumentParser(
         prog=f"python -m {command.package}",
         description=command.description,
@@ -152,6 +157,8 @@ def _parser(command: Command[Any]) -> argparse.ArgumentParser:
     parser.add_argument("--print-settings", action="store_true", help="print them and exit")
     for flag, (_, text) in command.flags.items():
         parser.add_argument(flag, type=int, metavar="PORT", help=text)
+    for flag, text in print_flags.items():
+        parser.add_argument(flag, action="store_true", help=text)
     return parser
 
 

@@ -119,6 +119,21 @@ def event_counter(registry: CollectorRegistry) -> Callable[[EventResult], None]:
     return lambda result: counter.labels(result.value).inc()
 
 
+def leader_gauge(registry: CollectorRegistry, name: str, is_leading: Callable[[], bool]) -> None:
+    """Show whether this process leads, by the name of client-go.
+
+    Args:
+        name: Of the Lease.
+    """
+    gauge = Gauge(
+        "leader_election_master_status",
+        "Whether this process is the leader (1) or not (0).",
+        ("name",),
+        registry=registry,
+    )
+    gauge.labels(name).set_function(lambda: float(is_leading()))
+
+
 def process_registry() -> CollectorRegistry:
     """Return a registry with the metrics of this process and its build."""
     disable_created_metrics()  # type: ignore[no-untyped-call]  # Series that nobody reads.

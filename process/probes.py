@@ -6,6 +6,7 @@ never causes a restart. It is ready while every check passes; `/readyz?verbose` 
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import structlog
 from aiohttp import web
@@ -13,6 +14,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 Check = Callable[[], str]
 """Returns why the process is not ready; empty when the check passes."""
+
+METRICS_PATH: Final = "/metrics"
 
 log = structlog.get_logger()
 
@@ -66,7 +69,7 @@ class ProbeServer:
     async def run(self) -> None:
         """Serve until cancelled."""
         app = web.Application()
-        app.add_routes([*probe_routes(self._checks), web.get("/metrics", self._metrics)])
+        app.add_routes([*probe_routes(self._checks), web.get(METRICS_PATH, self._metrics)])
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         try:

@@ -13,7 +13,14 @@ from typing import Final
 from admission.webhook_configuration import configuration, validating_configuration
 from kube.manifests.dump import dump_yaml
 from rules.validating_policies import documents
-from tools import example_driver, findings_page, keys_tables, kubelet_api, policy_crd
+from tools import (
+    example_driver,
+    findings_page,
+    keys_tables,
+    kubelet_api,
+    policy_crd,
+    public_names,
+)
 from tools.example_cluster import cluster, koordinator_cluster, nic_cluster, sharing_cluster
 from translation.arbiter import VOCABULARIES
 
@@ -83,6 +90,7 @@ GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     ("manifests/base/mutatingwebhookconfiguration.yaml", webhook_configuration),
     ("manifests/base/validatingwebhookconfiguration.yaml", validating_webhook_configuration),
     ("manifests/policies/policies.yaml", policies),
+    ("tests/golden/public.txt", public_names.page),
 )
 """Path below the root, and what makes its text."""
 

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -174,18 +174,18 @@ COMMAND: Final = Command(
 )
 
 
+PRINT_INSTEAD: Final[Mapping[str, tuple[str, Callable[[Settings], str]]]] = {
+    "--print-configuration": (
+        "print the webhook configurations that the profiles need, and exit",
+        print_configuration,
+    )
+}
+"""Flag to its help, and to the text that is printed instead of starting."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status."""
-    return run_command(
-        COMMAND,
-        arguments,
-        print_instead={
-            "--print-configuration": (
-                "print the webhook configurations that the profiles need, and exit",
-                print_configuration,
-            )
-        },
-    )
+    return run_command(COMMAND, arguments, print_instead=PRINT_INSTEAD)
 
 
 if __name__ == "__main__":
