@@ -4,14 +4,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+import pytest
 import yaml
 
+from allocator.model.outcome import Reason
 from driver.plan.declared import read_inventory
 from driver.plan.inventory import Inventory
+from driver.plan.prepare import Refusal, prepare_claim
 from driver.settings import DRIVER_NAME, VARIABLES, DriverSettings
+from kube.api.meta import ObjectMeta, decode
+from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
 from kube.cel.compile import Environment, compile_selector
 from kube.manifests.reader import read_paths
 from process.profile_files import load_profiles
+from testing.allocation.builders import device, result
+from testing.driver.builders import PUBLICATION, allocated_claim, node_state, prepared
 
 ROOT: Final = Path(__file__).parent.parent
 DRIVER: Final = ROOT / "manifests" / "driver"
@@ -35,10 +43,73 @@ def test_the_kustomization_lists_every_file() -> None:
     (kustomization,) = of_kind("Kustomization")
     (generated,) = kustomization["configMapGenerator"]
 
-    assert {path.name for path in DRIVER.iterdir()} - {"kustomization.yaml"} == {
-        *kustomization["resources"],
-        *generated["files"],
-    }
+    files = {path.name for path in DRIVER.iterdir() if path.is_file()}
+    assert files - {"kustomization.yaml"} == {*kustomization["resources"], *generated["files"]}
+
+
+# --- the policy -----------------------------------------------------------------------------------
+
+
+def shipped_policy() -> DeviceCompatibilityPolicy:
+    """The policy, which is installed by itself: its kind comes with manifests/base."""
+    (document,) = (
+        each.document
+        for each in read_paths([str(DRIVER / "policy")])
+        if each.document["kind"] == "DeviceCompatibilityPolicy"
+    )
+    return decode(msgspec.json.encode(document), DeviceCompatibilityPolicy)
+
+
+def created(name: str, moment: str) -> DeviceCompatibilityPolicy:
+    metadata = ObjectMeta(name=name, creation_timestamp=moment)
+    return msgspec.structs.replace(shipped_policy(), metadata=metadata)
+
+
+def test_the_policy_does_not_take_over_an_older_one() -> None:
+    policies = [
+        created("a-later-one", "2026-02-02T00:00:00Z"),
+        created("z", "2026-01-01T00:00:00Z"),
+    ]
+
+    assert "z" == effective_policies(policies)[DRIVER_NAME].metadata.name
+
+
+@pytest.mark.parametrize(
+    ("tenant", "claimed", "is_refused"),
+    [
+        ("gpu-0", "gpu-0-mig", True),
+        ("gpu-0-mig", "gpu-0", True),
+        ("gpu-0", "gpu-1", False),
+        ("gpu-0-mig", "gpu-0-mig-2", False),
+        ("gpu-0-mig", "gpu-1", False),
+        ("gpu-0", "eth0", False),
+    ],
+)
+def test_the_policy_keeps_a_gpu_and_its_parts_apart(
+    tenant: str, claimed: str, is_refused: bool
+) -> None:
+    devices = (
+        device("gpu-0", attributes={"type": "gpu", "uuid": "u0"}),
+        device("gpu-1", attributes={"type": "gpu", "uuid": "u1"}),
+        device("gpu-0-mig", attributes={"type": "mig", "parentUUID": "u0"}),
+        device("gpu-0-mig-2", attributes={"type": "mig", "parentUUID": "u0"}),
+        device("eth0", attributes={"type": "nic"}),
+    )
+    publication = msgspec.structs.replace(PUBLICATION, driver=DRIVER_NAME)
+    state = msgspec.structs.replace(
+        node_state(*devices, policies=[shipped_policy()]), publication=publication
+    )
+    one = allocated_claim(result(tenant, driver=DRIVER_NAME), name="tenant")
+    other = allocated_claim(result(claimed, driver=DRIVER_NAME), name="claimed")
+
+    outcome = prepare_claim(other, other.metadata.uid, state, prepared(one, devices=devices))
+
+    assert is_refused == isinstance(outcome, Refusal)
+    if isinstance(outcome, Refusal):
+        assert Reason.POLICY is outcome.reason
+
+
+# --- the rest -------------------------------------------------------------------------------------
 
 
 def test_it_shares_no_object_with_what_else_is_installed() -> None:
