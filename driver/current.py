@@ -1,9 +1,11 @@
 """What the driver knows of its node at the moment; everything that decides reads it from here."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Final
 
 from allocator.compatibility.compile import CompiledPolicy, compile_policy
+from driver.plan.health import Fault
 from driver.plan.inventory import Inventory
 from driver.plan.prepare import NodeState
 from driver.plan.slices import Publication
@@ -16,11 +18,13 @@ class CurrentNode:
     Attributes:
         inventory: Of the source of devices; empty before it has told.
         released: Uids of claims that are prepared here and that the API server holds for released.
+        faults: Unhealthy device to its fault and when it began.
     """
 
     def __init__(self, publication: Publication) -> None:
         self.inventory = Inventory()
         self.released: frozenset[str] = frozenset()
+        self.faults: Mapping[str, tuple[Fault, datetime]] = {}
         self._publication = publication
         self._policies: tuple[CompiledPolicy, ...] = ()
         self._state: NodeState | None = None
@@ -64,6 +68,12 @@ class CurrentNode:
         """Take other claims for released."""
         if uids != self.released:
             self.released = uids
+            self.touch()
+
+    def set_faults(self, faults: Mapping[str, tuple[Fault, datetime]]) -> None:
+        """Take other devices for unhealthy."""
+        if faults != self.faults:
+            self.faults = faults
             self.touch()
 
     def touch(self) -> None:

@@ -12,6 +12,8 @@ from driver.current import CurrentNode
 from driver.device_status import DeviceStatus
 from driver.discovery.declared_file import DeclaredFile
 from driver.discovery.source import DeviceSource
+from driver.faults.fault_files import FaultFiles
+from driver.health_watch import HealthWatch
 from driver.kubelet.connection import KubeletConnection
 from driver.kubelet.health import Health
 from driver.kubelet.plugin import Plugin
@@ -20,6 +22,7 @@ from driver.metrics import DriverMetrics, PreparedCollector
 from driver.node.cdi_folder import CdiFolder
 from driver.node.checkpoint_file import CheckpointFile
 from driver.node.files import make_folder
+from driver.plan.health import Recovery
 from driver.plan.inventory import Inventory
 from driver.plan.slices import Publication
 from driver.preparer import Preparer
@@ -86,7 +89,7 @@ class _Driver:
             node_uid="",
             groups=settings.compatibility_groups,
         )
-        for folder in (settings.state, settings.plugins, settings.registry):
+        for folder in (settings.state, settings.faults, settings.plugins, settings.registry):
             make_folder(folder)
         boot_id = read_boot_id(settings)
         registry = process_registry()
@@ -110,6 +113,7 @@ class _Driver:
             self._metrics,
             publication=publication,
             lock=settings.state / PUBLISHER_LOCK,
+            effects=settings.fault_effects,
         )
         self._preparer = Preparer(
             client,
@@ -130,7 +134,17 @@ class _Driver:
         )
         self._status = DeviceStatus(client, settings.name, process.now)
         plugin = Plugin(settings.name, self._preparer, self._metrics, prepared=self._status.add)
-        health = Health(self._current, process.now)
+        health = Health(self._current, process.now, settings.fault_effects)
+        self._health_watch = HealthWatch(
+            self._current,
+            (FaultFiles(settings.faults),),
+            Recovery(
+                first_s=settings.recovery_period,
+                max_s=max(settings.recovery_period, settings.max_recovery_period),
+            ),
+            settings.fault_effects,
+            now=process.now,
+        )
         self._kubelet = KubeletConnection(
             settings.name,
             sockets(settings.name, settings.pod_uid, settings.registry, settings.plugins),
@@ -152,6 +166,7 @@ class _Driver:
                 self._kubelet.run,
                 self._sweep.run,
                 self._status.run,
+                self._health_watch.run,
                 self._discover,
             ]
         )

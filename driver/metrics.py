@@ -1,6 +1,6 @@
 """Metrics of the driver."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -66,9 +66,10 @@ class DriverMetrics:
         """Count writes of slices."""
         self._writes.labels(result).inc(count)
 
-    def show_devices(self, published: int, tainted: dict[str, int]) -> None:
+    def show_devices(self, published: int, tainted: Mapping[str, int]) -> None:
         """Show how many devices are published, and how many have a taint of the driver."""
         self._published.set(published)
+        self._tainted.clear()
         for taint, count in tainted.items():
             self._tainted.labels(taint).set(count)
 

@@ -8,7 +8,7 @@ instances on one node only one publishes; the next takes over when that one ends
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,8 @@ from driver.current import CurrentNode
 from driver.metrics import DriverMetrics
 from driver.node.checkpoint_file import CheckpointFile
 from driver.node.lock import file_lock
-from driver.plan.driver_taints import driver_taints
+from driver.plan.driver_taints import merge_taints, use_taints
+from driver.plan.health import Effect, health_taints
 from driver.plan.slices import (
     PlannedPool,
     Publication,
@@ -64,12 +65,14 @@ class Publisher:
         *,
         publication: Publication,
         lock: Path,
+        effects: Mapping[str, Effect] = {},
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Subscribe to the node's slices.
 
         Args:
             publication: Whose slices; the node's uid is read before they are written.
+            effects: Kind of a fault to the effect of its taint, where it is not the usual one.
             lock: The file of the lock that the publishing instance holds.
             jitter: Uniform from 0 to 1.
         """
@@ -79,6 +82,7 @@ class Publisher:
         self._metrics = metrics
         self._publication = publication
         self._lock = lock
+        self._effects = effects
         self._jitter = jitter
         self._changed = asyncio.Event()
         self._problem = "not yet published"
@@ -143,13 +147,17 @@ class Publisher:
 
     def _plan(self) -> tuple[PlannedPool, ...]:
         node = self._current.state()
-        taints = driver_taints(
+        in_use = use_taints(
             node,
             self._checkpoint.load(),
             self._current.released,
             is_state_known=not self._checkpoint.set_aside(),
         )
-        tainted = Counter(taint.key for found in taints.values() for taint in found)
+        taints = merge_taints(in_use, health_taints(self._current.faults, self._effects))
+        names = {device.name for device in node.inventory.devices()}
+        tainted = Counter(
+            taint.key for name, several in taints.items() if name in names for taint in several
+        )
         self._metrics.show_devices(len(node.devices), tainted)
         return plan_pools(self._publication, node.inventory, taints)
 

@@ -6,7 +6,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-from driver.plan.names import is_subdomain
+from driver.plan.health import Effect
+from driver.plan.names import is_label_value, is_subdomain
 from kube.names import GROUP
 from process.durations import PositiveDuration
 from process.settings import ProcessSettings, ServerSettings
@@ -52,6 +53,21 @@ class DriverSettings(ServerSettings, frozen=True, kw_only=True):
     """Whether compatibility groups of the inventory are published: whether the cluster runs with the
     feature gate DRADeviceCompatibilityGroups. The driver keeps to them in any case."""
 
+    faults_directory: str | None = None
+    """Where other programs on the node report faults: a file per device, called as the device. Its
+    first line is the kind of the fault, the rest a message. None for `faults` in the folder of the
+    checkpoint."""
+
+    fault_effects: Mapping[str, Effect] = {}
+    """Kind of a fault to the effect of its taint, NoSchedule, NoExecute or None, where it is not the
+    usual one: NoExecute for `lost`, None for `unmonitored`, NoSchedule for all others."""
+
+    recovery_period: PositiveDuration = PositiveDuration(30)
+    """How long a device must be without a fault to be healthy again; doubled by each relapse."""
+
+    max_recovery_period: PositiveDuration = PositiveDuration(600)
+    """Bound of that time. A device that is healthy for as long again is as good as new."""
+
     claim_check_period: PositiveDuration = PositiveDuration(10)
     """Between reads of one prepared claim, to find out whether the API server still holds it."""
 
@@ -63,6 +79,9 @@ class DriverSettings(ServerSettings, frozen=True, kw_only=True):
         """Refuse a name that could not be a driver's."""
         if not is_subdomain(self.name):
             raise ValueError(f"name: {self.name!r} is no DNS subdomain")
+        for kind in self.fault_effects:
+            if not kind or not is_label_value(kind):
+                raise ValueError(f"faultEffects: {kind!r} is no value of a label")
 
     @property
     def plugins(self) -> Path:
@@ -78,6 +97,12 @@ class DriverSettings(ServerSettings, frozen=True, kw_only=True):
     def state(self) -> Path:
         """Where checkpoint and lock are."""
         return self.plugins if self.state_directory is None else Path(self.state_directory)
+
+    @property
+    def faults(self) -> Path:
+        """Where faults are reported."""
+        given = self.faults_directory
+        return self.state / "faults" if given is None else Path(given)
 
 
 class Settings(ProcessSettings, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ the whole list is sent again and again.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -14,22 +14,32 @@ import grpc
 from driver.current import CurrentNode
 from driver.kubelet.api import dra_health_v1_pb2 as api
 from driver.kubelet.servers import service
+from driver.plan.health import Effect, Fault, effect_of
 
 PERIOD_S: Final = 30.0
 TIMEOUT_S: Final = 90
 """Silence after which the kubelet no longer trusts what it heard."""
+MAX_MESSAGE: Final = 1024
+"""Bytes that the kubelet takes."""
 
 
 class Health:
-    """Tells that devices which the source of devices knows are well."""
+    """Tells of all devices of the node whether they have a fault."""
 
-    def __init__(self, current: CurrentNode, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        current: CurrentNode,
+        now: Callable[[], datetime],
+        effects: Mapping[str, Effect] = {},
+    ) -> None:
         """Remember what to tell.
 
         Args:
             now: The wall clock.
+            effects: Kind of a fault to its effect, where it is not the usual one.
         """
         self._current = current
+        self._effects = effects
         self._now = now
         self._changed = asyncio.Event()
         current.on_change(self._changed.set)
@@ -53,15 +63,32 @@ class Health:
                 continue
 
     def _report(self) -> api.NodeWatchResourcesResponse:
-        node = self._current.state()
-        return api.NodeWatchResourcesResponse(
-            devices=[
+        now_s = int(self._now().timestamp())
+        faults = self._current.faults
+        devices = []
+        for pool, name in self._current.state().devices:
+            fault, _ = faults.get(name, (None, None))
+            health, message = health_status(fault, self._effects)
+            devices.append(
                 api.DeviceHealth(
                     device=api.DeviceIdentifier(pool_name=pool, device_name=name),
-                    health=api.HEALTHY,
-                    last_updated_time=int(self._now().timestamp()),
+                    health=health,
+                    message=message,
+                    last_updated_time=now_s,
                     health_check_timeout_seconds=TIMEOUT_S,
                 )
-                for pool, name in node.devices
-            ]
-        )
+            )
+        return api.NodeWatchResourcesResponse(devices=devices)
+
+
+def health_status(
+    fault: Fault | None, effects: Mapping[str, Effect]
+) -> tuple[api.HealthStatus, str]:
+    """Return what the kubelet is told of a device; a fault without effect leaves it unknown."""
+    if fault is None:
+        return api.HEALTHY, ""
+    message = f"{fault.kind}: {fault.message}" if fault.message else fault.kind
+    short = message.encode()[:MAX_MESSAGE].decode(errors="ignore")
+    if effect_of(fault.kind, effects) is Effect.NONE:
+        return api.UNKNOWN, short
+    return api.UNHEALTHY, short

@@ -38,10 +38,19 @@ def is_released(record: Record, claim: ResourceClaim) -> bool:
     return any(result not in held for result in record.results)
 
 
-def driver_taints(
+def merge_taints(*kinds: Mapping[str, DeviceTaint]) -> Mapping[str, tuple[DeviceTaint, ...]]:
+    """Return device to all taints that the driver sets, in the order of their kinds."""
+    merged: dict[str, tuple[DeviceTaint, ...]] = {}
+    for taints in kinds:
+        for name, taint in taints.items():
+            merged[name] = (*merged.get(name, ()), taint)
+    return merged
+
+
+def use_taints(
     node: NodeState, checkpoint: Checkpoint, released: Collection[str], *, is_state_known: bool
-) -> Mapping[str, tuple[DeviceTaint, ...]]:
-    """Return device to the taints that the driver sets.
+) -> Mapping[str, DeviceTaint]:
+    """Return device to the taint that says that it is, or may be, in use.
 
     Args:
         node: Devices and policies.
@@ -50,9 +59,9 @@ def driver_taints(
         is_state_known: Whether the checkpoint is complete.
     """
     if not is_state_known:
-        return {device.name: (STATE_UNKNOWN,) for device in node.inventory.devices()}
+        return {device.name: STATE_UNKNOWN for device in node.inventory.devices()}
     records = [record for uid, record in checkpoint.claims.items() if uid in released]
-    return dict.fromkeys(_unusable(node, records), (IN_USE,))
+    return dict.fromkeys(_unusable(node, records), IN_USE)
 
 
 def _unusable(node: NodeState, records: Sequence[Record]) -> Iterator[str]:

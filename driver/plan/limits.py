@@ -25,8 +25,8 @@ STRING_BYTES: Final = 64
 TAINTS: Final = 16
 POOL_NAME: Final = 253
 
-OWN_TAINTS: Final = 1
-"""Taints of a device that the driver sets by itself."""
+OWN_TAINTS: Final = 2
+"""Taints of a device that the driver sets by itself: of its use and of its health."""
 
 DEVICES: Final = 8192
 """Of one node. A bound of ours: the kubelet keeps the health of 16,384 devices of a driver."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from driver.metrics import DriverMetrics
+from driver.plan.health import UNHEALTHY, Fault
 from driver.plan.inventory import Inventory
 from driver.plan.prepare import NodeState
 from driver.plan.slices import plan_pools, plan_writes
@@ -155,6 +157,25 @@ async def test_devices_of_released_claims_are_tainted_until_they_are_unprepared(
         node.current.set_released(frozenset())
         await until(lambda: "taints" not in devices(server)["gpu-0"])
     assert 1 == server.objects(RESOURCE_SLICES)[0]["spec"]["pool"]["generation"]
+
+
+async def test_unhealthy_devices_are_tainted_until_they_recover(
+    node: FolderNode, client: Client, server: FakeApiServer
+) -> None:
+    fault = Fault(kind="lost", message="it has fallen off the bus")
+    async with publishing(node, client):
+        await until(lambda: devices(server).keys() == {"gpu-0", "gpu-1"})
+
+        node.current.set_faults({"gpu-0": (fault, datetime(2026, 1, 1, tzinfo=UTC))})
+        await until(lambda: "taints" in devices(server)["gpu-0"])
+        (taint,) = devices(server)["gpu-0"]["taints"]
+        assert (UNHEALTHY, "lost", "NoExecute", "2026-01-01T00:00:00Z") == (
+            taint["key"], taint["value"], taint["effect"], taint["timeAdded"]
+        )  # fmt: skip
+        assert "taints" not in devices(server)["gpu-1"]
+
+        node.current.set_faults({})
+        await until(lambda: "taints" not in devices(server)["gpu-0"])
 
 
 async def test_a_failure_is_told_and_repeated(

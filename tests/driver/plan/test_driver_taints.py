@@ -1,6 +1,6 @@
 """Which devices the driver keeps from schedulers."""
 
-from driver.plan.driver_taints import IN_USE, STATE_UNKNOWN, driver_taints, is_released
+from driver.plan.driver_taints import IN_USE, STATE_UNKNOWN, is_released, use_taints
 from driver.plan.prepare import NodeState
 from driver.plan.record import State
 from kube.api.resource import ResourceClaim
@@ -27,8 +27,8 @@ PARTS = node_state(
 def tainted(node: NodeState, *claims: ResourceClaim, released: set[str]) -> set[str]:
     devices = [each.device for each in node.inventory.devices()]
     checkpoint = prepared(*claims, devices=devices)
-    found = driver_taints(node, checkpoint, released, is_state_known=True)
-    assert set(found.values()) <= {(IN_USE,)}
+    found = use_taints(node, checkpoint, released, is_state_known=True)
+    assert set(found.values()) <= {IN_USE}
     return set(found)
 
 
@@ -56,10 +56,10 @@ def test_parts_of_a_card_that_cannot_be_used_beside_it_are_tainted() -> None:
 
 
 def test_all_devices_are_tainted_while_nobody_knows_what_is_in_use() -> None:
-    found = driver_taints(WHOLE, prepared(), set(), is_state_known=False)
+    found = use_taints(WHOLE, prepared(), set(), is_state_known=False)
 
     assert {"gpu-0", "gpu-1", "shared"} == set(found)
-    assert {(STATE_UNKNOWN,)} == set(found.values())
+    assert {STATE_UNKNOWN} == set(found.values())
 
 
 def test_when_a_claim_is_released() -> None:

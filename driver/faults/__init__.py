@@ -1,0 +1,1 @@
+"""Sources of faults of devices. Each is a file of its own and knows no other."""

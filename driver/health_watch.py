@@ -1,0 +1,73 @@
+"""Looks at the faults of devices again and again; what counts as unhealthy is decided in `plan.health`."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from driver.current import CurrentNode
+from driver.faults.source import FaultSource
+from driver.plan.health import Effect, Fault, Healths, Recovery, observe, unhealthy, worst_faults
+
+PERIOD_S: Final = 1.0
+
+log = structlog.get_logger()
+
+
+class HealthWatch:
+    """Keeps the faults of the node's devices up to date."""
+
+    def __init__(
+        self,
+        current: CurrentNode,
+        sources: Sequence[FaultSource],
+        recovery: Recovery,
+        effects: Mapping[str, Effect],
+        *,
+        now: Callable[[], datetime],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Remember what to work with.
+
+        Args:
+            current: What it is told to.
+            sources: Of faults.
+            recovery: When a fault is over.
+            effects: Kind of a fault to its effect, where it is not the usual one.
+            now: The wall clock, in UTC.
+            clock: Monotonic seconds.
+        """
+        self._current = current
+        self._sources = sources
+        self._recovery = recovery
+        self._effects = effects
+        self._now = now
+        self._clock = clock
+        self._healths: Healths = {}
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.to_thread(self.look)
+            self._current.set_faults(self.faults)
+            await asyncio.sleep(PERIOD_S)
+
+    @property
+    def faults(self) -> Mapping[str, tuple[Fault, datetime]]:
+        """Unhealthy device to its fault and when it began."""
+        return unhealthy(self._healths)
+
+    def look(self) -> None:
+        """Read all sources once."""
+        faults = worst_faults((source.read() for source in self._sources), self._effects)
+        before = self.faults
+        self._healths = observe(self._healths, faults, self._recovery, self._clock(), self._now())
+        after = self.faults
+        for name in after.keys() - before.keys():
+            fault, _ = after[name]
+            log.warning("device.unhealthy", device=name, kind=fault.kind, message=fault.message)
+        for name in before.keys() - after.keys():
+            log.info("device.recovered", device=name)
