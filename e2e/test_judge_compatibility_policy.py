@@ -253,7 +253,10 @@ def test_a_doubt_is_told_with_its_code(cluster: Access) -> None:
     (message,) = [
         each["message"] for each in found["status"]["conditions"] if each["type"] == "Symmetric"
     ]
-    assert "[asymmetricRule] gpu-0-mps-0 refuses gpu-0-mig-0, which accepts it" in message
+    assert (
+        "[asymmetricRule] the rule of gpu-0-mps-0 does not accept gpu-0-mig-0, whose rule accepts "
+        "gpu-0-mps-0" in message
+    )
 
 
 @pytest.mark.usefixtures("published")

@@ -17,6 +17,7 @@ from allocator.cluster.verdicts import Outcome, Verdicts
 from allocator.explain.node import STEPS, divide_classes, explain_node
 from allocator.explain.selector import one_line
 from allocator.explain.wording import (
+    bound_rejection,
     count_nodes,
     describe_devices,
     enumerate_names,
@@ -52,10 +53,12 @@ def summarize(shortages: Iterable[Shortage], devices: int, *, most: int = MAX_SU
     '5/8 devices in use; 3/8 for other nodes'
     """
     by_reasons: dict[_Counts, list[Shortage]] = {}
-    for _, each in groupby(shortages, key=lambda shortage: (shortage.claim, shortage.request)):
-        same = tuple(each)
-        counts = tuple((shortage.devices, shortage.rejection) for shortage in same)
-        by_reasons.setdefault(counts, []).append(same[0])
+    for _, group in groupby(shortages, key=lambda shortage: (shortage.claim, shortage.request)):
+        of_request = tuple(group)
+        counts = tuple(
+            (shortage.devices, bound_rejection(shortage.rejection)) for shortage in of_request
+        )
+        by_reasons.setdefault(counts, []).append(of_request[0])
     named = {
         (first.claim, first.request)
         for firsts in by_reasons.values()

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from allocator.cluster.cluster import Cluster
@@ -234,6 +234,8 @@ def test_applying_what_is_nearest_in_a_cluster_fits(block: int) -> None:
     assert answered > 10
 
 
+@example("\x1f", 0, 20)
+@example("a\nb", 1, 200)
 @given(st.text(max_size=400), st.integers(0, 9), st.integers(20, 200))
 def test_summaries_of_any_text_are_one_bounded_line(text: str, devices: int, most: int) -> None:
     line = summarize([_shortage(text, devices)] * 3, 9, most=most)
