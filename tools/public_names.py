@@ -269,7 +269,7 @@ def processes() -> set[str]:
             if not isinstance(action, argparse._HelpAction):  # noqa: SLF001
                 flag = f"{', '.join(action.option_strings)} {action.metavar or ''}".strip()
                 lines.add(f"{parser.prog} {flag}")
-    return lines
+    return lines | {"python -m driver slices <FILE>"}
 
 
 def _print_flags(command: Command[Any]) -> Mapping[str, str]:

@@ -1,0 +1,40 @@
+"""Docs name only settings, metrics and processes that exist."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tools.public_names import metrics, processes, settings
+
+ROOT: Final = Path(__file__).parent.parent
+PAGES: Final = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
+SECTIONS: Final = {line.partition(".")[0] for line in settings() if "." in line.partition(" ")[0]}
+SETTINGS: Final = {line.partition(" ")[0] for line in settings()}
+METRICS: Final = {line.partition(" ")[0] for line in metrics()}
+PROCESSES: Final = {re.split(r" [-<](?!m )", line)[0] for line in processes()}
+KUBERNETES: Final = {"timeoutSeconds", "terminationGracePeriodSeconds"}
+
+
+def _problems(page: Path) -> list[str]:
+    text = page.read_text()
+    named = set(re.findall(r"`([a-z]+\.[A-Za-z.]+)(?::[^`]*)?`", text))
+    paths = {name for name in named if name.partition(".")[0] in SECTIONS}
+    missing = {
+        path
+        for path in paths
+        if not any(known == path or known.startswith(f"{path}.") for known in SETTINGS)
+    }
+    spelled = set(re.findall(r"\bdrawbridge_[a-z_]+[a-z]\b", text))
+    missing |= {name for name in spelled if name not in METRICS}
+    commands = re.findall(r"python -m (?:webhook|controllers|observer|driver)(?: [a-z]+)?", text)
+    missing |= set(commands) - PROCESSES
+    # Durations are texts such as 10s; no field has its unit in its name.
+    missing |= set(re.findall(r"`([a-z][A-Za-z.]*Seconds)`", text)) - KUBERNETES
+    return sorted(missing)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_names_in_docs_exist(page: Path) -> None:
+    assert [] == _problems(page)
