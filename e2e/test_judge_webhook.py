@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("drawbridge")
 
 WRONG: Final = claim(exactly(), config=[config(gpu_config(strategy="Mps"), "gpu")])
 FIELD: Final = "parameters.sharing.strategy"
-WORDS: Final = '"Mps" is not known'
+WORDS: Final = 'unknown value "Mps"'
 
 
 def applied(cluster: Access, document: Object, namespace: str, *options: str) -> tuple[int, str]:
@@ -44,7 +44,7 @@ def test_parameters_that_the_driver_would_refuse_are_refused(
     assert code
     assert (
         f'The ResourceClaim "judged" is invalid: spec.devices.config[0].opaque.{FIELD}: '
-        f'drawbridge[invalidConfig]: {WORDS}; write "MPS"'
+        f'drawbridge[invalidConfig]: {WORDS}; did you mean "MPS"?'
     ) in words
 
 
@@ -55,7 +55,7 @@ def test_a_class_is_told_what_it_does_to_other_drivers(cluster: Access, workshop
 
     assert code == 0
     assert "Warning: drawbridge[unguardedSelector]: spec.selectors[0].cel.expression" in words
-    assert "fails on devices of any other driver" in words
+    assert "errors on devices of other drivers" in words
 
 
 def test_a_namespace_says_what_happens_in_it(cluster: Access, namespace: str) -> None:

@@ -6,6 +6,8 @@ When a pool changes, only its part of the answers is evaluated again.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import reduce
+from operator import or_
 from typing import Final
 
 import msgspec
@@ -13,6 +15,7 @@ import msgspec
 from allocator.model.devices import DeviceId, PoolId, PublishedDevice
 from allocator.model.selectors import SelectorChain, SelectorFailure
 from kube.api.resource import ResourceSlice
+from rules.published_names import PublishedNames, names_of_slices
 
 MAX_CACHED: Final = 256
 """Chains of selectors whose answers are cached; beyond that the oldest is dropped."""
@@ -54,6 +57,7 @@ class Inventory:
         self._devices: dict[PoolId, tuple[PublishedDevice, ...]] = {}
         self._all: tuple[PublishedDevice, ...] | None = None
         self._incomplete: set[PoolId] = set()
+        self._names: dict[PoolId, PublishedNames] = {}
         self._cached: dict[SelectorChain, _CachedSelection] = {}
         for published in slices:
             self._slices.setdefault(pool_of(published), []).append(published)
@@ -66,6 +70,13 @@ class Inventory:
         if self._all is None:
             self._all = tuple(device for pool in self._devices.values() for device in pool)
         return self._all
+
+    def published_names(self) -> PublishedNames:
+        """Return the names of attributes and capacities of all devices."""
+        for pool in self.pools.keys() - self._names.keys():
+            self._names[pool] = names_of_slices(self.pools[pool])
+        # Most pools publish the same names.
+        return reduce(or_, set(self._names.values()), PublishedNames())
 
     def is_complete_for(self, drivers: Iterable[str]) -> bool:
         """Return whether all pools of the drivers are complete, and each driver has one."""
@@ -103,6 +114,7 @@ class Inventory:
         """Index a pool again, and drop what is cached about it."""
         self._all = None
         self._incomplete.discard(pool)
+        self._names.pop(pool, None)
         slices = self._slices.get(pool)
         if slices:
             self.pools[pool] = _newest(slices)

@@ -459,6 +459,18 @@ SELECTORS: Final = (
         (f"error invalidSelector {_SELECTOR}",),
     ),
     Case(
+        "an attribute by its qualified name, in the API's spelling",
+        claim(
+            exactly(selectors=[cel('device.attributes["gpu.nvidia.com/model"].string == "A100"')])
+        ),
+        (f"error unknownAttributeMember {_SELECTOR}",),
+    ),
+    Case(
+        "an attribute by its qualified name",
+        claim(exactly(selectors=[cel('device.attributes["gpu.nvidia.com/model"] == "A100"')])),
+        (f"error invalidSelector {_SELECTOR}",),
+    ),
+    Case(
         "the member of the API's value",
         _selecting('device.attributes["gpu.nvidia.com"].profile.string == "1g.5gb"'),
         (f"error unknownAttributeMember {_SELECTOR}",),

@@ -18,6 +18,7 @@ from rules.context import Context
 from rules.evidence import build_findings, decide_enforcement
 from rules.inventory import Selection
 from rules.naming import list_names, suggest_name
+from rules.published_names import suggest_published_field
 from rules.requests import (
     MAX_CHARACTERS,
     Alternative,
@@ -70,6 +71,7 @@ def find_unmatched_requests(claim: Claim, path: FieldPath, context: Context) -> 
                 Code.SELECTOR_MATCHES_NOTHING,
                 path.join(alternative.path).child("selectors"),
                 f"0 of {of_class.number:,} published devices of class {name} match the selectors",
+                _suggest_field(alternative.request.selectors, context),
             )
 
 
@@ -91,17 +93,28 @@ def _unmatched(
 
 def find_failing_selectors(claim: Claim, path: FieldPath, context: Context) -> Iterator[Finding]:
     """Yield selectors that error on a published device, which fails the attempt on its node."""
-    for alternative, _, selection in _selections(claim, context):
+    for alternative, device_class, selection in _selections(claim, context):
         # Other rules report an expression that does not compile.
         if selection.failed is not None and selection.failed[1]:
             device, runtime_error = selection.failed
+            selectors = (
+                *(device_class.spec.selectors or ()),
+                *(alternative.request.selectors or ()),
+            )
             yield warning(
                 Code.SELECTOR_FAILS,
                 path.join(alternative.path).child("selectors"),
                 f"the selectors error on published device {device} ({runtime_error}), so nodes with"
                 " such a device may not be usable",
-                "check first that it exists: has(device.attributes[...].name) && ...",
+                _suggest_field(selectors, context)
+                or "check first that it exists: has(device.attributes[...].name) && ...",
             )
+
+
+def _suggest_field(selectors: Iterable[DeviceSelector] | None, context: Context) -> str:
+    """Return what to write for a field that no device has; empty where all are published."""
+    chain = selector_chain(_expressions(selectors))
+    return suggest_published_field(chain.fields, context.inventory.published_names())
 
 
 def find_unpublished_capacities(
@@ -158,6 +171,7 @@ def find_unmatched_class(
         Code.SELECTOR_MATCHES_NOTHING,
         path.child("spec", "selectors"),
         f"0 of {len(context.inventory.devices):,} published devices are of this class",
+        _suggest_field(device_class.view.spec.selectors, context),
     )
 
 
@@ -223,7 +237,7 @@ RULES: Final[tuple[ClaimRule | ClassRule, ...]] = (
         scope=Scope.CLAIM,
         category=Category.ADVICE,
         validate=find_failing_selectors,
-        fix="Check with `has()` that the attribute exists, or check the driver first.",
+        fix="Read a published attribute, or check first with `has()` that it exists.",
         no_cel_reason=OTHER_OBJECTS,
     ),
     ClaimRule(

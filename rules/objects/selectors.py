@@ -49,6 +49,13 @@ _DOMAIN: Final = r"""device\s*\.\s*attributes\s*\[\s*(?:"[^"]*"|'[^']*')\s*\]"""
 MEMBER: Final = rf"{_DOMAIN}\s*{_NAME}\s*\.(?:string|int|bool|version)\b(?!\s*\()"
 """The API's spelling of a value. In CEL the attribute itself is the value."""
 _MEMBER: Final = re.compile(MEMBER)
+_QUALIFIED: Final = re.compile(
+    r"""device\s*\.\s*(?P<map>attributes|capacity)\s*\[\s*["']"""
+    r"""(?P<domain>[^"'/]*)/(?P<name>[A-Za-z_]\w*)["']\s*\]"""
+    r"""(?P<member>\s*\.(?:string|int|bool|version)\b(?!\s*\())?""",
+    re.ASCII,
+)
+"""A qualified name where a domain is expected; no domain has a slash, so that map is empty."""
 _TOP_LEVEL: Final = re.compile(r"(?<![\w.])(?:attributes|capacity|driver)\s*[\[.=!]")
 _ENGINE: Final = re.compile(r"compilation failed: ERROR: <input>:\d+:\d+: | \(in container ''\)")
 """Parts of the engine's messages without information for users."""
@@ -165,6 +172,8 @@ def compile_fault(expression: str, env: Environment) -> str:
 
 
 def _suggest_fix(expression: str, fault: str) -> str:
+    if qualified := _QUALIFIED.search(expression):
+        return f"write {_separate_name(qualified)}"
     if _TOP_LEVEL.search(expression) and "undeclared reference" in fault:
         return 'use device.attributes["domain"].name'
     if compared := _COMPARED.search(fault):
@@ -174,6 +183,10 @@ def _suggest_fix(expression: str, fault: str) -> str:
     if "must evaluate to bool" in fault:
         return "compare the value, so that the expression returns a boolean"
     return ""
+
+
+def _separate_name(qualified: re.Match[str]) -> str:
+    return f'device.{qualified["map"]}["{qualified["domain"]}"].{qualified["name"]}'
 
 
 def evaluated_expressions(expressions: Iterator[LocatedExpression]) -> Iterator[LocatedExpression]:
@@ -227,6 +240,16 @@ def find_policy_members(
 
 def _members(expressions: Iterator[LocatedExpression]) -> Iterator[Finding]:
     for path, expression in evaluated_expressions(expressions):
+        qualified = next(filter(_reads_member, _QUALIFIED.finditer(expression)), None)
+        if qualified is not None:
+            yield error(
+                Code.UNKNOWN_ATTRIBUTE_MEMBER,
+                path,
+                f"{quote_text(qualified[0])}: domain and name of an attribute are separate, so this"
+                " errors on every device",
+                f"write {_separate_name(qualified)}",
+            )
+            continue
         access = _MEMBER.search(expression)
         if access is not None:
             attribute, _, member = access[0].rpartition(".")
@@ -237,6 +260,10 @@ def _members(expressions: Iterator[LocatedExpression]) -> Iterator[Finding]:
                 " device",
                 f"write {attribute}",
             )
+
+
+def _reads_member(qualified: re.Match[str]) -> bool:
+    return qualified["map"] == "attributes" and qualified["member"] is not None
 
 
 def find_claim_retired(
@@ -314,7 +341,10 @@ def find_empty_selectors(
         )
 
 
-_IN_CEL: Final = r"device\\.attributes\\[[^\\]]*\\](\\.\\w+|\\[[^\\]]*\\])\\.(string|int|bool|version)($|[^\\w(])"
+_IN_CEL: Final = (
+    r"device\\.attributes\\[([^\\]]*\\](\\.\\w+|\\[[^\\]]*\\])|[^\\]]*/[^\\]]*\\])"
+    r"\\.(string|int|bool|version)($|[^\\w(])"
+)
 _NO_MEMBER: Final = f'!has(s.cel) || !s.cel.expression.matches("{_IN_CEL}")'
 _MEMBER_MESSAGE: Final = "an attribute has no member string, int, bool or version in CEL; remove it"
 

@@ -155,6 +155,73 @@ def test_the_cure_of_a_capacity_is_how_slices_spell_it() -> None:
     assert finding.fix == 'use "memory", as published'
 
 
+@pytest.mark.parametrize(
+    ("selector", "fix"),
+    [
+        (
+            f'device.attributes["{EXAMPLE}"].modle == "large"',
+            (
+                f"no device has attribute {EXAMPLE}/modle; "
+                f'did you mean device.attributes["{EXAMPLE}"].model?'
+            ),
+        ),
+        (
+            'device.attributes["gpu.exmaple.com"].model == "large"',
+            (
+                "no device has attribute gpu.exmaple.com/model; "
+                f'did you mean device.attributes["{EXAMPLE}"].model?'
+            ),
+        ),
+        (
+            f'device.attributes["{EXAMPLE}"].memory == "40Gi"',
+            (
+                f"no device has attribute {EXAMPLE}/memory; "
+                f'did you mean device.capacity["{EXAMPLE}"].memory?'
+            ),
+        ),
+        (
+            f'device.capacity["{EXAMPLE}"].vram.compareTo(quantity("1Gi")) >= 0',
+            f'no device has capacity {EXAMPLE}/vram; known names: "memory"',
+        ),
+        (_INDEX, "check first that it exists: has(device.attributes[...].name) && ..."),
+    ],
+    ids=[
+        "a misspelt attribute",
+        "a misspelt domain",
+        "a capacity read as an attribute",
+        "a capacity unlike any other",
+        "an attribute of some devices",
+    ],
+)
+def test_a_failing_selector_gets_the_name_that_is_published(selector: str, fix: str) -> None:
+    findings = found(claim(asking(selector)), context(GPUS))
+
+    assert [("selectorFails", fix)] == [(finding.code.value, finding.fix) for finding in findings]
+
+
+def test_a_guarded_misspelling_that_matches_nothing_gets_the_name_that_is_published() -> None:
+    domain = f'device.attributes["{EXAMPLE}"]'
+    document = claim(asking(f'has({domain}.modle) && {domain}.modle == "large"'))
+
+    (finding,) = found(document, context(GPUS))
+
+    assert f"no device has attribute {EXAMPLE}/modle; did you mean {domain}.model?" == finding.fix
+
+
+@pytest.mark.parametrize(
+    ("expression", "written"),
+    [
+        (f'device.attributes["{EXAMPLE}/model"] == "x"', "attributes"),
+        (f"device.attributes['{EXAMPLE}/model'].string == 'x'", "attributes"),
+        (f'device.capacity["{EXAMPLE}/model"].compareTo(quantity("1")) > 0', "capacity"),
+    ],
+)
+def test_a_qualified_name_in_a_selector_is_taken_apart(expression: str, written: str) -> None:
+    findings = found(claim(asking(expression)))
+
+    assert [f'write device.{written}["{EXAMPLE}"].model'] == [finding.fix for finding in findings]
+
+
 def test_two_classes_of_one_extended_resource() -> None:
     name = "example.com/gpu"
     document = device_class(f'device.driver == "{EXAMPLE}"', extendedResourceName=name)

@@ -1,0 +1,115 @@
+"""The published name that a selector most likely means where it reads one that no device has.
+
+Source: resource.k8s.io/v1, Device: a name without a domain belongs to the domain of the driver.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from allocator.model.selectors import DeviceField
+from findings.text import quote_text
+from kube.api.resource import ResourceSlice
+from rules.naming import MAX_COMPARED, MAX_LISTED, list_names
+
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+class PublishedNames(msgspec.Struct, frozen=True, kw_only=True):
+    """The names of attributes and capacities that devices publish.
+
+    Attributes:
+        attributes: Pairs of domain and identifier.
+        capacities: As above.
+    """
+
+    attributes: frozenset[tuple[str, str]] = frozenset()
+    capacities: frozenset[tuple[str, str]] = frozenset()
+
+    def __or__(self, other: "PublishedNames") -> "PublishedNames":
+        return PublishedNames(
+            attributes=self.attributes | other.attributes,
+            capacities=self.capacities | other.capacities,
+        )
+
+    def has(self, field: DeviceField) -> bool:
+        """Return whether some device publishes a field."""
+        names = self.capacities if field.is_capacity else self.attributes
+        return (field.domain, field.identifier) in names
+
+
+def names_of_slices(slices: Iterable[ResourceSlice]) -> PublishedNames:
+    """Return the names that the devices of slices publish."""
+    attributes: set[tuple[str, str]] = set()
+    capacities: set[tuple[str, str]] = set()
+    for published in slices:
+        driver = published.spec.driver
+        for device in published.spec.devices or ():
+            attributes.update(_qualified(name, driver) for name in device.attributes or ())
+            capacities.update(_qualified(name, driver) for name in device.capacity or ())
+    return PublishedNames(attributes=frozenset(attributes), capacities=frozenset(capacities))
+
+
+def _qualified(name: str, driver: str) -> tuple[str, str]:
+    domain, slash, identifier = name.partition("/")
+    return (domain, identifier) if slash else (driver, name)
+
+
+def suggest_published_field(fields: Iterable[DeviceField] | None, names: PublishedNames) -> str:
+    """Return what to write for the first field that no device has; empty where all are published.
+
+    Args:
+        fields: The fields that selectors read; None where they may read any.
+
+    >>> names = PublishedNames(attributes=frozenset({("gpu.example.com", "productName")}))
+    >>> print(suggest_published_field([DeviceField("gpu.example.com", "productNme")], names))
+    no device has attribute gpu.example.com/productNme; did you mean device.attributes["gpu.example.com"].productName?
+    """
+    for field in fields or ():
+        if field.identifier and not names.has(field):
+            kind = "capacity" if field.is_capacity else "attribute"
+            name = quote_text(f"{field.domain}/{field.identifier}").strip('"')
+            suggestion = _suggest(field, names)
+            return f"no device has {kind} {name}" + (f"; {suggestion}" if suggestion else "")
+    return ""
+
+
+def _suggest(field: DeviceField, names: PublishedNames) -> str:
+    """Return the closest published field, or the names in its domain."""
+    own = names.capacities if field.is_capacity else names.attributes
+    others = names.attributes if field.is_capacity else names.capacities
+    in_domain = sorted(identifier for domain, identifier in own if domain == field.domain)
+    if closest := _closest(field.identifier, in_domain):
+        return _did_you_mean(DeviceField(field.domain, closest, field.is_capacity))
+    if (field.domain, field.identifier) in others:
+        return _did_you_mean(DeviceField(field.domain, field.identifier, not field.is_capacity))
+    domains = sorted(domain for domain, identifier in own if identifier == field.identifier)
+    if domains:
+        domain = _closest(field.domain, domains) or domains[0]
+        return _did_you_mean(DeviceField(domain, field.identifier, field.is_capacity))
+    if in_domain:
+        return list_names(in_domain[: MAX_LISTED + 1])
+    domain = _closest(field.domain, sorted({domain for domain, _ in own}))
+    return f"did you mean domain {quote_text(domain)}?" if domain else ""
+
+
+def _closest(name: str, names: Iterable[str]) -> str:
+    by_lower: Mapping[str, str] = {known.lower(): known for known in [*names][:MAX_COMPARED]}
+    closest = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return by_lower[closest[0]] if closest else ""
+
+
+def _did_you_mean(field: DeviceField) -> str:
+    return f"did you mean {_as_cel(field)}?"
+
+
+def _as_cel(field: DeviceField) -> str:
+    """Return how a selector reads a field; names are shown without control characters."""
+    map_name = "capacity" if field.is_capacity else "attributes"
+    in_domain = f"device.{map_name}[{quote_text(field.domain)}]"
+    if _IDENTIFIER.fullmatch(field.identifier):
+        return f"{in_domain}.{field.identifier}"
+    return f"{in_domain}[{quote_text(field.identifier)}]"
