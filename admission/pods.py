@@ -1,33 +1,43 @@
 """The answer to a review of a pod: the pipeline of the mutating webhook, pure.
 
 * CREATE without a translation record: translated, left untouched, or refused.
-* CREATE with one: accepted if the pod's claims derive from it (another round of admission, or the
-  output of `drawbridge translate`); keys that were added since are translated with the rest.
+* CREATE with one (another round of admission, or the output of `drawbridge translate`): the record
+  gives nothing that its keys would not give. The pod's claims must derive from it, and its keys are
+  put back and translated again, with every preflight check. It is accepted if that gives the same
+  record; where other facts are published by now, or keys were added, it gets the new claims.
 * UPDATE of a translated pod: the recorded keys are stripped again, so that a second `kubectl apply`
   of the legacy manifest changes nothing; the record cannot change.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
 import msgspec
 
+from admission.recorded_pods import (
+    ANNOTATION_PATH,
+    at_annotation,
+    check_amounts,
+    check_claims,
+    check_profiles,
+    check_recorded_keys,
+    malformed_finding,
+    read_record,
+    record_changed_finding,
+    recorded_limits,
+    restored_view,
+)
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, error, has_errors
-from findings.text import printable
+from findings.finding import Code, Finding, error, warning
 from kube.api.core import Container, Pod
-from kube.api.meta import convert
 from kube.jsonpatch import Operation, add, apply, pointer
 from kube.names import REQUEST_ANNOTATION
-from kube.quantity import Quantity
 from translation.arbiter import VOCABULARIES
-from translation.claims import MAX_LABEL, Claim
-from translation.derive import Derivation, derive
+from translation.claims import Claim
 from translation.intents import LegacyPod, Vocabulary
 from translation.legacy_pod import (
-    container_paths,
     containers,
     device_keys,
     has_device_keys,
@@ -44,10 +54,6 @@ MAX_CLAIMS: Final = 1024
 """Per pod, more than any node can run. A larger body would take seconds, not milliseconds."""
 MAX_ANNOTATIONS: Final = 256 * 1024
 """In characters; the API server limits bytes, after mutation: TotalAnnotationSizeLimitB."""
-MAX_USERS: Final = 5
-"""Containers that are named in a message."""
-
-ANNOTATION_PATH: Final = FieldPath.of("metadata", "annotations").key(REQUEST_ANNOTATION)
 
 
 class Decision(StrEnum):
@@ -85,6 +91,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 UNTOUCHED: Final = Answer(decision=Decision.UNTOUCHED)
+_UNSERVED: Final = warning(
+    Code.TRANSLATION_NOT_SIGNED,
+    ANNOTATION_PATH,
+    "its keys would not be translated here, so no ResourceClaimTemplate is created for the pod",
+    "remove the annotation; apply the templates that `drawbridge translate` prints",
+)
 
 
 class Translator(Protocol):
@@ -98,6 +110,7 @@ class Translator(Protocol):
         namespace: str,
         snapshot: TranslationSnapshot,
         options: TranslationOptions,
+        passes_through: bool = True,
     ) -> Outcome:
         """Translate a pod."""
 
@@ -124,31 +137,42 @@ def admit_created(
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
 
-    def translate_legacy(pod: Pod) -> Outcome:
+    def translate_legacy(pod: Pod, *, passes_through: bool = True) -> Outcome:
         return translator(
-            legacy_pod(pod, vocabularies), namespace=namespace, snapshot=snapshot, options=options
+            legacy_pod(pod, vocabularies),
+            namespace=namespace,
+            snapshot=snapshot,
+            options=options,
+            passes_through=passes_through,
         )
 
     if REQUEST_ANNOTATION not in pod.annotations:
-        return _answer_legacy(document, pod, namespace, snapshot, translate_legacy)
-    record, derivation = _read_record(pod, snapshot)
+        outcome = translate_legacy(pod)
+        return _answer_legacy(document, pod, namespace, snapshot, outcome)
+    record, derivation = read_record(pod, snapshot)
     if record is None:
         return Answer(decision=Decision.REFUSED, findings=derivation.findings)
     faults = (
-        *_check_claims(pod, derivation.claims),
+        *check_recorded_keys(record, vocabularies),
+        *check_claims(pod, derivation.claims),
         *check_template_names(derivation.claims, namespace, snapshot),
     )
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
-    if not has_device_keys(pod, vocabularies):
-        return Answer(decision=Decision.ACCEPTED, claims=derivation.claims)
-    faults = tuple(_check_amounts(pod, record, vocabularies, only_recorded=True))
+    was_extended = has_device_keys(pod, vocabularies)
+    faults = tuple(check_amounts(pod, record, vocabularies, only_recorded=True))
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
-    # Keys were added since: undo the translation, and translate all keys together.
-    undo = tuple(restore_pod(document, derivation.claims, _recorded_limits(record)))
+    restored = restored_view(pod, record, derivation.claims)
+    # What was translated stays so, also where a class maps the keys by now.
+    outcome = translate_legacy(restored, passes_through=was_extended)
+    if not was_extended:
+        answer = _answer_recorded(record, derivation.claims, outcome, snapshot)
+        if answer is not None:
+            return answer
+    undo = tuple(restore_pod(document, derivation.claims, recorded_limits(record)))
     legacy = apply(copy.deepcopy(document), undo)
-    answer = _answer_legacy(legacy, convert(legacy, Pod), namespace, snapshot, translate_legacy)
+    answer = _answer_legacy(legacy, restored, namespace, snapshot, outcome)
     if not answer.allowed:
         return answer
     untouched = answer.decision is Decision.UNTOUCHED
@@ -157,6 +181,45 @@ def admit_created(
         decision=Decision.UNTRANSLATED if untouched else answer.decision,
         operations=(*undo, *answer.operations),
     )
+
+
+def _answer_recorded(
+    record: TranslationRecord,
+    claims: tuple[Claim, ...],
+    outcome: Outcome,
+    snapshot: TranslationSnapshot,
+) -> Answer | None:
+    """Answer for a pod as it was translated before; None if its keys have other claims by now.
+
+    Args:
+        claims: The claims that the pod uses.
+        outcome: The translation of its recorded keys.
+    """
+    # Without a cluster nothing is published, so what was recorded is all that is known.
+    is_offline = snapshot.classes is None
+    match outcome:
+        case Untouched():
+            # Its claims are its own affair, as with an object of somebody else.
+            return Answer(decision=Decision.UNTOUCHED, findings=(*outcome.findings, _UNSERVED))
+        case Refused() if is_offline:
+            return Answer(decision=Decision.ACCEPTED, claims=claims)
+        case Refused():
+            return Answer(
+                decision=Decision.REFUSED, findings=tuple(map(at_annotation, outcome.findings))
+            )
+        case Translated():
+            faults = tuple(check_profiles(record, outcome.record))
+            if faults:
+                return Answer(decision=Decision.REFUSED, findings=faults)
+            if outcome.record != record and not is_offline:
+                return None
+            # Its other findings were told when it was translated.
+            quotas = (one for one in outcome.findings if one.code is Code.QUOTA_NOT_COUNTED)
+            return Answer(
+                decision=Decision.ACCEPTED,
+                findings=tuple(map(at_annotation, quotas)),
+                claims=claims,
+            )
 
 
 def admit_updated(
@@ -174,7 +237,7 @@ def admit_updated(
     """
     recorded = old.annotations.get(REQUEST_ANNOTATION)
     if pod.annotations.get(REQUEST_ANNOTATION) != recorded:
-        return Answer(decision=Decision.REFUSED, findings=(_record_changed_finding(recorded),))
+        return Answer(decision=Decision.REFUSED, findings=(record_changed_finding(recorded),))
     if recorded is None or not has_device_keys(pod, vocabularies):
         return Answer(decision=Decision.UNTOUCHED)
     faults = tuple(_check_sizes(pod, vocabularies))
@@ -183,8 +246,8 @@ def admit_updated(
     try:
         record = decode_record(recorded)
     except RecordError as fault:
-        return Answer(decision=Decision.REFUSED, findings=(_malformed_finding(fault),))
-    faults = tuple(_check_amounts(pod, record, vocabularies))
+        return Answer(decision=Decision.REFUSED, findings=(malformed_finding(fault),))
+    faults = tuple(check_amounts(pod, record, vocabularies))
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
     keys = {
@@ -199,9 +262,8 @@ def _answer_legacy(
     pod: Pod,
     namespace: str,
     snapshot: TranslationSnapshot,
-    translate_legacy: Callable[[Pod], Outcome],
+    outcome: Outcome,
 ) -> Answer:
-    outcome = translate_legacy(pod)
     match outcome:
         case Untouched():
             return Answer(decision=Decision.UNTOUCHED, findings=outcome.findings)
@@ -265,130 +327,8 @@ def _amount_count(container: Container) -> int:
     return len(container.limits) + len(container.requests)
 
 
-# --- pods that were translated before -------------------------------------------------------------
-
-
-def _read_record(
-    pod: Pod, snapshot: TranslationSnapshot
-) -> tuple[TranslationRecord | None, Derivation]:
-    """Return the pod's record and what derives from it; None and the reasons if it is invalid."""
-    try:
-        record = decode_record(pod.annotations[REQUEST_ANNOTATION])
-    except RecordError as fault:
-        return None, Derivation(findings=(_malformed_finding(fault),))
-    derivation = derive(record, snapshot.profiles, container_paths(pod))
-    if has_errors(derivation.findings):
-        at_annotation = tuple(
-            msgspec.structs.replace(finding, path=ANNOTATION_PATH)
-            for finding in derivation.findings
-            if finding.is_error
-        )
-        return None, Derivation(findings=at_annotation)
-    return record, derivation
-
-
-def _check_claims(pod: Pod, claims: Sequence[Claim]) -> Iterator[Finding]:
-    """Yield an error for each claim of the record that the pod does not use."""
-    templates = {
-        entry.name: entry.resource_claim_template_name for entry in pod.spec.resource_claims or ()
-    }
-    uses = {
-        container.name: {(use.name, use.request) for use in container.claims}
-        for _, container in containers(pod)
-    }
-    unmatched = {label for label, template in templates.items() if template is not None}
-    for claim in claims:
-        match = next(
-            (
-                label
-                for label in sorted(unmatched)
-                if templates[label] == claim.template
-                and all((label, use.request) in uses.get(use.container, ()) for use in claim.uses)
-            ),
-            None,
-        )
-        if match is None:
-            yield error(
-                Code.TRANSLATION_RECORD_FORGED,
-                ANNOTATION_PATH,
-                f"requires ResourceClaimTemplate {claim.template} for {_user_names(claim)}, "
-                "but the pod does not use it so",
-                "remove the annotation; the webhook writes it",
-            )
-        else:
-            unmatched.remove(match)
-
-
-def _user_names(claim: Claim) -> str:
-    """Return the names of the containers that use a claim, which are untrusted."""
-    users = sorted({use.container for use in claim.uses})
-    names = [printable(name[:MAX_LABEL]) or '""' for name in users[:MAX_USERS]]
-    return ", ".join(names + ["others"] * (len(users) > MAX_USERS))
-
-
 def _keep_scheduler(pod: Pod, old: Pod, options: TranslationOptions) -> Iterator[Operation]:
     """Yield the operation that keeps an adopted pod's scheduler; its manifest has the foreign one."""
     new_name, old_name = pod.spec.scheduler_name, old.spec.scheduler_name
     if new_name != old_name and options.scheduler_for(new_name) == old_name:
         yield add(pointer("spec", "schedulerName"), old_name)
-
-
-def _recorded_limits(record: TranslationRecord) -> Mapping[str, Mapping[str, str]]:
-    return {
-        container.name: {key: str(amount) for key, amount in container.limits.items()}
-        for container in record.containers
-    }
-
-
-def _check_amounts(
-    pod: Pod,
-    record: TranslationRecord,
-    vocabularies: Mapping[str, Vocabulary],
-    *,
-    only_recorded: bool = False,
-) -> Iterator[Finding]:
-    """Yield an error for each device key whose amount is not the recorded one."""
-    limits = {container.name: container.limits for container in record.containers}
-    for path, container in containers(pod):
-        recorded = limits.get(container.name, {})
-        for key in sorted(device_keys(container, vocabularies)):
-            if key not in recorded and only_recorded:
-                continue
-            amounts = _amounts(container, key)
-            if any(amount != recorded.get(key) for amount in amounts):
-                yield error(
-                    Code.TRANSLATION_RECORD_CHANGED,
-                    path.child("resources", "limits").key(key),
-                    "a pod's devices cannot change after its creation: recorded "
-                    f"{recorded.get(key, 'nothing')}, found {amounts[0]}",
-                    "delete the pod and create it again",
-                )
-
-
-def _amounts(container: Container, key: str) -> list[Quantity]:
-    return [amounts[key] for amounts in (container.limits, container.requests) if key in amounts]
-
-
-def _malformed_finding(fault: RecordError) -> Finding:
-    return error(
-        Code.TRANSLATION_RECORD_MALFORMED,
-        ANNOTATION_PATH,
-        printable(str(fault)[:200]),
-        "remove the annotation; the webhook writes it",
-    )
-
-
-def _record_changed_finding(recorded: str | None) -> Finding:
-    if recorded is None:
-        return error(
-            Code.TRANSLATION_RECORD_FORGED,
-            ANNOTATION_PATH,
-            "can only be set when a pod is created, and this pod was created without it",
-            "remove it",
-        )
-    return error(
-        Code.TRANSLATION_RECORD_CHANGED,
-        ANNOTATION_PATH,
-        "the pod's claims derive from it, so it cannot change",
-        "restore it; to change the devices, create the pod again",
-    )

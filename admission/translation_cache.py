@@ -35,17 +35,24 @@ class TranslationCache:
         namespace: str,
         snapshot: TranslationSnapshot,
         options: TranslationOptions,
+        passes_through: bool = True,
     ) -> Outcome:
         """Translate a pod."""
         if snapshot is not self._snapshot or options is not self._options:
             self._outcomes.clear()
             self._snapshot, self._options = snapshot, options
-        key = msgspec.msgpack.encode((namespace, legacy), enc_hook=str)
+        key = msgspec.msgpack.encode((namespace, passes_through, legacy), enc_hook=str)
         outcome = self._outcomes.get(key)
         if outcome is not None:
             self._outcomes.move_to_end(key)
             return outcome
-        outcome = translate(legacy, namespace=namespace, snapshot=snapshot, options=options)
+        outcome = translate(
+            legacy,
+            namespace=namespace,
+            snapshot=snapshot,
+            options=options,
+            passes_through=passes_through,
+        )
         if len(key) <= MAX_KEY_BYTES:
             self._outcomes[key] = outcome
             if len(self._outcomes) > self._capacity:

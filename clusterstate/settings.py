@@ -37,6 +37,12 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
     """Vocabulary to the driver that serves it; a vocabulary that is not named keeps its default.
     Defaults are the drivers of the projects that the vocabularies come from."""
 
+    vocabularies: tuple[str, ...] = tuple(arbiter.VOCABULARIES)
+    """The vocabularies whose keys are translated. The keys of others have no effect, as without us, and
+    their pods do not depend on the webhook: apply the webhook configuration that
+    `python -m webhook --print-configuration` prints. All of them, since a key that nobody uses costs
+    nothing."""
+
     default_gpu_owner: str = "nvidia"
     """The vocabulary that owns `nvidia.com/gpu` where nothing else in the pod says. `nvidia`, since
     the key is the device plugin's; clusters that ran HAMi everywhere want `hami`."""
@@ -61,6 +67,7 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
             adopt_schedulers=self.adopt_schedulers,
             quota=self.quota,
             claim_aware_components=frozenset(self.claim_aware_components),
+            vocabularies=frozenset(self.vocabularies),
         )
 
     def checked_options(self, profiles: Mapping[str, Profile]) -> TranslationOptions:
@@ -70,22 +77,27 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
             ConfigError: A vocabulary or a driver is not known.
         """
         options = self.options()
+        known = ", ".join(sorted(arbiter.VOCABULARIES))
+        for vocabulary in sorted(options.vocabularies - arbiter.VOCABULARIES.keys()):
+            raise ConfigError(
+                f"translation.vocabularies: no vocabulary {vocabulary}; known are {known}"
+            )
         for vocabulary, driver in options.profiles.items():
             if vocabulary not in arbiter.VOCABULARIES:
                 raise ConfigError(
-                    f"translation.profiles: no vocabulary {vocabulary}; known are "
-                    f"{', '.join(sorted(arbiter.VOCABULARIES))}"
+                    f"translation.profiles: no vocabulary {vocabulary}; known are {known}"
                 )
             if driver not in profiles:
                 raise ConfigError(
                     f"translation.profiles.{vocabulary}: no profile {driver}; known are "
                     f"{', '.join(sorted(profiles))}"
                 )
-        owners = [name for name, one in arbiter.VOCABULARIES.items() if one.handles(nvidia.GPU)]
-        if options.default_gpu_owner not in owners:
+        owners = {name for name, one in arbiter.VOCABULARIES.items() if one.handles(nvidia.GPU)}
+        chosen = owners & options.vocabularies
+        if options.default_gpu_owner not in (chosen or owners):
             raise ConfigError(
                 f"translation.defaultGpuOwner: {options.default_gpu_owner} cannot own {nvidia.GPU}; "
-                f"{', '.join(sorted(owners))} can"
+                f"{', '.join(sorted(chosen or owners))} can"
             )
         return options
 

@@ -99,8 +99,11 @@ class Code(StrEnum):
     """The pod's claims do not derive from its request annotation."""
     TRANSLATION_RECORD_CHANGED = "translationRecordChanged"
     """The request annotation, or a recorded amount, was changed after the pod was created."""
+    TRANSLATION_NOT_SIGNED = "translationNotSigned"
+    """The pod carries a request annotation, and its keys would not be translated here: the webhook does
+    not sign it, so no template is created for it."""
     PROFILE_CHANGED = "profileChanged"
-    """The request annotation was made with another version of the profile."""
+    """The request annotation was made with another profile, or another version of it."""
 
     # Accepted with a loss.
     CLAMPED = "clamped"

@@ -90,7 +90,7 @@ def owners(
     Args:
         default_gpu_owner: The owner of `nvidia.com/gpu` where nothing in the pod decides it:
             "nvidia", "hami" or "koordinator".
-        vocabularies: Extended by the resource names in profiles.
+        vocabularies: Those that are chosen, extended by the resource names in profiles.
     """
     named = {key for container in pod.containers for key in container.limits}
     uses_hami = (
@@ -98,12 +98,12 @@ def owners(
         or any(key in named for key in HAMI_KEYS)
         or any(key in pod.annotations for key in HAMI.annotations)
     )
-    gpus = (HAMI, nvidia.VOCABULARY) if uses_hami else (nvidia.VOCABULARY,)
+    gpus = (HAMI.name, nvidia.VOCABULARY.name) if uses_hami else (nvidia.VOCABULARY.name,)
     koordinator_first = (
         default_gpu_owner == KOORDINATOR.name and not uses_hami
     ) or takes_whole_gpus(pod)
-    ordered = (KOORDINATOR, *gpus) if koordinator_first else (*gpus, KOORDINATOR)
-    candidates = (*ordered, *(vocabularies[name] for name in NICS))
+    ordered = (KOORDINATOR.name, *gpus) if koordinator_first else (*gpus, KOORDINATOR.name)
+    candidates = [vocabularies[name] for name in (*ordered, *NICS) if name in vocabularies]
     split = divide_keys(named, candidates)
     return tuple(vocabulary.name for vocabulary in candidates if split[vocabulary.name])
 

@@ -21,7 +21,9 @@ from translation.legacy_pod import (
     MIRROR_ANNOTATION,
     OPT_OUT_LABELS,
 )
+from translation.profiles.profile import Profile
 from translation.quotas import PodScopes, Quota
+from translation.serving_drivers import serving_drivers
 from translation.snapshot import (
     ClaimUnawareComponent,
     QuotaPolicy,
@@ -54,7 +56,12 @@ def skip_reasons(
             )
         ]
     opt_outs = OPT_OUT_LABELS
-    if HAMI.name in arbiter.owners(legacy, default_gpu_owner=options.default_gpu_owner):
+    owners = arbiter.owners(
+        legacy,
+        default_gpu_owner=options.default_gpu_owner,
+        vocabularies=vocabularies_in_force(options, snapshot.profiles),
+    )
+    if HAMI.name in owners:
         opt_outs = opt_outs | HAMI_OPT_OUT_LABELS
     for carrier, labels in (
         ("", legacy.labels),
@@ -109,7 +116,8 @@ def is_native(
     if any(name in HAMI.annotations for name in legacy.annotations) or takes_whole_gpus(legacy):
         return False
     vocabularies = vocabularies_in_force(options, snapshot.profiles)
-    whole_devices = [NVIDIA, *(vocabularies[name] for name in arbiter.NICS)]
+    names = (NVIDIA.name, *arbiter.NICS)
+    whole_devices = [vocabularies[name] for name in names if name in vocabularies]
     return all(
         any(vocabulary.handles(key) for vocabulary in whole_devices)
         and key in snapshot.extended_resources
@@ -158,16 +166,24 @@ def check_quotas(
     claims: Sequence[Claim],
     amounts: Iterable[tuple[str, FieldPath]],
     scopes: PodScopes,
-    quotas: Mapping[str, Quota],
+    *,
+    namespace: str,
+    snapshot: TranslationSnapshot,
     options: TranslationOptions,
 ) -> Iterator[Finding]:
     """Yield a finding for each quota that would silently stop counting the pod.
 
+    A quota concerns the pod if it counts one of its keys, or any other key that is served by a driver
+    of its claims: devices are the same, whatever they are called.
+
     Args:
         amounts: Key and path of every amount that quotas count.
         scopes: The quota scopes that match the pod.
-        quotas: The quotas of its namespace, by name.
     """
+    quotas = snapshot.quotas.get(namespace, {})
+    counting = [(name, quotas[name]) for name in sorted(quotas) if quotas[name].counts(scopes)]
+    if not counting:
+        return
     replacements = [
         f"{name}.deviceclass.resource.k8s.io/devices" for name in _device_classes(claims)
     ]
@@ -178,15 +194,40 @@ def check_quotas(
     if replacements and counted_classes.issuperset(replacements):
         return
     finding = error if options.quota is QuotaPolicy.DENY else warning
-    for key, path in amounts:
-        for name in sorted(quotas):
-            if f"requests.{key}" in quotas[name].names and quotas[name].counts(scopes):
+    fix = f"count {', '.join(replacements) or 'claims'} in a ResourceQuota instead"
+    own = list(amounts)
+    for key, path in own:
+        for name, quota in counting:
+            if f"requests.{key}" in quota.names:
+                message = (
+                    f"ResourceQuota {name} counts requests.{key}, which does not include claims"
+                )
+                yield finding(Code.QUOTA_NOT_COUNTED, path, message, fix)
+    drivers = _drivers_of(claims, snapshot.profiles)
+    for name, quota in counting:
+        for key in sorted(_counted_keys(quota) - {key for key, _ in own}):
+            for driver in sorted(drivers & serving_drivers(key, options, snapshot.profiles)):
                 yield finding(
                     Code.QUOTA_NOT_COUNTED,
-                    path,
-                    f"ResourceQuota {name} counts requests.{key}, which does not include claims",
-                    f"count {', '.join(replacements) or 'claims'} in a ResourceQuota instead",
+                    own[0][1] if own else FieldPath.of("spec", "resourceClaims"),
+                    f"ResourceQuota {name} counts requests.{key}, which also stands for devices of "
+                    f"{driver}, and does not include claims",
+                    fix,
                 )
+
+
+def _counted_keys(quota: Quota) -> frozenset[str]:
+    """Return the resource names whose requests a quota counts."""
+    prefix = "requests."
+    return frozenset(name.removeprefix(prefix) for name in quota.names if name.startswith(prefix))
+
+
+def _drivers_of(claims: Sequence[Claim], profiles: Mapping[str, Profile]) -> frozenset[str]:
+    """Return the drivers whose DeviceClasses claims use."""
+    classes = set(_device_classes(claims))
+    return frozenset(
+        driver for driver, profile in profiles.items() if classes & set(profile.class_names())
+    )
 
 
 def quota_amounts(legacy: LegacyPod, readings: Readings) -> Iterator[tuple[str, FieldPath]]:

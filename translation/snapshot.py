@@ -91,6 +91,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
             name keeps the pods there, for schedulers that support claims.
         quota: The reaction to quotas that would stop counting.
         claim_aware_components: Components that are configured to count claims.
+        vocabularies: The vocabularies whose keys are translated; the keys of others are unknown.
     """
 
     profiles: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(DEFAULT_PROFILES))
@@ -98,27 +99,37 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     adopt_schedulers: Mapping[str, str] = {}
     quota: QuotaPolicy = QuotaPolicy.DENY
     claim_aware_components: frozenset[ClaimUnawareComponent] = frozenset()
+    vocabularies: frozenset[str] = frozenset(arbiter.VOCABULARIES)
 
     def scheduler_for(self, name: str) -> str | None:
-        """Return the scheduler for the translated pods of a scheduler; None for no translation."""
+        """Return the scheduler for the translated pods of a scheduler; None for no translation.
+
+        A scheduler that gets the pods of others supports claims, so it keeps its own.
+        """
         if name in {"", DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME}:
             return name
+        if name in self.adopt_schedulers.values():
+            return self.adopt_schedulers.get(name, name)
         return self.adopt_schedulers.get(name)
 
 
 def vocabularies_in_force(
     options: TranslationOptions, profiles: Mapping[str, Profile]
 ) -> Mapping[str, Vocabulary]:
-    """Return the vocabularies, extended by the resource names in the profiles in force."""
+    """Return the chosen vocabularies, extended by the resource names in the profiles in force."""
     in_force = options.profiles.items()
     return _extended(
-        tuple((name, profiles[driver]) for name, driver in in_force if driver in profiles)
+        tuple((name, profiles[driver]) for name, driver in in_force if driver in profiles),
+        options.vocabularies,
     )
 
 
 @lru_cache(maxsize=16)
-def _extended(providers: tuple[tuple[str, Profile], ...]) -> Mapping[str, Vocabulary]:
+def _extended(
+    providers: tuple[tuple[str, Profile], ...], chosen: frozenset[str]
+) -> Mapping[str, Vocabulary]:
     # Called for every pod, and the same until a profile changes.
-    return arbiter.extended_vocabularies(
+    extended = arbiter.extended_vocabularies(
         {name: profile.resource_names() for name, profile in providers}
     )
+    return {name: vocabulary for name, vocabulary in extended.items() if name in chosen}

@@ -72,6 +72,7 @@ def translate(
     namespace: str,
     snapshot: TranslationSnapshot,
     options: TranslationOptions,
+    passes_through: bool = True,
 ) -> Outcome:
     """Translate a pod that carries no translation record.
 
@@ -79,6 +80,7 @@ def translate(
 
     Args:
         namespace: The pod's namespace; at admission the pod's own field may be empty.
+        passes_through: Leave a pod untouched if Kubernetes itself can allocate its devices.
     """
     if not legacy.requests_devices:
         return Untouched()
@@ -88,7 +90,7 @@ def translate(
     faults = (*check_requests(legacy), *arbiter.check_conflicts(legacy))
     if faults:
         return Refused(findings=faults)
-    if is_native(legacy, snapshot, options):
+    if passes_through and is_native(legacy, snapshot, options):
         return Untouched(findings=(native_finding(legacy, snapshot),))
     return _translate_keys(legacy, namespace, snapshot, options)
 
@@ -129,8 +131,9 @@ def _translate_keys(
             derivation.claims,
             quota_amounts(legacy, readings),
             legacy.scopes,
-            snapshot.quotas.get(namespace, {}),
-            options,
+            namespace=namespace,
+            snapshot=snapshot,
+            options=options,
         ),
         *check_node_labels(legacy),
         *check_existing_variables(legacy, derivation.variables),

@@ -9,6 +9,7 @@ from admission.pods import Decision
 from kube.names import REQUEST_ANNOTATION
 from testing.builders import (
     HAMI,
+    NAMESPACE,
     Document,
     admit,
     container,
@@ -25,12 +26,14 @@ from testing.builders import (
     with_changes,
     with_record,
 )
-from translation.snapshot import TranslationOptions, TranslationSnapshot
+from translation.quotas import Quota
+from translation.snapshot import QuotaPolicy, TranslationOptions, TranslationSnapshot
 
 AT = "metadata.annotations[drawbridge.internal/request]"
+CLASSES = frozenset({HAMI, "gpu.nvidia.com", "mig.nvidia.com"})
 BIG, SMALL = (
-    translation_snapshot(driver_slice(HAMI, hami_gpu("80Gi"))),
-    translation_snapshot(driver_slice(HAMI, hami_gpu("40Gi"))),
+    translation_snapshot(driver_slice(HAMI, hami_gpu("80Gi")), classes=CLASSES),
+    translation_snapshot(driver_slice(HAMI, hami_gpu("40Gi")), classes=CLASSES),
 )
 
 PODS = (
@@ -45,10 +48,6 @@ PODS = (
     ),
     ("an init container", pod(gpus(2), init=(gpus(1, name="i"), gpus(3, name="j")))),
     ("a sidecar", pod(gpus(2), init=(gpus(1, name="i", fields={"restartPolicy": "Always"}),))),
-    (
-        "names used twice, which the API server refuses later",
-        pod(container("i"), container("a"), gpus(1, name="a"), init=(gpus(1, name="i"),)),
-    ),
     ("no device after all", pod(gpus(0, mem=1))),
     ("a priority alone", pod(gpus(priority=1))),
     ("an adopted scheduler", pod(gpus(1), schedulerName="volcano")),
@@ -65,12 +64,185 @@ def test_another_round_changes_nothing(name: str, document: Document) -> None:
     assert (answer.decision, answer.operations) == (Decision.ACCEPTED, ())
 
 
-def test_what_was_published_since_does_not_matter() -> None:
+def test_names_used_twice_which_the_api_server_refuses_later_are_no_fault_of_ours() -> None:
+    twice = pod(container("i"), container("a"), gpus(1, name="a"), init=(gpus(1, name="i"),))
+    once, _ = admit(twice, BIG)
+
+    _, answer = admit(once, BIG)
+
+    assert answer.allowed
+
+
+def test_what_is_published_by_now_decides_not_what_is_recorded() -> None:
     once, _ = admit(pod(gpus(pct=50)), BIG)
 
-    _, answer = admit(once, SMALL)
+    again, answer = admit(once, SMALL)
 
-    assert answer.decision is Decision.ACCEPTED
+    at_once, _ = admit(pod(gpus(pct=50)), SMALL)
+    assert answer.decision is Decision.TRANSLATED
+    assert again == at_once
+
+
+def test_invented_facts_give_no_other_claims_than_the_keys() -> None:
+    half, _ = admit(pod(gpus(pct=50)), BIG)
+    invented, _ = admit(
+        pod(gpus(pct=50)), translation_snapshot(driver_slice(HAMI, hami_gpu("1Ti")))
+    )
+    assert invented["spec"] != half["spec"]
+
+    after, _ = admit(invented, BIG)
+
+    assert after == half
+
+
+def test_what_was_translated_stays_so_where_a_class_maps_its_keys_by_now() -> None:
+    once, _ = admit(pod(gpus(1)))
+    mapped = translation_snapshot(extended_resources={"nvidia.com/gpu": "gpu.nvidia.com"})
+
+    _, answer = admit(once, mapped)
+
+    assert (answer.decision, answer.operations) == (Decision.ACCEPTED, ())
+
+
+# --- preflight checks -----------------------------------------------------------------------------
+
+
+def labelled(document: Document, **labels: str) -> Document:
+    return with_changes(
+        document, metadata__labels={f"drawbridge.internal/{k}": v for k, v in labels.items()}
+    )
+
+
+WHOLE, _ = admit(pod(gpus(1)))
+RECORD = WHOLE["metadata"]["annotations"][REQUEST_ANNOTATION]
+ADOPTED, _ = admit(pod(gpus(1), schedulerName="volcano"), None, ADOPTING)
+QUOTA = Quota(names=frozenset({"requests.nvidia.com/gpu"}))
+COUNTING = translation_snapshot(quotas={NAMESPACE: {"gpus": QUOTA}}, classes=CLASSES)
+
+
+class Checked(NamedTuple):
+    name: str
+    pod: Document
+    decision: Decision
+    want: tuple[str, ...]
+    snapshot: TranslationSnapshot = translation_snapshot()
+    options: TranslationOptions = TranslationOptions()
+
+
+UNSIGNED = f"warning translationNotSigned {AT}"
+CHECKED = (
+    Checked(
+        "a quota on a recorded key",
+        WHOLE,
+        Decision.REFUSED,
+        (f"error quotaNotCounted {AT}",),
+        COUNTING,
+    ),
+    Checked(
+        "a quota on a recorded key, and only a warning is wanted",
+        WHOLE,
+        Decision.ACCEPTED,
+        (f"warning quotaNotCounted {AT}",),
+        COUNTING,
+        TranslationOptions(quota=QuotaPolicy.WARN),
+    ),
+    Checked(
+        "a quota on another key of the driver",
+        admit(pod(gpus(mig_1g_5gb=1)))[0],
+        Decision.REFUSED,
+        (f"error quotaNotCounted {AT}",),
+        COUNTING,
+    ),
+    Checked(
+        "a quota, where a class maps the keys",
+        WHOLE,
+        Decision.REFUSED,
+        (f"error quotaNotCounted {AT}",),
+        msgspec.structs.replace(COUNTING, extended_resources={"nvidia.com/gpu": "gpu.nvidia.com"}),
+    ),
+    Checked(
+        "a pod that opts out",
+        labelled(WHOLE, translate="false"),
+        Decision.UNTOUCHED,
+        ("info optedOut metadata.labels", UNSIGNED),
+    ),
+    Checked(
+        "a namespace that opts out",
+        WHOLE,
+        Decision.UNTOUCHED,
+        ("info optedOut metadata.labels", UNSIGNED),
+        translation_snapshot(namespaces={NAMESPACE: {"drawbridge.internal/translate": "false"}}),
+    ),
+    Checked(
+        "a foreign scheduler",
+        with_changes(WHOLE, spec__schedulerName="volcano"),
+        Decision.UNTOUCHED,
+        ("warning foreignScheduler spec.schedulerName", UNSIGNED),
+    ),
+    Checked(
+        "a node without a scheduler",
+        with_changes(WHOLE, spec__nodeName="n"),
+        Decision.UNTOUCHED,
+        ("warning nodeNameSet spec.nodeName", UNSIGNED),
+    ),
+    Checked("a scheduler that adopts", ADOPTED, Decision.ACCEPTED, (), options=ADOPTING),
+    Checked(
+        "a scheduler that adopts under a name of its own",
+        with_changes(WHOLE, spec__schedulerName="mine"),
+        Decision.ACCEPTED,
+        (),
+        options=TranslationOptions(adopt_schedulers={"volcano": "mine"}),
+    ),
+    Checked(
+        "a profile that is known and not in force",
+        admit(pod(gpus(1)), None, TranslationOptions(profiles={"nvidia": "gpu.example.com"}))[0],
+        Decision.REFUSED,
+        (f"error profileChanged {AT}",),
+    ),
+    Checked(
+        "another owner of the key",
+        admit(pod(gpus(1)), None, TranslationOptions(default_gpu_owner="hami"))[0],
+        Decision.REFUSED,
+        (f"error profileChanged {AT}",),
+    ),
+    Checked(
+        "a vocabulary that is not chosen",
+        admit(pod(gpus(mem=1)))[0],
+        Decision.REFUSED,
+        (f"error translationRecordMalformed {AT}",),
+        options=TranslationOptions(vocabularies=frozenset({"nvidia"})),
+    ),
+    Checked(
+        "a recorded name that is no device key",
+        with_record(
+            WHOLE, RECORD.replace('"nvidia.com/gpu":"1"', '"cpu":"64","nvidia.com/gpu":"1"')
+        ),
+        Decision.REFUSED,
+        (f"error translationRecordMalformed {AT}",),
+    ),
+    Checked(
+        "facts that are not known by now",
+        admit(pod(gpus(pct=50)), BIG)[0],
+        Decision.REFUSED,
+        (f"error memorySizesUnknown {AT}",),
+        translation_snapshot(classes=CLASSES),
+    ),
+    Checked(
+        "facts of a cluster, where none is known",
+        admit(pod(gpus(pct=50)), BIG)[0],
+        Decision.ACCEPTED,
+        (),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CHECKED, ids=lambda case: case.name)
+def test_an_annotation_gives_nothing_that_its_keys_would_not_give(case: Checked) -> None:
+    after, answer = admit(case.pod, case.snapshot, case.options)
+
+    assert answer.decision is case.decision
+    assert case.want == tuple(finding_texts(answer.findings))
+    assert after == case.pod
 
 
 def test_other_claims_beside_ours_do_not_matter() -> None:

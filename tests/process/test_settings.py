@@ -203,6 +203,12 @@ def test_a_profile_that_is_not_named_keeps_its_default() -> None:
     assert chosen == DEFAULT_PROFILES | {"nvidia": "gpu.example.com"}
 
 
+def test_the_default_owner_of_gpus_need_not_be_chosen_where_no_vocabulary_of_gpus_is() -> None:
+    settings = TranslationSettings(vocabularies=("rdma",))
+
+    assert settings.checked_options(load_profiles()).vocabularies == {"rdma"}
+
+
 @pytest.mark.parametrize(
     ("translation", "message"),
     [
@@ -211,6 +217,11 @@ def test_a_profile_that_is_not_named_keeps_its_default() -> None:
         (
             {"defaultGpuOwner": "rdma"},
             "defaultGpuOwner: rdma cannot own nvidia.com/gpu; hami, koordinator, nvidia can",
+        ),
+        ({"vocabularies": ["cuda"]}, "translation.vocabularies: no vocabulary cuda"),
+        (
+            {"vocabularies": ["hami", "rdma"]},
+            "defaultGpuOwner: nvidia cannot own nvidia.com/gpu; hami can",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

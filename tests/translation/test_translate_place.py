@@ -9,6 +9,7 @@ from testing.builders import (
     Document,
     finding_texts,
     gpus,
+    koordinator_container,
     pod,
     translation_outcome,
     translation_snapshot,
@@ -99,10 +100,22 @@ QUOTAS = (
         quotas("requests.nvidia.com/gpu"),
     ),
     Case(
-        "zero of a key uses no quota",
-        pod(gpus(0), gpus(mig_1g_5gb=1, name="b")),
-        (),
+        "a quota on another key of the same driver, in another vocabulary",
+        pod(koordinator_container(core=50, memory="8Gi")),
+        ("error quotaNotCounted spec.containers[0].resources.limits[koordinator.sh/gpu-core]",),
         quotas("requests.nvidia.com/gpu"),
+    ),
+    Case(
+        "a quota on another key of the same driver, for another class",
+        pod(gpus(0), gpus(mig_1g_5gb=1, name="b")),
+        ("error quotaNotCounted spec.containers[1].resources.limits[nvidia.com/mig-1g.5gb]",),
+        quotas("requests.nvidia.com/gpu"),
+    ),
+    Case(
+        "a quota on a key of another driver",
+        pod(gpus(1)),
+        (),
+        quotas("requests.rdma/hca_shared_devices_a"),
     ),
     Case(
         "a quota whose scope the pod is in",

@@ -1,0 +1,216 @@
+"""The translation record of a pod under review: whether it may be believed, and the pod without it; pure.
+
+The record is untrusted. What is checked here is that it agrees with the pod that carries it and with
+the settings; whether its keys would be translated at all is decided in `admission.pods`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error, has_errors
+from findings.text import printable, quote_text
+from kube.api.core import Container, Pod, ResourceRequirements
+from kube.names import REQUEST_ANNOTATION
+from kube.quantity import Quantity
+from translation import arbiter
+from translation.claims import MAX_LABEL, Claim
+from translation.derive import Derivation, derive
+from translation.intents import Vocabulary
+from translation.legacy_pod import container_paths, containers, device_keys
+from translation.record import RecordError, TranslationRecord, decode_record
+from translation.snapshot import TranslationSnapshot
+
+MAX_USERS: Final = 5
+"""Containers that are named in a message."""
+
+ANNOTATION_PATH: Final = FieldPath.of("metadata", "annotations").key(REQUEST_ANNOTATION)
+
+
+def read_record(
+    pod: Pod, snapshot: TranslationSnapshot
+) -> tuple[TranslationRecord | None, Derivation]:
+    """Return the pod's record and what derives from it; None and the reasons if it is invalid."""
+    try:
+        record = decode_record(pod.annotations[REQUEST_ANNOTATION])
+    except RecordError as fault:
+        return None, Derivation(findings=(malformed_finding(fault),))
+    derivation = derive(record, snapshot.profiles, container_paths(pod))
+    if has_errors(derivation.findings):
+        errors = (finding for finding in derivation.findings if finding.is_error)
+        return None, Derivation(findings=tuple(map(at_annotation, errors)))
+    return record, derivation
+
+
+def malformed_finding(fault: RecordError) -> Finding:
+    """Return the finding about an annotation that is not a record."""
+    return error(
+        Code.TRANSLATION_RECORD_MALFORMED,
+        ANNOTATION_PATH,
+        printable(str(fault)[:200]),
+        "remove the annotation; the webhook writes it",
+    )
+
+
+def record_changed_finding(recorded: str | None) -> Finding:
+    """Return the finding about an annotation that an update changes; None where there was none."""
+    if recorded is None:
+        return error(
+            Code.TRANSLATION_RECORD_FORGED,
+            ANNOTATION_PATH,
+            "can only be set when a pod is created, and this pod was created without it",
+            "remove it",
+        )
+    return error(
+        Code.TRANSLATION_RECORD_CHANGED,
+        ANNOTATION_PATH,
+        "the pod's claims derive from it, so it cannot change",
+        "restore it; to change the devices, create the pod again",
+    )
+
+
+def at_annotation(finding: Finding) -> Finding:
+    """Return a finding about a recorded key, which is not in the pod."""
+    return msgspec.structs.replace(finding, path=ANNOTATION_PATH)
+
+
+def check_recorded_keys(
+    record: TranslationRecord, vocabularies: Mapping[str, Vocabulary]
+) -> Iterator[Finding]:
+    """Yield an error for a recorded key that is not translated here."""
+    for container in record.containers:
+        keys = arbiter.device_keys(container.limits, vocabularies)
+        for key in sorted(container.limits.keys() - keys - arbiter.companions(keys)):
+            yield error(
+                Code.TRANSLATION_RECORD_MALFORMED,
+                ANNOTATION_PATH,
+                f"records {quote_text(key)}, which is not translated here",
+                "remove the annotation, if the pod's templates exist; else the key",
+            )
+
+
+def check_claims(pod: Pod, claims: Sequence[Claim]) -> Iterator[Finding]:
+    """Yield an error for each claim of the record that the pod does not use."""
+    templates = {
+        entry.name: entry.resource_claim_template_name for entry in pod.spec.resource_claims or ()
+    }
+    uses = {
+        container.name: {(use.name, use.request) for use in container.claims}
+        for _, container in containers(pod)
+    }
+    unmatched = {label for label, template in templates.items() if template is not None}
+    for claim in claims:
+        match = next(
+            (
+                label
+                for label in sorted(unmatched)
+                if templates[label] == claim.template
+                and all((label, use.request) in uses.get(use.container, ()) for use in claim.uses)
+            ),
+            None,
+        )
+        if match is None:
+            yield error(
+                Code.TRANSLATION_RECORD_FORGED,
+                ANNOTATION_PATH,
+                f"requires ResourceClaimTemplate {claim.template} for {_user_names(claim)}, "
+                "but the pod does not use it so",
+                "remove the annotation; the webhook writes it",
+            )
+        else:
+            unmatched.remove(match)
+
+
+def _user_names(claim: Claim) -> str:
+    """Return the names of the containers that use a claim, which are untrusted."""
+    users = sorted({use.container for use in claim.uses})
+    names = [printable(name[:MAX_LABEL]) or '""' for name in users[:MAX_USERS]]
+    return ", ".join(names + ["others"] * (len(users) > MAX_USERS))
+
+
+def check_amounts(
+    pod: Pod,
+    record: TranslationRecord,
+    vocabularies: Mapping[str, Vocabulary],
+    *,
+    only_recorded: bool = False,
+) -> Iterator[Finding]:
+    """Yield an error for each device key whose amount is not the recorded one."""
+    limits = {container.name: container.limits for container in record.containers}
+    for path, container in containers(pod):
+        recorded = limits.get(container.name, {})
+        for key in sorted(device_keys(container, vocabularies)):
+            if key not in recorded and only_recorded:
+                continue
+            amounts = _amounts(container, key)
+            if any(amount != recorded.get(key) for amount in amounts):
+                yield error(
+                    Code.TRANSLATION_RECORD_CHANGED,
+                    path.child("resources", "limits").key(key),
+                    "a pod's devices cannot change after its creation: recorded "
+                    f"{recorded.get(key, 'nothing')}, found {amounts[0]}",
+                    "delete the pod and create it again",
+                )
+
+
+def _amounts(container: Container, key: str) -> list[Quantity]:
+    return [amounts[key] for amounts in (container.limits, container.requests) if key in amounts]
+
+
+def check_profiles(record: TranslationRecord, current: TranslationRecord) -> Iterator[Finding]:
+    """Yield an error for each vocabulary that another profile, or none, serves in a new translation."""
+    names = {used.vocabulary: used.name for used in current.profiles}
+    for used in record.profiles:
+        if names.get(used.vocabulary) != used.name:
+            served = names.get(used.vocabulary, "none")
+            yield error(
+                Code.PROFILE_CHANGED,
+                ANNOTATION_PATH,
+                f"vocabulary {used.vocabulary} is served by {served} here, not by {used.name}",
+                "create the pod again from its legacy manifest",
+            )
+
+
+def restored_view(pod: Pod, record: TranslationRecord, claims: Sequence[Claim]) -> Pod:
+    """Return a translated pod as it was before; what `restore_pod` is for documents."""
+    templates = {claim.template for claim in claims}
+    entries = pod.spec.resource_claims or ()
+    recorded = {container.name: container.limits for container in record.containers}
+    return msgspec.structs.replace(
+        pod,
+        spec=msgspec.structs.replace(
+            pod.spec,
+            containers=_with_limits(pod.spec.containers, recorded),
+            init_containers=_with_limits(pod.spec.init_containers, recorded),
+            resource_claims=tuple(
+                entry for entry in entries if entry.resource_claim_template_name not in templates
+            ),
+        ),
+    )
+
+
+def _with_limits(
+    containers: Sequence[Container] | None, recorded: Mapping[str, Mapping[str, Quantity]]
+) -> tuple[Container, ...]:
+    return tuple(
+        msgspec.structs.replace(
+            container,
+            resources=msgspec.structs.replace(
+                container.resources or ResourceRequirements(),
+                limits={**recorded[container.name], **container.limits},
+            ),
+        )
+        if recorded.get(container.name)
+        else container
+        for container in containers or ()
+    )
+
+
+def recorded_limits(record: TranslationRecord) -> Mapping[str, Mapping[str, str]]:
+    """Return container name to the recorded keys and amounts, as texts."""
+    return {
+        container.name: {key: str(amount) for key, amount in container.limits.items()}
+        for container in record.containers
+    }
