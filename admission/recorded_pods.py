@@ -37,7 +37,12 @@ def read_record(
         record = decode_record(pod.annotations[REQUEST_ANNOTATION])
     except RecordError as fault:
         return None, Derivation(findings=(malformed_finding(fault),))
-    derivation = derive(record, snapshot.profiles, container_paths(pod))
+    # Cheap checks before anything is compiled.
+    paths = container_paths(pod)
+    unknown = next((one.name for one in record.containers if one.name not in paths), None)
+    if unknown is not None:
+        return None, Derivation(findings=(_unknown_container_finding(unknown),))
+    derivation = derive(record, snapshot.profiles, paths)
     if has_errors(derivation.findings):
         errors = (finding for finding in derivation.findings if finding.is_error)
         return None, Derivation(findings=tuple(map(at_annotation, errors)))
@@ -50,6 +55,15 @@ def malformed_finding(fault: RecordError) -> Finding:
         Code.TRANSLATION_RECORD_MALFORMED,
         ANNOTATION_PATH,
         printable(str(fault)[:200]),
+        "remove the annotation; the webhook writes it",
+    )
+
+
+def _unknown_container_finding(name: str) -> Finding:
+    return error(
+        Code.TRANSLATION_RECORD_FORGED,
+        ANNOTATION_PATH,
+        f"names container {quote_text(name[:MAX_LABEL])}, which the pod does not have",
         "remove the annotation; the webhook writes it",
     )
 

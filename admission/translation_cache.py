@@ -4,26 +4,30 @@ A rollout creates hundreds of such pods. The cache holds values of a pure functi
 a time, so evicting is always correct.
 """
 
-from collections import OrderedDict
+from hashlib import sha256
 from typing import Final
 
 import msgspec
 
+from kube.sized_cache import SizedCache
 from translation.intents import LegacyPod
 from translation.snapshot import TranslationOptions, TranslationSnapshot
-from translation.translate import Outcome, translate
+from translation.translate import Outcome, Translated, translate
 
 CAPACITY: Final = 512
 MAX_KEY_BYTES: Final = 4096
-"""Larger pods are not cached, so the cache stays below some tens of MiB."""
+"""Larger pods are not cached."""
+MAX_BYTES: Final = 4 * 2**20
+"""Keys and specs of claims, as JSON; as objects they take several times as much."""
 
 
 class TranslationCache:
     """`translate` with a bounded cache, least recently used first out."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        self._capacity = capacity
-        self._outcomes: OrderedDict[bytes, Outcome] = OrderedDict()
+        self._outcomes: SizedCache[bytes, Outcome] = SizedCache(
+            max_entries=capacity, max_bytes=MAX_BYTES
+        )
         self._snapshot: TranslationSnapshot | None = None
         self._options: TranslationOptions | None = None
 
@@ -42,10 +46,10 @@ class TranslationCache:
             self._outcomes.clear()
             self._snapshot, self._options = snapshot, options
         key = msgspec.msgpack.encode((namespace, passes_through, legacy), enc_hook=str)
-        outcome = self._outcomes.get(key)
-        if outcome is not None:
-            self._outcomes.move_to_end(key)
-            return outcome
+        digest = sha256(key).digest()
+        cached = self._outcomes.get(digest)
+        if cached is not None:
+            return cached
         outcome = translate(
             legacy,
             namespace=namespace,
@@ -53,8 +57,10 @@ class TranslationCache:
             options=options,
             passes_through=passes_through,
         )
-        if len(key) <= MAX_KEY_BYTES:
-            self._outcomes[key] = outcome
-            if len(self._outcomes) > self._capacity:
-                self._outcomes.popitem(last=False)
-        return outcome
+        if len(key) > MAX_KEY_BYTES:
+            return outcome
+        return self._outcomes.put(digest, outcome, size=len(key) + _spec_bytes(outcome))
+
+
+def _spec_bytes(outcome: Outcome) -> int:
+    return sum(claim.size for claim in outcome.claims) if isinstance(outcome, Translated) else 0

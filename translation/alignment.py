@@ -27,7 +27,8 @@ from kube.api.resource import (
     DeviceSubRequest,
     ExactDeviceRequest,
 )
-from translation.claims import Claim, CompiledClaims, Use, claim_spec, template_name
+from translation.bounds import DerivedSize
+from translation.claims import Claim, CompiledClaims, Use, build_claim
 from translation.device_facts import PCIE_ROOT, Facts
 from translation.device_request import CompiledRequest, RequestCompiler
 from translation.intents import Alignment, DeviceKind, Intent, Scope
@@ -63,12 +64,17 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compile_aligned_claim(
-    alignment: Alignment, members: Sequence[AlignedIntent], *, prefix: str
+    alignment: Alignment,
+    members: Sequence[AlignedIntent],
+    derived: DerivedSize,
+    *,
+    prefix: str,
 ) -> CompiledClaims:
-    """Compile the intents of an alignment to one claim.
+    """Compile the intents of an alignment to one claim; to none if the pod derives too much.
 
     Args:
         members: One for each kind of the alignment, in its order.
+        derived: What the pod has derived so far.
         prefix: The readable prefix of the template's name, a DNS label.
     """
     total = sum(member.intent.count for member in members)
@@ -86,7 +92,13 @@ def compile_aligned_claim(
         return CompiledClaims(
             findings=(*findings, _too_many(Code.UNSUPPORTED_AS_PUBLISHED, alignment, total))
         )
+    excess = list(_check_derived(members, groups, derived))
+    if excess:
+        return CompiledClaims(findings=(*findings, *excess))
     claim, claim_findings = _claim(alignment, members, groups, prefix, align=not unrooted)
+    excess = list(derived.check_spec(members[-1].intent, claim.size))
+    if excess:
+        return CompiledClaims(findings=(*findings, *excess))
     return CompiledClaims(
         claims=(claim,), findings=tuple(dict.fromkeys((*findings, *claim_findings)))
     )
@@ -193,11 +205,9 @@ def _claim(
         )
         findings += compiler.findings
     requests = tuple(part.compiled.request for part in parts)
-    spec = claim_spec(
-        DeviceClaim(
-            requests=requests,
-            constraints=tuple(constraint for constraint, _ in constraints) or None,
-        )
+    devices = DeviceClaim(
+        requests=requests,
+        constraints=tuple(constraint for constraint, _ in constraints) or None,
     )
     sources: dict[FieldPath, FieldPath] = {}
     for index, part in enumerate(parts):
@@ -208,10 +218,10 @@ def _claim(
         f"{kind}-{sum(group.get(kind, 0) for group in groups)}" for kind in alignment.kinds
     )
     intent = members[0].intent
-    claim = Claim(
+    claim = build_claim(
+        devices,
         label="-".join(alignment.kinds),
-        template=template_name(f"{prefix}-{readable}", spec),
-        spec=spec,
+        prefix=f"{prefix}-{readable}",
         uses=tuple(
             Use(container=user, request=request.name)
             for request in requests
@@ -316,6 +326,20 @@ def _only(exactly: ExactDeviceRequest | None) -> tuple[DeviceSubRequest, ...]:
 def _renamed(prefix: str, alternative: DeviceSubRequest) -> DeviceSubRequest:
     name = f"{prefix}-{alternative.name}" if alternative.name else prefix
     return msgspec.structs.replace(alternative, name=name)
+
+
+def _check_derived(
+    members: Sequence[AlignedIntent], groups: Sequence[Group], derived: DerivedSize
+) -> Iterator[Finding]:
+    """Count the claim as if no alternative were repeated; yield the first error."""
+    yield from derived.check_claims([member.intent for member in members], 1)
+    for member in members:
+        request = _part(member, 1, member.intent.kind.value).compiled.request
+        for _ in range(sum(member.intent.kind in group for group in groups)):
+            excess = list(derived.check_request(member.intent, request))
+            if excess:
+                yield from excess
+                return
 
 
 # --- findings -------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from kube.api.resource import (
     ResourceClaimSpec,
     ResourceClaimTemplate,
 )
+from translation.bounds import DerivedSize
 from translation.device_facts import UNKNOWN, Facts
 from translation.device_request import RequestCompiler
 from translation.init_containers import reused_intents
@@ -53,6 +54,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         label: Its name in `spec.resourceClaims`, unless the pod uses that name otherwise.
         template: The name of its template, which derives from the content.
         spec: `spec` of the ResourceClaimTemplate, as JSON.
+        digest: The full-length digest of the spec.
+        size: Bytes of the spec as JSON.
         uses: In the order of the pod's containers.
         sources: Field below `devices` to the path in the pod of the key that requested it.
     """
@@ -60,13 +63,10 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     template: str
     spec: Mapping[str, Any]
+    digest: str
+    size: int
     uses: tuple[Use, ...]
     sources: Mapping[FieldPath, FieldPath] = {}
-
-    @property
-    def digest(self) -> str:
-        """The full-length digest of the spec."""
-        return spec_digest(self.spec)
 
     def class_names(self) -> Iterator[str]:
         """Yield the DeviceClass of every request and alternative."""
@@ -92,7 +92,11 @@ class CompiledClaims(msgspec.Struct, frozen=True, kw_only=True):
 
 def spec_digest(spec: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a template's spec in canonical JSON."""
-    return sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()
+    return sha256(_canonical_json(spec)).hexdigest()
+
+
+def _canonical_json(spec: Mapping[str, Any]) -> bytes:
+    return msgspec.json.encode(spec, order="deterministic")
 
 
 def template_digest(template: ResourceClaimTemplate) -> str:
@@ -120,10 +124,37 @@ def claim_spec(claim: DeviceClaim) -> Mapping[str, Any]:
     return {"spec": msgspec.to_builtins(ResourceClaimSpec(devices=claim), enc_hook=str)}
 
 
-def template_name(prefix: str, spec: Mapping[str, Any]) -> str:
-    """Return the name of the template with this content, a DNS label."""
-    digest = sha256(f"{TRANSLATION_VERSION}:{spec_digest(spec)}".encode()).hexdigest()
-    return f"{prefix[: MAX_LABEL - NAME_HASH_LENGTH - 1]}-{digest[:NAME_HASH_LENGTH]}"
+def template_name(prefix: str, digest: str) -> str:
+    """Return the name of the template whose content has this digest, a DNS label."""
+    name = sha256(f"{TRANSLATION_VERSION}:{digest}".encode()).hexdigest()
+    return f"{prefix[: MAX_LABEL - NAME_HASH_LENGTH - 1]}-{name[:NAME_HASH_LENGTH]}"
+
+
+def build_claim(
+    devices: DeviceClaim,
+    *,
+    label: str,
+    prefix: str,
+    uses: tuple[Use, ...],
+    sources: Mapping[FieldPath, FieldPath],
+) -> Claim:
+    """Return a claim, named after its content.
+
+    Args:
+        prefix: The readable prefix of the template's name.
+    """
+    spec = claim_spec(devices)
+    text = _canonical_json(spec)
+    digest = sha256(text).hexdigest()
+    return Claim(
+        label=label,
+        template=template_name(prefix, digest),
+        spec=spec,
+        digest=digest,
+        size=len(text),
+        uses=uses,
+        sources=sources,
+    )
 
 
 def compile_claims(
@@ -131,15 +162,17 @@ def compile_claims(
     containers: Mapping[str, LegacyContainer],
     profile: Profile,
     facts: Mapping[DeviceKind, Facts],
+    derived: DerivedSize,
     *,
     prefix: str,
 ) -> CompiledClaims:
-    """Compile the intents that one driver serves to claims.
+    """Compile the intents that one driver serves to claims; stop where the pod derives too much.
 
     Args:
         intents: All of kinds that the profile has, in the order of the pod's containers.
         containers: By name.
         facts: Device kind to the facts of the driver's published devices.
+        derived: What the pod has derived so far.
         prefix: The readable prefix of template names, a DNS label.
     """
     reused, reuse_findings = reused_intents(intents, containers)
@@ -156,30 +189,35 @@ def compile_claims(
         for index, intent in enumerate(intents)
         if index not in reused
     ]
-    claims = []
-    for label, group in _grouped_by_claim(requested, profile):
-        compiled = _compile_claim([devices.intent for devices in group], profile, facts)
-        findings += compiled.findings
+    groups = list(_grouped_by_claim(requested, profile))
+    excess = list(derived.check_claims(intents, len(groups)))
+    claims: list[Claim] = []
+    for label, group in groups if not excess else ():
         faults = list(_check_limits([devices.intent for devices in group]))
         if faults:
             findings += faults
             continue
-        spec = claim_spec(compiled.claim)
+        compiled = _compile_claim([devices.intent for devices in group], profile, facts, derived)
+        findings += compiled.findings
+        if compiled.exceeds:
+            break
         count = sum(devices.intent.count for devices in group)
-        claims.append(
-            Claim(
-                label=label,
-                template=template_name(f"{prefix}-{group[0].intent.kind}-{count}", spec),
-                spec=spec,
-                uses=tuple(
-                    Use(container=user, request=request.name)
-                    for devices, request in zip(group, compiled.claim.requests or (), strict=True)
-                    for user in devices.users
-                ),
-                sources=compiled.sources,
-            )
+        claim = build_claim(
+            compiled.claim,
+            label=label,
+            prefix=f"{prefix}-{group[0].intent.kind}-{count}",
+            uses=tuple(
+                Use(container=user, request=request.name)
+                for devices, request in zip(group, compiled.claim.requests or (), strict=True)
+                for user in devices.users
+            ),
+            sources=compiled.sources,
         )
-    return CompiledClaims(claims=tuple(claims), findings=tuple(findings))
+        excess = list(derived.check_spec(group[-1].intent, claim.size))
+        if excess:
+            break
+        claims.append(claim)
+    return CompiledClaims(claims=tuple(claims), findings=(*findings, *excess))
 
 
 # --- one claim ------------------------------------------------------------------------------------
@@ -220,21 +258,30 @@ def pod_claim_label(kind: str, container: str) -> str:
 
 
 class _CompiledClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim with one request per intent, its sources and findings."""
+    """A claim with one request per intent, its sources and findings.
+
+    Attributes:
+        exceeds: The pod derives too much, so the claim is not complete.
+    """
 
     claim: DeviceClaim
     sources: Mapping[FieldPath, FieldPath]
     findings: tuple[Finding, ...]
+    exceeds: bool
 
 
 def _compile_claim(
-    intents: Sequence[Intent], profile: Profile, facts: Mapping[DeviceKind, Facts]
+    intents: Sequence[Intent],
+    profile: Profile,
+    facts: Mapping[DeviceKind, Facts],
+    derived: DerivedSize,
 ) -> _CompiledClaim:
     sources: dict[FieldPath, FieldPath] = {}
     requests: list[DeviceRequest] = []
     constraints: list[DeviceConstraint] = []
     configs: list[DeviceClaimConfiguration] = []
     findings: list[Finding] = []
+    excess: list[Finding] = []
     for intent, name in zip(intents, _request_names(intents), strict=True):
         compiler = RequestCompiler(
             profile, profile.devices[intent.kind], facts.get(intent.kind, UNKNOWN), intent
@@ -249,12 +296,20 @@ def _compile_claim(
             sources[FieldPath.of("config", len(configs))] = path
             configs.append(config)
         findings += compiler.findings
+        excess += derived.check_request(intent, compiled.request)
+        if excess:
+            break
     claim = DeviceClaim(
         requests=tuple(requests),
         constraints=tuple(constraints) or None,
         config=tuple(configs) or None,
     )
-    return _CompiledClaim(claim=claim, sources=sources, findings=tuple(findings))
+    return _CompiledClaim(
+        claim=claim,
+        sources=sources,
+        findings=(*findings, *excess),
+        exceeds=bool(excess),
+    )
 
 
 def _request_names(intents: Sequence[Intent]) -> list[str]:

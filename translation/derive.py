@@ -13,6 +13,7 @@ from findings.finding import Code, Finding, error
 from findings.text import quote_text
 from translation import arbiter
 from translation.alignment import AlignedIntent, compile_aligned_claim
+from translation.bounds import DerivedSize
 from translation.claims import Claim, CompiledClaims, compile_claims
 from translation.device_facts import UNKNOWN, Facts
 from translation.intents import (
@@ -104,6 +105,7 @@ def compile_readings(
     """
     # Only those with keys: others are not recorded, so they must not make a name ambiguous.
     containers = {container.name: container for container in legacy.containers if container.limits}
+    derived = DerivedSize()
     claims: list[Claim] = []
     findings: list[Finding] = []
     variables: list[Variable] = []
@@ -112,7 +114,9 @@ def compile_readings(
         variables += reading.variables
         by_driver = _intents_by_driver(reading, vocabulary, providers, findings)
         if reading.alignment is not None:
-            aligned = _compile_alignment(reading.alignment, by_driver, facts, prefix=vocabulary)
+            aligned = _compile_alignment(
+                reading.alignment, by_driver, facts, derived, prefix=vocabulary
+            )
             claims += aligned.claims
             findings += aligned.findings
         for profile, intents in by_driver.values():
@@ -121,6 +125,7 @@ def compile_readings(
                 containers,
                 profile,
                 facts.get(profile.driver, {}),
+                derived,
                 prefix=vocabulary,
             )
             claims += compiled.claims
@@ -132,6 +137,7 @@ def _compile_alignment(
     alignment: Alignment,
     by_driver: Mapping[str, tuple[Profile, list[Intent]]],
     facts: Mapping[str, Mapping[DeviceKind, Facts]],
+    derived: DerivedSize,
     *,
     prefix: str,
 ) -> CompiledClaims:
@@ -148,7 +154,7 @@ def _compile_alignment(
     if any(kind not in members for kind in alignment.kinds):
         return CompiledClaims()
     return compile_aligned_claim(
-        alignment, [members[kind] for kind in alignment.kinds], prefix=prefix
+        alignment, [members[kind] for kind in alignment.kinds], derived, prefix=prefix
     )
 
 

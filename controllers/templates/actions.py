@@ -24,6 +24,7 @@ from kube.names import MANAGED_LABEL, NAME, REQUEST_ANNOTATION
 from translation.claims import Claim, spec_digest, template_digest
 from translation.derive import derive
 from translation.profiles.profile import Profile
+from translation.record import MAX_BYTES as MAX_RECORD_BYTES
 from translation.record import RecordError, decode_record
 
 Key = tuple[str, str]
@@ -97,6 +98,8 @@ def project_pod(raw: bytes, intern: Callable[[str], str]) -> TranslatedPod | Non
     if pod.metadata.deletion_timestamp or phase in ENDED:
         return None
     annotation = pod.annotations.get(REQUEST_ANNOTATION)
+    if annotation is not None:  # What is too long to be a record is kept just so long.
+        annotation = annotation[: MAX_RECORD_BYTES + 1]
     templates = {
         entry.name: intern(entry.resource_claim_template_name)
         for entry in pod.spec.resource_claims or ()

@@ -9,7 +9,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -27,7 +27,6 @@ from controllers.templates.actions import (
     TemplateState,
     TranslatedPod,
     UnusedTemplate,
-    derive_claims,
     plan_actions,
     pod_event,
     project_claim,
@@ -37,6 +36,7 @@ from controllers.templates.actions import (
     template_document,
     unused_templates,
 )
+from controllers.templates.derivations import DerivationCache
 from kube.api.urls import (
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
@@ -52,8 +52,6 @@ from translation.profiles.profile import Profile
 
 WORKERS: Final = 8
 """Pods that are reconciled at a time; a write takes milliseconds, and a rollout brings many."""
-MAX_DERIVATIONS: Final = 1024
-"""Annotations of which the claims are remembered; replicas share one."""
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 T = TypeVar("T", bound=Hashable)
@@ -113,7 +111,7 @@ class TemplateController:
         self._settings = settings
         self._recorder = recorder
         self._clock = clock
-        self._derive = lru_cache(MAX_DERIVATIONS)(lambda text: derive_claims(text, profiles))
+        self._derivations = DerivationCache(profiles)
         self._pods = informers.subscribe(
             PODS,
             lambda raw: project_pod(raw, sys.intern),
@@ -187,7 +185,7 @@ class TemplateController:
         pod = self._pods.store.get(key)
         if pod is None or pod.annotation is None:
             return
-        derivation = self._derive(pod.annotation)
+        derivation = self._derivations.derive(pod.annotation)
         for action in plan_actions(key, pod, derivation, self._template, self._claims.store.get):
             await self._apply(action, key, pod)
 

@@ -264,6 +264,17 @@ def test_another_name_for_the_claim_does_not_matter() -> None:
     assert answer.decision is Decision.ACCEPTED
 
 
+def test_a_container_that_the_pod_does_not_have_is_refused_before_anything_is_derived() -> None:
+    once, _ = admit(pod(gpus(1)))
+    record = record_of(once)
+    record["containers"][0]["name"] = "ghost"
+
+    _, answer = admit(with_record(once, msgspec.json.encode(record).decode()))
+
+    assert finding_codes(answer.findings) == ["error translationRecordForged"]
+    assert 'names container "ghost", which the pod does not have' in answer.findings[0].message
+
+
 # --- forgeries ------------------------------------------------------------------------------------
 
 SHARE, _ = admit(pod(gpus(mem=1)))
