@@ -8,11 +8,14 @@ from typing import Final
 
 import structlog
 
+from driver.combined_source import CombinedSource
 from driver.current import CurrentNode
 from driver.device_status import DeviceStatus
 from driver.discovery.declared_file import DeclaredFile
 from driver.discovery.source import DeviceSource
+from driver.discovery.sysfs_nics import SysfsNics
 from driver.faults.fault_files import FaultFiles
+from driver.faults.source import FaultSource
 from driver.health_watch import HealthWatch
 from driver.kubelet.connection import KubeletConnection
 from driver.kubelet.health import Health
@@ -61,14 +64,36 @@ async def drive(process: Process[Settings], reached: Reached = nothing) -> None:
     settings = process.settings.driver
     if not settings.node_name:
         raise ConfigError("driver.nodeName: is empty; set DRAWBRIDGE_NODE_NAME to the node's name")
-    source = DeclaredFile(
-        Path(settings.inventory),
-        settings.node_name,
-        period_s=settings.inventory_reload_period,
-    )
-    inventory = source.discover()
+    sources = _Sources(settings)
+    inventory = sources.devices.discover()
     async with await process.client() as client:
-        await _Driver(process, client, source, inventory, reached).run()
+        await _Driver(process, client, sources, inventory, reached).run()
+
+
+class _Sources:
+    """Where devices and their faults are learned, as the settings say.
+
+    Attributes:
+        devices: All sources of devices as one.
+        faults: All sources of faults.
+    """
+
+    def __init__(self, settings: DriverSettings) -> None:
+        declared = DeclaredFile(
+            Path(settings.inventory),
+            settings.node_name,
+            period_s=settings.inventory_reload_period,
+        )
+        devices: list[DeviceSource] = [declared]
+        faults: list[FaultSource] = [FaultFiles(settings.faults)]
+        if "nics" in settings.discover:
+            nics = SysfsNics(
+                Path(settings.sysfs), Path(settings.dev), period_s=settings.discovery_period
+            )
+            devices.append(nics)
+            faults.append(nics)
+        self.devices = CombinedSource(devices)
+        self.faults = tuple(faults)
 
 
 class _Driver:
@@ -78,7 +103,7 @@ class _Driver:
         self,
         process: Process[Settings],
         client: Client,
-        source: DeviceSource,
+        sources: _Sources,
         inventory: Inventory,
         reached: Reached,
     ) -> None:
@@ -94,7 +119,7 @@ class _Driver:
         boot_id = read_boot_id(settings)
         registry = process_registry()
         self._client = client
-        self._source = source
+        self._source = sources.devices
         self._metrics = DriverMetrics(registry)
         self._current = CurrentNode(publication)
         self._current.set_inventory(inventory)
@@ -137,7 +162,7 @@ class _Driver:
         health = Health(self._current, process.now, settings.fault_effects)
         self._health_watch = HealthWatch(
             self._current,
-            (FaultFiles(settings.faults),),
+            sources.faults,
             Recovery(
                 first_s=settings.recovery_period,
                 max_s=max(settings.recovery_period, settings.max_recovery_period),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -35,6 +35,19 @@ class DriverSettings(ServerSettings, frozen=True, kw_only=True):
 
     inventory_reload_period: PositiveDuration = PositiveDuration(5)
     """Between looks at the inventory. A mounted ConfigMap takes a minute to change anyway."""
+
+    discover: tuple[Literal["nics"], ...] = ()
+    """Which devices are looked for beside those that are declared: `nics`, the network controllers on
+    the PCI bus. A declared device hides a discovered one of its name."""
+
+    discovery_period: PositiveDuration = PositiveDuration(30)
+    """Between looks at discovered devices."""
+
+    sysfs: str = "/sys"
+    """Where sysfs of the node is mounted; in a pod without the host's network, not at /sys."""
+
+    dev: str = "/dev"
+    """Where /dev of the node is mounted: device nodes that are not there are not given to containers."""
 
     kubelet_directory: str = "/var/lib/kubelet"
     """The kubelet's `--root-dir`; sockets are in `plugins_registry` and `plugins` below it."""

@@ -3,7 +3,7 @@
 Sources of devices (`driver.discovery`) make an `Inventory`; everything else of the driver reads it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -102,3 +102,30 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
         """Yield the devices of all pools."""
         for pool in self.pools:
             yield from pool.devices
+
+
+def merge_inventories(inventories: Iterable[Inventory]) -> Inventory:
+    """Return the devices of several inventories, pools of one name joined.
+
+    Of devices, or counter sets of a pool, with one name the first counts.
+    """
+    devices: dict[str, dict[str, NodeDevice]] = {}
+    counter_sets: dict[str, dict[str, CounterSet]] = {}
+    known: set[str] = set()
+    for pool in (pool for inventory in inventories for pool in inventory.pools):
+        joined = devices.setdefault(pool.name, {})
+        joined.update((device.name, device) for device in pool.devices if device.name not in known)
+        known.update(device.name for device in pool.devices)
+        joined_sets = counter_sets.setdefault(pool.name, {})
+        for counter_set in pool.counter_sets:
+            joined_sets.setdefault(counter_set.name, counter_set)
+    return Inventory(
+        pools=tuple(
+            NodePool(
+                name=name,
+                devices=tuple(joined.values()),
+                counter_sets=tuple(counter_sets[name].values()),
+            )
+            for name, joined in devices.items()
+        )
+    )

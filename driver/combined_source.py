@@ -1,0 +1,42 @@
+"""All sources of devices of a node as one: what is declared, and what is discovered beside it."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from driver.discovery.source import DeviceSource
+from driver.plan.inventory import Inventory, merge_inventories
+
+
+class CombinedSource:
+    """Several sources; a device of an earlier one hides those of its name in later ones."""
+
+    def __init__(self, sources: Sequence[DeviceSource]) -> None:
+        self._sources = tuple(sources)
+        self._inventories = [Inventory() for _ in sources]
+
+    def discover(self) -> Inventory:
+        """Return the devices of all sources.
+
+        Raises:
+            ConfigError: Those of one cannot be known.
+        """
+        self._inventories = [source.discover() for source in self._sources]
+        return merge_inventories(self._inventories)
+
+    async def run(self, found: Callable[[Inventory], None]) -> None:
+        """Call a function whenever the devices of a source are others."""
+        async with asyncio.TaskGroup() as group:
+            for index, source in enumerate(self._sources):
+                group.create_task(source.run(partial(self._changed, index, found)))
+
+    def problem(self) -> str:
+        """Return what is wrong with any of them."""
+        return "; ".join(filter(None, (source.problem() for source in self._sources)))
+
+    def _changed(
+        self, index: int, found: Callable[[Inventory], None], inventory: Inventory
+    ) -> None:
+        if inventory != self._inventories[index]:
+            self._inventories[index] = inventory
+            found(merge_inventories(self._inventories))
