@@ -1,6 +1,7 @@
 """The driver of one node, put together."""
 
 import asyncio
+import importlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from driver.combined_source import CombinedSource
 from driver.current import CurrentNode
 from driver.device_status import DeviceStatus
 from driver.discovery.declared_file import DeclaredFile
+from driver.discovery.nvml_gpus import NvmlGpus
 from driver.discovery.source import DeviceSource
 from driver.discovery.sysfs_nics import SysfsNics
 from driver.faults.fault_files import FaultFiles
@@ -25,6 +27,8 @@ from driver.metrics import DriverMetrics, PreparedCollector
 from driver.node.cdi_folder import CdiFolder
 from driver.node.checkpoint_file import CheckpointFile
 from driver.node.files import make_folder
+from driver.node.vendor_specs import vendor_devices
+from driver.plan.gpus import VENDOR_KIND
 from driver.plan.health import Recovery
 from driver.plan.inventory import Inventory
 from driver.plan.slices import Publication
@@ -92,8 +96,25 @@ class _Sources:
             )
             devices.append(nics)
             faults.append(nics)
+        if "gpus" in settings.discover:
+            gpus = _gpus(settings)
+            devices.append(gpus)
+            faults.append(gpus)
         self.devices = CombinedSource(devices)
         self.faults = tuple(faults)
+
+
+def _gpus(settings: DriverSettings) -> NvmlGpus:
+    folders = [Path(folder) for folder in settings.vendor_specs]
+    return NvmlGpus(
+        importlib.import_module("pynvml"),  # It takes some megabytes.
+        sysfs=Path(settings.sysfs),
+        dev=Path(settings.dev),
+        proc=Path(settings.proc),
+        vendor_devices=lambda: vendor_devices(folders, VENDOR_KIND),
+        is_shared=settings.share_gpus,
+        period_s=settings.discovery_period,
+    )
 
 
 class _Driver:

@@ -36,9 +36,12 @@ class DriverSettings(ServerSettings, frozen=True, kw_only=True):
     inventory_reload_period: PositiveDuration = PositiveDuration(5)
     """Between looks at the inventory. A mounted ConfigMap takes a minute to change anyway."""
 
-    discover: tuple[Literal["nics"], ...] = ()
-    """Which devices are looked for beside those that are declared: `nics`, the network controllers on
-    the PCI bus. A declared device hides a discovered one of its name."""
+    discover: tuple[Literal["gpus", "nics"], ...] = ()
+    """Which devices are looked for beside those that are declared: `gpus`, NVIDIA's by NVML, and `nics`,
+    the network controllers on the PCI bus. A declared device hides a discovered one of its name."""
+
+    share_gpus: bool = False
+    """Whether several claims may have a discovered GPU at the same time, each a part of its capacity."""
 
     discovery_period: PositiveDuration = PositiveDuration(30)
     """Between looks at discovered devices."""
@@ -48,6 +51,12 @@ class DriverSettings(ServerSettings, frozen=True, kw_only=True):
 
     dev: str = "/dev"
     """Where /dev of the node is mounted: device nodes that are not there are not given to containers."""
+
+    proc: str = "/proc"
+    """Where /proc of the node is mounted, for the capabilities of MIG instances."""
+
+    vendor_specs: tuple[str, ...] = ("/etc/cdi", "/var/run/cdi")
+    """Folders with CDI specs of NVIDIA's toolkit. Where they have a GPU, containers get it from there."""
 
     kubelet_directory: str = "/var/lib/kubelet"
     """The kubelet's `--root-dir`; sockets are in `plugins_registry` and `plugins` below it."""

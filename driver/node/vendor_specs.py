@@ -1,0 +1,54 @@
+"""Names of the devices in the CDI specs of others, such as those that a vendor's toolkit writes.
+
+Source: tags.cncf.io/container-device-interface v1.1.1, SPEC.md.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+import yaml
+
+from driver.plan.names import is_cdi_device
+
+FOLDERS: Final = ("/etc/cdi", "/var/run/cdi")
+MAX_BYTES: Final = 4 * 2**20
+
+log = structlog.get_logger()
+
+
+def vendor_devices(folders: Iterable[Path], kind: str) -> frozenset[str]:
+    """Return the full names of devices of one kind, `vendor/class=name`.
+
+    A spec that cannot be read has none: the container runtime will not find them either.
+    """
+    return frozenset(
+        name
+        for folder in folders
+        if folder.is_dir()
+        for path in sorted(folder.iterdir())
+        if path.suffix in {".json", ".yaml"}
+        for name in _names(path, kind)
+    )
+
+
+def _names(path: Path, kind: str) -> Iterator[str]:
+    document = _document(path)
+    devices = document.get("devices")
+    if document.get("kind") != kind or not isinstance(devices, list):
+        return
+    for device in devices:
+        name = f"{kind}={device.get('name')}" if isinstance(device, dict) else ""
+        if is_cdi_device(name):
+            yield name
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            document = yaml.safe_load(file.read(MAX_BYTES))  # JSON is YAML, too.
+    except (OSError, yaml.YAMLError) as error:
+        log.debug("spec.not_read", file=str(path), error=str(error))
+        return {}
+    return document if isinstance(document, dict) else {}

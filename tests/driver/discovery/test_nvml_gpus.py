@@ -1,0 +1,327 @@
+"""GPUs and MIG instances as NVML tells them, and their faults."""
+
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pynvml
+import pytest
+
+from driver.discovery.nvml_gpus import EVENT_S, NvmlGpus
+from driver.node.vendor_specs import vendor_devices
+from driver.plan.gpus import VENDOR_KIND
+from driver.plan.health import Fault
+from driver.plan.inventory import NodeDevice
+from driver.plan.pci import NUMA_NODE, PCI_BUS_ID, PCIE_ROOT, PCIE_SWITCH
+from testing.driver.fake_nvml import FakeGpu, FakeMig, FakeNvml
+from testing.driver.sysfs import GPU, SysfsTree
+
+XID: Final = pynvml.nvmlEventTypeXidCriticalError
+ECC: Final = pynvml.nvmlEventTypeDoubleBitEccError
+
+
+def whole(number: int = 0, **fields: Any) -> FakeGpu:
+    return FakeGpu(
+        uuid=f"GPU-{number}", minor=number, bus_id=f"00000000:{16 + number:02X}:00.0", **fields
+    )
+
+
+def in_parts(**fields: Any) -> FakeGpu:
+    """A GPU with three MIG instances, of which the second place is empty."""
+    parts = [
+        FakeMig(uuid="MIG-a", slices=1, memory_mib=9984, gpu_instance=9),
+        None,
+        FakeMig(uuid="MIG-b", slices=3, memory_mib=40448, gpu_instance=2),
+        FakeMig(
+            uuid="MIG-c", slices=3, memory_mib=40448, gpu_instance=1, compute_instance=2, compute_slices=1
+        ),
+    ]  # fmt: skip
+    return whole(mig=parts, **fields)
+
+
+class Machine:
+    """A machine with GPUs, whose clock the test sets."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tree = SysfsTree(folder)
+        self.proc = folder / "proc"
+        self.specs = folder / "cdi"
+        self.now_s = 0.0
+
+    def source(self, nvml: FakeNvml, *, is_shared: bool = False) -> NvmlGpus:
+        return NvmlGpus(
+            nvml,
+            sysfs=self.tree.sysfs,
+            dev=self.tree.dev,
+            proc=self.proc,
+            vendor_devices=lambda: vendor_devices([self.specs], VENDOR_KIND),
+            is_shared=is_shared,
+            period_s=60,
+            clock=lambda: self.now_s,
+        )
+
+    def devices(self, nvml: FakeNvml, *, is_shared: bool = False) -> dict[str, NodeDevice]:
+        inventory = self.source(nvml, is_shared=is_shared).discover()
+        return {device.name: device for device in inventory.devices()}
+
+    def add_nodes(self, *names: str) -> None:
+        for name in names:
+            path = self.tree.dev / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def value(device: NodeDevice, attribute: str) -> Any:
+    found = (device.device.attributes or {}).get(attribute)
+    if found is None:
+        return None
+    return found.string or found.version or found.int_
+
+
+def nodes(device: NodeDevice) -> list[str]:
+    return [node.path for node in device.injection.device_nodes]
+
+
+# --- the library ----------------------------------------------------------------------------------
+
+
+def functions() -> list[str]:
+    return [name for name in vars(FakeNvml) if name.startswith("nvml") and name[4].isupper()]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in functions() if callable(getattr(FakeNvml, name))]
+)
+def test_the_fake_has_the_librarys_own_functions(name: str) -> None:
+    fake: Callable[..., Any] = getattr(FakeNvml, name)
+    (_, *of_fake) = inspect.signature(fake).parameters
+
+    assert of_fake == list(inspect.signature(getattr(pynvml, name)).parameters)
+
+
+def test_a_node_without_the_library_has_no_gpus_and_says_so(machine: Machine) -> None:
+    nvml = FakeNvml(whole())
+    nvml.is_loaded = False
+    source = machine.source(nvml)
+
+    assert [] == list(source.discover().devices())
+    assert "Not Found" in source.problem()
+    assert {} == source.read()
+
+    # It is installed later.
+    nvml.is_loaded = True
+    assert ["gpu-0"] == [device.name for device in source.discover().devices()]
+    assert "" == source.problem()
+
+
+# --- GPUs -----------------------------------------------------------------------------------------
+
+
+def test_a_gpu_is_described(machine: Machine) -> None:
+    ports = "0000:0e:01.0/0000:0f:00.0/0000:0f:01.0"
+    machine.tree.add(f"pci0000:0e/{ports}/0000:10:00.0", GPU, numa_node=1)
+
+    gpu = machine.devices(FakeNvml(whole()))["gpu-0"]
+
+    assert {
+        "type": "gpu",
+        "uuid": "GPU-0",
+        "productName": "NVIDIA H100 80GB HBM3",
+        "driverVersion": "580.65.6",
+        "cudaComputeCapability": "9.0.0",
+        PCI_BUS_ID: "0000:10:00.0",
+        PCIE_ROOT: "pci0000:0e",
+        PCIE_SWITCH: "0000:0f:00.0",
+        NUMA_NODE: 1,
+    } == {name: value(gpu, name) for name in gpu.device.attributes or {}}
+    assert {"memory": str(80 * 2**30), "cores": "100"} == {
+        name: str(int(capacity.value)) for name, capacity in (gpu.device.capacity or {}).items()
+    }
+    assert not gpu.device.allow_multiple_allocations
+
+
+def test_a_gpu_of_which_the_machine_knows_nothing_is_published(machine: Machine) -> None:
+    gpu = machine.devices(FakeNvml(whole(capability=None)))["gpu-0"]
+
+    assert {"type", "uuid", "productName", "driverVersion", PCI_BUS_ID} == set(
+        gpu.device.attributes or {}
+    )
+
+
+def test_a_shared_gpu_gives_any_part_and_all_of_it_to_who_does_not_say(machine: Machine) -> None:
+    gpu = machine.devices(FakeNvml(whole(memory_bytes=80 * 2**30 - 4096)), is_shared=True)["gpu-0"]
+
+    memory = (gpu.device.capacity or {})["memory"]
+    assert gpu.device.allow_multiple_allocations
+    assert memory.request_policy is not None
+    assert memory.value == memory.request_policy.default
+    assert 0 == int(memory.value) % 2**20
+
+
+def test_gpus_are_in_the_order_of_their_numbers(machine: Machine) -> None:
+    nvml = FakeNvml(*(whole(number) for number in (10, 2, 1)))
+
+    assert ["gpu-1", "gpu-2", "gpu-10"] == list(machine.devices(nvml))
+
+
+# --- MIG ------------------------------------------------------------------------------------------
+
+
+def test_mig_instances_that_exist_are_published_in_place_of_their_gpu(machine: Machine) -> None:
+    devices = machine.devices(FakeNvml(in_parts()))
+
+    assert {
+        "gpu-0-mig-1g10gb-9": ("mig", "MIG-a", "GPU-0", "1g.10gb"),
+        "gpu-0-mig-3g40gb-2": ("mig", "MIG-b", "GPU-0", "3g.40gb"),
+        "gpu-0-mig-1c3g40gb-1-2": ("mig", "MIG-c", "GPU-0", "1c.3g.40gb"),
+    } == {
+        name: tuple(value(device, field) for field in ("type", "uuid", "parentUUID", "profile"))
+        for name, device in devices.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("slices", "memory_mib", "total_mib", "profile"),
+    [
+        (1, 4864, 40960, "1g.5gb"),
+        (1, 9728, 81920, "1g.10gb"),
+        (1, 19968, 81559, "1g.20gb"),
+        (7, 80896, 81920, "7g.80gb"),
+        (1, 16384, 143771, "1g.18gb"),
+    ],
+)
+def test_profiles_are_called_as_nvidia_calls_them(
+    machine: Machine, slices: int, memory_mib: int, total_mib: int, profile: str
+) -> None:
+    part = FakeMig(uuid="MIG", slices=slices, memory_mib=memory_mib, gpu_instance=1)
+
+    (device,) = machine.devices(
+        FakeNvml(whole(mig=[part], memory_bytes=total_mib * 2**20))
+    ).values()
+
+    assert profile == value(device, "profile")
+
+
+def test_a_mig_instance_comes_with_its_capabilities(machine: Machine) -> None:
+    part = machine.proc / "driver" / "nvidia" / "capabilities" / "gpu0" / "mig" / "gi9"
+    (part / "ci0").mkdir(parents=True)
+    (part / "access").write_text("DeviceFileMinor: 12\nDeviceFileMode: 292\n")
+    (part / "ci0" / "access").write_text("DeviceFileMinor: 13\nDeviceFileMode: 292\n")
+    machine.add_nodes(
+        "nvidia0", "nvidiactl", "nvidia-caps/nvidia-cap12", "nvidia-caps/nvidia-cap13"
+    )
+
+    device = machine.devices(FakeNvml(in_parts()))["gpu-0-mig-1g10gb-9"]
+
+    caps = ["/dev/nvidia-caps/nvidia-cap12", "/dev/nvidia-caps/nvidia-cap13"]
+    assert ["/dev/nvidia0", "/dev/nvidiactl", *caps] == nodes(device)
+
+
+# --- what containers get --------------------------------------------------------------------------
+
+
+def test_a_container_gets_the_device_nodes_that_exist(machine: Machine) -> None:
+    machine.add_nodes("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm")
+
+    gpu = machine.devices(FakeNvml(whole()))["gpu-0"]
+
+    assert ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm"] == nodes(gpu)
+    assert () == gpu.injection.cdi_devices
+
+
+@pytest.mark.parametrize("name", ["GPU-0", "0"])
+def test_where_the_vendor_has_a_spec_the_container_gets_its_device(
+    machine: Machine, name: str
+) -> None:
+    machine.add_nodes("nvidia0")
+    machine.specs.mkdir()
+    spec = {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": [{"name": name}]}
+    (machine.specs / "nvidia.json").write_text(json.dumps(spec))
+    (machine.specs / "broken.yaml").write_text("{")
+    (machine.specs / "other.yaml").write_text("kind: other.com/gpu\ndevices: [{name: GPU-0}]")
+
+    gpu = machine.devices(FakeNvml(whole()))["gpu-0"]
+
+    assert (f"nvidia.com/gpu={name}",) == gpu.injection.cdi_devices
+    assert [] == nodes(gpu)
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+def test_an_error_of_the_gpu_is_a_fault_for_a_while(machine: Machine) -> None:
+    gpu = whole()
+    nvml = FakeNvml(gpu, whole(1))
+    source = machine.source(nvml)
+    source.discover()
+
+    nvml.tell(gpu, XID, 48)
+    assert {"gpu-0": Fault(kind="xid", message="Xid 48")} == source.read()
+    machine.now_s = EVENT_S - 1
+    assert {"gpu-0"} == source.read().keys()
+    machine.now_s = EVENT_S + 1
+    assert {} == source.read()
+
+
+def test_an_error_of_a_program_is_no_fault(machine: Machine) -> None:
+    gpu = whole()
+    nvml = FakeNvml(gpu)
+    source = machine.source(nvml)
+    source.discover()
+
+    nvml.tell(gpu, XID, 31)
+
+    assert {} == source.read()
+
+
+def test_an_error_of_memory_is_a_fault_of_its_own_kind(machine: Machine) -> None:
+    gpu = whole()
+    nvml = FakeNvml(gpu)
+    source = machine.source(nvml)
+    source.discover()
+
+    nvml.tell(gpu, ECC)
+
+    assert "ecc" == source.read()["gpu-0"].kind
+
+
+def test_a_fault_of_a_gpu_instance_is_that_of_its_mig_devices(machine: Machine) -> None:
+    gpu = in_parts()
+    nvml = FakeNvml(gpu)
+    source = machine.source(nvml)
+    source.discover()
+
+    nvml.tell(gpu, XID, 48, gpu_instance=9)
+    assert {"gpu-0-mig-1g10gb-9"} == source.read().keys()
+
+    nvml.tell(gpu, XID, 79)
+    assert 3 == len(source.read())
+
+
+def test_a_gpu_that_is_lost_stays_published_with_a_fault(machine: Machine) -> None:
+    gpu = whole()
+    nvml = FakeNvml(gpu, whole(1))
+    source = machine.source(nvml)
+    source.discover()
+
+    gpu.is_lost = True
+    assert ["gpu-0", "gpu-1"] == [device.name for device in source.discover().devices()]
+    assert {"gpu-0": "lost"} == {name: fault.kind for name, fault in source.read().items()}
+
+    gpu.is_lost = False
+    source.discover()
+    assert {} == source.read()
+
+
+def test_a_gpu_without_events_is_told_to_be_unmonitored(machine: Machine) -> None:
+    source = machine.source(FakeNvml(whole(has_events=False)))
+    source.discover()
+
+    assert "unmonitored" == source.read()["gpu-0"].kind
