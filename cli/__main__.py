@@ -15,6 +15,7 @@ from kube.errors import DrawbridgeError
 
 COMMANDS: Final[Mapping[str, str]] = {
     "check": "Report what the cluster would reject or warn about.",
+    "completion": "Print a completion script for a shell.",
     "demo": "Show what becomes of a few examples; needs no cluster.",
     "inventory": "List devices, free capacity and DeviceClasses.",
     "matrix": "Show which devices may be in use together.",
@@ -55,6 +56,11 @@ class _Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[:1] == ["help"]:
+            args = [*args[1:2], "--help"]
+            if len(args) == 1:
+                click.echo(ctx.get_help())
+                ctx.exit()
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise unknown_command(args[0], sorted(COMMANDS), ctx)
         return super().resolve_command(ctx, args)

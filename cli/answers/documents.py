@@ -41,6 +41,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     consumers: tuple[str, ...]
     missing: tuple[Missing, ...]
     simulation: PendingSimulation | None
+    scheduler: str | None
     event: str | None
 
 
@@ -64,6 +65,7 @@ def why_answer(status: ObjectStatus) -> WhyAnswer:
         missing=status.missing,
         simulation=_pending(status.simulation),
         event=status.event,
+        scheduler=status.scheduler,
     )
 
 

@@ -41,6 +41,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
         missing: Objects that a pod refers to and that do not exist.
         simulation: Where it would be placed now; None unless it is pending.
         event: The message of the observer's event for a pod that no node has devices for.
+        scheduler: Why the scheduler has not bound a pending pod, in its own words.
     """
 
     kind: str
@@ -53,6 +54,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[Missing, ...] = ()
     simulation: SimulationResult | None = None
     event: str | None = None
+    scheduler: str | None = None
 
 
 def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
@@ -73,8 +75,19 @@ def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
     answer = simulation.simulate_in_order(cluster, question, SimulationOptions(closest_fits=1))
     event = None if answer.all_placed else _event(pod, state, cluster)
     return msgspec.structs.replace(
-        status, condition=Condition.PENDING, simulation=answer, event=event
+        status,
+        condition=Condition.PENDING,
+        simulation=answer,
+        event=event,
+        scheduler=_scheduler_message(pod),
     )
+
+
+def _scheduler_message(pod: Pod) -> str | None:
+    """Return the message of the condition PodScheduled; None before an attempt."""
+    conditions = (pod.status.conditions if pod.status else None) or ()
+    messages = [entry.message for entry in conditions if entry.type == "PodScheduled"]
+    return next(filter(None, messages), None)
 
 
 def claim_status(claim: ResourceClaim, state: ClusterState, cluster: Cluster) -> ObjectStatus:

@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, TypeVar
 
@@ -31,6 +31,11 @@ from kube.api.extended_resources import extended_resources
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim
 
+KINDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("po", "pod", "pods"), "pod"),
+    **dict.fromkeys(("claim", "claims", "resourceclaim", "resourceclaims"), "claim"),
+}
+"""Names by which kubectl knows the kinds."""
 _CONSUMERS_SHOWN: Final = 5
 
 T = TypeVar("T", Pod, ResourceClaim)
@@ -49,18 +54,18 @@ drawbridge why claim shared-gpu --snapshot cluster.json
 
 
 @click.command("why", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
-@click.argument("kind", type=click.Choice(["pod", "claim"]))
-@click.argument("name")
+@click.argument("target", nargs=-1, required=True, metavar="{pod|claim} NAME")
 @with_cluster
 @feature_gates
 @text_or_json("to read, with a map of the devices")
-def why(given: ClusterObjects, features: Features, kind: str, name: str, output: str) -> None:
+def why(given: ClusterObjects, features: Features, target: tuple[str, ...], output: str) -> None:
     """Explain where a pod or claim is, or why it is pending.
 
-    A pending one is tried on every node, alone, on the cluster as it is. Read-only.
+    `pod/NAME` and `claim/NAME` are accepted as well. A pending one is tried on every node, alone, on the cluster as it is. Read-only.
 
     Exit status: 0 when printed, 2 when there is no such object or the call is wrong.
     """
+    kind, name = parse_target(target)
     objects, faults = decode_objects(given.objects, STATE_KINDS, given.namespace)
     for fault in faults:
         click.echo(fault.line(), err=True)
@@ -81,6 +86,24 @@ def why(given: ClusterObjects, features: Features, kind: str, name: str, output:
         width = shutil.get_terminal_size().columns
         click.echo("\n\n".join(_format_status(status, cluster, before, width)))
     sys.exit(0)
+
+
+def parse_target(words: Sequence[str]) -> tuple[str, str]:
+    """Return "pod" or "claim", and the name, as kubectl would understand them.
+
+    >>> parse_target(["po/share"])
+    ('pod', 'share')
+
+    Raises:
+        click.UsageError: The words name no single pod or claim.
+    """
+    parts = words[0].split("/", 1) if len(words) == 1 else words
+    if len(parts) != 2 or not all(parts):
+        raise click.UsageError(f"expected pod NAME or claim NAME, found {' '.join(words)!r}")
+    kind = KINDS.get(parts[0].lower())
+    if kind is None:
+        raise click.UsageError(f"only pods and claims can be explained, not {parts[0]!r}")
+    return kind, parts[1]
 
 
 def _claims_of(status: ObjectStatus, state: ClusterState) -> list[ResourceClaim]:
@@ -131,6 +154,8 @@ def _format_status(
 
 def _paragraph(status: ObjectStatus) -> Paragraph:
     rows = [Row(label="status", text=_state(status))]
+    if status.scheduler is not None:
+        rows.append(Row(label="scheduler", text=status.scheduler))
     for claim in status.claims:
         name = f"claim {claim.name}: " if status.kind == "Pod" else ""
         if claim.allocation is not None:

@@ -110,14 +110,9 @@ def _alternatives(requests: Sequence[Spec]) -> str:
     if len(requests) == 1:
         return ", ".join(words)
     own = [
-        " with ".join(
-            filter(
-                None,
-                (
-                    " and ".join(text for text in tests if text not in shared_conditions),
-                    ", ".join(text for text in capacity if text not in shared_amounts),
-                ),
-            )
+        _alternative(
+            [text for text in tests if text not in shared_conditions],
+            [text for text in capacity if text not in shared_amounts],
         )
         for tests, capacity in zip(conditions, amounts, strict=True)
     ]
@@ -125,7 +120,23 @@ def _alternatives(requests: Sequence[Spec]) -> str:
     different = list(dict.fromkeys(own))
     if len(different) == 1:
         return ", ".join(words)
-    return f"{', '.join(words)}; the first that fits of: {' | '.join(different)}"
+    return f"{', '.join(words)}; the first that fits: {', or '.join(different)}"
+
+
+def _alternative(tests: Sequence[str], amounts: Sequence[str]) -> str:
+    """Return what only one alternative has.
+
+    >>> _alternative(["memory is 40Gi"], ["memory 20Gi"])
+    'memory 20Gi of a 40Gi device'
+    >>> _alternative(["profile is 1g.5gb"], ["memory 20Gi"])
+    'profile is 1g.5gb with memory 20Gi'
+    """
+    if len(tests) == len(amounts) == 1:
+        name, separator, total = tests[0].partition(" is ")
+        if separator and amounts[0].startswith(f"{name} "):
+            article = "an" if total.startswith(("8", "11", "18")) else "a"
+            return f"{amounts[0]} of {article} {total} device"
+    return " with ".join(filter(None, (" and ".join(tests), ", ".join(amounts))))
 
 
 def _number(request: Spec) -> str:
@@ -159,11 +170,11 @@ def _constraints(request: str, constraints: Sequence[Spec]) -> Iterator[str]:
         preferred = "if possible " if any("/" in name for name in named) else ""
         distinct, match = constraint.get("distinctAttribute"), constraint.get("matchAttribute")
         if distinct:
-            beside = f", also than {others}" if others else ""
-            yield f"{preferred}all of different {distinct.rpartition('/')[2]}{beside}"
+            beside = f", also from {others}" if others else ""
+            yield f"{preferred}with different {distinct.rpartition('/')[2]}{beside}"
         if match:
             beside = f" as {others}" if others else ""
-            yield f"{preferred}all of the same {match.rpartition('/')[2]}{beside}"
+            yield f"{preferred}with the same {match.rpartition('/')[2]}{beside}"
 
 
 def _configurations(request: str, configurations: Sequence[Spec]) -> Iterator[str]:

@@ -31,8 +31,8 @@ IN_THE_CLUSTER: dict[str, list[str]] = {
     ],
     "half-of-each.yaml": [
         (
-            f"gpu: 2 devices {HAMI}, each with cores 20; the first that fits of: "
-            "memory is 40Gi with memory 20Gi | memory is 80Gi with memory 40Gi; all of different uuid"
+            f"gpu: 2 devices {HAMI}, each with cores 20; the first that fits: "
+            "memory 20Gi of a 40Gi device, or memory 40Gi of an 80Gi device; with different uuid"
         )
     ],
     "init-and-sidecar.yaml": [
@@ -44,8 +44,8 @@ IN_THE_CLUSTER: dict[str, list[str]] = {
     "mig-media.yaml": [f"mig: 1 device {MIG}, where profile is 1g.10gb+me"],
     "mig-mode.yaml": [
         (
-            f"mig: 1 device {MIG}; the first that fits of: memory is 9728Mi | memory is 9984Mi | "
-            "memory is 19968Mi | memory is 20096Mi | memory is 40192Mi"
+            f"mig: 1 device {MIG}; the first that fits: memory is 9728Mi, or memory is 9984Mi, or "
+            "memory is 19968Mi, or memory is 20096Mi, or memory is 40192Mi"
         )
     ],
     "mps.yaml": [
@@ -56,7 +56,7 @@ IN_THE_CLUSTER: dict[str, list[str]] = {
     ],
     "nightly.yaml": [f"gpu: 1 device {HAMI}, with {UNCAPPED}, memory 6000Mi"],
     "numa-bind.yaml": [
-        f"gpu: 2 devices {HAMI}, each with {UNCAPPED}, memory 4000Mi; all of different uuid"
+        f"gpu: 2 devices {HAMI}, each with {UNCAPPED}, memory 4000Mi; with different uuid"
     ],
     "opted-out.yaml": [],
     "share.yaml": [f"gpu: 1 device {HAMI}, with cores 30, memory 3000Mi"],
@@ -183,19 +183,19 @@ def test_what_an_example_of_nics_becomes(name: str) -> None:
     assert NICS[name] == (words(said), codes(said))
 
 
-SHARE = f"gpu: 2 devices {HAMI}, each with cores 50, memory 2Gi; all of different uuid"
+SHARE = f"gpu: 2 devices {HAMI}, each with cores 50, memory 2Gi; with different uuid"
 JOINT = [
     line
     for here, there in ((0, 1), (1, 0))
     for line in (
         (
             f"gpu-{here}: 2 devices {HAMI}, each with cores 100; "
-            f"all of the same pcieRoot as nic-{here}; "
-            f"all of different uuid, also than gpu-{there}"
+            f"with the same pcieRoot as nic-{here}; "
+            f"with different uuid, also from gpu-{there}"
         ),
         (
             f"nic-{here}: 1 device of class dranet, where rdma is true; "
-            f"all of the same pcieRoot as gpu-{here}"
+            f"with the same pcieRoot as gpu-{here}"
         ),
     )
 ]

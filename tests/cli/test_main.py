@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from kube.manifests.dump import dump_yaml
 from testing.builders import gpus, pod
 from testing.command import CLUSTER, ROOT
@@ -67,3 +69,17 @@ def test_a_file_may_have_any_name(tmp_path: Path) -> None:
 
     assert (1, b"") == (result.returncode, result.stderr)
     assert b"/%FF.yaml" in result.stdout
+
+
+def test_help_of_a_command_by_name() -> None:
+    assert ran("check", "--help").stdout == ran("help", "check").stdout
+    assert ran("--help").stdout == ran("help").stdout
+    assert 2 == ran("help", "nope").returncode
+
+
+@pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
+def test_the_completion_script_of_a_shell_calls_the_command(shell: str) -> None:
+    result = ran("completion", shell)
+
+    assert 0 == result.returncode
+    assert f"_DRAWBRIDGE_COMPLETE={shell}_complete".encode() in result.stdout

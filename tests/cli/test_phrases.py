@@ -59,8 +59,8 @@ def test_constraints_and_configuration_stand_behind_their_request() -> None:
     said = dict(requests({"devices": devices}))
 
     assert said == {
-        "a": "2 devices of class c; all of different uuid; all of the same numaNode",
-        "b": "2 devices of class c; all of the same numaNode; K {}",
+        "a": "2 devices of class c; with different uuid; with the same numaNode",
+        "b": "2 devices of class c; with the same numaNode; K {}",
     }
 
 
@@ -91,8 +91,8 @@ def test_constraints_name_the_requests_beside() -> None:
 
     said = dict(requests({"devices": devices}))
 
-    assert "1 device of class c; all of the same pcieRoot as b" == said["a"]
+    assert "1 device of class c; with the same pcieRoot as b" == said["a"]
     assert (
-        "1 device of class c; all of different uuid, also than d; "
-        "if possible all of the same pcieRoot as d"
+        "1 device of class c; with different uuid, also from d; "
+        "if possible with the same pcieRoot as d"
     ) == said["c"]

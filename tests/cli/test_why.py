@@ -55,6 +55,41 @@ def test_a_pod_that_waits_is_tried_everywhere() -> None:
     assert "3 requested" in result.stdout
 
 
+@pytest.mark.parametrize(
+    "call",
+    [("pod", "bound"), ("pod/bound",), ("po", "bound"), ("pods/bound",)],
+    ids=" ".join,
+)
+def test_a_pod_may_be_named_as_for_kubectl(call: tuple[str, ...]) -> None:
+    assert "Pod team/bound" in why(*call, state=(BOUND, HELD)).stdout
+
+
+@pytest.mark.parametrize(
+    ("call", "want"),
+    [
+        (("deployment", "x"), "only pods and claims can be explained, not 'deployment'"),
+        (("bound",), "expected pod NAME or claim NAME, found 'bound'"),
+        (("pod/",), "expected pod NAME or claim NAME, found 'pod/'"),
+        (("pod", "a", "b"), "expected pod NAME or claim NAME, found 'pod a b'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_is_no_pod_and_no_claim_is_a_wrong_call(call: tuple[str, ...], want: str) -> None:
+    result = why(*call, state=(BOUND, HELD))
+
+    assert 2 == result.exit_code
+    assert want in result.stderr
+
+
+def test_what_the_scheduler_says_of_a_pending_pod_is_repeated() -> None:
+    message = "0/8 nodes are available: 3 Too many pods."
+    condition = {"type": "PodScheduled", "status": "False", "message": message}
+    waiting = PENDING | {"status": {"conditions": [condition]}}
+
+    assert f"scheduler {message}" in why("pod", "pending", state=(waiting, BIG)).stdout
+    assert message == said("pod", "pending", state=(waiting, BIG))["scheduler"]
+
+
 def test_a_pod_that_could_go_somewhere_says_so() -> None:
     found = said("pod", "pending", state=(PENDING, claim("waits")))
 
