@@ -80,6 +80,8 @@ class Code(StrEnum):
     # The cluster and namespace of the object.
     QUOTA_NOT_COUNTED = "quotaNotCounted"
     """A ResourceQuota counts a key that the translation removes."""
+    EXCEEDS_QUOTA = "exceedsQuota"
+    """A ResourceQuota has less left of a device class or an extended resource than is requested."""
     TEMPLATE_CONFLICT = "templateConflict"
     """A ResourceClaimTemplate of the generated name exists with other content."""
     DEVICE_CLASS_MISSING = "deviceClassMissing"

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
-from admission.pods import Decision
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name
+from cli.answers.quotas import check_quotas
 from cli.answers.translate import TEMPLATE_KIND, TranslatedObject, build_template, translate_objects
 from cli.inputs.cluster_state import ClusterState, build_state
 from cli.inputs.findings import ObjectFinding, namespace_of
@@ -66,6 +66,7 @@ def check_objects(inputs: Inputs, features: Features) -> list[CheckedObject]:
         namespace=inputs.namespace,
     )
     context = build_context(inputs, results, features)
+    quotas = check_quotas(inputs, results)
     manifest_templates = {
         (namespace_of(result.source, inputs.namespace), result.source.name)
         for result in results
@@ -79,10 +80,11 @@ def check_objects(inputs: Inputs, features: Features) -> list[CheckedObject]:
                 (
                     *_translation_findings(result),
                     *_rule_findings(result, context, inputs.namespace, manifest_templates),
+                    *exceeded,
                 )
             ),
         )
-        for result in results
+        for result, exceeded in zip(results, quotas, strict=True)
     ]
 
 
@@ -216,7 +218,7 @@ def _rule_findings(
 
 def _at_keys(finding: Finding, target: Target, result: TranslatedObject) -> Finding:
     """Return a finding about claims of the translation at the keys that requested them."""
-    if not _is_translated(result) or not isinstance(target.view, Pod):
+    if not result.is_translated or not isinstance(target.view, Pod):
         return finding
     claims = match_claims(target.view.spec.resource_claims or (), result.claims)
     return locate_at_keys(finding, target.path, claims)
@@ -228,7 +230,7 @@ def _claim_findings(
     """Yield the findings about a claim of the translation, at its pod."""
     template = _template_target(build_template(claim, target.namespace), target)
     for finding in validate(template, context):
-        if _is_translated(result):
+        if result.is_translated:
             cause = finding.path.relative_to(_TEMPLATE_DEVICES)
             path = target.path.join(source_path([claim], cause))
             yield msgspec.structs.replace(finding, path=path)
@@ -239,11 +241,6 @@ def _claim_findings(
 
 
 _TEMPLATE_DEVICES: Final = FieldPath.of("spec", "spec", "devices")
-
-
-def _is_translated(result: TranslatedObject) -> bool:
-    """Return whether the object has device keys; else its author wrote the claims."""
-    return result.answer is not None and result.answer.decision is Decision.TRANSLATED
 
 
 def _target(found: SourceObject, document: Mapping[str, Any], namespace: str) -> Target | None:

@@ -10,12 +10,14 @@ from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS, find_con
 from allocator.model.usage import Usage
 from allocator.pods.claims import allocation_of
 from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationInput, SimulationResult
+from cli.answers.quotas import check_quotas
 from cli.answers.translate import TranslatedObject, collect_findings, translate_objects
 from cli.inputs.cluster_state import ClusterState, build_state, is_pending, with_namespace
 from cli.inputs.findings import ObjectFinding, namespace_of
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects, merge_objects, of_kind
 from cli.inputs.options import Inputs
+from findings.finding import Finding
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import ResourceClaim
@@ -50,6 +52,10 @@ def build_request(inputs: Inputs) -> SimulationRequest:
         options=inputs.options,
         namespace=inputs.namespace,
     )
+    exceeded = check_quotas(inputs, results)
+    results = [
+        _without_quota(result, findings) for result, findings in zip(results, exceeded, strict=True)
+    ]
     manifests = merge_objects((), _documents(results), inputs.namespace)
     own, own_faults = decode_objects(manifests, STATE_KINDS, inputs.namespace)
     objects = merge_objects(inputs.state, manifests, inputs.namespace)
@@ -75,6 +81,18 @@ def build_request(inputs: Inputs) -> SimulationRequest:
         findings=(*faults, *collect_findings(results), *own_faults),
         rejected=_rejected(results, inputs.namespace),
         workloads=tuple(result.reference for result in results if _creates_pods(result)),
+    )
+
+
+def _without_quota(result: TranslatedObject, exceeded: tuple[Finding, ...]) -> TranslatedObject:
+    """Return a result with findings about quotas; a pod or a claim is not placed then."""
+    if not exceeded:
+        return result
+    is_placed = result.source.kind in {"Pod", "ResourceClaim"}
+    return msgspec.structs.replace(
+        result,
+        document=None if is_placed else result.document,
+        findings=(*result.findings, *exceeded),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from admission.pods import Answer, admit_created
+from admission.pods import Answer, Decision, admit_created
 from admission.workloads import for_future_pods
 from cli.inputs.findings import ObjectFinding, namespace_of, reference
 from cli.inputs.kinds import KINDS
@@ -60,6 +60,11 @@ class TranslatedObject(msgspec.Struct, frozen=True, kw_only=True):
     def is_changed(self) -> bool:
         """Whether the document differs from the one that was given."""
         return self.document is not None and self.document != self.source.document
+
+    @property
+    def is_translated(self) -> bool:
+        """Whether it has device keys that are translated; else its author wrote the claims."""
+        return self.answer is not None and self.answer.decision is Decision.TRANSLATED
 
     @property
     def is_template(self) -> bool:

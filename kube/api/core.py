@@ -251,11 +251,19 @@ class ResourceQuotaSpec(ApiStruct, frozen=True, kw_only=True):
     scope_selector: ScopeSelector | None = None
 
 
+class ResourceQuotaStatus(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 ResourceQuotaStatus."""
+
+    hard: Mapping[str, Quantity] | None = None
+    used: Mapping[str, Quantity] | None = None
+
+
 class ResourceQuota(ApiStruct, frozen=True, kw_only=True):
     """The parts of core/v1 ResourceQuota that we read."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
 class Namespace(ApiStruct, frozen=True, kw_only=True):

@@ -1,0 +1,123 @@
+"""What a claim or a pod counts against a ResourceQuota.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/quota/v1/evaluator/core: claimEvaluator.Usage, with the
+extended resources of DRAExtendedResource, and PodUsageFunc for the extended resources of pods.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kube.api.core import Container, Pod
+from kube.api.extended_resources import IMPLICIT_PREFIX
+from kube.api.resource import (
+    MAX_RESULTS,
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+)
+from kube.quantity import Quantity
+
+CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
+DEVICES_OF_CLASS: Final = ".deviceclass.resource.k8s.io/devices"
+"""Suffix of the quota resource for the devices of a class."""
+REQUESTS: Final = "requests."
+"""Prefix of the quota resource for an extended resource."""
+
+Usage = Mapping[str, Quantity]
+"""Name of a quota resource to amount."""
+
+
+def claim_usage(claim: DeviceClaim, classes: Mapping[str, DeviceClass]) -> Usage:
+    """Return what a claim counts; for alternatives the largest number of each class.
+
+    Args:
+        classes: By name; a class may map an extended resource, which counts as well.
+    """
+    devices: Counter[str] = Counter()
+    for request in claim.requests or ():
+        devices.update(_devices_by_class(request))
+    usage = {CLAIM_COUNT: Quantity(1)}
+    for name, number in sorted(devices.items()):
+        usage[f"{name}{DEVICES_OF_CLASS}"] = Quantity(number)
+        if number:
+            usage[f"{REQUESTS}{IMPLICIT_PREFIX}{name}"] = Quantity(number)
+            device_class = classes.get(name)
+            if device_class is not None and device_class.spec.extended_resource_name:
+                resource = f"{REQUESTS}{device_class.spec.extended_resource_name}"
+                usage[resource] = Quantity(number)
+    return usage
+
+
+def _devices_by_class(request: DeviceRequest) -> Mapping[str, int]:
+    if request.first_available:
+        largest: dict[str, int] = {}
+        for alternative in request.first_available:
+            name = alternative.device_class_name
+            largest[name] = max(largest.get(name, 0), _number(alternative))
+        return largest
+    if request.exactly is None:
+        return {}
+    return {request.exactly.device_class_name: _number(request.exactly)}
+
+
+def _number(request: ExactDeviceRequest | DeviceSubRequest) -> int:
+    """Return the largest number of devices; an unknown mode counts nothing."""
+    if request.allocation_mode == "All":
+        return MAX_RESULTS
+    # The API server fills in ExactCount and 1; files have not been there.
+    return (request.count or 1) if request.allocation_mode in {"", "ExactCount"} else 0
+
+
+def pod_usage(pod: Pod) -> Usage:
+    """Return the extended resources that a pod counts, whoever offers them.
+
+    Init containers run before the others, so the largest of them counts, beside the sidecars that
+    are started already.
+
+    Source: k8s.io/component-helpers, resource, PodRequests.
+    """
+    init = pod.spec.init_containers or ()
+    sidecars = [container for container in init if container.restart_policy == "Always"]
+    running = _sum([*map(_extended, pod.spec.containers or ()), *map(_extended, sidecars)])
+    started: list[Usage] = []
+    for container in init:
+        amounts = _extended(container)
+        if container.restart_policy == "Always":
+            started.append(amounts)
+        else:
+            running = _larger(running, _sum([*started, amounts]))
+    return {f"{REQUESTS}{name}": amount for name, amount in sorted(running.items())}
+
+
+def _extended(container: Container) -> Usage:
+    # The API server fills requests in from limits; files have not been there.
+    amounts = {**container.limits, **container.requests}
+    return {name: amount for name, amount in amounts.items() if _is_extended(name)}
+
+
+def _is_extended(name: str) -> bool:
+    return name.startswith(IMPLICIT_PREFIX) or ("/" in name and "kubernetes.io/" not in name)
+
+
+def _sum(usages: Iterable[Usage]) -> Usage:
+    total: dict[str, Quantity] = {}
+    for usage in usages:
+        for name, amount in usage.items():
+            total[name] = total[name] + amount if name in total else amount
+    return total
+
+
+def _larger(one: Usage, other: Usage) -> Usage:
+    names = {*one, *other}
+    return {name: max(usage[name] for usage in (one, other) if name in usage) for name in names}
+
+
+def subtract_usage(usage: Usage, counted: Usage) -> Usage:
+    """Return what remains of a usage where some of it is counted already; nothing below zero."""
+    return {
+        name: max(amount - counted.get(name, Quantity(0)), Quantity(0))
+        for name, amount in usage.items()
+    }

@@ -1,0 +1,343 @@
+"""ResourceQuotas charged with the objects of manifests, one after the other. Pure.
+
+The API server rejects a claim, or a pod with extended resources, that would exceed a quota. The claims
+of a pod's templates are made later, so such a pod is accepted, and waits for its claims.
+
+Source: k8s.io/apiserver v0.37.1, plugin/resourcequota, CheckRequest; pkg/quota/v1/evaluator/core.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from allocator.pods.claims import Name
+from allocator.pods.extended_resource_claim import (
+    device_plugin_resources,
+    extended_resource_claim,
+    mapped_resources,
+)
+from allocator.pods.quota_usage import (
+    REQUESTS,
+    Usage,
+    claim_usage,
+    pod_usage,
+    subtract_usage,
+)
+from cli.answers.translate import TranslatedObject
+from cli.inputs.cluster_state import ClusterState, build_state
+from cli.inputs.findings import namespace_of
+from cli.inputs.kinds import STATE_KINDS
+from cli.inputs.objects import decode_objects, merge_objects, of_kind
+from cli.inputs.options import Inputs
+from cli.inputs.views import decode_view
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error, warning
+from kube.api.conversion import CURRENT, to_current_version
+from kube.api.core import Pod, ResourceQuota
+from kube.api.extended_resources import extended_resources
+from kube.api.resource import DeviceClaim, ResourceClaim
+from kube.api.workloads import pod_path, resolve_path
+from kube.quantity import Quantity
+from translation.claim_sources import locate_at_keys, match_claims
+from translation.quotas import Quota, quota_of, scopes_of
+
+_DEVICES: Final = FieldPath.of("spec", "devices")
+_FIX: Final = "request less, delete what is not in use, or raise the quota"
+_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+_REPLICAS: Final[Mapping[str, str]] = {
+    "Deployment": "replicas",
+    "ReplicaSet": "replicas",
+    "ReplicationController": "replicas",
+    "StatefulSet": "replicas",
+    "Job": "parallelism",
+}
+"""Kind of a workload to the field of its spec with the number of pods at a time."""
+
+
+def check_quotas(inputs: Inputs, results: Sequence[TranslatedObject]) -> list[tuple[Finding, ...]]:
+    """Return the findings about quotas for each object, in the order in which they are applied."""
+    templates = [
+        replace(result.source, document=dict(template))
+        for result in results
+        for template in result.templates
+    ]
+    before, _ = decode_objects(inputs.state, STATE_KINDS, inputs.namespace)
+    objects = merge_objects(inputs.state, (*inputs.manifests, *templates), inputs.namespace)
+    known, _ = decode_objects(objects, STATE_KINDS, inputs.namespace)
+    quotas = of_kind(known, ResourceQuota)
+    if not quotas:
+        return [()] * len(results)
+    ledger = QuotaLedger(quotas, before=build_state(before), state=build_state(known))
+    return [_charge(ledger, result, inputs.namespace) for result in results]
+
+
+def _charge(ledger: "QuotaLedger", result: TranslatedObject, namespace: str) -> tuple[Finding, ...]:
+    """Charge an object as it is after its translation; a rejected one counts nothing."""
+    if result.document is None:
+        return ()
+    source, place = result.source, namespace_of(result.source, namespace)
+    path = pod_path(source.api_version, source.kind)
+    if path is None:
+        converted = to_current_version(result.document)
+        is_claim = source.kind == "ResourceClaim" and converted["apiVersion"] == CURRENT
+        claim = decode_view(converted, ResourceClaim) if is_claim else None
+        return ledger.charge_claim(place, claim) if isinstance(claim, ResourceClaim) else ()
+    _, document = resolve_path(result.document, path)
+    pod = decode_view(document, Pod) if document is not None else None
+    if not isinstance(pod, Pod):
+        return ()
+    number = pods_at_a_time(source.kind, result.document)
+    findings = ledger.charge_pods(place, pod, FieldPath.of(*path), number)
+    if not result.is_translated:
+        return findings
+    claims = match_claims(pod.spec.resource_claims or (), result.claims)
+    return tuple(locate_at_keys(finding, FieldPath.of(*path), claims) for finding in findings)
+
+
+def pods_at_a_time(kind: str, document: Mapping[str, Any]) -> int:
+    """Return how many pods an object has at a time; 1 where that is unknown."""
+    spec = document.get("spec")
+    number = spec.get(_REPLICAS.get(kind, ""), 1) if isinstance(spec, Mapping) else 1
+    return number if isinstance(number, int) and number >= 0 else 1
+
+
+class _Exceeded(NamedTuple):
+    """A resource that would exceed a quota."""
+
+    resource: str
+    requested: Quantity
+    used: Quantity
+    hard: Quantity
+
+
+class _Excess(NamedTuple):
+    """A quota that would be exceeded."""
+
+    quota: str
+    resources: tuple[_Exceeded, ...]
+
+    def message(self, pods: int = 1) -> str:
+        """Return the amounts in one phrase, as those of a number of pods."""
+        by = f" by {pods} pods" if pods > 1 else ""
+        amounts = (
+            f"{one.resource}: requested {one.requested}{by}, used {one.used}, hard {one.hard}"
+            for one in self.resources
+        )
+        return f"exceeds ResourceQuota {self.quota}: {', and '.join(amounts)}"
+
+
+class _Account(msgspec.Struct, kw_only=True):
+    """A ResourceQuota, and what is used of it; `used` grows."""
+
+    name: str
+    quota: Quota
+    hard: Usage
+    used: dict[str, Quantity]
+
+    def excess(self, requested: Usage) -> _Excess | None:
+        """Return what would exceed the quota; None if nothing would."""
+        exceeded = [
+            _Exceeded(resource, amount, used, self.hard[resource])
+            for resource, amount in sorted(requested.items())
+            if resource in self.hard and amount > Quantity(0)
+            if (used := self.used.get(resource, Quantity(0))) + amount > self.hard[resource]
+        ]
+        return _Excess(self.name, tuple(exceeded)) if exceeded else None
+
+    def charge(self, requested: Usage) -> None:
+        """Add an amount to what is used."""
+        for resource, amount in requested.items():
+            self.used[resource] = self.used.get(resource, Quantity(0)) + amount
+
+
+class _PodRequest(NamedTuple):
+    """What one pod counts.
+
+    Attributes:
+        own: Its extended resources.
+        claims: For each claim that is made for it the path in the pod, and what it counts.
+    """
+
+    own: Usage
+    claims: tuple[tuple[FieldPath, Usage], ...]
+
+
+class QuotaLedger:
+    """The ResourceQuotas of all namespaces, and what is used of them."""
+
+    def __init__(
+        self,
+        quotas: Iterable[tuple[str, ResourceQuota]],
+        *,
+        before: ClusterState,
+        state: ClusterState,
+    ) -> None:
+        """Begin with what objects of the cluster use.
+
+        Args:
+            quotas: Each with its namespace.
+            before: The cluster without the manifests.
+            state: The cluster with the manifests.
+        """
+        self._before, self._state = before, state
+        self._mapped = extended_resources(state.classes.values())
+        self._plugins = frozenset(
+            name for node in state.nodes for name in device_plugin_resources(node)
+        )
+        self._accounts: dict[str, list[_Account]] = {}
+        for namespace, quota in quotas:
+            self._accounts.setdefault(namespace, []).append(self._account(namespace, quota))
+
+    def _account(self, namespace: str, quota: ResourceQuota) -> _Account:
+        hard = quota.status.hard or quota.spec.hard or {}
+        account = _Account(name=quota.metadata.name, quota=quota_of(quota), hard=hard, used={})
+        if quota.status.used is not None:
+            account.used = dict(quota.status.used)
+            return account
+        for (place, _), claim in self._before.claims.items():
+            if place == namespace and not account.quota.scopes:
+                account.charge(claim_usage(claim.spec.devices, self._before.classes))
+        for (place, _), pod in self._before.pods.items():
+            if (
+                place == namespace
+                and not _is_finished(pod)
+                and account.quota.counts(scopes_of(pod))
+            ):
+                account.charge(pod_usage(pod))
+        return account
+
+    def charge_claim(self, namespace: str, claim: ResourceClaim) -> tuple[Finding, ...]:
+        """Return an error for each exceeded quota; charge the claim where there is none."""
+        usage = self._claim_usage(claim.spec.devices)
+        stored = self._before.claims.get((namespace, claim.metadata.name))
+        if stored is not None:
+            usage = subtract_usage(usage, self._claim_usage(stored.spec.devices))
+        accounts = [one for one in self._accounts.get(namespace, ()) if not one.quota.scopes]
+        exceeded = _exceeded(accounts, usage)
+        if not exceeded:
+            for account in accounts:
+                account.charge(usage)
+        return tuple(error(Code.EXCEEDS_QUOTA, _DEVICES, one.message(), _FIX) for one in exceeded)
+
+    def charge_pods(
+        self, namespace: str, pod: Pod, path: FieldPath, number: int = 1
+    ) -> tuple[Finding, ...]:
+        """Return the findings about pods; charge what can be created of them.
+
+        An error means that not even one pod would be created. A pod whose claims would not be
+        created waits for them, which is a warning.
+
+        Args:
+            path: Of the pod in its object.
+            number: Of equal pods.
+        """
+        accounts = self._accounts.get(namespace, ())
+        if not accounts or not number or self._exists(namespace, pod):
+            return ()
+        request = self._pod_request(namespace, pod)
+        findings = [*self._charge_own(accounts, pod, request.own, path, number)]
+        if any(finding.is_error for finding in findings):
+            return tuple(findings)
+        return (*findings, *self._charge_claims(accounts, request.claims, path, number))
+
+    def _charge_own(
+        self, accounts: Sequence[_Account], pod: Pod, usage: Usage, path: FieldPath, number: int
+    ) -> Iterator[Finding]:
+        """Yield what keeps the API server from creating the pods."""
+        scopes = scopes_of(pod)
+        counting = [account for account in accounts if account.quota.counts(scopes)]
+        for make, times in ((error, 1), (warning, number)):
+            exceeded = _exceeded(counting, _times(usage, times))
+            for excess in exceeded:
+                resource = excess.resources[0].resource.removeprefix(REQUESTS)
+                place = path.join(_place_of_resource(pod, resource))
+                yield make(Code.EXCEEDS_QUOTA, place, excess.message(times), _FIX)
+            if exceeded:
+                return
+        for account in counting:
+            account.charge(_times(usage, number))
+
+    def _charge_claims(
+        self,
+        accounts: Sequence[_Account],
+        claims: Iterable[tuple[FieldPath, Usage]],
+        path: FieldPath,
+        number: int,
+    ) -> Iterator[Finding]:
+        """Yield what keeps the claims of the pods from being created."""
+        counting = [account for account in accounts if not account.quota.scopes]
+        for place, usage in claims:
+            for times in dict.fromkeys((1, number)):
+                exceeded = _exceeded(counting, _times(usage, times))
+                waits = (
+                    "the pod waits for its claim"
+                    if times == 1
+                    else "some pods wait for their claims"
+                )
+                for excess in exceeded:
+                    text = f"{excess.message(times)}; {waits}"
+                    yield warning(Code.EXCEEDS_QUOTA, path.join(place), text, _FIX)
+                if exceeded:
+                    break
+            else:
+                for account in counting:
+                    account.charge(_times(usage, number))
+
+    def _exists(self, namespace: str, pod: Pod) -> bool:
+        """Return whether the cluster has the pod, or pods of its workload, which count already."""
+        if (namespace, pod.metadata.name) in self._before.pods:
+            return True
+        labels = pod.labels.items()
+        return bool(labels) and any(
+            place == namespace and labels <= other.labels.items()
+            for (place, _), other in self._before.pods.items()
+        )
+
+    def _pod_request(self, namespace: str, pod: Pod) -> _PodRequest:
+        own = pod_usage(pod)
+        claims = [*self._template_claims(namespace, pod)]
+        resources = mapped_resources(pod, self._mapped) - self._plugins
+        if resources:
+            made = extended_resource_claim(pod, resources, self._mapped)
+            usage = subtract_usage(self._claim_usage(made.spec.devices), own)
+            claims.append((FieldPath.of("spec", "containers"), usage))
+        return _PodRequest(own, tuple(claims))
+
+    def _template_claims(self, namespace: str, pod: Pod) -> Iterator[tuple[FieldPath, Usage]]:
+        for index, entry in enumerate(pod.spec.resource_claims or ()):
+            name: Name = (namespace, entry.resource_claim_template_name or "")
+            template = self._state.templates.get(name)
+            if template is not None:
+                path = FieldPath.of("spec", "resourceClaims", index, "resourceClaimTemplateName")
+                yield path, self._claim_usage(template.spec.spec.devices)
+
+    def _claim_usage(self, claim: DeviceClaim) -> Usage:
+        return claim_usage(claim, self._state.classes)
+
+
+def _times(usage: Usage, number: int) -> Usage:
+    return {name: amount * number for name, amount in usage.items()}
+
+
+def _exceeded(accounts: Iterable[_Account], requested: Usage) -> list[_Excess]:
+    excesses = (account.excess(requested) for account in accounts)
+    return [excess for excess in excesses if excess is not None]
+
+
+def _place_of_resource(pod: Pod, resource: str) -> FieldPath:
+    """Return the path of the first amount of an extended resource."""
+    containers = (
+        *(("initContainers", *entry) for entry in enumerate(pod.spec.init_containers or ())),
+        *(("containers", *entry) for entry in enumerate(pod.spec.containers or ())),
+    )
+    for field, index, container in containers:
+        for section, amounts in (("limits", container.limits), ("requests", container.requests)):
+            if resource in amounts:
+                return FieldPath.of("spec", field, index, "resources", section).key(resource)
+    return FieldPath.of("spec", "containers")
+
+
+def _is_finished(pod: Pod) -> bool:
+    return pod.status is not None and pod.status.phase in _FINISHED

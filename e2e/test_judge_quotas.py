@@ -1,0 +1,140 @@
+"""ResourceQuotas of device classes: `drawbridge check` says what the API server does, and counts alike.
+
+No story needs nodes or a webhook: admission of quotas is the API server's own.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from allocator.pods.quota_usage import claim_usage, pod_usage
+from e2e.access import Access, Object, stream
+from e2e.drawbridge import command_line
+from e2e.judged import asking, claim, created, posted
+from e2e.objects import pod
+from kube.api.core import Pod
+from kube.api.meta import convert
+from kube.api.resource import DeviceClass, ResourceClaim
+from testing.rule_cases import first, sub
+
+CLASS: Final = "quota.judge.example.com"
+RESOURCE: Final = "judge.example.com/quota"
+DEVICES: Final = f"{CLASS}.deviceclass.resource.k8s.io/devices"
+HARD: Final = {DEVICES: "4", f"requests.{RESOURCE}": "5"}
+DEVICE_CLASS: Final[Object] = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": CLASS},
+    "spec": {
+        "selectors": [{"cel": {"expression": f'device.driver == "{CLASS}"'}}],
+        "extendedResourceName": RESOURCE,
+    },
+}
+
+
+def alternatives(*counts: int) -> Object:
+    """The spec of a claim with alternatives of these counts."""
+    ways = (sub(f"way-{n}", deviceClassName=CLASS, count=n) for n in counts)
+    return {"devices": {"requests": [first(*ways)]}}
+
+
+def two_requests(one: int, other: int) -> Object:
+    """The spec of a claim with two requests."""
+    exactly = {"deviceClassName": CLASS}
+    return {
+        "devices": {
+            "requests": [
+                {"name": "one", "exactly": {**exactly, "count": one}},
+                {"name": "other", "exactly": {**exactly, "count": other}},
+            ]
+        }
+    }
+
+
+OBJECTS: Final = (
+    claim(asking(CLASS), "one"),
+    claim(asking(CLASS, count=4), "all-that-is-left"),
+    claim(asking(CLASS, count=5), "one-too-many"),
+    claim(asking(CLASS, allocationMode="All"), "all-of-a-node"),
+    claim(two_requests(2, 2), "two-requests"),
+    claim(two_requests(2, 3), "two-requests-too-many"),
+    claim(alternatives(1, 4, 2), "alternatives"),
+    claim(alternatives(1, 5), "one-alternative-too-many"),
+    pod("five", limits={RESOURCE: "5"}),
+    pod("six", limits={RESOURCE: "6"}),
+)
+
+
+@pytest.fixture
+def quota(cluster: Access, namespace: str) -> Iterator[str]:
+    """A quota of the class and its extended resource; its namespace."""
+    cluster.apply(DEVICE_CLASS)
+    metadata = {"name": "devices", "namespace": namespace}
+    cluster.apply(
+        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": HARD}}
+    )
+    _wait_used(cluster, namespace, {DEVICES: "0", f"requests.{RESOURCE}": "0"})
+    yield namespace
+    cluster.kubectl("delete", "deviceclass", CLASS, "--wait=false")
+
+
+def _wait_used(cluster: Access, namespace: str, used: Object) -> None:
+    cluster.wait_for(
+        "resourcequotas",
+        "devices",
+        namespace,
+        until=lambda found: found.get("status", {}).get("used") == used,
+    )
+
+
+def test_check_says_which_objects_exceed_a_quota(cluster: Access, quota: str) -> None:
+    rejected = []
+    for document in OBJECTS:
+        code, message = posted(cluster, document, quota)
+        if code != 201:
+            assert "exceeded quota: devices" in message, message
+            rejected.append(document["metadata"]["name"])
+    told = [name for name in map(_name, OBJECTS) if _is_told(cluster, quota, name)]
+
+    assert rejected == told
+    assert "one-alternative-too-many" in rejected
+    assert "alternatives" not in rejected
+
+
+def _name(document: Object) -> str:
+    return str(document["metadata"]["name"])
+
+
+def _is_told(cluster: Access, namespace: str, name: str) -> bool:
+    document = next(one for one in OBJECTS if _name(one) == name)
+    arguments = ("check", "--live", "-n", namespace, "-o", "json", "-f", "-")
+    done = command_line(cluster, *arguments, input=stream(document))
+    findings = json.loads(done.stdout)["findings"]
+    return any((one["code"], one["severity"]) == ("exceedsQuota", "error") for one in findings)
+
+
+def test_what_is_used_is_what_claims_and_pods_count(cluster: Access, quota: str) -> None:
+    device_class = convert(DEVICE_CLASS, DeviceClass)
+    wanted = claim(alternatives(1, 3, 2), "alternatives")
+    using = pod("two", limits={RESOURCE: "2"})
+    counted = claim_usage(convert(wanted, ResourceClaim).spec.devices, {CLASS: device_class})
+    by_pod = pod_usage(convert(using, Pod))[f"requests.{RESOURCE}"]
+
+    assert created(cluster, wanted, quota)[0] == 0
+    assert created(cluster, using, quota)[0] == 0
+
+    used = counted[f"requests.{RESOURCE}"] + by_pod
+    _wait_used(cluster, quota, {DEVICES: str(counted[DEVICES]), f"requests.{RESOURCE}": str(used)})
+    done = command_line(
+        cluster,
+        "check",
+        "--live",
+        "-n",
+        quota,
+        "-f",
+        "-",
+        input=stream(claim(asking(CLASS, count=2))),
+    )
+    assert "requested 2, used 3, hard 4" in done.stdout

@@ -1,0 +1,167 @@
+"""`drawbridge check` and `simulate` with the ResourceQuotas of a namespace."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from testing import rule_cases as cases
+from testing.command import drawbridge, told
+
+Document = dict[str, Any]
+
+DRIVER = cases.EXAMPLE
+RESOURCE = "example.com/gpu"
+DEVICES = f"{DRIVER}.deviceclass.resource.k8s.io/devices"
+CLASS: Document = {
+    **cases.device_class(f'device.driver == "{DRIVER}"', extendedResourceName=RESOURCE),
+    "metadata": {"name": DRIVER},
+}
+SLICE = cases.resource_slice(*(cases.device(f"gpu-{number}") for number in range(8)))
+TEMPLATE: Document = {
+    **cases.template(cases.exactly(deviceClassName=DRIVER, count=2)),
+    "metadata": {"name": "two"},
+}
+_CLAIM = "error exceedsQuota ResourceClaim/default/{} spec.devices"
+_WAITS = "warning exceedsQuota Pod/default/{} spec.resourceClaims[0].resourceClaimTemplateName"
+
+
+def quota(hard: int, used: int | None = None, *, scopes: tuple[str, ...] = ()) -> Document:
+    names = (DEVICES, f"requests.{RESOURCE}")
+    spec: Document = {"hard": dict.fromkeys(names, str(hard))}
+    if scopes:
+        spec["scopes"] = list(scopes)
+    status = {} if used is None else {"status": {"used": dict.fromkeys(names, str(used))}}
+    head = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "devices"}}
+    return {**head, "spec": spec, **status}
+
+
+def claim(name: str, count: int) -> Document:
+    made = cases.claim(cases.exactly(deviceClassName=DRIVER, count=count))
+    return {**made, "metadata": {"name": name}}
+
+
+def pod(name: str, *claims: Document, limits: Any = None, labels: Any = None) -> Document:
+    made = cases.pod(*claims, uses=tuple({"name": one["name"]} for one in claims), limits=limits)
+    return {**made, "metadata": {"name": name, **({"labels": labels} if labels else {})}}
+
+
+TWO = {"name": "gpu", "resourceClaimTemplateName": "two"}
+
+
+def deployment(replicas: int, made: Document) -> Document:
+    template = {"metadata": {"labels": {"app": "many"}}, "spec": made["spec"]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "many"},
+        "spec": {"replicas": replicas, "template": template},
+    }
+
+
+class Case(NamedTuple):
+    name: str
+    state: tuple[Document, ...]
+    given: tuple[Document, ...]
+    told: tuple[str, ...] = ()
+
+
+CASES = (
+    Case("a claim within the quota", (quota(4, 2),), (claim("a", 2),)),
+    Case("a claim above what is left", (quota(4, 3),), (claim("a", 2),), (_CLAIM.format("a"),)),
+    Case(
+        "the second of two claims that are applied together",
+        (quota(4, 0),),
+        (claim("a", 3), claim("b", 2), claim("c", 1)),
+        (_CLAIM.format("b"),),
+    ),
+    Case("a claim that the cluster has", (quota(4, 4), claim("a", 4)), (claim("a", 4),)),
+    Case(
+        "a claim that the cluster has, with a larger count",
+        (quota(4, 4), claim("a", 4)),
+        (claim("a", 5),),
+        (_CLAIM.format("a"),),
+    ),
+    Case(
+        "a quota without a status counts the claims of the namespace",
+        (quota(4), claim("a", 3)),
+        (claim("b", 2),),
+        (_CLAIM.format("b"),),
+    ),
+    Case("a quota with a scope counts no claims", (quota(1, 0, scopes=("BestEffort",)),), (claim("a", 4),)),
+    Case(
+        "a pod whose claim would not be created",
+        (quota(4, 3), TEMPLATE),
+        (pod("waits", TWO),),
+        (_WAITS.format("waits"),),
+    ),
+    Case("a template counts nothing by itself", (quota(1, 0),), (TEMPLATE,)),
+    Case(
+        "an extended resource above the quota",
+        (quota(4, 0),),
+        (pod("denied", limits={RESOURCE: "5"}),),
+        (
+            ("error exceedsQuota Pod/default/denied"
+            f" spec.containers[0].resources.limits[{RESOURCE}]"),
+        ),
+    ),
+    Case(
+        "a workload that can only start some of its pods",
+        (quota(4, 0),),
+        (deployment(5, pod("", limits={RESOURCE: "1"})),),
+        (
+            ("warning exceedsQuota Deployment/default/many"
+            " spec.template.spec.containers"),
+            ("warning exceedsQuota Deployment/default/many"
+            f" spec.template.spec.containers[0].resources.limits[{RESOURCE}]"),
+        ),
+    ),
+    Case(
+        "a workload whose pods the cluster has",
+        (quota(4, 4), pod("many-1", limits={RESOURCE: "1"}, labels={"app": "many", "x": "y"})),
+        (deployment(4, pod("", limits={RESOURCE: "1"})),),
+    ),
+    Case("a workload without pods", (quota(1, 1),), (deployment(0, pod("", limits={RESOURCE: "1"})),)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_check(case: Case, tmp_path: Any) -> None:
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text(dump_yaml((CLASS, SLICE, *case.state)))
+
+    result = drawbridge(
+        "check", "-f", "-", "-o", "json", "--snapshot", str(snapshot), stdin=dump_yaml(case.given)
+    )
+
+    findings = told(msgspec.json.decode(result.stdout))
+    assert list(case.told) == sorted(line for line in findings if "exceedsQuota" in line)
+
+
+def test_the_message_has_what_is_requested_used_and_allowed(tmp_path: Any) -> None:
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text(dump_yaml((CLASS, SLICE, quota(4, 3))))
+
+    result = drawbridge(
+        "check", "-f", "-", "--snapshot", str(snapshot), stdin=dump_yaml([claim("a", 2)])
+    )
+
+    assert f"exceeds ResourceQuota devices: {DEVICES}: requested 2, used 3, hard 4" in result.stdout
+
+
+def test_simulate_places_nothing_that_would_not_be_created(tmp_path: Any) -> None:
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text(dump_yaml((CLASS, SLICE, TEMPLATE, quota(4, 0))))
+    given = (claim("a", 3), claim("b", 2), pod("waits", TWO))
+
+    result = drawbridge(
+        "simulate", "-f", "-", "-o", "json", "--snapshot", str(snapshot), stdin=dump_yaml(given)
+    )
+
+    answer = msgspec.json.decode(result.stdout)
+    placed = {one["name"] for one in answer["claims"] if one["allocation"] is not None}
+    assert {"a"} == placed
+    assert [None] == [one["node"] for one in answer["pods"]]
+    assert "exceeds ResourceQuota devices" in result.stderr
+    assert result.exit_code == 1
