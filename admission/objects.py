@@ -65,12 +65,18 @@ def answer_timeout(target: Target, context: Context, claims: Sequence[Claim] = (
         context: Without an inventory.
         claims: The translated claims of its pod, whose templates may not exist yet.
     """
-    timeout = warning(
-        Code.NOT_EVALUATED,
-        target.path.child("spec"),
-        "the webhook is busy, so feasibility was not evaluated",
-    )
+    timeout = _busy_finding(target, "feasibility was not evaluated")
     return _answer((*_validate(target, context, claims), timeout))
+
+
+def answer_unevaluated(target: Target) -> Answer:
+    """Answer the review of an object for which there was no time at all."""
+    return _answer((_busy_finding(target, "it was not validated"),))
+
+
+def _busy_finding(target: Target, what: str) -> Finding:
+    message = f"the webhook is busy, so {what}"
+    return warning(Code.NOT_EVALUATED, target.path.child("spec"), message)
 
 
 def _validate(target: Target, context: Context, claims: Sequence[Claim]) -> tuple[Finding, ...]:

@@ -27,6 +27,7 @@ from clusterstate.projections import (
 from clusterstate.rule_cache import ClusterFacts, RuleCache
 from clusterstate.settings import ValidationSettings
 from kube.api.urls import CONFIG_MAPS, NAMESPACES
+from kube.cel.engine import SelectorEngine, require_wanted, use_engine, while_wanted
 from kube.runtime.informers import Handler, InformerFactory, Subscription, wait_synced
 from rules.context import Context
 from rules.feasibility.enforcement import Enforcement, EnforcementSettings
@@ -45,6 +46,23 @@ RESET_PAUSE_S: Final = 30.0
 log = structlog.get_logger()
 
 
+class _Waiting:
+    """A review that waits for rules.
+
+    Attributes:
+        is_over: Nobody waits any more, so the evaluation ends before the next device.
+    """
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+    def call(self, rules: Callable[[Context], T], context: Context) -> T:
+        """Evaluate rules while somebody waits for them."""
+        with while_wanted(lambda: not self.is_over):
+            require_wanted()
+            return rules(context)
+
+
 class RuleEvaluator:
     """What rules read of the cluster, and the thread on which they run.
 
@@ -58,12 +76,14 @@ class RuleEvaluator:
         namespace: str,
         settings: ValidationSettings,
         *,
+        engine: SelectorEngine | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Subscribe to what rules read.
 
         Args:
             namespace: Of the high-water mark.
+            engine: Evaluates the expressions of strangers; None evaluates them on the thread.
             clock: Monotonic seconds.
         """
         self._clock = clock
@@ -78,9 +98,13 @@ class RuleEvaluator:
         self._changes: dict[Kind, dict[Name, Any]] = {}
         self._batches: deque[Changes] = deque()
         self._facts: ClusterFacts | None = None
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rules")
+        # A second thread answers what the first, which has the cache, is too busy for.
+        self._thread, self._spare_thread = (
+            ThreadPoolExecutor(1, name, initializer=use_engine, initargs=(engine,))
+            for name in ("rules", "spare-rules")
+        )
         self._ready = asyncio.Event()
-        self._queued = 0
+        self._queued = self._spares = 0
         self.changed = asyncio.Event()
         self.changed.set()
         self._unapplied = asyncio.Event()
@@ -141,6 +165,7 @@ class RuleEvaluator:
                 await self._unapplied.wait()
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
+            self._spare_thread.shutdown(wait=False, cancel_futures=True)
 
     async def _apply_changes(self) -> None:
         """Apply changes, then pause."""
@@ -171,21 +196,42 @@ class RuleEvaluator:
         """Evaluate rules for a review.
 
         Raises:
-            TimeoutError: It takes too long, or too many reviews wait. `without_inventory` has a
-                context to evaluate them in instead.
+            TimeoutError: It takes too long, or too many reviews wait.
+                `evaluate_without_inventory` is the answer then.
         """
         if not self._ready.is_set():
-            return rules(self.without_inventory())
+            return await self.evaluate_without_inventory(rules)
         if self._queued >= self._settings.max_queued:
             raise TimeoutError
         facts = self.facts()
+        waiting = _Waiting()
         self._queued += 1
         try:
             return await self.query(
-                lambda cache: rules(cache.context(facts)), timeout_s=self._settings.timeout
+                lambda cache: waiting.call(rules, cache.context(facts)),
+                timeout_s=self._settings.timeout,
             )
         finally:
+            waiting.is_over = True
             self._queued -= 1
+
+    async def evaluate_without_inventory(self, rules: Callable[[Context], T]) -> T:
+        """Evaluate rules for a review without devices and claims, on another thread.
+
+        Raises:
+            TimeoutError: It takes too long, or too many reviews wait.
+        """
+        if self._spares >= self._settings.max_queued:
+            raise TimeoutError
+        context, waiting = self.without_inventory(), _Waiting()
+        loop = asyncio.get_running_loop()
+        self._spares += 1
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                return await loop.run_in_executor(self._spare_thread, waiting.call, rules, context)
+        finally:
+            waiting.is_over = True
+            self._spares -= 1
 
     async def query(self, query: Callable[[RuleCache], T], *, timeout_s: float | None) -> T:
         """Query the cache on the thread, after all changes so far.

@@ -31,9 +31,11 @@ from process.metrics import (
     event_counter,
     leader_gauge,
     process_registry,
+    stopped_counter,
 )
 from process.probes import ProbeServer
 from process.profile_files import load_profiles
+from process.selectors.engine import WorkerEngine
 from process.signals import run_forever, run_until_signal
 
 
@@ -52,6 +54,7 @@ async def control(process: Process[Settings]) -> None:
         lease = settings.controllers.leader_election.resource_name
         leader_gauge(registry, lease, lambda: leader.leading)
         audit_metrics, count_event = AuditMetrics(registry), event_counter(registry)
+        engine = WorkerEngine(count_stopped=stopped_counter(registry))
         running: list[Controller[Any]] = []
         probes = ProbeServer(
             settings.controllers.bind_address,
@@ -80,7 +83,9 @@ async def control(process: Process[Settings]) -> None:
                 now=process.now,
                 uniform_config_drivers=settings.validation.uniform_config_drivers,
             )
-            evaluator = RuleEvaluator(informers, settings.namespace, settings.validation)
+            evaluator = RuleEvaluator(
+                informers, settings.namespace, settings.validation, engine=engine
+            )
             audit = AuditController(client, settings, evaluator, recorder, audit_metrics)
             controllers: list[Controller[Any]] = [
                 *templates.controllers,
@@ -107,7 +112,7 @@ async def control(process: Process[Settings]) -> None:
             finally:
                 running.clear()
 
-        await run_until_signal([probes.run, lambda: leader.run(lead)])
+        await run_until_signal([probes.run, engine.run, lambda: leader.run(lead)])
 
 
 def _leader_settings(settings: Settings, identity: str) -> LeaderSettings:

@@ -11,8 +11,9 @@ from observer.metrics import ObserverMetrics
 from observer.observer import Observer
 from observer.settings import VARIABLES, Settings
 from process.command import Command, Process, run_command
-from process.metrics import CacheCollector, event_counter, process_registry
+from process.metrics import CacheCollector, event_counter, process_registry, stopped_counter
 from process.probes import ProbeServer
+from process.selectors.engine import WorkerEngine
 from process.signals import run_until_signal
 
 
@@ -29,12 +30,14 @@ async def observe(process: Process[Settings]) -> None:
             count=event_counter(registry),
             settings=EventRecorderSettings(per_second=settings.events_per_second),
         )
-        observer = Observer(informers, recorder, settings, ObserverMetrics(registry))
+        engine = WorkerEngine(count_stopped=stopped_counter(registry))
+        observer = Observer(informers, recorder, settings, ObserverMetrics(registry), engine=engine)
         registry.register(CacheCollector(informers))
         probes = ProbeServer(
             settings.bind_address, settings.probe_port, {"informers": observer.check}, registry
         )
-        await run_until_signal([probes.run, informers.run, recorder.run, observer.run])
+        loops = [probes.run, engine.run, informers.run, recorder.run, observer.run]
+        await run_until_signal(loops)
 
 
 COMMAND: Final = Command(

@@ -25,6 +25,7 @@ from clusterstate.projections import PROJECTIONS, RESOURCES
 from kube.api.core import Pod
 from kube.api.events import Event
 from kube.api.urls import PODS
+from kube.cel.engine import SelectorEngine, use_engine
 from kube.runtime.events import EventRecorder, EventResult
 from kube.runtime.informers import (
     Handler,
@@ -74,13 +75,16 @@ class Observer:
         settings: ObserverSettings,
         metrics: ObserverMetrics,
         *,
+        engine: SelectorEngine | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Subscribe to waiting pods, and to what decides about devices.
 
         Args:
+            engine: Evaluates the expressions of strangers; None evaluates them on a thread.
             clock: Monotonic seconds.
         """
+        self._engine = engine
         self._recorder = recorder
         self._settings = settings
         self._metrics = metrics
@@ -110,6 +114,7 @@ class Observer:
 
     async def run(self) -> None:
         """Evaluate pods until cancelled."""
+        use_engine(self._engine)  # The threads of this task inherit it.
         await wait_synced(self._required)
         log.info("observer.synced", pods=len(self.history))
         while True:

@@ -119,6 +119,16 @@ def event_counter(registry: CollectorRegistry) -> Callable[[EventResult], None]:
     return lambda result: counter.labels(result.value).inc()
 
 
+def stopped_counter(registry: CollectorRegistry) -> Callable[[], None]:
+    """Return a function that counts evaluations of expressions that had to be stopped."""
+    counter = Counter(
+        "drawbridge_selectors_stopped",
+        "Total evaluations of selectors that took more time or memory than they may.",
+        registry=registry,
+    )
+    return counter.inc
+
+
 def leader_gauge(registry: CollectorRegistry, name: str, is_leading: Callable[[], bool]) -> None:
     """Show whether this process leads, by the name of client-go.
 

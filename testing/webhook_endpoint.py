@@ -87,8 +87,8 @@ class FixedEvaluator:
             raise TimeoutError
         return rules(Context(namespaces=self._snapshot().namespaces, **self._context))
 
-    def without_inventory(self) -> Context:
-        return Context(namespaces=self._snapshot().namespaces)
+    async def evaluate_without_inventory(self, rules: Callable[[Context], Answer]) -> Answer:
+        return rules(Context(namespaces=self._snapshot().namespaces))
 
 
 @asynccontextmanager

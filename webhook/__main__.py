@@ -5,6 +5,7 @@ import gc
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,9 +24,10 @@ from kube.manifests.dump import dump_yaml
 from kube.runtime.informers import InformerFactory
 from process.certificate_metrics import CertificateCollector
 from process.command import Command, Process, run_command
-from process.metrics import CacheCollector, process_registry
+from process.metrics import CacheCollector, process_registry, stopped_counter
 from process.probes import ProbeServer
 from process.profile_files import load_profiles
+from process.selectors.engine import WorkerEngine
 from process.signals import run_forever, run_until_signal
 from translation.profiles.profile import Profile
 from translation.snapshot import vocabularies_in_force
@@ -52,7 +54,8 @@ async def serve(process: Process[Settings]) -> None:
     async with await process.client() as client:
         informers = InformerFactory(client)
         snapshots = SnapshotCache(informers, profiles, claim_aware=options.claim_aware_components)
-        evaluator = RuleEvaluator(informers, settings.namespace, settings.validation)
+        engine = WorkerEngine(count_stopped=stopped_counter(registry))
+        evaluator = RuleEvaluator(informers, settings.namespace, settings.validation, engine=engine)
         certificates = CertificateWatcher(
             _certificate_source(client, process),
             process.now,
@@ -101,8 +104,11 @@ async def serve(process: Process[Settings]) -> None:
                 group.create_task(run_forever(self_check.run))
 
         try:
-            loops = [probes.run, informers.run, evaluator.run, answer]
-            await run_until_signal(loops, before_end=endpoint.drain)
+            keep_worker = partial(engine.run, evaluator.wait_ready)
+            await run_until_signal(
+                [probes.run, informers.run, evaluator.run, keep_worker, answer],
+                before_end=endpoint.drain,
+            )
         finally:
             await endpoint.stop()
 

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from admission.objects import (
     answer_timeout,
+    answer_unevaluated,
     is_settled,
     merge_answers,
     recorded_claims,
@@ -44,15 +45,19 @@ class Evaluator(Protocol):
         """
         ...
 
-    def without_inventory(self) -> Context:
-        """Return a context that is available at once."""
+    async def evaluate_without_inventory(self, rules: Callable[[Context], Answer]) -> Answer:
+        """Evaluate rules in a context that is available at once.
+
+        Raises:
+            TimeoutError: It takes too long.
+        """
         ...
 
 
 async def evaluate_rules(
     evaluator: Evaluator, target: Target, claims: Sequence[Claim], metrics: WebhookMetrics
 ) -> Answer:
-    """Validate an object, without the inventory where that takes too long.
+    """Validate an object: without the inventory where that takes too long, or not at all.
 
     Args:
         claims: The translated claims of its pod, whose templates may not exist yet.
@@ -61,7 +66,12 @@ async def evaluate_rules(
         return await evaluator.evaluate(lambda context: validate_object(target, context, claims))
     except TimeoutError:
         metrics.validation_timeouts.inc()
-        return answer_timeout(target, evaluator.without_inventory(), claims)
+    try:
+        return await evaluator.evaluate_without_inventory(
+            lambda context: answer_timeout(target, context, claims)
+        )
+    except TimeoutError:
+        return answer_unevaluated(target)
 
 
 # --- workloads ------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from allocator.model.requests import Expression
 from kube.api.resource import Device, DeviceAttribute
 from kube.cel.compile import Environment, Selector, compile_selector
 from kube.cel.device import device_view
+from kube.cel.engine import require_wanted
 from kube.cel.semver import Semver
 from kube.errors import CelError, InvalidSelector, UnsupportedSelector
 
@@ -141,7 +142,7 @@ class _Evaluator:
         self.is_long = _are_long(texts)
         self._selectors = tuple(_compile(text) for text in texts)
         self.fields = referenced_fields(
-            selector for selector in self._selectors if isinstance(selector, Selector)
+            selector for selector in self._selectors if not isinstance(selector, str)
         )
         self.spent = 0
         self._verdicts: dict[Hashable, bool | _Fault] = {}
@@ -156,6 +157,7 @@ class _Evaluator:
         return verdict
 
     def _evaluate(self, published: PublishedDevice) -> bool | _Fault:
+        require_wanted()
         device = device_view(published.id.driver, published.device)
         for index, selector in enumerate(self._selectors):
             if isinstance(selector, str):

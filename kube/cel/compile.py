@@ -10,10 +10,11 @@ in testing/oracle/differences.py. Choice of the engine: docs/adr/0004-cel-engine
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from cel_expr_python import cel
 
+from kube.api.resource import Device
 from kube.cel import cost
 from kube.cel.check import (
     TypeRequirement,
@@ -23,6 +24,13 @@ from kube.cel.check import (
     require_boolean,
 )
 from kube.cel.device import DeviceView
+from kube.cel.engine import (
+    SIMPLE_COST,
+    SIMPLE_LENGTH,
+    SelectorEngine,
+    engine_in_force,
+    require_wanted,
+)
 from kube.cel.library import Environment, evaluation_environment
 from kube.cel.rewrite import RewrittenExpression, Variable, rewrite
 from kube.cel.syntax import CheckedExpr, encode_checked
@@ -95,20 +103,40 @@ class CompiledExpression:
         return self._strict_program if device.has_versions else self._program
 
 
-class Selector(CompiledExpression):
-    """A compiled expression that selects devices."""
+class Selector(Protocol):
+    """A compiled expression that selects devices.
 
-    def __init__(self, expression: str, environment: Environment) -> None:
-        """Compile; `compile_selector` is the public way, with a cache."""
-        super().__init__(expression, environment, require_boolean)
+    Attributes:
+        expression: Its text.
+        attributes: See `CompiledExpression`.
+        capacities: See `CompiledExpression`.
+        cost: See `CompiledExpression`.
+    """
+
+    expression: str
+    attributes: frozenset[tuple[str, str]] | None
+    capacities: frozenset[tuple[str, str]] | None
+    cost: int
 
     def matches(self, device: DeviceView) -> bool:
         """Return whether the device satisfies the expression.
 
         Raises:
             SelectorFailed: The evaluation ended in an error or (NotBoolean) in another type.
-            UnsupportedSelector: As in `evaluate`.
+            UnsupportedSelector: As in `CompiledExpression.evaluate`.
         """
+        ...
+
+
+class LocalSelector(CompiledExpression):
+    """A selector that is evaluated in place."""
+
+    def __init__(self, expression: str, environment: Environment) -> None:
+        """Compile; `compile_selector` is the public way, with a cache."""
+        super().__init__(expression, environment, require_boolean)
+
+    def matches(self, device: DeviceView) -> bool:
+        """Return whether the device satisfies the expression; see `Selector`."""
         program = self._select_program(device)
         kind, value = program.run(device)
         # The common case first: further calls into the engine cost time.
@@ -118,19 +146,50 @@ class Selector(CompiledExpression):
         raise NotBoolean(f"CEL result of type {kind.name()} could not be converted to bool")
 
 
+class RemoteSelector:
+    """A selector that the engine in force evaluates; in place where none is."""
+
+    def __init__(self, expression: str, environment: Environment, engine: SelectorEngine) -> None:
+        """Compile; `compile_selector` is the public way."""
+        self.expression = expression
+        self._environment = environment
+        names = engine.compile(expression, environment)
+        self.attributes, self.capacities, self.cost = names.attributes, names.capacities, names.cost
+
+    def matches(self, device: DeviceView) -> bool:
+        """Return whether the device satisfies the expression; see `Selector`."""
+        engine = engine_in_force()
+        if engine is None:
+            return compile_selector(self.expression, self._environment).matches(device)
+        published = device.source or Device(name="")
+        return engine.matches(self.expression, self._environment, device.driver, published)
+
+
 def compile_selector(expression: str, environment: Environment) -> Selector:
     """Compile a selector, or return it from the cache.
+
+    Where an engine is in force, it compiles and evaluates what is not short and cheap.
 
     Raises:
         InvalidSelector: It does not compile, is not boolean, or is longer than 10 KiB.
         UnsupportedSelector: Upstream may accept it; the engine cannot evaluate it.
     """
+    engine = engine_in_force()
+    if engine is None or len(expression) <= SIMPLE_LENGTH:
+        selector = _compile_in_place(expression, environment)
+        if engine is None or selector.cost <= SIMPLE_COST:
+            return selector
+    require_wanted()
+    return RemoteSelector(expression, environment, engine)
+
+
+def _compile_in_place(expression: str, environment: Environment) -> LocalSelector:
     compile_cached = _compile_short if len(expression) <= LONG_EXPRESSION else _compile_long
     return compile_cached(expression, environment)
 
 
-_compile_short: Final = lru_cache(maxsize=MAX_CACHED)(Selector)
-_compile_long: Final = lru_cache(maxsize=MAX_CACHED_LONG)(Selector)
+_compile_short: Final = lru_cache(maxsize=MAX_CACHED)(LocalSelector)
+_compile_long: Final = lru_cache(maxsize=MAX_CACHED_LONG)(LocalSelector)
 
 
 class _Program:

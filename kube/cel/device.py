@@ -42,6 +42,7 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
         has_versions: Whether any attribute is or contains a version.
         error: Why every expression fails on this device; empty if it is valid.
         unsupported: Why the engine cannot represent the device; empty if it can.
+        source: The published device; None for one without attributes.
     """
 
     driver: str
@@ -51,6 +52,7 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
     has_versions: bool = False
     error: str = ""
     unsupported: str = ""
+    source: Device | None = None
 
 
 def device_view(driver: str, device: Device) -> DeviceView:
@@ -79,6 +81,7 @@ def device_view(driver: str, device: Device) -> DeviceView:
         has_versions=has_versions,
         error=fault,
         unsupported=beyond,
+        source=device,
     )
 
 

@@ -179,8 +179,8 @@ class Known:
             raise TimeoutError
         return question(self._context)
 
-    def without_inventory(self) -> Context:
-        return self._names
+    async def evaluate_without_inventory(self, question: Callable[[Context], Verdict]) -> Verdict:
+        return question(self._names)
 
 
 class Current:

@@ -24,6 +24,9 @@ from kube.api.urls import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from kube.cel.engine import SIMPLE_LENGTH, Names, require_wanted
+from kube.cel.library import Environment
+from kube.errors import InvalidSelector
 from rules.context import Context
 from rules.engine import Target, validate
 from rules.feasibility.high_water_mark import DriverStock, HighWaterMark
@@ -162,6 +165,77 @@ async def test_only_so_many_reviews_wait(server: FakeApiServer) -> None:
             await said(made)
         busy.set()
         assert await waiting
+
+
+async def test_an_evaluation_that_nobody_waits_for_ends_before_the_next_device(
+    server: FakeApiServer,
+) -> None:
+    began, timed_out = threading.Event(), threading.Event()
+    devices_evaluated: list[int] = []
+
+    def rules(_: Context) -> None:
+        for number in range(3):
+            require_wanted()
+            devices_evaluated.append(number)
+            began.set()
+            timed_out.wait(5)
+
+    async with judging(server, timeout=0.05) as made:
+        with pytest.raises(TimeoutError):
+            await made.evaluate(rules)
+        timed_out.set()
+        assert await said(made, TWO) == []  # The thread is free again.
+
+    assert began.is_set()
+    assert devices_evaluated == [0]
+
+
+async def test_what_waits_in_vain_is_never_evaluated(server: FakeApiServer) -> None:
+    busy, evaluated = threading.Event(), threading.Event()
+    async with judging(server, timeout=0.05) as made, asyncio.TaskGroup() as group:
+        slow = group.create_task(made.query(lambda _: busy.wait(5), timeout_s=None))
+        await asyncio.sleep(0.01)
+        with pytest.raises(TimeoutError):
+            await made.evaluate(lambda _: evaluated.set())
+        busy.set()
+        await slow
+        assert await said(made, TWO) == []
+
+    assert not evaluated.is_set()
+
+
+async def test_a_busy_inventory_leaves_a_thread_for_the_other_rules(server: FakeApiServer) -> None:
+    busy = threading.Event()
+    invalid = claim(request("gpu", "device.driver =="))
+    async with judging(server, timeout=5.0) as made, asyncio.TaskGroup() as group:
+        slow = group.create_task(made.query(lambda _: busy.wait(5), timeout_s=None))
+        told = await made.evaluate_without_inventory(lambda context: codes(invalid, context))
+        busy.set()
+        await slow
+
+    assert told == ["error invalidSelector"]
+
+
+async def test_strangers_expressions_are_evaluated_by_the_engine(server: FakeApiServer) -> None:
+    class Engine:
+        def compile(self, expression: str, environment: Environment) -> Names:
+            raise InvalidSelector(f"the engine says no to {len(expression)} characters")
+
+        def matches(self, *_: object) -> bool:
+            raise AssertionError
+
+    long = claim(request("gpu", "true".ljust(SIMPLE_LENGTH + 1)))
+    async with server.client() as client:
+        informers = quick_informers(client)
+        settings = ValidationSettings()
+        made = RuleEvaluator(informers, names.NAMESPACE, settings, engine=Engine())
+        async with running(informers.run, made.run):
+            await made.wait_ready()
+            findings = await made.evaluate(
+                lambda context: validate(Target(view=long, namespace=NAMESPACE), context)
+            )
+
+    assert "the engine says no to 257 characters" in findings[0].message
 
 
 async def test_a_bug_in_applying_changes_costs_the_inventory_until_it_is_applied_again(

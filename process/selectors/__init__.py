@@ -1,0 +1,1 @@
+"""Expressions of strangers, evaluated in a process of their own."""

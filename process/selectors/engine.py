@@ -1,0 +1,245 @@
+"""The engine that keeps a worker: starts it, waits for so long, kills it, and remembers what for.
+
+Calls come from the threads that evaluate rules, never from the event loop.
+"""
+
+import asyncio
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import structlog
+
+from kube.api.resource import Device
+from kube.cel.engine import Names, require_wanted
+from kube.cel.library import Environment
+from kube.errors import CelError, SelectorTooCostly, UnsupportedSelector
+from kube.sized_cache import SizedCache
+from process.selectors.protocol import (
+    HEADER_BYTES,
+    MAX_FRAME_BYTES,
+    Answer,
+    Call,
+    Compiled,
+    Fault,
+    Verdict,
+    decode_answer,
+    frame,
+)
+
+DEADLINE_S: Final = 1.0
+"""Wall time of one question."""
+START_S: Final = 30.0
+"""Wall time until the first answer of a new worker."""
+MAX_RESTARTS_PER_MINUTE: Final = 30
+MAX_REMEMBERED: Final = 4096
+MAX_REMEMBERED_BYTES: Final = 2**20
+COMMAND: Final = (sys.executable, "-m", "process.selectors.worker")
+
+V = TypeVar("V")
+
+log = structlog.get_logger()
+
+
+class _WorkerLost(Exception):
+    """The worker did not answer; the message says why."""
+
+
+class WorkerEngine:
+    """A `SelectorEngine` in a process of its own. Safe for several threads.
+
+    An expression during which the worker was lost is not tried again while this process lives: a
+    changed expression is another one.
+    """
+
+    def __init__(
+        self,
+        command: tuple[str, ...] = COMMAND,
+        *,
+        count_stopped: Callable[[], None] = lambda: None,
+        deadline_s: float = DEADLINE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._command = command
+        self._deadline_s = deadline_s
+        self._count_stopped = count_stopped
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._worker: _Worker | None = None
+        self._lost_s: list[float] = []
+        self._stopped: SizedCache[bytes, str] = _small_cache()
+        self._compiled: SizedCache[bytes, Compiled | Fault] = _small_cache()
+
+    async def run(self, wait_ready: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Keep the worker until cancelled.
+
+        Args:
+            wait_ready: The worker is started after it, so that it slows no start; without, the first
+                call starts it.
+        """
+        try:
+            if wait_ready is not None:
+                await wait_ready()
+                await asyncio.to_thread(self.start)
+            await asyncio.Event().wait()
+        finally:
+            self.close()
+
+    def start(self) -> None:
+        """Start the worker without waiting for it."""
+        with self._lock:
+            self._running()
+
+    def close(self) -> None:
+        """End the worker."""
+        with self._lock:
+            if self._worker is not None:
+                self._worker.kill()
+                self._worker = None
+
+    def compile(self, expression: str, environment: Environment) -> Names:
+        """Compile a selector; see `SelectorEngine`."""
+        key = _digest(expression, environment)
+        answer: Answer | None = self._compiled.get(key)
+        if answer is None:
+            answer = self._ask(key, Call(expression, environment))
+            if not isinstance(answer, Verdict):
+                self._compiled.put(key, answer, size=_size(answer))
+        if isinstance(answer, Compiled):
+            return answer.names
+        raise _error(answer)
+
+    def matches(
+        self, expression: str, environment: Environment, driver: str, device: Device
+    ) -> bool:
+        """Return whether a device satisfies a selector; see `SelectorEngine`."""
+        key = _digest(expression, environment)
+        answer = self._ask(key, Call(expression, environment, driver, device))
+        if isinstance(answer, Verdict):
+            return answer.matches
+        raise _error(answer)
+
+    def _ask(self, key: bytes, call: Call) -> Answer:
+        with self._lock:
+            require_wanted()
+            stopped = self._stopped.get(key)
+            if stopped is not None:
+                raise SelectorTooCostly(stopped)
+            worker = self._running()
+            try:
+                return worker.ask(frame(call), self._deadline_s)
+            except _WorkerLost as loss:
+                return self._give_up(key, worker, str(loss))
+
+    def _give_up(self, key: bytes, worker: "_Worker", why: str) -> Answer:
+        worker.kill()
+        self._worker = None
+        self._count_stopped()
+        self._lost_s.append(self._clock())
+        log.warning("selector.stopped", reason=why, expression=key.hex()[:16])
+        if not worker.has_answered:  # It is not the expression's fault.
+            raise UnsupportedSelector("the process that evaluates expressions does not start")
+        message = f"its evaluation was stopped ({why}); it is not tried again until it changes"
+        self._stopped.put(key, message, size=len(message))
+        raise SelectorTooCostly(message)
+
+    def _running(self) -> "_Worker":
+        if self._worker is None:
+            now_s = self._clock()
+            self._lost_s = [lost_s for lost_s in self._lost_s if now_s - lost_s < 60]
+            if len(self._lost_s) >= MAX_RESTARTS_PER_MINUTE:
+                raise UnsupportedSelector("too many evaluations had to be stopped in a minute")
+            self._worker = _Worker(self._command, START_S)
+        return self._worker
+
+
+class _Worker:
+    """One process and its pipes.
+
+    Attributes:
+        has_answered: It has started.
+    """
+
+    def __init__(self, command: tuple[str, ...], start_s: float) -> None:
+        path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+        # No credential, address or setting of this process is in the environment of the worker.
+        self._process = subprocess.Popen(  # noqa: S603 - a fixed command
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env={"PYTHONPATH": path, "LANG": "C.UTF-8"},
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._questions, self._answers = self._process.stdin, self._process.stdout
+        self._start_s = start_s
+        self.has_answered = False
+
+    def ask(self, question: bytes, deadline_s: float) -> Answer:
+        """Return the answer to an encoded question.
+
+        Raises:
+            _WorkerLost: It ended, or took too long.
+        """
+        ends_s = time.monotonic() + (deadline_s if self.has_answered else self._start_s)
+        try:
+            self._questions.write(question)
+            size = int.from_bytes(self._read(HEADER_BYTES, ends_s), "big")
+            if size > MAX_FRAME_BYTES:
+                raise _WorkerLost("it answered too much")
+            answer = decode_answer(self._read(size, ends_s))
+        except (OSError, msgspec.DecodeError) as error:
+            raise _WorkerLost("it ended") from error
+        self.has_answered = True
+        return answer
+
+    def _read(self, size: int, ends_s: float) -> bytes:
+        data = b""
+        while len(data) < size:
+            left_s = ends_s - time.monotonic()
+            ready, _, _ = select.select([self._answers], [], [], max(left_s, 0))
+            if not ready:
+                raise _WorkerLost("it took too long")
+            part = self._answers.read(size - len(data))
+            if not part:
+                raise _WorkerLost("it took more memory or time than it may")
+            data += part
+        return data
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+        self._process.wait()
+        self._questions.close()
+        self._answers.close()
+
+
+def _small_cache() -> SizedCache[bytes, V]:
+    return SizedCache(max_entries=MAX_REMEMBERED, max_bytes=MAX_REMEMBERED_BYTES)
+
+
+def _digest(expression: str, environment: Environment) -> bytes:
+    text = f"{environment}:{expression}".encode(errors="surrogatepass")
+    return sha256(text).digest()
+
+
+def _size(answer: Compiled | Fault) -> int:
+    if isinstance(answer, Fault):
+        return 100 + len(answer.message)
+    names = (*(answer.names.attributes or ()), *(answer.names.capacities or ()))
+    return 100 + sum(100 + len(domain) + len(identifier) for domain, identifier in names)
+
+
+def _error(answer: Answer) -> CelError:
+    if isinstance(answer, Fault):
+        return answer.error()
+    return UnsupportedSelector("the process that evaluates expressions answered something else")

@@ -1,0 +1,212 @@
+"""The worker that evaluates expressions of strangers: the same verdicts, and what happens when it is lost."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pytest
+
+from kube.api.meta import convert
+from kube.api.resource import Device
+from kube.cel import engine as engines
+from kube.cel.compile import RemoteSelector, compile_selector
+from kube.cel.device import device_view
+from kube.cel.engine import EvaluationAbandoned, evaluating_with, while_wanted
+from kube.cel.library import Environment
+from kube.errors import CelError, SelectorTooCostly, UnsupportedSelector
+from process.selectors.engine import MAX_RESTARTS_PER_MINUTE, WorkerEngine
+
+DRIVER: Final = "gpu.example.com"
+A: Final = f'device.attributes["{DRIVER}"]'
+GPU: Final = convert(
+    {
+        "name": "gpu-0",
+        "allowMultipleAllocations": True,
+        "attributes": {
+            "model": {"string": "A100"},
+            "index": {"int": 3},
+            "healthy": {"bool": True},
+            "version": {"version": "1.2.3"},
+            "links": {"strings": ["a", "b"]},
+            "other.example.com/zone": {"string": "é"},
+        },
+        "capacity": {"memory": {"value": "80Gi"}},
+    },
+    Device,
+)
+EXPRESSIONS: Final = (
+    f'{A}.model == "A100"',
+    f'{A}.model == "H100"',
+    f"{A}.index > 2 && {A}.healthy",
+    f'{A}.version.compareTo(semver("1.2.0")) > 0',
+    f'{A}.links.includes("b")',
+    f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0',
+    'device.attributes["other.example.com"].zone == "é" && device.allowMultipleAllocations',
+    f'device.driver == "{DRIVER}"',
+    f"{A}.missing == 1",
+    f'{A}.model.matches("(?i)a1")',
+    f"{A}.model",
+    f"{A}.model ==",
+    "[1, 2].sum() == 3",
+    f'{A}.model.matches("(.{{1000}}){{9}}")',
+)
+
+
+def long(expression: str) -> str:
+    """Return an expression that is too long to be evaluated in place."""
+    return f"{expression:{engines.SIMPLE_LENGTH + 1}}"
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[WorkerEngine]:
+    engine = WorkerEngine()
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def verdict(expression: str, device: Device = GPU) -> bool | tuple[type, str]:
+    try:
+        selector = compile_selector(expression, Environment.STORED)
+        return selector.matches(device_view(DRIVER, device))
+    except CelError as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_the_worker_says_what_this_process_would_say(worker: WorkerEngine, expression: str) -> None:
+    here = verdict(long(expression))
+
+    with evaluating_with(worker):
+        assert verdict(long(expression)) == here
+
+
+def test_a_compiled_selector_knows_what_it_reads(worker: WorkerEngine) -> None:
+    expression = long(EXPRESSIONS[0])
+    here = compile_selector(expression, Environment.STORED)
+
+    with evaluating_with(worker):
+        there = compile_selector(expression, Environment.STORED)
+
+    assert isinstance(there, RemoteSelector)
+    assert (there.attributes, there.capacities) == (here.attributes, here.capacities)
+    assert there.cost == here.cost
+    assert there.matches(device_view(DRIVER, GPU))
+
+
+@pytest.mark.parametrize(
+    ("is_remote", "expression"),
+    [
+        (False, EXPRESSIONS[0]),
+        (False, f'{A}.model.matches("(?i)^nvidia")'),
+        (True, long(EXPRESSIONS[0])),
+        (True, f"lists.range(99).all(i, lists.range(99).all(j, i < 99 || {A}.index > j))"),
+    ],
+)
+def test_only_what_is_short_and_cheap_is_evaluated_in_place(
+    worker: WorkerEngine, is_remote: bool, expression: str
+) -> None:
+    with evaluating_with(worker):
+        selector = compile_selector(expression, Environment.STORED)
+
+    assert isinstance(selector, RemoteSelector) == is_remote
+
+
+# --- what is lost ---------------------------------------------------------------------------------
+
+STAND_IN: Final = """
+import os, sys, time
+from process.selectors import worker
+from process.selectors.protocol import Fault
+real = worker.answer
+def answer(call):
+    if "sleep" in call.expression:
+        time.sleep(60)
+    if "spin" in call.expression:
+        while True:
+            pass
+    if "memory" in call.expression:
+        bytearray(2**30)
+    if "environment" in call.expression:
+        return Fault("UnsupportedSelector", ",".join(sorted(os.environ)))
+    return real(call)
+worker.answer = answer
+worker.main()
+"""
+"""The worker, with expressions that misbehave as the real engine must not."""
+
+
+@contextmanager
+def stand_in(**options: Any) -> Iterator[Callable[[str], bool | tuple[type, str]]]:
+    """Yield a function that evaluates an expression with a worker that may misbehave."""
+    engine = WorkerEngine((sys.executable, "-c", STAND_IN), **options)
+    try:
+        with evaluating_with(engine):
+            yield lambda text: verdict(long(f'{A}.model != "{text}"'))
+    finally:
+        engine.close()
+
+
+def test_what_takes_too_long_is_stopped_and_not_tried_again() -> None:
+    stopped: list[None] = []
+    with stand_in(deadline_s=0.3, count_stopped=lambda: stopped.append(None)) as evaluate:
+        assert evaluate("honest") is True  # It has started: from here on the deadline counts.
+        first, again = evaluate("sleep"), evaluate("sleep")
+        other = evaluate("sleep on")
+        honest = evaluate("honest, too")
+
+    assert first == again
+    assert first == (
+        SelectorTooCostly,
+        "its evaluation was stopped (it took too long); it is not tried again until it changes",
+    )
+    assert isinstance(other, tuple)
+    assert honest is True
+    assert len(stopped) == 2
+
+
+@pytest.mark.parametrize("resource", ["spin", "memory"])
+def test_the_kernel_stops_what_takes_too_much(resource: str) -> None:
+    with stand_in(deadline_s=30.0) as evaluate:
+        evaluate("honest")
+        told = evaluate(resource)
+        honest = evaluate("honest")
+
+    assert isinstance(told, tuple)
+    assert "it took more memory or time than it may" in told[1]
+    assert honest is True
+
+
+def test_the_worker_knows_nothing_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "192.0.2.1")
+    with stand_in() as evaluate:
+        told = evaluate("environment")
+
+    assert isinstance(told, tuple)
+    assert set(told[1].split(",")) <= {"LANG", "LC_CTYPE", "PYTHONPATH"}
+
+
+def test_a_worker_that_does_not_start_is_no_fault_of_the_expression() -> None:
+    engine = WorkerEngine((sys.executable, "-c", "pass"), clock=lambda: 0.0)
+    with evaluating_with(engine):
+        told = [verdict(long("1 == 1")) for _ in range(MAX_RESTARTS_PER_MINUTE + 1)]
+
+    assert told[0] == (
+        UnsupportedSelector,
+        "the process that evaluates expressions does not start",
+    )
+    assert told[-1] == (
+        UnsupportedSelector,
+        "too many evaluations had to be stopped in a minute",
+    )
+
+
+def test_nothing_is_asked_when_nobody_waits(worker: WorkerEngine) -> None:
+    with (
+        evaluating_with(worker),
+        while_wanted(lambda: False),
+        pytest.raises(EvaluationAbandoned),
+    ):
+        compile_selector(long(EXPRESSIONS[0]), Environment.STORED)
