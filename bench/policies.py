@@ -94,7 +94,7 @@ def _by_pool(texts: Sequence[bytes]) -> Mapping[PoolId, list[bytes]]:
 
 def _looked(report: PolicyReport, pool: PoolId, texts: Sequence[bytes]) -> None:
     slices = [decode(text, ResourceSlice) for text in texts]
-    report.look(pool_of(pool, slices), usage_of(()))
+    report.inspect(pool_of(pool, slices), usage_of(()))
 
 
 def _timed(report: PolicyReport, pool: PoolId, texts: Sequence[bytes]) -> tuple[float, float]:

@@ -73,11 +73,12 @@ def project_node(raw: bytes) -> Node:
 
 
 def project_claim(raw: bytes) -> ResourceClaim:
-    """Project an allocated ResourceClaim to its allocation, another one to its spec."""
+    """Project an allocated ResourceClaim to its allocation and its pods, another one to its spec."""
     claim = decode(raw, ResourceClaim)
     metadata = _identity(claim.metadata)
-    allocation = claim.status.allocation if claim.status is not None else None
-    if allocation is None:
+    status = claim.status
+    allocation = status.allocation if status is not None else None
+    if status is None or allocation is None:
         return ResourceClaim(metadata=metadata, spec=claim.spec)
     projected = AllocationResult(
         devices=DeviceAllocationResult(
@@ -85,7 +86,10 @@ def project_claim(raw: bytes) -> ResourceClaim:
         ),
         node_selector=allocation.node_selector,
     )
-    return ResourceClaim(metadata=metadata, status=ResourceClaimStatus(allocation=projected))
+    return ResourceClaim(
+        metadata=metadata,
+        status=ResourceClaimStatus(allocation=projected, reserved_for=status.reserved_for),
+    )
 
 
 def _shared_device_config(

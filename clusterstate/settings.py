@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from allocator.compatibility.enforcement import SchedulerSupport
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features, features_of
 from kube.errors import ConfigError
@@ -133,6 +134,11 @@ class ValidationSettings(Section, frozen=True, kw_only=True):
     """Drivers that reject a pod if the sharing configuration of its device contradicts that of
     another tenant."""
 
+    policy_aware_schedulers: tuple[str, ...] = ()
+    """Names of schedulers that evaluate DeviceCompatibilityPolicies. Empty: kube-scheduler ignores
+    them, so policies are no reason why a pod does not fit now, and their status says that nothing
+    enforces them."""
+
     def __post_init__(self) -> None:
         """Refuse gates that allocation does not depend on."""
         features_of(self.feature_gates)
@@ -140,3 +146,10 @@ class ValidationSettings(Section, frozen=True, kw_only=True):
     def features(self) -> Features:
         """Return the gates that are in force."""
         return features_of(self.feature_gates)
+
+    def scheduler_support(self) -> SchedulerSupport:
+        """Return what the schedulers of the cluster evaluate."""
+        return SchedulerSupport(
+            policy_aware=frozenset(self.policy_aware_schedulers),
+            compatibility_groups=self.features().compatibility_groups,
+        )

@@ -81,7 +81,7 @@ async def control(process: Process[Settings]) -> None:
                 recorder,
                 settings.controllers,
                 now=process.now,
-                uniform_config_drivers=settings.validation.uniform_config_drivers,
+                validation=settings.validation,
             )
             evaluator = RuleEvaluator(
                 informers, settings.namespace, settings.validation, engine=engine

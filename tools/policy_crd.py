@@ -15,9 +15,9 @@ import msgspec
 from msgspec import inspect
 
 from controllers.policies.clashes import MAX_SUSPECTS
+from controllers.policies.conditions import MAX_MESSAGE
 from controllers.policies.status import (
     MAX_EXAMPLES,
-    MAX_MESSAGE,
     MAX_NAME,
     MAX_ROWS,
 )
@@ -153,7 +153,8 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
         },
         "conditions": {
             "description": "Valid: no rule is broken. Symmetric: no two published devices disagree "
-            "on whether they go together. Accepted: this is the policy of the driver that counts.",
+            "on whether they go together. Accepted: this policy is in force for its driver. Enforced: "
+            "allocations that violate it are prevented; the message says by whom, or what would do.",
             "maxItems": 8,
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["type"],
@@ -167,8 +168,7 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
             "x-kubernetes-list-type": "atomic",
         },
         "conflicts": {
-            "description": "What is in use together although the policy keeps it apart: what "
-            "Enforce would have refused. It stays.",
+            "description": "Devices in use together that violate the policy. They stay.",
         },
     },
     Condition: {
@@ -204,7 +204,7 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
             "minimum": 0,
         },
         "claims": {
-            "description": "How many claims hold them. An event beside each of them tells more.",
+            "description": "How many claims hold them. Events about these claims and their pods tell more.",
             "format": "int64",
             "minimum": 0,
         },
@@ -227,7 +227,10 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
             "x-kubernetes-list-type": "atomic",
             "items": {"maxLength": 63},
         },
-        "reason": {"description": "What keeps them apart.", "maxLength": MAX_MESSAGE},
+        "reason": {
+            "description": "The reason why the last of them would be rejected.",
+            "maxLength": MAX_MESSAGE,
+        },
     },
 }
 """Type to field to what its type does not say."""
@@ -296,7 +299,7 @@ def _columns() -> Iterator[Document]:
 
     yield column("Driver", ".spec.driver")
     yield column("Enforcement", ".spec.enforcement")
-    for condition in ("Valid", "Symmetric", "Accepted"):
+    for condition in ("Valid", "Symmetric", "Accepted", "Enforced"):
         yield column(condition, f'.status.conditions[?(@.type=="{condition}")].status')
     yield column("Rules", ".status.rules", "integer")
     yield column("Summary", ".status.summary", priority=1)

@@ -35,6 +35,7 @@ from admission.webhook_configuration import (
     WORKLOADS_WEBHOOK,
 )
 from allocator.compatibility import lint_findings
+from allocator.compatibility.enforcement import EnforcementReason
 from allocator.model.outcome import Reason
 from allocator.pods.claims import CLAIM_NOT_FOUND, TEMPLATE_NOT_FOUND
 from allocator.strategies import registry as strategies
@@ -45,9 +46,8 @@ from cli.answers.inventory import Inventory
 from cli.answers.matrix import GroupsAnswer, MatrixAnswer
 from cli.commands.check import CheckAnswer
 from cli.commands.translate import TranslateAnswer
+from controllers.policies.conditions import ConditionReason, ConditionType
 from controllers.policies.events import EventReason as PolicyEventReason
-from controllers.policies.status import ConditionType
-from controllers.policies.status import Reason as ConditionReason
 from controllers.templates.actions import Reason as TemplateEventReason
 from driver.plan.prepare import RefusalReason
 from findings.finding import Code
@@ -133,7 +133,7 @@ def annotation_keys() -> set[str]:
 
 def event_reasons() -> set[str]:
     """Return the reasons of events, with what they are about."""
-    reasons = {f"{reason.value} (policies, claims)" for reason in PolicyEventReason}
+    reasons = {f"{reason.value} (policies, claims, pods)" for reason in PolicyEventReason}
     reasons |= {f"{reason.value} (translated pods)" for reason in TemplateEventReason}
     reasons |= {f"{event_history.REASON} (pods)", f"{shared_devices.REASON} (pods)"}
     audited = {rule.code.value for rule in RULES}
@@ -170,7 +170,7 @@ def _schema_fields(schema: Schema, place: str) -> Iterator[str]:
 
 def _conditions() -> set[str]:
     return {f"condition {condition.value}" for condition in ConditionType} | {
-        f"reason {reason.value}" for reason in ConditionReason
+        f"reason {reason.value}" for reason in (*ConditionReason, *EnforcementReason)
     }
 
 

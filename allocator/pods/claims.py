@@ -8,12 +8,13 @@ Source: k8s.io/dynamic-resource-allocation v0.37.1, resourceclaim/claim.go, Name
 k8s.io/kubernetes v1.37.1, pkg/controller/resourceclaim/controller.go, handleClaim.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from kube.api.core import Pod, PodResourceClaim
+from kube.api.events import ObjectReference
 from kube.api.meta import ObjectMeta, OwnerReference
 from kube.api.resource import AllocationResult, ResourceClaim, ResourceClaimTemplate
 
@@ -74,6 +75,19 @@ def pod_claims(
 def claim_name(claim: ResourceClaim) -> Name:
     """Return namespace and name."""
     return claim.metadata.namespace, claim.metadata.name
+
+
+def consuming_pods(claim: ResourceClaim) -> Iterator[ObjectReference]:
+    """Yield the pods that a claim is reserved for."""
+    for consumer in (claim.status.reserved_for if claim.status is not None else None) or ():
+        if consumer.resource == "pods" and not consumer.api_group:
+            yield ObjectReference(
+                api_version="v1",
+                kind="Pod",
+                namespace=claim.metadata.namespace,
+                name=consumer.name,
+                uid=consumer.uid,
+            )
 
 
 def pod_name(pod: Pod) -> str:

@@ -2,7 +2,7 @@
 
 It follows policies, slices and claims. A pool is inspected again when one of its slices or of its
 allocations changes, and changes that come in quick succession are inspected together. A status is
-written when it differs. `status` decides what it says, `events` which events there are.
+written when it differs. `status` and `conditions` decide its content, `events` the events.
 """
 
 import asyncio
@@ -13,11 +13,12 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
-from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
+from allocator.compatibility.enforcement import SchedulerSupport
 from allocator.model.devices import PoolId
-from allocator.pods.claims import allocation_of
+from allocator.pods.claims import allocation_of, consuming_pods
 from clusterstate.projections import project_claim, project_policy_with_status, project_slice
-from controllers.policies.events import claim_events, policy_event
+from clusterstate.settings import ValidationSettings
+from controllers.policies.events import conflict_events, policy_events
 from controllers.policies.status import (
     PolicyReport,
     differs_in_more_than_counts,
@@ -26,6 +27,7 @@ from controllers.policies.status import (
     usage_of,
 )
 from controllers.settings import ControllerSettings
+from kube.api.events import ObjectReference
 from kube.api.policy import (
     DeviceCompatibilityPolicy,
     DeviceCompatibilityPolicyStatus,
@@ -45,7 +47,7 @@ MAX_TURN_S: Final = 0.01
 IDLE_FACTOR: Final = 9.0
 """Work on slices is followed by a pause of so many times the CPU time that it took."""
 MAX_PAUSE_S: Final = 30.0
-MAX_CLAIM_EVENTS: Final = 100
+MAX_CONFLICT_EVENTS: Final = 100
 """Of one version of one policy."""
 
 Key = tuple[str, str]
@@ -110,20 +112,23 @@ class _PolicyState:
         stored: Its status as far as known, which may be newer than the watch's.
         version: The resourceVersion of that status, where we wrote it.
         written_s: When the status was last written, by the monotonic clock.
-        counting: Name and uid of the policy in force for the driver.
+        in_force: Name and uid of the policy in force for the driver.
         changed_pools: Of its driver, to be inspected again.
         is_outdated: Something that the status depends on has changed.
-        recorded: Uids of claims that had an event, and notes of events about the policy.
+        recorded: Uids of claims and pods that had an event, and notes of events about the policy.
     """
 
     def __init__(
-        self, policy: DeviceCompatibilityPolicy, uniform_config_drivers: Collection[str]
+        self,
+        policy: DeviceCompatibilityPolicy,
+        uniform_config_drivers: Collection[str],
+        support: SchedulerSupport,
     ) -> None:
-        self.report = PolicyReport(policy, uniform_config_drivers)
+        self.report = PolicyReport(policy, uniform_config_drivers, support)
         self.stored = policy.status
         self.version = 0
         self.written_s = float("-inf")
-        self.counting = ("", "")
+        self.in_force = ("", "")
         self.changed_pools: set[PoolId] = set()
         self.is_outdated = True
         self.recorded: set[str] = set()
@@ -156,18 +161,19 @@ class PolicyController:
         *,
         now: Callable[[], datetime],
         clock: Callable[[], float] = time.monotonic,
-        uniform_config_drivers: Collection[str] = UNIFORM_CONFIG_DRIVERS,
+        validation: ValidationSettings = ValidationSettings(),  # noqa: B008 - a frozen value
     ) -> None:
         """Subscribe to policies, slices and claims.
 
         Args:
-            uniform_config_drivers: Drivers that reject contradicting sharing configurations.
+            validation: What drivers and schedulers of the cluster do.
             now: The wall clock, for conditions.
             clock: Monotonic seconds.
         """
         self._client = client
         self._recorder = recorder
-        self._uniform_config_drivers = uniform_config_drivers
+        self._validation = validation
+        self._support = validation.scheduler_support()
         self._settings = settings
         self._now = now
         self._clock = clock
@@ -210,7 +216,9 @@ class PolicyController:
             self._states.pop(name, None)
             self._queue_all()
         elif state is None or old is None or not _has_same_spec(old, new):
-            self._states[name] = _PolicyState(new, self._uniform_config_drivers)
+            self._states[name] = _PolicyState(
+                new, self._validation.uniform_config_drivers, self._support
+            )
             if state is not None and state.policy.metadata.uid == new.metadata.uid:
                 self._states[name].take_over(state)
             self._queue_all()
@@ -233,8 +241,21 @@ class PolicyController:
     def _claim_changed(
         self, key: Key, old: ResourceClaim | None, new: ResourceClaim | None
     ) -> None:
-        if old != new:
-            self._queue_pools(self._claims_by_pool.replace(key, old, new))
+        if old == new:
+            return
+        pools = self._claims_by_pool.replace(key, old, new)
+        if old is None or new is None or allocation_of(old) != allocation_of(new):
+            self._queue_pools(pools)
+        else:
+            self._queue_conflicts(pools)
+
+    def _queue_conflicts(self, pools: frozenset[PoolId]) -> None:
+        """Queue the policies with conflicts in these pools: another pod uses a claim of them."""
+        for name, state in self._states.items():
+            parts = state.report.parts
+            if any(parts[pool].clashes for pool in pools & parts.keys()):
+                state.is_outdated = True
+                self._controller.queue.add(name)
 
     def _queue_pools(self, pools: frozenset[PoolId]) -> None:
         """Queue the policies of these pools' drivers, together with what comes in a pause."""
@@ -276,7 +297,7 @@ class PolicyController:
         for pool in sorted(state.changed_pools & published | published - report.parts.keys()):
             before = report.parts.get(pool)
             usage = usage_of(self._claims_by_pool.of(pool))
-            report.look(pool_of(pool, self._slices_by_pool.of(pool)), usage)
+            report.inspect(pool_of(pool, self._slices_by_pool.of(pool)), usage)
             state.changed_pools.discard(pool)
             state.is_outdated |= report.parts[pool] != before
             self.inspected += 1
@@ -289,17 +310,17 @@ class PolicyController:
 
     async def _update(self, state: _PolicyState) -> float | None:
         """Write a status that differs, and record events; return when to come back."""
-        counting = effective_policies(self._policies.store.values()).get(
+        in_force = effective_policies(self._policies.store.values()).get(
             state.policy.spec.driver, state.policy
         )
-        named = (counting.metadata.name, counting.metadata.uid)
-        if state.counting != named:
-            state.counting = named
+        identity = (in_force.metadata.name, in_force.metadata.uid)
+        if state.in_force != identity:
+            state.in_force = identity
             state.is_outdated = True
         if not state.is_outdated:
             return None
         began_s = self._clock()
-        status = state.report.status(state.stored, counting, rfc3339(self._now()))
+        status = state.report.status(state.stored, in_force, rfc3339(self._now()))
         self._busy_s += self._clock() - began_s
         if status != state.stored:
             if not differs_in_more_than_counts(state.stored, status):
@@ -308,8 +329,8 @@ class PolicyController:
                     return left_s
             await self._write(state, status)
         state.is_outdated = False
-        is_counting = counting.metadata.name == state.policy.metadata.name
-        self._record_events(state, status, is_counting=is_counting)
+        is_in_force = in_force.metadata.name == state.policy.metadata.name
+        self._record_events(state, status, is_in_force=is_in_force)
         return None
 
     async def _write(self, state: _PolicyState, status: DeviceCompatibilityPolicyStatus) -> None:
@@ -331,26 +352,36 @@ class PolicyController:
     # --- events -----------------------------------------------------------------------------------
 
     def _record_events(
-        self, state: _PolicyState, status: DeviceCompatibilityPolicyStatus, *, is_counting: bool
+        self, state: _PolicyState, status: DeviceCompatibilityPolicyStatus, *, is_in_force: bool
     ) -> None:
-        """Record events about the policy, and about claims that break it; nothing waits for them."""
-        about_policy = policy_event(state.policy, status)
-        if about_policy is not None and about_policy.note not in state.recorded:
-            state.recorded.add(about_policy.note)
-            self._recorder.record(about_policy)
-        if not is_counting:
+        """Record events about the policy, and about claims and pods that violate it."""
+        for event in policy_events(state.policy, status):
+            if event.note not in state.recorded:
+                state.recorded.add(event.note)
+                self._recorder.record(event)
+        if not is_in_force:
             return
-        clashes = state.report.clashes()
-        for event in claim_events(state.report.policy, clashes, self._uid, state.recorded):
-            if len(state.recorded) >= MAX_CLAIM_EVENTS:
+        report = state.report
+        events = conflict_events(
+            report.policy,
+            report.enforcement(),
+            report.clashes(),
+            self._objects_of,
+            state.recorded,
+        )
+        for event in events:
+            if len(state.recorded) >= MAX_CONFLICT_EVENTS:
                 return
             state.recorded.add(event.regarding.uid)
             self._recorder.record(event)
 
-    def _uid(self, claim: Key) -> str:
-        """Return a claim's uid; empty when it is gone."""
-        stored = self._claims.store.get(claim)
-        return stored.metadata.uid if stored is not None else ""
+    def _objects_of(self, key: Key) -> Iterator[ObjectReference]:
+        """Yield a claim and the pods that it is reserved for; nothing if it is gone."""
+        claim = self._claims.store.get(key)
+        if claim is None:
+            return
+        yield ObjectReference.of("resource.k8s.io/v1", "ResourceClaim", claim.metadata)
+        yield from consuming_pods(claim)
 
 
 def _has_same_spec(one: DeviceCompatibilityPolicy, other: DeviceCompatibilityPolicy) -> bool:

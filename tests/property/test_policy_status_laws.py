@@ -99,7 +99,7 @@ def taken(report: PolicyReport, step: Step) -> None:
         slice_of(*devices, pool=pool, count=2),
     )
     usage = usage_of(claims(pool, held, len(published)))
-    report.look(whole_pool(build_index(slices, FEATURES), identity), usage)
+    report.inspect(whole_pool(build_index(slices, FEATURES), identity), usage)
 
 
 def said(report: PolicyReport) -> DeviceCompatibilityPolicyStatus:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controllers.policies.status import ConditionType
+from controllers.policies.conditions import ConditionType
 from kube.api.meta import ApiStruct, convert
 from kube.api.policy import (
     PHYSICAL_ATTRIBUTES,

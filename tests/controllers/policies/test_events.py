@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 
-from controllers.policies.events import (
-    claim_events,
-    policy_event,
-)
+from allocator.compatibility.enforcement import SchedulerSupport
+from controllers.policies.events import conflict_events, policy_events
 from controllers.policies.status import PolicyReport
-from kube.api.events import Event
+from kube.api.events import Event, ObjectReference
 from tests.controllers.policies.test_status import (
     APART,
     HELD,
@@ -18,28 +16,58 @@ from tests.controllers.policies.test_status import (
     status,
 )
 
+AWARE = SchedulerSupport(policy_aware=frozenset(["aware"]))
 
-def events(found: PolicyReport, recorded: Sequence[str] = ()) -> list[Event]:
+
+def claim_and_pod(claim: tuple[str, str]) -> list[ObjectReference]:
+    namespace, name = claim
+    return [
+        ObjectReference(
+            api_version="v1", kind=kind, namespace=namespace, name=name, uid=f"{kind}-{name}"
+        )
+        for kind in ("ResourceClaim", "Pod")
+    ]
+
+
+def events(policy_report: PolicyReport, recorded: Sequence[str] = ()) -> list[Event]:
     return list(
-        claim_events(found.policy, found.clashes(), lambda claim: f"uid-{claim[1]}", set(recorded))
+        conflict_events(
+            policy_report.policy,
+            policy_report.enforcement(),
+            policy_report.clashes(),
+            claim_and_pod,
+            set(recorded),
+        )
     )
 
 
-def test_each_claim_gets_one_event_that_names_its_own_namespace_only() -> None:
-    found = events(report(claims=HELD))
+def test_claims_and_their_pods_get_one_event_that_names_their_own_namespace_only() -> None:
+    found = events(report(claims=HELD, support=AWARE))
 
-    assert ["mine", "theirs", "ours"] == [event.regarding.name for event in found]
+    assert [
+        "ResourceClaim/here/mine",
+        "Pod/here/mine",
+        "ResourceClaim/there/theirs",
+        "Pod/there/theirs",
+        "ResourceClaim/here/ours",
+        "Pod/here/ours",
+    ] == [str(event.regarding) for event in found]
     assert (
-        "Device g0-a of pool node-1 is in use beside g0-b (held by a claim in another namespace), which DeviceCompatibilityPolicy modes keeps apart: the rule of device g0-b does not accept device g0-a."
-    ) == found[0].note
-    assert "(held by claim mine)" in found[2].note
-    assert ["ours"] == [
-        event.regarding.name for event in events(report(claims=HELD), ["uid-mine", "uid-theirs"])
+        (
+            "Device g0-a of pool node-1 is in use beside g0-b (held by a claim in another namespace), against DeviceCompatibilityPolicy modes: the rule of device g0-b does not accept device g0-a."
+        )
+        == found[0].note
+        == found[1].note
+    )
+    assert "(held by claim mine)" in found[4].note
+    recorded = [event.regarding.uid for event in found[:4]]
+    assert ["ours", "ours"] == [
+        event.regarding.name for event in events(report(claims=HELD), recorded)
     ]
 
 
 def test_contradicting_configurations_have_events_of_their_own() -> None:
-    first, second = events(report(claims=SLICED))
+    first, _, second, _ = events(report(claims=SLICED))
 
     assert ("short", "ConflictingSharingConfig") == (first.regarding.name, first.reason)
     assert ("long", "ConflictingSharingConfig") == (second.regarding.name, second.reason)
@@ -50,19 +78,29 @@ def test_contradicting_configurations_have_events_of_their_own() -> None:
     ) == first.note
 
 
-def test_the_event_of_an_audit_policy_says_so() -> None:
+def test_a_conflict_says_why_the_policy_did_not_prevent_it() -> None:
     assert (
-        "modes would keep apart if it were enforced"
+        "The policy is not enforced: kube-scheduler ignores policies"
+        in events(report(claims=HELD))[0].note
+    )
+    assert (
+        "The policy is not enforced: spec.enforcement is Audit"
         in events(report(audited(APART), claims=HELD))[0].note
     )
 
 
-def test_an_invalid_policy_gets_an_event_and_a_valid_one_none() -> None:
+def reasons(policy_report: PolicyReport) -> list[tuple[str, str]]:
+    made = policy_report.policy.source
+    return [
+        (str(event.regarding), event.reason) for event in policy_events(made, status(policy_report))
+    ]
+
+
+def test_a_policy_that_is_invalid_or_not_enforced_has_an_event() -> None:
     broken = policy(mig="device.")
+    name = "DeviceCompatibilityPolicy//modes"
 
-    event = policy_event(broken, status(report(broken)))
-
-    assert event is not None
-    assert "PolicyInvalid" == event.reason
-    assert "DeviceCompatibilityPolicy//modes" == str(event.regarding)
-    assert policy_event(APART, status(report())) is None
+    assert [(name, "PolicyInvalid"), (name, "PolicyNotEnforced")] == reasons(report(broken))
+    assert [(name, "PolicyNotEnforced")] == reasons(report())
+    assert [] == reasons(report(audited(APART)))
+    assert [] == reasons(report(support=AWARE))

@@ -7,11 +7,12 @@ import msgspec
 import pytest
 
 from allocator.compatibility.compile import compile_policy
+from allocator.compatibility.enforcement import SchedulerSupport
 from allocator.model.devices import PoolId, PoolState
 from controllers.policies.clashes import clashes
+from controllers.policies.conditions import MAX_MESSAGE
 from controllers.policies.status import (
     MAX_EXAMPLES,
-    MAX_MESSAGE,
     MAX_ROWS,
     PolicyReport,
     differs_in_more_than_counts,
@@ -88,11 +89,12 @@ def report(
     state: PoolState = PoolState.COMPLETE,
     *,
     drivers: Collection[str] = (DRIVER,),
+    support: SchedulerSupport = SchedulerSupport(),  # noqa: B008 - a frozen value
 ) -> PolicyReport:
-    found = PolicyReport(made, drivers)
+    found = PolicyReport(made, drivers, support)
     for pool in pools:
         listed = devices if state is PoolState.COMPLETE else ()
-        found.look(pool_of(*listed, counters=SETS, pool=pool, state=state), usage_of(claims))
+        found.inspect(pool_of(*listed, counters=SETS, pool=pool, state=state), usage_of(claims))
     return found
 
 
@@ -131,9 +133,16 @@ class Case(NamedTuple):
     report: PolicyReport
 
 
+AWARE = SchedulerSupport(policy_aware=frozenset(["aware"]))
+GATE_ON = SchedulerSupport(compatibility_groups=True)
+GROUPED = (
+    device("g0-a", consumes("g0", x=1, groups=["mig"]), attributes={"mode": "mig"}),
+    device("g0-b", consumes("g0", x=1, groups=["mps"]), attributes={"mode": "mps"}),
+)
+
 CASES = (
     Case("rules that compile and answer are valid", "Valid", "True Valid",
-         f"1 pool of {DRIVER} looked at", report()),
+         f"1 pool of {DRIVER} inspected", report()),
     Case("a rule that does not compile is not", "Valid", "False RuleInvalid",
          "[ruleInvalid] spec.rules[0].compatibleOnlyWith.cel.expression: rule mig is invalid",
          report(policy(mig="device."))),
@@ -155,23 +164,38 @@ CASES = (
          report(policy(mig=only("mig", "mps"), mps=only("mps")))),
     Case("a rule on one side only is told", "Symmetric", "True Symmetric", "[oneSidedRule]",
          report(policy(mig=only("mig"), mps=None))),
-    Case("an error leaves it open", "Symmetric", "Unknown NotEvaluated", "errors leave open",
+    Case("an error leaves it open", "Symmetric", "Unknown NotEvaluated", "some rules have errors",
          report(policy(mig=MODE))),
     Case("without devices nobody knows", "Symmetric", "Unknown NoDevices", "no device",
          report(pools=())),
-    Case("the only policy of its driver counts", "Accepted", "True Enforced",
-         "in force; nothing in use breaks it", report()),
-    Case("so does one that only audits", "Accepted", "True Audited",
-         "refuses nothing; nothing in use breaks it", report(audited(APART))),
-    Case("what is in use already stays, and is told", "Accepted", "True Enforced",
-         "in force; devices in use break it once, held by 2 claims in 2 namespaces; they stay, and "
-         "nobody may join them",
+    Case("the only policy of its driver is accepted", "Accepted", "True Accepted",
+         "in force for driver gpu.example.com; no devices in use violate it", report()),
+    Case("conflicts are counted", "Accepted", "True Accepted",
+         "devices in use violate it once, held by 2 claims in 2 namespaces",
          report(claims=(allocated(result("g0-a"), name="one"),
                         allocated(result("g0-b"), name="two", namespace="other")))),
-    Case("an audit tells what would have been refused", "Accepted", "True Audited",
-         "refuses nothing; devices in use break it 2 times, held by 1 claim in 1 namespace; under "
-         "Enforce they would have been refused",
-         report(audited(APART), claims=(allocated(result("g0-a"), result("g0-b"), result("g0-c")),))),
+    Case("kube-scheduler enforces no policy", "Enforced", "False NoPolicyAwareScheduler",
+         "kube-scheduler ignores policies, so it may allocate devices that this one keeps apart; "
+         "only claims that break it by themselves are rejected; to enforce it, publish "
+         "compatibilityGroups", report()),
+    Case("a scheduler that evaluates policies does", "Enforced", "True PolicyAwareScheduler",
+         "for pods with schedulerName aware; other schedulers ignore policies",
+         report(support=AWARE)),
+    Case("devices in use stay", "Enforced", "True PolicyAwareScheduler",
+         "devices in use that violate it stay, and no device may join them",
+         report(support=AWARE, claims=(allocated(result("g0-a"), result("g0-b")),))),
+    Case("an Audit policy rejects nothing", "Enforced", "False Audit",
+         "spec.enforcement is Audit, so nothing is rejected; to enforce it, set spec.enforcement "
+         "to Enforce", report(audited(APART), support=AWARE)),
+    Case("groups that say the same enforce it", "Enforced", "True CompatibilityGroups",
+         "published compatibilityGroups reject what the policy rejects",
+         report(devices=GROUPED, support=GATE_ON)),
+    Case("not while the feature gate is off", "Enforced", "False NoPolicyAwareScheduler",
+         "and enable DRADeviceCompatibilityGroups", report(devices=GROUPED)),
+    Case("nor without groups", "Enforced", "False NoPolicyAwareScheduler",
+         "publish compatibilityGroups that say the same", report(support=GATE_ON)),
+    Case("nor without devices", "Enforced", "False NoPolicyAwareScheduler",
+         "publish compatibilityGroups that say the same", report(support=GATE_ON, pools=())),
 )  # fmt: skip
 
 
@@ -191,7 +215,8 @@ def test_an_older_policy_of_the_driver_counts_instead() -> None:
 
     assert ("False", "DuplicatePolicyForDriver") == (found.status, found.reason)
     assert (
-        "DeviceCompatibilityPolicy first is about gpu.example.com too, and older" in found.message
+        "DeviceCompatibilityPolicy first is for driver gpu.example.com too and older"
+        in found.message
     )
 
 
@@ -245,7 +270,7 @@ def test_what_is_forgotten_is_not_counted() -> None:
 
 def test_a_pool_that_is_looked_at_again_counts_once() -> None:
     found = report()
-    found.look(pool_of(gpu("g0-a", "mig"), counters=SETS), usage_of(()))
+    found.inspect(pool_of(gpu("g0-a", "mig"), counters=SETS), usage_of(()))
 
     assert (MatrixRow(name="mig", devices=1, compatible_with=("mig",)),) == status(found).matrix
 

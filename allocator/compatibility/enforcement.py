@@ -1,0 +1,152 @@
+"""Whether anything in a cluster enforces a DeviceCompatibilityPolicy.
+
+kube-scheduler evaluates no policies. It evaluates compatibilityGroups in ResourceSlices where the
+feature gate is on, so a policy is enforced where these reject all that it rejects. Else it is
+enforced for the pods of a scheduler that is configured as one that evaluates policies.
+
+Source: docs/compatibility.md; KEP-5963 for groups.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from allocator.compatibility.compile import CompiledPolicy
+from allocator.compatibility.pairs import Occupancy, PolicyPool, counter_sets_of
+from allocator.model.devices import Pool, PublishedDevice
+
+GATE: Final = "DRADeviceCompatibilityGroups"
+"""The feature gate of KEP-5963."""
+
+
+class SchedulerSupport(msgspec.Struct, frozen=True, kw_only=True):
+    """The statements about compatibility that the schedulers of a cluster evaluate.
+
+    Attributes:
+        policy_aware: Names of the schedulers that evaluate DeviceCompatibilityPolicies.
+        compatibility_groups: kube-scheduler evaluates the groups in ResourceSlices.
+    """
+
+    policy_aware: frozenset[str] = frozenset()
+    compatibility_groups: bool = False
+
+
+class EnforcementReason(StrEnum):
+    """The reason why a policy is or is not enforced, as in its condition `Enforced`."""
+
+    POLICY_AWARE_SCHEDULER = "PolicyAwareScheduler"
+    COMPATIBILITY_GROUPS = "CompatibilityGroups"
+    AUDIT = "Audit"
+    NOT_ACCEPTED = "NotAccepted"
+    NO_POLICY_AWARE_SCHEDULER = "NoPolicyAwareScheduler"
+
+
+class PolicyEnforcement(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a policy is enforced.
+
+    Attributes:
+        message: What enforces it, or which allocations nothing prevents.
+        fix: What would change it; empty where it is enforced.
+    """
+
+    is_enforced: bool
+    reason: EnforcementReason
+    message: str
+    fix: str = ""
+
+
+def policy_enforcement(
+    policy: CompiledPolicy, support: SchedulerSupport, *, has_equivalent_groups: bool
+) -> PolicyEnforcement:
+    """Return whether the policy in force for a driver is enforced.
+
+    Args:
+        has_equivalent_groups: Published groups reject all that the policy rejects; see
+            `groups_reject_the_same`.
+    """
+    if not policy.is_enforced:
+        return PolicyEnforcement(
+            is_enforced=False,
+            reason=EnforcementReason.AUDIT,
+            message="spec.enforcement is Audit, so nothing is rejected",
+            fix="set spec.enforcement to Enforce",
+        )
+    if support.compatibility_groups and has_equivalent_groups:
+        return PolicyEnforcement(
+            is_enforced=True,
+            reason=EnforcementReason.COMPATIBILITY_GROUPS,
+            message=f"published compatibilityGroups reject what the policy rejects, and {GATE} is on",
+        )
+    if support.policy_aware:
+        names = ", ".join(sorted(support.policy_aware))
+        return PolicyEnforcement(
+            is_enforced=True,
+            reason=EnforcementReason.POLICY_AWARE_SCHEDULER,
+            message=f"for pods with schedulerName {names}; other schedulers ignore policies",
+        )
+    return PolicyEnforcement(
+        is_enforced=False,
+        reason=EnforcementReason.NO_POLICY_AWARE_SCHEDULER,
+        message="kube-scheduler ignores policies, so it may allocate devices that this one keeps "
+        "apart; only claims that break it by themselves are rejected",
+        fix=f"publish compatibilityGroups that say the same (drawbridge matrix --as-groups) and "
+        f"enable {GATE}, or schedule with a scheduler that evaluates policies and list it in "
+        "policyAwareSchedulers",
+    )
+
+
+# --- groups of slices -----------------------------------------------------------------------------
+
+
+def groups_reject_the_same(policy: CompiledPolicy, pools: Iterable[Pool]) -> bool:
+    """Return whether published groups reject every set of devices that a policy rejects.
+
+    Groups relate devices of one counter set only, so the answer is no where the policy relates
+    other devices. It is no without pools: nothing is published that could enforce it.
+    """
+    answers = [_reject_the_same(policy, (*pool.devices, *pool.elsewhere)) for pool in pools]
+    return bool(answers) and all(answers)
+
+
+def _reject_the_same(policy: CompiledPolicy, published: Sequence[PublishedDevice]) -> bool:
+    if policy.is_pool_wide or not all(map(counter_sets_of, published)):
+        return False
+    pool = PolicyPool(policy, published)
+    if any(pool.policy_device(device).profile.doubts for device in published):
+        return False
+    for counter_set in sorted({name for device in published for name in counter_sets_of(device)}):
+        for members in _sets_that_groups_allow(counter_set, published):
+            occupancy = Occupancy(pool)
+            for device in _two_of_each_kind(pool, members):
+                occupancy.add(device)
+            if any(True for _ in occupancy.inconsistent(("set", counter_set))):
+                return False
+    return True
+
+
+def _sets_that_groups_allow(
+    counter_set: str, published: Collection[PublishedDevice]
+) -> Iterator[list[PublishedDevice]]:
+    """Yield the largest sets of devices of a counter set that may be in use together by groups."""
+    members: dict[str, list[PublishedDevice]] = {}
+    for device in published:
+        for consumed in device.device.consumes_counters or ():
+            if consumed.counter_set == counter_set:
+                # Devices without groups are compatible with each other only.
+                for group in consumed.compatibility_groups or ("",):
+                    members.setdefault(group, []).append(device)
+    yield from members.values()
+
+
+def _two_of_each_kind(
+    pool: PolicyPool, devices: Iterable[PublishedDevice]
+) -> Iterator[PublishedDevice]:
+    """Yield enough devices to find every conflict: at most two of those that are treated alike."""
+    counts: dict[int, int] = {}
+    for device in devices:
+        kind = pool.policy_device(device).kind
+        counts[kind] = counts.get(kind, 0) + 1
+        if counts[kind] <= 2:
+            yield device
