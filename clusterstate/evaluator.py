@@ -63,6 +63,12 @@ class _Waiting:
             return rules(context)
 
 
+def _empty_cache(settings: ValidationSettings) -> RuleCache:
+    return RuleCache(
+        settings.features(), settings.uniform_config_drivers, settings.scheduler_support()
+    )
+
+
 class RuleEvaluator:
     """What rules read of the cluster, and the thread on which they run.
 
@@ -94,7 +100,7 @@ class RuleEvaluator:
                 driver: Enforcement(enforcement) for driver, enforcement in settings.drivers.items()
             },
         )
-        self._cache = RuleCache(settings.features(), settings.uniform_config_drivers)
+        self._cache = _empty_cache(settings)
         self._changes: dict[Kind, dict[Name, Any]] = {}
         self._batches: deque[Changes] = deque()
         self._facts: ClusterFacts | None = None
@@ -185,7 +191,7 @@ class RuleEvaluator:
     def _reset(self) -> None:
         """Drop the cache, which may be wrong after a bug, and apply everything again."""
         self._ready.clear()
-        self._cache = RuleCache(self._settings.features(), self._settings.uniform_config_drivers)
+        self._cache = _empty_cache(self._settings)
         self._batches.clear()
         self._changes = {kind: dict(one.store) for kind, one in self._kinds.items()}
         self._unapplied.set()

@@ -12,11 +12,13 @@ from typing import Any
 import msgspec
 
 from allocator.compatibility.compile import compile_policy
+from allocator.compatibility.enforcement import SchedulerSupport
 from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name, allocation_of
 from allocator.search.attempt import AllocatorOptions
-from clusterstate.cluster_cache import MAX_APPLIED, MAX_BATCH, ClusterCache, put
+from clusterstate.cluster_cache import MAX_APPLIED, MAX_BATCH, put
 from clusterstate.kinds import Changes, Kind
+from clusterstate.scheduler_caches import SchedulerCaches
 from kube.api.meta import ApiStruct
 from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
 from kube.api.resource import DeviceClaim, DeviceClass, ResourceClaim, ResourceSlice
@@ -46,16 +48,23 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
 class RuleCache:
     """A cluster as rules see it. Not for several threads at once."""
 
-    def __init__(self, features: Features, uniform_config_drivers: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        features: Features,
+        uniform_config_drivers: Collection[str] = (),
+        support: SchedulerSupport | None = None,
+    ) -> None:
         """Begin with an empty cluster.
 
         Args:
             features: Gates of the cluster's scheduler.
             uniform_config_drivers: Drivers that reject contradicting sharing configurations.
+            support: What the cluster's schedulers evaluate; None if that is unknown.
         """
         self._features = features
+        self._support = support
         self._uniform_config_drivers = frozenset(uniform_config_drivers)
-        self._current = ClusterCache(features)
+        self._current = SchedulerCaches(features, support.policy_aware if support else ())
         self._objects: dict[Kind, dict[Name, Any]] = {kind: {} for kind in Kind}
         self._classes: dict[str, DeviceClass] = {}
         self._claims: dict[NamespacedName, DeviceClaim] = {}
@@ -82,8 +91,10 @@ class RuleCache:
             namespaces=facts.namespaces,
             has_all_classes=True,
             idle_cluster=self._idle,
-            current_cluster=self._current.cluster,
-            extended_resources=self._current.extended_resources,
+            current_cluster=self._current.without_policies.cluster,
+            clusters_by_scheduler=self._current.clusters_by_scheduler,
+            support=self._support,
+            extended_resources=self._current.without_policies.extended_resources,
             allocated=self._allocated,
             high_water_mark=facts.high_water_mark,
             autoscalers=facts.autoscalers,

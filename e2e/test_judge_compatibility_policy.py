@@ -95,7 +95,12 @@ def awaited(cluster: Access, want: Mapping[str, str], name: str = "story") -> Ob
     )
 
 
-GOOD: Final = {"Valid": "True Valid", "Symmetric": "True Symmetric", "Accepted": "True Enforced"}
+GOOD: Final = {
+    "Valid": "True Valid",
+    "Symmetric": "True Symmetric",
+    "Accepted": "True Accepted",
+    "Enforced": "False NoPolicyAwareScheduler",
+}
 SUMMARY: Final = "4 kinds, 5 of 16 pairs compatible"
 
 
@@ -234,9 +239,9 @@ def test_kubectl_shows_it_in_columns(cluster: Access) -> None:
     head, line = cluster.kubectl("get", "dcp", "story").stdout.splitlines()
     wide = cluster.kubectl("get", "drawbridge", "-o", "wide").stdout
 
-    columns = ["NAME", "DRIVER", "ENFORCEMENT", "VALID", "SYMMETRIC", "ACCEPTED", "RULES", "AGE"]
-    assert columns == head.split()
-    assert ["story", DRIVER, "Enforce", "True", "True", "True", "4"] == line.split()[:-1]
+    columns = "NAME DRIVER ENFORCEMENT VALID SYMMETRIC ACCEPTED ENFORCED RULES AGE"
+    assert columns.split() == head.split()
+    assert f"story {DRIVER} Enforce True True True False 4".split() == line.split()[:-1]
     assert SUMMARY in wide
 
 
@@ -288,11 +293,11 @@ def test_the_oldest_policy_of_a_driver_counts(cluster: Access) -> None:
     (message,) = [
         each["message"] for each in found["status"]["conditions"] if each["type"] == "Accepted"
     ]
-    assert "DeviceCompatibilityPolicy story is about" in message
+    assert "DeviceCompatibilityPolicy story is for driver" in message
     awaited(cluster, GOOD)
     cluster.kubectl("delete", "dcp", "story")
 
-    awaited(cluster, {"Accepted": "True Enforced"}, "a-younger-one")
+    awaited(cluster, {"Accepted": "True Accepted"}, "a-younger-one")
 
 
 # --- what is in use ---------------------------------------------------------------------------------
@@ -325,7 +330,7 @@ def test_an_audit_tells_what_would_have_been_refused(
     cluster: Access, namespace: str, workshop: str
 ) -> None:
     cluster.apply(policy(enforcement="Audit"))
-    awaited(cluster, {"Accepted": "True Audited"})
+    awaited(cluster, {"Accepted": "True Accepted", "Enforced": "False Audit"})
     held(cluster, "secret-mig", namespace, "gpu-0-mig-0")
     held(cluster, "secret-mps", workshop, "gpu-0-mps-0")
     held(cluster, "elsewhere", namespace, "gpu-1-mps-0")
@@ -351,14 +356,14 @@ def test_an_audit_tells_what_would_have_been_refused(
     assert namespace not in text
 
     cluster.apply(policy(enforcement="Enforce"))
-    enforced = awaited(cluster, {"Accepted": "True Enforced"})
+    enforced = awaited(cluster, GOOD)
     assert found["status"]["conflicts"] == enforced["status"]["conflicts"]
 
     for name, where in (("secret-mig", namespace), ("secret-mps", workshop)):
         (event,) = [
             each
             for each in cluster.objects("events.events.k8s.io", where)
-            if each["reason"] == "DeviceIncompatible" and "would keep" in each["note"]
+            if each["reason"] == "DeviceIncompatible" and "is Audit" in each["note"]
         ]
         assert name == event["regarding"]["name"]
         assert "a claim in another namespace" in event["note"]

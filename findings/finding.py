@@ -251,6 +251,8 @@ class Code(StrEnum):
     """A rule of a policy reads an attribute that is likely to be a misspelling of another."""
     UNKNOWN_LITERAL = "unknownLiteral"
     """A rule of a policy accepts a text that is likely to be a misspelling of one that rules select."""
+    POLICY_NOT_ENFORCED = "policyNotEnforced"
+    """No scheduler of the cluster enforces the policy."""
     DUPLICATE_POLICY_FOR_DRIVER = "duplicatePolicyForDriver"
     """An older policy is for the same driver, so this one has no effect."""
     INVALID_CLAIM_SOURCE = "invalidClaimSource"

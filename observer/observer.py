@@ -19,9 +19,9 @@ import structlog
 from allocator.pods.claims import Name
 from allocator.simulation import pending_pod
 from allocator.simulation.pending_pod import Explanation, PodProjection
-from clusterstate.cluster_cache import ClusterCache
 from clusterstate.kinds import Changes, Kind
 from clusterstate.projections import PROJECTIONS, RESOURCES
+from clusterstate.scheduler_caches import SchedulerCaches
 from kube.api.core import Pod
 from kube.api.events import Event
 from kube.api.urls import PODS
@@ -90,7 +90,7 @@ class Observer:
         self._metrics = metrics
         self._clock = clock
         self.history = EventHistory(settings)
-        self._cluster = ClusterCache(settings.features())
+        self._caches = SchedulerCaches(settings.features(), settings.policy_aware_schedulers)
         self._inspected_version = -1
         self._recorded_contradictions: frozenset[Event] = frozenset()
         self._changes: dict[Kind, dict[Name, Any]] = {}
@@ -100,7 +100,7 @@ class Observer:
                 RESOURCES[kind], PROJECTIONS[kind], handlers=[self._queue_changes(kind)]
             )
             for kind in Kind
-            if kind is not Kind.POLICY or settings.policies_enforced
+            if kind is not Kind.POLICY or settings.policy_aware_schedulers
         }
         self._pods = informers.subscribe(
             PODS, project_pod, field_selector=WAITING_FIELDS, handlers=[self._pod_changed]
@@ -145,9 +145,9 @@ class Observer:
     async def _evaluate_due_pods(self) -> None:
         """Evaluate all pods that are due, those that are equal together."""
         began = self._clock()
-        await asyncio.to_thread(self._cluster.apply, self._take_changes())
+        await asyncio.to_thread(self._caches.apply, self._take_changes())
         await self._inspect_shared_devices()
-        due = self.history.due(self._cluster.version, self._clock())
+        due = self.history.due(self._caches.version, self._clock())
         pods = {name: pod for name in due if (pod := self.history.pod(name)) is not None}
         projections = await asyncio.to_thread(self._projections, pods)
         await self._pause(self._clock() - began, self._settings.cpu_fraction)
@@ -166,27 +166,27 @@ class Observer:
             fraction = settings.new_pod_cpu_fraction if is_new else settings.cpu_fraction
             await self._pause(evaluation.took_s, fraction)
         for name in pods.keys() - projections.keys():
-            self.history.evaluated(name, None, self._cluster.version, self._clock())
+            self.history.evaluated(name, None, self._caches.version, self._clock())
         self._metrics.show(len(self.history), self.history.pods_by_reason())
 
     async def _inspect_shared_devices(self) -> None:
         """Record events about devices that are shared with contradicting configurations, once."""
-        if self._inspected_version == self._cluster.version:
+        if self._inspected_version == self._caches.version:
             return
-        self._inspected_version = self._cluster.version
+        self._inspected_version = self._caches.version
         events = await asyncio.to_thread(self._contradiction_events)
         for event in events - self._recorded_contradictions:
             self._recorder.record(event)
         self._recorded_contradictions = events
 
     def _contradiction_events(self) -> frozenset[Event]:
-        cluster, drivers = self._cluster, self._settings.uniform_config_drivers
+        cluster, drivers = self._caches.without_policies, self._settings.uniform_config_drivers
         events = contradiction_events(cluster.cluster.usage, cluster.claims, drivers)
         return frozenset(islice(events, MAX_EVENTS))
 
     def _projections(self, pods: Mapping[Name, Pod]) -> dict[Name, PodProjection]:
         """Return what answers depend on, for the pods that may wait for devices."""
-        cluster, projections = self._cluster, {}
+        cluster, projections = self._caches.without_policies, {}
         for name, pod in pods.items():
             projection = pending_pod.project_pod(
                 pod, cluster.claims, cluster.templates, cluster.extended_resources
@@ -201,8 +201,8 @@ class Observer:
         The others come with the next evaluation: a pod that got devices meanwhile would be told that
         they are in use.
         """
-        began, cluster, explanation = self._clock(), self._cluster, None
-        cluster.apply(changes)
+        began, explanation = self._clock(), None
+        self._caches.apply(changes)
         projections = {
             name: projection
             for name, projection in self._projections(pods).items()
@@ -210,11 +210,13 @@ class Observer:
         }
         if projections:
             projection = next(iter(projections.values()))
+            cluster = self._caches.for_scheduler(projection.pod.spec.scheduler_name)
             resources = cluster.extended_resources
             explanation = pending_pod.explain_pending_pod(
                 cluster.cluster, projection, cluster.classes, resources
             )
-        return _Evaluation(tuple(projections), explanation, cluster.version, self._clock() - began)
+        took_s = self._clock() - began
+        return _Evaluation(tuple(projections), explanation, self._caches.version, took_s)
 
     async def _pause(self, took_s: float, fraction: float) -> None:
         """Leave the rest of the core to others."""
@@ -222,7 +224,7 @@ class Observer:
 
     async def _wait(self) -> None:
         """Return when something has changed, or a pod is due."""
-        left_s = self.history.next_due_s(self._cluster.version) - self._clock()
+        left_s = self.history.next_due_s(self._caches.version) - self._clock()
         if left_s > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if left_s == float("inf") else left_s):

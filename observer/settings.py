@@ -44,9 +44,9 @@ class ObserverSettings(ServerSettings, frozen=True, kw_only=True):
     events_per_second: Rate = 20.0
     """At most; the others wait."""
 
-    policies_enforced: bool = False
-    """Whether the schedulers here obey DeviceCompatibilityPolicies. False: kube-scheduler knows none,
-    so none is a reason for it."""
+    policy_aware_schedulers: tuple[str, ...] = ()
+    """Names of schedulers that evaluate DeviceCompatibilityPolicies; their pods may wait because of
+    one. Empty: kube-scheduler ignores policies, so none is a reason why a pod waits."""
 
     feature_gates: Mapping[str, bool] = {}
     """Gates of allocation that this cluster's scheduler sets otherwise than Kubernetes 1.37 does, by

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from allocator.cluster.cluster import Cluster
+from allocator.compatibility.enforcement import SchedulerSupport
 from allocator.model.feature_gates import Features
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import DeviceClaim, DeviceClass
@@ -34,7 +35,10 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
             In a running cluster the slices of a pool come one by one, so a slice that contradicts
             another may be the first half of a change.
         idle_cluster: The cluster without allocations; None to skip infeasibility checks.
-        current_cluster: The cluster with its allocations; None to skip checks of what fits now.
+        current_cluster: The cluster with its allocations, without policies, which kube-scheduler
+            ignores; None to skip checks of what fits now.
+        clusters_by_scheduler: The same with policies, by name of a scheduler that evaluates them.
+        support: What the cluster's schedulers evaluate; None if that is unknown, as of files.
         allocated: ResourceClaims that have an allocation.
         extended_resources: Name of an extended resource to the name of the class that maps it.
         high_water_mark: The largest inventory ever seen.
@@ -55,6 +59,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     applied_together: bool = False
     idle_cluster: IdleCluster | None = None
     current_cluster: Cluster | None = None
+    clusters_by_scheduler: Mapping[str, Cluster] = {}
+    support: SchedulerSupport | None = None
     allocated: Collection[NamespacedName] = frozenset()
     extended_resources: Mapping[str, str] = {}
     high_water_mark: HighWaterMark = HighWaterMark()

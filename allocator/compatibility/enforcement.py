@@ -15,7 +15,7 @@ import msgspec
 
 from allocator.compatibility.compile import CompiledPolicy
 from allocator.compatibility.pairs import Occupancy, PolicyPool, counter_sets_of
-from allocator.model.devices import Pool, PublishedDevice
+from allocator.model.devices import PublishedDevice
 
 GATE: Final = "DRADeviceCompatibilityGroups"
 """The feature gate of KEP-5963."""
@@ -100,13 +100,18 @@ def policy_enforcement(
 # --- groups of slices -----------------------------------------------------------------------------
 
 
-def groups_reject_the_same(policy: CompiledPolicy, pools: Iterable[Pool]) -> bool:
+def groups_reject_the_same(
+    policy: CompiledPolicy, pools: Iterable[Sequence[PublishedDevice]]
+) -> bool:
     """Return whether published groups reject every set of devices that a policy rejects.
 
     Groups relate devices of one counter set only, so the answer is no where the policy relates
     other devices. It is no without pools: nothing is published that could enforce it.
+
+    Args:
+        pools: The devices of each pool of the policy's driver.
     """
-    answers = [_reject_the_same(policy, (*pool.devices, *pool.elsewhere)) for pool in pools]
+    answers = [_reject_the_same(policy, devices) for devices in pools]
     return bool(answers) and all(answers)
 
 

@@ -109,7 +109,7 @@ def project_pod(
             is_own = entry.resource_claim_name is None and entry.name not in direct
             name = entry.name if is_own else claim.metadata.name
             metadata = ObjectMeta(name=name, namespace=namespace)
-            renamed[name] = replace(claim, metadata=metadata)
+            renamed[name] = replace(_without_consumers(claim), metadata=metadata)
     if not entries and not mapped_resources(pod, extended_resources):
         return None
     anonymous = Pod(
@@ -124,11 +124,19 @@ def project_pod(
             node_selector=pod.spec.node_selector,
             affinity=pod.spec.affinity,
             tolerations=pod.spec.tolerations,
+            scheduler_name=pod.spec.scheduler_name,
         ),
     )
     own_claims = tuple(renamed.values())
     key = sha256(encode((anonymous, own_claims, missing))).digest()
     return PodProjection(pod=anonymous, claims=own_claims, missing=tuple(missing), key=key)
+
+
+def _without_consumers(claim: ResourceClaim) -> ResourceClaim:
+    """Return a claim without the pods that it is reserved for, which differ from pod to pod."""
+    if claim.status is None or not claim.status.reserved_for:
+        return claim
+    return replace(claim, status=replace(claim.status, reserved_for=None))
 
 
 def explain_pending_pod(

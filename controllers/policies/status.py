@@ -127,7 +127,8 @@ class PolicyReport:
 
     def inspect(self, pool: Pool, usage: Usage) -> None:
         """Replace the part of a pool."""
-        kinds = device_kinds(self.policy, (*pool.devices, *pool.elsewhere))
+        published = (*pool.devices, *pool.elsewhere)
+        kinds = device_kinds(self.policy, published)
         for kind in kinds:
             self._examples.setdefault((kind.profile.number, kind.groups), kind.devices[0])
         self.parts[pool.id] = PoolPart(
@@ -143,7 +144,7 @@ class PolicyReport:
                 *configuration_clashes(pool.id, usage, self._uniform_config_drivers),
             ),
             has_equivalent_groups=self._support.compatibility_groups
-            and groups_reject_the_same(self.policy, [pool]),
+            and groups_reject_the_same(self.policy, [published]),
         )
 
     def forget(self, pool: PoolId) -> None:

@@ -8,8 +8,15 @@ from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import Final
 
+from allocator.compatibility.compile import compile_policy
+from allocator.compatibility.enforcement import (
+    EnforcementReason,
+    groups_reject_the_same,
+    policy_enforcement,
+)
 from allocator.compatibility.lint_findings import PolicyFinding
 from allocator.compatibility.lint_text import lint_text
+from allocator.model.devices import PoolId, PublishedDevice
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from kube.api.policy import (
@@ -92,6 +99,33 @@ def find_older_policy(policy: Policy, path: FieldPath, context: Context) -> Iter
         )
 
 
+def find_missing_enforcement(
+    policy: Policy, path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    """Yield that no scheduler of the cluster enforces a policy that is to be enforced."""
+    if context.support is None:
+        return
+    compiled = compile_policy(policy.view)
+    pools: dict[PoolId, list[PublishedDevice]] = {}
+    if context.support.compatibility_groups:
+        for device in context.inventory.devices:
+            if device.id.driver == compiled.driver:
+                pool = PoolId(device.id.driver, device.id.pool)
+                pools.setdefault(pool, []).append(device)
+    enforcement = policy_enforcement(
+        compiled,
+        context.support,
+        has_equivalent_groups=groups_reject_the_same(compiled, pools.values()),
+    )
+    if enforcement.reason is EnforcementReason.NO_POLICY_AWARE_SCHEDULER:
+        yield warning(
+            Code.POLICY_NOT_ENFORCED,
+            path.child("spec", "enforcement"),
+            f"the policy is accepted and not enforced: {enforcement.message}",
+            enforcement.fix,
+        )
+
+
 def find_text_findings(
     code: Code, policy: Policy, path: FieldPath, _context: Context
 ) -> Iterator[Finding]:
@@ -145,6 +179,14 @@ RULES: Final[tuple[PolicyRule, ...]] = (
         category=Category.ADVICE,
         validate=find_older_policy,
         fix="Change the older policy, or delete it.",
+        no_cel_reason=OTHER_OBJECTS,
+    ),
+    PolicyRule(
+        code=Code.POLICY_NOT_ENFORCED,
+        scope=Scope.POLICY,
+        category=Category.ADVICE,
+        validate=find_missing_enforcement,
+        fix="Publish equivalent compatibilityGroups, or use a scheduler that evaluates policies.",
         no_cel_reason=OTHER_OBJECTS,
     ),
     *(

@@ -32,7 +32,7 @@ from rules.feasibility.bounded_search import (
     feasibility,
     summarize_reasons,
 )
-from rules.feasibility.idle_cluster import SEARCHES, IdleCluster
+from rules.feasibility.idle_cluster import SEARCHES
 from rules.feasibility.infeasibility import (
     Infeasibility,
     find_drivers,
@@ -139,7 +139,11 @@ def _claim(devices: DeviceClaim, metadata: ObjectMeta) -> ResourceClaim:
 def _validate_claim(
     code: Code, claim: Subject[DeviceClaim], path: FieldPath, context: Context
 ) -> Iterator[Finding]:
-    return _findings(code, _entries_of_claim(claim, path), path, claim.namespace, context)
+    entries = _entries_of_claim(claim, path)
+    if code is Code.DOES_NOT_FIT_NOW:
+        # The pods that will use the claim decide its scheduler; kube-scheduler rejects the least.
+        return _does_not_fit_now(entries, path, context.current_cluster, context)
+    return _findings(code, entries, path, claim.namespace, context)
 
 
 def _validate_pod(
@@ -147,6 +151,10 @@ def _validate_pod(
 ) -> Iterator[Finding]:
     entries = _entries_of_pod(pod, path, context)
     whole = path.child("spec", "resourceClaims")
+    if code is Code.DOES_NOT_FIT_NOW:
+        scheduler = pod.view.spec.scheduler_name
+        cluster = context.clusters_by_scheduler.get(scheduler, context.current_cluster)
+        return _does_not_fit_now(entries, whole, cluster, context)
     return _findings(code, entries, whole, pod.namespace, context)
 
 
@@ -162,16 +170,10 @@ def _findings(
     if idle_cluster is None or not entries:
         return
     claims = tuple(entry.claim for entry in entries)
-    if sum(selector_cost(claim.spec.devices) for claim in claims) > MAX_CHARACTERS:
+    if not _are_selectors_short(claims):
         if code is Code.NOT_EVALUATED:
             message = "feasibility was not evaluated, since the selectors are too long"
             yield warning(code, _joint_path(entries, whole), message)
-        return
-    if code is Code.DOES_NOT_FIT_NOW:
-        is_feasible = idle_cluster.feasibility(claims) is Feasibility.FEASIBLE
-        if context.current_cluster is not None and is_feasible:
-            path = _joint_path(entries, whole)
-            yield from _does_not_fit_now(context.current_cluster, idle_cluster, claims, path)
         return
     for infeasibility in find_infeasibilities(idle_cluster, claims):
         if infeasibility.code is code:
@@ -218,10 +220,25 @@ def _joint_path(entries: Sequence[_Entry], whole: FieldPath) -> FieldPath:
     return entries[0].path if len(entries) == 1 else whole
 
 
+def _are_selectors_short(claims: Sequence[ResourceClaim]) -> bool:
+    return sum(selector_cost(claim.spec.devices) for claim in claims) <= MAX_CHARACTERS
+
+
 def _does_not_fit_now(
-    cluster: Cluster, idle_cluster: IdleCluster, claims: Sequence[ResourceClaim], path: FieldPath
+    entries: Sequence[_Entry], whole: FieldPath, cluster: Cluster | None, context: Context
 ) -> Iterator[Finding]:
-    """Yield a warning where no node fits the claims beside the present allocations."""
+    """Yield a warning where no node fits the claims beside the present allocations.
+
+    Args:
+        whole: The path for findings about all claims together.
+        cluster: As the scheduler of the claims sees it.
+    """
+    idle_cluster = context.idle_cluster
+    claims = tuple(entry.claim for entry in entries)
+    if idle_cluster is None or cluster is None or not claims or not _are_selectors_short(claims):
+        return
+    if idle_cluster.feasibility(claims) is not Feasibility.FEASIBLE:
+        return
     try:
         asked = cluster.resolve(claims)
         if feasibility(cluster, asked) is not Feasibility.INFEASIBLE:
@@ -237,7 +254,7 @@ def _does_not_fit_now(
         closest_fit = closest_fit_now(cluster, claims, nodes=names, searches=SEARCHES)
     yield warning(
         Code.DOES_NOT_FIT_NOW,
-        path,
+        _joint_path(entries, whole),
         f"no node can satisfy this now ({reasons})",
         closest_fit.fix if closest_fit is not None else "",
     )

@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from allocator.compatibility.enforcement import SchedulerSupport
 from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name
 from clusterstate.cluster_cache import MAX_BATCH
 from clusterstate.kinds import Changes, Kind
 from clusterstate.rule_cache import ClusterFacts, RuleCache
+from kube.api.core import Pod, PodResourceClaim, PodSpec
+from kube.api.policy import Scope
 from kube.api.resource import ResourceClaim, ResourceClaimTemplate, ResourceClaimTemplateSpec
+from kube.names import DEFAULT_SCHEDULER_NAME
 from rules.engine import Target, validate
 from rules.feasibility.enforcement import Enforcement, EnforcementSettings
 from rules.feasibility.high_water_mark import DriverStock, HighWaterMark
@@ -125,6 +129,39 @@ def test_devices_that_no_node_has_are_an_error_and_devices_in_use_a_warning() ->
 
     cache.apply({Kind.CLAIM: {("default", NODES[0]): None}})
     assert codes(cache, ASKED[0]) == []
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "findings"),
+    [
+        pytest.param(DEFAULT_SCHEDULER_NAME, [], id="kube-scheduler ignores policies"),
+        pytest.param("", [], id="a pod without schedulerName is kube-scheduler's"),
+        pytest.param("aware", ["warning doesNotFitNow"], id="a policy-aware scheduler rejects it"),
+    ],
+)
+def test_what_fits_a_pod_now_is_the_verdict_of_its_scheduler(
+    scheduler: str, findings: list[str]
+) -> None:
+    apart = policy(rule("all", only="false"), scope=Scope.POOL)
+    held = {("default", name): allocated(result("gpu-0", pool=name), name=name) for name in NODES}
+    support = SchedulerSupport(policy_aware=frozenset(["aware"]))
+    cache = RuleCache(Features(), support=support)
+    cache.apply({**everything(), Kind.POLICY: {("", "apart"): apart}, Kind.CLAIM: held})
+    wanted = claim(request(), name="wanted")
+    cache.apply({Kind.CLAIM: {("default", "wanted"): wanted}})
+    pod = Pod(
+        spec=PodSpec(
+            scheduler_name=scheduler,
+            resource_claims=(PodResourceClaim(name="gpu", resource_claim_name="wanted"),),
+        )
+    )
+
+    target = Target(view=pod, namespace="default")
+    assert findings == [
+        f"{finding.severity} {finding.code}" for finding in validate(target, cache.context())
+    ]
+    # Whether the pods that will use a claim have such a scheduler is not known.
+    assert [] == codes(cache, wanted)
 
 
 def test_a_large_batch_of_nodes_counts_like_single_ones() -> None:

@@ -260,22 +260,25 @@ async def test_a_missing_claim_is_an_event_although_the_scheduler_says_nothing(
     assert ["ResourceClaim default/trainer-gpu not found."] == observed.notes
 
 
-@pytest.mark.parametrize("is_enforced", [False, True])
-async def test_policies_count_where_a_scheduler_enforces_them(
-    server: FakeApiServer, is_enforced: bool
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "aware"])
+async def test_a_policy_is_a_reason_for_pods_of_schedulers_that_evaluate_policies(
+    server: FakeApiServer, scheduler: str
 ) -> None:
     apart = policy(rule("alone", only="false"), scope="Pool")
     server.put(DEVICE_COMPATIBILITY_POLICIES, document(apart))
     server.put(RESOURCE_CLAIMS, document(claim(request(), name="trainer-gpu")))
-    settings = msgspec.structs.replace(FAST, policies_enforced=is_enforced)
+    settings = msgspec.structs.replace(FAST, policy_aware_schedulers=("aware",))
+    is_aware = scheduler == "aware"
     async with observing(server, settings) as observed:
-        server.put(PODS, pod())
-        if is_enforced:
+        waiting = pod()
+        waiting["spec"]["schedulerName"] = scheduler
+        server.put(PODS, waiting)
+        if is_aware:
             await until(lambda: bool(observed.notes))
         else:
             await observed.settled()
 
-        assert is_enforced is bool(observed.notes)
+        assert is_aware is bool(observed.notes)
 
 
 # --- shared devices -------------------------------------------------------------------------------

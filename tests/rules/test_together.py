@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
+from allocator.compatibility.enforcement import SchedulerSupport
 from kube.api.meta import convert
 from kube.api.policy import DeviceCompatibilityPolicy
 from rules.context import Context
@@ -262,6 +264,18 @@ def policies(**made: str | None) -> Context:
 
 _RULE: Document = {"name": "mig", "compatibilityGroups": ["mig"]}
 
+
+def in_cluster(*devices: Document, gate: bool) -> Context:
+    support = SchedulerSupport(compatibility_groups=gate)
+    return msgspec.structs.replace(context(resource_slice(*devices)), support=support)
+
+
+GROUPED: Document = device(
+    consumesCounters=[
+        {"counterSet": "set", "counters": {"sm": {"value": "1"}}, "compatibilityGroups": ["mig"]}
+    ]
+)
+
 POLICIES = (
     Case("the only policy of a driver", policy(_RULE), policies()),
     Case("itself, stored before", policy(_RULE), policies(judged="2026-11-20T00:00:00Z")),
@@ -279,6 +293,39 @@ POLICIES = (
         policy(_RULE),
         policies(a=None),
         ("warning duplicatePolicyForDriver spec.driver",),
+    ),
+    Case(
+        "where every scheduler ignores policies",
+        policy(_RULE),
+        Context(support=SchedulerSupport()),
+        ("warning policyNotEnforced spec.enforcement",),
+    ),
+    Case(
+        "where a scheduler evaluates policies",
+        policy(_RULE),
+        Context(support=SchedulerSupport(policy_aware=frozenset(["aware"]))),
+    ),
+    Case(
+        "where every scheduler ignores policies, and it only audits",
+        {**policy(_RULE), "spec": {**policy(_RULE)["spec"], "enforcement": "Audit"}},
+        Context(support=SchedulerSupport()),
+    ),
+    Case(
+        "where slices have equivalent groups and the gate is on",
+        policy(_RULE),
+        in_cluster(GROUPED, gate=True),
+    ),
+    Case(
+        "where slices have equivalent groups and the gate is off",
+        policy(_RULE),
+        in_cluster(GROUPED, gate=False),
+        ("warning policyNotEnforced spec.enforcement",),
+    ),
+    Case(
+        "where slices have no groups and the gate is on",
+        policy({"name": "alone", "compatibleOnlyWith": cel("device.driver == 'other'")}),
+        in_cluster(device(), device("gpu-1"), gate=True),
+        ("warning policyNotEnforced spec.enforcement",),
     ),
     Case(
         "beside a policy of another driver",

@@ -76,7 +76,7 @@ def test_groups_reject_the_same_where(case: Case) -> None:
     compiled = compile_policy(policy(*case.rules, **case.spec))
     pool = pool_of(*case.devices, counters=SETS)
 
-    assert case.want is groups_reject_the_same(compiled, [pool])
+    assert case.want is groups_reject_the_same(compiled, [pool.devices])
 
 
 def test_every_pool_counts_and_without_pools_nothing_enforces() -> None:
@@ -84,7 +84,7 @@ def test_every_pool_counts_and_without_pools_nothing_enforces() -> None:
     grouped = pool_of(*CASES[0].devices, counters=SETS)
     plain = pool_of(*CASES[2].devices, counters=SETS, pool="plain")
 
-    assert not groups_reject_the_same(compiled, [grouped, plain])
+    assert not groups_reject_the_same(compiled, [grouped.devices, plain.devices])
     assert not groups_reject_the_same(compiled, [])
 
 
@@ -99,5 +99,5 @@ def test_groups_that_are_derived_from_a_policy_reject_the_same() -> None:
     groups = {id_.device: names for id_, names in derived.items()}
     grouped = pool_of(*(partition(mode, mode, groups[mode]) for mode in modes), counters=SETS)
 
-    assert groups_reject_the_same(compiled, [grouped])
-    assert not groups_reject_the_same(compiled, [plain])
+    assert groups_reject_the_same(compiled, [grouped.devices])
+    assert not groups_reject_the_same(compiled, [plain.devices])
