@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from allocator.compatibility.compile import compile_policy
-from allocator.compatibility.enforcement import SchedulerSupport
 from allocator.model.feature_gates import Features
+from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name, allocation_of
 from allocator.search.attempt import AllocatorOptions
 from clusterstate.cluster_cache import MAX_APPLIED, MAX_BATCH, put

@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
-from allocator.compatibility.enforcement import SchedulerSupport
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features, features_of
+from allocator.model.scheduler_support import SchedulerSupport
 from kube.errors import ConfigError
 from process.durations import PositiveDuration
 from process.settings import Name, Positive, Section

@@ -14,8 +14,10 @@ import pytest
 import yaml
 
 from e2e import inventory
-from e2e.access import Access, Object
+from e2e.access import Access, Object, stream
 from e2e.drawbridge import CONTROLLER, WEBHOOK, Drawbridge
+from e2e.judged import claim, created
+from e2e.objects import pod
 from kube.api.policy import API_VERSION
 from rules.registry import RULES
 from rules.rule import CRD_VALIDATION
@@ -74,6 +76,16 @@ def published(cluster: Access) -> Iterator[str]:
         ),
         "the slices are gone",
     )
+
+
+@pytest.fixture
+def classes(cluster: Access) -> Iterator[None]:
+    """The DeviceClasses of the four modes."""
+    own = [each for each in documents("cluster.yaml") if each["kind"] == "DeviceClass"]
+    cluster.apply(own)
+    yield
+    for each in own:
+        cluster.kubectl("delete", "deviceclass", each["metadata"]["name"])
 
 
 @pytest.fixture(autouse=True)
@@ -372,6 +384,62 @@ def test_an_audit_tells_what_would_have_been_refused(
     cluster.kubectl("delete", "resourceclaim", "secret-mps", "-n", workshop)
     cluster.wait_for(
         "dcp", "story", until=lambda one: "conflicts" not in one["status"], timeout_s=SECONDS
+    )
+
+
+# --- nothing enforces it --------------------------------------------------------------------------
+
+
+def on_first_gpu(name: str, mode: str) -> Object:
+    """A claim for a device of a mode on GPU-0, which is the hardware of all modes."""
+    selector = cel(f'device.attributes["{DRIVER}"].?parentUUID.orValue("") == "GPU-0"')
+    request = {
+        "name": "gpu",
+        "exactly": {"deviceClassName": f"{mode}.{DRIVER}", "selectors": [selector]},
+    }
+    return claim({"devices": {"requests": [request]}}, name)
+
+
+@pytest.mark.usefixtures("published", "classes")
+def test_a_policy_that_nothing_enforces_is_reported_everywhere(
+    cluster: Access, namespace: str
+) -> None:
+    at_apply = cluster.kubectl("apply", "-f", "-", input=stream(policy())).stderr
+    assert "Warning: drawbridge[policyNotEnforced]: spec.enforcement: " in at_apply
+    assert "kube-scheduler ignores policies" in at_apply
+    status = awaited(cluster, GOOD)["status"]
+    (enforced,) = [each for each in status["conditions"] if each["type"] == "Enforced"]
+    assert "policyAwareSchedulers" in enforced["message"]
+
+    warnings = ""
+    for mode in ("mig", "mps"):
+        name = f"with-{mode}"
+        for document in (
+            on_first_gpu(name, mode),
+            pod(name, resourceClaims=[{"name": "gpu", "resourceClaimName": name}]),
+        ):
+            warnings += created(cluster, document, namespace)[1]
+        cluster.wait_running(name, namespace)
+
+    # The scheduler gives both modes of one GPU away, so nobody was told otherwise.
+    assert "doesNotFitNow" not in warnings
+    notes: dict[str, str] = {}
+
+    def events_of_pods() -> bool:
+        for event in cluster.objects("events.events.k8s.io", namespace):
+            if event["reason"] == "DeviceIncompatible" and event["regarding"]["kind"] == "Pod":
+                notes[event["regarding"]["name"]] = event["note"]
+        return len(notes) == 2
+
+    cluster.wait_until(events_of_pods, "each pod has an event about the conflict")
+    assert "against DeviceCompatibilityPolicy story" in notes["with-mig"]
+    assert "The policy is not enforced: kube-scheduler ignores policies" in notes["with-mps"]
+    cluster.wait_until(
+        lambda: any(
+            event["reason"] == "PolicyNotEnforced" and event["regarding"]["name"] == "story"
+            for event in cluster.objects("events.events.k8s.io", "default")
+        ),
+        "an event says that the policy is not enforced",
     )
 
 

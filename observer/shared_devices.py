@@ -1,4 +1,4 @@
-"""Events about claims that share a device with contradicting configurations.
+"""Events about claims, and their pods, that share a device with contradicting configurations.
 
 An event names claims of its own namespace only.
 """
@@ -8,7 +8,7 @@ from typing import Final
 
 from allocator.features.co_tenant_config import Contradiction, find_contradictions
 from allocator.model.usage import Usage
-from allocator.pods.claims import Name
+from allocator.pods.claims import Name, consuming_pods
 from kube.api.events import Event, ObjectReference
 from kube.api.resource import ResourceClaim
 
@@ -25,6 +25,8 @@ def contradiction_events(
 ) -> Iterator[Event]:
     """Yield an event about each claim whose device another claim configures differently.
 
+    The pods that a claim is reserved for get the same event.
+
     Args:
         usage: Usage by allocated claims.
         claims: All claims.
@@ -36,15 +38,12 @@ def contradiction_events(
         )
         for name in names:
             claim = claims.get(name)
-            if claim is not None:
-                yield Event(
-                    regarding=ObjectReference.of(
-                        "resource.k8s.io/v1", "ResourceClaim", claim.metadata
-                    ),
-                    reason=REASON,
-                    action=ACTION,
-                    note=_note(contradiction, name, names),
-                )
+            if claim is None:
+                continue
+            note = _note(contradiction, name, names)
+            own = ObjectReference.of("resource.k8s.io/v1", "ResourceClaim", claim.metadata)
+            for regarding in (own, *consuming_pods(claim)):
+                yield Event(regarding=regarding, reason=REASON, action=ACTION, note=note)
 
 
 def _note(contradiction: Contradiction, own: Name, names: Collection[Name]) -> str:

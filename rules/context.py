@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from allocator.cluster.cluster import Cluster
-from allocator.compatibility.enforcement import SchedulerSupport
 from allocator.model.feature_gates import Features
+from allocator.model.scheduler_support import SchedulerSupport
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import DeviceClaim, DeviceClass
 from rules.feasibility.enforcement import EnforcementSettings

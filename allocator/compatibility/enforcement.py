@@ -16,21 +16,10 @@ import msgspec
 from allocator.compatibility.compile import CompiledPolicy
 from allocator.compatibility.pairs import Occupancy, PolicyPool, counter_sets_of
 from allocator.model.devices import PublishedDevice
+from allocator.model.scheduler_support import SchedulerSupport
 
 GATE: Final = "DRADeviceCompatibilityGroups"
 """The feature gate of KEP-5963."""
-
-
-class SchedulerSupport(msgspec.Struct, frozen=True, kw_only=True):
-    """The statements about compatibility that the schedulers of a cluster evaluate.
-
-    Attributes:
-        policy_aware: Names of the schedulers that evaluate DeviceCompatibilityPolicies.
-        compatibility_groups: kube-scheduler evaluates the groups in ResourceSlices.
-    """
-
-    policy_aware: frozenset[str] = frozenset()
-    compatibility_groups: bool = False
 
 
 class EnforcementReason(StrEnum):

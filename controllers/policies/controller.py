@@ -13,8 +13,8 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
-from allocator.compatibility.enforcement import SchedulerSupport
 from allocator.model.devices import PoolId
+from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import allocation_of, consuming_pods
 from clusterstate.projections import project_claim, project_policy_with_status, project_slice
 from clusterstate.settings import ValidationSettings

@@ -18,7 +18,6 @@ import msgspec
 from allocator.compatibility.compile import compile_policy
 from allocator.compatibility.enforcement import (
     PolicyEnforcement,
-    SchedulerSupport,
     groups_reject_the_same,
     policy_enforcement,
 )
@@ -29,6 +28,7 @@ from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.devices import DeviceId, Pool, PoolId, PoolState, PublishedDevice
 from allocator.model.feature_gates import Features
 from allocator.model.pools import build_index, whole_pool
+from allocator.model.scheduler_support import SchedulerSupport
 from allocator.model.usage import Usage, gather_usage
 from controllers.policies.clashes import (
     MAX_SUSPECTS,

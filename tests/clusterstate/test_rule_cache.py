@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from allocator.compatibility.enforcement import SchedulerSupport
 from allocator.model.feature_gates import Features
+from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name
 from clusterstate.cluster_cache import MAX_BATCH
 from clusterstate.kinds import Changes, Kind

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from allocator.compatibility.enforcement import SchedulerSupport
+from allocator.model.scheduler_support import SchedulerSupport
 from kube.api.meta import convert
 from kube.api.policy import DeviceCompatibilityPolicy
 from rules.context import Context

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from allocator.compatibility.enforcement import SchedulerSupport
+from allocator.model.scheduler_support import SchedulerSupport
 from controllers.policies.events import conflict_events, policy_events
 from controllers.policies.status import PolicyReport
 from kube.api.events import Event, ObjectReference

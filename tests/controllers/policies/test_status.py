@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from allocator.compatibility.compile import compile_policy
-from allocator.compatibility.enforcement import SchedulerSupport
 from allocator.model.devices import PoolId, PoolState
+from allocator.model.scheduler_support import SchedulerSupport
 from controllers.policies.clashes import clashes
 from controllers.policies.conditions import MAX_MESSAGE
 from controllers.policies.status import (

@@ -1,0 +1,15 @@
+"""What the schedulers of a cluster evaluate, which decides what the verdict on a pod may depend on."""
+
+import msgspec
+
+
+class SchedulerSupport(msgspec.Struct, frozen=True, kw_only=True):
+    """The statements about compatibility that the schedulers of a cluster evaluate.
+
+    Attributes:
+        policy_aware: Names of the schedulers that evaluate DeviceCompatibilityPolicies.
+        compatibility_groups: kube-scheduler evaluates the groups in ResourceSlices.
+    """
+
+    policy_aware: frozenset[str] = frozenset()
+    compatibility_groups: bool = False
