@@ -1,12 +1,13 @@
 """JSON Patch: pointers, and operations that apply as RFC 6902 says."""
 
-from typing import Any, NamedTuple
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
-import jsonpatch
 import msgspec
 import pytest
 
-from kube.jsonpatch import Operation, add, apply, pointer, remove
+from kube.jsonpatch import Operation, PatchError, add, apply, pointer, remove
 
 
 class Case(NamedTuple):
@@ -32,9 +33,28 @@ def test_apply(case: Case) -> None:
     assert case.want == apply(case.document, [case.operation])
 
 
-def test_an_operation_that_does_not_apply_raises() -> None:
-    with pytest.raises(jsonpatch.JsonPatchException):
-        apply({}, [remove("/a")])
+REFUSED: Final[Sequence[tuple[str, Any, Operation, str]]] = (
+    ("a member that does not exist", {}, remove("/a"), "/a: does not exist"),
+    ("a parent that does not exist", {}, add("/a/b", 1), "/a/b: its parent does not exist"),
+    ("a parent that has no members", {"a": "b"}, add("/a/b", 1), "/a/b: its parent is neither"),
+    ("an element beyond the end", [1], remove("/1"), "/1: is beyond the end of a list of 1"),
+    ("a gap before a new element", [1], add("/2", 0), "/2: is beyond the end of a list of 1"),
+    ("an index with a leading zero", [1, 2], remove("/01"), "/01: 01 is not an index"),
+    ("the place after the last, removed", [1], remove("/-"), "/-: - is not an index"),
+    ("a tilde that is not escaped", {"~": 1}, remove("/~"), "/~: ~ is written as ~0"),
+    ("a pointer without a slash", {"a": 1}, remove("a"), "a: a pointer begins with a slash"),
+    ("the whole document", {"a": 1}, remove(""), "the whole document cannot be removed"),
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "operation", "message"), [row[1:] for row in REFUSED], ids=[r[0] for r in REFUSED]
+)
+def test_an_operation_that_does_not_apply_raises(
+    document: Any, operation: Operation, message: str
+) -> None:
+    with pytest.raises(PatchError, match=re.escape(message)):
+        apply(document, [operation])
 
 
 WIRE = (

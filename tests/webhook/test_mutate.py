@@ -5,7 +5,6 @@ import gzip
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-import jsonpatch
 import msgspec
 import pytest
 from aiohttp import ClientResponse
@@ -16,6 +15,7 @@ from admission.webhook_configuration import (
     MUTATE_PATH,
 )
 from kube.api.admission import AdmissionRequest
+from kube.jsonpatch import PatchError
 from process.durations import PositiveDuration
 from testing.builders import (
     admit,
@@ -185,7 +185,7 @@ def test_a_patch_that_does_not_apply_is_a_bug_and_is_not_sent() -> None:
         old=pod_view(old),
     )
 
-    with pytest.raises(jsonpatch.JsonPointerException):
+    with pytest.raises(PatchError):
         answer_pod_review(found, translation_snapshot(), adopting)
 
 
