@@ -5,6 +5,7 @@ The endpoint is the one that `python -m webhook` runs, with a world that needs n
 """
 
 import asyncio
+import gc
 import json
 import os
 import random
@@ -89,6 +90,8 @@ async def serve(authority: Authority) -> None:
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
 
+    gc.collect()  # As `python -m webhook` does.
+    gc.freeze()
     async with asyncio.TaskGroup() as group:
         answering = group.create_task(ours.run())
         print(json.dumps({"ours": ours.port, "anchor": runner.addresses[0][1]}), flush=True)
