@@ -26,6 +26,7 @@ from kube.errors import ConfigError
 from kube.manifests.dump import dump_yaml
 from process.logs import log_to
 from process.settings import ProcessSettings, override, parse_settings, to_document
+from process.startup import start_collecting
 
 S = TypeVar("S", bound=ProcessSettings)
 
@@ -92,6 +93,7 @@ def run_command(
         arguments: None for those of this process.
         print_instead: Flag to its help and to the text that is printed instead of starting.
     """
+    start_collecting()
     parser = build_parser(command, {flag: text for flag, (text, _) in print_instead.items()})
     given = parser.parse_args(arguments)
     status = 0

@@ -1,0 +1,33 @@
+"""What a process imports, which decides when it is ready."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+UNUSED: Final = ("pydantic", "requests", "urllib3", "kubernetes.client", "jsonpatch")
+
+IMPORTS: Final = """
+import sys
+sys.argv = ["-m"]
+import {process}.__main__
+import gc
+print([name for name in {unused} if name in sys.modules], gc.isenabled())
+from process.startup import start_collecting
+start_collecting()
+print(gc.isenabled(), gc.get_freeze_count() > 0)
+"""
+
+
+@pytest.mark.parametrize("process", ["webhook", "controllers", "observer", "driver"])
+def test_a_process_imports_nothing_that_it_does_not_use(process: str) -> None:
+    program = IMPORTS.format(process=process, unused=UNUSED)
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT
+    )
+
+    assert ["[] False", "True True"] == done.stdout.splitlines()
