@@ -19,12 +19,14 @@ class CurrentNode:
         inventory: Of the source of devices; empty before it has told.
         released: Uids of claims that are prepared here and that the API server holds for released.
         faults: Unhealthy device to its fault and when it began.
+        contested: Devices that were refused because of what is prepared.
     """
 
     def __init__(self, publication: Publication) -> None:
         self.inventory = Inventory()
         self.released: frozenset[str] = frozenset()
         self.faults: Mapping[str, tuple[Fault, datetime]] = {}
+        self.contested: frozenset[str] = frozenset()
         self._publication = publication
         self._policies: tuple[CompiledPolicy, ...] = ()
         self._state: NodeState | None = None
@@ -68,6 +70,12 @@ class CurrentNode:
         """Take other claims for released."""
         if uids != self.released:
             self.released = uids
+            self.touch()
+
+    def set_contested(self, devices: frozenset[str]) -> None:
+        """Take other devices for contested."""
+        if devices != self.contested:
+            self.contested = devices
             self.touch()
 
     def set_faults(self, faults: Mapping[str, tuple[Fault, datetime]]) -> None:

@@ -17,6 +17,7 @@ from driver.discovery.nvml_gpus import NvmlGpus
 from driver.discovery.source import DeviceSource
 from driver.discovery.sysfs_nics import SysfsNics
 from driver.faults.fault_files import FaultFiles
+from driver.faults.prepare_failures import PrepareFailures
 from driver.faults.source import FaultSource
 from driver.health_watch import HealthWatch
 from driver.kubelet.connection import KubeletConnection
@@ -179,11 +180,18 @@ class _Driver:
             period_s=settings.claim_check_period,
         )
         self._status = DeviceStatus(client, settings.name, process.now)
-        plugin = Plugin(settings.name, self._preparer, self._metrics, prepared=self._status.add)
+        failures = PrepareFailures()
+        plugin = Plugin(
+            settings.name,
+            self._preparer,
+            self._metrics,
+            prepared=self._status.add,
+            failures=failures,
+        )
         health = Health(self._current, process.now, settings.fault_effects)
         self._health_watch = HealthWatch(
             self._current,
-            sources.faults,
+            (*sources.faults, failures),
             Recovery(
                 first_s=settings.recovery_period,
                 max_s=max(settings.recovery_period, settings.max_recovery_period),
@@ -196,6 +204,7 @@ class _Driver:
             sockets(settings.name, settings.pod_uid, settings.registry, settings.plugins),
             (plugin.service(), health.service()),
             settled=self._read_policies,
+            ending=health.end,
         )
         self._probes = ProbeServer(
             settings.bind_address, settings.probe_port, self._checks(), registry

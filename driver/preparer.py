@@ -106,6 +106,9 @@ class Preparer:
                 outcomes = await asyncio.to_thread(self._prepare, claims, self._current.state())
         except (OSError, LockTimeout) as error:
             return refusals | dict.fromkeys(claims, _failure(error))
+        conflicts = (each for each in outcomes.values() if isinstance(each, Refusal))
+        devices = {name for conflict in conflicts for name in conflict.devices}
+        self._current.set_contested(self._current.contested | devices)
         return {**refusals, **outcomes}
 
     async def unprepare(self, refs: Collection[ClaimRef]) -> Mapping[str, str]:
@@ -121,6 +124,8 @@ class Preparer:
         except (OSError, LockTimeout) as error:
             return outcomes | dict.fromkeys(uids, _failure(error).message)
         self._current.set_released(self._current.released - uids)
+        if self._current.contested:
+            self._current.touch()  # They may be free now.
         return outcomes
 
     async def unprepare_unfinished(self, uids: Collection[str]) -> None:
@@ -183,7 +188,7 @@ class Preparer:
             try:
                 self._write_spec(outcome)
             except OSError as error:
-                done[uid] = _failure(error)
+                done[uid] = _failure(error, outcome.record.device_names())
                 continue
             if outcome.record.state is not State.COMPLETED:
                 checkpoint = checkpoint.with_record(outcome.record.completed())
@@ -227,11 +232,12 @@ class Preparer:
                 self._write_spec(preparation)
 
 
-def _failure(error: OSError | LockTimeout) -> Refusal:
+def _failure(error: OSError | LockTimeout, devices: tuple[str, ...] = ()) -> Refusal:
     why = str(error)
     if isinstance(error, OSError) and error.filename is not None:
         why = f"{error.filename}: {error.strerror}"
-    return Refusal(reason=RefusalReason.NODE, message=f"the driver cannot do it now: {why}")
+    message = f"the driver cannot do it now: {why}"
+    return Refusal(reason=RefusalReason.NODE, message=message, devices=devices)
 
 
 def _state_unknown(aside: Path) -> Refusal:

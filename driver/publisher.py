@@ -151,6 +151,7 @@ class Publisher:
             node,
             self._checkpoint.load(),
             self._current.released,
+            contested=self._current.contested,
             is_state_known=not self._checkpoint.set_aside(),
         )
         taints = merge_taints(in_use, health_taints(self._current.faults, self._effects))

@@ -24,6 +24,7 @@ class KubeletConnection:
         services: Sequence[grpc.GenericRpcHandler],
         *,
         settled: Callable[[], Awaitable[None]],
+        ending: Callable[[], None],
     ) -> None:
         """Remember what to serve.
 
@@ -32,11 +33,13 @@ class KubeletConnection:
             sockets: Where.
             services: What the kubelet calls once the driver is registered.
             settled: Returns when the driver knows what it needs to answer.
+            ending: Called before the servers stop.
         """
         self._driver = driver
         self._sockets = sockets
         self._services = services
         self._settled = settled
+        self._ending = ending
         self._registration = Registration(driver, sockets.service)
 
     def problem(self) -> str:
@@ -52,7 +55,10 @@ class KubeletConnection:
             serving(self._sockets.registration, self._registration.service()),
         ):
             log.info("kubelet.awaited", registration=str(self._sockets.registration))
-            await asyncio.Event().wait()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self._ending()
 
     def _remove_abandoned(self) -> None:
         """Remove sockets of instances that were killed, which the kubelet would try again and again."""

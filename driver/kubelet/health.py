@@ -42,6 +42,7 @@ class Health:
         self._effects = effects
         self._now = now
         self._changed = asyncio.Event()
+        self._is_ended = False
         current.on_change(self._changed.set)
 
     def service(self) -> grpc.GenericRpcHandler:
@@ -51,10 +52,15 @@ class Health:
             streams={"NodeWatchResources": self._watch},
         )
 
+    def end(self) -> None:
+        """End all streams, which would otherwise hold up the end of the server."""
+        self._is_ended = True
+        self._changed.set()
+
     async def _watch(
         self, _request: api.NodeWatchResourcesRequest
     ) -> AsyncIterator[api.NodeWatchResourcesResponse]:
-        while True:
+        while not self._is_ended:
             self._changed.clear()
             yield self._report()
             try:

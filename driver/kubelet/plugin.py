@@ -6,6 +6,7 @@ from collections.abc import Callable
 import grpc
 import structlog
 
+from driver.faults.prepare_failures import PrepareFailures
 from driver.kubelet.api import dra_v1_pb2 as api
 from driver.kubelet.servers import service
 from driver.metrics import OK, DriverMetrics
@@ -29,6 +30,7 @@ class Plugin:
         metrics: DriverMetrics,
         *,
         prepared: Callable[[Preparation], None],
+        failures: PrepareFailures,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Remember what to work with.
@@ -36,12 +38,14 @@ class Plugin:
         Args:
             driver: The driver's name.
             prepared: Called with every claim that was prepared; must not block.
+            failures: Counts devices that could not be prepared.
             clock: Monotonic seconds.
         """
         self._driver = driver
         self._preparer = preparer
         self._metrics = metrics
         self._prepared = prepared
+        self._failures = failures
         self._clock = clock
 
     def service(self) -> grpc.GenericRpcHandler:
@@ -61,10 +65,12 @@ class Plugin:
             if isinstance(outcome, Refusal):
                 answers[uid] = api.NodePrepareResourceResponse(error=outcome.message)
                 self._metrics.claim(_PREPARE, outcome.reason.value)
+                self._failures.failed(outcome.devices, outcome.reason.value)
             else:
                 answers[uid] = _answer(self._driver, outcome)
                 self._metrics.claim(_PREPARE, OK)
                 self._prepared(outcome)
+                self._failures.succeeded(outcome.record.device_names())
             _log_outcome(_PREPARE, refs, uid, answers[uid].error)
         self._metrics.called(_PREPARE, self._clock() - began)
         return api.NodePrepareResourcesResponse(claims=answers)

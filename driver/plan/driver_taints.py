@@ -48,7 +48,12 @@ def merge_taints(*kinds: Mapping[str, DeviceTaint]) -> Mapping[str, tuple[Device
 
 
 def use_taints(
-    node: NodeState, checkpoint: Checkpoint, released: Collection[str], *, is_state_known: bool
+    node: NodeState,
+    checkpoint: Checkpoint,
+    released: Collection[str],
+    *,
+    contested: Collection[str] = (),
+    is_state_known: bool,
 ) -> Mapping[str, DeviceTaint]:
     """Return device to the taint that says that it is, or may be, in use.
 
@@ -56,21 +61,22 @@ def use_taints(
         node: Devices and policies.
         checkpoint: What is prepared.
         released: Uids of claims that are prepared, but no longer allocated so.
+        contested: Devices that were refused to somebody, who had them allocated nevertheless. Who
+            allocated them once may do so again, since kube-scheduler takes a device for free when any
+            of its claims goes.
         is_state_known: Whether the checkpoint is complete.
     """
     if not is_state_known:
         return {device.name: STATE_UNKNOWN for device in node.inventory.devices()}
     records = [record for uid, record in checkpoint.claims.items() if uid in released]
-    return dict.fromkeys(_unusable(node, records), IN_USE)
+    unusable = {*_unusable(node, records), *_taken(node, checkpoint, contested)}
+    return dict.fromkeys(sorted(unusable), IN_USE)
 
 
 def _unusable(node: NodeState, records: Sequence[Record]) -> Iterator[str]:
     """Yield the devices of claims, and parts of the same cards that cannot be used beside them."""
     if not records:
         return
-    usage = gather_usage([record.as_claim() for record in records], FEATURES)
-    options = AllocatorOptions(features=FEATURES, policies=node.policies)
-    published = with_vanished(node, records).published
     own = {(result.pool, result.device) for record in records for result in record.results}
     counted = {
         (pool, name)
@@ -79,16 +85,41 @@ def _unusable(node: NodeState, records: Sequence[Record]) -> Iterator[str]:
         for device in record.devices.values()
         for name in _counter_sets(device)
     }
-    for (pool, name), known in node.devices.items():
-        if (pool, name) in own:
+    beside = [
+        (pool, name)
+        for (pool, name), known in node.devices.items()
+        if any((pool, taken) in counted for taken in _counter_sets(known.device))
+    ]
+    yield from (name for pool, name in node.devices if (pool, name) in own)
+    yield from _in_conflict(node, records, beside)
+
+
+def _taken(node: NodeState, checkpoint: Checkpoint, contested: Collection[str]) -> Iterator[str]:
+    """Yield the contested devices that nobody else can have; shares of others may still fit."""
+    devices = [
+        (pool, name)
+        for (pool, name), known in node.devices.items()
+        if name in contested and not known.device.allow_multiple_allocations
+    ]
+    yield from _in_conflict(node, tuple(checkpoint.claims.values()), devices)
+
+
+def _in_conflict(
+    node: NodeState, records: Sequence[Record], devices: Sequence[tuple[str, str]]
+) -> Iterator[str]:
+    """Yield those of some devices that cannot be used beside claims."""
+    if not devices:
+        return
+    usage = gather_usage([record.as_claim() for record in records], FEATURES)
+    options = AllocatorOptions(features=FEATURES, policies=node.policies)
+    published = with_vanished(node, records).published
+    for pool, name in devices:
+        result = DeviceRequestAllocationResult(
+            request="any", driver=node.driver, pool=pool, device=name
+        )
+        alone = Record(uid="any", namespace="", name="", results=(result,)).as_claim()
+        if find_conflict(alone, published, usage, options) is not None:
             yield name
-        elif any((pool, taken) in counted for taken in _counter_sets(known.device)):
-            result = DeviceRequestAllocationResult(
-                request="any", driver=node.driver, pool=pool, device=name
-            )
-            alone = Record(uid="any", namespace="", name="", results=(result,)).as_claim()
-            if find_conflict(alone, published, usage, options) is not None:
-                yield name
 
 
 def _counter_sets(device: Device) -> frozenset[str]:

@@ -57,10 +57,12 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         message: Names no object of another namespace.
+        devices: Those that cannot be prepared although the claim may be as it should be.
     """
 
     reason: RefusalReason | Reason
     message: str
+    devices: tuple[str, ...] = ()
 
 
 class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +150,9 @@ def prepare_claim(
         message = (
             "it is still prepared here for an earlier allocation, whose containers may still run"
         )
-        return Refusal(reason=RefusalReason.STILL_PREPARED, message=message)
+        return Refusal(
+            reason=RefusalReason.STILL_PREPARED, message=message, devices=record.device_names()
+        )
     if known is not None:
         return Preparation(record=known, devices=devices)
     others = checkpoint.claims.values()
@@ -164,7 +168,9 @@ def prepare_claim(
     )
     if conflict is not None:
         message = _conflict_message(conflict, claim.metadata.namespace)
-        return Refusal(reason=conflict.rejection.reason, message=message)
+        return Refusal(
+            reason=conflict.rejection.reason, message=message, devices=(conflict.device.device,)
+        )
     return Preparation(record=record, devices=devices)
 
 

@@ -48,6 +48,10 @@ class Record(ApiStruct, frozen=True, kw_only=True):
     devices: Mapping[str, Device] = {}
     pods: tuple[str, ...] = ()
 
+    def device_names(self) -> tuple[str, ...]:
+        """Return the names of its devices, in the order of the allocation."""
+        return tuple(dict.fromkeys(result.device for result in self.results))
+
     def as_claim(self) -> ResourceClaim:
         """Return the claim as far as it concerns this node."""
         return ResourceClaim(

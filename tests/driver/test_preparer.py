@@ -16,27 +16,12 @@ from kube.client.client import Client
 from testing.allocation.builders import device, result
 from testing.driver.builders import allocated_claim, document_of, node_state, share, shared_gpu
 from testing.driver.nodes import FolderNode, Killed, killed_at, ref_of
+from testing.driver.steps import OF_PREPARE, OF_UNPREPARE
 from testing.fake_api_server import FakeApiServer
 
 A: Final = allocated_claim(result("gpu-0"), name="a")
 B: Final = allocated_claim(result("gpu-1"), name="b")
 UID: Final = A.metadata.uid
-
-OF_PREPARE: Final = (
-    (Step.CLAIMS_READ, 1),
-    (Step.TEMPORARY_WRITTEN, 1),
-    (Step.STARTED_WRITTEN, 1),
-    (Step.TEMPORARY_WRITTEN, 2),
-    (Step.SPEC_WRITTEN, 1),
-    (Step.TEMPORARY_WRITTEN, 3),
-    (Step.COMPLETED_WRITTEN, 1),
-)
-"""All steps of preparing one claim, in order, and the how manieth time it is."""
-OF_UNPREPARE: Final = (
-    (Step.SPEC_REMOVED, 1),
-    (Step.TEMPORARY_WRITTEN, 1),
-    (Step.RECORD_REMOVED, 1),
-)
 
 
 @pytest.fixture

@@ -11,16 +11,23 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from driver.metrics import DriverMetrics
+from driver.plan.driver_taints import IN_USE
 from driver.plan.health import UNHEALTHY, Fault
 from driver.plan.inventory import Inventory
 from driver.plan.prepare import NodeState
 from driver.plan.slices import plan_pools, plan_writes
 from driver.publisher import Publisher
-from kube.api.urls import NODES, RESOURCE_SLICES
+from kube.api.urls import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kube.client.client import Client
 from testing.allocation.builders import DRIVER, NODE, device, result
-from testing.driver.builders import PUBLICATION, allocated_claim, node_state, prepared
-from testing.driver.nodes import FolderNode
+from testing.driver.builders import (
+    PUBLICATION,
+    allocated_claim,
+    document_of,
+    node_state,
+    prepared,
+)
+from testing.driver.nodes import FolderNode, ref_of
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 
 NAME: Final = (
@@ -157,6 +164,26 @@ async def test_devices_of_released_claims_are_tainted_until_they_are_unprepared(
         node.current.set_released(frozenset())
         await until(lambda: "taints" not in devices(server)["gpu-0"])
     assert 1 == server.objects(RESOURCE_SLICES)[0]["spec"]["pool"]["generation"]
+
+
+async def test_devices_that_were_refused_are_tainted_until_they_are_free(
+    node: FolderNode, client: Client, server: FakeApiServer
+) -> None:
+    tenant, rival = (allocated_claim(result("gpu-0"), name=name) for name in ("tenant", "rival"))
+    for claim in (tenant, rival):
+        server.put(RESOURCE_CLAIMS, document_of(claim))
+    preparer = node.preparer(client)
+    async with publishing(node, client):
+        await until(lambda: devices(server).keys() == {"gpu-0", "gpu-1"})
+        await preparer.prepare([ref_of(tenant)])
+        assert "taints" not in devices(server)["gpu-0"]
+
+        await preparer.prepare([ref_of(rival)])
+        await until(lambda: "taints" in devices(server)["gpu-0"])
+        assert [IN_USE.key] == [taint["key"] for taint in devices(server)["gpu-0"]["taints"]]
+
+        await preparer.unprepare([ref_of(tenant)])
+        await until(lambda: "taints" not in devices(server)["gpu-0"])
 
 
 async def test_unhealthy_devices_are_tainted_until_they_recover(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, cast
@@ -11,6 +11,8 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
+from driver.current import CurrentNode
+from driver.faults.prepare_failures import PrepareFailures
 from driver.kubelet.api import dra_health_v1_pb2 as health_api
 from driver.kubelet.api import dra_v1_pb2 as api
 from driver.kubelet.api import pluginregistration_v1_pb2 as registration_api
@@ -19,6 +21,7 @@ from driver.kubelet.health import Health
 from driver.kubelet.plugin import Plugin
 from driver.kubelet.sockets import Sockets, sockets
 from driver.metrics import DriverMetrics
+from driver.plan.health import Fault
 from driver.plan.prepare import Preparation
 from kube.api.resource import ResourceClaim
 from kube.api.urls import RESOURCE_CLAIMS
@@ -44,8 +47,9 @@ CLAIM: Final = allocated_claim(
 class Kubelet:
     """What the kubelet does, in the words of its protos."""
 
-    def __init__(self, paths: Sockets, connection: KubeletConnection) -> None:
+    def __init__(self, paths: Sockets, connection: KubeletConnection, current: CurrentNode) -> None:
         self.connection = connection
+        self.current = current
         self.paths = paths
         self.prepared: list[Preparation] = []
 
@@ -97,20 +101,23 @@ async def connected(folder: Path) -> AsyncIterator[Kubelet]:
             node.preparer(client),
             DriverMetrics(CollectorRegistry()),
             prepared=prepared.append,
+            failures=PrepareFailures(),
         )
 
         async def settled() -> None:
             return
 
+        health = Health(node.current, lambda: NOW)
         connection = KubeletConnection(
             DRIVER,
             paths,
-            (plugin.service(), Health(node.current, lambda: NOW).service()),
+            (plugin.service(), health.service()),
             settled=settled,
+            ending=health.end,
         )
         async with running(connection.run):
             await until(paths.registration.exists)
-            kubelet = Kubelet(paths, connection)
+            kubelet = Kubelet(paths, connection, node.current)
             kubelet.prepared = prepared
             yield kubelet
     assert not paths.registration.exists()
@@ -174,19 +181,51 @@ async def test_every_claim_has_an_answer(kubelet: Kubelet) -> None:
     }
 
 
-async def test_the_health_of_all_devices_is_told(kubelet: Kubelet) -> None:
+@asynccontextmanager
+async def health_stream(kubelet: Kubelet) -> AsyncIterator[Any]:
     async with grpc.aio.insecure_channel(f"unix://{kubelet.paths.service}") as channel:
         call = channel.unary_stream(
             "/v1.DRAResourceHealth/NodeWatchResources",
             request_serializer=health_api.NodeWatchResourcesRequest.SerializeToString,
             response_deserializer=health_api.NodeWatchResourcesResponse.FromString,
         )
-        stream = cast(Any, call(health_api.NodeWatchResourcesRequest()))
-        async with asyncio.timeout(5):
-            report = await stream.read()
+        async with asyncio.timeout(10):
+            yield cast(Any, call(health_api.NodeWatchResourcesRequest()))
 
-    assert [("node-1", "gpu-0"), ("node-1", "shared")] == [
-        (each.device.pool_name, each.device.device_name) for each in report.devices
-    ]
-    assert {health_api.HEALTHY} == {each.health for each in report.devices}
-    assert {int(NOW.timestamp())} == {each.last_updated_time for each in report.devices}
+
+async def test_the_health_of_all_devices_is_told(kubelet: Kubelet) -> None:
+    async with health_stream(kubelet) as stream:
+        report = await stream.read()
+
+        assert [("node-1", "gpu-0"), ("node-1", "shared")] == [
+            (each.device.pool_name, each.device.device_name) for each in report.devices
+        ]
+        assert {health_api.HEALTHY} == {each.health for each in report.devices}
+        assert {int(NOW.timestamp())} == {each.last_updated_time for each in report.devices}
+
+        kubelet.current.set_faults({"gpu-0": (Fault(kind="lost", message="it is gone"), NOW)})
+        report = await stream.read()
+
+        assert [(health_api.UNHEALTHY, "lost: it is gone"), (health_api.HEALTHY, "")] == [
+            (each.health, each.message) for each in report.devices
+        ]
+
+
+async def test_a_fault_without_effect_leaves_the_health_unknown(kubelet: Kubelet) -> None:
+    kubelet.current.set_faults({"gpu-0": (Fault(kind="unmonitored"), NOW)})
+
+    async with health_stream(kubelet) as stream:
+        report = await stream.read()
+
+    assert [health_api.UNKNOWN, health_api.HEALTHY] == [each.health for each in report.devices]
+
+
+async def test_the_stream_ends_with_the_driver(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        driver = connected(tmp_path)
+        stream = await stack.enter_async_context(health_stream(await driver.__aenter__()))
+        await stream.read()
+
+        await driver.__aexit__(None, None, None)
+
+        assert grpc.aio.EOF is await stream.read(), "it was cut off"

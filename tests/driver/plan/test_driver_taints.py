@@ -55,6 +55,31 @@ def test_parts_of_a_card_that_cannot_be_used_beside_it_are_tainted() -> None:
     assert {"whole", "half-a"} == tainted(PARTS, half, released={half.metadata.uid})
 
 
+def contested(node: NodeState, *claims: ResourceClaim, names: set[str]) -> set[str]:
+    checkpoint = prepared(*claims, devices=[each.device for each in node.inventory.devices()])
+    return set(use_taints(node, checkpoint, set(), contested=names, is_state_known=True))
+
+
+def test_a_device_that_was_refused_is_tainted_as_long_as_somebody_has_it() -> None:
+    tenant = allocated_claim(result("gpu-0"), name="tenant")
+
+    assert {"gpu-0"} == contested(WHOLE, tenant, names={"gpu-0"})
+    assert set() == contested(WHOLE, names={"gpu-0"})
+    assert set() == contested(WHOLE, tenant, names={"gpu-1"})
+
+
+def test_a_part_that_was_refused_is_tainted_as_long_as_its_card_is_in_use() -> None:
+    tenant = allocated_claim(result("whole"), name="tenant")
+
+    assert {"half-a"} == contested(PARTS, tenant, names={"half-a"})
+
+
+def test_a_shared_device_that_was_refused_may_fit_others() -> None:
+    tenant = allocated_claim(share("shared", "50Gi"), name="tenant")
+
+    assert set() == contested(WHOLE, tenant, names={"shared"})
+
+
 def test_all_devices_are_tainted_while_nobody_knows_what_is_in_use() -> None:
     found = use_taints(WHOLE, prepared(), set(), is_state_known=False)
 

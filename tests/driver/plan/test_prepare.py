@@ -246,6 +246,17 @@ def test_a_refusal_says_why(case: Case) -> None:
     assert "secret" not in found.message
 
 
+def test_a_refusal_tells_the_device_where_the_claim_may_be_as_it_should_be() -> None:
+    devices = {
+        case.name: refusal(case.claim, *case.others, node=case.node).devices for case in CASES
+    }
+
+    assert ("gpu-0",) == devices["a device that a claim of the namespace has"]
+    assert ("half-a",) == devices["parts of a card that is in use as a whole"]
+    assert () == devices["an unknown field of the parameters"]
+    assert () == devices["a device that does not exist"]
+
+
 def test_a_claim_whose_name_another_one_has_now_is_refused() -> None:
     found = prepare_claim(allocated_claim(result("gpu-0")), "another-uid", NODE, NOTHING)
 
