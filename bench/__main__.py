@@ -5,7 +5,17 @@ from pathlib import Path
 
 import click
 
-from bench import allocator, cluster, command, endpoint, judge, observer, policies, processes
+from bench import (
+    allocator,
+    cluster,
+    command,
+    driver,
+    endpoint,
+    judge,
+    observer,
+    policies,
+    processes,
+)
 from bench.report import Result, show, write_lines
 
 SUITES = {
@@ -17,6 +27,7 @@ SUITES = {
     "judge": judge.measure,
     "policies": policies.measure,
     "processes": processes.measure,
+    "driver": driver.measure,
 }
 
 

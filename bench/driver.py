@@ -1,0 +1,211 @@
+"""What the node driver costs: preparing claims over its socket, and publishing large inventories.
+
+Calls go through gRPC on a unix socket and an API server in this process, as the kubelet's do. Each is
+timed with the disk's fsync and without it, since the disk is the node's and not ours.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import quantiles
+from tempfile import TemporaryDirectory
+from typing import Any, Final, cast
+
+import grpc
+import structlog
+from prometheus_client import CollectorRegistry
+
+from bench.report import Result, below
+from driver.faults.prepare_failures import PrepareFailures
+from driver.kubelet.api import dra_v1_pb2 as api
+from driver.kubelet.plugin import Plugin
+from driver.kubelet.servers import serving
+from driver.metrics import DriverMetrics
+from driver.plan.declared import read_inventory
+from driver.plan.inventory import Inventory
+from driver.plan.slices import Publication, plan_pools, plan_writes, slice_document
+from kube.api.meta import encode
+from kube.api.resource import ResourceClaim
+from kube.api.urls import RESOURCE_CLAIMS
+from testing.allocation.builders import DRIVER, device, result
+from testing.driver.builders import allocated_claim, document_of, node_state
+from testing.driver.nodes import FolderNode
+from testing.fake_api_server import FakeApiServer
+
+COUNTS: Final = (1, 8, 32)
+ROUNDS: Final = 100
+MS: Final = 1_000.0
+OWN_MS: Final = 10.0
+API_VERSION: Final = "drawbridge.internal/v1alpha1"
+PLACEMENTS: Final[Mapping[str, tuple[int, Sequence[int]]]] = {
+    "1g.10gb": (1, (0, 1, 2, 3, 4, 5, 6)),
+    "1g.20gb": (1, (0, 2, 4, 6)),
+    "2g.20gb": (2, (0, 2, 4)),
+    "3g.40gb": (3, (0, 4)),
+    "4g.40gb": (4, (0,)),
+    "7g.80gb": (7, (0,)),
+    "1g.10gb+me": (1, (0, 1, 2, 3, 4, 5, 6)),
+}
+"""MIG profile of an A100 to its slices and where it can begin."""
+
+Document = dict[str, Any]
+
+
+def measure() -> Iterator[Result]:
+    """Yield the results."""
+    quiet = structlog.make_filtering_bound_logger(logging.WARNING)
+    structlog.configure(wrapper_class=quiet)
+    for with_fsync in (False, True):
+        for count in COUNTS:
+            yield from _calls(count, with_fsync=with_fsync)
+    yield _published("8 cards with all placements of 7 MIG profiles", _cards(8), 1.0)
+    yield _published("5,000 devices", _many(5_000), 5.0)
+
+
+# --- calls ----------------------------------------------------------------------------------------
+
+
+def _calls(count: int, *, with_fsync: bool) -> Iterator[Result]:
+    with TemporaryDirectory() as folder, _fsync(is_on=with_fsync):
+        prepare_s, unprepare_s = asyncio.run(_rounds(Path(folder), count))
+    disk = "with fsync" if with_fsync else "without fsync"
+    for what, seconds in (("prepare", prepare_s), ("unprepare", unprepare_s)):
+        cuts = quantiles(seconds, n=100)
+        name = f"ms to {what} {count} claims in one call, {disk}"
+        bound = OWN_MS if count == 1 and not with_fsync else None
+        yield below(f"{name}, p50", cuts[49] * MS, None)
+        yield below(f"{name}, p99", cuts[98] * MS, bound)
+
+
+@contextmanager
+def _fsync(*, is_on: bool) -> Iterator[None]:
+    """Have the disk wait, or not."""
+    real = os.fsync
+    if not is_on:
+        os.fsync = lambda fd: None  # noqa: ARG005 - as os names it
+    try:
+        yield
+    finally:
+        os.fsync = real
+
+
+async def _rounds(folder: Path, count: int) -> tuple[list[float], list[float]]:
+    names = [f"gpu-{number}" for number in range(count)]
+    node = FolderNode(folder, node_state(*map(device, names)))
+    claims = [allocated_claim(result(name), name=name) for name in names]
+    path = folder / "dra.sock"
+    prepare_s: list[float] = []
+    unprepare_s: list[float] = []
+    async with FakeApiServer() as server, server.client() as client:
+        for claim in claims:
+            server.put(RESOURCE_CLAIMS, document_of(claim))
+        plugin = Plugin(
+            DRIVER,
+            node.preparer(client),
+            DriverMetrics(CollectorRegistry()),
+            prepared=lambda _: None,
+            failures=PrepareFailures(),
+        )
+        async with (
+            serving(path, plugin.service()),
+            grpc.aio.insecure_channel(f"unix://{path}") as channel,
+        ):
+            refs = [_ref(claim) for claim in claims]
+            prepare = _method(channel, "NodePrepareResources", api.NodePrepareResourcesResponse)
+            unprepare = _method(
+                channel, "NodeUnprepareResources", api.NodeUnprepareResourcesResponse
+            )
+            for _ in range(ROUNDS):
+                answer = await _timed(
+                    prepare, api.NodePrepareResourcesRequest(claims=refs), prepare_s
+                )
+                assert not any(each.error for each in answer.claims.values())
+                await _timed(unprepare, api.NodeUnprepareResourcesRequest(claims=refs), unprepare_s)
+    return prepare_s, unprepare_s
+
+
+async def _timed(call: Callable[[Any], Any], request: Any, seconds: list[float]) -> Any:
+    began = time.perf_counter()
+    answer = await call(request)
+    seconds.append(time.perf_counter() - began)
+    return answer
+
+
+def _method(channel: grpc.aio.Channel, name: str, answer: Any) -> Callable[[Any], Any]:
+    path = f"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/{name}"
+    call: Callable[[Any], Any] = cast(Any, channel).unary_unary(
+        path,
+        request_serializer=lambda request: request.SerializeToString(),
+        response_deserializer=answer.FromString,
+    )
+    return call
+
+
+def _ref(claim: ResourceClaim) -> api.Claim:
+    metadata = claim.metadata
+    return api.Claim(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
+
+
+# --- inventories ----------------------------------------------------------------------------------
+
+
+def _published(what: str, pools: list[Document], bound_s: float) -> Result:
+    """Return how long it takes from the document to the slices as they are sent."""
+    document = {"apiVersion": API_VERSION, "kind": "DeviceInventory", "pools": pools}
+    publication = Publication(driver=DRIVER, node="node-1", node_uid="uid")
+    began = time.process_time()
+    inventory = read_inventory(document)
+    assert isinstance(inventory, Inventory), inventory
+    writes = plan_writes(plan_pools(publication, inventory), ())
+    sent = [encode(slice_document(each)) for each in writes.applied]
+    took_s = time.process_time() - began
+    return below(f"CPU seconds to make {len(sent)} slices of {what}", took_s, bound_s)
+
+
+def _cards(count: int) -> list[Document]:
+    """Return a pool per card: its counters, the card, and every placement of each profile."""
+    return [_card(number) for number in range(count)]
+
+
+def _card(number: int) -> Document:
+    name = f"gpu-{number}"
+    slots = {f"slot-{slot}": 1 for slot in range(8)}
+    whole = {"memory": "80Gi", "slices": 7, **slots}
+    devices = [_part(name, name, whole, kind="gpu")]
+    for profile, (slices, starts) in PLACEMENTS.items():
+        label = profile.replace(".", "").replace("+", "-")
+        memory = int(profile.split(".")[1].split("gb")[0])
+        for start in starts:
+            taken = {f"slot-{start + slot}": 1 for slot in range(min(memory // 10, 8 - start))}
+            counters = {"memory": f"{memory}Gi", "slices": slices, **taken}
+            devices.append(_part(f"{name}-mig-{label}-{start}", name, counters, kind="mig"))
+    return {
+        "name": name,
+        "counterSets": [{"name": name, "counters": whole}],
+        "devices": devices,
+    }
+
+
+def _part(name: str, card: str, counters: Mapping[str, object], *, kind: str) -> Document:
+    return {
+        "name": name,
+        "attributes": {"type": kind, "uuid": name, "parentUUID": card},
+        "capacity": {"memory": counters["memory"]},
+        "consumes": [{"counterSet": card, "counters": dict(counters)}],
+    }
+
+
+def _many(count: int) -> list[Document]:
+    devices = [
+        {
+            "name": f"gpu-{number}",
+            "attributes": {"type": "gpu", "uuid": f"uuid-{number}", "productName": "X1"},
+            "capacity": {"memory": "80Gi", "cores": 100},
+        }
+        for number in range(count)
+    ]
+    return [{"devices": devices}]
