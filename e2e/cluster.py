@@ -55,6 +55,9 @@ POD_CIDR: Final = "10.244.0.0/16"
 KWOK_ANNOTATION: Final = "kwok.x-k8s.io/node"
 """Set to `fake` on nodes that kwok plays; it leaves all others alone."""
 
+NODE_LEASE_S: Final = 40
+"""As kubelets have it."""
+
 _STAGES: Final = Path(__file__).parent / "kwok" / "stages.yaml"
 
 
@@ -364,6 +367,8 @@ class Cluster(Access):
             f"--manage-nodes-with-annotation-selector={KWOK_ANNOTATION}=fake",
             f"--cidr={POD_CIDR}",
             "--node-ip=127.0.0.1",
+            # Without leases the node lifecycle controller takes nodes for dead after 50 s.
+            f"--node-lease-duration-seconds={NODE_LEASE_S}",
             f"--node-port={self._ports.kwok}",
             f"--server-address=127.0.0.1:{self._ports.kwok}",
         )

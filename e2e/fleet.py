@@ -1,7 +1,7 @@
 """The cluster that the examples are shown against, as nodes to make."""
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -29,6 +29,70 @@ def examples_fleet() -> tuple[list[Object], list[Object], dict[str, list[Object]
         slices.setdefault(published["spec"]["nodeName"], []).append(published)
     slices["hami-2"] = inventory.hami_gpus("hami-2", gpus=4, model=inventory.A100_80GB)
     return classes, [*nodes, _hami_node("hami-2"), _plugin_node()], slices
+
+
+class ExampleState(NamedTuple):
+    """The cluster that the examples of one folder are shown against.
+
+    Attributes:
+        objects: DeviceClasses and policies.
+        nodes: Simulated ones, with the names and labels of the recorded ones.
+        slices: By node.
+        claims: Allocated ones, with their status.
+        namespaces: Of the claims and of the manifests in the folder.
+    """
+
+    objects: list[Object]
+    nodes: list[Object]
+    slices: dict[str, list[Object]]
+    claims: list[Object]
+    namespaces: list[str]
+
+
+def example_state(folder: str) -> ExampleState:
+    """Return the state in the files cluster.yaml, policy.yaml and held.yaml of a folder.
+
+    Raises:
+        LookupError: There is no such folder with a cluster.
+    """
+    if not (EXAMPLES / folder / "cluster.yaml").is_file():
+        known = sorted(path.parent.name for path in EXAMPLES.glob("*/cluster.yaml"))
+        raise LookupError(f"no example cluster {folder!r}; there are {', '.join(known)}")
+    files = [EXAMPLES / folder / name for name in ("cluster.yaml", "policy.yaml", "held.yaml")]
+    recorded = [
+        document
+        for file in files
+        if file.is_file()
+        for document in yaml.safe_load_all(file.read_text())
+    ]
+    by_kind: dict[str, list[Object]] = {}
+    for document in recorded:
+        by_kind.setdefault(document["kind"], []).append(document)
+    slices: dict[str, list[Object]] = {}
+    for published in by_kind.get("ResourceSlice", ()):
+        slices.setdefault(published["spec"]["nodeName"], []).append(published)
+    manifests = [
+        document
+        for file in (EXAMPLES / folder).glob("*.yaml")
+        for document in yaml.safe_load_all(file.read_text())
+    ]
+    namespaces = {manifest["metadata"].get("namespace") for manifest in manifests}
+    return ExampleState(
+        objects=[
+            *by_kind.get("DeviceClass", ()),
+            *by_kind.get("DeviceCompatibilityPolicy", ()),
+        ],
+        nodes=[_simulated(node) for node in by_kind["Node"]],
+        slices=slices,
+        claims=by_kind.get("ResourceClaim", []),
+        namespaces=sorted(namespaces - {None, "default"}),
+    )
+
+
+def _simulated(recorded: Object) -> Object:
+    node = inventory.kwok_node(recorded["metadata"]["name"])
+    node["metadata"]["labels"].update(recorded["metadata"].get("labels") or {})
+    return node
 
 
 def sharing_node() -> tuple[Object, list[Object]]:

@@ -1,26 +1,31 @@
 """`make up` and `make down`: a local cluster with Drawbridge in it, for people.
 
-`python -m e2e.local up` starts a control plane that outlives the command, fills it with three
-simulated nodes and installs Drawbridge. The last line of its output, and the only one on standard
-output, is the `export` that points kubectl at it. `python -m e2e.local down` stops exactly what
-was started. State, logs and the kubeconfig are in `.local/` of the project.
+`python -m e2e.local up` starts a control plane that outlives the command, adds simulated nodes, and
+starts webhook, controllers and observer as processes of this machine. With `--examples waiting` the
+nodes are those of examples/waiting. Standard output is for the shell: it exports PATH and, in its
+last line, KUBECONFIG. `python -m e2e.local down` stops exactly what was started. State, logs and the
+kubeconfig are in `.local/` of the project.
 """
 
 import argparse
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from e2e.access import Object, stream
 from e2e.binaries import binaries
 from e2e.cluster import Cluster
 from e2e.drawbridge import install_drawbridge
-from e2e.fleet import examples_fleet
+from e2e.fleet import ExampleState, example_state, examples_fleet
 from e2e.processes import running, stop_recorded
+from kube.names import ENFORCEMENT_LABEL
 
 ROOT: Final = Path(__file__).parent.parent
 STATE: Final = ROOT / ".local"
+OBSERVER_MANIFESTS: Final = ROOT / "manifests" / "observer"
 
 
 def main() -> int:
@@ -28,22 +33,32 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m e2e.local", description=__doc__)
     parser.add_argument("action", choices=("up", "down"))
     parser.add_argument("--state", type=Path, default=STATE, help="where its files are kept")
+    parser.add_argument("--examples", metavar="FOLDER", help="nodes and devices of examples/FOLDER")
     arguments = parser.parse_args()
     state: Path = arguments.state.absolute()
-    return up(state) if arguments.action == "up" else down(state)
+    if arguments.action == "down":
+        return down(state)
+    try:
+        chosen = example_state(arguments.examples) if arguments.examples else None
+    except LookupError as error:
+        say(f"make up: {error}")
+        return 2
+    return up(state, chosen)
 
 
-def up(state: Path) -> int:
+def up(state: Path, chosen: ExampleState | None = None) -> int:
     """Start what does not run yet, and say how to reach it."""
     directory = state / "cluster"
     names = {record.name for record in running(directory)}
     if "kube-apiserver" in names:
-        say(f"It runs already: {', '.join(sorted(names))}. `make down` stops it.")
+        say(f"Already running: {', '.join(sorted(names))}. `make down` stops it.")
     else:
         down(state, quiet=True)  # Leftovers of a run that was cut short.
-        _start(directory)
+        _start(directory, chosen)
     _link_kubectl(state)
-    _explain(state)
+    say(f"Logs: {state / 'cluster'}/*.log")
+    say('kubectl, with `kubectl drawbridge`, for this cluster (or: eval "$(make up)"):')
+    print(f"export PATH={state / 'bin'}:{ROOT / '.venv' / 'bin'}:$PATH")
     print(f"export KUBECONFIG={directory / 'kubeconfig'}")
     return 0
 
@@ -54,27 +69,36 @@ def down(state: Path, *, quiet: bool = False) -> int:
     stopped = stop_recorded(directory)
     shutil.rmtree(directory, ignore_errors=True)
     if stopped:
-        say(f"Stopped: {', '.join(f'{each.name} ({each.pid})' for each in stopped)}.")
+        say(f"Stopped: {', '.join(f'{process.name} ({process.pid})' for process in stopped)}.")
     elif not quiet:
-        say("Nothing runs.")
+        say("Nothing to stop.")
     return 0
 
 
 def say(words: str) -> None:
-    """Tell a person; standard output is for the one line that a shell may evaluate."""
+    """Tell a person; standard output is for what a shell may evaluate."""
     print(words, file=sys.stderr, flush=True)
 
 
-def _start(directory: Path) -> None:
+def _start(directory: Path, chosen: ExampleState | None) -> None:
     cluster = Cluster(directory, detached=True)
     with ExitStack() as undo:
         undo.callback(cluster.stop)
         say("Starting a control plane ...")
         cluster.start()
         say(f"Kubernetes is up after {cluster.started_in_s:.1f} s: {cluster.server}")
-        _fill(cluster)
-        install_drawbridge(cluster)
-        say("Drawbridge is installed: webhook and controller run with their own accounts.")
+        installed = [
+            install_drawbridge(cluster),
+            install_drawbridge(cluster, manifests=OBSERVER_MANIFESTS),
+        ]
+        if chosen is None:
+            _fill(cluster)
+        else:
+            _fill_with_example(cluster, chosen)
+        say("Drawbridge runs as processes of this machine, not as pods, with metrics at")
+        for drawbridge in installed:
+            for name, port in drawbridge.endpoints.probes.items():
+                say(f"  {name}: http://{drawbridge.endpoints.host}:{port}/metrics")
         undo.pop_all()
     cluster.leave()
 
@@ -82,6 +106,30 @@ def _start(directory: Path) -> None:
 def _fill(cluster: Cluster) -> None:
     classes, nodes, slices = examples_fleet()
     cluster.apply(classes)
+    _add_nodes(cluster, nodes, slices)
+
+
+def _fill_with_example(cluster: Cluster, example: ExampleState) -> None:
+    """Add what the examples of a folder are shown against; nothing is rejected in its namespaces."""
+    cluster.apply(example.objects)
+    _add_nodes(cluster, example.nodes, example.slices)
+    cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name, "labels": {ENFORCEMENT_LABEL: "off"}},
+        }
+        for name in example.namespaces
+    )
+    if example.claims:
+        cluster.apply(example.claims)
+        status = ("apply", "--server-side", "--subresource=status", "-f", "-")
+        cluster.kubectl(*status, input=stream(example.claims))
+
+
+def _add_nodes(
+    cluster: Cluster, nodes: Sequence[Object], slices: Mapping[str, Sequence[Object]]
+) -> None:
     cluster.add_nodes(nodes, lambda node: slices.get(node, ()))
     for node, published in slices.items():
         devices = [device for piece in published for device in piece["spec"]["devices"]]
@@ -93,13 +141,6 @@ def _link_kubectl(state: Path) -> None:
     link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
     link.symlink_to(binaries().kubectl)
-
-
-def _explain(state: Path) -> None:
-    say(f"Logs: {state / 'cluster'}/*.log")
-    say("kubectl of the same version, with `kubectl drawbridge`, comes with")
-    say(f"  export PATH={state / 'bin'}:{ROOT / '.venv' / 'bin'}:$PATH")
-    say("and the cluster with")
 
 
 if __name__ == "__main__":

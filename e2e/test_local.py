@@ -1,8 +1,11 @@
 """`make up` and `make down`, as a person runs them."""
 
+import json
 import os
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +17,9 @@ from e2e.processes import running
 ROOT = Path(__file__).parent.parent
 
 
-def run(action: str, state: Path) -> subprocess.CompletedProcess[str]:
+def run(action: str, state: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "e2e.local", action, "--state", state],
+        [sys.executable, "-m", "e2e.local", action, "--state", state, *flags],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -33,7 +36,7 @@ def state(tmp_path: Path) -> Iterator[Path]:
 def test_up_twice_then_down_twice(state: Path) -> None:
     first = run("up", state)
     assert first.returncode == 0, first.stderr
-    (export,) = first.stdout.splitlines()
+    *_, export = first.stdout.splitlines()
     name, _, path = export.removeprefix("export ").partition("=")
 
     # What the output tells a person to do.
@@ -51,14 +54,58 @@ def test_up_twice_then_down_twice(state: Path) -> None:
     again = run("up", state)
     assert again.returncode == 0
     assert first.stdout == again.stdout
-    assert "runs already" in again.stderr
+    assert "Already running:" in again.stderr
 
     started = [record.name for record in running(state / "cluster")]
     stopped = run("down", state)
     assert stopped.returncode == 0
-    assert all(each in stopped.stderr for each in started)
+    assert all(name in stopped.stderr for name in started)
     assert running(state / "cluster") == ()
 
     nothing = run("down", state)
     assert nothing.returncode == 0
-    assert "Nothing runs." in nothing.stderr
+    assert "Nothing to stop." in nothing.stderr
+
+
+def test_the_events_of_the_page_come_in_its_cluster(state: Path) -> None:
+    first = run("up", state, "--examples", "waiting")
+    assert first.returncode == 0, first.stderr
+    *_, export = first.stdout.splitlines()
+    name, _, path = export.removeprefix("export ").partition("=")
+    kubectl = state / "bin" / "kubectl"
+
+    def answered(*words: str) -> str:
+        done = subprocess.run(
+            [kubectl, *words],
+            cwd=ROOT,
+            env={**os.environ, name: path},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    answered("apply", "-f", "examples/waiting/pods.yaml")
+    page = (ROOT / "docs/howto/read-a-denial.md").read_text()
+    want = set(re.findall(r"^Warning   DevicesMissing   Pod/(\S+)   (.+)$", page, re.MULTILINE))
+    assert len(want) >= 10
+
+    deadline = time.monotonic() + 30
+    found: set[tuple[str, str]] = set()
+    while want - found and time.monotonic() < deadline:
+        time.sleep(0.5)
+        events = json.loads(answered("get", "events.events.k8s.io", "-n", "team", "-o", "json"))
+        found = {
+            (event["regarding"]["name"], event["note"])
+            for event in events["items"]
+            if event["reason"] == "DevicesMissing"
+        }
+
+    assert set() == want - found, found
+
+
+def test_an_example_that_does_not_exist(state: Path) -> None:
+    result = run("up", state, "--examples", "nope")
+
+    assert result.returncode == 2
+    assert "no example cluster 'nope'; there are " in result.stderr
