@@ -110,7 +110,7 @@ def test_the_command_line_says_the_same_and_knows_what_is_published(
     told = {each["code"]: each for each in json.loads(wrong.stdout)["findings"]}
     assert WORDS in told["invalidConfig"]["message"]
     assert told["capacityNotPublished"]["severity"] == "error"
-    assert told["capacityNotPublished"]["fix"] == 'known are "compute", "memory"'
+    assert told["capacityNotPublished"]["fix"] == 'known names: "compute", "memory"'
 
 
 def renamed(document: Object) -> Object:
