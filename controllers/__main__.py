@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from clusterstate.evaluator import RuleEvaluator
 from controllers.audit.controller import AuditController
 from controllers.audit.metrics import AuditMetrics
+from controllers.audit.untranslated import UntranslatedPods
 from controllers.certificates.controller import CertificateAuthorityController
 from controllers.certificates.metrics import CertificateAuthorityCollector
 from controllers.policies.controller import PolicyController
@@ -37,6 +38,7 @@ from process.probes import ProbeServer
 from process.profile_files import load_profiles
 from process.selectors.engine import WorkerEngine
 from process.signals import run_forever, run_until_signal
+from translation.snapshot import vocabularies_in_force
 
 
 async def control(process: Process[Settings]) -> None:
@@ -44,7 +46,8 @@ async def control(process: Process[Settings]) -> None:
     settings, registry = process.settings, process_registry()
     directory = settings.translation.profiles_directory
     profiles = load_profiles(Path(directory) if directory else None)
-    settings.translation.checked_options(profiles)
+    options = settings.translation.checked_options(profiles)
+    vocabularies = vocabularies_in_force(options, profiles)
     async with await process.client() as client:
         leader = Leader(
             client,
@@ -86,7 +89,8 @@ async def control(process: Process[Settings]) -> None:
             evaluator = RuleEvaluator(
                 informers, settings.namespace, settings.validation, engine=engine
             )
-            audit = AuditController(client, settings, evaluator, recorder, audit_metrics)
+            pods = UntranslatedPods(informers, vocabularies)
+            audit = AuditController(client, settings, evaluator, recorder, audit_metrics, pods=pods)
             controllers: list[Controller[Any]] = [
                 *templates.controllers,
                 *policies.controllers,

@@ -36,10 +36,36 @@ def check_untranslated_keys(
         vocabularies: Extended by the resource names in profiles.
         extended_resources: Resource names that a DeviceClass maps; Kubernetes allocates these.
     """
+    families = find_untranslated_keys(pod, vocabularies, extended_resources)
+    return tuple(_finding(family, keys) for family, keys in families.items())
+
+
+def find_untranslated_keys(
+    pod: Pod,
+    vocabularies: Mapping[str, Vocabulary] = VOCABULARIES,
+    extended_resources: Iterable[str] = (),
+) -> Mapping[DeviceFamily, Mapping[str, FieldPath]]:
+    """Return the keys of each device family that are not translated, with their first paths.
+
+    Args:
+        vocabularies: As for `check_untranslated_keys`.
+        extended_resources: As for `check_untranslated_keys`.
+    """
     paths: dict[DeviceFamily, dict[str, FieldPath]] = {}
     for path, key, family in _untranslated(pod, vocabularies, frozenset(extended_resources)):
         paths.setdefault(family, {}).setdefault(key, path)
-    return tuple(_finding(family, keys) for family, keys in paths.items())
+    return paths
+
+
+def may_have_device_keys(raw: bytes) -> bool:
+    """Return whether the JSON of a pod may have a key of some device family, without decoding it.
+
+    >>> may_have_device_keys(b'{"limits":{"amd.com/gpu":"1"}}')
+    True
+    >>> may_have_device_keys(b'{"limits":{"cpu":"1"}}')
+    False
+    """
+    return any(text in raw for text in _TEXTS)
 
 
 def _untranslated(
@@ -106,6 +132,24 @@ class _Index:
 
 _RESOURCES: Final = _Index((name, family) for family in FAMILIES for name in family.resources)
 _ANNOTATIONS: Final = _Index((name, family) for family in FAMILIES for name in family.annotations)
+
+
+def _quoted_domain(pattern: str) -> bytes:
+    """Return the begin of every key of a pattern, as JSON has it."""
+    name = pattern.removesuffix(ANY)
+    domain, slash, _ = name.partition("/")
+    return f'"{domain}{slash}'.encode()
+
+
+_TEXTS: Final = tuple(
+    sorted(
+        {
+            _quoted_domain(pattern)
+            for family in FAMILIES
+            for pattern in (*family.resources, *family.annotations)
+        }
+    )
+)
 
 
 def _finding(family: DeviceFamily, paths: Mapping[str, FieldPath]) -> Finding:

@@ -6,7 +6,7 @@ a fifth of a core at most, however much is stored.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from clusterstate.kinds import Kind
 from clusterstate.rule_cache import RuleCache
 from controllers.audit.metrics import AuditMetrics
 from controllers.audit.report import AUDITED, Audited, event_of, findings_of, tally
+from controllers.audit.untranslated import UntranslatedPods, count_findings
 from controllers.settings import Settings
 from findings.finding import Finding
 from kube.api.events import Event
@@ -60,6 +61,7 @@ class AuditController:
         recorder: EventRecorder,
         metrics: AuditMetrics,
         *,
+        pods: UntranslatedPods,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Queue the first audit, and the first look at the inventory.
@@ -74,6 +76,7 @@ class AuditController:
         self._evaluator = evaluator
         self._recorder = recorder
         self._metrics = metrics
+        self._pods = pods
         self._clock = clock
         self._recorded: set[str] = set()
         controller: Controller[str] = Controller(
@@ -139,8 +142,11 @@ class AuditController:
                     if left and event is not None and event.name not in self._recorded:
                         left -= 1
                         self._record(event)
+        families = self._pods.summarize(await self._evaluator.query(_mapped, timeout_s=None))
+        for family in families:
+            log.info("device_keys.not_translated", **msgspec.structs.asdict(family))
         took_s = self._clock() - began_s
-        self._metrics.show(tally(results), took_s)
+        self._metrics.show(tally(results, count_findings(families)), took_s)
         log.info("audit.completed", objects=len(results), took_s=round(took_s, 3))
 
     async def _validate(self, kind: Kind, batch: tuple[Audited, ...]) -> list[Result]:
@@ -168,6 +174,10 @@ class AuditController:
     def _event_finished(self, name: str, result: EventResult) -> None:
         if not result.is_written:  # The next audit records it again.
             self._recorded.discard(name)
+
+
+def _mapped(cache: RuleCache) -> Mapping[str, str]:
+    return cache.context().extended_resources
 
 
 def _stored(kind: Kind, cache: RuleCache) -> tuple[Any, ...]:

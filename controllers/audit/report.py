@@ -68,14 +68,18 @@ def event_of(kind: str, audited: Audited, findings: Iterable[Finding]) -> Event 
     )
 
 
-def tally(found: Iterable[tuple[str, tuple[Finding, ...]]]) -> Tally:
+def tally(
+    found: Iterable[tuple[str, tuple[Finding, ...]]],
+    others: Mapping[tuple[str, str, str], int] | None = None,
+) -> Tally:
     """Return what was found of objects.
 
     Args:
         found: Kind and findings of each object.
+        others: Findings about objects that are not validated, as `Tally.findings` has them.
     """
     objects: Counter[str] = Counter()
-    findings: Counter[tuple[str, str, str]] = Counter()
+    findings: Counter[tuple[str, str, str]] = Counter(others)
     for kind, each in found:
         objects[kind] += 1
         findings.update((kind, one.severity.value, one.code.value) for one in each)

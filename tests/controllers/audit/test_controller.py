@@ -15,6 +15,7 @@ from clusterstate.rule_cache import RuleCache
 from controllers.audit.controller import AuditController
 from controllers.audit.metrics import AuditMetrics
 from controllers.audit.report import event_of, tally
+from controllers.audit.untranslated import UntranslatedPods, project_family_keys
 from controllers.settings import ControllerSettings, Settings
 from findings.field_path import FieldPath
 from findings.finding import Code, error, warning
@@ -23,6 +24,7 @@ from kube.api.urls import (
     DEVICE_CLASSES,
     EVENTS,
     NODES,
+    PODS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
@@ -47,6 +49,8 @@ from testing.fake_api_server import (
     running,
     until,
 )
+from translation.arbiter import VOCABULARIES
+from translation.device_families import FAMILIES
 
 MARK: Final = "drawbridge-inventory"
 FAST: Final = ControllerSettings(
@@ -107,6 +111,7 @@ async def auditing(
             evaluator,
             recorder,
             AuditMetrics(registry),
+            pods=UntranslatedPods(informers, VOCABULARIES),
         )
         async with running(
             informers.run, recorder.run, evaluator.run, *(one.run for one in audit.controllers)
@@ -245,6 +250,55 @@ async def test_the_audit_writes_events_and_the_mark_and_nothing_else(
         call.path.rpartition("?")[0] or call.path for call in server.calls if call.method != "GET"
     }
     assert {path.split("/")[-1] for path in written} <= {"events", "configmaps", MARK}
+
+
+# --- device keys that nothing translates ----------------------------------------------------------
+
+
+def pod(name: str, **limits: str) -> Document:
+    return {
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]},
+    }
+
+
+async def test_device_keys_that_nothing_translates_are_counted(server: FakeApiServer) -> None:
+    server.put(PODS, pod("amd-1", **{"amd.com/gpu": "1"}))
+    server.put(PODS, pod("amd-2", **{"amd.com/gpu": "1", "cpu": "1"}))
+    server.put(PODS, pod("translated", **{"nvidia.com/gpu": "1"}))
+    server.put(PODS, pod("plain", cpu="1"))
+    labels = {"kind": "Pod", "severity": "info", "code": "untranslatedDeviceKey"}
+
+    async with auditing(server) as made:
+        await until(lambda: made.counted(**labels) == 2)
+
+        mapping: Any = document(device_class(name="amd"))
+        mapping["spec"]["extendedResourceName"] = "amd.com/gpu"
+        server.put(DEVICE_CLASSES, mapping)
+
+        await until(lambda: made.counted(**labels) == 0)
+
+
+@pytest.mark.parametrize("resource", [name for one in FAMILIES for name in one.resources])
+def test_a_pod_with_a_resource_of_any_family_is_kept(resource: str) -> None:
+    name = resource.removesuffix("*") + ("x" if resource.endswith("*") else "")
+
+    kept = project_family_keys(msgspec.json.encode(pod("one", **{name: "1"})), VOCABULARIES)
+
+    assert kept is not None
+    assert (name,) == kept[0].keys
+
+
+@pytest.mark.parametrize("annotation", [name for one in FAMILIES for name in one.annotations])
+def test_a_pod_with_an_annotation_of_any_family_is_kept(annotation: str) -> None:
+    name = annotation.removesuffix("*") + ("x" if annotation.endswith("*") else "")
+    annotated = pod("one", cpu="1")
+    annotated["metadata"]["annotations"] = {name: "1"}
+
+    kept = project_family_keys(msgspec.json.encode(annotated), VOCABULARIES)
+
+    assert kept is not None
+    assert (name,) == kept[0].keys
 
 
 # --- in words -------------------------------------------------------------------------------------
