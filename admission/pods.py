@@ -30,12 +30,13 @@ from admission.recorded_pods import (
     restored_view,
 )
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, error, warning
+from findings.finding import Code, Finding, error, has_errors, warning
 from kube.api.core import Container, Pod
 from kube.jsonpatch import Operation, add, apply, pointer
 from kube.names import REQUEST_ANNOTATION
 from translation.arbiter import VOCABULARIES
 from translation.claims import Claim
+from translation.host_network import check_host_network, vocabularies_for
 from translation.intents import LegacyPod, Vocabulary
 from translation.legacy_pod import (
     containers,
@@ -44,7 +45,7 @@ from translation.legacy_pod import (
     legacy_pod,
 )
 from translation.patch import restore_pod, strip_keys, translate_pod
-from translation.preflight import check_duplicate_claims, check_template_names
+from translation.preflight import check_duplicate_claims, check_template_names, skip_reasons
 from translation.record import MAX_CONTAINERS, RecordError, TranslationRecord, decode_record
 from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
 from translation.translate import Outcome, Refused, Translated, Untouched, translate
@@ -132,7 +133,37 @@ def admit_created(
         namespace: The pod's namespace.
         translator: Translates a pod without a record.
     """
-    vocabularies = vocabularies_in_force(options, snapshot.profiles)
+    all_vocabularies = vocabularies_in_force(options, snapshot.profiles)
+    vocabularies = vocabularies_for(pod, all_vocabularies)
+    answer = _admit_created(
+        document,
+        pod,
+        vocabularies=vocabularies,
+        namespace=namespace,
+        snapshot=snapshot,
+        options=options,
+        translator=translator,
+    )
+    if not pod.spec.host_network or skip_reasons(
+        legacy_pod(pod, all_vocabularies), namespace, snapshot, options
+    ):
+        return answer
+    findings = tuple(check_host_network(pod, all_vocabularies))
+    if has_errors(findings):
+        return Answer(decision=Decision.REFUSED, findings=(*answer.findings, *findings))
+    return msgspec.structs.replace(answer, findings=(*answer.findings, *findings))
+
+
+def _admit_created(
+    document: Mapping[str, Any],
+    pod: Pod,
+    *,
+    vocabularies: Mapping[str, Vocabulary],
+    namespace: str,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+    translator: Translator,
+) -> Answer:
     faults = tuple(_check_sizes(pod, vocabularies))
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
@@ -235,6 +266,7 @@ def admit_updated(
     Args:
         vocabularies: Extended by the resource names in profiles.
     """
+    vocabularies = vocabularies_for(pod, vocabularies)
     recorded = old.annotations.get(REQUEST_ANNOTATION)
     if pod.annotations.get(REQUEST_ANNOTATION) != recorded:
         return Answer(decision=Decision.REFUSED, findings=(record_changed_finding(recorded),))

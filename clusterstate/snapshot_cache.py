@@ -41,6 +41,7 @@ from kube.runtime.informers import (
     unsynced,
     wait_synced,
 )
+from translation.claims import config_drivers
 from translation.device_facts import facts_by_driver
 from translation.profiles.profile import Profile
 from translation.quotas import Quota
@@ -159,6 +160,11 @@ class SnapshotCache:
         return {
             "classes": frozenset(name for _, name in classes),
             "extended_resources": extended_resources(classes.values()),
+            "class_configs": {
+                name: drivers
+                for (_, name), one in classes.items()
+                if (drivers := config_drivers(one))
+            },
         }
 
     def _build_facts(self) -> Mapping[str, Any]:

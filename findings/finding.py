@@ -110,6 +110,12 @@ class Code(StrEnum):
     # Accepted with a loss.
     CLAMPED = "clamped"
     """The amount was lowered to the largest meaningful one."""
+    ALLOCATION_IGNORED = "allocationIgnored"
+    """An annotation assigns devices by number, as in a restored pod; the scheduler allocates anew."""
+    HOST_NETWORK_NIC = "hostNetworkNic"
+    """A pod in the host's network requests a NIC, which its driver could not move into the pod."""
+    CLASS_CONFIG_MISSING = "classConfigMissing"
+    """The driver needs a configuration that a translation cannot write, and the class has none."""
     POLICY_DROPPED = "policyDropped"
     """A claim cannot express this placement policy of another scheduler."""
     NOT_PUBLISHED_BY_DRIVER = "notPublishedByDriver"

@@ -19,6 +19,7 @@ from kube.api.resource import (
     MAX_RESULTS,
     DeviceClaim,
     DeviceClaimConfiguration,
+    DeviceClass,
     DeviceConstraint,
     DeviceRequest,
     ResourceClaimSpec,
@@ -70,9 +71,14 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     def class_names(self) -> Iterator[str]:
         """Yield the DeviceClass of every request and alternative."""
-        for request in self.spec["spec"]["devices"]["requests"]:
+        for _, name in self.classes_by_request():
+            yield name
+
+    def classes_by_request(self) -> Iterator[tuple[int, str]]:
+        """Yield the index of each request with the DeviceClass of each of its alternatives."""
+        for index, request in enumerate(self.spec["spec"]["devices"]["requests"]):
             for alternative in request.get("firstAvailable") or [request["exactly"]]:
-                yield alternative["deviceClassName"]
+                yield index, alternative["deviceClassName"]
 
     def source(self, field: FieldPath) -> FieldPath | None:
         """Return the path in the pod of the key that requested a field, or what contains it."""
@@ -106,6 +112,15 @@ def template_digest(template: ResourceClaimTemplate) -> str:
         # The API server writes it even when it is empty.
         content.pop("metadata", None)
     return spec_digest(content)
+
+
+def config_drivers(device_class: DeviceClass) -> frozenset[str]:
+    """Return the drivers that a class has a configuration for."""
+    return frozenset(
+        config.opaque.driver
+        for config in device_class.spec.config or ()
+        if config.opaque is not None
+    )
 
 
 def template_classes(template: ResourceClaimTemplate) -> frozenset[str]:

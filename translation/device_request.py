@@ -25,7 +25,7 @@ from translation.device_facts import PCIE_ROOT, Facts
 from translation.device_selectors import Selector, SelectorCompiler, as_selectors
 from translation.intents import DeviceKind, Intent, Scope
 from translation.memory_shares import as_capacity, shares_by_size, size_name
-from translation.profiles.profile import DeviceProfile, Profile, Sharing, put_at
+from translation.profiles.profile import DeviceProfile, Mps, Profile, Sharing, put_at
 
 
 class _Alternative(msgspec.Struct, frozen=True, kw_only=True):
@@ -341,6 +341,7 @@ class RequestCompiler:
                 "mode",
                 "the MPS server serves only this pod; other pods do not share its GPU",
             )
+            self._warn_feature_gate(self._device.mps)
         return {}
 
     def _alternatives(self) -> list[_Alternative]:
@@ -405,6 +406,16 @@ class RequestCompiler:
         ]
 
     # --- findings
+
+    def _warn_feature_gate(self, mps: Mps) -> None:
+        if isinstance(mps.feature_gate, str):
+            excludes = f", which excludes {' and '.join(mps.excludes)}" if mps.excludes else ""
+            self._warn(
+                Code.REQUIRES_FEATURE_GATE,
+                "mode",
+                f"{self._profile.driver} accepts MPS only with its feature gate {mps.feature_gate}, "
+                f"off by default{excludes}; without it the pod does not start",
+            )
 
     def _warn_whole_device(self) -> None:
         self._warn(

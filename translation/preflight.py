@@ -21,7 +21,7 @@ from translation.legacy_pod import (
     MIRROR_ANNOTATION,
     OPT_OUT_LABELS,
 )
-from translation.profiles.profile import Profile
+from translation.profiles.profile import DeviceProfile, Profile
 from translation.quotas import PodScopes, Quota
 from translation.serving_drivers import serving_drivers
 from translation.snapshot import (
@@ -160,6 +160,44 @@ def check_device_classes(
                 f"DeviceClass {name} does not exist: the pod waits until its driver is installed",
                 "install the driver, or choose another: --profile VOCABULARY=NAME",
             )
+
+
+def check_class_configs(
+    claims: Sequence[Claim],
+    profiles: Iterable[Profile],
+    snapshot: TranslationSnapshot,
+) -> Iterator[Finding]:
+    """Yield a warning for each class without the configuration that its driver needs.
+
+    A claim has none: its parameters are objects of the cluster, such as a
+    NetworkAttachmentDefinition.
+    """
+    needed = {
+        name: (profile.driver, device.class_config)
+        for profile in profiles
+        for device in profile.devices.values()
+        if isinstance(device.class_config, str)
+        for name in _classes_of(device)
+    }
+    for claim in claims:
+        for index, name in claim.classes_by_request():
+            if name not in needed:
+                continue
+            driver, config = needed.pop(name)
+            if driver not in snapshot.class_configs.get(name, ()):
+                path = claim.source(FieldPath.of("requests", index))
+                yield warning(
+                    Code.CLASS_CONFIG_MISSING,
+                    path or FieldPath.of("spec"),
+                    f"driver {driver} needs {config}, and DeviceClass {name} is not known to have one: "
+                    "the pod may never start",
+                    f"add the configuration to DeviceClass {name}",
+                )
+
+
+def _classes_of(device: DeviceProfile) -> frozenset[str]:
+    named = (one.class_name for one in (device.resources or {}).values())
+    return frozenset({device.class_name, *(name for name in named if name is not None)})
 
 
 def check_quotas(

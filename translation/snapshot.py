@@ -55,6 +55,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         facts: Driver name to device kind to the facts of its published devices.
         classes: Names of the DeviceClasses; None when no cluster state is known.
         extended_resources: Resource name to the DeviceClass that maps it.
+        class_configs: DeviceClass name to the drivers that it has a configuration for.
         templates: (namespace, name) to the summary of a ResourceClaimTemplate.
         quotas: Namespace to ResourceQuota name to quota.
         namespaces: Namespace to its labels.
@@ -66,6 +67,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     facts: Mapping[str, Mapping[DeviceKind, Facts]] = {}
     classes: frozenset[str] | None = None
     extended_resources: Mapping[str, str] = {}
+    class_configs: Mapping[str, frozenset[str]] = {}
     templates: Mapping[tuple[str, str], TemplateSummary] = {}
     quotas: Mapping[str, Mapping[str, Quota]] = {}
     namespaces: Mapping[str, Mapping[str, str]] = {}

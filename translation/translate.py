@@ -18,6 +18,7 @@ from translation.device_facts import UNKNOWN, Facts
 from translation.intents import Alignment, DeviceKind, Intent, LegacyPod, Scope, Variable
 from translation.legacy_pod import check_requests
 from translation.preflight import (
+    check_class_configs,
     check_device_classes,
     check_environment,
     check_existing_variables,
@@ -127,6 +128,7 @@ def _translate_keys(
         *_check_size(record, annotation),
         *derivation.findings,
         *check_device_classes(derivation.claims, snapshot),
+        *check_class_configs(derivation.claims, providers.values(), snapshot),
         *check_quotas(
             derivation.claims,
             quota_amounts(legacy, readings),

@@ -8,7 +8,7 @@ from cli.inputs.objects import InputObject, decode_objects, merge_objects, of_ki
 from kube.api.core import Namespace, ResourceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
-from translation.claims import template_classes, template_digest
+from translation.claims import config_drivers, template_classes, template_digest
 from translation.device_facts import facts_by_driver, summary
 from translation.profiles.profile import Profile
 from translation.quotas import Quota, quota_of
@@ -45,6 +45,9 @@ def build_snapshot(
         facts=facts_by_driver(facts for facts in summaries if facts is not None),
         classes=frozenset(each.metadata.name for each in classes) if has_classes else None,
         extended_resources=extended_resources(classes),
+        class_configs={
+            each.metadata.name: drivers for each in classes if (drivers := config_drivers(each))
+        },
         templates={
             (place, template.metadata.name): TemplateSummary(
                 digest=template_digest(template), classes=template_classes(template)

@@ -129,6 +129,7 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     runtime_class_name: str | None = None
     resources: ResourceRequirements | None = None
     active_deadline_seconds: int | None = None
+    host_network: bool | None = None
     priority_class_name: str = ""
 
 

@@ -75,7 +75,7 @@ ALONE: dict[str, list[str]] = IN_THE_CLUSTER | {
 FINDINGS: dict[str, list[str]] = {
     "init-and-sidecar.yaml": ["warning initSharesDevice"],
     "mig-mode.yaml": ["warning policyDropped"],
-    "mps.yaml": ["warning sharedWithinPodOnly"],
+    "mps.yaml": ["warning sharedWithinPodOnly", "warning requiresFeatureGate"],
     "numa-bind.yaml": ["warning notPublishedByDriver"],
     "opted-out.yaml": ["info optedOut"],
     "whole-gpu.yaml": ["info passedThrough"],
@@ -164,7 +164,7 @@ NICS: dict[str, tuple[list[str], list[str]]] = {
                 "resourceName is mellanox.com/mlnx_rdma"
             )
         ],
-        ["warning envVarNotProvided"],
+        ["warning envVarNotProvided", "warning classConfigMissing"],
     ),
 }
 """Example of NICs to its requests and to what is said, against the cluster beside it."""

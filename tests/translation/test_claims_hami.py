@@ -325,7 +325,7 @@ WARNINGS = (
     Refusal(
         "an MPS server serves its pod alone",
         asking(1, mem=1, annotations={"nvidia.com/vgpu-mode": "mps"}),
-        ("warning sharedWithinPodOnly",),
+        ("warning sharedWithinPodOnly", "warning requiresFeatureGate"),
     ),
 )
 

@@ -72,6 +72,7 @@ class Case(NamedTuple):
 A_SHARE = ("warning notPublishedByDriver", "warning wholeDevice")
 UNTOLD = "warning notPublishedByDriver"
 UNSET = "warning envVarNotProvided"
+UNCONFIGURED = "warning classConfigMissing"
 GKE = "networking.gke.io.networks/"
 
 CASES = (
@@ -108,7 +109,7 @@ CASES = (
         "virtual functions by the name that they carry",
         pod(container("main", {MLNX: 2})),
         ([nic(SRIOV, 2, carries(MLNX))],),
-        (UNSET,),
+        (UNSET, UNCONFIGURED),
     ),
     Case(
         "several names of one driver are one claim",
@@ -119,7 +120,7 @@ CASES = (
                 nic(SRIOV, 1, carries("openshift.io/dpdk"), name="nic-1"),
             ],
         ),
-        (UNSET, UNSET),
+        (UNSET, UNSET, UNCONFIGURED),
     ),
 )
 
@@ -130,6 +131,21 @@ def test_claims(case: Case) -> None:
 
     assert case.want == tuple(devices_of(claim)["requests"] for claim in got.claims)
     assert list(case.said) == finding_codes(got.findings)
+
+
+def test_a_class_with_a_configuration_of_the_driver_needs_no_other() -> None:
+    asked = pod(container("main", {MLNX: 1}))
+    named = {"class_configs": {SRIOV: frozenset({SRIOV})}}
+    other = {"class_configs": {SRIOV: frozenset({"gpu.example.com"})}}
+
+    configured = translation_of(asked, translation_snapshot(**named))
+    by_another = translation_of(asked, translation_snapshot(**other))
+
+    assert [UNSET] == finding_codes(configured.findings)
+    assert [UNSET, UNCONFIGURED] == finding_codes(by_another.findings)
+    assert "spec.containers[0].resources.limits[mellanox.com/mlnx_rdma]" == str(
+        by_another.findings[1].path
+    )
 
 
 def attribute(value: object) -> Document:

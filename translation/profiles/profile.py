@@ -75,11 +75,17 @@ class Mps(_Part, frozen=True, kw_only=True):
         parameters: The opaque parameters.
         threads: Dotted path in them of the percentage of threads.
         memory: Dotted path in them of the memory limit, a quantity.
+        feature_gate: The feature gate of the driver without which it rejects the parameters; unset
+            where it needs none.
+        excludes: Feature gates of the driver that cannot be enabled together with it.
     """
 
     parameters: Mapping[str, Any]
     threads: str | None = None
     memory: str | None = None
+    # Unset, not empty: profiles without them keep the content hash that live pods carry.
+    feature_gate: str | msgspec.UnsetType = msgspec.UNSET
+    excludes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         """Check that paths lead through objects."""
@@ -136,6 +142,8 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
         mps: The configuration for sharing through an MPS server.
         resources: Legacy resource name to the devices that it means; a name may end in `*`. Of
             several that match, the longest applies.
+        class_config: What the driver needs in the configuration of the class, in a few words; unset
+            where it needs none. A finding tells it where the class has no configuration.
     """
 
     class_name: str = msgspec.field(name="class")
@@ -150,6 +158,7 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
     mps: Mps | None = None
     # Unset, not empty: profiles without it keep the content hash that live pods carry.
     resources: Mapping[str, NamedDevices] | msgspec.UnsetType = msgspec.UNSET
+    class_config: str | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         """Check that resource names have a `*` only at the end."""

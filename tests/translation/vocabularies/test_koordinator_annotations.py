@@ -278,9 +278,9 @@ ANSWERS = (
         (f"error malformedAnnotation {PARTITION}", f"warning policyDropped {PARTITION}"),
     ),
     Said(
-        "a preset of devices",
+        "the devices of an earlier pod, as in a restored one",
         {"allocated": {"gpu": [{"minor": 0}]}},
-        (f"error cannotExpress {ALLOCATED}",),
+        (f"warning allocationIgnored {ALLOCATED}",),
     ),
 )
 

@@ -150,10 +150,11 @@ def read_annotations(annotations: Mapping[str, str], findings: list[Finding]) ->
         _check_partition(partition, findings)
     if annotations.get(ALLOCATED, "").strip():
         findings.append(
-            error(
-                Code.CANNOT_EXPRESS,
+            warning(
+                Code.ALLOCATION_IGNORED,
                 annotation_path(ALLOCATED),
-                "assigns devices by number, which only Koordinator's scheduler supports",
+                "assigns the devices of an earlier pod by number; it has no effect, as in Koordinator,"
+                " and the scheduler allocates devices anew",
                 "remove the annotation",
             )
         )

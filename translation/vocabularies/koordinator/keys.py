@@ -221,7 +221,12 @@ TABLE: Final[Table] = (
         "a claim cannot prefer a partition",
         case="any other",
     ),
-    annotation(ALLOCATED, KeyOutcome.REFUSED, "an assignment of devices by number"),
+    annotation(
+        ALLOCATED,
+        KeyOutcome.DROPPED,
+        "an assignment of devices by number, which Koordinator writes and does not read from a new "
+        "pod, such as a restored one",
+    ),
     annotation(
         REPLACE,
         KeyOutcome.READING,

@@ -6,7 +6,7 @@ devicehandler_gpu.go, devicehandler_default.go, device_allocator.go), apis/exten
 pkg/webhook/pod/mutating/device_resource_spec.go, whose defaults (on, unless the gate
 DisableDeviceResourceSpec is) are applied here.
 Not translated: the keys of other vendors that Koordinator reads (Huawei, AMD, Hygon), labels of its
-Device objects, assignments of devices by number, and restricted partitions.
+Device objects, and restricted partitions.
 """
 
 from collections.abc import Iterator, Mapping
