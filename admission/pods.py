@@ -52,6 +52,7 @@ from translation.translate import Outcome, Refused, Translated, Untouched, trans
 
 MAX_AMOUNTS: Final = 4096
 MAX_CLAIMS: Final = 1024
+MAX_ALL_CONTAINERS: Final = 1024
 """Per pod, more than any node can run. A larger body would take seconds, not milliseconds."""
 MAX_ANNOTATIONS: Final = 256 * 1024
 """In characters; the API server limits bytes, after mutation: TotalAnnotationSizeLimitB."""
@@ -347,6 +348,8 @@ def _sizes(
     """Yield the path, name, size and maximum of each part of a pod."""
     spec, annotations = FieldPath.of("spec"), FieldPath.of("metadata", "annotations")
     uses = sum(len(container.claims) for _, container in containers(pod))
+    number = len(pod.spec.init_containers or ()) + len(pod.spec.containers or ())
+    yield spec, "containers", number, MAX_ALL_CONTAINERS
     yield spec, "containers with devices", len(with_devices), MAX_CONTAINERS
     yield spec, "amounts of resources", sum(map(_amount_count, with_devices)), MAX_AMOUNTS
     yield spec, "claims", len(pod.spec.resource_claims or ()), MAX_CLAIMS

@@ -114,14 +114,18 @@ def check_claims(pod: Pod, claims: Sequence[Claim]) -> Iterator[Finding]:
         container.name: {(use.name, use.request) for use in container.claims}
         for _, container in containers(pod)
     }
-    unmatched = {label for label, template in templates.items() if template is not None}
+    unmatched: dict[str, list[str]] = {}
+    for label in sorted(templates):
+        template = templates[label]
+        if template is not None:
+            unmatched.setdefault(template, []).append(label)
     for claim in claims:
+        labels = unmatched.get(claim.template, [])
         match = next(
             (
                 label
-                for label in sorted(unmatched)
-                if templates[label] == claim.template
-                and all((label, use.request) in uses.get(use.container, ()) for use in claim.uses)
+                for label in labels
+                if all((label, use.request) in uses.get(use.container, ()) for use in claim.uses)
             ),
             None,
         )
@@ -134,7 +138,7 @@ def check_claims(pod: Pod, claims: Sequence[Claim]) -> Iterator[Finding]:
                 "remove the annotation; the webhook writes it",
             )
         else:
-            unmatched.remove(match)
+            labels.remove(match)
 
 
 def _user_names(claim: Claim) -> str:

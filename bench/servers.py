@@ -27,6 +27,7 @@ from certs.authority import Authority
 from certs.serving import Listener, issue_serving_certificate
 from process.durations import Duration
 from process.logs import log_to
+from testing.review_runner import review_runner
 from translation.snapshot import TranslationOptions
 from webhook.endpoint import Endpoint
 from webhook.metrics import WebhookMetrics
@@ -78,7 +79,10 @@ async def serve(authority: Authority) -> None:
     metrics = WebhookMetrics(CollectorRegistry())
     known = world()
     mutation = PodReviewHandler(
-        lambda: known, TranslationOptions(), metrics, read_timeout_s=settings.read_timeout
+        lambda: known,
+        TranslationOptions(),
+        metrics,
+        review_runner(metrics, settings.read_timeout),
     )
     ours = Endpoint(settings, {MUTATE_PATH: mutation.handle}, metrics, chance=random.random)
     await ours.start(context, {})

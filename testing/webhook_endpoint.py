@@ -31,6 +31,7 @@ from testing.builders import (
     translation_snapshot,
 )
 from testing.fake_api_server import running
+from testing.review_runner import UNLIMITED_S, review_runner
 from translation.snapshot import TranslationOptions, TranslationSnapshot
 from webhook.endpoint import Endpoint
 from webhook.metrics import WebhookMetrics
@@ -44,6 +45,7 @@ SETTINGS: Final = WebhookSettings(
     max_body_bytes=64 * 1024,
     read_timeout=PositiveDuration(0.2),
     max_in_flight=2,
+    user_cpu_burst=PositiveDuration(UNLIMITED_S),
     shutdown_grace_period=PositiveDuration(0.1),
 )
 JSON: Final = {"Content-Type": "application/json"}
@@ -105,14 +107,17 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
             rules = rules or FixedEvaluator(snapshot)
             metrics = WebhookMetrics(registry)
             served = msgspec.structs.replace(SETTINGS, **settings)
-            timeout_s = served.read_timeout
-            pods = PodReviewHandler(
-                snapshot, TranslationOptions(), metrics, read_timeout_s=timeout_s
+            runner = review_runner(
+                metrics,
+                served.read_timeout,
+                fraction=served.user_cpu_fraction,
+                burst_s=served.user_cpu_burst,
             )
+            pods = PodReviewHandler(snapshot, TranslationOptions(), metrics, runner)
             workloads = WorkloadReviewHandler(
-                snapshot, rules, TranslationOptions(), metrics, read_timeout_s=timeout_s
+                snapshot, rules, TranslationOptions(), metrics, runner
             )
-            objects = ObjectReviewHandler(rules, profiles(), metrics, read_timeout_s=timeout_s)
+            objects = ObjectReviewHandler(rules, profiles(), metrics, runner)
             reviews = {
                 MUTATE_PATH: pods.handle,
                 VALIDATE_WORKLOADS_PATH: workloads.handle,

@@ -31,10 +31,12 @@ from process.selectors.engine import WorkerEngine
 from process.signals import run_forever, run_until_signal
 from translation.profiles.profile import Profile
 from translation.snapshot import vocabularies_in_force
+from webhook.budgets import ReviewBudgets
 from webhook.ca_bundle_check import CaBundleCheck
 from webhook.endpoint import Endpoint, Handler
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import PodReviewHandler
+from webhook.reviews import ReviewRunner
 from webhook.self_check import SelfCheck
 from webhook.serving_certificate import (
     CertificateSource,
@@ -123,12 +125,11 @@ def _handlers(
     settings = process.settings
     profiles = profiles_of(settings)
     options = settings.translation.checked_options(profiles)
-    timeout_s = settings.webhook.read_timeout
-    pods = PodReviewHandler(snapshots.snapshot, options, metrics, read_timeout_s=timeout_s)
-    workloads = WorkloadReviewHandler(
-        snapshots.snapshot, evaluator, options, metrics, read_timeout_s=timeout_s
-    )
-    objects = ObjectReviewHandler(evaluator, profiles, metrics, read_timeout_s=timeout_s)
+    budgets = ReviewBudgets(settings.webhook.user_cpu_fraction, settings.webhook.user_cpu_burst)
+    runner = ReviewRunner(settings.webhook.read_timeout, budgets, metrics)
+    pods = PodReviewHandler(snapshots.snapshot, options, metrics, runner)
+    workloads = WorkloadReviewHandler(snapshots.snapshot, evaluator, options, metrics, runner)
+    objects = ObjectReviewHandler(evaluator, profiles, metrics, runner)
     return {
         MUTATE_PATH: pods.handle,
         VALIDATE_WORKLOADS_PATH: workloads.handle,

@@ -9,19 +9,17 @@ from time import perf_counter
 from typing import Final
 
 import structlog
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from certs.serving import peer_names
 from process.probes import Check, probe_routes
 from webhook.connections import Connections
 from webhook.metrics import WebhookMetrics
-from webhook.reviews import UID
+from webhook.reviews import RETRY_AFTER_S, UID
 from webhook.settings import WebhookSettings
 
 LINGERING_S: Final = 1.0
 """For how long the rest of a rejected body is read and dropped."""
-RETRY_AFTER_S: Final = "1"
-"""Only with this header does the API server retry within the webhook's timeout."""
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 """Answers a review; it may raise web.HTTPException."""
@@ -219,6 +217,9 @@ class Endpoint:
 
 
 def _rejection(error: web.HTTPException) -> web.Response:
+    if hdrs.RETRY_AFTER in error.headers:  # Counted, not logged: there may be many.
+        retry = {hdrs.RETRY_AFTER: error.headers[hdrs.RETRY_AFTER]}
+        return web.Response(status=error.status, text=error.text, headers=retry)
     log.warning("review.rejected", status=error.status, error=error.text)
     response = web.Response(status=error.status, text=error.text)
     response.force_close()  # The body may not have been read.

@@ -61,6 +61,11 @@ class WebhookMetrics:
             "Total requests answered with 503, beyond maxInFlight or maxBytesInFlight.",
             registry=registry,
         )
+        self.over_budget = Counter(
+            "drawbridge_requests_over_budget",
+            "Total requests answered with 503, since their user or namespace took too much time.",
+            registry=registry,
+        )
         self.connections = Gauge(
             "drawbridge_connections", "Open connections of the HTTPS endpoint.", registry=registry
         )

@@ -15,7 +15,7 @@ from kube.jsonpatch import apply
 from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
 from translation.translate import translate
 from webhook.metrics import WebhookMetrics
-from webhook.reviews import MAX_LOGGED, log_review, read_review, respond
+from webhook.reviews import MAX_LOGGED, ReviewRunner, log_review, respond
 
 POD: Final = "Pod"
 
@@ -101,13 +101,12 @@ class PodReviewHandler:
         snapshot: Callable[[], TranslationSnapshot],
         options: TranslationOptions,
         metrics: WebhookMetrics,
-        *,
-        read_timeout_s: float,
+        runner: ReviewRunner,
     ) -> None:
         self._snapshot = snapshot
         self._options = options
         self._metrics = metrics
-        self._read_timeout_s = read_timeout_s
+        self._runner = runner
         self._translator = TranslationCache()
 
     async def handle(self, http_request: web.Request) -> web.Response:
@@ -116,11 +115,18 @@ class PodReviewHandler:
         Raises:
             web.HTTPException: The body is too large, too slow, or not such a review.
         """
-        review = await read_review(http_request, decode_pod_review, self._read_timeout_s)
-
-        answer = answer_pod_review(review, self._snapshot(), self._options, self._translator)
+        runner, snapshot = self._runner, self._snapshot()
+        review = await runner.read(http_request, decode_pod_review)
 
         request = review.request
+        # The cache belongs to the event loop.
+        translator = translate if runner.is_large(http_request) else self._translator
+        answer = await runner.answer(
+            http_request,
+            request,
+            lambda: answer_pod_review(review, snapshot, self._options, translator),
+        )
+
         self._metrics.count_review(POD, request.operation, answer)
         log_review(
             "pod.reviewed",

@@ -6,7 +6,7 @@ from typing import Final
 from clusterstate.settings import TranslationSettings, ValidationSettings
 from process.certificates import CertificateSettings
 from process.durations import Duration, PositiveDuration
-from process.settings import Name, Port, Positive, ProcessSettings, ServerSettings
+from process.settings import Fraction, Name, Port, Positive, ProcessSettings, ServerSettings
 
 MEBIBYTE: Final = 2**20
 
@@ -33,6 +33,14 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
     """Their bodies together, as announced; more are answered likewise. Nine of the largest, or all
     of `maxInFlight` at a hundred times the usual 6 KiB. An eighth of the memory limit in the
     manifests, since a parsed body takes several times its size."""
+
+    user_cpu_fraction: Fraction = 0.25
+    """Of a core, that the reviews of one user, or of one namespace, may use in the long run; more are
+    answered with 503 and Retry-After. An honest pod takes a millisecond. Accounts of kube-system count
+    by namespace only, since they create pods for everybody."""
+
+    user_cpu_burst: PositiveDuration = PositiveDuration(2)
+    """Seconds of CPU that a user or namespace may use at once: a rollout of a thousand pods."""
 
     max_connections: Positive = 256
     """Connections at a time. When all are taken, the least useful one is closed; where a review is

@@ -1,6 +1,8 @@
 """`POST /validate/workloads` and `POST /validate/objects`: rules answer, and nothing is changed."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -30,8 +32,9 @@ from rules.engine import Target
 from translation.claims import Claim
 from translation.profiles.profile import Profile
 from translation.snapshot import TranslationOptions, TranslationSnapshot
+from translation.translate import translate
 from webhook.metrics import WebhookMetrics
-from webhook.reviews import MAX_LOGGED, log_review, read_review, respond
+from webhook.reviews import MAX_LOGGED, ReviewRunner, log_review, respond
 
 
 class Evaluator(Protocol):
@@ -54,18 +57,50 @@ class Evaluator(Protocol):
         ...
 
 
+class _Evaluation:
+    """The evaluation of rules for one review, and what it took of the thread that does it."""
+
+    def __init__(self, target: Target, claims: Sequence[Claim]) -> None:
+        self._target = target
+        self._claims = claims
+        self._began_s: float | None = None
+        self._cpu_s = 0.0
+
+    def __call__(self, context: Context) -> Answer:
+        self._began_s, began_cpu_s = time.monotonic(), time.thread_time()
+        try:
+            return validate_object(self._target, context, self._claims)
+        finally:
+            self._cpu_s = time.thread_time() - began_cpu_s
+
+    @property
+    def took_s(self) -> float:
+        """CPU seconds; seconds so far where it has not ended; 0 where it has not begun."""
+        if self._began_s is None:
+            return 0.0
+        return self._cpu_s or time.monotonic() - self._began_s
+
+
 async def evaluate_rules(
-    evaluator: Evaluator, target: Target, claims: Sequence[Claim], metrics: WebhookMetrics
+    evaluator: Evaluator,
+    target: Target,
+    claims: Sequence[Claim],
+    metrics: WebhookMetrics,
+    charge: Callable[[float], None],
 ) -> Answer:
     """Validate an object: without the inventory where that takes too long, or not at all.
 
     Args:
         claims: The translated claims of its pod, whose templates may not exist yet.
+        charge: Takes the seconds that it took.
     """
+    evaluation = _Evaluation(target, claims)
     try:
-        return await evaluator.evaluate(lambda context: validate_object(target, context, claims))
+        return await evaluator.evaluate(evaluation)
     except TimeoutError:
         metrics.validation_timeouts.inc()
+    finally:
+        charge(evaluation.took_s)
     try:
         return await evaluator.evaluate_without_inventory(
             lambda context: answer_timeout(target, context, claims)
@@ -136,14 +171,13 @@ class WorkloadReviewHandler:
         evaluator: Evaluator,
         options: TranslationOptions,
         metrics: WebhookMetrics,
-        *,
-        read_timeout_s: float,
+        runner: ReviewRunner,
     ) -> None:
         self._snapshot = snapshot
         self._evaluator = evaluator
         self._options = options
         self._metrics = metrics
-        self._read_timeout_s = read_timeout_s
+        self._runner = runner
         self._translator = TranslationCache()
 
     async def handle(self, http_request: web.Request) -> web.Response:
@@ -152,22 +186,35 @@ class WorkloadReviewHandler:
         Raises:
             web.HTTPException: The body is too large, too slow, or not such a review.
         """
-        review = await read_review(http_request, decode_workload_review, self._read_timeout_s)
+        runner, snapshot = self._runner, self._snapshot()
+        review = await runner.read(http_request, decode_workload_review)
 
-        request = review.request
-        if review.workload is None:
+        request, workload = review.request, review.workload
+        if workload is None:
             return respond(request, UNTOUCHED)
-        answer = validate_workload(
-            review.workload,
-            review.old,
-            namespace=request.namespace,
-            snapshot=self._snapshot(),
-            options=self._options,
-            translator=self._translator,
+        # The cache belongs to the event loop.
+        translator = translate if runner.is_large(http_request) else self._translator
+        answer = await runner.answer(
+            http_request,
+            request,
+            lambda: validate_workload(
+                workload,
+                review.old,
+                namespace=request.namespace,
+                snapshot=snapshot,
+                options=self._options,
+                translator=translator,
+            ),
         )
         if answer.allowed and not review.is_settled:
-            target = workload_target(review.workload, request.namespace, answer.claims)
-            evaluated = await evaluate_rules(self._evaluator, target, answer.claims, self._metrics)
+            target = workload_target(workload, request.namespace, answer.claims)
+            evaluated = await evaluate_rules(
+                self._evaluator,
+                target,
+                answer.claims,
+                self._metrics,
+                partial(runner.charge, request),
+            )
             answer = merge_answers(answer, evaluated)
 
         self._metrics.count_review(request.kind.kind, request.operation, answer)
@@ -224,8 +271,7 @@ class ObjectReviewHandler:
         evaluator: Evaluator,
         profiles: Mapping[str, Profile],
         metrics: WebhookMetrics,
-        *,
-        read_timeout_s: float,
+        runner: ReviewRunner,
     ) -> None:
         """Answer with an evaluator.
 
@@ -235,7 +281,7 @@ class ObjectReviewHandler:
         self._evaluator = evaluator
         self._profiles = profiles
         self._metrics = metrics
-        self._read_timeout_s = read_timeout_s
+        self._runner = runner
 
     async def handle(self, http_request: web.Request) -> web.Response:
         """Answer a review of an object.
@@ -243,19 +289,29 @@ class ObjectReviewHandler:
         Raises:
             web.HTTPException: The body is too large, too slow, or not such a review.
         """
-        review = await read_review(http_request, decode_object_review, self._read_timeout_s)
+        review = await self._runner.read(http_request, decode_object_review)
 
         request = review.request
         if review.target is None:
             return respond(request, UNTOUCHED)
-        answer = await self._answer(review.target, review.old)
+        answer = await self._answer(http_request, request, review.target, review.old)
 
         self._metrics.count_review(request.kind.kind, request.operation, answer)
         log_review("object.reviewed", request, answer, object=review.name[:MAX_LOGGED])
         return respond(request, answer)
 
-    async def _answer(self, target: Target, old: Target | None) -> Answer:
+    async def _answer(
+        self,
+        http_request: web.Request,
+        request: AdmissionRequest,
+        target: Target,
+        old: Target | None,
+    ) -> Answer:
         if is_settled(target, old):
             return UNTOUCHED
-        claims = recorded_claims(target, self._profiles)
-        return await evaluate_rules(self._evaluator, target, claims, self._metrics)
+        runner = self._runner
+        claims = await runner.answer(
+            http_request, request, lambda: recorded_claims(target, self._profiles)
+        )
+        charge = partial(runner.charge, request)
+        return await evaluate_rules(self._evaluator, target, claims, self._metrics, charge)

@@ -41,6 +41,7 @@ from testing.builders import profiles
 from testing.fake_api_server import running
 from testing.fuzz.calls import Call
 from testing.fuzz.reviews import Place
+from testing.review_runner import review_runner
 from webhook.endpoint import Endpoint
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import PodReviewHandler
@@ -212,11 +213,10 @@ Review = Callable[[web.Request], Awaitable[web.Response]]
 def _handlers(place: Place, metrics: WebhookMetrics, wait_s: float) -> Mapping[str, Review]:
     """Return who answers in a place, by path."""
     picture, rules = partial(getattr, place, "snapshot"), Known(place)
-    mutation = PodReviewHandler(picture, place.options, metrics, read_timeout_s=wait_s)
-    validation = WorkloadReviewHandler(
-        picture, rules, place.options, metrics, read_timeout_s=wait_s
-    )
-    judgement = ObjectReviewHandler(rules, profiles(), metrics, read_timeout_s=wait_s)
+    runner = review_runner(metrics, wait_s)
+    mutation = PodReviewHandler(picture, place.options, metrics, runner)
+    validation = WorkloadReviewHandler(picture, rules, place.options, metrics, runner)
+    judgement = ObjectReviewHandler(rules, profiles(), metrics, runner)
     return {
         MUTATE_PATH: mutation.handle,
         VALIDATE_WORKLOADS_PATH: validation.handle,

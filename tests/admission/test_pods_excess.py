@@ -5,7 +5,13 @@ from typing import NamedTuple
 
 import pytest
 
-from admission.pods import MAX_AMOUNTS, MAX_ANNOTATIONS, MAX_CLAIMS, Decision
+from admission.pods import (
+    MAX_ALL_CONTAINERS,
+    MAX_AMOUNTS,
+    MAX_ANNOTATIONS,
+    MAX_CLAIMS,
+    Decision,
+)
 from testing.builders import (
     Document,
     admit,
@@ -36,6 +42,10 @@ def with_claims(count: int) -> Document:
     return pod(gpus(1), resourceClaims=[{"name": str(number)} for number in range(count)])
 
 
+def with_containers(count: int) -> Document:
+    return pod(gpus(1), *(container(f"c{number}") for number in range(count - 1)))
+
+
 def with_uses(count: int) -> Document:
     uses = [{"name": str(number)} for number in range(count)]
     return pod(container(resources={"limits": limits(1), "claims": uses}))
@@ -58,6 +68,7 @@ PODS = (
         MAX_CONTAINERS,
     ),
     Large("keys of one container", with_keys, MAX_AMOUNTS),
+    Large("containers", with_containers, MAX_ALL_CONTAINERS),
     Large("claims", with_claims, MAX_CLAIMS),
     Large("uses of claims", with_uses, MAX_CLAIMS),
     Large(

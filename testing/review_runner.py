@@ -1,0 +1,18 @@
+"""A runner of reviews whose users have all the time in the world, unless told otherwise."""
+
+from webhook.budgets import ReviewBudgets
+from webhook.metrics import WebhookMetrics
+from webhook.reviews import ReviewRunner
+
+UNLIMITED_S = 1e9
+
+
+def review_runner(
+    metrics: WebhookMetrics,
+    read_timeout_s: float,
+    *,
+    fraction: float = 0.25,
+    burst_s: float = UNLIMITED_S,
+) -> ReviewRunner:
+    """Return a runner."""
+    return ReviewRunner(read_timeout_s, ReviewBudgets(fraction, burst_s), metrics)

@@ -1,0 +1,71 @@
+"""What a user and a namespace may use of the event loop."""
+
+from kube.api.admission import AdmissionRequest
+from kube.api.meta import convert
+from webhook.budgets import MAX_KEYS, ReviewBudgets
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def review(user: str = "mallory", namespace: str = "team-a") -> AdmissionRequest:
+    return convert(
+        {"uid": "1", "namespace": namespace, "userInfo": {"username": user}}, AdmissionRequest
+    )
+
+
+def budgets(clock: Clock) -> ReviewBudgets:
+    return ReviewBudgets(0.25, 2.0, clock=clock)
+
+
+def test_who_has_used_it_up_waits_and_others_do_not() -> None:
+    clock = Clock()
+    of_all = budgets(clock)
+    of_all.charge(review(namespace="a"), 2.5)
+
+    assert not of_all.allows(review(namespace="b"))
+    assert not of_all.allows(review("alice", "a"))
+    assert of_all.allows(review("alice", "b"))
+
+
+def test_it_refills_with_time() -> None:
+    clock = Clock()
+    of_all = budgets(clock)
+    of_all.charge(review(), 3.0)
+    clock.now_s = 3.9
+    before = of_all.allows(review())
+    clock.now_s = 4.1
+
+    assert (before, of_all.allows(review())) == (False, True)
+
+
+def test_it_never_holds_more_than_a_burst() -> None:
+    clock = Clock()
+    of_all = budgets(clock)
+    of_all.charge(review(), 0.1)
+    clock.now_s = 1e6
+    of_all.charge(review(), 2.1)
+
+    assert not of_all.allows(review())
+
+
+def test_a_controller_that_creates_pods_for_everybody_is_counted_by_namespace() -> None:
+    of_all = budgets(Clock())
+    controller = "system:serviceaccount:kube-system:replicaset-controller"
+    of_all.charge(review(controller, "a"), 3.0)
+
+    assert not of_all.allows(review(controller, "a"))
+    assert of_all.allows(review(controller, "b"))
+
+
+def test_strangers_cannot_fill_the_memory_with_names() -> None:
+    of_all = budgets(Clock())
+    for number in range(2 * MAX_KEYS):
+        of_all.charge(review(str(number) * 1000, ""), 0.0)
+
+    assert len(of_all._left) == MAX_KEYS

@@ -1,0 +1,73 @@
+"""CPU time of reviews per user and per namespace, so that none of them uses up the event loop.
+
+A bucket of CPU seconds that refills; what a review took is charged afterwards. Accounts of Kubernetes'
+own controllers create pods for everybody, so only the namespace counts for these.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from kube.api.admission import AdmissionRequest
+
+MAX_KEYS: Final = 4096
+"""Users and namespaces that are remembered; the least recently seen start with a full bucket."""
+_SHARED: Final = ("system:serviceaccount:kube-system:", "system:kube-", "system:node:")
+"""Beginnings of the names of users that act for others."""
+
+Key = tuple[str, str]
+
+
+class ReviewBudgets:
+    """What each user and namespace has left."""
+
+    def __init__(
+        self,
+        fraction: float,
+        burst_s: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """Start with full buckets.
+
+        Args:
+            fraction: Of a core, that each may use in the long run.
+            burst_s: CPU seconds that each may use at once.
+            clock: Monotonic seconds.
+            cpu: CPU seconds of the thread.
+        """
+        self._fraction = fraction
+        self._burst_s = burst_s
+        self._clock = clock
+        self._cpu = cpu
+        self._left: OrderedDict[Key, tuple[float, float]] = OrderedDict()
+
+    def allows(self, request: AdmissionRequest) -> bool:
+        """Return whether user and namespace of a review have anything left."""
+        return all(self._left_s(key) > 0 for key in _keys(request))
+
+    def charge(self, request: AdmissionRequest, cpu_s: float) -> None:
+        """Charge what a review took."""
+        now_s = self._clock()
+        for key in _keys(request):
+            self._left[key] = self._left_s(key) - cpu_s, now_s
+            self._left.move_to_end(key)
+        while len(self._left) > MAX_KEYS:
+            self._left.popitem(last=False)
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds of the thread."""
+        return self._cpu()
+
+    def _left_s(self, key: Key) -> float:
+        left_s, then_s = self._left.get(key, (self._burst_s, 0.0))
+        return min(self._burst_s, left_s + self._fraction * (self._clock() - then_s))
+
+
+def _keys(request: AdmissionRequest) -> Iterator[Key]:
+    user = request.user_info.username
+    if not user.startswith(_SHARED):
+        yield "user", user[:256]
+    yield "namespace", request.namespace[:256]
