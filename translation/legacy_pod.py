@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error
+from findings.text import printable
 from kube.api.core import Container, EnvVar, Pod
 from kube.names import TRANSLATE_LABEL
 from translation import arbiter
@@ -150,12 +151,12 @@ def check_requests(legacy: LegacyPod) -> Iterator[Finding]:
                     Code.LIMIT_REQUIRED,
                     container.limit_path(key),
                     "Required value: Limit must be set for non overcommitable resources",
-                    f"also set limits[{key}] to {request}",
+                    f"also set limits[{printable(key)}] to {request}",
                 )
             elif request != limit:
                 yield error(
                     Code.LIMIT_DIFFERS,
                     container.path.child("resources", "requests").key(key),
-                    f"Invalid value: {request}: must be equal to {key} limit of {limit}",
+                    f"Invalid value: {request}: must be equal to {printable(key)} limit of {limit}",
                     "use one amount for both",
                 )
