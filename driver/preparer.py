@@ -18,6 +18,7 @@ from driver.node.checkpoint_file import CheckpointFile
 from driver.node.lock import LockTimeout, file_lock
 from driver.plan.cdi import cdi_spec
 from driver.plan.checkpoint import Checkpoint
+from driver.plan.driver_taints import taken_devices
 from driver.plan.names import is_subdomain, is_uid
 from driver.plan.prepare import (
     NodeState,
@@ -120,12 +121,11 @@ class Preparer:
         outcomes = {ref.uid: "" if ref.uid in uids else "it is no uid of a claim" for ref in refs}
         try:
             async with file_lock(self._lock, timeout_s=self._lock_timeout_s):
-                await asyncio.to_thread(self._unprepare, uids)
+                rest = await asyncio.to_thread(self._unprepare, uids)
         except (OSError, LockTimeout) as error:
             return outcomes | dict.fromkeys(uids, _failure(error).message)
         self._current.set_released(self._current.released - uids)
-        if self._current.contested:
-            self._current.touch()  # They may be free now.
+        await self._settle_contested(rest)
         return outcomes
 
     async def unprepare_unfinished(self, uids: Collection[str]) -> None:
@@ -137,6 +137,16 @@ class Preparer:
         """
         async with file_lock(self._lock, timeout_s=self._lock_timeout_s):
             await asyncio.to_thread(self._unprepare_unfinished, uids)
+
+    async def _settle_contested(self, checkpoint: Checkpoint) -> None:
+        """Forget contested devices that are free now; whoever gets them next has them rightly."""
+        contested = self._current.contested
+        if contested:
+            node = self._current.state()
+            taken = await asyncio.to_thread(
+                lambda: frozenset(taken_devices(node, checkpoint, contested))
+            )
+            self._current.set_contested(self._current.contested - (contested - taken))
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -202,7 +212,8 @@ class Preparer:
         self._specs.write(preparation.record.uid, spec)
         self._reached(Step.SPEC_WRITTEN)
 
-    def _unprepare(self, uids: Collection[str]) -> None:
+    def _unprepare(self, uids: Collection[str]) -> Checkpoint:
+        """Undo claims and return what is prepared afterwards."""
         checkpoint = rest = self._checkpoint.load()
         for uid in uids:
             self._specs.remove(uid)
@@ -212,6 +223,7 @@ class Preparer:
         if rest is not checkpoint:
             self._checkpoint.store(rest)
             self._reached(Step.RECORD_REMOVED)
+        return rest
 
     def _unprepare_unfinished(self, uids: Collection[str]) -> None:
         claims = self._checkpoint.load().claims

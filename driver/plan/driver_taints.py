@@ -69,7 +69,7 @@ def use_taints(
     if not is_state_known:
         return {device.name: STATE_UNKNOWN for device in node.inventory.devices()}
     records = [record for uid, record in checkpoint.claims.items() if uid in released]
-    unusable = {*_unusable(node, records), *_taken(node, checkpoint, contested)}
+    unusable = {*_unusable(node, records), *taken_devices(node, checkpoint, contested)}
     return dict.fromkeys(sorted(unusable), IN_USE)
 
 
@@ -94,7 +94,9 @@ def _unusable(node: NodeState, records: Sequence[Record]) -> Iterator[str]:
     yield from _in_conflict(node, records, beside)
 
 
-def _taken(node: NodeState, checkpoint: Checkpoint, contested: Collection[str]) -> Iterator[str]:
+def taken_devices(
+    node: NodeState, checkpoint: Checkpoint, contested: Collection[str]
+) -> Iterator[str]:
     """Yield the contested devices that nobody else can have; shares of others may still fit."""
     devices = [
         (pool, name)

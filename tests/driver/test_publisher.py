@@ -185,6 +185,10 @@ async def test_devices_that_were_refused_are_tainted_until_they_are_free(
         await preparer.unprepare([ref_of(tenant)])
         await until(lambda: "taints" not in devices(server)["gpu-0"])
 
+        # Whoever has it next has it rightly.
+        await preparer.prepare([ref_of(rival)])
+        assert frozenset() == node.current.contested
+
 
 async def test_unhealthy_devices_are_tainted_until_they_recover(
     node: FolderNode, client: Client, server: FakeApiServer
