@@ -15,6 +15,7 @@ from driver.device_status import DeviceStatus
 from driver.discovery.declared_file import DeclaredFile
 from driver.discovery.nvml_gpus import NvmlGpus
 from driver.discovery.source import DeviceSource
+from driver.discovery.sysfs_cpus import SysfsCpus
 from driver.discovery.sysfs_nics import SysfsNics
 from driver.faults.fault_files import FaultFiles
 from driver.faults.prepare_failures import PrepareFailures
@@ -101,6 +102,13 @@ class _Sources:
             gpus = _gpus(settings)
             devices.append(gpus)
             faults.append(gpus)
+        if "cpus" in settings.discover:
+            cpus = SysfsCpus(
+                Path(settings.sysfs),
+                reserved=settings.reserved_cpus,
+                period_s=settings.discovery_period,
+            )
+            devices.append(cpus)
         self.devices = CombinedSource(devices)
         self.faults = tuple(faults)
 

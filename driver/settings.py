@@ -36,9 +36,13 @@ class DriverSettings(ServerSettings, frozen=True, kw_only=True):
     inventory_reload_period: PositiveDuration = PositiveDuration(5)
     """Between looks at the inventory. A mounted ConfigMap takes a minute to change anyway."""
 
-    discover: tuple[Literal["gpus", "nics"], ...] = ()
-    """Which devices are looked for beside those that are declared: `gpus`, NVIDIA's by NVML, and `nics`,
-    the network controllers on the PCI bus. A declared device hides a discovered one of its name."""
+    discover: tuple[Literal["cpus", "gpus", "nics"], ...] = ()
+    """Which devices are looked for beside those that are declared: `gpus`, NVIDIA's by NVML, `nics`, the
+    network controllers on the PCI bus, and `cpus`, CPUs and huge pages by NUMA node. A declared device
+    hides a discovered one of its name."""
+
+    reserved_cpus: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """CPUs of the first NUMA node that are not published, for the system."""
 
     share_gpus: bool = False
     """Whether several claims may have a discovered GPU at the same time, each a part of its capacity."""
