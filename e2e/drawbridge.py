@@ -165,8 +165,8 @@ class Drawbridge:
         return text
 
     def decisions(self, decision: str, operation: str = "CREATE") -> int:
-        """How often the webhook, since its start, decided so."""
-        labels = re.escape(f'{{decision="{decision}",operation="{operation}"}}')
+        """How often the webhook, since its start, decided so about a pod."""
+        labels = re.escape(f'{{decision="{decision}",kind="Pod",operation="{operation}"}}')
         line = rf"^drawbridge_reviews_total{labels} (\S+)$"
         found = re.search(line, self.metrics(WEBHOOK), re.MULTILINE)
         return int(float(found[1])) if found else 0
