@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from controllers.policies.clashes import MAX_SUSPECTS
+from allocator.compatibility.conflicts_in_use import MAX_SUSPECTS
 from controllers.policies.conditions import MAX_MESSAGE
 from controllers.policies.status import (
     MAX_EXAMPLES,

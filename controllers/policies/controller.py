@@ -253,7 +253,7 @@ class PolicyController:
         """Queue the policies with conflicts in these pools: another pod uses a claim of them."""
         for name, state in self._states.items():
             parts = state.report.parts
-            if any(parts[pool].clashes for pool in pools & parts.keys()):
+            if any(parts[pool].conflicts for pool in pools & parts.keys()):
                 state.is_outdated = True
                 self._controller.queue.add(name)
 
@@ -363,11 +363,7 @@ class PolicyController:
             return
         report = state.report
         events = conflict_events(
-            report.policy,
-            report.enforcement(),
-            report.clashes(),
-            self._objects_of,
-            state.recorded,
+            report.conflicts(), report.enforcement(), self._objects_of, state.recorded
         )
         for event in events:
             if len(state.recorded) >= MAX_CONFLICT_EVENTS:

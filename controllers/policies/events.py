@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import StrEnum
 from typing import Final
 
-from allocator.compatibility.compile import CompiledPolicy
+from allocator.compatibility.conflicts_in_use import ClaimName, ConflictInUse, describe_conflict
 from allocator.compatibility.enforcement import EnforcementReason, PolicyEnforcement
-from controllers.policies.clashes import Clash
 from controllers.policies.conditions import ConditionType
 from kube.api.events import Event, ObjectReference
 from kube.api.policy import (
@@ -20,11 +19,6 @@ from kube.api.policy import (
 )
 
 ACTION: Final = "Validate"
-MAX_NAMED: Final = 5
-"""Claims of the same namespace in one note."""
-
-ClaimName = tuple[str, str]
-"""Namespace and name."""
 
 
 class EventReason(StrEnum):
@@ -58,60 +52,36 @@ def _policy_event(policy: DeviceCompatibilityPolicy, reason: EventReason, note: 
 
 
 def conflict_events(
-    policy: CompiledPolicy,
+    conflicts: Iterable[ConflictInUse],
     enforcement: PolicyEnforcement,
-    clashes: Iterable[Clash],
     objects_of: Callable[[ClaimName], Iterable[ObjectReference]],
     recorded: Collection[str],
 ) -> Iterator[Event]:
     """Yield the events about claims whose devices violate a policy, and about their pods.
 
     Args:
+        conflicts: Devices in use that violate the policy.
         enforcement: Of the policy.
         objects_of: The claim and the pods that it is reserved for; none if it is gone.
         recorded: Uids of objects that had their event before.
     """
     done = set(recorded)
-    for clash in clashes:
-        for device, holders in clash.holders.items():
+    for conflict in conflicts:
+        for device, holders in conflict.holders.items():
             for claim in holders:
-                reason, note = _describe_clash(policy, enforcement, clash, device, claim)
+                reason, note = _reason_and_note(conflict, enforcement, device, claim)
                 for regarding in objects_of(claim):
                     if regarding.uid not in done:
                         done.add(regarding.uid)
                         yield Event(regarding=regarding, reason=reason, action=ACTION, note=note)
 
 
-def _describe_clash(
-    policy: CompiledPolicy,
-    enforcement: PolicyEnforcement,
-    clash: Clash,
-    device: str,
-    claim: ClaimName,
+def _reason_and_note(
+    conflict: ConflictInUse, enforcement: PolicyEnforcement, device: str, claim: ClaimName
 ) -> tuple[EventReason, str]:
-    """Return reason and note of the event about a claim that holds a device."""
-    others = [other for other in clash.devices if other != device]
-    consumers = {consumer for other in others or (device,) for consumer in clash.holders[other]}
-    named = _name_claims(consumers - {claim}, claim[0])
-    place = f"Device {device} of pool {clash.pool.pool}"
-    if not others:
-        by = f" with {', '.join(named)}" if named else ""
-        note = f"{place} is shared{by}: {clash.reason}."
+    note = describe_conflict(conflict, device, claim)
+    if not conflict.policy:
         return EventReason.CONFLICTING_SHARING_CONFIG, note
-    by = f" (held by {', '.join(named)})" if named else ""
-    note = (
-        f"{place} is in use beside {', '.join(others)}{by}, against {KIND} {policy.name}: "
-        f"{clash.reason}."
-    )
     if not enforcement.is_enforced:
         note += f" The policy is not enforced: {enforcement.message}."
     return EventReason.DEVICE_INCOMPATIBLE, note
-
-
-def _name_claims(claims: Iterable[ClaimName], namespace: str) -> list[str]:
-    """Return claims in words; those of other namespaces are not named."""
-    names = sorted(claims)
-    own = [f"claim {name}" for owner, name in names if owner == namespace][:MAX_NAMED]
-    if any(owner != namespace for owner, _ in names):
-        own.append("a claim in another namespace")
-    return own

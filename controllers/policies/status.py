@@ -16,6 +16,12 @@ from typing import Any, Final
 import msgspec
 
 from allocator.compatibility.compile import compile_policy
+from allocator.compatibility.conflicts_in_use import (
+    MAX_SUSPECTS,
+    ConflictInUse,
+    find_config_conflicts,
+    find_policy_conflicts,
+)
 from allocator.compatibility.enforcement import (
     PolicyEnforcement,
     groups_reject_the_same,
@@ -30,12 +36,6 @@ from allocator.model.feature_gates import Features
 from allocator.model.pools import build_index, whole_pool
 from allocator.model.scheduler_support import SchedulerSupport
 from allocator.model.usage import Usage, gather_usage
-from controllers.policies.clashes import (
-    MAX_SUSPECTS,
-    Clash,
-    clashes,
-    configuration_clashes,
-)
 from controllers.policies.conditions import (
     accepted_condition,
     cut,
@@ -79,7 +79,7 @@ class PoolPart(msgspec.Struct, frozen=True, kw_only=True):
     state: PoolState
     findings: PoolFindings
     kinds: Mapping[_Key, tuple[int, DeviceId]]
-    clashes: tuple[Clash, ...]
+    conflicts: tuple[ConflictInUse, ...]
     has_equivalent_groups: bool = False
 
 
@@ -139,9 +139,9 @@ class PolicyReport:
                 (kind.profile.number, kind.groups): (len(kind.devices), kind.devices[0].id)
                 for kind in kinds
             },
-            clashes=(
-                *clashes(self.policy, pool, usage),
-                *configuration_clashes(pool.id, usage, self._uniform_config_drivers),
+            conflicts=(
+                *find_policy_conflicts(self.policy, pool, usage),
+                *find_config_conflicts(pool.id, usage, self._uniform_config_drivers),
             ),
             has_equivalent_groups=self._support.compatibility_groups
             and groups_reject_the_same(self.policy, [published]),
@@ -151,10 +151,10 @@ class PolicyReport:
         """Remove a pool that is not published any more."""
         self.parts.pop(pool, None)
 
-    def clashes(self) -> Iterator[Clash]:
+    def conflicts(self) -> Iterator[ConflictInUse]:
         """Yield the devices in use that violate the policy, by pool."""
         for pool in sorted(self.parts):
-            yield from self.parts[pool].clashes
+            yield from self.parts[pool].conflicts
 
     def enforcement(self) -> PolicyEnforcement:
         """Return whether the policy is enforced where it is in force."""
@@ -183,7 +183,7 @@ class PolicyReport:
             self.policy, [self.parts[pool].findings for pool in sorted(self.parts)]
         )
         counts, table = self._counted()
-        conflicts = self._conflicts()
+        conflicts = self._count_conflicts()
         source, inspected, name = self.policy.source, self._inspected(), in_force.metadata.name
         states = (
             valid_condition(findings, inspected),
@@ -230,27 +230,27 @@ class PolicyReport:
             self._matrix = firsts, build_matrix(self.policy, examples)
         return counts, self._matrix[1]
 
-    def _conflicts(self) -> Conflicts | None:
-        all_clashes = list(self.clashes())
-        if not all_clashes:
+    def _count_conflicts(self) -> Conflicts | None:
+        all_conflicts = list(self.conflicts())
+        if not all_conflicts:
             return None
         claims = {
             claim
-            for clash in all_clashes
-            for holders in clash.holders.values()
+            for conflict in all_conflicts
+            for holders in conflict.holders.values()
             for claim in holders
         }
         return Conflicts(
-            count=len(all_clashes),
+            count=len(all_conflicts),
             claims=len(claims),
             namespaces=len({namespace for namespace, _ in claims}),
             examples=tuple(
                 Conflict(
-                    pool=clash.pool.pool,
-                    devices=clash.devices[:MAX_SUSPECTS],
-                    reason=cut(clash.reason),
+                    pool=conflict.pool.pool,
+                    devices=conflict.devices[:MAX_SUSPECTS],
+                    reason=cut(conflict.reason),
                 )
-                for clash in all_clashes[:MAX_EXAMPLES]
+                for conflict in all_conflicts[:MAX_EXAMPLES]
             ),
         )
 

@@ -32,9 +32,8 @@ def claim_and_pod(claim: tuple[str, str]) -> list[ObjectReference]:
 def events(policy_report: PolicyReport, recorded: Sequence[str] = ()) -> list[Event]:
     return list(
         conflict_events(
-            policy_report.policy,
+            policy_report.conflicts(),
             policy_report.enforcement(),
-            policy_report.clashes(),
             claim_and_pod,
             set(recorded),
         )

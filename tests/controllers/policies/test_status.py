@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from allocator.compatibility.compile import compile_policy
+from allocator.compatibility.conflicts_in_use import find_policy_conflicts
 from allocator.model.devices import PoolId, PoolState
 from allocator.model.scheduler_support import SchedulerSupport
-from controllers.policies.clashes import clashes
 from controllers.policies.conditions import MAX_MESSAGE
 from controllers.policies.status import (
     MAX_EXAMPLES,
@@ -316,7 +316,7 @@ def test_groups_that_only_all_of_them_lack_are_told_as_one() -> None:
     devices = [device(name, consumes("g0", x=1, groups=own)) for name, own in groups.items()]
     held = allocated(*(result(name) for name in groups))
 
-    (found,) = clashes(
+    (found,) = find_policy_conflicts(
         compile_policy(written(rule("all", only="true"))),
         pool_of(*devices, counters=SETS),
         usage_of([held]),
