@@ -9,17 +9,14 @@ Source: docs/compatibility.md; KEP-5963 for groups.
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import Final
 
 import msgspec
 
 from allocator.compatibility.compile import CompiledPolicy
 from allocator.compatibility.pairs import Occupancy, PolicyPool, counter_sets_of
 from allocator.model.devices import PublishedDevice
+from allocator.model.gated_pools import COMPATIBILITY_GATE
 from allocator.model.scheduler_support import SchedulerSupport
-
-GATE: Final = "DRADeviceCompatibilityGroups"
-"""The feature gate of KEP-5963."""
 
 
 class EnforcementReason(StrEnum):
@@ -36,13 +33,15 @@ class PolicyEnforcement(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a policy is enforced.
 
     Attributes:
-        message: What enforces it, or which allocations nothing prevents.
+        message: What enforces it, or why nothing does.
+        effect: What happens meanwhile; empty where it is enforced.
         fix: What would change it; empty where it is enforced.
     """
 
     is_enforced: bool
     reason: EnforcementReason
     message: str
+    effect: str = ""
     fix: str = ""
 
 
@@ -59,14 +58,15 @@ def policy_enforcement(
         return PolicyEnforcement(
             is_enforced=False,
             reason=EnforcementReason.AUDIT,
-            message="spec.enforcement is Audit, so nothing is rejected",
+            message="spec.enforcement is Audit",
+            effect="nothing is rejected",
             fix="set spec.enforcement to Enforce",
         )
     if support.compatibility_groups and has_equivalent_groups:
         return PolicyEnforcement(
             is_enforced=True,
             reason=EnforcementReason.COMPATIBILITY_GROUPS,
-            message=f"published compatibilityGroups reject what the policy rejects, and {GATE} is on",
+            message=f"published compatibilityGroups reject what the policy rejects, and {COMPATIBILITY_GATE} is on",
         )
     if support.policy_aware:
         names = ", ".join(sorted(support.policy_aware))
@@ -78,10 +78,11 @@ def policy_enforcement(
     return PolicyEnforcement(
         is_enforced=False,
         reason=EnforcementReason.NO_POLICY_AWARE_SCHEDULER,
-        message="kube-scheduler ignores policies, so it may allocate devices that this one keeps "
-        "apart; only claims that break it by themselves are rejected",
+        message="kube-scheduler ignores policies",
+        effect="it may allocate devices that this one keeps apart; only claims that violate it by "
+        "themselves are rejected",
         fix=f"publish compatibilityGroups that say the same (drawbridge matrix --as-groups) and "
-        f"enable {GATE}, or schedule with a scheduler that evaluates policies and list it in "
+        f"enable {COMPATIBILITY_GATE}, or schedule with a scheduler that evaluates policies and list it in "
         "policyAwareSchedulers",
     )
 

@@ -15,6 +15,7 @@ import msgspec
 
 from allocator.model.devices import DeviceId, NodeDevices, Pool, PoolId, PoolState, PublishedDevice
 from allocator.model.feature_gates import Features
+from allocator.model.gated_pools import declares_groups, disabled_gate_cause
 from allocator.model.node_selection import (
     IndexKey,
     index_keys,
@@ -25,7 +26,6 @@ from allocator.model.node_selection import (
 from kube.api.core import Node
 from kube.api.resource import (
     CounterSet,
-    Device,
     ResourceSlice,
 )
 
@@ -167,8 +167,7 @@ def build_index(slices: Iterable[ResourceSlice], features: Features) -> SliceInd
 def _publish(slice_: ResourceSlice, rank: int, features: Features) -> PublishedSlice:
     spec = slice_.spec
     driver, pool, devices = spec.driver, spec.pool.name, spec.devices or ()
-    is_grouped = not features.compatibility_groups and any(map(_declares_groups, devices))
-    needs_partitions = spec.per_device_node_selection is not None or bool(spec.shared_counters)
+    is_grouped = not features.compatibility_groups and any(map(declares_groups, devices))
     return PublishedSlice(
         slice=slice_,
         pool=PoolId(driver, pool),
@@ -177,15 +176,11 @@ def _publish(slice_: ResourceSlice, rank: int, features: Features) -> PublishedS
             PublishedDevice(id=DeviceId(driver, pool, device.name), device=device, slice=slice_)
             for device in devices
         ),
-        is_hidden=is_grouped or (needs_partitions and not features.partitionable_devices),
+        is_hidden=bool(disabled_gate_cause(slice_, features)),
         is_counted=not is_grouped,
         is_local=bool(spec.node_name),
         holds_counters=features.partitionable_devices and bool(spec.shared_counters),
     )
-
-
-def _declares_groups(device: Device) -> bool:
-    return any(consumed.compatibility_groups for consumed in device.consumes_counters or ())
 
 
 def _insert(
@@ -370,6 +365,9 @@ def _build_pool(
     ]
     if len(counted) != expected:
         why = f"{len(counted)} of {expected} slices of generation {generation}"
+        hidden = [slice_.slice for slice_ in index.by_pool[pool] if slice_.is_hidden]
+        if hidden:
+            why += f": {disabled_gate_cause(hidden[0], index.features)}"
         return _BuiltPool(Pool(id=pool, state=PoolState.INCOMPLETE, why=why), {})
     others: Sequence[PublishedSlice] = ()
     if len(relevant) < len(counted):

@@ -11,6 +11,7 @@ import msgspec
 
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features
+from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name
 from cli.answers.quotas import check_quotas
 from cli.answers.translate import TEMPLATE_KIND, TranslatedObject, build_template, translate_objects
@@ -53,11 +54,14 @@ class CheckedObject(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
-def check_objects(inputs: Inputs, features: Features) -> list[CheckedObject]:
+def check_objects(
+    inputs: Inputs, features: Features, policy_aware_schedulers: Collection[str] = ()
+) -> list[CheckedObject]:
     """Return the findings on each object, in order.
 
     Args:
         features: Feature gates of the cluster.
+        policy_aware_schedulers: Names of those that evaluate DeviceCompatibilityPolicies.
     """
     results = translate_objects(
         inputs.manifests,
@@ -65,7 +69,7 @@ def check_objects(inputs: Inputs, features: Features) -> list[CheckedObject]:
         options=inputs.options,
         namespace=inputs.namespace,
     )
-    context = build_context(inputs, results, features)
+    context = build_context(inputs, results, features, policy_aware_schedulers)
     quotas = check_quotas(inputs, results)
     manifest_templates = {
         (namespace_of(result.source, inputs.namespace), result.source.name)
@@ -98,13 +102,17 @@ def collect_findings(results: Iterable[CheckedObject]) -> list[ObjectFinding]:
 
 
 def build_context(
-    inputs: Inputs, results: Iterable[TranslatedObject], features: Features
+    inputs: Inputs,
+    results: Iterable[TranslatedObject],
+    features: Features,
+    policy_aware_schedulers: Collection[str] = (),
 ) -> Context:
     """Return the context of rules: the state of the cluster, with the manifests in it.
 
     Args:
         results: Of the translation; the templates that the objects need exist, too.
         features: Feature gates of the cluster.
+        policy_aware_schedulers: Names of those that evaluate DeviceCompatibilityPolicies.
     """
     templates = [
         msgspec.structs.replace(result.source, document=dict(template))
@@ -114,7 +122,8 @@ def build_context(
     everything = merge_objects(inputs.state, (*inputs.manifests, *templates), inputs.namespace)
     known, _ = decode_objects(everything, STATE_KINDS, inputs.namespace)
     state = build_state(known)
-    cache = RuleCache(features)
+    support = SchedulerSupport(policy_aware=frozenset(policy_aware_schedulers))
+    cache = RuleCache(features, support=support)
     cache.apply(_changes_to(state))
     components = inputs.snapshot.claim_unaware_components
     facts = ClusterFacts(
@@ -132,6 +141,8 @@ def build_context(
         has_all_classes=inputs.snapshot.classes is not None,
         has_all_claims=any(found.kind in _CLAIM_KINDS for found in inputs.state),
         applied_together=True,
+        # Files do not show which schedulers the cluster has.
+        support=None,
         # Without nodes it is unknown what their device plugins offer.
         extended_resources=inputs.snapshot.extended_resources if state.has_nodes else {},
         uniform_config_drivers=UNIFORM_CONFIG_DRIVERS,

@@ -42,6 +42,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[Missing, ...]
     simulation: PendingSimulation | None
     scheduler: str | None
+    conflicts: tuple[str, ...]
     event: str | None
 
 
@@ -66,6 +67,7 @@ def why_answer(status: ObjectStatus) -> WhyAnswer:
         simulation=_pending(status.simulation),
         event=status.event,
         scheduler=status.scheduler,
+        conflicts=status.conflicts,
     )
 
 

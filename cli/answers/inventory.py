@@ -7,6 +7,7 @@ import msgspec
 
 from allocator.cluster.cluster import Cluster
 from allocator.model.devices import Pool, PoolId, PoolState, PublishedDevice
+from allocator.model.gated_pools import find_gated_pools
 from allocator.pods.duplicate_resources import DuplicateResource, duplicate_resources
 from cli.answers.device_classes import (
     ClassInventory,
@@ -69,8 +70,16 @@ class DriverInventory(msgspec.Struct, frozen=True, kw_only=True):
     counters: Mapping[str, Amount]
 
 
+HIDDEN: Final = "hidden"
+"""The state of a pool that no node sees while a feature gate is disabled."""
+
+
 class UnusablePool(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool of which no device can be allocated: incomplete, or invalid."""
+    """A pool of which no device can be allocated.
+
+    Attributes:
+        state: `incomplete`, `invalid`, or `hidden`: a disabled feature gate hides all of it.
+    """
 
     driver: str
     pool: str
@@ -101,7 +110,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 def build_inventory(
     cluster: Cluster,
     classes: Mapping[str, DeviceClass],
-    slices: Iterable[ResourceSlice],
+    slices: Sequence[ResourceSlice],
     drivers_of: Callable[[str], Collection[str]],
 ) -> Inventory:
     """Return the inventory of a cluster, without a list of its devices.
@@ -117,13 +126,19 @@ def build_inventory(
     seen = {
         published.slice.metadata.name for pool in pools.values() for published in _devices_of(pool)
     }
-    unusable = {pool.id: pool for pool in pools.values() if pool.state is not PoolState.COMPLETE}
+    unusable = {
+        pool.id: (pool.state.value, pool.why)
+        for pool in pools.values()
+        if pool.state is not PoolState.COMPLETE
+    }
+    for id_, cause in find_gated_pools(slices, cluster.options.features).items():
+        unusable.setdefault(id_, (HIDDEN, cause))
     return Inventory(
         drivers=tuple(_drivers(cluster, pools.values(), devices)),
         classes=tuple(class_inventory(name, found, cluster) for name, found in selected.items()),
         unusable_pools=tuple(
-            UnusablePool(driver=id_.driver, pool=id_.pool, state=pool.state.value, why=pool.why)
-            for id_, pool in sorted(unusable.items())
+            UnusablePool(driver=id_.driver, pool=id_.pool, state=state, why=why)
+            for id_, (state, why) in sorted(unusable.items())
         ),
         suggestions=tuple(suggest_classes(devices, selected)),
         unreachable=tuple(

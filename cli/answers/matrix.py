@@ -10,6 +10,8 @@ from allocator.compatibility.lint import lint_pools
 from allocator.compatibility.lint_findings import PolicyFinding
 from allocator.compatibility.matrix import Matrix, as_groups, build_matrix, empty_policy
 from allocator.model.devices import Pool, PoolId, PublishedDevice
+from allocator.model.feature_gates import Features
+from allocator.model.gated_pools import COMPATIBILITY_GATE, declares_groups
 from allocator.model.outcome import RejectionReason
 
 
@@ -19,12 +21,15 @@ class DriverCompatibility(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         policy: None where only the groups count that slices declare.
         findings: About either.
+        disabled_gate: The feature gate without which groups of these devices keep them from use;
+            empty where it is on, or no device declares groups.
     """
 
     driver: str
     policy: CompiledPolicy | None
     devices: tuple[PublishedDevice, ...]
     findings: tuple[PolicyFinding, ...] = ()
+    disabled_gate: str = ""
 
     @property
     def matrix(self) -> Matrix:
@@ -68,12 +73,14 @@ class PolicyFindingDocument(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class MatrixDocument(msgspec.Struct, frozen=True, kw_only=True):
+class MatrixDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The matrix of one driver.
 
     Attributes:
         policy: Its name; empty for the groups that slices declare.
         omitted: How many kinds are left out.
+        disabled_gate: The feature gate that is off and without which devices with groups are not
+            allocated; empty where there is none.
     """
 
     driver: str
@@ -82,6 +89,7 @@ class MatrixDocument(msgspec.Struct, frozen=True, kw_only=True):
     pairs: tuple[PairDocument, ...]
     omitted: int
     findings: tuple[PolicyFindingDocument, ...]
+    disabled_gate: str
 
 
 class GroupsDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,12 +121,22 @@ class GroupsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compatibility_by_driver(
-    policies: Iterable[CompiledPolicy], devices: Iterable[PublishedDevice]
+    policies: Iterable[CompiledPolicy], devices: Iterable[PublishedDevice], features: Features
 ) -> Iterator[DriverCompatibility]:
     """Yield policies with their devices by driver, then drivers whose devices declare groups.
 
     A policy that an older one of its driver outranks is included: its author wants to see it.
+
+    Args:
+        features: Feature gates of the cluster.
     """
+
+    def disabled_gate(members: Iterable[PublishedDevice]) -> str:
+        is_hidden = not features.compatibility_groups and any(
+            declares_groups(member.device) for member in members
+        )
+        return COMPATIBILITY_GATE if is_hidden else ""
+
     by_driver: dict[str, list[PublishedDevice]] = {}
     for published in devices:
         by_driver.setdefault(published.id.driver, []).append(published)
@@ -126,10 +144,17 @@ def compatibility_by_driver(
     for policy in sorted(policies, key=lambda policy: (policy.driver, policy.name)):
         governed.add(policy.driver)
         own = tuple(by_driver.get(policy.driver, ()))
-        yield DriverCompatibility(driver=policy.driver, policy=policy, devices=own)
+        yield DriverCompatibility(
+            driver=policy.driver, policy=policy, devices=own, disabled_gate=disabled_gate(own)
+        )
     for driver, members in sorted(by_driver.items()):
-        if driver not in governed and any(map(_declares_groups, members)):
-            yield DriverCompatibility(driver=driver, policy=None, devices=tuple(members))
+        if driver not in governed and any(declares_groups(member.device) for member in members):
+            yield DriverCompatibility(
+                driver=driver,
+                policy=None,
+                devices=tuple(members),
+                disabled_gate=disabled_gate(members),
+            )
 
 
 def with_findings(compatibility: DriverCompatibility, cluster: Cluster) -> DriverCompatibility:
@@ -175,6 +200,7 @@ def matrix_document(compatibility: DriverCompatibility) -> MatrixDocument:
         ),
         omitted=table.omitted,
         findings=tuple(map(_finding_document, compatibility.findings)),
+        disabled_gate=compatibility.disabled_gate,
     )
 
 
@@ -188,7 +214,3 @@ def _finding_document(finding: PolicyFinding) -> PolicyFindingDocument:
         devices=tuple(map(str, finding.devices)),
         count=finding.count,
     )
-
-
-def _declares_groups(published: PublishedDevice) -> bool:
-    return any(taken.compatibility_groups for taken in published.device.consumes_counters or ())

@@ -42,6 +42,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
         simulation: Where it would be placed now; None unless it is pending.
         event: The message of the observer's event for a pod that no node has devices for.
         scheduler: Why the scheduler has not bound a pending pod, in its own words.
+        conflicts: Conflicts of its devices with others in use, in sentences.
     """
 
     kind: str
@@ -55,6 +56,14 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     simulation: SimulationResult | None = None
     event: str | None = None
     scheduler: str | None = None
+    conflicts: tuple[str, ...] = ()
+
+
+def scheduler_of(target: Pod | ResourceClaim, state: ClusterState) -> str:
+    """Return the scheduler that a pending pod, or the first pending pod of a claim, names."""
+    pods = [target] if isinstance(target, Pod) else _users(target, state)
+    pending = [pod for pod in pods if is_pending(pod)]
+    return pending[0].spec.scheduler_name if pending else ""
 
 
 def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
@@ -96,12 +105,7 @@ def claim_status(claim: ResourceClaim, state: ClusterState, cluster: Cluster) ->
     A claim of a pending pod is placed with that pod.
     """
     allocation = allocation_of(claim)
-    users = [
-        pod
-        for _, pod in sorted(state.pods.items())
-        if pod.metadata.namespace == claim.metadata.namespace
-        and claim_name(claim) in _names(pod, state)
-    ]
+    users = _users(claim, state)
     reserved = (claim.status.reserved_for if claim.status else None) or ()
     consumers = [f"{each.resource}/{each.name}" for each in reserved]
     consumers += [f"pods/{pod.metadata.name}" for pod in users]
@@ -120,6 +124,16 @@ def claim_status(claim: ResourceClaim, state: ClusterState, cluster: Cluster) ->
     question = _question(state, pods=tuple(those), claims=() if those else (claim,))
     answer = simulation.simulate_in_order(cluster, question, SimulationOptions(closest_fits=1))
     return msgspec.structs.replace(status, simulation=answer)
+
+
+def _users(claim: ResourceClaim, state: ClusterState) -> list[Pod]:
+    """Return the pods that name a claim."""
+    return [
+        pod
+        for _, pod in sorted(state.pods.items())
+        if pod.metadata.namespace == claim.metadata.namespace
+        and claim_name(claim) in _names(pod, state)
+    ]
 
 
 def _event(pod: Pod, state: ClusterState, cluster: Cluster) -> str | None:

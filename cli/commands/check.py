@@ -14,6 +14,7 @@ from cli.answers.check import CheckedObject, check_objects, collect_findings
 from cli.inputs.feature_gates import feature_gates
 from cli.inputs.findings import FindingDocument, ObjectFinding, has_errors, printable
 from cli.inputs.options import Inputs, with_allocation_inputs
+from cli.inputs.schedulers import policy_aware_schedulers
 from cli.output import sarif
 from cli.output.help import CLUSTER_STATE, Command
 from cli.output.phrases import counted
@@ -47,6 +48,7 @@ drawbridge check -f manifests/ -o sarif > drawbridge.sarif
 @click.command("check", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
 @with_allocation_inputs
 @feature_gates
+@policy_aware_schedulers
 @click.option(
     "-o",
     "--output",
@@ -55,7 +57,7 @@ drawbridge check -f manifests/ -o sarif > drawbridge.sarif
     show_default=True,
     help="text: to read. json: for scripts. sarif: for code hosts, SARIF 2.1.0.",
 )
-def check(inputs: Inputs, output: str, features: Features) -> None:
+def check(inputs: Inputs, output: str, features: Features, schedulers: tuple[str, ...]) -> None:
     """Report what the cluster would reject or warn about, with reason and fix.
 
     Pods with device keys are translated first. DeviceClasses, ResourceSlices and policies given
@@ -69,7 +71,7 @@ def check(inputs: Inputs, output: str, features: Features) -> None:
     Exit status: 0 when nothing would be rejected, 1 when something would, 2 when the call is wrong
     or a file cannot be read.
     """
-    results = check_objects(inputs, features)
+    results = check_objects(inputs, features, schedulers)
     findings = [*inputs.faults, *collect_findings(results)]
     match Output(output):
         case Output.TEXT:

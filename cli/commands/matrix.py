@@ -1,13 +1,14 @@
 """`drawbridge matrix`: which kinds of a driver's devices may be in use together."""
 
 import sys
+from collections.abc import Iterable
 from typing import Final
 
 import click
 import msgspec
 
 from allocator.compatibility.compile import compile_policy
-from allocator.compatibility.lint_findings import PolicyFinding
+from allocator.compatibility.lint_findings import PolicyFinding, Severity
 from allocator.compatibility.matrix import list_reasons, render_matrix
 from allocator.model.feature_gates import Features
 from cli.answers.devices import published_devices
@@ -32,6 +33,8 @@ from cli.output.help import CLUSTER_STATE, Command
 EXAMPLES: Final = """\
 drawbridge matrix --snapshot cluster.json -f policy.yaml
 drawbridge matrix --live --as-groups
+# in CI
+drawbridge matrix --snapshot cluster.json -f policy.yaml --fail-on=warning
 """
 
 
@@ -44,14 +47,26 @@ drawbridge matrix --live --as-groups
     is_flag=True,
     help="Print the equivalent compatibilityGroups (KEP-5963) for ResourceSlices.",
 )
+@click.option(
+    "--fail-on",
+    type=click.Choice([severity.value for severity in Severity]),
+    help="Exit with 1 if there is a finding of this severity, or of a worse one.",
+)
 @text_or_json("a table in Markdown")
-def matrix(given: ClusterObjects, features: Features, *, prints_groups: bool, output: str) -> None:
+def matrix(
+    given: ClusterObjects,
+    features: Features,
+    *,
+    prints_groups: bool,
+    fail_on: str | None,
+    output: str,
+) -> None:
     """Show which kinds of devices may be in use together on one piece of hardware.
 
     For every driver with a DeviceCompatibilityPolicy, or whose slices declare compatibilityGroups,
     with findings about these. Read-only.
 
-    Exit status: 0 when printed, 2 when the call is wrong.
+    Exit status: 0 when printed, 1 when there is a finding for --fail-on, 2 when the call is wrong.
     """
     objects, faults = decode_objects(given.objects, STATE_KINDS, given.namespace)
     for fault in faults:
@@ -64,7 +79,7 @@ def matrix(given: ClusterObjects, features: Features, *, prints_groups: bool, ou
     drivers = [
         with_findings(compatibility, cluster)
         for compatibility in compatibility_by_driver(
-            map(compile_policy, state.policies), published_devices(cluster)
+            map(compile_policy, state.policies), published_devices(cluster), features
         )
     ]
     if not drivers:
@@ -79,7 +94,16 @@ def matrix(given: ClusterObjects, features: Features, *, prints_groups: bool, ou
     else:
         format_driver = _format_groups if prints_groups else _format_matrix
         click.echo("\n\n".join(map(format_driver, drivers)), nl=bool(drivers))
-    sys.exit(0)
+    sys.exit(1 if _has_finding(drivers, fail_on) else 0)
+
+
+def _has_finding(drivers: Iterable[DriverCompatibility], fail_on: str | None) -> bool:
+    """Return whether there is a finding of a severity, or of a worse one; not without a severity."""
+    if fail_on is None:
+        return False
+    severities = list(Severity)
+    worst = severities[: severities.index(Severity(fail_on)) + 1]
+    return any(finding.severity in worst for driver in drivers for finding in driver.findings)
 
 
 def _title(compatibility: DriverCompatibility) -> str:
@@ -92,9 +116,14 @@ def _format_matrix(compatibility: DriverCompatibility) -> str:
     table = compatibility.matrix
     if not table.kinds:
         return f"{_title(compatibility)}\n\nno devices of this driver are published"
+    gate = compatibility.disabled_gate
     parts = (
         _title(compatibility),
         render_matrix(table).rstrip(),
+        f"Feature gate {gate} is off, so pools with compatibilityGroups cannot be used. "
+        "The table applies once it is on."
+        if gate
+        else "",
         "\n".join(list_reasons(table)),
         "\n".join(map(_format_finding, compatibility.findings)),
     )

@@ -18,7 +18,13 @@ from allocator.strategies import registry
 from allocator.strategies.strategy import Strategy
 from cli.answers.documents import simulation_answer
 from cli.answers.hints import hints
-from cli.answers.simulate import SimulationRequest, build_request, contradiction_notes
+from cli.answers.simulate import (
+    SimulationRequest,
+    build_request,
+    contradiction_notes,
+    gate_notes,
+    policy_notes,
+)
 from cli.inputs.feature_gates import feature_gates
 from cli.inputs.findings import has_errors
 from cli.inputs.options import NO_CLUSTER, Inputs, with_allocation_inputs
@@ -101,7 +107,13 @@ def simulate(
             cluster, request.question, options, _known_node(cluster, node)
         )
     answer = _with_rejected(answer, request)
-    _print_notes(request, answer, contradiction_notes(cluster.usage))
+    state = request.state
+    notes = (
+        *gate_notes(state.slices, features),
+        *policy_notes(state.policies),
+        *contradiction_notes(cluster.usage),
+    )
+    _print_notes(request, answer, notes)
     if output == Output.JSON:
         click.echo(as_json(answer))
     else:

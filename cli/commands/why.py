@@ -7,20 +7,25 @@ from difflib import get_close_matches
 from typing import Final, TypeVar
 
 import click
+import msgspec
 
 from allocator.cluster.cluster import Cluster
 from allocator.model.feature_gates import Features
+from allocator.model.scheduler_support import SchedulerSupport
 from allocator.model.usage import Usage
 from allocator.pods.claims import Name
+from cli.answers.conflicts import describe_conflicts
 from cli.answers.documents import why_answer
 from cli.answers.hints import hints, legacy_hints
-from cli.answers.why import Condition, ObjectStatus, claim_status, pod_status
+from cli.answers.simulate import gate_notes
+from cli.answers.why import Condition, ObjectStatus, claim_status, pod_status, scheduler_of
 from cli.inputs.cluster_state import ClusterState, build_state
 from cli.inputs.feature_gates import feature_gates
 from cli.inputs.findings import printable
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
 from cli.inputs.options import ClusterObjects, with_cluster
+from cli.inputs.schedulers import policy_aware_schedulers
 from cli.output import simulate_text
 from cli.output.device_map import device_map
 from cli.output.formats import Output, indent_json, text_or_json
@@ -57,11 +62,20 @@ drawbridge why claim shared-gpu --snapshot cluster.json
 @click.argument("target", nargs=-1, required=True, metavar="{pod|claim} NAME")
 @with_cluster
 @feature_gates
+@policy_aware_schedulers
 @text_or_json("to read, with a map of the devices")
-def why(given: ClusterObjects, features: Features, target: tuple[str, ...], output: str) -> None:
+def why(
+    given: ClusterObjects,
+    features: Features,
+    *,
+    schedulers: tuple[str, ...],
+    target: tuple[str, ...],
+    output: str,
+) -> None:
     """Explain where a pod or claim is, or why it is pending.
 
-    `pod/NAME` and `claim/NAME` are accepted as well. A pending one is tried on every node, alone, on the cluster as it is. Read-only.
+    `pod/NAME` and `claim/NAME` are accepted as well. A pending one is tried on every node, alone, on
+    the cluster as it is, by the rules of its scheduler. Read-only.
 
     Exit status: 0 when printed, 2 when there is no such object or the call is wrong.
     """
@@ -70,16 +84,27 @@ def why(given: ClusterObjects, features: Features, target: tuple[str, ...], outp
     for fault in faults:
         click.echo(fault.line(), err=True)
     state = build_state(objects)
-    cluster = state.cluster(features)
-    before = cluster.usage
     place = (given.namespace, name)
-    if kind == "pod":
-        pod = _find("pod", state.pods, place)
-        status = pod_status(pod, state, cluster)
+    target_object: Pod | ResourceClaim = (
+        _find(kind, state.pods, place) if kind == "pod" else _find(kind, state.claims, place)
+    )
+    is_aware = scheduler_of(target_object, state) in schedulers
+    cluster = state.cluster(features, with_policies=is_aware)
+    before = cluster.usage
+    if isinstance(target_object, Pod):
+        status = pod_status(target_object, state, cluster)
     else:
-        status = claim_status(_find("claim", state.claims, place), state, cluster)
+        status = claim_status(target_object, state, cluster)
+    support = SchedulerSupport(
+        policy_aware=frozenset(schedulers), compatibility_groups=features.compatibility_groups
+    )
+    conflicts = describe_conflicts(_claims_of(status, state), state, support)
+    status = msgspec.structs.replace(status, conflicts=conflicts)
     for hint in (*hints(state.classes, _claims_of(status, state)), *_legacy_hints(status, state)):
         click.echo(f"hint: {hint}", err=True)
+    if status.condition is Condition.PENDING:
+        for note in gate_notes(state.slices, features):
+            click.echo(f"note: {note}", err=True)
     if output == Output.JSON:
         click.echo(indent_json(encode(why_answer(status))))
     else:
@@ -123,9 +148,8 @@ def _legacy_hints(status: ObjectStatus, state: ClusterState) -> list[str]:
 
 
 def _find(kind: str, known: Mapping[Name, T], place: Name) -> T:
-    found = known.get(place)
-    if found is not None:
-        return found
+    if place in known:
+        return known[place]
     namespace, name = place
     elsewhere = sorted(other for other, own in known if own == name)
     near = get_close_matches(name, [own for other, own in known if other == namespace])
@@ -161,6 +185,7 @@ def _paragraph(status: ObjectStatus) -> Paragraph:
         if claim.allocation is not None:
             devices = simulate_text.devices(claim.allocation) or ("no devices",)
             rows += [Row(label="allocated", text=f"{name}{words}") for words in devices]
+    rows += [Row(label="conflict", text=sentence) for sentence in status.conflicts]
     rows += [Row(label="missing", text=missing.object) for missing in status.missing]
     if status.consumers:
         more = len(status.consumers) - _CONSUMERS_SHOWN

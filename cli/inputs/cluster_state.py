@@ -48,10 +48,14 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     policies: tuple[DeviceCompatibilityPolicy, ...]
 
     def rules(
-        self, features: Features, uniform_config_drivers: Collection[str] = ()
+        self,
+        features: Features,
+        uniform_config_drivers: Collection[str] = (),
+        *,
+        with_policies: bool = True,
     ) -> AllocatorOptions:
         """Return the feature gates, the policies in force, and the drivers of uniform configs."""
-        policies = effective_policies(self.policies).values()
+        policies = effective_policies(self.policies).values() if with_policies else ()
         return AllocatorOptions(
             features=features,
             policies=tuple(map(compile_policy, policies)),
@@ -63,11 +67,18 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
         has_rules = features.device_taints and features.device_taint_rules
         return apply_taint_rules(self.slices, self.taint_rules) if has_rules else self.slices
 
-    def cluster(self, features: Features, uniform_config_drivers: Collection[str] = ()) -> Cluster:
+    def cluster(
+        self,
+        features: Features,
+        uniform_config_drivers: Collection[str] = (),
+        *,
+        with_policies: bool = True,
+    ) -> Cluster:
         """Return the cluster as the allocator sees it.
 
         Args:
             features: Feature gates.
+            with_policies: Evaluate DeviceCompatibilityPolicies, which kube-scheduler ignores.
             uniform_config_drivers: Drivers that reject contradicting sharing configurations; none
                 for the verdicts of kube-scheduler, which does not compare configurations.
         """
@@ -76,7 +87,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
             nodes=self.nodes,
             claims=self.claims.values(),
             classes=self.classes,
-            options=self.rules(features, uniform_config_drivers),
+            options=self.rules(features, uniform_config_drivers, with_policies=with_policies),
         )
 
 

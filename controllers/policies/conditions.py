@@ -165,6 +165,8 @@ def enforced_condition(
     parts = [enforcement.message]
     if enforcement.is_enforced and conflicts is not None:
         parts.append("devices in use that violate it stay, and no device may join them")
+    if enforcement.effect:
+        parts.append(enforcement.effect)
     if enforcement.fix:
         parts.append(f"to enforce it, {enforcement.fix}")
     status = "True" if enforcement.is_enforced else "False"

@@ -11,11 +11,10 @@ from typing import Final, NamedTuple
 
 from allocator.model.devices import DeviceId, Pool, PoolId, PoolState, PublishedDevice
 from allocator.model.feature_gates import Features
+from allocator.model.gated_pools import disabled_gate_cause
 from allocator.model.selectors import SelectorChain
-from kube.api.resource import Device, ResourceSlice
+from kube.api.resource import ResourceSlice
 
-COMPATIBILITY_GATE: Final = "DRADeviceCompatibilityGroups"
-PARTITIONS_GATE: Final = "DRAPartitionableDevices"
 MAX_LISTED: Final = 2
 """Pools in one message."""
 
@@ -109,21 +108,9 @@ def _selected(pool: PoolId, published: ResourceSlice, selectors: SelectorChain) 
 
 def _gate_cause(slices: Iterable[ResourceSlice], features: Features) -> tuple[str, Remedy] | None:
     """Return the disabled feature gate that hides a slice, and with it the pool."""
-    for published in slices:
-        spec = published.spec
-        if not features.compatibility_groups and any(map(_has_groups, spec.devices or ())):
-            cause = f"compatibilityGroups need feature gate {COMPATIBILITY_GATE}, which is off"
-            return cause, Remedy.GATE
-        if not features.partitionable_devices and (
-            spec.per_device_node_selection is not None or spec.shared_counters
-        ):
-            cause = f"partitionable devices need feature gate {PARTITIONS_GATE}, which is off"
-            return cause, Remedy.GATE
-    return None
-
-
-def _has_groups(device: Device) -> bool:
-    return any(consumed.compatibility_groups for consumed in device.consumes_counters or ())
+    causes = (disabled_gate_cause(published, features) for published in slices)
+    cause = next(filter(None, causes), "")
+    return (cause, Remedy.GATE) if cause else None
 
 
 def _mixed_cause(selecting: Iterable[ResourceSlice]) -> tuple[str, Remedy] | None:

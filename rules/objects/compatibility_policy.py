@@ -121,7 +121,7 @@ def find_missing_enforcement(
         yield warning(
             Code.POLICY_NOT_ENFORCED,
             path.child("spec", "enforcement"),
-            f"the policy is accepted and not enforced: {enforcement.message}",
+            f"the policy is accepted, but not enforced: {enforcement.message}",
             enforcement.fix,
         )
 

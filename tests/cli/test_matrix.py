@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from click.testing import Result
 
 from kube.manifests.dump import dump_yaml
@@ -135,3 +136,33 @@ def test_neither_policies_nor_groups() -> None:
 
     assert result.exit_code == 0
     assert result.stderr == "note: no driver has a policy, and no slice declares groups\n"
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "status"), [("error", 0), ("warning", 1), ("info", 1), (None, 0)]
+)
+def test_the_exit_status_depends_on_the_worst_finding(fail_on: str | None, status: int) -> None:
+    typo = {**POLICY, "spec": {"driver": DRIVER, "rules": [rule("mig"), rule("mbs")]}}
+    options = () if fail_on is None else (f"--fail-on={fail_on}",)
+
+    assert status == matrix(typo, *MODES, options=options).exit_code
+
+
+def test_a_rule_that_does_not_compile_fails_on_error() -> None:
+    broken = {"name": "a", "compatibleOnlyWith": {"cel": {"expression": "device."}}}
+    policy = {**POLICY, "spec": {"driver": DRIVER, "rules": [broken]}}
+
+    assert 1 == matrix(policy, *MODES, options=("--fail-on=error",)).exit_code
+    assert 0 == matrix(POLICY, *MODES, options=("--fail-on=error",)).exit_code
+
+
+def test_groups_name_their_feature_gate_while_it_is_off() -> None:
+    declared = partitions(partition("a", "mig", ["mig"]), partition("c", "mps", ["mps"]))
+    gate = "Feature gate DRADeviceCompatibilityGroups is off"
+    is_on = ("--feature-gates", "DRADeviceCompatibilityGroups=true")
+
+    assert gate in matrix(*declared).stdout
+    assert gate not in matrix(*declared, options=is_on).stdout
+    assert gate not in matrix(POLICY, *MODES).stdout
+    (document,) = json.loads(matrix(*declared, options=("-o", "json")).stdout)["drivers"]
+    assert "DRADeviceCompatibilityGroups" == document["disabledGate"]

@@ -1,6 +1,7 @@
 """`drawbridge why`: where a pod or claim is, or what keeps it from getting there."""
 
 import json
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from click.testing import Result
 from kube.manifests.dump import dump_yaml
 from testing.builders import gpus, pod
 from testing.command import drawbridge
-from tests.cli.test_simulate import STATE, claim, device_class, holding, using
+from tests.cli.test_matrix import partition, partitions
+from tests.cli.test_simulate import DRIVER, STATE, claim, device_class, holding, using
 
 Document = dict[str, Any]
 
@@ -179,3 +181,78 @@ def test_without_a_cluster_there_is_nothing_to_ask() -> None:
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert "No cluster is given: use --snapshot FILE, or --live." in result.stderr
+
+
+# --- policies and conflicts -----------------------------------------------------------------------
+
+APART: Document = {
+    "apiVersion": "drawbridge.internal/v1alpha1",
+    "kind": "DeviceCompatibilityPolicy",
+    "metadata": {"name": "alone"},
+    "spec": {
+        "driver": DRIVER,
+        "scope": "Pool",
+        "rules": [{"name": "alone", "compatibleOnlyWith": {"cel": {"expression": "false"}}}],
+    },
+}
+OTHER_HELD = holding("other-held", "gpu-1", "node-a")
+CONFLICT = (
+    "Device gpu-0 of pool node-a is in use beside gpu-1 (held by claim other-held), against "
+    "DeviceCompatibilityPolicy alone: the rule of device gpu-1 does not accept device gpu-0."
+)
+
+
+@pytest.mark.parametrize("call", [("pod", "bound"), ("claim", "held")], ids=" ".join)
+def test_devices_in_use_against_a_policy_are_a_conflict(call: tuple[str, str]) -> None:
+    (conflict,) = said(*call, state=(BOUND, HELD, OTHER_HELD, APART))["conflicts"]
+
+    assert f"{CONFLICT} The policy is not enforced: kube-scheduler ignores policies." == conflict
+    assert "conflict  Device gpu-0" in why(*call, state=(BOUND, HELD, OTHER_HELD, APART)).stdout
+
+
+def test_a_conflict_with_an_enforced_policy_says_only_what_it_is() -> None:
+    aware = ("--policy-aware-scheduler", "aware")
+
+    assert [CONFLICT] == said("pod", "bound", *aware, state=(BOUND, HELD, OTHER_HELD, APART))[
+        "conflicts"
+    ]
+    assert [] == said("pod", "bound", state=(BOUND, HELD, APART))["conflicts"]
+    assert [] == said("pod", "bound", state=(BOUND, HELD, OTHER_HELD))["conflicts"]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "is_placed"), [("default-scheduler", True), ("aware", False)]
+)
+def test_the_scheduler_of_a_pod_decides_whether_policies_count(
+    scheduler: str, is_placed: bool
+) -> None:
+    waiting = using("pending", "waits", schedulerName=scheduler, nodeName="")
+    on_every_node = [holding(f"held-{node}", "gpu-0", node) for node in ("node-a", "node-b")]
+    state = (waiting, claim("waits"), *on_every_node, APART)
+
+    found = said("pod", "pending", "--policy-aware-scheduler", "aware", state=state)
+
+    assert is_placed is (found["simulation"]["pods"][0]["node"] is not None)
+
+
+def test_a_disabled_gate_is_named_for_a_pending_pod() -> None:
+    (_, *slices) = partitions(partition("a", "mig", ["mig"]))
+
+    result = why("pod", "pending", state=(PENDING, BIG, *renamed(slices)))
+
+    assert (
+        f"note: pool grouped of driver {DRIVER} cannot be used: compatibilityGroups need feature gate "
+        "DRADeviceCompatibilityGroups, which is off"
+    ) in result.stderr
+
+
+def renamed(slices: Iterable[Document]) -> Iterator[Document]:
+    """Yield slices as those of a pool of their own."""
+    for published in slices:
+        name = published["metadata"]["name"]
+        pool = {**published["spec"]["pool"], "name": "grouped"}
+        yield {
+            **published,
+            "metadata": {**published["metadata"], "name": f"grouped-{name}"},
+            "spec": {**published["spec"], "pool": pool},
+        }

@@ -222,7 +222,8 @@ COMPLETENESS: Final = (
     ),
     Case(
         "a slice with groups does not count while groups are off",
-        "net: incomplete: 1 of 2 slices of generation 1",
+        "net: incomplete: 1 of 2 slices of generation 1: compatibilityGroups need feature gate "
+        "DRADeviceCompatibilityGroups, which is off",
         [
             shared("net", "a", name="a", count=2),
             slice_of(device("b", consumes(groups=["x"])), pool="net", all_nodes=True, count=2),

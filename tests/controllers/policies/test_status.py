@@ -175,8 +175,8 @@ CASES = (
          report(claims=(allocated(result("g0-a"), name="one"),
                         allocated(result("g0-b"), name="two", namespace="other")))),
     Case("kube-scheduler enforces no policy", "Enforced", "False NoPolicyAwareScheduler",
-         "kube-scheduler ignores policies, so it may allocate devices that this one keeps apart; "
-         "only claims that break it by themselves are rejected; to enforce it, publish "
+         "kube-scheduler ignores policies; it may allocate devices that this one keeps apart; "
+         "only claims that violate it by themselves are rejected; to enforce it, publish "
          "compatibilityGroups", report()),
     Case("a scheduler that evaluates policies does", "Enforced", "True PolicyAwareScheduler",
          "for pods with schedulerName aware; other schedulers ignore policies",
@@ -185,7 +185,7 @@ CASES = (
          "devices in use that violate it stay, and no device may join them",
          report(support=AWARE, claims=(allocated(result("g0-a"), result("g0-b")),))),
     Case("an Audit policy rejects nothing", "Enforced", "False Audit",
-         "spec.enforcement is Audit, so nothing is rejected; to enforce it, set spec.enforcement "
+         "spec.enforcement is Audit; nothing is rejected; to enforce it, set spec.enforcement "
          "to Enforce", report(audited(APART), support=AWARE)),
     Case("groups that say the same enforce it", "Enforced", "True CompatibilityGroups",
          "published compatibilityGroups reject what the policy rejects",

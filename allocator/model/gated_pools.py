@@ -1,0 +1,41 @@
+"""Pools whose devices a disabled feature gate keeps from use.
+
+Source: k8s.io/dynamic-resource-allocation v0.37.1, structured/internal/experimental,
+pools_experimental.go: slices that a disabled feature gate hides.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from allocator.model.devices import PoolId
+from allocator.model.feature_gates import Features
+from kube.api.resource import Device, ResourceSlice
+
+COMPATIBILITY_GATE: Final = "DRADeviceCompatibilityGroups"
+PARTITIONS_GATE: Final = "DRAPartitionableDevices"
+
+
+def disabled_gate_cause(published: ResourceSlice, features: Features) -> str:
+    """Return which disabled feature gate hides a slice, and with it its pool; empty if none does."""
+    spec = published.spec
+    if not features.compatibility_groups and any(map(declares_groups, spec.devices or ())):
+        return f"compatibilityGroups need feature gate {COMPATIBILITY_GATE}, which is off"
+    needs_partitions = spec.per_device_node_selection is not None or bool(spec.shared_counters)
+    if needs_partitions and not features.partitionable_devices:
+        return f"partitionable devices need feature gate {PARTITIONS_GATE}, which is off"
+    return ""
+
+
+def find_gated_pools(slices: Iterable[ResourceSlice], features: Features) -> Mapping[PoolId, str]:
+    """Return the pools that a disabled feature gate keeps from use, each with the cause."""
+    causes: dict[PoolId, str] = {}
+    for published in slices:
+        cause = disabled_gate_cause(published, features)
+        if cause:
+            causes.setdefault(PoolId(published.spec.driver, published.spec.pool.name), cause)
+    return causes
+
+
+def declares_groups(device: Device) -> bool:
+    """Return whether a device has compatibilityGroups."""
+    return any(consumed.compatibility_groups for consumed in device.consumes_counters or ())
