@@ -132,7 +132,13 @@ def real_node(cluster: Access) -> Iterator[Node]:
 @pytest.fixture(scope="session")
 def installed_driver(cluster: Access, real_node: Node) -> Iterator[NodeDriver]:
     """The node driver, installed from its manifests."""
-    driver = NodeDriver(cluster, real_node, settings={"claimCheckPeriod": "1s"})
+    settings = {
+        "claimCheckPeriod": "1s",
+        "inventoryReloadPeriod": "200ms",
+        "recoveryPeriod": "1s",
+        "bootIdFile": str(real_node.boot_id),
+    }
+    driver = NodeDriver(cluster, real_node, settings=settings)
     driver.install()
     yield driver
     driver.stop()

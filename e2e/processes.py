@@ -73,10 +73,14 @@ class Child:
 
     def stop(self, grace_s: float = GRACE_S) -> None:
         """End the program and its group, SIGTERM first; fine when it has ended."""
+        if self.exit_status is not None or self._process is None:
+            return
         self.signal(signal.SIGTERM)
-        if not self.wait(grace_s):
-            self.signal(signal.SIGKILL)
+        if not (self.wait(grace_s) and self._wait_group(grace_s)):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self.wait(grace_s)
+            self._wait_group(grace_s)
 
     def signal(self, number: int) -> None:
         """Send a signal to the program's group, if it still runs."""
@@ -91,6 +95,15 @@ class Child:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return False
+        return True
+
+    def _wait_group(self, timeout_s: float) -> bool:
+        """Whether what the program started has ended, too: `nsenter` ends before its child."""
+        deadline = time.monotonic() + timeout_s
+        while self._process is not None and _is_group(self._process.pid):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
         return True
 
     def tail(self, lines: int = TAIL_LINES) -> str:
@@ -197,6 +210,15 @@ def _is_same(record: Record) -> bool:
     except (ProcessLookupError, PermissionError):
         return False  # It ended; with PermissionError, somebody else has its id now.
     return _started(record.pid) == record.started
+
+
+def _is_group(pid: int) -> bool:
+    """Whether a process group has any process."""
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _started(pid: int) -> int:

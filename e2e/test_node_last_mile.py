@@ -2,53 +2,26 @@
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
-from e2e.access import Access, Object, stream
+import grpc
+
+from e2e.access import Access, Object
 from e2e.drawbridge import Drawbridge
 from e2e.node.claims import claim, configuration, named, pod_with, request, template
-from e2e.node.driver import DRIVER, NodeDriver, environment_of, python
+from e2e.node.driver import DRIVER, INVENTORY, NodeDriver, python
 from e2e.node.node import Node, pod_on
+from e2e.node.pods import (
+    TIMEOUT_S,
+    apply,
+    delete_pods,
+    device_nodes,
+    environment,
+    results,
+)
 from kube.quantity import Quantity
 
-TIMEOUT_S = 60.0
-
-
-def apply(cluster: Access, namespace: str, *objects: Object) -> None:
-    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
-
-
-def environment(
-    cluster: Access, namespace: str, pod: str, container: str = "main"
-) -> dict[str, str]:
-    """What the container printed of its environment, ours only."""
-    cluster.wait_running(pod, namespace, timeout_s=TIMEOUT_S)
-    text = cluster.kubectl("logs", "-n", namespace, pod, "-c", container).stdout
-    return {
-        name: value
-        for name, value in environment_of(text).items()
-        if name.startswith("DRAWBRIDGE_")
-    }
-
-
-def nodes_of(cluster: Access, namespace: str, pod: str, container: str = "main") -> set[str]:
-    """Names below /dev in a container that are devices of ours."""
-    words = ("exec", "-n", namespace, pod, "-c", container, "--", "/box", "list", "/dev")
-    found = cluster.kubectl(*words).stdout.split()
-    return {name for name in found if name.startswith(("gpu-", "eth"))}
-
-
-def delete(cluster: Access, namespace: str, driver: NodeDriver, *pods: str) -> None:
-    """Delete pods and wait until nothing is left of them on the node."""
-    cluster.kubectl("delete", "pod", "-n", namespace, *pods)
-    cluster.wait_until(driver.is_clean, "nothing is prepared", timeout_s=TIMEOUT_S)
-
-
-def results(cluster: Access, namespace: str, name: str) -> list[Object]:
-    found: list[Object] = cluster.get("resourceclaims", name, namespace)["status"]["allocation"][
-        "devices"
-    ]["results"]
-    return found
+POD_RESOURCES = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 
 # --- one claim ------------------------------------------------------------------------------------
@@ -74,7 +47,7 @@ def test_a_claim_ends_as_environment_and_device_node_of_a_container(
         "DRAWBRIDGE_DEVICE_GPU_1_CORES": "25",
         "DRAWBRIDGE_DEVICE_GPU_1_SHARE": result["shareID"],
     } == told
-    assert {"gpu-1"} == nodes_of(cluster, namespace, "pod")
+    assert {"gpu-1"} == device_nodes(cluster, namespace, "pod")
     (record,) = driver.checkpoint().values()
     assert ("Completed", ["pod"]) == (record["state"], record["pods"])
     assert 1 == len(driver.specs())
@@ -88,7 +61,7 @@ def test_a_claim_ends_as_environment_and_device_node_of_a_container(
         status["conditions"][0][field] for field in ("type", "status")
     )
 
-    delete(cluster, namespace, driver, "pod")
+    delete_pods(cluster, namespace, driver, "pod")
     assert [] == driver.specs()
     cluster.wait_for(
         "resourceclaims",
@@ -112,10 +85,10 @@ def test_the_state_command_tells_what_is_prepared(
     assert header.split()[:4] == ["CLAIM", "STATE", "DEVICE", "REQUEST"]
     assert f"{namespace}/c  Completed  {real_node.name}/gpu-0  gpu" in row
     assert row.endswith("pod   yes  allocated")
-    delete(cluster, namespace, driver, "pod")
+    delete_pods(cluster, namespace, driver, "pod")
 
 
-def test_the_metrics_tell_which_pod_has_which_device(
+def test_the_metrics_and_the_kubelet_tell_which_pod_has_which_device(
     cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
 ) -> None:
     apply(cluster, namespace, claim("c"), pod_with(real_node.name, "pod", ["c"]))
@@ -130,7 +103,14 @@ def test_the_metrics_tell_which_pod_has_which_device(
     )
     for label in (f'namespace="{namespace}"', 'claim="c"', 'device="gpu-0"', 'pods="pod"'):
         assert label in sample
-    delete(cluster, namespace, driver, "pod")
+
+    # PodResources, as monitoring agents ask it; its answer names what it is about in plain text.
+    with grpc.insecure_channel(f"unix://{real_node.path(POD_RESOURCES)}") as channel:
+        ask = cast(Any, channel.unary_unary("/v1.PodResourcesLister/List"))
+        answer = bytes(ask(b"", timeout=10))
+    for text in ("pod", namespace, DRIVER, real_node.name, "gpu-0"):
+        assert text.encode() in answer
+    delete_pods(cluster, namespace, driver, "pod")
 
 
 # --- a legacy pod ---------------------------------------------------------------------------------
@@ -156,14 +136,14 @@ def test_a_legacy_pod_gets_its_fraction(
         (device,) = {name for name in told if name.count("_") == 3}
         assert str(3000 * 2**20) == told[f"{device}_MEMORY"]
         assert "30" == told[f"{device}_CORES"]
-        (node,) = nodes_of(cluster, namespace, "legacy")
+        (node,) = device_nodes(cluster, namespace, "legacy")
         assert f"uuid-of-{node}" == told[device]
         (made,) = cluster.objects("resourceclaims", namespace)
         (result,) = made["status"]["allocation"]["devices"]["results"]
         assert (DRIVER, node) == (result["driver"], result["device"])
         assert Quantity("3000Mi") == Quantity(result["consumedCapacity"]["memory"])
 
-        delete(cluster, namespace, driver, "legacy")
+        delete_pods(cluster, namespace, driver, "legacy")
         cluster.wait_until(
             lambda: not cluster.objects("resourceclaims", namespace), "its claim is gone"
         )
@@ -202,7 +182,7 @@ def test_a_gpu_and_a_nic_under_one_root(
     )
     networks = [each.get("networkData") for each in found["status"]["devices"]]
     assert {"interfaceName": "eth1", "ips": ["192.0.2.5/24"]} in networks
-    delete(cluster, namespace, driver, "pod")
+    delete_pods(cluster, namespace, driver, "pod")
 
 
 def test_parts_of_a_card_are_in_use_together_and_the_card_is_not(
@@ -222,7 +202,7 @@ def test_parts_of_a_card_are_in_use_together_and_the_card_is_not(
     assert {"uuid-of-part-0", "uuid-of-part-1"} == {
         value for name, value in told.items() if not name.endswith("_MEMORY")
     }
-    delete(cluster, namespace, driver, "pod")
+    delete_pods(cluster, namespace, driver, "pod")
 
 
 def test_two_fractions_on_one_device(
@@ -245,7 +225,7 @@ def test_two_fractions_on_one_device(
     assert 2 == len(driver.checkpoint())
     cluster.kubectl("delete", "pod", "-n", namespace, "a")
     cluster.wait_until(lambda: len(driver.specs()) == 1, "the first is released")
-    delete(cluster, namespace, driver, "b")
+    delete_pods(cluster, namespace, driver, "b")
 
 
 def test_containers_get_the_devices_of_their_own_requests(
@@ -264,13 +244,13 @@ def test_containers_get_the_devices_of_their_own_requests(
     apply(cluster, namespace, wanted, pod)
 
     assert "uuid-of-gpu-0" == environment(cluster, namespace, "pod").get("DRAWBRIDGE_DEVICE_GPU_0")
-    assert {"gpu-0"} == nodes_of(cluster, namespace, "pod")
-    assert {"gpu-1"} == nodes_of(cluster, namespace, "pod", "right")
+    assert {"gpu-0"} == device_nodes(cluster, namespace, "pod")
+    assert {"gpu-1"} == device_nodes(cluster, namespace, "pod", "right")
     # The init container shared what the app container has now.
     early = environment(cluster, namespace, "pod", "first")
     assert environment(cluster, namespace, "pod", "right") == early
     assert "DRAWBRIDGE_DEVICE_GPU_1" in early
-    delete(cluster, namespace, driver, "pod")
+    delete_pods(cluster, namespace, driver, "pod")
 
 
 def _uses(name: str, of: str) -> dict[str, Any]:
@@ -292,7 +272,7 @@ def test_a_claim_that_two_pods_share(
     cluster.kubectl("delete", "pod", "-n", namespace, "a")
     cluster.wait_gone("pods", "a", namespace)
     assert 1 == len(driver.specs()), "the second pod still has it"
-    delete(cluster, namespace, driver, "b")
+    delete_pods(cluster, namespace, driver, "b")
 
 
 def test_admin_access_beside_the_tenant(
@@ -313,7 +293,7 @@ def test_admin_access_beside_the_tenant(
 
     told = environment(cluster, namespace, "monitor")
     assert "true" == told["DRAWBRIDGE_DEVICE_ETH0_ADMIN"]
-    delete(cluster, namespace, driver, "tenant", "monitor")
+    delete_pods(cluster, namespace, driver, "tenant", "monitor")
 
 
 def test_an_alternative_with_configuration_on_its_parent(
@@ -336,4 +316,34 @@ def test_an_alternative_with_configuration_on_its_parent(
 
     assert "Long" == told["DRAWBRIDGE_DEVICE_GPU_0_TIME_SLICE"]
     assert str(2**30) == told["DRAWBRIDGE_DEVICE_GPU_0_MEMORY"]
-    delete(cluster, namespace, driver, "pod")
+    delete_pods(cluster, namespace, driver, "pod")
+
+
+def test_ten_cpus_of_each_of_two_numa_nodes(
+    cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
+) -> None:
+    driver.declare((*INVENTORY, {"name": "cpus", "devices": [numa_node(0), numa_node(1)]}))
+    cluster.wait_until(lambda: "cpu-numa-1" in driver.published(), "the CPUs are published")
+    ten = {"capacity": {"cpus": "10"}}
+    wanted = claim(
+        "cpus",
+        request("left", f"cpu.{DRIVER}", **ten),
+        request("right", f"cpu.{DRIVER}", **ten),
+        constraints=[{"distinctAttribute": "resource.kubernetes.io/numaNode"}],
+    )
+    apply(cluster, namespace, wanted, pod_with(real_node.name, "pod", ["cpus"]))
+
+    told = environment(cluster, namespace, "pod")
+
+    assert {"10"} == {told[f"DRAWBRIDGE_DEVICE_CPU_NUMA_{number}_CPUS"] for number in (0, 1)}
+    delete_pods(cluster, namespace, driver, "pod")
+
+
+def numa_node(number: int) -> Object:
+    """A declared NUMA node of 16 CPUs."""
+    return {
+        "name": f"cpu-numa-{number}",
+        "shared": True,
+        "attributes": {"type": "cpu", "resource.kubernetes.io/numaNode": number},
+        "capacity": {"cpus": {"value": 16, "default": 0, "min": 0, "step": 1}},
+    }

@@ -1,9 +1,10 @@
 """Claims, and pods that use them on a real node."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from e2e.access import Object
+from e2e.access import Access, Object
 from e2e.node.driver import DRIVER
 from e2e.node.node import pod_on
 
@@ -73,7 +74,56 @@ def pod_with(
     return pod
 
 
+def deployment(node: str, template_name: str, **spec: Any) -> Object:
+    """A deployment `app` of one pod at a time, which uses a claim of a template.
+
+    Args:
+        spec: Of its pods.
+    """
+    pod = pod_with(node, "app", [template_name], **spec)
+    source = {"name": template_name, "resourceClaimTemplateName": template_name}
+    pod["spec"]["resourceClaims"] = [source]
+    labels = {"app": "app"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "app"},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod["spec"]},
+        },
+    }
+
+
 def configuration(*requests: str, **parameters: Any) -> Object:
     """Parameters of the driver for some requests, or for all."""
     config = {"apiVersion": "drawbridge.internal/v1alpha1", "kind": "DeviceConfig", **parameters}
     return {"requests": list(requests), "opaque": {"driver": DRIVER, "parameters": config}}
+
+
+def allocate_by_hand(
+    cluster: Access, namespace: str, name: str, node: str, device: str, *, pool: str = ""
+) -> None:
+    """Write the allocation of a claim as cluster admin, without asking anybody.
+
+    Args:
+        node: The node of the device.
+        pool: Of the inventory; empty for the one that is called as the node.
+    """
+    result = {
+        "request": "gpu",
+        "driver": DRIVER,
+        "pool": f"{node}/{pool}" if pool else node,
+        "device": device,
+    }
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    # The scheduler would add the time, and the API server refuses any change of an allocation.
+    allocation = {
+        "allocationTimestamp": "2026-01-01T00:00:00Z",
+        "devices": {"results": [result]},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+    }
+    document = json.dumps({"status": {"allocation": allocation}})
+    words = ("--subresource=status", "--type=merge", "-p", document)
+    cluster.kubectl("patch", "resourceclaim", "-n", namespace, name, *words)

@@ -183,13 +183,23 @@ class NodeDriver:
 
     def kubeconfig_of(self, node: str) -> Path:
         """The same for any node."""
-        bound = ("--bound-object-kind=Node", f"--bound-object-name={node}", "--duration=24h")
-        token = self._cluster.kubectl(
-            "create", "token", f"--namespace={NAMESPACE}", ACCOUNT, *bound
-        ).stdout.strip()
         path = self._cluster.directory / f"driver.{node}.kubeconfig"
-        write_secret(path, kubeconfig(self._cluster.entry(), {"token": token}))
+        write_secret(path, kubeconfig(self._cluster.entry(), {"token": self.token_of(node)}))
         return path
+
+    def token_of(self, node: str) -> str:
+        """A token of the account that is bound to a node."""
+        bound = ("--bound-object-kind=Node", f"--bound-object-name={node}", "--duration=24h")
+        words = ("create", "token", f"--namespace={NAMESPACE}", ACCOUNT, *bound)
+        return self._cluster.kubectl(*words).stdout.strip()
+
+    def report_fault(self, device: str, kind: str, message: str = "") -> None:
+        """Report a fault of a device, as another program on the node would."""
+        (self.node.path(f"{STATE}/faults") / device).write_text(f"{kind}\n{message}\n")
+
+    def end_fault(self, device: str) -> None:
+        """Report that a device is healthy again."""
+        (self.node.path(f"{STATE}/faults") / device).unlink()
 
     # --- what is there -------------------------------------------------------------------------
 

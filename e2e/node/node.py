@@ -5,9 +5,11 @@ them can be stopped and started again. Pods run with the host's network and with
 """
 
 import json
+import shutil
 import socket
 import subprocess
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +40,7 @@ class Node:
     Attributes:
         name: Of the Node object.
         folder: Of all its files.
+        boot_id: A file with the id of its boot, in place of the machine's.
     """
 
     def __init__(self, cluster: Cluster, name: str) -> None:
@@ -46,6 +49,7 @@ class Node:
         self.folder = cluster.directory / name
         self._cluster = cluster
         self.namespaces = Namespaces(cluster, f"{name}-namespaces", self.folder)
+        self.boot_id = self.folder / "boot_id"
         self._port = free_ports(1)[0]
         self._address = _own_address()
 
@@ -55,18 +59,25 @@ class Node:
         """Start everything and return when the node is Ready."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._write_files()
-        self.namespaces.start()
-        self.start_containerd()
+        self._boot()
         self._import_image()
         self.start_kubelet()
         self.wait_ready()
 
     def stop(self) -> None:
         """End everything on the node and forget its object."""
-        for name in (KUBELET, CONTAINERD):
-            self.stop_program(name)
-        self.namespaces.stop()
+        self._shut_down()
         self._cluster.remove_nodes([self.name])
+
+    def reboot(self) -> None:
+        """End everything at once and start it again, but for programs of others.
+
+        /run is empty then, and the boot another one.
+        """
+        self._shut_down()
+        shutil.rmtree(self.folder / "run")
+        self._boot()
+        self.restart_kubelet()
 
     def start_containerd(self) -> Child:
         """Start the container runtime and return when it answers."""
@@ -148,6 +159,16 @@ class Node:
         return self.namespaces.path(path)
 
     # --- inside ----------------------------------------------------------------------------------
+
+    def _boot(self) -> None:
+        self.boot_id.write_text(f"{uuid.uuid4()}\n")
+        self.namespaces.start()
+        self.start_containerd()
+
+    def _shut_down(self) -> None:
+        for name in (KUBELET, CONTAINERD):
+            self.stop_program(name)
+        self.namespaces.stop()
 
     def _import_image(self) -> None:
         archive = self.folder / "box.tar"

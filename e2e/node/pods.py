@@ -1,0 +1,74 @@
+"""What stories do with pods on a real node: start them, read what they were given, end them."""
+
+from typing import Final
+
+from e2e.access import Access, Object, stream
+from e2e.node.driver import NodeDriver, environment_of
+
+TIMEOUT_S: Final = 60.0
+REFUSED: Final = "FailedPrepareDynamicResources"
+"""Reason of the kubelet's event about a claim that a driver does not prepare."""
+
+
+def apply(cluster: Access, namespace: str, *objects: Object) -> None:
+    """Apply objects as a user would."""
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
+
+
+def environment(
+    cluster: Access, namespace: str, pod: str, container: str = "main"
+) -> dict[str, str]:
+    """What the container printed of its environment, ours only."""
+    cluster.wait_running(pod, namespace, timeout_s=TIMEOUT_S)
+    text = cluster.kubectl("logs", "-n", namespace, pod, "-c", container).stdout
+    return {
+        name: value
+        for name, value in environment_of(text).items()
+        if name.startswith("DRAWBRIDGE_")
+    }
+
+
+def device_nodes(cluster: Access, namespace: str, pod: str, container: str = "main") -> set[str]:
+    """Names below /dev in a container that are devices of ours."""
+    words = ("exec", "-n", namespace, pod, "-c", container, "--", "/box", "list", "/dev")
+    listed = cluster.kubectl(*words).stdout.split()
+    return {name for name in listed if name.startswith(("gpu-", "eth"))}
+
+
+def delete_pods(cluster: Access, namespace: str, driver: NodeDriver, *pods: str) -> None:
+    """Delete pods and wait until nothing is left of them on the node."""
+    cluster.kubectl("delete", "pod", "-n", namespace, *pods)
+    cluster.wait_until(driver.is_clean, "nothing is prepared", timeout_s=TIMEOUT_S)
+
+
+def results(cluster: Access, namespace: str, claim: str) -> list[Object]:
+    """The allocated devices of a claim."""
+    status = cluster.get("resourceclaims", claim, namespace)["status"]
+    allocated: list[Object] = status["allocation"]["devices"]["results"]
+    return allocated
+
+
+def wait_refused(cluster: Access, namespace: str, pod: str, words: str) -> None:
+    """Return when an event of the pod says that its claim is not prepared, in these words."""
+
+    def is_refused() -> bool:
+        return any(
+            event["involvedObject"]["name"] == pod
+            and event["reason"] == REFUSED
+            and words in event["message"]
+            for event in cluster.objects("events", namespace)
+        )
+
+    cluster.wait_until(is_refused, f"{pod} is refused: {words}", timeout_s=TIMEOUT_S)
+
+
+def sync(cluster: Access, namespace: str, pod: str) -> None:
+    """Have the kubelet look at a pod now, not after its pause of ten seconds and more."""
+    cluster.kubectl("annotate", "pod", "-n", namespace, pod, "--overwrite", "e2e=synced")
+    cluster.kubectl("annotate", "pod", "-n", namespace, pod, "e2e-")
+
+
+def containers(cluster: Access, namespace: str, pod: str) -> list[tuple[str, int]]:
+    """Id and restarts of each container: the same as long as nobody disturbed it."""
+    status = cluster.get("pods", pod, namespace)["status"]
+    return [(each["containerID"], each["restartCount"]) for each in status["containerStatuses"]]

@@ -1,0 +1,111 @@
+"""An allocation that nobody should have written: the node refuses it, and who is there stays."""
+
+import json
+
+from e2e.access import Access, Object
+from e2e.node.claims import (
+    allocate_by_hand,
+    claim,
+    deployment,
+    named,
+    pod_with,
+    request,
+    template,
+)
+from e2e.node.driver import DRIVER, NodeDriver
+from e2e.node.node import Node
+from e2e.node.pods import (
+    TIMEOUT_S,
+    apply,
+    containers,
+    delete_pods,
+    environment,
+    wait_refused,
+)
+
+NIC = f"nic.{DRIVER}"
+IN_USE = "drawbridge.internal/in-use"
+
+
+def held_deployment(node: str) -> Object:
+    """One pod at a time with a NIC of its own, held back from the scheduler until it is let go."""
+    return deployment(node, "nic", schedulingGates=[{"name": "e2e/held"}])
+
+
+def held_pod(cluster: Access, namespace: str) -> Object:
+    """The pod of the deployment that waits, once its claim is there."""
+    waiting: list[Object] = []
+
+    def is_there() -> bool:
+        waiting[:] = [
+            pod
+            for pod in cluster.objects("pods", namespace, selector="app=app")
+            if "schedulingGates" in pod["spec"] and pod["status"].get("resourceClaimStatuses")
+        ]
+        return bool(waiting)
+
+    cluster.wait_until(is_there, "a pod of the deployment waits with its claim")
+    return waiting[0]
+
+
+def let_go(cluster: Access, namespace: str, pod: str) -> None:
+    change = json.dumps([{"op": "remove", "path": "/spec/schedulingGates"}])
+    cluster.kubectl("patch", "pod", "-n", namespace, pod, "--type=json", "-p", change)
+
+
+def test_a_forged_allocation_is_refused_and_the_tenant_stays(
+    cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
+) -> None:
+    tenant = request("nic", NIC, where=named("uuid-of-eth0"))
+    apply(
+        cluster, namespace,
+        claim("tenant", tenant),
+        pod_with(real_node.name, "tenant", ["tenant"]),
+        template("nic", request("gpu", NIC)),
+        held_deployment(real_node.name),
+    )  # fmt: skip
+    environment(cluster, namespace, "tenant")
+    before = containers(cluster, namespace, "tenant"), driver.specs(), driver.checkpoint()
+    first = held_pod(cluster, namespace)
+    name = first["metadata"]["name"]
+
+    forged = first["status"]["resourceClaimStatuses"][0]["resourceClaimName"]
+    allocate_by_hand(cluster, namespace, forged, real_node.name, "eth0", pool="nics")
+    let_go(cluster, namespace, name)
+
+    wait_refused(cluster, namespace, name, "eth0: in use (used by claim tenant)")
+    after = containers(cluster, namespace, "tenant"), driver.specs(), driver.checkpoint()
+    assert before == after, "the tenant was disturbed"
+
+    # The next pod of the deployment has a claim of its own. The scheduler takes eth0 for free, since
+    # the forged claim goes; the taint tells it otherwise.
+    cluster.wait_until(lambda: driver.taints() == {"eth0": [IN_USE]}, "the device is tainted")
+    cluster.kubectl("delete", "pod", "-n", namespace, name)
+    second = held_pod(cluster, namespace)["metadata"]["name"]
+    let_go(cluster, namespace, second)
+    assert "uuid-of-eth1" == environment(cluster, namespace, second)["DRAWBRIDGE_DEVICE_ETH1"]
+
+    cluster.kubectl("delete", "deployment", "-n", namespace, "app")
+    delete_pods(cluster, namespace, driver, "tenant")
+    cluster.wait_until(lambda: not driver.taints(), "the device is free again")
+
+
+def test_allocations_that_name_nothing_of_this_node_are_refused(
+    cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
+) -> None:
+    """Whatever an allocation says, the pod is told why, and the driver goes on."""
+    words = {
+        "gpu-9": "gpu-9 is not on this node",
+        "eth0": f"{real_node.name}/eth0 is not on this node",
+    }
+    for device in words:
+        apply(cluster, namespace, claim(device, request("gpu", NIC)))
+        allocate_by_hand(cluster, namespace, device, real_node.name, device)
+        apply(cluster, namespace, pod_with(real_node.name, device, [device]))
+
+    for device, message in words.items():
+        wait_refused(cluster, namespace, device, message)
+    assert driver.is_clean()
+    cluster.kubectl("delete", "pod", "-n", namespace, *words)
+    for device in words:
+        cluster.wait_gone("pods", device, namespace, timeout_s=TIMEOUT_S)

@@ -1,0 +1,66 @@
+"""A pod that is deleted by force: its device is not given away while its container runs."""
+
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from e2e.access import Access
+from e2e.node.claims import allocate_by_hand, claim, named, pod_with, request, template
+from e2e.node.driver import DRIVER, NodeDriver
+from e2e.node.node import CONTAINERD, Node
+from e2e.node.pods import TIMEOUT_S, apply, delete_pods, environment, sync, wait_refused
+
+IN_USE = "drawbridge.internal/in-use"
+
+
+@pytest.fixture
+def stopped_runtime(cluster: Access, real_node: Node) -> Iterator[Callable[[int], None]]:
+    """Signals to the container runtime; a stopped one ends no container."""
+    runtime = cluster.children[f"{real_node.name}-{CONTAINERD}"]
+    yield runtime.signal
+    runtime.signal(signal.SIGCONT)
+
+
+def test_a_device_is_given_again_when_its_container_has_ended(
+    cluster: Access,
+    namespace: str,
+    driver: NodeDriver,
+    stopped_runtime: Callable[[int], None],
+) -> None:
+    node = driver.node.name
+    only = request("gpu", f"nic.{DRIVER}", where=named("uuid-of-eth0"))
+    deleted = pod_with(node, "deleted", ["nic"])
+    deleted["spec"]["resourceClaims"] = [{"name": "nic", "resourceClaimTemplateName": "nic"}]
+    apply(cluster, namespace, template("nic", only), claim("early", only), claim("late", only))
+    apply(cluster, namespace, deleted)
+    environment(cluster, namespace, "deleted")
+    (held,) = driver.checkpoint()
+
+    # The runtime hangs, so that the container of the deleted pod goes on.
+    stopped_runtime(signal.SIGSTOP)
+    cluster.kubectl("delete", "pod", "-n", namespace, "deleted", "--force", "--grace-period=0")
+
+    # A scheduler that does not see the taint yet hands the device out; the node refuses.
+    allocate_by_hand(cluster, namespace, "early", node, "eth0", pool="nics")
+    apply(cluster, namespace, pod_with(node, "early", ["early"]))
+    wait_refused(cluster, namespace, "early", "eth0: in use (used by claim deleted-nic-")
+    assert [held] == list(driver.checkpoint()), "the device was prepared twice"
+
+    # A scheduler that sees the taint does not hand it out.
+    cluster.wait_until(lambda: driver.taints() == {"eth0": [IN_USE]}, "the device is tainted")
+    apply(cluster, namespace, pod_with(node, "late", ["late"]))
+
+    # When the container has ended, the device is free for whoever has it allocated.
+    stopped_runtime(signal.SIGCONT)
+    cluster.wait_until(
+        lambda: held not in driver.checkpoint(), "the kubelet releases it", timeout_s=TIMEOUT_S
+    )
+    sync(cluster, namespace, "early")
+    assert "uuid-of-eth0" == environment(cluster, namespace, "early")["DRAWBRIDGE_DEVICE_ETH0"]
+    cluster.wait_until(lambda: not driver.taints(), "the taint is gone")
+    late = cluster.get("pods", "late", namespace)
+    assert ("Pending", None) == (late["status"]["phase"], late["spec"].get("nodeName"))
+
+    cluster.kubectl("delete", "pod", "-n", namespace, "late")
+    delete_pods(cluster, namespace, driver, "early")

@@ -1,0 +1,94 @@
+"""A stranger: no process without root reaches the driver, no token of another node writes for it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e import inventory
+from e2e.access import Access, stream
+from e2e.node.claims import claim, pod_with
+from e2e.node.driver import CDI, DRIVER, STATE, NodeDriver, python
+from e2e.node.node import Node
+from e2e.node.pods import apply, delete_pods
+
+NOBODY = 65534
+CONNECT = f"""
+import os, socket, sys
+os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})
+for path in sys.argv[1:]:
+    try:
+        socket.socket(socket.AF_UNIX).connect(path)
+    except PermissionError:
+        continue
+    sys.exit(path + " can be reached")
+"""
+READ = f"""
+import os, sys
+os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})
+for path in sys.argv[1:]:
+    try:
+        open(path).read()
+    except PermissionError:
+        continue
+    sys.exit(path + " can be read")
+"""
+
+
+def test_without_root_nobody_reaches_the_driver(
+    cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
+) -> None:
+    apply(cluster, namespace, claim("c"), pod_with(real_node.name, "pod", ["c"]))
+    cluster.wait_running("pod", namespace)
+    root = str(real_node.path("/"))
+    sockets = [f"/{path.removeprefix(root).lstrip('/')}" for path in driver.sockets()]
+    assert len(sockets) == 2
+    files = [f"{STATE}/checkpoint", f"{STATE}/lock", *(f"{CDI}/{name}" for name in driver.specs())]
+
+    real_node.execute(*python("-c", CONNECT, *sockets))
+    real_node.execute(*python("-c", READ, *files))
+
+    delete_pods(cluster, namespace, driver, "pod")
+
+
+@pytest.fixture
+def other_node(cluster: Access, driver: NodeDriver) -> Iterator[Path]:
+    """A kubeconfig with a token of the driver's account that is bound to another node."""
+    names = cluster.add_nodes(inventory.kwok_nodes(1, prefix="elsewhere"))
+    yield driver.kubeconfig_of(names[0])
+    cluster.remove_nodes(names)
+
+
+def test_a_token_of_another_node_writes_nothing_here(
+    cluster: Access, namespace: str, real_node: Node, driver: NodeDriver, other_node: Path
+) -> None:
+    apply(cluster, namespace, claim("c"), pod_with(real_node.name, "pod", ["c"]))
+    cluster.wait_running("pod", namespace)
+    published = driver.slices()[0]
+    name = published["metadata"]["name"]
+    for field in ("managedFields", "resourceVersion", "uid"):
+        del published["metadata"][field]
+    refused = f"may not write slices of {real_node.name}"
+
+    attempts = {
+        "change": ("apply", "--server-side", "--force-conflicts", "-f", "-"),
+        "make": ("create", "-f", "-"),
+        "delete": ("delete", "resourceslice", name),
+    }
+    for what, words in attempts.items():
+        document = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", **published}
+        if what == "make":
+            document["metadata"] = {"name": f"{what}-{name}"}
+        done = cluster.kubectl(*words, input=stream(document), kubeconfig=other_node, check=False)
+        assert refused in done.stderr, f"{what}: {done.stdout}{done.stderr}"
+
+    status = (
+        f'{{"status":{{"devices":[{{"driver":"{DRIVER}","pool":"{real_node.name}",'
+        '"device":"gpu-0","data":{"forged":true}}]}}'
+    )
+    patch = ("patch", "resourceclaim", "-n", namespace, "c", "--subresource=status")
+    done = cluster.kubectl(*patch, "--type=merge", "-p", status, kubeconfig=other_node, check=False)
+    assert "orbidden" in done.stderr, f"{done.stdout}{done.stderr}"
+    assert "forged" not in str(cluster.get("resourceclaims", "c", namespace))
+
+    delete_pods(cluster, namespace, driver, "pod")
