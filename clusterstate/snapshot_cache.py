@@ -168,7 +168,8 @@ class SnapshotCache:
         }
 
     def _build_facts(self) -> Mapping[str, Any]:
-        return {"facts": facts_by_driver(self._slices.store.values())}
+        facts = facts_by_driver(self._slices.store.values())
+        return {"facts": facts, "publishes": frozenset(facts)}
 
     def _build_quotas(self) -> Mapping[str, Any]:
         quotas: dict[str, dict[str, Quota]] = {}

@@ -162,6 +162,31 @@ def check_device_classes(
             )
 
 
+def check_published_devices(
+    claims: Sequence[Claim], profiles: Iterable[Profile], snapshot: TranslationSnapshot
+) -> Iterator[Finding]:
+    """Yield a warning for each DeviceClass whose driver has published no devices."""
+    if snapshot.publishes is None or snapshot.classes is None:
+        return
+    unpublished = {
+        name: profile.driver
+        for profile in profiles
+        if profile.driver not in snapshot.publishes
+        for name in profile.class_names() & snapshot.classes
+    }
+    for claim in claims:
+        for index, name in claim.classes_by_request():
+            driver = unpublished.pop(name, None)
+            if driver is not None:
+                yield warning(
+                    Code.NO_DEVICES,
+                    claim.source(FieldPath.of("requests", index)) or FieldPath.of("spec"),
+                    f"no device of DeviceClass {name} is published: driver {driver} has no "
+                    "ResourceSlices, and the pod waits",
+                    "install the driver, or choose another: --profile VOCABULARY=NAME",
+                )
+
+
 def check_class_configs(
     claims: Sequence[Claim],
     profiles: Iterable[Profile],

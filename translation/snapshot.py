@@ -53,6 +53,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         profiles: Driver name to profile.
         facts: Driver name to device kind to the facts of its published devices.
+        publishes: Drivers of profiles that have ResourceSlices; None when no slices are known.
         classes: Names of the DeviceClasses; None when no cluster state is known.
         extended_resources: Resource name to the DeviceClass that maps it.
         class_configs: DeviceClass name to the drivers that it has a configuration for.
@@ -65,6 +66,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     profiles: Mapping[str, Profile]
     facts: Mapping[str, Mapping[DeviceKind, Facts]] = {}
+    publishes: frozenset[str] | None = None
     classes: frozenset[str] | None = None
     extended_resources: Mapping[str, str] = {}
     class_configs: Mapping[str, frozenset[str]] = {}

@@ -23,6 +23,7 @@ from translation.preflight import (
     check_environment,
     check_existing_variables,
     check_node_labels,
+    check_published_devices,
     check_quotas,
     is_native,
     native_finding,
@@ -128,6 +129,7 @@ def _translate_keys(
         *_check_size(record, annotation),
         *derivation.findings,
         *check_device_classes(derivation.claims, snapshot),
+        *check_published_devices(derivation.claims, providers.values(), snapshot),
         *check_class_configs(derivation.claims, providers.values(), snapshot),
         *check_quotas(
             derivation.claims,

@@ -36,13 +36,15 @@ def build_snapshot(
     known, faults = decode_objects(objects, KINDS, namespace, reported_elsewhere=manifests)
     classes = [device_class for _, device_class in of_kind(known, DeviceClass)]
     has_classes = is_whole or any(found.kind == "DeviceClass" for found in state or ())
-    summaries = (summary(published, profiles) for _, published in of_kind(known, ResourceSlice))
+    slices = [published for _, published in of_kind(known, ResourceSlice)]
+    summaries = [facts for one in slices if (facts := summary(one, profiles)) is not None]
     quotas: dict[str, dict[str, Quota]] = {}
     for place, quota in of_kind(known, ResourceQuota):
         quotas.setdefault(place, {})[quota.metadata.name] = quota_of(quota)
     snapshot = TranslationSnapshot(
         profiles=profiles,
-        facts=facts_by_driver(facts for facts in summaries if facts is not None),
+        facts=facts_by_driver(summaries),
+        publishes=frozenset(one.driver for one in summaries) if is_whole or slices else None,
         classes=frozenset(each.metadata.name for each in classes) if has_classes else None,
         extended_resources=extended_resources(classes),
         class_configs={

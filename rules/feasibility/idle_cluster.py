@@ -219,7 +219,10 @@ class IdleCluster:
         return self.memoize("drivers", lambda: frozenset(pool.driver for pool in self._pools))
 
     def evidence_gap(self, drivers: Iterable[str]) -> str:
-        """Return why the slices of drivers are no evidence; empty where they are."""
+        """Return why the slices of drivers are no evidence; empty where they are.
+
+        The cause comes before the driver, since the API server cuts long warnings.
+        """
         gaps = (
             self.memoize(("evidence gap", driver), partial(self._evidence_gap, driver))
             for driver in sorted(drivers)
@@ -239,16 +242,16 @@ class IdleCluster:
                     f"{of_pool.resource_slice_count} slices of generation {of_pool.generation}"
                 )
                 why = f"{len(newest)} of {expected}"
-                return f"pool {pool.pool} of driver {driver} is incomplete: {why}"
+                return f"pool {pool.pool} is incomplete: {why}, driver {driver}"
             unusable = self._explain_unusable(pool, selector_chain(()))
             if unusable is not None and unusable.remedy is Remedy.GATE:
-                return f"pool {pool.pool} of driver {driver} is unusable: {unusable.cause}"
+                return f"pool {pool.pool} is unusable: {unusable.cause}, driver {driver}"
             reached = self._cluster.visible_pool(pool)
             if reached is None:
-                return f"pool {pool.pool} of driver {driver} is for nodes that do not exist"
+                return f"pool {pool.pool} is for nodes that do not exist, driver {driver}"
             if reached.state is not PoolState.COMPLETE:
                 state = f"{reached.state.value}: {reached.why}"
-                return f"pool {pool.pool} of driver {driver} is {state}"
+                return f"pool {pool.pool} is {state}, driver {driver}"
         return ""
 
     # --- verdicts --------------------------------------------------------------------------------

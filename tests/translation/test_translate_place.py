@@ -160,6 +160,28 @@ CLASSES = (
         ("warning deviceClassMissing spec.resourceClaims",),
         translation_snapshot(classes=frozenset()),
     ),
+    Case(
+        "the class is there, and its driver has published no devices",
+        pod(gpus(1)),
+        ("warning noDevices " + GPU,),
+        translation_snapshot(
+            classes=frozenset({"gpu.nvidia.com"}), publishes=frozenset({"gpu.example.com"})
+        ),
+    ),
+    Case(
+        "the class is there, and its driver has published devices",
+        pod(gpus(1)),
+        (),
+        translation_snapshot(
+            classes=frozenset({"gpu.nvidia.com"}), publishes=frozenset({"gpu.nvidia.com"})
+        ),
+    ),
+    Case(
+        "neither the class nor devices, which is one finding",
+        pod(gpus(1)),
+        ("warning deviceClassMissing spec.resourceClaims",),
+        translation_snapshot(classes=frozenset(), publishes=frozenset()),
+    ),
 )
 
 

@@ -88,7 +88,7 @@ def test_what_is_there_of_a_pool_counts_and_is_no_proof() -> None:
     assert most(there) == 2
     assert (
         there.evidence_gap([EXAMPLE])
-        == f"pool node-a of driver {EXAMPLE} is incomplete: 1 of 2 slices of generation 1"
+        == f"pool node-a is incomplete: 1 of 2 slices of generation 1, driver {EXAMPLE}"
     )
 
     there.replace_slice(None, published("c", resourceSliceCount=2, part=1))

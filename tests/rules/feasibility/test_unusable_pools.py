@@ -169,7 +169,7 @@ def test_an_incomplete_pool_is_the_reason_why_nothing_fits_now() -> None:
     assert finding.code == "doesNotFitNow"
     assert finding.message == (
         "no node can satisfy this now"
-        f" (pool node-a of driver {EXAMPLE} is incomplete: 1 of 2 slices of generation 1)"
+        f" (pool node-a is incomplete: 1 of 2 slices of generation 1, driver {EXAMPLE})"
     )
 
 

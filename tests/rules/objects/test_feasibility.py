@@ -142,15 +142,15 @@ class Evidence(NamedTuple):
 
 EVIDENCE = (
     Evidence("a complete inventory", "", cluster_context(NODE_A)),
-    Evidence("an incomplete pool", f"pool node-a of driver {EXAMPLE} is incomplete: 1 of 2 slices of generation 1", cluster_context(_INCOMPLETE)),
+    Evidence("an incomplete pool", f"pool node-a is incomplete: 1 of 2 slices of generation 1, driver {EXAMPLE}", cluster_context(_INCOMPLETE)),
     Evidence(
         "an invalid pool",
-        f"pool node-b of driver {EXAMPLE} is invalid: duplicate device name gpu-0",
+        f"pool node-b is invalid: duplicate device name gpu-0, driver {EXAMPLE}",
         cluster_context(NODE_A, _TWICE),
     ),
     Evidence(
         "slices of a missing node",
-        f"pool gone of driver {EXAMPLE} is for nodes that do not exist",
+        f"pool gone is for nodes that do not exist, driver {EXAMPLE}",
         cluster_context(NODE_A, _ELSEWHERE),
     ),
     Evidence("an inventory at its high-water mark", "", with_high_water_mark()),
