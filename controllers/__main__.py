@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +39,7 @@ from process.probes import ProbeServer
 from process.profile_files import load_profiles
 from process.selectors.engine import WorkerEngine
 from process.signals import run_forever, run_until_signal
+from translation.serving_drivers import serving_drivers
 from translation.snapshot import vocabularies_in_force
 
 
@@ -48,6 +50,7 @@ async def control(process: Process[Settings]) -> None:
     profiles = load_profiles(Path(directory) if directory else None)
     options = settings.translation.checked_options(profiles)
     vocabularies = vocabularies_in_force(options, profiles)
+    drivers_of = partial(serving_drivers, options=options, profiles=profiles)
     async with await process.client() as client:
         leader = Leader(
             client,
@@ -90,7 +93,15 @@ async def control(process: Process[Settings]) -> None:
                 informers, settings.namespace, settings.validation, engine=engine
             )
             pods = UntranslatedPods(informers, vocabularies)
-            audit = AuditController(client, settings, evaluator, recorder, audit_metrics, pods=pods)
+            audit = AuditController(
+                client,
+                settings,
+                evaluator,
+                recorder,
+                audit_metrics,
+                pods=pods,
+                drivers_of=drivers_of,
+            )
             controllers: list[Controller[Any]] = [
                 *templates.controllers,
                 *policies.controllers,

@@ -80,6 +80,8 @@ class Code(StrEnum):
     # The cluster and namespace of the object.
     QUOTA_NOT_COUNTED = "quotaNotCounted"
     """A ResourceQuota counts a key that the translation removes."""
+    DUPLICATE_RESOURCE = "duplicateResource"
+    """A device plugin and ResourceSlices offer the same extended resource on one node."""
     EXCEEDS_QUOTA = "exceedsQuota"
     """A ResourceQuota has less left of a device class or an extended resource than is requested."""
     TEMPLATE_CONFLICT = "templateConflict"

@@ -34,6 +34,7 @@ from kube.runtime.informers import (
     unsynced,
     wait_synced,
 )
+from observer.duplicate_resources import duplicate_resource_events
 from observer.event_history import EventHistory
 from observer.metrics import ObserverMetrics
 from observer.pods import WAITING_FIELDS, is_unschedulable, project_pod
@@ -42,6 +43,9 @@ from observer.shared_devices import MAX_EVENTS, contradiction_events
 
 OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY})
 """Kinds that a cluster may not serve. Their first lists come before any pod is due."""
+
+INVENTORY: Final = (Kind.NODE, Kind.SLICE, Kind.CLASS)
+"""Kinds that decide which devices nodes offer."""
 
 MAX_PAUSE_S: Final = 30.0
 BATCH_INTERVAL_S: Final = 0.1
@@ -93,6 +97,8 @@ class Observer:
         self._caches = SchedulerCaches(settings.features(), settings.policy_aware_schedulers)
         self._inspected_version = -1
         self._recorded_contradictions: frozenset[Event] = frozenset()
+        self._has_new_inventory = True
+        self._recorded_duplicates: frozenset[Event] = frozenset()
         self._changes: dict[Kind, dict[Name, Any]] = {}
         self._changed = asyncio.Event()
         self._kinds: Final[Mapping[Kind, Subscription[Any]]] = {
@@ -138,6 +144,7 @@ class Observer:
 
     def _take_changes(self) -> Changes:
         changes, self._changes = self._changes, {}
+        self._has_new_inventory |= any(changes.get(kind) for kind in INVENTORY)
         return changes
 
     # --- evaluation -------------------------------------------------------------------------------
@@ -147,6 +154,7 @@ class Observer:
         began = self._clock()
         await asyncio.to_thread(self._caches.apply, self._take_changes())
         await self._inspect_shared_devices()
+        await self._inspect_inventory()
         due = self.history.due(self._caches.version, self._clock())
         pods = {name: pod for name in due if (pod := self.history.pod(name)) is not None}
         projections = await asyncio.to_thread(self._projections, pods)
@@ -178,6 +186,20 @@ class Observer:
         for event in events - self._recorded_contradictions:
             self._recorder.record(event)
         self._recorded_contradictions = events
+
+    async def _inspect_inventory(self) -> None:
+        """Record events about resources that nodes offer twice, once."""
+        if not self._has_new_inventory:
+            return
+        self._has_new_inventory = False
+        events = await asyncio.to_thread(self._duplicate_events)
+        for event in events - self._recorded_duplicates:
+            self._recorder.record(event)
+        self._recorded_duplicates = events
+
+    def _duplicate_events(self) -> frozenset[Event]:
+        cluster = self._caches.without_policies
+        return duplicate_resource_events(cluster.cluster, cluster.classes)
 
     def _contradiction_events(self) -> frozenset[Event]:
         cluster, drivers = self._caches.without_policies, self._settings.uniform_config_drivers

@@ -6,19 +6,31 @@ a fifth of a core at most, however much is stored.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 import structlog
 
+from allocator.pods.duplicate_resources import (
+    DuplicateResource,
+    duplicate_resources,
+    no_drivers,
+)
 from clusterstate.evaluator import RuleEvaluator
 from clusterstate.high_water_config_map import config_map_document, seen_patch
 from clusterstate.kinds import Kind
 from clusterstate.rule_cache import RuleCache
 from controllers.audit.metrics import AuditMetrics
-from controllers.audit.report import AUDITED, Audited, event_of, findings_of, tally
+from controllers.audit.report import (
+    AUDITED,
+    Audited,
+    count_duplicates,
+    event_of,
+    findings_of,
+    tally,
+)
 from controllers.audit.untranslated import UntranslatedPods, count_findings
 from controllers.settings import Settings
 from findings.finding import Finding
@@ -37,6 +49,8 @@ IDLE_FACTOR: Final = 4.0
 """Validation is followed by a pause of so many times what it took."""
 BATCH: Final = 16
 """Objects that are validated at a time; a Lease has to be renewed meanwhile."""
+MAX_LOGGED: Final = 100
+"""Resources that nodes offer twice, in the log of one audit."""
 MAX_RECORDED: Final = 100_000
 """Names of events that are remembered; the API server knows the events anyway."""
 
@@ -62,11 +76,14 @@ class AuditController:
         metrics: AuditMetrics,
         *,
         pods: UntranslatedPods,
+        drivers_of: Callable[[str], Collection[str]] = no_drivers,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Queue the first audit, and the first look at the inventory.
 
         Args:
+            pods: The live pods with device keys that nothing translates.
+            drivers_of: Resource name to the drivers that serve it according to their profiles.
             clock: Monotonic seconds.
         """
         self._client = client
@@ -77,6 +94,7 @@ class AuditController:
         self._recorder = recorder
         self._metrics = metrics
         self._pods = pods
+        self._drivers_of = drivers_of
         self._clock = clock
         self._recorded: set[str] = set()
         controller: Controller[str] = Controller(
@@ -145,9 +163,21 @@ class AuditController:
         families = self._pods.summarize(await self._evaluator.query(_mapped, timeout_s=None))
         for family in families:
             log.info("device_keys.not_translated", **msgspec.structs.asdict(family))
+        duplicates = await self._evaluator.query(self._duplicate_resources, timeout_s=None)
+        for duplicate in duplicates[:MAX_LOGGED]:
+            log.warning("resource.offered_twice", **msgspec.to_builtins(duplicate, enc_hook=str))
+        others = {**count_findings(families), **count_duplicates(duplicates)}
         took_s = self._clock() - began_s
-        self._metrics.show(tally(results, count_findings(families)), took_s)
+        self._metrics.show(tally(results, others), took_s)
         log.info("audit.completed", objects=len(results), took_s=round(took_s, 3))
+
+    def _duplicate_resources(self, cache: RuleCache) -> tuple[DuplicateResource, ...]:
+        context = cache.context()
+        cluster = context.current_cluster
+        if cluster is None:
+            return ()
+        nodes = cluster.nodes.values()
+        return duplicate_resources(nodes, cluster.node_devices, context.classes, self._drivers_of)
 
     async def _validate(self, kind: Kind, batch: tuple[Audited, ...]) -> list[Result]:
         facts = self._evaluator.facts()

@@ -5,14 +5,15 @@ told. Only what would be denied is told beside the object; the rest is counted.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
 from allocator.pods.claims import allocation_of
+from allocator.pods.duplicate_resources import DuplicateResource
 from clusterstate.kinds import Kind
-from findings.finding import Finding
+from findings.finding import Code, Finding, Severity
 from kube.api.events import Event, ObjectReference
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from rules.context import Context
@@ -28,6 +29,9 @@ AUDITED: Final[Mapping[Kind, str]] = {
 API_VERSION: Final = "resource.k8s.io/v1"
 ACTION: Final = "Audit"
 
+FindingKey = tuple[str, str, str]
+"""Kind, severity and code."""
+
 Audited = DeviceClass | ResourceSlice | ResourceClaimTemplate | ResourceClaim
 
 
@@ -40,7 +44,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     objects: Mapping[str, int]
-    findings: Mapping[tuple[str, str, str], int]
+    findings: Mapping[FindingKey, int]
 
 
 def findings_of(found: Audited, context: Context) -> tuple[Finding, ...]:
@@ -70,7 +74,7 @@ def event_of(kind: str, audited: Audited, findings: Iterable[Finding]) -> Event 
 
 def tally(
     found: Iterable[tuple[str, tuple[Finding, ...]]],
-    others: Mapping[tuple[str, str, str], int] | None = None,
+    others: Mapping[FindingKey, int] | None = None,
 ) -> Tally:
     """Return what was found of objects.
 
@@ -79,11 +83,17 @@ def tally(
         others: Findings about objects that are not validated, as `Tally.findings` has them.
     """
     objects: Counter[str] = Counter()
-    findings: Counter[tuple[str, str, str]] = Counter(others)
+    findings: Counter[FindingKey] = Counter(others)
     for kind, each in found:
         objects[kind] += 1
         findings.update((kind, one.severity.value, one.code.value) for one in each)
     return Tally(objects=objects, findings=findings)
+
+
+def count_duplicates(duplicates: Collection[DuplicateResource]) -> Mapping[FindingKey, int]:
+    """Return the findings about nodes, one for each resource that a node offers twice."""
+    key = ("Node", Severity.WARNING.value, Code.DUPLICATE_RESOURCE.value)
+    return {key: len(duplicates)} if duplicates else {}
 
 
 def _note(findings: tuple[Finding, ...]) -> str:

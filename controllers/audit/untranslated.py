@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from controllers.audit.report import FindingKey
 from findings.finding import Code, Severity
 from kube.api.core import Pod
 from kube.api.meta import decode
@@ -24,9 +25,6 @@ LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 MAX_KEYS: Final = 8
 """Keys of a pod, and of a family in a log line."""
 KIND: Final = "Pod"
-
-FindingKey = tuple[str, str, str]
-"""Kind, severity and code."""
 
 
 class FamilyKeys(NamedTuple):

@@ -281,6 +281,40 @@ async def test_a_policy_is_a_reason_for_pods_of_schedulers_that_evaluate_policie
         assert is_aware is bool(observed.notes)
 
 
+# --- devices that are offered twice ---------------------------------------------------------------
+
+
+def with_plugin(number: str) -> Document:
+    """The node, with a device plugin that offers the devices of its slices as well."""
+    made: Any = document(node())
+    made["status"] = {"allocatable": {"cpu": "8", "example.com/gpu": number}}
+    return made  # type: ignore[no-any-return]
+
+
+def mapped_class() -> Document:
+    made: Any = document(device_class())
+    made["spec"]["extendedResourceName"] = "example.com/gpu"
+    return made  # type: ignore[no-any-return]
+
+
+async def test_a_node_that_offers_a_resource_twice_gets_one_event(server: FakeApiServer) -> None:
+    server.put(NODES, with_plugin("2"))
+
+    async with observing(server) as observed:
+        await observed.settled()
+        assert [] == observed.notes
+
+        server.put(DEVICE_CLASSES, mapped_class())
+        await until(lambda: len(observed.notes) == 1)
+        server.put(NODES, with_plugin("1"))
+        await observed.settled()
+
+    (event,) = server.objects(EVENTS)
+    assert ("Node", "DuplicateResource") == (event["regarding"]["kind"], event["reason"])
+    assert event["note"].startswith("example.com/gpu is offered twice: 2 by a device plugin, and 2")
+    assert "through DeviceClass gpu" in event["note"]
+
+
 # --- shared devices -------------------------------------------------------------------------------
 
 

@@ -301,6 +301,26 @@ def test_a_pod_with_an_annotation_of_any_family_is_kept(annotation: str) -> None
     assert (name,) == kept[0].keys
 
 
+# --- devices that are offered twice ---------------------------------------------------------------
+
+
+async def test_resources_that_a_node_offers_twice_are_counted(server: FakeApiServer) -> None:
+    offering: Any = document(node("node-1"))
+    offering["status"] = {"allocatable": {"example.com/gpu": "2"}}
+    server.put(NODES, offering)
+    labels = {"kind": "Node", "severity": "warning", "code": "duplicateResource"}
+
+    async with auditing(server) as made:
+        await until(lambda: numbers(made.seen) == [2])
+        assert made.counted(**labels) == 0
+
+        mapping: Any = document(device_class())
+        mapping["spec"]["extendedResourceName"] = "example.com/gpu"
+        server.put(DEVICE_CLASSES, mapping)
+
+        await until(lambda: made.counted(**labels) == 1)
+
+
 # --- in words -------------------------------------------------------------------------------------
 
 
