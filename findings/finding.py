@@ -64,6 +64,8 @@ class Code(StrEnum):
     """The driver of the profile cannot express this key."""
     UNSUPPORTED_AS_PUBLISHED = "unsupportedAsPublished"
     """The driver could serve this if it published other devices or other attributes."""
+    MEMORY_AMOUNT_REQUIRED = "memoryAmountRequired"
+    """In vgpu-mode mig or mps the memory has to be an amount, since a percentage has no known size."""
     MEMORY_SIZES_UNKNOWN = "memorySizesUnknown"
     """A percentage of memory needs the published sizes of the devices, which are unknown."""
     TOO_MANY_MEMORY_SIZES = "tooManyMemorySizes"

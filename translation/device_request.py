@@ -330,9 +330,10 @@ class RequestCompiler:
             )
         elif self._intent.memory_percent is not None:
             self._fail(
-                Code.CANNOT_EXPRESS,
+                Code.MEMORY_AMOUNT_REQUIRED,
                 "memory",
-                "an MPS server limits memory in bytes, not in percent",
+                f"in vgpu-mode mps an MPS server limits memory in bytes, and "
+                f"{self._intent.memory_percent} percent is another amount on each type of GPU",
                 "request an amount of memory, not a percentage",
             )
         else:

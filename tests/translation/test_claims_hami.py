@@ -294,7 +294,7 @@ REFUSALS = (
     Refusal(
         "a percentage for an MPS server",
         asking(1, pct=50, annotations={"nvidia.com/vgpu-mode": "mps"}),
-        ("error cannotExpress",),
+        ("error memoryAmountRequired",),
     ),
 )
 

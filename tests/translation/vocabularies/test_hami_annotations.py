@@ -181,13 +181,13 @@ MIG = (
         "without memory there is nothing to choose by",
         {},
         None,
-        (f"error cannotExpress {LIMITS}[nvidia.com/gpu]",),
+        (f"error memoryAmountRequired {LIMITS}[nvidia.com/gpu]",),
     ),
     Slice(
         "a percentage is of no known card",
         {"pct": 50},
         None,
-        (f"error cannotExpress {LIMITS}[nvidia.com/gpumem-percentage]",),
+        (f"error memoryAmountRequired {LIMITS}[nvidia.com/gpumem-percentage]",),
     ),
 )
 

@@ -120,13 +120,14 @@ TABLE: Final[Table] = (
         MODE,
         KeyOutcome.CLASS,
         "MIG devices of `gpu.nvidia.com` with at least that memory, the smallest first. Needs "
-        "`gpumem`; cores are dropped with a warning",
+        "`gpumem`, and rejects a percentage; cores are dropped with a warning",
         case="`mig`",
     ),
     annotation(
         MODE,
         KeyOutcome.CONFIG,
-        "whole GPUs of `gpu.nvidia.com` with an MPS server for this pod alone, with a warning",
+        "whole GPUs of `gpu.nvidia.com` with an MPS server for this pod alone, with a warning; the "
+        "driver needs the feature gate `MPSSupport`. Rejects a percentage of memory",
         case="`mps`",
     ),
     annotation(MODE, KeyOutcome.REFUSED, "no card has such a mode", case="any other"),

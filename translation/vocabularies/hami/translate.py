@@ -272,9 +272,10 @@ def _as_mig(intent: Intent, amounts: _Amounts) -> tuple[Intent | None, list[Find
     if memory is None:
         return None, [
             error(
-                Code.CANNOT_EXPRESS,
+                Code.MEMORY_AMOUNT_REQUIRED,
                 intent.path("memory"),
-                "in vgpu-mode mig the memory in MiB selects the MIG profile, and it is not set",
+                f"in vgpu-mode mig {_requested_memory(amounts)} of the GPU selects the MIG profile, "
+                "and MIG devices do not publish the memory of their GPU",
                 f"set {MEMORY_MIB}, or request a profile with nvidia.com/mig-<profile>",
             )
         ]
@@ -291,6 +292,11 @@ def _as_mig(intent: Intent, amounts: _Amounts) -> tuple[Intent | None, list[Find
         msgspec.structs.replace(intent, kind=DeviceKind.MIG, memory=memory, exclusive=True),
         findings,
     )
+
+
+def _requested_memory(amounts: _Amounts) -> str:
+    percent = amounts.memory_percent
+    return f"{percent} percent of the memory" if percent and percent < 100 else "the memory"
 
 
 def _as_mps(intent: Intent, amounts: _Amounts) -> Intent:

@@ -1,0 +1,26 @@
+"""A pod in the host's network keeps its NIC keys, and gets claims for everything else."""
+
+import pytest
+
+from e2e.access import Access, stream
+from e2e.objects import pod
+
+pytestmark = pytest.mark.usefixtures("drawbridge", "fleet")
+
+NIC = "rdma/ib"
+
+
+def test_the_nics_of_a_pod_in_the_host_network_stay_with_the_device_plugin(
+    cluster: Access, namespace: str
+) -> None:
+    made = pod("nccl", limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000", NIC: "1"})
+    made["spec"]["hostNetwork"] = True
+
+    told = cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(made)).stderr
+    translated = cluster.get("pods", "nccl", namespace)
+
+    assert (
+        "Warning: drawbridge[hostNetworkNic]: spec.containers[0].resources.limits[rdma/ib]" in told
+    )
+    assert {NIC: "1"} == translated["spec"]["containers"][0]["resources"]["limits"]
+    assert 1 == len(translated["spec"]["resourceClaims"])
