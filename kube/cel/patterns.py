@@ -31,6 +31,7 @@ _FOLDED_RANGE: Final = 250
 """A range of other than ASCII characters, each of which brings its cases."""
 
 _FOLDS: Final = re.compile(r"\(\?[A-Za-z-]*i")
+_CLASS_NAME: Final = re.compile(r"\{[^}]*\}|.", re.DOTALL)
 _COUNTED: Final = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 
 
@@ -119,6 +120,9 @@ class _Scanner:
             return
         self._append(self._escape_size(escaped))
         self._position += 2
+        if escaped in {"p", "P"}:  # The name belongs to it: a repetition repeats the class.
+            named = _CLASS_NAME.match(self._pattern, self._position)
+            self._position = named.end() if named else self._position
 
     def _scan_quoted(self) -> None:
         start = self._position + 2
@@ -131,7 +135,9 @@ class _Scanner:
     def _escape_size(self, escaped: str) -> int:
         if escaped in {"p", "P"}:
             return _UNICODE_CLASS
-        return _PERL_CLASSES.get(escaped, 2 * self._literal)
+        if escaped in _PERL_CLASSES:
+            return _PERL_CLASSES[escaped] * self._literal
+        return 2 * self._literal
 
     def _class_size(self) -> int:
         """Return the size of the class at the position, and move behind it."""

@@ -60,6 +60,7 @@ def _print(reports: Sequence[Report], seconds: float) -> None:
     statuses = sum((report.statuses for report in reports), Counter[str]())
     kinds = sum((report.kinds for report in reports), Counter[str]())
     slowest = max(report.slowest for report in reports)
+    hold = max(report.longest_hold for report in reports)
     print(
         f"fuzz: {sum(report.reviews for report in reports)} reviews, "
         f"{sum(report.again for report in reports)} of their answers reviewed again, "
@@ -67,6 +68,7 @@ def _print(reports: Sequence[Report], seconds: float) -> None:
         f"  answers  {_listed(statuses)}\n"
         f"  kinds    {_listed(kinds)}\n"
         f"  slowest  {slowest.cpu_s * 1000:.0f} ms of CPU ({slowest.kind})\n"
+        f"  loop     held for {hold.cpu_s * 1000:.0f} ms at most ({hold.kind})\n"
         f"  memory   at most {max(report.peak_mib for report in reports):.0f} MiB, "
         f"grew by {max(report.growth_mib for report in reports):.1f} MiB"
     )

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.client import HTTPResponse
 from io import BytesIO
-from time import process_time
+from time import process_time, thread_time
 from typing import Any, Final, cast
 
 import msgspec
@@ -50,6 +50,7 @@ from webhook.validate import ObjectReviewHandler, WorkloadReviewHandler
 
 PIECE: Final = 256 * 1024
 """Bytes that a socket hands over at once; asyncio's own bound."""
+HEARTBEAT_S: Final = 0.001
 PATIENCE_S: Final = 20.0
 """Until a call that got no answer counts as lost."""
 PATIENCE_WITH_ODD_HTTP_S: Final = 0.2
@@ -72,12 +73,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         closes: Whether the server will close the connection.
         cpu_s: What the process worked for it.
+        hold_s: CPU seconds of the longest time that it held the event loop.
     """
 
     status: int
     closes: bool
     body: bytes
     cpu_s: float
+    hold_s: float = 0.0
 
 
 class Wire(asyncio.Transport):
@@ -178,10 +181,27 @@ class Known:
     async def evaluate(self, question: Callable[[Context], Verdict]) -> Verdict:
         if self._context is None:
             raise TimeoutError
-        return question(self._context)
+        return await asyncio.to_thread(question, self._context)
 
     async def evaluate_without_inventory(self, question: Callable[[Context], Verdict]) -> Verdict:
-        return question(self._names)
+        return await asyncio.to_thread(question, self._names)
+
+
+class Holds:
+    """The longest time that anything held the event loop, in CPU seconds of its thread.
+
+    Not in seconds by the clock: other processes of the machine would count.
+    """
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            before_s = thread_time()
+            await asyncio.sleep(HEARTBEAT_S)
+            self.longest_s = max(self.longest_s, thread_time() - before_s)
 
 
 class Current:
@@ -250,14 +270,16 @@ class Stand:
         self._current.is_hasty = not call.is_http
         wire = self._connected()
         wire.sent.clear()
-        began = process_time()
+        began, holds = process_time(), Holds()
         try:
             async with asyncio.timeout(PATIENCE_S if call.is_http else PATIENCE_WITH_ODD_HTTP_S):
-                await _sent(wire, call)
+                async with running(holds.run):
+                    await _sent(wire, call)
+                    await asyncio.sleep(2 * HEARTBEAT_S)
         except TimeoutError:
             wire.close()
         spent = process_time() - began
-        answer = _parsed(bytes(wire.sent), spent)
+        answer = _parsed(bytes(wire.sent), spent, holds.longest_s)
         if answer is None or answer.closes or not call.is_http:
             wire.close()
             self._wire = None
@@ -327,13 +349,17 @@ class _Heard:
         return BytesIO(self._sent)
 
 
-def _parsed(sent: bytes, spent: float) -> Answer | None:
+def _parsed(sent: bytes, spent: float, hold_s: float = 0.0) -> Answer | None:
     if not sent:
         return None
     response = HTTPResponse(cast(Any, _Heard(sent)), method="POST")
     response.begin()
     return Answer(
-        status=response.status, closes=response.will_close, body=response.read(), cpu_s=spent
+        status=response.status,
+        closes=response.will_close,
+        body=response.read(),
+        cpu_s=spent,
+        hold_s=hold_s,
     )
 
 
