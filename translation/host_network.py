@@ -51,8 +51,14 @@ def check_host_network(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iter
                 continue
             if key == RDMA and any(one.handles(key) for one in vocabularies.values()):
                 yield _rejected(place)
-            elif any(one.handles(key) for one in nics):
+            elif any(_is_device(one, key) for one in nics):
                 yield _left(place, key)
+
+
+def _is_device(vocabulary: Vocabulary, key: str) -> bool:
+    """Return whether a key requests devices; a companion, such as a number of addresses, does not."""
+    suffix = vocabulary.companion_suffix
+    return vocabulary.handles(key) and not (suffix is not None and key.endswith(suffix))
 
 
 def _left(path: FieldPath, key: str) -> Finding:

@@ -61,6 +61,22 @@ CASES = (
         (f"error hostNetworkNic {LIMITS}[koordinator.sh/rdma]",),
     ),
     Case(
+        "an interface to a network of GKE, with its address",
+        pod(
+            container(
+                "main",
+                {
+                    "networking.gke.io.networks/rdma-0": 1,
+                    "networking.gke.io.networks/rdma-0.IP": 1,
+                },
+            ),
+            hostNetwork=True,
+        ),
+        Decision.UNTOUCHED,
+        ("networking.gke.io.networks/rdma-0", "networking.gke.io.networks/rdma-0.IP"),
+        (f"{LEFT}[networking.gke.io.networks/rdma-0]",),
+    ),
+    Case(
         "none of a NIC",
         pod(container("main", {"nvidia.com/gpu": 1, "rdma/ib": 0}), hostNetwork=True),
         Decision.TRANSLATED,
