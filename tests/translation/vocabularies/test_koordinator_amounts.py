@@ -162,8 +162,7 @@ OTHER_SETS = (
     Case(
         "the deprecated spelling beside a number of GPUs",
         koordinator_container(gpu=100, shared=2),
-        None,
-        fault("invalidCombination", f"{K}/gpu"),
+        Part(count=2, cores=50, percent=50),
     ),
 )
 
@@ -233,16 +232,25 @@ FAULTS = (
         fault("outOfRange", f"{K}/gpu-core"),
     ),
     Case(
-        "zero GPUs to share",
+        "zero GPUs to share, which is no number",
         koordinator_container(shared=0, ratio=50),
-        None,
-        fault("outOfRange", f"{K}/gpu.shared"),
+        Part(percent=50),
     ),
     Case(
-        "no memory",
+        "zero bytes beside a percentage, which is no amount",
+        koordinator_container(memory=0, ratio=50),
+        Part(percent=50),
+    ),
+    Case(
+        "no cores beside all of the memory, which leaves nothing to others",
+        koordinator_container(core=0, ratio=100),
+        whole(1),
+    ),
+    Case(
+        "no memory, which leaves cores alone",
         koordinator_container(core=50, memory=0),
         None,
-        fault("outOfRange", f"{K}/gpu-memory"),
+        fault("invalidCombination", f"{K}/gpu-core"),
     ),
     Case(
         "less than a byte for each",

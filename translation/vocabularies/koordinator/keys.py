@@ -52,13 +52,13 @@ TABLE: Final[Table] = (
         "percent",
         KeyOutcome.CAPACITY,
         "`gpu-core: P` and `gpu-memory-ratio: P`, whose deprecated form it is; rejected beside "
-        "another GPU key in one container",
+        "another GPU key but `gpu.shared` in one container",
     ),
     limit(
         SHARED,
         "GPUs",
         KeyOutcome.COUNT,
-        "N distinct GPUs, among which the totals are divided. `0` is rejected",
+        "N distinct GPUs, among which the totals are divided. `0` counts as absent, as any amount does",
     ),
     limit(
         CORE,

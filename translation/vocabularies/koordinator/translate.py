@@ -204,7 +204,8 @@ def _read_amounts(container: LegacyContainer, findings: list[Finding]) -> Mappin
             )
         elif amount is not None:
             amounts[key] = amount
-    others = [key for key in GPU_KEYS if key in amounts and key != PERCENT]
+    # Source: injectGPU, which keeps gpu.shared beside the deprecated form.
+    others = [key for key in GPU_KEYS if key in amounts and key not in {PERCENT, SHARED}]
     if PERCENT in amounts and others:
         findings.append(
             error(
@@ -227,9 +228,14 @@ def _with_defaults(amounts: Mapping[str, int]) -> Mapping[str, int]:
         defaulted |= {CORE: amounts[PERCENT], RATIO: amounts[PERCENT]}
     if SHARED in defaulted or not any(key in defaulted for key in GPU_KEYS):
         return defaulted
-    percent = defaulted.get(RATIO, defaulted.get(CORE, 0))
+    return defaulted | {SHARED: _default_shared(defaulted)}
+
+
+def _default_shared(amounts: Mapping[str, int]) -> int:
+    """Return the number of GPUs among which amounts are divided that set no number."""
+    percent = amounts.get(RATIO, amounts.get(CORE, 0))
     several = percent > WHOLE and percent % WHOLE == 0
-    return defaulted | {SHARED: percent // WHOLE if several else 1}
+    return percent // WHOLE if several else 1
 
 
 # --- GPUs -----------------------------------------------------------------------------------------
@@ -239,10 +245,13 @@ def _gpu_intent(totals: _Totals, hint: Hint, findings: list[Finding]) -> Intent 
     amounts = {
         key: totals.amounts[key]
         for key in (WHOLE_GPU, CORE, MEMORY, RATIO, SHARED)
-        if key in totals.amounts
+        # Source: RemoveZeros in the scheduler, before it validates the keys.
+        if totals.amounts.get(key)
     }
-    if not any(amount for key, amount in amounts.items() if key != SHARED or totals.sets_shared):
+    if not any(key != SHARED or totals.sets_shared for key in amounts):
         return None
+    if SHARED not in amounts and WHOLE_GPU not in amounts:
+        amounts[SHARED] = _default_shared(amounts)
     # Both keys of the deprecated form have the same faults.
     faults = dict.fromkeys(_check_gpu_keys(amounts, totals))
     if faults:
@@ -294,14 +303,6 @@ def _check_gpu_keys(amounts: Mapping[str, int], totals: _Totals) -> Iterator[Fin
     if WHOLE_GPU in amounts:
         return
     count = amounts[SHARED]
-    if count == 0:
-        yield error(
-            Code.OUT_OF_RANGE,
-            totals.path(SHARED),
-            "0 GPUs cannot share the amounts",
-            "write the number of GPUs that share the amounts",
-        )
-        return
     for key in (CORE, RATIO):
         if key in amounts:
             yield from _check_divisible(key, amounts[key], count, totals)
