@@ -19,8 +19,6 @@ def test_the_nics_of_a_pod_in_the_host_network_stay_with_the_device_plugin(
     told = cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(made)).stderr
     translated = cluster.get("pods", "nccl", namespace)
 
-    assert (
-        "Warning: drawbridge[hostNetworkNic]: spec.containers[0].resources.limits[rdma/ib]" in told
-    )
+    assert "drawbridge[hostNetworkNic]: " in told
     assert {NIC: "1"} == translated["spec"]["containers"][0]["resources"]["limits"]
     assert 1 == len(translated["spec"]["resourceClaims"])
