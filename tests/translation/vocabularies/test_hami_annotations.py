@@ -46,8 +46,8 @@ FILTERS = (
         {TYPE: "\u0130X,\u212aX", NO_TYPE: "\u00c4X"},
         only(models=("\u0130x", "\u212ax"), not_models=("\u00c4x",)),
     ),
-    Filter("a model that is a brand", {TYPE: "NVIDIA"}, only(models=("nvidia",))),
-    Filter("a prefix alone stays what it is", {TYPE: "NVIDIA-"}, only(models=("nvidia-",))),
+    Filter("the brand, which every card has in its name", {TYPE: "NVIDIA"}, only()),
+    Filter("the prefix of every card", {TYPE: "A100,NVIDIA-"}, only()),
     Filter("models to avoid", {NO_TYPE: "T4,P4"}, only(not_models=("t4", "p4"))),
     Filter("nothing to avoid", {NO_TYPE: ",", NO_UUID: ", ,"}, only()),
     Filter(
@@ -67,6 +67,12 @@ def test_filter(case: Filter) -> None:
 
     assert [case.want] == [intent.filter for intent in got.intents]
     assert finding_texts(got.findings) == []
+
+
+def test_a_list_that_excludes_the_brand_excludes_every_card() -> None:
+    got = translated({NO_TYPE: "T4,nvidia"}, mem=10)
+
+    assert [f"error emptyDeviceList metadata.annotations[{NO_TYPE}]"] == finding_texts(got.findings)
 
 
 class Case(NamedTuple):

@@ -96,9 +96,14 @@ TABLE: Final[Table] = (
     annotation(
         USE_TYPE,
         KeyOutcome.SELECTOR,
-        "the product name contains one of the items, ignoring case. Rejected if it is only commas",
+        "the product name contains one of the items, ignoring case; `NVIDIA` accepts every card. "
+        "Rejected if it is only commas",
     ),
-    annotation(NO_USE_TYPE, KeyOutcome.SELECTOR, "the product name contains none of the items"),
+    annotation(
+        NO_USE_TYPE,
+        KeyOutcome.SELECTOR,
+        "the product name contains none of the items. `NVIDIA` is rejected, as it excludes every card",
+    ),
     annotation(
         USE_UUID, KeyOutcome.SELECTOR, "the UUID is one of the items. Rejected if it is only commas"
     ),

@@ -405,9 +405,21 @@ def _filter(annotations: Mapping[str, str], findings: list[Finding]) -> DeviceFi
         return items
 
     models = listed(USE_TYPE, excludes=False)
+    if models is not None and any(map(_is_every_card, models)):
+        models = None
+    excluded = listed(NO_USE_TYPE, excludes=True) or ()
+    if any(map(_is_every_card, excluded)):
+        findings.append(
+            error(
+                Code.EMPTY_DEVICE_LIST,
+                _annotation_path(NO_USE_TYPE),
+                f"{quote_text(annotations[NO_USE_TYPE])} excludes every GPU, so none would match",
+                "name the types to exclude",
+            )
+        )
     return DeviceFilter(
         models=None if models is None else tuple(_model(item) for item in models),
-        not_models=tuple(_model(item) for item in listed(NO_USE_TYPE, excludes=True) or ()),
+        not_models=tuple(_model(item) for item in excluded),
         uuids=listed(USE_UUID, excludes=False),
         not_uuids=listed(NO_USE_UUID, excludes=True) or (),
     )
@@ -418,6 +430,11 @@ def _items(text: str) -> tuple[str, ...]:
 
 
 _LOWER_ASCII: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+
+
+def _is_every_card(item: str) -> bool:
+    """Return whether a type is part of the name of every card: HAMi registers `NVIDIA-<name>`."""
+    return item.translate(_LOWER_ASCII) in {"nvidia", "nvidia-"}
 
 
 def _model(item: str) -> str:
