@@ -4,8 +4,8 @@ Each policy maps to what the other scheduler does for it, not to what its name s
 
 * HAMi scores nodes and cards separately. Without an annotation it packs nodes and spreads cards.
   `topology-aware` takes the best connected cards, or the worst connected card for a request of one;
-  nodes are still ordered by the node policy. `mutex` and `numa`, alone or in a list, constrain the
-  devices of a pod; the webhook translates them into the claim, and they are ignored here.
+  nodes are still ordered by the node policy. `mutex` and `numa`, alone or in a list, are ignored here:
+  the webhook translates `mutex` into the claim, and warns that it drops `numa`, a preference.
 * HAMi's packing sorts cards by NUMA node before load; ours does not, since a card with a lower
   number is not fuller.
 * tensor-fusion's modes name our first two strategies and its default, for both levels.
@@ -34,7 +34,7 @@ DEFAULT_NODE_POLICY: Final = BINPACK
 DEFAULT_GPU_POLICY: Final = SPREAD
 """HAMi's, when a pod names only a node policy."""
 
-_CONSTRAINTS: Final = frozenset({"mutex", "numa"})
+_NO_PLACEMENT: Final = frozenset({"mutex", "numa"})
 _NODE_POLICIES: Final = (BINPACK, SPREAD)
 _GPU_POLICIES: Final = (BINPACK, SPREAD, TOPOLOGY_AWARE)
 _MAX_SHOWN: Final = 40
@@ -94,9 +94,9 @@ def map_hami_policies(node_policy: str | None, gpu_policy: str | None) -> Policy
     if nodes and nodes not in _NODE_POLICIES:
         return _unknown(nodes, "node policy of HAMi", _NODE_POLICIES)
     for word in cards:
-        if word not in _GPU_POLICIES and word not in _CONSTRAINTS:
+        if word not in _GPU_POLICIES and word not in _NO_PLACEMENT:
             return _unknown(word, "GPU policy of HAMi", _GPU_POLICIES)
-    placements = [word for word in cards if word not in _CONSTRAINTS]
+    placements = [word for word in cards if word not in _NO_PLACEMENT]
     if not nodes and not placements:
         return PolicyMapping()
     return HAMI[nodes or DEFAULT_NODE_POLICY, placements[0] if placements else DEFAULT_GPU_POLICY]

@@ -100,7 +100,18 @@ WISHES = (
     Case("NUMA, as Go reads booleans", {NUMA: "T"}, {"same_numa": True}),
     Case("no NUMA", {NUMA: "false"}, {"same_numa": False}),
     Case("what Go does not read is false", {NUMA: "yes"}, {"same_numa": False}),
-    Case("policy numa", {POLICY: "numa"}, {"same_numa": True}),
+    Case(
+        "policy numa, which only prefers",
+        {POLICY: "numa"},
+        {"same_numa": False},
+        (f"warning policyDropped {at(POLICY)}",),
+    ),
+    Case(
+        "policy numa beside what requires a node",
+        {POLICY: "numa", NUMA: "true"},
+        {"same_numa": True},
+        (f"warning policyDropped {at(POLICY)}",),
+    ),
     Case(
         "policy mutex wants it all",
         {POLICY: "mutex"},
@@ -116,8 +127,8 @@ WISHES = (
     Case(
         "each dropped policy is told",
         {POLICY: "binpack, numa, nonsense"},
-        {"same_numa": True},
-        (f"warning policyDropped {at(POLICY)}", f"warning policyDropped {at(POLICY)}"),
+        {"same_numa": False},
+        (f"warning policyDropped {at(POLICY)}",) * 3,
     ),
     Case(
         "policies of the node",

@@ -137,7 +137,12 @@ TABLE: Final[Table] = (
     ),
     annotation(MODE, KeyOutcome.REFUSED, "no card has such a mode", case="any other"),
     annotation(GPU_POLICY, KeyOutcome.CAPACITY, "the whole card", case="`mutex`"),
-    annotation(GPU_POLICY, KeyOutcome.CONSTRAINT, f"as `{NUMA_BIND}`", case="`numa`"),
+    annotation(
+        GPU_POLICY,
+        KeyOutcome.DROPPED,
+        f"a preference, which a claim cannot have; `{NUMA_BIND}` requires one NUMA node",
+        case="`numa`",
+    ),
     annotation(GPU_POLICY, KeyOutcome.DROPPED, "it configures HAMi's scheduler", case="any other"),
     annotation(NODE_POLICY, KeyOutcome.DROPPED, "it configures HAMi's scheduler"),
     annotation(SCORING_WEIGHTS, KeyOutcome.DROPPED, "it configures HAMi's scheduler"),

@@ -363,11 +363,21 @@ def _read_annotations(annotations: Mapping[str, str]) -> tuple[_Requirements, li
     requirements = _Requirements(
         filter=_filter(annotations, findings),
         mode=_mode(annotations.get(MODE, ""), findings),
-        same_numa=annotations.get(NUMA_BIND, "") in _TRUE or "numa" in policies,
+        same_numa=annotations.get(NUMA_BIND, "") in _TRUE,
         mutex="mutex" in policies,
     )
     for policy in policies:
-        if policy not in ("mutex", "numa"):
+        if policy == "numa":
+            # Source: gpu_policy.go: it sorts cards, and spans NUMA nodes where one has too few.
+            findings.append(
+                warning(
+                    Code.POLICY_DROPPED,
+                    _annotation_path(GPU_POLICY),
+                    "a claim cannot prefer one NUMA node; the devices may be on different ones",
+                    f"to require one NUMA node, set {NUMA_BIND}",
+                )
+            )
+        elif policy != "mutex":
             findings.append(
                 warning(
                     Code.POLICY_DROPPED,
