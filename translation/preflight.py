@@ -237,7 +237,8 @@ def check_quotas(
     """Yield a finding for each quota that would silently stop counting the pod.
 
     A quota concerns the pod if it counts one of its keys, or any other key that is served by a driver
-    of its claims: devices are the same, whatever they are called.
+    of its claims: devices are the same, whatever they are called. A quota without scopes counts the
+    claims itself where their class maps the key.
 
     Args:
         amounts: Key and path of every amount that quotas count.
@@ -261,7 +262,9 @@ def check_quotas(
     own = list(amounts)
     for key, path in own:
         for name, quota in counting:
-            if f"requests.{key}" in quota.names:
+            if f"requests.{key}" in quota.names and not _counts_claims(
+                quota, key, claims, snapshot
+            ):
                 message = (
                     f"ResourceQuota {name} counts requests.{key}, which does not include claims"
                 )
@@ -269,6 +272,8 @@ def check_quotas(
     drivers = _drivers_of(claims, snapshot.profiles)
     for name, quota in counting:
         for key in sorted(_counted_keys(quota) - {key for key, _ in own}):
+            if _counts_claims(quota, key, claims, snapshot):
+                continue
             for driver in sorted(drivers & serving_drivers(key, options, snapshot.profiles)):
                 yield finding(
                     Code.QUOTA_NOT_COUNTED,
@@ -291,6 +296,16 @@ def _drivers_of(claims: Sequence[Claim], profiles: Mapping[str, Profile]) -> fro
     return frozenset(
         driver for driver, profile in profiles.items() if classes & set(profile.class_names())
     )
+
+
+def _counts_claims(
+    quota: Quota, key: str, claims: Sequence[Claim], snapshot: TranslationSnapshot
+) -> bool:
+    """Return whether a quota on an extended resource counts the devices of claims.
+
+    Source: k8s.io/kubernetes v1.37.1, pkg/quota/v1/evaluator/core, addExtendedResourceQuota.
+    """
+    return not quota.scopes and snapshot.extended_resources.get(key) in _device_classes(claims)
 
 
 def quota_amounts(legacy: LegacyPod, readings: Readings) -> Iterator[tuple[str, FieldPath]]:

@@ -154,10 +154,10 @@ CHECKED = (
         COUNTING,
     ),
     Checked(
-        "a quota, where a class maps the keys",
+        "a quota that counts the claim, where its class maps the keys",
         WHOLE,
-        Decision.REFUSED,
-        (f"error quotaNotCounted {AT}",),
+        Decision.ACCEPTED,
+        (),
         msgspec.structs.replace(COUNTING, extended_resources={"nvidia.com/gpu": "gpu.nvidia.com"}),
     ),
     Checked(

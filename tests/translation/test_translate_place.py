@@ -5,6 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from testing.builders import (
+    HAMI,
     NAMESPACE,
     Document,
     finding_texts,
@@ -57,6 +58,31 @@ QUOTAS = (
         (f"warning quotaNotCounted {GPU}",),
         quotas("requests.nvidia.com/gpu"),
         WARN,
+    ),
+    Case(
+        "a quota on a key that the class of the claim maps, which counts claims",
+        pod(gpus(1), annotations={"nvidia.com/use-gputype": "A100"}),
+        (),
+        translation_snapshot(
+            quotas={NAMESPACE: {"q": counting("requests.nvidia.com/gpu")}},
+            extended_resources={"nvidia.com/gpu": HAMI},
+        ),
+    ),
+    Case(
+        "a quota with a scope on a key that the class of the claim maps",
+        pod(gpus(1), annotations={"nvidia.com/use-gputype": "A100"}),
+        (f"error quotaNotCounted {GPU}",),
+        translation_snapshot(
+            quotas={
+                NAMESPACE: {
+                    "q": Quota(
+                        names=frozenset({"requests.nvidia.com/gpu"}),
+                        scopes=(Scope(name="NotTerminating"),),
+                    )
+                }
+            },
+            extended_resources={"nvidia.com/gpu": HAMI},
+        ),
     ),
     Case(
         "a quota of another namespace",
