@@ -255,7 +255,7 @@ def _does_not_fit_now(
     yield warning(
         Code.DOES_NOT_FIT_NOW,
         _joint_path(entries, whole),
-        f"no node can satisfy this now ({reasons})",
+        "no node can satisfy this now" + (f" ({reasons})" if reasons else ""),
         closest_fit.fix if closest_fit is not None else "",
     )
 
