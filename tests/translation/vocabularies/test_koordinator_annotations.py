@@ -169,18 +169,30 @@ HINTS = (
         REFUSED,
     ),
     Hint(
-        "an unknown strategy",
+        "an unknown strategy, which has no effect",
         koordinator_container(rdma=1),
         {"rdma": {"allocateStrategy": "Some"}},
-        {},
-        (f"error malformedAnnotation {HINT}",),
+        {"count": 1, "every": False},
+        (f"warning policyDropped {HINT}",),
     ),
     Hint(
-        "an unknown scope and policy",
+        "an unknown scope and policy, which have no effect",
         koordinator_container(rdma=1),
         {"rdma": {"requiredTopologyScope": "Rack", "exclusivePolicy": "Mine"}},
-        {},
-        (f"error malformedAnnotation {HINT}",) * 2,
+        {"within": None, "exclusive": False},
+        (f"warning policyDropped {HINT}",) * 2,
+    ),
+    Hint(
+        "names of fields in any case, as Go reads them",
+        koordinator_container(rdma=200),
+        {"rdma": {"RequiredTopologyScope": "PCIe"}},
+        {"within": Scope.PCIE_ROOT},
+    ),
+    Hint(
+        "types of devices only as they are written, as keys of maps are",
+        koordinator_container(rdma=200),
+        {"RDMA": {"requiredTopologyScope": "PCIe"}},
+        {"within": None},
     ),
 )
 
@@ -257,7 +269,7 @@ ANSWERS = (
     Said(
         "a scope that does not exist",
         {"joint": ALIGNED | {"requiredScope": "SameRack"}},
-        (f"error malformedAnnotation {JOINT}",),
+        (f"warning policyDropped {JOINT}",),
     ),
     Said("a hint that is no JSON", {"hint": "{"}, (f"error malformedAnnotation {HINT}",)),
     Said("a hint of another form", {"hint": ["gpu"]}, (f"error malformedAnnotation {HINT}",)),
@@ -275,7 +287,7 @@ ANSWERS = (
     Said(
         "a policy that does not exist",
         {"partition": {"allocatePolicy": "Loose"}},
-        (f"error malformedAnnotation {PARTITION}", f"warning policyDropped {PARTITION}"),
+        (f"warning policyDropped {PARTITION}",) * 2,
     ),
     Said(
         "the devices of an earlier pod, as in a restored one",

@@ -1,7 +1,7 @@
 """Koordinator's annotations: device hints, joint allocation, partition specs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
 import msgspec
 
@@ -215,7 +215,7 @@ def _decode(
     if text is None:
         return None
     try:
-        return msgspec.json.decode(text, type=type_)
+        return msgspec.convert(_with_go_names(msgspec.json.decode(text), type_), type_)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as fault:
         findings.append(
             error(
@@ -228,15 +228,31 @@ def _decode(
         return None
 
 
+def _with_go_names(value: Any, type_: type[Any]) -> Any:
+    """Return a JSON object with the names of fields as the type has them.
+
+    Source: Go's encoding/json, which ignores the case of names of fields, and not of keys of maps.
+    """
+    if not isinstance(value, dict):
+        return value
+    if get_origin(type_) is dict:
+        return {key: _with_go_names(item, Hint) for key, item in value.items()}
+    names = {
+        field.encode_name.lower(): field.encode_name for field in msgspec.structs.fields(type_)
+    }
+    return {names.get(key.lower(), key): item for key, item in value.items()}
+
+
 def _check_known(
     annotation: str, field: str, value: str, known: Iterable[str], findings: list[Finding]
 ) -> None:
     if value not in known:
         findings.append(
-            error(
-                Code.MALFORMED_ANNOTATION,
+            warning(
+                Code.POLICY_DROPPED,
                 annotation_path(annotation),
-                f"{quote_text(field)}: {quote_text(value)} does not exist",
+                f"{quote_text(field)}: {quote_text(value)} does not exist, and has no effect, as in "
+                "Koordinator",
                 f"write one of {', '.join(filter(None, known))}",
             )
         )
