@@ -162,12 +162,12 @@ REFUSED = (
     Refusal(
         "mode mig without an amount that could choose the profile",
         asking({GPU: 1}, annotations={"nvidia.com/vgpu-mode": "mig"}),
-        ("selects the MIG profile, and it is not set", "nvidia.com/mig-<profile>"),
+        ("of the GPU selects the MIG profile", "nvidia.com/mig-<profile>"),
     ),
     Refusal(
         "mode mps with a percentage",
         asking({GPU: 1, PERCENT: 50}, annotations={"nvidia.com/vgpu-mode": "mps"}),
-        ("an MPS server limits memory in bytes, not in percent", "nvidia.com/gpumem"),
+        ("50 percent is another amount on each type of GPU", "nvidia.com/gpumem"),
     ),
     Refusal(
         "a list of card types that holds nothing",
@@ -267,7 +267,7 @@ WARNED = (
     Loss(
         "mode mps is for this pod alone",
         share(annotations={"nvidia.com/vgpu-mode": "mps"}),
-        ("the MPS server serves only this pod",),
+        ("the MPS server serves only this pod", "its feature gate MPSSupport"),
     ),
     Loss(
         "a MIG device brings its own cores",
