@@ -15,6 +15,7 @@ from bench import reviews
 from bench.load import Job, Measured
 from bench.report import Result, against, below, informative
 from bench.servers import running
+from testing.signing import SIGNING
 from translation.snapshot import TranslationOptions
 from webhook.mutate import PodReview, answer_pod_review, decode_pod_review
 
@@ -111,7 +112,7 @@ def _cpu_us(bodies: Sequence[bytes]) -> float:
     def answer(body: bytes) -> None:
         found = decode_pod_review(body)
         assert isinstance(found, PodReview)
-        encode_answer(found.request, answer_pod_review(found, known, options))
+        encode_answer(found.request, answer_pod_review(found, known, options, SIGNING))
 
     for body in bodies:
         answer(body)

@@ -28,6 +28,7 @@ from certs.serving import Listener, issue_serving_certificate
 from process.durations import Duration
 from process.logs import log_to
 from testing.review_runner import review_runner
+from testing.signing import fixed_signing
 from translation.snapshot import TranslationOptions
 from webhook.endpoint import Endpoint
 from webhook.metrics import WebhookMetrics
@@ -83,6 +84,7 @@ async def serve(authority: Authority) -> None:
         TranslationOptions(),
         metrics,
         review_runner(metrics, settings.read_timeout),
+        signing=fixed_signing,
     )
     ours = Endpoint(settings, {MUTATE_PATH: mutation.handle}, metrics, chance=random.random)
     await ours.start(context, {})

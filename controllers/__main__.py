@@ -17,9 +17,11 @@ from controllers.audit.metrics import AuditMetrics
 from controllers.audit.untranslated import UntranslatedPods
 from controllers.certificates.controller import CertificateAuthorityController
 from controllers.certificates.metrics import CertificateAuthorityCollector
+from controllers.certificates.signing_keys import SigningKeyController
 from controllers.policies.controller import PolicyController
 from controllers.settings import VARIABLES, Settings
 from controllers.templates.controller import TemplateController
+from controllers.templates.metrics import TemplateMetrics
 from kube.names import NAME
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
@@ -39,6 +41,7 @@ from process.probes import ProbeServer
 from process.profile_files import load_profiles
 from process.selectors.engine import WorkerEngine
 from process.signals import run_forever, run_until_signal
+from process.signing import SigningKeyCache
 from translation.serving_drivers import serving_drivers
 from translation.snapshot import vocabularies_in_force
 
@@ -61,6 +64,7 @@ async def control(process: Process[Settings]) -> None:
         leader_gauge(registry, lease, lambda: leader.leading)
         audit_metrics, count_event = AuditMetrics(registry), event_counter(registry)
         engine = WorkerEngine(count_stopped=stopped_counter(registry))
+        template_metrics = TemplateMetrics(registry)
         running: list[Controller[Any]] = []
         probes = ProbeServer(
             settings.controllers.bind_address,
@@ -78,8 +82,15 @@ async def control(process: Process[Settings]) -> None:
                 now=process.now,
                 count=count_event,
             )
+            signing_keys = SigningKeyController(client, informers, settings, process.now)
             templates = TemplateController(
-                client, informers, recorder, settings.controllers, profiles
+                client,
+                informers,
+                recorder,
+                settings.controllers,
+                profiles,
+                signing_keys=SigningKeyCache(informers, settings.namespace, settings.signing),
+                count_unsigned=template_metrics.count_unsigned,
             )
             policies = PolicyController(
                 client,
@@ -103,6 +114,7 @@ async def control(process: Process[Settings]) -> None:
                 drivers_of=drivers_of,
             )
             controllers: list[Controller[Any]] = [
+                *signing_keys.controllers,
                 *templates.controllers,
                 *policies.controllers,
                 *audit.controllers,

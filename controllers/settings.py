@@ -8,6 +8,7 @@ from kube.backoff import Backoff
 from process.certificates import CertificateSettings
 from process.durations import PositiveDuration
 from process.settings import Name, Positive, ProcessSettings, Section, ServerSettings
+from process.signing import SigningSettings
 
 
 class LeaderElectionSettings(Section, frozen=True, kw_only=True):
@@ -88,6 +89,7 @@ class Settings(ProcessSettings, frozen=True, kw_only=True):
     translation: TranslationSettings = TranslationSettings()
     validation: ValidationSettings = ValidationSettings()
     certificates: CertificateSettings = CertificateSettings()
+    signing: SigningSettings = SigningSettings()
     controllers: ControllerSettings = ControllerSettings()
 
 

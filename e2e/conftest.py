@@ -34,7 +34,8 @@ IMPATIENT: Final = {
         "policyCountsPeriod": "500ms",
         "inventoryUpdatePeriod": "200ms",
         "auditPeriod": "1s",
-    }
+    },
+    "signing": {"keyPublishPeriod": "200ms"},
 }
 """Settings of Drawbridge, so that no story waits for a grace period of minutes."""
 

@@ -314,11 +314,12 @@ def test_the_annotation_of_a_pod_that_lives_cannot_change(
 def test_an_annotation_past_the_webhook_gains_nothing(cluster: Access, namespace: str) -> None:
     """A namespace that opts out is not reviewed, so anything may stand on its pods."""
     cluster.kubectl("label", "namespace", namespace, f"{TRANSLATE_LABEL}=false")
-    garbage = pod("garbage", annotations={REQUEST_ANNOTATION: '{"translationVersion": [[['})
+    annotations = {REQUEST_ANNOTATION: '{"translationVersion": [[['}
+    garbage = pod("garbage", claims={"gpu": "everything"}, annotations=annotations)
     assert create(cluster, namespace, garbage) == (0, "")
 
     cluster.wait_until(
-        lambda: "DeviceRequestMismatch" in events_of(cluster, namespace, "garbage"),
+        lambda: "TranslationNotSigned" in events_of(cluster, namespace, "garbage"),
         "the controller says what it thinks of the annotation",
     )
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from e2e.access import Object
-from kube.names import REQUEST_ANNOTATION
+from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
 from kube.quantity import Quantity
 
 LEGACY: Final = "nvidia.com/"
@@ -122,9 +122,8 @@ def untranslated_rest(pod: Object) -> Object:
     labels = metadata.get("labels", {})
     metadata["labels"] = {k: v for k, v in labels.items() if not _LABELS_OF_ONE_OWNER.match(k)}
     annotations = metadata.get("annotations", {})
-    metadata["annotations"] = {
-        k: v for k, v in annotations.items() if k not in {REQUEST_ANNOTATION, _LAST_APPLIED}
-    }
+    ours = {REQUEST_ANNOTATION, SIGNATURE_ANNOTATION, _LAST_APPLIED}
+    metadata["annotations"] = {k: v for k, v in annotations.items() if k not in ours}
     for name in ("nodeName", "resourceClaims"):
         spec.pop(name, None)
     for container in containers(rest):

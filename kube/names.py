@@ -14,6 +14,9 @@ DISTRIBUTION: Final = "drawbridge-dra"
 REQUEST_ANNOTATION: Final = f"{GROUP}/request"
 """On a translated pod: its original keys and the facts from which its claims are derived."""
 
+SIGNATURE_ANNOTATION: Final = f"{GROUP}/signature"
+"""On a translated pod: proof that the webhook has checked the translation."""
+
 TRANSLATE_LABEL: Final = f"{GROUP}/translate"
 """On a pod or namespace: "false" opts out of translation."""
 
@@ -27,7 +30,10 @@ STRATEGY_ANNOTATION: Final = f"{GROUP}/strategy"
 """On a pod or DeviceClass: the strategy that chooses nodes and devices."""
 
 ROTATE_ANNOTATION: Final = f"{GROUP}/rotate"
-"""On the Secret of the certificate authority: any value requests one rotation."""
+"""On the Secret of the certificate authority, or of the signing keys: any value requests one rotation."""
+
+SIGNING_SECRET: Final = f"{NAME}-signing"
+"""The Secret with the keys of signatures."""
 
 SCHEDULER_NAME: Final = f"{NAME}-scheduler"
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"

@@ -18,7 +18,16 @@ from kube.names import NAMESPACE
 from process.durations import Duration, PositiveDuration, parse_duration
 
 SECTIONS: Final = frozenset(
-    {"certificates", "controllers", "driver", "observer", "translation", "validation", "webhook"}
+    {
+        "certificates",
+        "controllers",
+        "driver",
+        "observer",
+        "signing",
+        "translation",
+        "validation",
+        "webhook",
+    }
 )
 """Every section that a file may have; a process reads those that its settings name."""
 

@@ -32,6 +32,7 @@ from testing.builders import (
 )
 from testing.fake_api_server import running
 from testing.review_runner import UNLIMITED_S, review_runner
+from testing.signing import fixed_signing
 from translation.snapshot import TranslationOptions, TranslationSnapshot
 from webhook.endpoint import Endpoint
 from webhook.metrics import WebhookMetrics
@@ -113,7 +114,9 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
                 fraction=served.user_cpu_fraction,
                 burst_s=served.user_cpu_burst,
             )
-            pods = PodReviewHandler(snapshot, TranslationOptions(), metrics, runner)
+            pods = PodReviewHandler(
+                snapshot, TranslationOptions(), metrics, runner, signing=fixed_signing
+            )
             workloads = WorkloadReviewHandler(
                 snapshot, rules, TranslationOptions(), metrics, runner
             )

@@ -10,6 +10,7 @@ from admission.webhook_configuration import configuration, validating_configurat
 from clusterstate.autoscalers import INSTALLED, KUEUE_CONFIGURATION
 from kube.api.urls import WEBHOOK_CONFIGURATIONS, WORKLOADS
 from kube.manifests.reader import read_paths
+from process.certificates import MANAGED_LABELS
 from tools import generate
 from translation.arbiter import VOCABULARIES
 from webhook.settings import Settings
@@ -93,7 +94,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "resourceclaimtemplates": FOLLOW,
         "resourcequotas": FOLLOW,
         "resourceslices": FOLLOW,
-        "secrets": ("get",),
+        "secrets": ("get", *FOLLOW),
     },
     "drawbridge-controller": {
         "pods": FOLLOW,
@@ -111,7 +112,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **{each.plural: ("list",) for each in WORKLOADS},
         "events": ("create",),
         **{each.plural: (*FOLLOW, "patch") for each in WEBHOOK_CONFIGURATIONS},
-        "secrets": ("create", "get", "patch"),
+        "secrets": (*FOLLOW, "create", "get", "patch"),
         "leases": ("create", "get", "patch"),
     },
 }
@@ -134,7 +135,16 @@ def test_secrets_are_read_by_name() -> None:
     ]
 
     assert secrets
-    assert {("drawbridge-ca",)} == {tuple(rule["resourceNames"]) for rule in secrets}
+    names = {tuple(rule["resourceNames"]) for rule in secrets}
+    assert names == {("drawbridge-ca",), ("drawbridge-signing",)}
+
+
+def test_the_secret_of_the_signing_keys_is_ours_and_empty() -> None:
+    (secret,) = of_kind("Secret")
+
+    assert secret["metadata"]["name"] == Settings().signing.secret
+    assert MANAGED_LABELS.items() <= secret["metadata"]["labels"].items()
+    assert not secret.keys() & {"data", "stringData", "immutable"}
 
 
 def test_what_may_not_see_claims_is_looked_for_by_name() -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from admission.signing import Signing
 from admission.webhook_configuration import (
     MUTATE_PATH,
     VALIDATE_OBJECTS_PATH,
@@ -29,6 +30,7 @@ from process.probes import ProbeServer
 from process.profile_files import load_profiles
 from process.selectors.engine import WorkerEngine
 from process.signals import run_forever, run_until_signal
+from process.signing import SigningKeyCache
 from translation.profiles.profile import Profile
 from translation.snapshot import vocabularies_in_force
 from webhook.budgets import ReviewBudgets
@@ -58,6 +60,7 @@ async def serve(process: Process[Settings]) -> None:
         snapshots = SnapshotCache(informers, profiles, claim_aware=options.claim_aware_components)
         engine = WorkerEngine(count_stopped=stopped_counter(registry))
         evaluator = RuleEvaluator(informers, settings.namespace, settings.validation, engine=engine)
+        signing_keys = SigningKeyCache(informers, settings.namespace, settings.signing)
         certificates = CertificateWatcher(
             _certificate_source(client, process),
             process.now,
@@ -69,7 +72,7 @@ async def serve(process: Process[Settings]) -> None:
         registry.register(CertificateCollector(certificates.not_after))
         endpoint = Endpoint(
             settings.webhook,
-            _handlers(process, snapshots, evaluator, metrics),
+            _handlers(process, snapshots, evaluator, signing_keys, metrics),
             metrics,
             chance=random.random,
         )
@@ -84,6 +87,7 @@ async def serve(process: Process[Settings]) -> None:
         )
         checks = {
             "informers": snapshots.check,
+            "signingKeys": signing_keys.check,
             "certificate": certificates.check,
             "caBundle": ca_bundle_check.check,
             "endpoint": self_check.check,
@@ -96,6 +100,7 @@ async def serve(process: Process[Settings]) -> None:
         async def answer() -> None:
             # An empty cache would pass for an empty cluster: no answer is better.
             await snapshots.wait_synced()
+            await signing_keys.wait_first()
             await endpoint.start((await certificates.wait_first()).context, checks)
             # What exists now stays, so the garbage collector need not inspect it again.
             gc.collect()
@@ -119,6 +124,7 @@ def _handlers(
     process: Process[Settings],
     snapshots: SnapshotCache,
     evaluator: RuleEvaluator,
+    signing_keys: SigningKeyCache,
     metrics: WebhookMetrics,
 ) -> Mapping[str, Handler]:
     """Return path to handler."""
@@ -127,7 +133,12 @@ def _handlers(
     options = settings.translation.checked_options(profiles)
     budgets = ReviewBudgets(settings.webhook.user_cpu_fraction, settings.webhook.user_cpu_burst)
     runner = ReviewRunner(settings.webhook.read_timeout, budgets, metrics)
-    pods = PodReviewHandler(snapshots.snapshot, options, metrics, runner)
+    propagation = settings.signing.timing().propagation
+
+    def signing() -> Signing:
+        return Signing(keys=signing_keys.keys, now=process.now(), propagation=propagation)
+
+    pods = PodReviewHandler(snapshots.snapshot, options, metrics, runner, signing=signing)
     workloads = WorkloadReviewHandler(snapshots.snapshot, evaluator, options, metrics, runner)
     objects = ObjectReviewHandler(evaluator, profiles, metrics, runner)
     return {

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from admission.pods import UNTOUCHED, Answer, Translator, admit_created, admit_updated
 from admission.review import decode_pod, decode_review
+from admission.signing import Signing, sign_answer
 from admission.translation_cache import TranslationCache
 from kube.api.admission import AdmissionRequest
 from kube.api.core import Pod
@@ -66,9 +67,13 @@ def answer_pod_review(
     review: PodReview,
     snapshot: TranslationSnapshot,
     options: TranslationOptions,
+    signing: Signing,
     translator: Translator = translate,
 ) -> Answer:
-    """Answer a review, and apply the patch to its document, which proves that it applies."""
+    """Answer a review, and apply the patch to its document, which proves that it applies.
+
+    A dry run is answered alike.
+    """
     if review.pod is None:
         return UNTOUCHED
     if review.old is not None:
@@ -89,7 +94,9 @@ def answer_pod_review(
             translator=translator,
         )
     # A patch that does not apply would fail the request even under failurePolicy Ignore.
-    apply(review.document, answer.operations)
+    patched = apply(review.document, answer.operations)
+    if review.old is None:
+        return sign_answer(answer, patched, review.request.namespace, signing)
     return answer
 
 
@@ -102,8 +109,18 @@ class PodReviewHandler:
         options: TranslationOptions,
         metrics: WebhookMetrics,
         runner: ReviewRunner,
+        *,
+        signing: Callable[[], Signing],
     ) -> None:
+        """Answer with the state of a cluster.
+
+        Args:
+            snapshot: Returns the present state.
+            signing: Returns the keys and the time to sign with.
+            runner: Reads reviews and answers them within the budgets of their users.
+        """
         self._snapshot = snapshot
+        self._signing = signing
         self._options = options
         self._metrics = metrics
         self._runner = runner
@@ -116,6 +133,7 @@ class PodReviewHandler:
             web.HTTPException: The body is too large, too slow, or not such a review.
         """
         runner, snapshot = self._runner, self._snapshot()
+        signing = self._signing()
         review = await runner.read(http_request, decode_pod_review)
 
         request = review.request
@@ -124,7 +142,7 @@ class PodReviewHandler:
         answer = await runner.answer(
             http_request,
             request,
-            lambda: answer_pod_review(review, snapshot, self._options, translator),
+            lambda: answer_pod_review(review, snapshot, self._options, signing, translator),
         )
 
         self._metrics.count_review(POD, request.operation, answer)

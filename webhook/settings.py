@@ -7,6 +7,7 @@ from clusterstate.settings import TranslationSettings, ValidationSettings
 from process.certificates import CertificateSettings
 from process.durations import Duration, PositiveDuration
 from process.settings import Fraction, Name, Port, Positive, ProcessSettings, ServerSettings
+from process.signing import SigningSettings
 
 MEBIBYTE: Final = 2**20
 
@@ -94,6 +95,7 @@ class Settings(ProcessSettings, frozen=True, kw_only=True):
     translation: TranslationSettings = TranslationSettings()
     validation: ValidationSettings = ValidationSettings()
     certificates: CertificateSettings = CertificateSettings()
+    signing: SigningSettings = SigningSettings()
     webhook: WebhookSettings = WebhookSettings()
 
 

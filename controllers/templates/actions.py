@@ -1,13 +1,14 @@
-"""What the controller does about one translated pod, and which templates are unused. Pure.
+"""What the controller does about one translated pod. Pure.
 
 The request annotation of a pod is untrusted: anyone who may create pods can write it, past the
-webhook. So only what derives from it is created, under a name that derives from the content, and only
-if the pod uses that name; its author gets no more than the same keys could have requested. A template
-of such a name with other content is deleted, since kube-controller-manager uses any template of the
-right name.
+webhook. So nothing is done for a pod without the webhook's signature, beyond an event if it waits for
+a template. For a signed one only what derives from the annotation is created, under a name that
+derives from the content, and only if the pod uses that name. A template of such a name with other
+content is deleted, since kube-controller-manager uses any template of the right name.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -18,14 +19,15 @@ from findings.finding import Code, Finding, error
 from findings.text import printable
 from kube.api.core import Pod
 from kube.api.events import Event, ObjectReference
-from kube.api.meta import ApiStruct, ObjectMeta, decode
+from kube.api.meta import ObjectMeta, decode
 from kube.api.resource import ResourceClaim, ResourceClaimTemplate
-from kube.names import MANAGED_LABEL, NAME, REQUEST_ANNOTATION
+from kube.names import MANAGED_LABEL, NAME, REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
 from translation.claims import Claim, spec_digest, template_digest
 from translation.derive import derive
 from translation.profiles.profile import Profile
 from translation.record import MAX_BYTES as MAX_RECORD_BYTES
 from translation.record import RecordError, decode_record
+from translation.signature import SignatureStatus, SignedContent
 
 Key = tuple[str, str]
 """Namespace and name."""
@@ -35,6 +37,9 @@ POD_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 ACTION: Final = "Translate"
 """Of events."""
+MAX_CLAIM_DELETIONS: Final = 2
+"""Of one claim of a pod. A claim that differs a third time is changed by somebody on each creation."""
+LONG_AGO: Final = datetime.fromtimestamp(0, UTC)
 
 
 # --- projections ----------------------------------------------------------------------------------
@@ -45,6 +50,8 @@ class TranslatedPod(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         annotation: The request annotation.
+        signature: The signature annotation.
+        created: By the clock of the API server.
         templates: What the pod calls a claim, to the name of its template.
         claims: What the pod calls a claim, to the name of the claim that was generated for it.
     """
@@ -53,6 +60,8 @@ class TranslatedPod(msgspec.Struct, frozen=True, kw_only=True):
     annotation: str | None
     templates: Mapping[str, str]
     claims: Mapping[str, str]
+    signature: str | None = None
+    created: datetime = LONG_AGO
 
 
 class TemplateState(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,12 +71,15 @@ class TemplateState(msgspec.Struct, frozen=True, kw_only=True):
         is_managed: This controller created it.
         is_altered: The API server stored something else than was written, so that its content and
             that of its claims proves nothing.
+        created: By the clock of the API server.
     """
 
     uid: str
     digest: str
     is_managed: bool
     is_altered: bool = False
+    created: datetime = LONG_AGO
+    resource_version: str = ""
 
 
 class GeneratedClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,12 +88,14 @@ class GeneratedClaim(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         digest: Comparable with that of the template.
         owner: The pod's uid.
+        created: By the clock of the API server.
     """
 
     uid: str
     resource_version: str
     digest: str
     owner: str
+    created: datetime = LONG_AGO
 
 
 def project_pod(raw: bytes, intern: Callable[[str], str]) -> TranslatedPod | None:
@@ -113,7 +127,17 @@ def project_pod(raw: bytes, intern: Callable[[str], str]) -> TranslatedPod | Non
         annotation=None if annotation is None else intern(annotation),
         templates=templates,
         claims={s.name: s.resource_claim_name for s in statuses if s.resource_claim_name},
+        signature=pod.annotations.get(SIGNATURE_ANNOTATION),
+        created=_creation_time(pod.metadata),
     )
+
+
+def _creation_time(metadata: ObjectMeta) -> datetime:
+    """Return when an object was created, in whole seconds."""
+    try:
+        return datetime.fromisoformat(metadata.creation_timestamp or "").astimezone(UTC)
+    except ValueError:
+        return LONG_AGO
 
 
 def project_template(raw: bytes) -> TemplateState:
@@ -123,6 +147,8 @@ def project_template(raw: bytes) -> TemplateState:
         uid=template.metadata.uid,
         digest=template_digest(template),
         is_managed=MANAGED_LABEL in (template.metadata.labels or {}),
+        created=_creation_time(template.metadata),
+        resource_version=template.metadata.resource_version,
     )
 
 
@@ -140,6 +166,7 @@ def project_claim(raw: bytes) -> GeneratedClaim | None:
         resource_version=claim.metadata.resource_version,
         digest=spec_digest({"spec": msgspec.to_builtins(claim.spec, enc_hook=str)}),
         owner=owner.uid,
+        created=_creation_time(claim.metadata),
     )
 
 
@@ -157,6 +184,10 @@ class Reason(StrEnum):
     """A template of a derived name had other content."""
     CLAIM_REPLACED = "ResourceClaimReplaced"
     """The pod's claim was generated from such a template."""
+    CLAIM_ALTERED = "ResourceClaimAltered"
+    """The pod's claim differs from its template, since something changes ResourceClaims."""
+    NOT_SIGNED = "TranslationNotSigned"
+    """A template is missing, and the webhook did not accept the pod."""
 
 
 class CreateTemplate(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +210,8 @@ class DeleteClaim(msgspec.Struct, frozen=True, kw_only=True):
     key: Key
     uid: str
     resource_version: str
+    entry: str
+    """What the pod calls it."""
 
 
 class RecordEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,19 +246,64 @@ def derive_claims(text: str, profiles: Mapping[str, Profile]) -> Derivation:
     return Derivation(problem=errors[0]) if errors else Derivation(claims=derived.claims)
 
 
+def signed_content(key: Key, pod: TranslatedPod) -> SignedContent:
+    """Return what the signature of a pod covers.
+
+    Args:
+        key: The pod's.
+    """
+    namespace, _ = key
+    return SignedContent(namespace=namespace, record=pod.annotation or "", templates=pod.templates)
+
+
+def plan_unsigned(
+    key: Key,
+    pod: TranslatedPod,
+    status: SignatureStatus,
+    template: Callable[[Key], TemplateState | None],
+) -> Iterator[RecordEvent]:
+    """Yield an event for a pod without a valid signature if it waits for a template.
+
+    Args:
+        key: The pod's.
+        status: The result of the verification.
+        template: Returns the template of a key, None where none is known.
+    """
+    namespace, _ = key
+    missing = [name for name in pod.templates.values() if template((namespace, name)) is None]
+    if missing:
+        yield RecordEvent(
+            reason=Reason.NOT_SIGNED,
+            note=f"ResourceClaimTemplate {missing[0]} is missing, and is not created: "
+            f"{_UNSIGNED[status]}. Create the pod again from its legacy manifest.",
+        )
+
+
+_UNSIGNED: Final[Mapping[SignatureStatus, str]] = {
+    SignatureStatus.MISSING: "the webhook has not signed the translation of this pod",
+    SignatureStatus.MALFORMED: f"the annotation {SIGNATURE_ANNOTATION} is not one of the webhook's",
+    SignatureStatus.UNKNOWN_KEY: "the key that signed the translation of this pod no longer exists",
+    SignatureStatus.MISMATCH: "the signature belongs to another pod or translation",
+    SignatureStatus.EXPIRED: "the signature was made long before or after this pod",
+}
+
+
 def plan_actions(
     key: Key,
     pod: TranslatedPod,
     derived: Derivation,
     template: Callable[[Key], TemplateState | None],
     claim: Callable[[Key], GeneratedClaim | None],
+    *,
+    deletions: Mapping[str, int] = {},
 ) -> tuple[Action, ...]:
-    """Return the actions for a pod with the request annotation, in order.
+    """Return the actions for a signed pod, in order.
 
     Args:
         key: The pod's.
         template: Returns the template of a key, None where none is known.
         claim: Returns the unallocated claim of a key, likewise.
+        deletions: What the pod calls a claim, to how often it was deleted.
     """
     namespace, _ = key
     if derived.problem is not None:
@@ -240,7 +318,7 @@ def plan_actions(
             if state is None or state.digest != expected.digest:
                 actions += _plan_template(template_key, expected, state)
             else:
-                actions += _plan_claims(namespace, pod, expected, entries, claim)
+                actions += _plan_claims(key, pod, state, entries, claim=claim, deletions=deletions)
     unused = sorted({one.template for one in derived.claims} - set(pod.templates.values()))
     if unused:
         names = ", ".join(unused)
@@ -274,27 +352,54 @@ def _plan_template(key: Key, expected: Claim, state: TemplateState | None) -> It
 
 
 def _plan_claims(
-    namespace: str,
+    pod_key: Key,
     pod: TranslatedPod,
-    expected: Claim,
+    template: TemplateState,
     entries: Collection[str],
+    *,
     claim: Callable[[Key], GeneratedClaim | None],
+    deletions: Mapping[str, int],
 ) -> Iterator[Action]:
     """Yield actions for the claims that were generated from a template whose content is right.
 
-    That it is right also shows that the API server stores specs as they are written, so that a
-    different claim was generated from different content.
+    A different claim that is older than the template was generated from one of other content. A
+    younger one was changed by an admission policy or webhook, and so would be the next.
     """
+    namespace, _ = pod_key
     for entry in entries:
         key = (namespace, pod.claims.get(entry, ""))
         found = claim(key)
-        if found is not None and found.owner == pod.uid and found.digest != expected.digest:
-            yield DeleteClaim(key=key, uid=found.uid, resource_version=found.resource_version)
+        if found is None or found.owner != pod.uid or found.digest == template.digest:
+            continue
+        if _is_older(found, template) and deletions.get(entry, 0) < MAX_CLAIM_DELETIONS:
+            yield DeleteClaim(
+                key=key, uid=found.uid, resource_version=found.resource_version, entry=entry
+            )
             yield RecordEvent(
                 reason=Reason.CLAIM_REPLACED,
-                note=f"ResourceClaim {key[1]} was generated from a template with other content than "
-                "its name stands for; it is created again.",
+                note=f"ResourceClaim {key[1]} differs from the template that it is named after; it is "
+                "created again.",
             )
+        else:
+            yield RecordEvent(
+                reason=Reason.CLAIM_ALTERED,
+                note=f"ResourceClaim {key[1]} differs from its template: an admission policy or webhook "
+                "changes ResourceClaims. The claim is left as it is.",
+            )
+
+
+def _is_older(claim: GeneratedClaim, template: TemplateState) -> bool:
+    """Return whether a claim was there before the template.
+
+    Times have whole seconds. Within one the resource versions decide, which are revisions of one store
+    in nearly all clusters; elsewhere `MAX_CLAIM_DELETIONS` bounds the damage.
+    """
+    if claim.created != template.created:
+        return claim.created < template.created
+    versions = (claim.resource_version, template.resource_version)
+    if not all(version.isdecimal() for version in versions):
+        return False
+    return int(claim.resource_version) < int(template.resource_version)
 
 
 # --- objects --------------------------------------------------------------------------------------
@@ -329,79 +434,4 @@ def pod_event(action: RecordEvent, key: Key, pod: TranslatedPod) -> Event:
         reason=action.reason.value,
         action=ACTION,
         note=action.note,
-    )
-
-
-# --- collection -----------------------------------------------------------------------------------
-
-
-class UnusedTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """A managed template that no live pod uses.
-
-    Attributes:
-        since_s: By a monotonic clock.
-    """
-
-    uid: str
-    since_s: float
-
-
-def unused_templates(
-    templates: Mapping[Key, TemplateState],
-    used: Collection[Key],
-    before: Mapping[Key, UnusedTemplate],
-    now_s: float,
-) -> Mapping[Key, UnusedTemplate]:
-    """Return the managed templates that no live pod uses.
-
-    Args:
-        used: Templates that live pods name.
-        before: What the last call returned; a template that was created again starts over.
-    """
-    current: dict[Key, UnusedTemplate] = {}
-    for key, template in templates.items():
-        if template.is_managed and key not in used:
-            known = before.get(key)
-            same = known is not None and known.uid == template.uid
-            current[key] = (
-                known if known and same else UnusedTemplate(uid=template.uid, since_s=now_s)
-            )
-    return current
-
-
-class _PodSpec(ApiStruct, frozen=True, kw_only=True):
-    resource_claims: tuple[Mapping[str, Any], ...] | None = None
-
-
-class _PodTemplate(ApiStruct, frozen=True, kw_only=True):
-    spec: _PodSpec = _PodSpec()
-
-
-class _JobSpec(ApiStruct, frozen=True, kw_only=True):
-    template: _PodTemplate = _PodTemplate()
-
-
-class _JobTemplate(ApiStruct, frozen=True, kw_only=True):
-    spec: _JobSpec = _JobSpec()
-
-
-class _WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
-    template: _PodTemplate = _PodTemplate()
-    job_template: _JobTemplate = _JobTemplate()
-
-
-class _Workload(ApiStruct, frozen=True, kw_only=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: _WorkloadSpec = _WorkloadSpec()
-
-
-def referenced_templates(raw: bytes) -> frozenset[Key]:
-    """Return the templates that the pods of a workload of any kind refer to."""
-    workload = decode(raw, _Workload)
-    specs = (workload.spec.template.spec, workload.spec.job_template.spec.template.spec)
-    return frozenset(
-        (workload.metadata.namespace, entry["resourceClaimTemplateName"])
-        for spec in specs
-        for entry in spec.resource_claims or ()
-        if entry.get("resourceClaimTemplateName")
     )

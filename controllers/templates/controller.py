@@ -23,19 +23,20 @@ from controllers.templates.actions import (
     DeleteTemplate,
     GeneratedClaim,
     Key,
+    Reason,
     RecordEvent,
     TemplateState,
     TranslatedPod,
-    UnusedTemplate,
     plan_actions,
+    plan_unsigned,
     pod_event,
     project_claim,
     project_pod,
     project_template,
-    referenced_templates,
+    signed_content,
     template_document,
-    unused_templates,
 )
+from controllers.templates.collection import UnusedTemplate, referenced_templates, unused_templates
 from controllers.templates.derivations import DerivationCache
 from kube.api.urls import (
     PODS,
@@ -48,13 +49,22 @@ from kube.errors import Conflict, NotFound
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory
+from process.signing import SigningKeyCache
 from translation.profiles.profile import Profile
+from translation.signature import SignatureStatus, verify
 
 WORKERS: Final = 8
 """Pods that are reconciled at a time; a write takes milliseconds, and a rollout brings many."""
+MAX_EVENTS: Final = 16
+"""About one pod; whoever may change its annotations could cause any number."""
+UNKNOWN_KEY_PAUSE_S: Final = 5.0
+"""A signature of an unknown key is looked at once more, since a new key may reach the webhook first."""
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 T = TypeVar("T", bound=Hashable)
+
+ONCE: Final = frozenset({Reason.REQUEST_MISMATCH, Reason.NOT_SIGNED, Reason.CLAIM_ALTERED})
+"""Reasons of which a pod has one event."""
 
 log = structlog.get_logger()
 COLLECTION: Final = "collection"
@@ -100,13 +110,20 @@ class TemplateController:
         settings: ControllerSettings,
         profiles: Mapping[str, Profile],
         *,
+        signing_keys: SigningKeyCache,
+        count_unsigned: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Subscribe to pods, templates and claims.
 
         Args:
+            signing_keys: The keys that may have signed pods.
+            count_unsigned: Counts a pod without a valid signature, by the reason.
             clock: Monotonic seconds.
         """
+        self._signing_keys = signing_keys
+        signing_keys.changed = self._signing_keys_changed
+        self._count_unsigned = count_unsigned
         self._client = client
         self._settings = settings
         self._recorder = recorder
@@ -131,8 +148,10 @@ class TemplateController:
         self._deleted: set[str] = set()
         self._altered: set[str] = set()
         self._recorded: dict[Key, set[RecordEvent]] = {}
+        self._unsigned: dict[Key, str] = {}
+        self._claim_deletions: dict[Key, dict[str, int]] = {}
         self._unused: Mapping[Key, UnusedTemplate] = {}
-        subscriptions = (self._pods, self._templates, self._claims)
+        subscriptions = (self._pods, self._templates, self._claims, signing_keys.subscription)
         self._controller: Controller[Key] = Controller(
             "templates",
             self._reconcile,
@@ -156,7 +175,8 @@ class TemplateController:
         self._pods_by_template.replace(key, _templates(namespace, old), _templates(namespace, new))
         self._pods_by_claim.replace(key, _claims(namespace, old), _claims(namespace, new))
         if old is not None and (new is None or new.uid != old.uid):
-            self._recorded.pop(key, None)
+            for known in (self._recorded, self._unsigned, self._claim_deletions):
+                known.pop(key, None)
         if new is not None and new.annotation is not None:
             self._controller.queue.add(key)
 
@@ -175,19 +195,44 @@ class TemplateController:
         for pod in self._pods_by_claim.pods(key):
             self._controller.queue.add(pod)
 
+    def _signing_keys_changed(self) -> None:
+        for key, pod in self._pods.store.items():
+            if pod.annotation is not None:
+                self._controller.queue.add(key)
+
     def _queue_pods_of(self, template: Key) -> None:
         for pod in self._pods_by_template.pods(template):
             self._controller.queue.add(pod)
 
     # --- pods -------------------------------------------------------------------------------------
 
-    async def _reconcile(self, key: Key) -> None:
+    async def _reconcile(self, key: Key) -> float | None:
         pod = self._pods.store.get(key)
-        if pod is None or pod.annotation is None:
-            return
-        derivation = self._derivations.derive(pod.annotation)
-        for action in plan_actions(key, pod, derivation, self._template, self._claims.store.get):
-            await self._apply(action, key, pod)
+        keys = self._signing_keys.keys
+        if pod is None or pod.annotation is None or not keys:
+            return None  # Without keys nothing is known; when there are some, all pods are queued.
+        status = verify(pod.signature, signed_content(key, pod), keys, pod.created)
+        if status is SignatureStatus.VALID:
+            self._unsigned.pop(key, None)
+            for action in plan_actions(
+                key,
+                pod,
+                self._derivations.derive(pod.annotation),
+                self._template,
+                self._claims.store.get,
+                deletions=self._claim_deletions.get(key, {}),
+            ):
+                await self._apply(action, key, pod)
+            return None
+        is_new = self._unsigned.get(key) != pod.uid
+        self._unsigned[key] = pod.uid
+        if is_new:
+            self._count_unsigned(status.value)
+            if status is SignatureStatus.UNKNOWN_KEY:
+                return UNKNOWN_KEY_PAUSE_S
+        for event in plan_unsigned(key, pod, status, self._template):
+            self._record(event, key, pod)
+        return None
 
     def _template(self, key: Key) -> TemplateState | None:
         """Return a template as it is, even where the watch does not show it yet."""
@@ -205,7 +250,7 @@ class TemplateController:
             case DeleteTemplate():
                 await self._delete(action)
             case DeleteClaim():
-                await self._delete_claim(action)
+                await self._delete_claim(action, key)
             case RecordEvent():
                 self._record(action, key, pod)
 
@@ -245,7 +290,7 @@ class TemplateController:
         log.warning("template.deleted", template=f"{namespace}/{name}", reason="other content")
         self._queue_pods_of(action.key)
 
-    async def _delete_claim(self, action: DeleteClaim) -> None:
+    async def _delete_claim(self, action: DeleteClaim, pod: Key) -> None:
         namespace, name = action.key
         try:
             await self._client.delete(
@@ -257,13 +302,19 @@ class TemplateController:
             )
         except (NotFound, Conflict):
             return  # It is gone, or was allocated meanwhile.
+        counts = self._claim_deletions.setdefault(pod, {})
+        counts[action.entry] = counts.get(action.entry, 0) + 1
         log.warning("claim.deleted", claim=f"{namespace}/{name}", reason="other content")
 
     def _record(self, action: RecordEvent, key: Key, pod: TranslatedPod) -> None:
         if not self._is_stored(key, pod.uid):
             return  # It was deleted meanwhile; the next pod of the name gets events of its own.
         recorded = self._recorded.setdefault(key, set())
-        if action not in recorded:
+        # Notes about an annotation repeat parts of it, so one of a kind is enough.
+        is_repeated = action.reason in ONCE and any(
+            event.reason is action.reason for event in recorded
+        )
+        if action not in recorded and not is_repeated and len(recorded) < MAX_EVENTS:
             recorded.add(action)
             self._recorder.record(
                 pod_event(action, key, pod), is_current=partial(self._is_stored, key, pod.uid)

@@ -27,6 +27,7 @@ from kube.errors import CelError
 from testing.allocation.builders import devices
 from testing.builders import Document, admit, container, gpus, pod
 from testing.fuzz.reviews import places, review
+from testing.signing import SIGNING
 from webhook.mutate import answer_pod_review, decode_pod_review
 from webhook.reviews import LARGE_BODY
 
@@ -232,7 +233,9 @@ def pod_excess(gene: PodGene) -> float:
         return 0.0
     return (
         _least_s(
-            lambda: answer_pod_review(decode_pod_review(body), _place.snapshot, _place.options),
+            lambda: answer_pod_review(
+                decode_pod_review(body), _place.snapshot, _place.options, SIGNING
+            ),
             HOLD_S,
         )
         / HOLD_S

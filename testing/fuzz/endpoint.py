@@ -42,6 +42,7 @@ from testing.fake_api_server import running
 from testing.fuzz.calls import Call
 from testing.fuzz.reviews import Place
 from testing.review_runner import review_runner
+from testing.signing import fixed_signing
 from webhook.endpoint import Endpoint
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import PodReviewHandler
@@ -234,7 +235,7 @@ def _handlers(place: Place, metrics: WebhookMetrics, wait_s: float) -> Mapping[s
     """Return who answers in a place, by path."""
     picture, rules = partial(getattr, place, "snapshot"), Known(place)
     runner = review_runner(metrics, wait_s)
-    mutation = PodReviewHandler(picture, place.options, metrics, runner)
+    mutation = PodReviewHandler(picture, place.options, metrics, runner, signing=fixed_signing)
     validation = WorkloadReviewHandler(picture, rules, place.options, metrics, runner)
     judgement = ObjectReviewHandler(rules, profiles(), metrics, runner)
     return {

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import jsonpatch
 import msgspec
 import pytest
 import yaml
@@ -19,6 +20,7 @@ from certs.serving import client_tls_context, issue_serving_certificate
 from controllers.__main__ import control
 from controllers.settings import ControllerSettings
 from controllers.settings import Settings as ControllersSettings
+from kube.api.timestamps import rfc3339
 from kube.api.urls import (
     EVENTS,
     MUTATING_WEBHOOK_CONFIGURATIONS,
@@ -27,6 +29,7 @@ from kube.api.urls import (
     SECRETS,
 )
 from kube.manifests.reader import read_objects
+from kube.names import SIGNING_SECRET
 from observer.__main__ import observe
 from observer.settings import ObserverSettings
 from observer.settings import Settings as ObserverProcessSettings
@@ -167,10 +170,12 @@ async def test_from_nothing_to_a_template(server: FakeApiServer, setup: Setup) -
         ):
             response = (await answer.json())["response"]
         patch = msgspec.json.decode(base64.b64decode(response["patch"]))
-        made = {step["path"].rpartition("/")[2]: step.get("value") for step in patch}
-        persisted = pod(gpus(), annotations={"drawbridge.internal/request": _annotation(patch)})
-        persisted["metadata"] |= {"namespace": "default", "uid": "p"}
-        persisted["spec"]["resourceClaims"] = made["resourceClaims"]
+        persisted = jsonpatch.apply_patch(legacy, patch)
+        persisted["metadata"] |= {
+            "namespace": "default",
+            "uid": "p",
+            "creationTimestamp": rfc3339(datetime.now(UTC)),  # noqa: TID251  As it was signed.
+        }
         server.put(PODS, persisted)
 
         await until(lambda: bool(server.objects(RESOURCE_CLAIM_TEMPLATES)))
@@ -185,7 +190,8 @@ async def test_from_nothing_to_a_template(server: FakeApiServer, setup: Setup) -
     assert 'drawbridge_certificate_expiration_timestamp_seconds{kind="serving"}' in metrics
     assert 'drawbridge_cache_synced{resource="resourceslices"} 1.0' in metrics
     assert (
-        "[+]informers ok\n[+]certificate ok\n[+]caBundle ok\n[+]endpoint ok\n[+]drain ok" in verbose
+        "[+]informers ok\n[+]signingKeys ok\n[+]certificate ok\n[+]caBundle ok\n[+]endpoint ok\n[+]drain ok"
+        in verbose
     )
     assert 'drawbridge_certificate_expiration_timestamp_seconds{kind="ca"}' in leading
     assert 'leader_election_master_status{name="drawbridge-controller"} 1.0' in leading
@@ -224,12 +230,8 @@ async def test_a_mounted_certificate_is_served_and_the_authority_left_to_others(
         ):
             assert answer.status == 200
 
-    assert server.objects(SECRETS) == []
-
-
-def _annotation(patch: list[Document]) -> str:
-    (value,) = (step["value"] for step in patch if step["path"] == "/metadata/annotations")
-    return str(value["drawbridge.internal/request"])
+    (secret,) = server.objects(SECRETS)
+    assert secret["metadata"]["name"] == SIGNING_SECRET
 
 
 # --- flags ----------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from process.durations import Duration
 from testing.builders import translation_snapshot
 from testing.fake_api_server import running, until
 from testing.review_runner import review_runner
+from testing.signing import fixed_signing
 from translation.snapshot import TranslationOptions
 from webhook.endpoint import Endpoint
 from webhook.metrics import WebhookMetrics
@@ -62,7 +63,11 @@ async def started(
     settings = WebhookSettings(bind_address="127.0.0.1", **chosen)
     metrics = WebhookMetrics(registry)
     mutation = PodReviewHandler(
-        translation_snapshot, TranslationOptions(), metrics, review_runner(metrics, 1.0)
+        translation_snapshot,
+        TranslationOptions(),
+        metrics,
+        review_runner(metrics, 1.0),
+        signing=fixed_signing,
     )
     made = Endpoint(settings, {MUTATE_PATH: mutation.handle}, metrics, chance=lambda: 0.5)
     await made.start(listener.context, {"drain": made.check})

@@ -26,6 +26,7 @@ from testing.builders import (
     translation_snapshot,
 )
 from testing.fake_api_server import until
+from testing.signing import SIGNING
 from testing.webhook_endpoint import (
     JSON,
     REVIEW,
@@ -186,7 +187,7 @@ def test_a_patch_that_does_not_apply_is_a_bug_and_is_not_sent() -> None:
     )
 
     with pytest.raises(PatchError):
-        answer_pod_review(found, translation_snapshot(), adopting)
+        answer_pod_review(found, translation_snapshot(), adopting, SIGNING)
 
 
 async def test_while_draining_each_answer_closes_its_connection(start: StartEndpoint) -> None:

@@ -1,6 +1,7 @@
 """What the controller decides about a pod, and which templates it lets go."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -18,17 +19,17 @@ from controllers.templates.actions import (
     RecordEvent,
     TemplateState,
     TranslatedPod,
-    UnusedTemplate,
     derive_claims,
     plan_actions,
+    plan_unsigned,
     pod_event,
     project_claim,
     project_pod,
     project_template,
-    referenced_templates,
+    signed_content,
     template_document,
-    unused_templates,
 )
+from controllers.templates.collection import UnusedTemplate, referenced_templates, unused_templates
 from kube.api.meta import encode
 from kube.jsonpatch import apply
 from kube.names import REQUEST_ANNOTATION
@@ -41,10 +42,13 @@ from testing.builders import (
     profiles,
     translation_snapshot,
 )
+from testing.signing import NOW, SIGNING, signed
 from translation.claims import spec_digest
+from translation.signature import SignatureStatus, verify
 from translation.snapshot import TranslationOptions
 
 POD: Final = (NAMESPACE, "train")
+SECOND: Final = timedelta(seconds=1)
 
 
 def translated(*containers: Document, claims: Mapping[str, str] | None = None) -> Document:
@@ -57,7 +61,7 @@ def translated(*containers: Document, claims: Mapping[str, str] | None = None) -
         snapshot=translation_snapshot(),
         options=TranslationOptions(),
     )
-    apply(document, answer.operations)
+    document = signed(apply(document, answer.operations))
     document["metadata"] |= {"namespace": NAMESPACE, "uid": "pod-1"}
     document["status"] = {
         "phase": "Pending",
@@ -79,7 +83,9 @@ KEPT: Final = kept(PLAIN)
 (CLAIM,) = derive_claims(KEPT.annotation or "", profiles()).claims
 TEMPLATE: Final = (NAMESPACE, CLAIM.template)
 
-GOOD: Final = TemplateState(uid="t-1", digest=CLAIM.digest, is_managed=True)
+GOOD: Final = TemplateState(
+    uid="t-1", digest=CLAIM.digest, is_managed=True, created=NOW, resource_version="5"
+)
 BAD: Final = TemplateState(uid="t-2", digest="other", is_managed=False)
 ALTERED: Final = TemplateState(uid="t-3", digest="other", is_managed=True, is_altered=True)
 MADE_OF_BAD: Final = GeneratedClaim(uid="c-1", resource_version="7", digest="other", owner="pod-1")
@@ -95,6 +101,7 @@ class Row(NamedTuple):
     pod: TranslatedPod = KEPT
     template: TemplateState | None = None
     claim: GeneratedClaim | None = None
+    deletions: Mapping[str, int] = {}
 
 
 def summary(action: Action) -> str:
@@ -150,6 +157,37 @@ ROWS = (
         claim=msgspec.structs.replace(MADE_OF_BAD, digest=CLAIM.digest),
     ),
     Row(
+        "a claim that is younger than the right template was changed by a policy",
+        [f"report {Reason.CLAIM_ALTERED}"],
+        template=GOOD,
+        claim=msgspec.structs.replace(MADE_OF_BAD, created=NOW + SECOND),
+    ),
+    Row(
+        "of two of the same second the versions decide: the claim is older",
+        ["delete claim c-1 7", f"report {Reason.CLAIM_REPLACED}"],
+        template=msgspec.structs.replace(GOOD, created=NOW, resource_version="10"),
+        claim=msgspec.structs.replace(MADE_OF_BAD, created=NOW),
+    ),
+    Row(
+        "of two of the same second the versions decide: the claim is younger",
+        [f"report {Reason.CLAIM_ALTERED}"],
+        template=msgspec.structs.replace(GOOD, created=NOW, resource_version="6"),
+        claim=msgspec.structs.replace(MADE_OF_BAD, created=NOW),
+    ),
+    Row(
+        "versions that are no numbers prove nothing",
+        [f"report {Reason.CLAIM_ALTERED}"],
+        template=msgspec.structs.replace(GOOD, created=NOW, resource_version="ten"),
+        claim=msgspec.structs.replace(MADE_OF_BAD, created=NOW),
+    ),
+    Row(
+        "a claim that was deleted twice stays",
+        [f"report {Reason.CLAIM_ALTERED}"],
+        template=GOOD,
+        claim=MADE_OF_BAD,
+        deletions={"gpu": 2},
+    ),
+    Row(
         "a claim of another pod is not ours to judge",
         [],
         template=GOOD,
@@ -195,9 +233,27 @@ def test_due(row: Row) -> None:
     templates = {TEMPLATE: row.template} if row.template else {}
     claims = {(NAMESPACE, "train-gpu-x"): row.claim} if row.claim else {}
 
-    got = plan_actions(POD, row.pod, derived, templates.get, claims.get)
+    got = plan_actions(POD, row.pod, derived, templates.get, claims.get, deletions=row.deletions)
 
     assert row.want == [summary(action) for action in got]
+
+
+def test_the_signature_of_a_persisted_pod_is_valid() -> None:
+    status = verify(KEPT.signature, signed_content(POD, KEPT), SIGNING.keys, KEPT.created)
+
+    assert (status, KEPT.created) == (SignatureStatus.VALID, NOW)
+
+
+@pytest.mark.parametrize("status", set(SignatureStatus) - {SignatureStatus.VALID})
+def test_an_unsigned_pod_that_waits_is_told_what_to_do(status: SignatureStatus) -> None:
+    waiting, served = (
+        list(plan_unsigned(POD, KEPT, status, known.get)) for known in ({}, {TEMPLATE: BAD})
+    )
+
+    (event,) = waiting
+    assert event.reason is Reason.NOT_SIGNED
+    assert event.note.startswith(f"ResourceClaimTemplate {CLAIM.template} is missing")
+    assert served == []
 
 
 def test_each_claim_of_a_pod_is_looked_at_for_itself() -> None:
@@ -329,17 +385,17 @@ class Look(NamedTuple):
     before: Mapping[str, UnusedTemplate] = {}
 
 
-NOW: Final = UnusedTemplate(uid="u", since_s=100.0)
+LATEST: Final = UnusedTemplate(uid="u", since_s=100.0)
 LONG_AGO: Final = UnusedTemplate(uid="u", since_s=1.0)
 
 LOOKS = (
-    Look("a template that nobody uses is noted", {"a": NOW}, {"a": MANAGED}),
+    Look("a template that nobody uses is noted", {"a": LATEST}, {"a": MANAGED}),
     Look("one that a pod uses is not", {}, {"a": MANAGED}, used=("a",)),
     Look("one that we did not make is not", {}, {"a": FOREIGN}),
     Look("the first look counts", {"a": LONG_AGO}, {"a": MANAGED}, before={"a": LONG_AGO}),
     Look(
         "a template made again begins anew",
-        {"a": NOW},
+        {"a": LATEST},
         {"a": MANAGED},
         before={"a": UnusedTemplate(uid="old", since_s=1.0)},
     ),

@@ -16,13 +16,18 @@ from kube.api.urls import (
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
+    SECRETS,
     WORKLOADS,
 )
-from kube.names import MANAGED_LABEL
+from kube.names import MANAGED_LABEL, SIGNATURE_ANNOTATION, SIGNING_SECRET
+from kube.names import NAMESPACE as OUR_NAMESPACE
 from process.durations import PositiveDuration
+from process.signing import SigningKeyCache, SigningSettings
 from testing.builders import NAMESPACE, Document, gpus, profiles
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
+from testing.signing import KEY, NOW, signing_secret
 from tests.controllers.templates.test_actions import CLAIM, claim_document, translated
+from translation.signature import SigningKey
 
 FAST: Final = ControllerSettings(
     template_unused_period=PositiveDuration(0.05),
@@ -47,7 +52,14 @@ async def controlled(
 ) -> AsyncIterator[None]:
     async with server.client() as client:
         informers, recorder = quick_informers(client), quick_recorder(client)
-        controller = TemplateController(client, informers, recorder, settings, profiles())
+        controller = TemplateController(
+            client,
+            informers,
+            recorder,
+            settings,
+            profiles(),
+            signing_keys=SigningKeyCache(informers, OUR_NAMESPACE, SigningSettings()),
+        )
         async with running(
             informers.run, recorder.run, *(one.run for one in controller.controllers)
         ):
@@ -57,6 +69,7 @@ async def controlled(
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
     async with FakeApiServer() as made:
+        made.put(SECRETS, signing_secret())
         yield made
 
 
@@ -99,7 +112,7 @@ async def settled() -> None:
 
 async def test_a_persisted_pod_gets_its_template(server: FakeApiServer) -> None:
     async with controlled(server):
-        await until(lambda: server.watching == 3)
+        await until(lambda: server.watching == 4)
         server.put(PODS, live())
 
         await until(lambda: is_good(server))
@@ -110,7 +123,7 @@ async def test_a_persisted_pod_gets_its_template(server: FakeApiServer) -> None:
 
 async def test_fifty_replicas_cost_one_write(server: FakeApiServer) -> None:
     async with controlled(server):
-        await until(lambda: server.watching == 3)
+        await until(lambda: server.watching == 4)
         for number in range(50):
             server.put(PODS, live(f"train-{number}"))
         await until(lambda: is_good(server))
@@ -138,7 +151,7 @@ async def test_a_deleted_template_is_made_again(server: FakeApiServer) -> None:
 @pytest.mark.parametrize("first", ["template", "pod"])
 async def test_a_poisoned_template_is_replaced(first: str, server: FakeApiServer) -> None:
     async with controlled(server):
-        await until(lambda: server.watching == 3)
+        await until(lambda: server.watching == 4)
         if first == "pod":
             server.put(PODS, live())
             await until(lambda: is_good(server))
@@ -194,13 +207,83 @@ async def test_a_forged_annotation_makes_nothing_and_is_told_once(server: FakeAp
         server.put(PODS, {**forged, "status": {"phase": "Running"}})
         await settled()
 
-    assert reasons(server) == ["DeviceRequestMismatch"]
+    assert reasons(server) == ["TranslationNotSigned"]
     assert not server.objects(RESOURCE_CLAIM_TEMPLATES)
+
+
+async def test_an_annotation_that_changes_all_the_time_is_told_once(server: FakeApiServer) -> None:
+    async with controlled(server):
+        for number in range(100):
+            pod = live()
+            pod["metadata"]["annotations"]["drawbridge.internal/request"] = f"invented {number}"
+            server.put(PODS, pod)
+            await asyncio.sleep(0.001)
+        await until(lambda: bool(reasons(server)))
+        await settled()
+
+    assert reasons(server) == ["TranslationNotSigned"]
+
+
+async def test_a_pod_from_before_signatures_is_left_alone_where_its_template_exists(
+    server: FakeApiServer,
+) -> None:
+    server.put(RESOURCE_CLAIM_TEMPLATES, GOOD)
+    old = live()
+    del old["metadata"]["annotations"][SIGNATURE_ANNOTATION]
+
+    async with controlled(server):
+        server.put(PODS, old)
+        await settled()
+
+    assert reasons(server) == []
+
+
+async def test_a_poisoned_template_of_an_unsigned_pod_is_not_ours_to_delete(
+    server: FakeApiServer,
+) -> None:
+    server.put(RESOURCE_CLAIM_TEMPLATES, poisoned())
+    unsigned = live()
+    del unsigned["metadata"]["annotations"][SIGNATURE_ANNOTATION]
+
+    async with controlled(server):
+        server.put(PODS, unsigned)
+        await settled()
+
+    assert template(server) is not None
+    assert not is_good(server)
+
+
+async def test_pods_wait_for_the_first_signing_key(server: FakeApiServer) -> None:
+    server.remove(SECRETS, SIGNING_SECRET, OUR_NAMESPACE)
+
+    async with controlled(server):
+        server.put(PODS, live())
+        await settled()
+        assert reasons(server) == []
+        server.put(SECRETS, signing_secret())
+
+        await until(lambda: is_good(server))
+
+
+async def test_a_key_that_arrives_after_its_first_signature_is_no_event(
+    server: FakeApiServer,
+) -> None:
+    other = SigningKey(id="fedcba98", created=NOW, secret=b"o" * 32)
+    server.put(SECRETS, signing_secret(other))
+
+    async with controlled(server):
+        server.put(PODS, live())
+        await settled()
+        server.put(SECRETS, signing_secret(other, KEY))
+
+        await until(lambda: is_good(server))
+
+    assert reasons(server) == []
 
 
 async def test_a_restart_tells_nothing_twice(server: FakeApiServer) -> None:
     forged = live()
-    forged["spec"]["resourceClaims"] = []
+    forged["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "mine"}]
     server.put(PODS, forged)
 
     for _ in range(2):

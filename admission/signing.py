@@ -1,0 +1,64 @@
+"""The signature in the answer to a review: pods whose translation is accepted are signed; pure.
+
+Every answer to a creation settles the annotation: a signature that a pod brings along, such as that of
+a pod that it was copied from, is kept only if it is what the webhook would write now.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from admission.pods import Answer, Decision
+from admission.webhook_configuration import EXEMPT_NAMESPACES
+from kube.jsonpatch import add, pointer, remove
+from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
+from translation.signature import Keys, content_of, is_fresh, sign, signing_key
+
+SIGNED: Final = frozenset({Decision.TRANSLATED, Decision.ACCEPTED})
+_POINTER: Final = pointer("metadata", "annotations", SIGNATURE_ANNOTATION)
+
+
+class Signing(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys and the time to sign with.
+
+    Attributes:
+        now: With a time zone.
+        propagation: How old a key has to be, where there are several.
+    """
+
+    keys: Keys
+    now: datetime
+    propagation: timedelta = timedelta()
+
+
+def sign_answer(
+    answer: Answer, patched: Mapping[str, Any], namespace: str, signing: Signing
+) -> Answer:
+    """Return the answer to the creation of a pod, with the operation that settles its signature.
+
+    Args:
+        patched: The pod after the operations of the answer.
+        namespace: The pod's namespace.
+    """
+    if not answer.allowed:
+        return answer
+    annotations = (patched.get("metadata") or {}).get("annotations") or {}
+    present = annotations.get(SIGNATURE_ANNOTATION)
+    signature = None
+    # API servers never send pods of exempt namespaces, but other clients may ask for a signature.
+    if answer.decision in SIGNED and namespace not in EXEMPT_NAMESPACES:
+        record = annotations[REQUEST_ANNOTATION]
+        content = content_of(patched, namespace=namespace, record=record)
+        if is_fresh(present, content, signing.keys, signing.now):
+            return answer
+        key = signing_key(signing.keys, signing.now, signing.propagation)
+        signature = None if key is None else sign(content, key, signing.now)
+    if signature is not None:
+        operation = add(_POINTER, signature)
+    elif present is not None:
+        operation = remove(_POINTER)
+    else:
+        return answer
+    return msgspec.structs.replace(answer, operations=(*answer.operations, operation))

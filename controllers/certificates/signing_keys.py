@@ -1,0 +1,153 @@
+"""The controller of the signing keys: one Secret, in which they are created and replaced.
+
+The webhook signs translated pods with them, and the controller of templates verifies with them. The
+Secret is watched, so that one that is lost or damaged is written again, with a new key: to delete it
+is to revoke every signature.
+"""
+
+import hashlib
+import secrets
+from base64 import b64encode
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Final
+
+import structlog
+
+from controllers.settings import Settings
+from kube.api.urls import SECRETS
+from kube.client.client import Client, PatchType
+from kube.errors import NotFound
+from kube.names import ROTATE_ANNOTATION
+from kube.runtime.controller import Controller
+from kube.runtime.informers import InformerFactory
+from process.certificates import MANAGED_LABELS, Clock, Secret
+from process.signing import KEYS
+from translation.signature import (
+    SECRET_BYTES,
+    Keys,
+    SigningKey,
+    SigningKeysError,
+    decode_keys,
+    encode_keys,
+    rotate_keys,
+)
+
+KEY: Final = "signing-keys"
+"""The only key of the queue."""
+
+log = structlog.get_logger()
+
+
+class SigningKeyController:
+    """Keeps the signing keys; the leader runs it.
+
+    Attributes:
+        controllers: To be run.
+    """
+
+    def __init__(
+        self, client: Client, informers: InformerFactory, settings: Settings, now: Clock
+    ) -> None:
+        """Subscribe to the Secret.
+
+        Args:
+            now: The wall clock, with a time zone.
+        """
+        self._client = client
+        self._namespace = settings.namespace
+        self._settings = settings
+        self._now = now
+        subscription = informers.subscribe(
+            SECRETS,
+            _project_version,
+            namespace=settings.namespace,
+            field_selector=f"metadata.name={settings.signing.secret}",
+            handlers=[lambda *_: self._controller.queue.add(KEY)],
+        )
+        self._controller: Controller[str] = Controller(
+            "signing-keys",
+            self._reconcile,
+            subscriptions=[subscription],
+            backoff=settings.controllers.backoff(),
+        )
+        self._controller.queue.add(KEY)
+        self.controllers: Final = (self._controller,)
+
+    async def _reconcile(self, _key: str) -> float:
+        """Write the keys that are due."""
+        name = self._settings.signing.secret
+        secret = None
+        with suppress(NotFound):
+            secret = await self._client.get(SECRETS, name, Secret, namespace=self._namespace)
+        if secret is not None and not secret.is_managed:
+            log.warning(
+                "signing_keys.not_managed", secret=name, reason="the Secret lacks our label"
+            )
+        else:
+            await self._rotate(name, secret)
+        return self._settings.certificates.resync_period
+
+    async def _rotate(self, name: str, secret: Secret | None) -> None:
+        keys, problem = _stored_keys(secret)
+        timing = self._settings.signing.timing()
+        requested = secret is not None and secret.is_rotation_requested
+        rotated = rotate_keys(keys, self._now(), timing, create_key, requested=requested)
+        if rotated is keys:
+            return
+        if secret is None:
+            document = secret_document(rotated, namespace=self._namespace, name=name)
+            await self._client.create(SECRETS, document, Secret, namespace=self._namespace)
+        else:
+            patch = secret_patch(rotated, secret)
+            await self._client.patch(
+                SECRETS, name, patch, PatchType.MERGE, Secret, namespace=self._namespace
+            )
+        log.info("signing_keys.rotated", keys=[key.id for key in rotated], problem=problem)
+
+
+def create_key(now: datetime) -> SigningKey:
+    """Create a random key."""
+    return SigningKey(
+        id=secrets.token_hex(4), created=now, secret=secrets.token_bytes(SECRET_BYTES)
+    )
+
+
+def secret_document(keys: Keys, *, namespace: str, name: str) -> Mapping[str, Any]:
+    """Return the Secret that stores keys."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace, "labels": MANAGED_LABELS},
+        "type": "Opaque",
+        "data": _data(keys),
+    }
+
+
+def secret_patch(keys: Keys, secret: Secret) -> Mapping[str, Any]:
+    """Return the merge patch after which a Secret stores keys, unless it was changed since."""
+    metadata: dict[str, Any] = {"resourceVersion": secret.metadata.resource_version}
+    if secret.is_rotation_requested:
+        metadata["annotations"] = {ROTATE_ANNOTATION: None}
+    return {"metadata": metadata, "data": _data(keys)}
+
+
+def _data(keys: Keys) -> Mapping[str, str]:
+    return {KEYS: b64encode(encode_keys(keys)).decode()}
+
+
+def _stored_keys(secret: Secret | None) -> tuple[Keys, str]:
+    """Return the keys in a Secret, and what is wrong with it."""
+    stored = None if secret is None else secret.values().get(KEYS)
+    if not stored:
+        return (), ""
+    try:
+        return decode_keys(stored), ""
+    except SigningKeysError as fault:
+        return (), str(fault)
+
+
+def _project_version(raw: bytes) -> bytes:
+    """Project a Secret to a hash of it, so that every change is seen and no copy is kept."""
+    return hashlib.sha256(raw).digest()

@@ -1,0 +1,460 @@
+"""A request annotation is no authority: whoever writes one gets nothing that its keys would not give.
+
+The attackers are users of one namespace, with the rights that clusters give people.
+"""
+
+import copy
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.access import Access, Object, stream
+from e2e.drawbridge import CONTROLLER, ROOT, Drawbridge, command_line
+from e2e.inventory import HAMI
+from e2e.objects import claim_template, pod
+from e2e.translated import devices, legacy_keys
+from e2e.users import EDITOR, NOBODY, PODS_ONLY, add_user
+from kube.names import (
+    REQUEST_ANNOTATION,
+    ROTATE_ANNOTATION,
+    SIGNATURE_ANNOTATION,
+    SIGNING_SECRET,
+    TRANSLATE_LABEL,
+)
+from kube.quantity import Quantity
+
+pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
+
+GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
+SHARE = pod("share", limits={GPU: 1, MEMORY: 4000})
+GATED = [{"name": "story.internal/wait"}]
+
+
+def create(
+    cluster: Access, namespace: str, document: Object, *flags: str, user: Path | None = None
+) -> tuple[int, str]:
+    """Exit status and words of `kubectl create`."""
+    command = ("create", "-n", namespace, "-f", "-", *flags)
+    done = cluster.kubectl(*command, input=stream(document), check=False, kubeconfig=user)
+    return done.returncode, done.stderr
+
+
+def dry_run(cluster: Access, namespace: str, document: Object, user: Path | None = None) -> Object:
+    """The object as it would be created."""
+    command = ("create", "-n", namespace, "--dry-run=server", "-o", "json", "-f", "-")
+    shown = cluster.kubectl(*command, input=stream(document), kubeconfig=user).stdout
+    created: Object = json.loads(shown)
+    return created
+
+
+def printed(cluster: Access, namespace: str, document: Object, *flags: str) -> Object:
+    """The pod that `drawbridge translate` prints."""
+    arguments = ("translate", "-f", "-", "--live", "-n", namespace, "-o", "json", *flags)
+    done = command_line(cluster, *arguments, input=stream(document))
+    assert done.returncode == 0, done.stderr
+    objects: list[Object] = json.loads(done.stdout)["objects"]
+    return next(each for each in objects if each["kind"] == "Pod")
+
+
+def template_of(translated: Object) -> str:
+    (entry,) = translated["spec"]["resourceClaims"]
+    return str(entry["resourceClaimTemplateName"])
+
+
+def events_of(cluster: Access, namespace: str, name: str) -> dict[str, str]:
+    """Reason to message of the events about a pod."""
+    return {
+        each["reason"]: each["message"]
+        for each in cluster.objects("events", namespace)
+        if each["involvedObject"]["name"] == name
+    }
+
+
+def copied(translated: Object, name: str, **annotations: str) -> Object:
+    """A pod as a user would write it after another one."""
+    spec = copy.deepcopy(translated["spec"])
+    for field in ("nodeName", "serviceAccountName", "serviceAccount", "volumes", "tolerations"):
+        spec.pop(field, None)
+    for each in spec["containers"]:
+        each.pop("volumeMounts", None)
+    shown = translated["metadata"]["annotations"]
+    metadata = {"name": name, "annotations": {**shown, **annotations}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def apply_quota(cluster: Access, namespace: str, **hard: str) -> None:
+    head = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "gpus"}}
+    quota = {**head, "spec": {"hard": hard}}
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(quota))
+    cluster.wait_until(
+        lambda: "quotaNotCounted" in create(cluster, namespace, SHARE, "--dry-run=server")[1],
+        "the webhook knows of the quota",
+    )
+
+
+def assert_nothing_was_made(cluster: Access, namespace: str) -> None:
+    assert cluster.objects("resourceclaimtemplates", namespace) == []
+    assert cluster.objects("resourceclaims", namespace) == []
+
+
+# --- past quotas and settings ---------------------------------------------------------------------
+
+
+def test_a_printed_manifest_is_no_way_around_a_quota(cluster: Access, namespace: str) -> None:
+    user = add_user(cluster, namespace, PODS_ONLY)
+    for resource in ("resourceclaimtemplates", "resourceclaims"):
+        asked = ("auth", "can-i", "create", resource, "-n", namespace)
+        assert cluster.kubectl(*asked, check=False, kubeconfig=user).stdout.strip() == "no"
+    forged = printed(cluster, namespace, SHARE)
+    apply_quota(cluster, namespace, **{f"requests.{GPU}": "0"})
+
+    honest, attack = (create(cluster, namespace, each, user=user) for each in (SHARE, forged))
+
+    for status, words in (honest, attack):
+        assert status == 1
+        assert f"ResourceQuota gpus counts requests.{GPU}" in words
+    assert f"metadata.annotations[{REQUEST_ANNOTATION}]" in attack[1]
+    assert_nothing_was_made(cluster, namespace)
+
+
+def test_other_keys_for_the_same_devices_are_no_way_around_a_quota(
+    cluster: Access, namespace: str
+) -> None:
+    user = add_user(cluster, namespace, PODS_ONLY)
+    apply_quota(cluster, namespace, **{f"requests.{GPU}": "0"})
+    koordinator = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory": "8Gi"}
+
+    status, words = create(
+        cluster, namespace, pod("other", limits=koordinator), "--dry-run=server", user=user
+    )
+
+    assert status == 1
+    assert f"counts requests.{GPU}, which also stands for devices of {HAMI}" in words
+
+
+def test_a_driver_that_the_settings_do_not_name_cannot_be_chosen(
+    cluster: Access, namespace: str
+) -> None:
+    forged = printed(cluster, namespace, SHARE, "--profile", "hami=gpu.example.com")
+
+    status, words = create(cluster, namespace, forged, "--dry-run=server")
+
+    assert status == 1
+    assert f"vocabulary hami is served by {HAMI} here, not by gpu.example.com" in words
+
+
+def test_a_pod_that_opts_out_gets_no_template(cluster: Access, namespace: str) -> None:
+    user = add_user(cluster, namespace, PODS_ONLY)
+    forged = printed(cluster, namespace, SHARE)
+    forged["metadata"]["labels"] = {TRANSLATE_LABEL: "false"}
+
+    status, words = create(cluster, namespace, forged, user=user)
+
+    assert status == 0
+    assert "drawbridge[translationNotSigned]" in words
+    cluster.wait_until(
+        lambda: "TranslationNotSigned" in events_of(cluster, namespace, "share"),
+        "the pod is told that nobody creates its template",
+    )
+    assert_nothing_was_made(cluster, namespace)
+
+
+def test_a_vocabulary_can_be_turned_off(
+    cluster: Access, drawbridge: Drawbridge, namespace: str, tmp_path: Path
+) -> None:
+    chosen = {"translation": {"vocabularies": ["nvidia", "hami"]}}
+    other = pod("other", limits={"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory": "8Gi"})
+    forged = printed(cluster, namespace, other)
+    (tmp_path / "settings.json").write_text(json.dumps(chosen))
+
+    shown = subprocess.run(
+        [sys.executable, "-m", "webhook", "--print-configuration"],
+        cwd=ROOT,
+        env={**cluster.environment(), "DRAWBRIDGE_CONFIG": str(tmp_path / "settings.json")},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    with drawbridge.configured(chosen):
+        untouched = dry_run(cluster, namespace, other)
+        status, words = create(cluster, namespace, forged, "--dry-run=server")
+        translated = dry_run(cluster, namespace, SHARE)
+
+    assert GPU in shown
+    assert "koordinator.sh" not in shown
+    assert "resourceClaims" not in untouched["spec"]
+    assert status == 1
+    assert 'records "koordinator.sh/gpu-core", which is not translated here' in words
+    assert legacy_keys(translated) == set()
+
+
+# --- signatures -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unreviewed(cluster: Access, namespace: str) -> str:
+    """A namespace whose pods nobody sends to the webhook."""
+    cluster.kubectl("label", "namespace", namespace, f"{TRANSLATE_LABEL}=false")
+    return namespace
+
+
+def unsigned_pods(drawbridge: Drawbridge, reason: str) -> int:
+    """How many pods without a valid signature the controller has seen since its start."""
+    line = rf'^drawbridge_unsigned_pods_total{{reason="{reason}"}} (\S+)$'
+    found = re.search(line, drawbridge.metrics(CONTROLLER), re.MULTILINE)
+    return int(float(found[1])) if found else 0
+
+
+@pytest.mark.parametrize("user", [PODS_ONLY, EDITOR])
+def test_a_forged_annotation_where_nobody_reviews_gets_no_template(
+    cluster: Access, drawbridge: Drawbridge, workshop: str, unreviewed: str, user: str
+) -> None:
+    attacker = add_user(cluster, unreviewed, user)
+    before = unsigned_pods(drawbridge, "missing")
+    forged = printed(cluster, workshop, SHARE)
+
+    assert create(cluster, unreviewed, forged, user=attacker) == (0, "")
+
+    cluster.wait_until(
+        lambda: "TranslationNotSigned" in events_of(cluster, unreviewed, "share"),
+        "the pod is told that nobody creates its template",
+    )
+    assert unsigned_pods(drawbridge, "missing") == before + 1
+    assert_nothing_was_made(cluster, unreviewed)
+
+
+@pytest.fixture
+def signed(cluster: Access, stage: str) -> Object:
+    """A pod that the webhook signed, in another namespace."""
+    gated = pod("signed", limits={GPU: 1, MEMORY: 4000}, schedulingGates=GATED)
+    if cluster.find("pods", "signed", stage) is None:
+        assert create(cluster, stage, gated) == (0, "")
+    return cluster.get("pods", "signed", stage)
+
+
+def test_a_signature_is_of_no_use_in_another_namespace(
+    cluster: Access, drawbridge: Drawbridge, signed: Object, unreviewed: str
+) -> None:
+    user = add_user(cluster, unreviewed, PODS_ONLY)
+    before = unsigned_pods(drawbridge, "mismatch")
+
+    assert create(cluster, unreviewed, copied(signed, "copy"), user=user) == (0, "")
+
+    cluster.wait_until(
+        lambda: "TranslationNotSigned" in events_of(cluster, unreviewed, "copy"),
+        "the pod is told that nobody creates its template",
+    )
+    assert unsigned_pods(drawbridge, "mismatch") == before + 1
+    assert_nothing_was_made(cluster, unreviewed)
+
+
+def test_a_signature_is_of_no_use_for_more_claims(
+    cluster: Access, namespace: str, drawbridge: Drawbridge
+) -> None:
+    """The webhook signs one claim; where nobody reviews, the pod asks for two of the template."""
+    gated = pod("share", limits={GPU: 1, MEMORY: 4000}, schedulingGates=GATED)
+    assert create(cluster, namespace, gated) == (0, "")
+    one = cluster.get("pods", "share", namespace)
+    name = template_of(one)
+    cluster.wait_for("resourceclaimtemplates", name, namespace)
+    cluster.kubectl("label", "namespace", namespace, f"{TRANSLATE_LABEL}=false")
+    cluster.kubectl("delete", "-n", namespace, "pod", "share", "--force")
+    cluster.wait_gone("resourceclaimtemplates", name, namespace)
+    two = copied(one, "two")
+    (entry,) = two["spec"]["resourceClaims"]
+    two["spec"]["resourceClaims"] = [entry, {**entry, "name": "again"}]
+
+    assert create(cluster, namespace, two) == (0, "")
+
+    cluster.wait_until(
+        lambda: "TranslationNotSigned" in events_of(cluster, namespace, "two"),
+        "the pod is told that nobody creates its template",
+    )
+    assert cluster.objects("resourceclaimtemplates", namespace) == []
+
+
+def test_a_pod_is_served_when_its_namespace_is_taken_out_later(
+    cluster: Access, namespace: str
+) -> None:
+    gated = pod("share", limits={GPU: 1, MEMORY: 4000}, schedulingGates=GATED)
+    assert create(cluster, namespace, gated) == (0, "")
+    name = template_of(cluster.get("pods", "share", namespace))
+    cluster.wait_for("resourceclaimtemplates", name, namespace)
+
+    cluster.kubectl("label", "namespace", namespace, f"{TRANSLATE_LABEL}=false")
+    cluster.kubectl("delete", "-n", namespace, "resourceclaimtemplate", name)
+
+    cluster.wait_for("resourceclaimtemplates", name, namespace)
+    ungated = json.dumps({"spec": {"schedulingGates": None}})
+    cluster.kubectl("patch", "-n", namespace, "pod", "share", "--type=merge", "-p", ungated)
+    running = cluster.wait_running("share", namespace)
+    (device,) = devices(running, cluster.objects("resourceclaims", namespace))["main"]
+    assert device.amounts == {"memory": Quantity("4000Mi"), "cores": Quantity(0)}
+
+
+def test_a_rotated_key_still_verifies_the_pods_that_it_signed(
+    cluster: Access, drawbridge: Drawbridge, namespace: str
+) -> None:
+    gated = pod("share", limits={GPU: 1, MEMORY: 4000}, schedulingGates=GATED)
+    assert create(cluster, namespace, gated) == (0, "")
+    first = cluster.get("pods", "share", namespace)
+    name = template_of(first)
+    cluster.wait_for("resourceclaimtemplates", name, namespace)
+    secret = ("-n", drawbridge.namespace, "secret", SIGNING_SECRET)
+
+    cluster.kubectl("annotate", *secret, f"{ROTATE_ANNOTATION}=now")
+
+    def key_of(translated: Object) -> str:
+        text: str = translated["metadata"]["annotations"][SIGNATURE_ANNOTATION]
+        return text.split(".")[1]
+
+    cluster.wait_until(
+        lambda: (
+            key_of(dry_run(cluster, namespace, SHARE | {"metadata": {"name": "other"}}))
+            != key_of(first)
+        ),
+        "the webhook signs with the new key",
+    )
+    cluster.kubectl("delete", "-n", namespace, "resourceclaimtemplate", name)
+    cluster.wait_for("resourceclaimtemplates", name, namespace)
+
+
+def test_a_dry_run_is_signed_and_leaves_nothing(cluster: Access, workshop: str) -> None:
+    shown = dry_run(cluster, workshop, SHARE)
+
+    assert SIGNATURE_ANNOTATION in shown["metadata"]["annotations"]
+    assert cluster.find("resourceclaimtemplates", template_of(shown), workshop) is None
+
+
+@pytest.mark.parametrize("user", [PODS_ONLY, EDITOR, NOBODY])
+def test_the_keys_are_nobodys_to_read(
+    cluster: Access, drawbridge: Drawbridge, namespace: str, user: str
+) -> None:
+    kubeconfig = add_user(cluster, namespace, user)
+    command = ("get", "secret", "-n", drawbridge.namespace, SIGNING_SECRET)
+
+    refused = cluster.kubectl(*command, check=False, kubeconfig=kubeconfig)
+
+    assert "forbidden" in refused.stderr
+
+
+def test_an_annotation_that_changes_all_the_time_is_one_event(
+    cluster: Access, unreviewed: str
+) -> None:
+    user = add_user(cluster, unreviewed, PODS_ONLY)
+    waiting = pod("noisy", claims={"gpu": "never"}, annotations={REQUEST_ANNOTATION: "0"})
+    assert create(cluster, unreviewed, waiting, user=user) == (0, "")
+    path = f"/api/v1/namespaces/{unreviewed}/pods/noisy"
+    for number in range(100):
+        patch = {"metadata": {"annotations": {REQUEST_ANNOTATION: str(number)}}}
+        media_type = "application/merge-patch+json"
+        status, _ = cluster.request("PATCH", path, patch, content_type=media_type)
+        assert status == 200
+    cluster.wait_until(
+        lambda: "TranslationNotSigned" in events_of(cluster, unreviewed, "noisy"),
+        "the pod is told that nobody creates its template",
+    )
+
+    told = [
+        each
+        for each in cluster.objects("events", unreviewed)
+        if each["reason"] == "TranslationNotSigned"
+    ]
+    assert len(told) == 1
+
+
+def test_an_annotation_that_a_binding_adds_gets_no_template(
+    cluster: Access, workshop: str, namespace: str
+) -> None:
+    """A scheduler may bind, and `pods/binding` merges its annotations, past any webhook for pods."""
+    forged = printed(cluster, workshop, SHARE)
+    victim = pod("plain", claims={"gpu": template_of(forged)}, schedulerName="nobody.internal")
+    assert create(cluster, namespace, victim) == (0, "")
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "plain", "annotations": forged["metadata"]["annotations"]},
+        "target": {"kind": "Node", "name": "hami-0"},
+    }
+
+    status, body = cluster.request(
+        "POST", f"/api/v1/namespaces/{namespace}/pods/plain/binding", binding
+    )
+
+    assert status == 201, body
+    bound = cluster.get("pods", "plain", namespace)
+    assert REQUEST_ANNOTATION in bound["metadata"]["annotations"]
+    cluster.wait_until(
+        lambda: "TranslationNotSigned" in events_of(cluster, namespace, "plain"),
+        "the pod is told that nobody creates its template",
+    )
+    assert_nothing_was_made(cluster, namespace)
+
+
+# --- policies that change claims ------------------------------------------------------------------
+
+
+@pytest.fixture
+def tolerating(cluster: Access, namespace: str) -> Iterator[Callable[[], bool]]:
+    """A MutatingAdmissionPolicy that adds a toleration to each claim of the namespace."""
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": namespace}}
+    claims = {
+        "apiGroups": ["resource.k8s.io"],
+        "apiVersions": ["v1"],
+        "resources": ["resourceclaims"],
+    }
+    expression = (
+        '[JSONPatch{op: "add", path: "/spec/devices/requests/0/exactly/tolerations", '
+        'value: [{"key": "story.internal/any", "operator": "Exists"}]}]'
+    )
+    spec = {
+        "matchConstraints": {"resourceRules": [{**claims, "operations": ["CREATE"]}]},
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
+    }
+    here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    binding = {"policyName": namespace, "matchResources": {"namespaceSelector": here}}
+    cluster.apply(
+        [
+            {**head, "kind": "MutatingAdmissionPolicy", "spec": spec},
+            {**head, "kind": "MutatingAdmissionPolicyBinding", "spec": binding},
+        ]
+    )
+
+    def in_force() -> bool:
+        spec = claim_template("probe", HAMI)["spec"]["spec"]
+        claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+        shown = dry_run(cluster, namespace, {**claim, "metadata": {"name": "p"}, "spec": spec})
+        return "tolerations" in shown["spec"]["devices"]["requests"][0]["exactly"]
+
+    cluster.wait_until(in_force, "the policy is in force")
+    yield in_force
+    for kind in ("mutatingadmissionpolicybinding", "mutatingadmissionpolicy"):
+        cluster.kubectl("delete", kind, namespace)
+
+
+@pytest.mark.usefixtures("tolerating")
+def test_a_policy_that_changes_claims_is_not_fought(cluster: Access, namespace: str) -> None:
+    # A claim that waits for a device is free, and so could be deleted again and again.
+    waiting = pod(
+        "share", limits={GPU: 1, MEMORY: 4000}, nodeSelector={"story.internal/no": "node"}
+    )
+    assert create(cluster, namespace, waiting) == (0, "")
+
+    cluster.wait_until(
+        lambda: "ResourceClaimAltered" in events_of(cluster, namespace, "share"),
+        "the pod is told of the policy",
+    )
+
+    (claim,) = cluster.objects("resourceclaims", namespace)
+    assert "ResourceClaimReplaced" not in events_of(cluster, namespace, "share")
+    # And it stays: the pod keeps the claim that it has.
+    cluster.kubectl("annotate", "-n", namespace, "pod", "share", "story.internal/touch=1")
+    (later,) = cluster.objects("resourceclaims", namespace)
+    assert later["metadata"]["uid"] == claim["metadata"]["uid"]

@@ -1,0 +1,254 @@
+"""The signature of a translated pod: proof that the webhook has checked what its record claims. Pure.
+
+Anybody who may create pods can write a translation record, also where the webhook is not called. So
+templates are created only for pods that carry a keyed hash (HMAC, RFC 2104, with SHA-256) of what the
+webhook accepted:
+
+    version, time of signing, namespace, text of the record, names of the claims and their templates
+
+A signature is of no use in another namespace, for another record, or for a pod with other claims. The
+pod's uid is not known at admission, so a pod of the same content can carry it, too; it is void for
+pods that were created more than a day before or after it.
+"""
+
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+VERSION: Final = "v1"
+MAX_AGE: Final = timedelta(days=1)
+"""Between signing and the creation of the pod, by two clocks; a later copy is worth nothing."""
+FRESH_FOR: Final = timedelta(hours=1)
+"""A younger signature need not be replaced when the same pod is reviewed again."""
+MAX_NAME: Final = 253
+"""Of a claim or template; pods with longer names are rejected by the API server."""
+SECRET_BYTES: Final = 32
+MAX_KEYS: Final = 64
+"""That are read of a Secret."""
+
+_SIGNATURE: Final = re.compile(r"v1\.([0-9a-f]{8})\.([0-9]{1,11})\.([A-Za-z0-9_-]{43})")
+
+
+class SigningKeysError(ValueError):
+    """Text that does not hold signing keys; the message says why."""
+
+
+class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key of signatures.
+
+    Attributes:
+        id: Eight hexadecimal digits, in every signature of the key.
+        created: With a time zone.
+        secret: 32 random bytes.
+    """
+
+    id: str
+    created: datetime
+    secret: bytes
+
+    def __repr__(self) -> str:
+        """Return everything but the secret, which must not reach a log."""
+        return f"SigningKey(id={self.id!r}, created={self.created.isoformat()})"
+
+
+Keys = Sequence[SigningKey]
+"""From oldest to newest."""
+
+
+class SignedContent(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a pod that a signature covers.
+
+    Attributes:
+        record: The text of the translation record.
+        templates: Name of a claim in the pod to the template that it is created from.
+    """
+
+    namespace: str
+    record: str
+    templates: Mapping[str, str]
+
+
+class SignatureStatus(StrEnum):
+    """The result of a verification; the value is a label of metrics."""
+
+    VALID = "valid"
+    MISSING = "missing"
+    """There is none."""
+    MALFORMED = "malformed"
+    """The text is not a signature of this version."""
+    UNKNOWN_KEY = "unknown_key"
+    """Its key does not exist here, or no longer."""
+    MISMATCH = "mismatch"
+    """It is of another namespace, record or set of claims, or was invented."""
+    EXPIRED = "expired"
+    """It was made at another time than the pod."""
+
+
+def content_of(document: Mapping[str, Any], *, namespace: str, record: str) -> SignedContent:
+    """Return what is signed of a pod.
+
+    Args:
+        document: The pod as JSON, with the types of a pod.
+        record: The text of its translation record.
+    """
+    entries = (document.get("spec") or {}).get("resourceClaims") or ()
+    return SignedContent(
+        namespace=namespace,
+        record=record,
+        templates={
+            entry.get("name") or "": entry["resourceClaimTemplateName"]
+            for entry in entries
+            if entry.get("resourceClaimTemplateName")
+        },
+    )
+
+
+def sign(content: SignedContent, key: SigningKey, now: datetime) -> str | None:
+    """Return the signature; None for content that the API server will reject.
+
+    Args:
+        now: With a time zone; kept in whole seconds.
+    """
+    if any(len(name) > MAX_NAME for pair in content.templates.items() for name in pair):
+        return None
+    time_s = int(now.timestamp())
+    return f"{VERSION}.{key.id}.{time_s}.{_mac(content, key, time_s)}"
+
+
+def verify(
+    signature: str | None, content: SignedContent, keys: Keys, created: datetime
+) -> SignatureStatus:
+    """Return whether a signature proves that the webhook accepted this content.
+
+    Args:
+        signature: Untrusted text; None for none.
+        keys: All keys that may have signed.
+        created: When the pod was created, by the API server.
+    """
+    if signature is None:
+        return SignatureStatus.MISSING
+    parts = _SIGNATURE.fullmatch(signature)
+    if parts is None:
+        return SignatureStatus.MALFORMED
+    key_id, time_text, mac = parts.groups()
+    key = next((key for key in keys if key.id == key_id), None)
+    if key is None:
+        return SignatureStatus.UNKNOWN_KEY
+    time_s = int(time_text)
+    if not hmac.compare_digest(_mac(content, key, time_s), mac):
+        return SignatureStatus.MISMATCH
+    is_near = abs(created.timestamp() - time_s) <= MAX_AGE.total_seconds()
+    return SignatureStatus.VALID if is_near else SignatureStatus.EXPIRED
+
+
+def is_fresh(signature: str | None, content: SignedContent, keys: Keys, now: datetime) -> bool:
+    """Return whether a signature is valid and was made within the last hour."""
+    if signature is None or verify(signature, content, keys, now) is not SignatureStatus.VALID:
+        return False
+    time_s = int(signature.split(".")[2])
+    return abs(now.timestamp() - time_s) <= FRESH_FOR.total_seconds()
+
+
+def _mac(content: SignedContent, key: SigningKey, time_s: int) -> str:
+    # JSON of a list of texts is unambiguous: no two contents have the same bytes.
+    signed = msgspec.json.encode(
+        (
+            VERSION,
+            time_s,
+            content.namespace,
+            content.record,
+            sorted(content.templates.items()),
+        )
+    )
+    digest = hmac.digest(key.secret, signed, hashlib.sha256)
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+
+class KeyTiming(msgspec.Struct, frozen=True, kw_only=True):
+    """Durations of a rotation of signing keys.
+
+    Attributes:
+        renew_after: The age at which the newest key gets a successor.
+        propagation: How long a key is known to those who verify before it signs.
+        max_keys: How many keys are kept; older ones verify nothing any more.
+    """
+
+    renew_after: timedelta
+    propagation: timedelta
+    max_keys: int
+
+
+def signing_key(keys: Keys, now: datetime, propagation: timedelta) -> SigningKey | None:
+    """Return the key that signs now: the newest that is known everywhere; None without keys."""
+    known = [key for key in keys if key.created + propagation <= now]
+    return known[-1] if known else next(iter(keys), None)
+
+
+def rotate_keys(
+    keys: Keys,
+    now: datetime,
+    timing: KeyTiming,
+    create: Callable[[datetime], SigningKey],
+    *,
+    requested: bool = False,
+) -> Keys:
+    """Return the keys after the step that is due; the same object if none is.
+
+    Args:
+        create: Creates a key with the given time of creation.
+        requested: An administrator has requested a new key.
+    """
+    # A key of the future, made by a clock that was wrong, does not put off the next one.
+    ages = [abs(now - key.created) for key in keys]
+    if keys and not requested and min(ages) < timing.renew_after:
+        return keys
+    return (*keys, create(now))[-timing.max_keys :]
+
+
+class _StoredKey(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    created: datetime
+    secret: bytes
+
+
+class _StoredKeys(msgspec.Struct, frozen=True, kw_only=True):
+    keys: tuple[_StoredKey, ...]
+
+
+def encode_keys(keys: Iterable[SigningKey]) -> bytes:
+    """Return the stored form of keys, JSON."""
+    stored = (
+        _StoredKey(id=key.id, created=key.created.astimezone(UTC), secret=key.secret)
+        for key in keys
+    )
+    return msgspec.json.encode(_StoredKeys(keys=tuple(stored)))
+
+
+def decode_keys(stored: bytes) -> Keys:
+    """Return the keys of a stored form.
+
+    Raises:
+        SigningKeysError: It is not what `encode_keys` returns.
+    """
+    try:
+        keys = msgspec.json.decode(stored, type=_StoredKeys).keys
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        raise SigningKeysError("not signing keys") from fault
+    if len(keys) > MAX_KEYS:
+        raise SigningKeysError(f"{len(keys)} signing keys, at most {MAX_KEYS}")
+    for key in keys:
+        if len(key.secret) < SECRET_BYTES or key.created.tzinfo is None:
+            raise SigningKeysError("a signing key is too short, or its time has no time zone")
+        if re.fullmatch(r"[0-9a-f]{8}", key.id) is None:
+            raise SigningKeysError("the id of a signing key is not eight hexadecimal digits")
+    return tuple(SigningKey(id=key.id, created=key.created, secret=key.secret) for key in keys)
