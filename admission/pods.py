@@ -44,6 +44,7 @@ from translation.legacy_pod import (
     has_device_keys,
     legacy_pod,
 )
+from translation.limit_ranges import default_amounts
 from translation.patch import restore_pod, strip_keys, translate_pod
 from translation.preflight import check_duplicate_claims, check_template_names, skip_reasons
 from translation.record import MAX_CONTAINERS, RecordError, TranslationRecord, decode_record
@@ -192,7 +193,15 @@ def _admit_created(
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
     was_extended = has_device_keys(pod, vocabularies)
-    faults = tuple(check_amounts(pod, record, vocabularies, only_recorded=True))
+    faults = tuple(
+        check_amounts(
+            pod,
+            record,
+            vocabularies,
+            only_recorded=True,
+            defaults=default_amounts(snapshot.limit_ranges.get(namespace, {}).values()),
+        )
+    )
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
     restored = restored_view(pod, record, derivation.claims)

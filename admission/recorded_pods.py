@@ -4,7 +4,7 @@ The record is untrusted. What is checked here is that it agrees with the pod tha
 the settings; whether its keys would be translated at all is decided in `admission.pods`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -154,8 +154,14 @@ def check_amounts(
     vocabularies: Mapping[str, Vocabulary],
     *,
     only_recorded: bool = False,
+    defaults: Mapping[str, Collection[Quantity]] = {},
 ) -> Iterator[Finding]:
-    """Yield an error for each device key whose amount is not the recorded one."""
+    """Yield an error for each device key whose amount is not the recorded one.
+
+    Args:
+        only_recorded: Ignore keys that were not recorded.
+        defaults: Key to amounts that a LimitRange may have set again since.
+    """
     limits = {container.name: container.limits for container in record.containers}
     for path, container in containers(pod):
         recorded = limits.get(container.name, {})
@@ -163,7 +169,8 @@ def check_amounts(
             if key not in recorded and only_recorded:
                 continue
             amounts = _amounts(container, key)
-            if any(amount != recorded.get(key) for amount in amounts):
+            allowed = {recorded.get(key), *(defaults.get(key, ()) if key in recorded else ())}
+            if not allowed.issuperset(amounts):
                 yield error(
                     Code.TRANSLATION_RECORD_CHANGED,
                     path.child("resources", "limits").key(key),
@@ -217,7 +224,12 @@ def _with_limits(
             container,
             resources=msgspec.structs.replace(
                 container.resources or ResourceRequirements(),
-                limits={**recorded[container.name], **container.limits},
+                limits={**container.limits, **recorded[container.name]},
+                requests={
+                    key: amount
+                    for key, amount in container.requests.items()
+                    if key not in recorded[container.name]
+                },
             ),
         )
         if recorded.get(container.name)

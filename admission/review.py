@@ -6,6 +6,7 @@ pkg/admission/plugin/webhook/request (VerifyAdmissionResponse) and webhook/mutat
 
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from admission.pods import Answer
 from admission.workloads import Workload
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, Severity
+from findings.finding import Code, Finding, Severity, error
 from findings.text import printable, quote_text
 from kube.api.admission import (
     API_VERSION,
@@ -29,9 +30,12 @@ from kube.api.admission import (
 from kube.api.core import Pod
 from kube.api.meta import ObjectHead, convert, decode, encode
 from kube.api.workloads import VALIDATED_KINDS, Path, pod_path, resolve_path
+from kube.errors import QuantityError
 from kube.jsonpatch import Operation
 from kube.names import NAME
+from kube.quantity import Quantity
 from rules.engine import VIEWS, Target
+from translation.patch import CONTAINER_FIELDS
 
 MAX_WARNINGS: Final = 10
 MAX_WARNING_LENGTH: Final = 250
@@ -39,6 +43,8 @@ MAX_WARNING_LENGTH: Final = 250
 SHOWN_ONCE: Final = frozenset({Code.UNTRANSLATED_DEVICE_KEY})
 """Codes of infos of which an answer shows one as a warning."""
 MAX_CAUSES: Final = 20
+MAX_INVALID_AMOUNTS: Final = 16
+"""That are named in a denial."""
 MAX_KIND: Final = 63
 MAX_PARTS: Final = 100_000
 """Objects and lists in a body, including brackets in strings. A pod of 1.5 MiB, the most that etcd
@@ -58,6 +64,18 @@ KUBE_SYSTEM_ACCOUNT: Final = "system:serviceaccount:kube-system:"
 
 class ReviewError(ValueError):
     """A body that is not a review for this endpoint."""
+
+
+class InvalidPodError(ReviewError):
+    """A pod with amounts that Kubernetes may accept and Drawbridge does not read.
+
+    Attributes:
+        findings: An error for each of them; at least one.
+    """
+
+    def __init__(self, message: str, findings: tuple[Finding, ...]) -> None:
+        super().__init__(message)
+        self.findings = findings
 
 
 def decode_review(body: bytes, resources: Collection[str] = PODS) -> AdmissionRequest:
@@ -89,12 +107,55 @@ def decode_pod(raw: msgspec.Raw) -> tuple[Mapping[str, Any], Pod]:
     """Decode the pod in a review, to a dict and to a typed view.
 
     Raises:
+        InvalidPodError: It has amounts that are no quantities.
         ReviewError: The object is not a pod.
     """
+    document: dict[str, Any] = {}
     try:
-        return decode(bytes(raw), dict[str, Any]), decode(bytes(raw), Pod)
+        document = decode(bytes(raw), dict[str, Any])
+        return document, decode(bytes(raw), Pod)
     except (msgspec.DecodeError, RecursionError) as fault:
-        raise ReviewError(f"the object under review is not a pod: {fault}") from fault
+        message = f"the object under review is not a pod: {fault}"
+        findings = tuple(islice(_check_amounts(document), MAX_INVALID_AMOUNTS))
+        if findings:
+            raise InvalidPodError(message, findings) from fault
+        raise ReviewError(message) from fault
+
+
+def _check_amounts(document: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield an error for each amount of a container that is no quantity; other faults are ignored."""
+    spec = _map(document.get("spec"))
+    places = [
+        (FieldPath.of("spec", field, index), _map(_map(container).get("resources")))
+        for field in CONTAINER_FIELDS
+        for index, container in enumerate(_list(spec.get(field)))
+    ]
+    for path, resources in places:
+        for section in ("limits", "requests"):
+            for key, text in _map(resources.get(section)).items():
+                fault = _quantity_fault(text)
+                if fault:
+                    at = path.child("resources", section).key(key)
+                    yield error(Code.INVALID_QUANTITY, at, fault)
+
+
+def _quantity_fault(text: object) -> str:
+    """Return why a value is no quantity; empty if it is one, or is of a wrong type."""
+    if not isinstance(text, str):
+        return ""
+    try:
+        Quantity(text)
+    except QuantityError as fault:
+        return printable(str(fault)[:200])
+    return ""
+
+
+def _map(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
 
 
 def decode_workload(request: AdmissionRequest, raw: msgspec.Raw) -> Workload:

@@ -19,6 +19,7 @@ from clusterstate.projections import (
 )
 from clusterstate.translation_projections import (
     project_kueue_classes,
+    project_limit_range,
     project_quota,
     project_template_digest,
     slice_summaries,
@@ -28,6 +29,7 @@ from kube.api.policy import effective_policies
 from kube.api.urls import (
     DEVICE_CLASSES,
     DEVICE_COMPATIBILITY_POLICIES,
+    LIMIT_RANGES,
     NAMESPACES,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
@@ -43,6 +45,7 @@ from kube.runtime.informers import (
 )
 from translation.claims import config_drivers
 from translation.device_facts import facts_by_driver
+from translation.limit_ranges import LimitRangeSummary
 from translation.profiles.profile import Profile
 from translation.quotas import Quota
 from translation.snapshot import ClaimUnawareComponent, TranslationSnapshot
@@ -76,6 +79,9 @@ class SnapshotCache:
         )
         self._templates = subscribe(RESOURCE_CLAIM_TEMPLATES, project_template_digest)
         self._quotas = subscribe(RESOURCE_QUOTAS, project_quota, handlers=[self._mark("quotas")])
+        self._limit_ranges = subscribe(
+            LIMIT_RANGES, project_limit_range, handlers=[self._mark("limit_ranges")]
+        )
         self._namespaces = subscribe(
             NAMESPACES, project_namespace_labels, handlers=[self._mark("namespaces")]
         )
@@ -96,6 +102,7 @@ class SnapshotCache:
             "classes": self._build_classes,
             "facts": self._build_facts,
             "quotas": self._build_quotas,
+            "limit_ranges": self._build_limit_ranges,
             "namespaces": self._build_namespaces,
             "claim_unaware_components": self._build_components,
             "policies": self._build_policies,
@@ -108,6 +115,7 @@ class SnapshotCache:
             self._slices,
             self._templates,
             self._quotas,
+            self._limit_ranges,
             self._namespaces,
         )
 
@@ -176,6 +184,12 @@ class SnapshotCache:
         for (namespace, name), quota in self._quotas.store.items():
             quotas.setdefault(namespace, {})[name] = quota
         return {"quotas": quotas}
+
+    def _build_limit_ranges(self) -> Mapping[str, Any]:
+        limit_ranges: dict[str, dict[str, LimitRangeSummary]] = {}
+        for (namespace, name), summary in self._limit_ranges.store.items():
+            limit_ranges.setdefault(namespace, {})[name] = summary
+        return {"limit_ranges": limit_ranges}
 
     def _build_namespaces(self) -> Mapping[str, Any]:
         return {

@@ -6,12 +6,13 @@ from typing import Final
 import msgspec
 import yaml
 
-from kube.api.core import ResourceQuota
+from kube.api.core import LimitRange, ResourceQuota
 from kube.api.meta import ApiStruct, decode
 from kube.api.resource import ResourceClaimTemplate, ResourceSlice
 from kube.runtime.informers import Projection
 from translation.claims import template_classes, template_digest
 from translation.device_facts import SliceSummary, summary
+from translation.limit_ranges import LimitRangeSummary, limit_range_summary
 from translation.profiles.profile import Profile
 from translation.quotas import Quota, quota_of
 from translation.snapshot import TemplateSummary
@@ -21,6 +22,11 @@ def project_quota(raw: bytes) -> Quota | None:
     """Project a ResourceQuota to what it counts; None where that is nothing."""
     quota = quota_of(decode(raw, ResourceQuota))
     return quota if quota.names else None
+
+
+def project_limit_range(raw: bytes) -> LimitRangeSummary | None:
+    """Project a LimitRange to what it bounds and sets; None where that is nothing."""
+    return limit_range_summary(decode(raw, LimitRange))
 
 
 def project_template_digest(raw: bytes) -> TemplateSummary:

@@ -66,6 +66,56 @@ def test_a_quota_that_would_stop_counting_is_named_with_its_replacement(
     )
 
 
+def apply_limit_range(cluster: Access, namespace: str, **fields: object) -> None:
+    head = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "gpus"}}
+    limits = {**head, "spec": {"limits": [{"type": "Container", **fields}]}}
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(limits))
+
+
+def test_a_limit_range_that_would_reject_every_translated_pod_is_named(
+    cluster: Access, namespace: str
+) -> None:
+    apply_limit_range(cluster, namespace, default={GPU: "1"}, max={GPU: "2"})
+    create = ("create", "-n", namespace, "--dry-run=server", "-f", "-")
+    share = stream(pod("share", limits=LIMITS))
+    words = f"LimitRange gpus bounds {GPU}, and Kubernetes rejects pods without it"
+
+    cluster.wait_until(
+        lambda: words in cluster.kubectl(*create, input=share, check=False).stderr,
+        "the webhook knows of the LimitRange",
+    )
+
+
+def test_a_default_of_a_limit_range_is_no_other_amount(cluster: Access, namespace: str) -> None:
+    """Kubernetes sets it again before the second round, on the container that lost its key."""
+    apply_limit_range(cluster, namespace, default={"nvidia.com/gpumem": "500"})
+    two = stream(pod("two", limits={GPU: 1, "nvidia.com/gpumem": 1000}))
+    create = ("create", "-n", namespace, "-f", "-")
+    cluster.wait_until(
+        lambda: cluster.kubectl(*create, input=two, check=False).returncode == 0,
+        "the webhook knows of the LimitRange",
+    )
+
+    running = cluster.wait_running("two", namespace)
+
+    assert legacy_keys(running) == set()
+    (got,) = devices(running, cluster.objects("resourceclaims", namespace))["main"]
+    assert got.amounts["memory"] == Quantity("1000Mi")
+
+
+def test_an_amount_that_kubernetes_reads_and_we_do_not_is_the_authors_fault(
+    cluster: Access, workshop: str
+) -> None:
+    huge = stream(pod("huge", limits={GPU: "1e999999"}))
+
+    refused = cluster.kubectl(
+        *("create", "-n", workshop, "--dry-run=server", "-f", "-"), input=huge, check=False
+    )
+
+    assert "Internal error" not in refused.stderr
+    assert f"spec.containers[0].resources.limits[{GPU}]" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [

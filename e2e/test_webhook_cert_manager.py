@@ -19,11 +19,10 @@ def named(objects: list[Object], kind: str) -> dict[str, Object]:
 
 
 def test_nobody_of_ours_can_reach_a_secret_but_the_signing_keys(objects: list[Object]) -> None:
-    roles = {**named(objects, "Role"), **named(objects, "ClusterRole")}
-
     names = [
         rule.get("resourceNames")
-        for role in roles.values()
+        for role in objects
+        if role["kind"] in {"Role", "ClusterRole"}
         for rule in role["rules"]
         if "secrets" in rule["resources"]
     ]

@@ -86,6 +86,8 @@ class Code(StrEnum):
     """A device plugin and ResourceSlices offer the same extended resource on one node."""
     EXCEEDS_QUOTA = "exceedsQuota"
     """A ResourceQuota has less left of a device class or an extended resource than is requested."""
+    LIMIT_RANGE_CONFLICT = "limitRangeConflict"
+    """A LimitRange bounds a key that the translation removes, and Kubernetes rejects pods without it."""
     TEMPLATE_CONFLICT = "templateConflict"
     """A ResourceClaimTemplate of the generated name exists with other content."""
     DEVICE_CLASS_MISSING = "deviceClassMissing"
@@ -307,6 +309,7 @@ TRANSIENT_CAUSES: Final[Mapping[Code, str]] = {
     Code.MEMORY_SIZES_UNKNOWN: "drivers publish slices when they start, often after workloads are applied",
     Code.TOO_MANY_MEMORY_SIZES: "nodes are added and removed, and the sizes of their devices with them",
     Code.QUOTA_NOT_COUNTED: "quotas and workloads are applied in any order",
+    Code.LIMIT_RANGE_CONFLICT: "LimitRanges and workloads are applied in any order",
     Code.TEMPLATE_CONFLICT: "the template is deleted by its owner or by the controller",
     Code.DEVICE_CLASS_MISSING: "a driver installs its classes, often after the workloads",
     Code.PROFILE_CHANGED: "a profile is upgraded together with the workloads made for it",

@@ -88,6 +88,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "devicecompatibilitypolicies": FOLLOW,
         "mutatingwebhookconfigurations": FOLLOW,
         "devicetaintrules": FOLLOW,
+        "limitranges": FOLLOW,
         "namespaces": FOLLOW,
         "nodes": FOLLOW,
         "resourceclaims": FOLLOW,

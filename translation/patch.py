@@ -136,7 +136,11 @@ def _restore_limits(
 ) -> Iterator[Operation]:
     resources = container.get("resources")
     present = (resources or {}).get("limits") or {}
-    missing = {key: amount for key, amount in sorted(recorded.items()) if key not in present}
+    # Amounts that are there may be defaults of a LimitRange, which were set again.
+    for key, amount in ((resources or {}).get("requests") or {}).items():
+        if recorded.get(key, amount) != amount:
+            yield add(pointer(*path, "resources", "requests", key), recorded[key])
+    missing = {key: text for key, text in sorted(recorded.items()) if present.get(key) != text}
     if not missing:
         return
     if resources is None:

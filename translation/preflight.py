@@ -284,6 +284,25 @@ def check_quotas(
                 )
 
 
+def check_limit_ranges(
+    legacy: LegacyPod, namespace: str, snapshot: TranslationSnapshot
+) -> Iterator[Finding]:
+    """Yield an error for each LimitRange that bounds a key which the translation removes."""
+    limit_ranges = snapshot.limit_ranges.get(namespace, {})
+    for container in legacy.containers if limit_ranges else ():
+        for key in sorted(container.limits):
+            for name in sorted(limit_ranges):
+                if key in limit_ranges[name].bounded:
+                    yield error(
+                        Code.LIMIT_RANGE_CONFLICT,
+                        container.limit_path(key),
+                        f"LimitRange {name} bounds {key}, and Kubernetes rejects pods without it, as "
+                        "translated pods are",
+                        f"remove {key} from the LimitRange, and limit claims by a ResourceQuota on their "
+                        "DeviceClass",
+                    )
+
+
 def _counted_keys(quota: Quota) -> frozenset[str]:
     """Return the resource names whose requests a quota counts."""
     prefix = "requests."

@@ -15,6 +15,7 @@ from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
 from translation import arbiter
 from translation.device_facts import Facts
 from translation.intents import DeviceKind, Vocabulary
+from translation.limit_ranges import LimitRangeSummary
 from translation.profiles.profile import Profile
 from translation.quotas import Quota
 
@@ -59,6 +60,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         class_configs: DeviceClass name to the drivers that it has a configuration for.
         templates: (namespace, name) to the summary of a ResourceClaimTemplate.
         quotas: Namespace to ResourceQuota name to quota.
+        limit_ranges: Namespace to LimitRange name to its summary.
         namespaces: Namespace to its labels.
         claim_unaware_components: Installed component to the DeviceClasses whose claims it counts.
         policies: Driver name to the DeviceCompatibilityPolicy in force.
@@ -72,6 +74,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     class_configs: Mapping[str, frozenset[str]] = {}
     templates: Mapping[tuple[str, str], TemplateSummary] = {}
     quotas: Mapping[str, Mapping[str, Quota]] = {}
+    limit_ranges: Mapping[str, Mapping[str, LimitRangeSummary]] = {}
     namespaces: Mapping[str, Mapping[str, str]] = {}
     claim_unaware_components: Mapping[ClaimUnawareComponent, frozenset[str]] = {}
     policies: Mapping[str, DeviceCompatibilityPolicy] = {}

@@ -6,10 +6,11 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from admission.pods import UNTOUCHED, Answer, Translator, admit_created, admit_updated
-from admission.review import decode_pod, decode_review
+from admission.pods import UNTOUCHED, Answer, Decision, Translator, admit_created, admit_updated
+from admission.review import InvalidPodError, decode_pod, decode_review
 from admission.signing import Signing, sign_answer
 from admission.translation_cache import TranslationCache
+from findings.finding import Finding
 from kube.api.admission import AdmissionRequest
 from kube.api.core import Pod
 from kube.jsonpatch import apply
@@ -28,12 +29,14 @@ class PodReview(msgspec.Struct, frozen=True, kw_only=True):
         document: The pod as parsed.
         pod: Its typed view; None where the operation needs no answer.
         old: Before the update; None on creation.
+        faults: Errors in amounts, because of which there is neither document nor pod.
     """
 
     request: AdmissionRequest
     document: Mapping[str, Any] = {}
     pod: Pod | None = None
     old: Pod | None = None
+    faults: tuple[Finding, ...] = ()
 
     @property
     def name(self) -> str:
@@ -51,16 +54,20 @@ def decode_pod_review(body: bytes) -> PodReview:
         ReviewError: It is not a review of a pod.
     """
     request = decode_review(body)
-    match request.operation, request.sub_resource:
-        case "CREATE", "":
-            document, pod = decode_pod(request.object)
-            return PodReview(request=request, document=document, pod=pod)
-        case "UPDATE", ("" | "status"):
-            document, pod = decode_pod(request.object)
-            _, old = decode_pod(request.old_object)
-            return PodReview(request=request, document=document, pod=pod, old=old)
-        case _:
-            return PodReview(request=request)
+    try:
+        match request.operation, request.sub_resource:
+            case "CREATE", "":
+                document, pod = decode_pod(request.object)
+                return PodReview(request=request, document=document, pod=pod)
+            case "UPDATE", ("" | "status"):
+                document, pod = decode_pod(request.object)
+                _, old = decode_pod(request.old_object)
+                return PodReview(request=request, document=document, pod=pod, old=old)
+            case _:
+                return PodReview(request=request)
+    except InvalidPodError as fault:
+        # A fault of whoever wrote the pod, who would be told of an internal error otherwise.
+        return PodReview(request=request, faults=fault.findings)
 
 
 def answer_pod_review(
@@ -74,6 +81,8 @@ def answer_pod_review(
 
     A dry run is answered alike.
     """
+    if review.faults:
+        return Answer(decision=Decision.REFUSED, findings=review.faults)
     if review.pod is None:
         return UNTOUCHED
     if review.old is not None:

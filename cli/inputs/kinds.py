@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kube.api import policy
-from kube.api.core import Namespace, Node, Pod, ResourceQuota
+from kube.api.core import LimitRange, Namespace, Node, Pod, ResourceQuota
 from kube.api.meta import ApiStruct
 from kube.api.resource import (
     DeviceClass,
@@ -27,6 +27,7 @@ KINDS: Final[Kinds] = {
     ("v1", "Namespace"): Namespace,
     ("v1", "Node"): Node,
     ("v1", "ResourceQuota"): ResourceQuota,
+    ("v1", "LimitRange"): LimitRange,
 }
 """Kinds that a translation depends on, beside the pods that it translates."""
 

@@ -9,6 +9,7 @@ from cli.inputs.kinds import STATE_KINDS
 from kube.api.meta import decode
 from kube.api.urls import (
     DEVICE_CLASSES,
+    LIMIT_RANGES,
     NAMESPACES,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
@@ -59,6 +60,7 @@ _CLUSTER: Final = (
 _NAMESPACED: Final = (
     _Listed(kind="ResourceClaimTemplate", resource=RESOURCE_CLAIM_TEMPLATES),
     _Listed(kind="ResourceQuota", resource=RESOURCE_QUOTAS),
+    _Listed(kind="LimitRange", resource=LIMIT_RANGES),
 )
 _NAMESPACE: Final = _Listed(kind="Namespace", resource=NAMESPACES)
 _ALLOCATION: Final = (

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from cli.inputs.findings import DEFAULT_NAMESPACE, ObjectFinding
 from cli.inputs.kinds import KINDS
 from cli.inputs.objects import InputObject, decode_objects, merge_objects, of_kind
-from kube.api.core import Namespace, ResourceQuota
+from kube.api.core import LimitRange, Namespace, ResourceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
 from translation.claims import config_drivers, template_classes, template_digest
 from translation.device_facts import facts_by_driver, summary
+from translation.limit_ranges import LimitRangeSummary, limit_range_summary
 from translation.profiles.profile import Profile
 from translation.quotas import Quota, quota_of
 from translation.snapshot import TemplateSummary, TranslationSnapshot
@@ -41,6 +42,11 @@ def build_snapshot(
     quotas: dict[str, dict[str, Quota]] = {}
     for place, quota in of_kind(known, ResourceQuota):
         quotas.setdefault(place, {})[quota.metadata.name] = quota_of(quota)
+    limit_ranges: dict[str, dict[str, LimitRangeSummary]] = {}
+    for place, limit_range in of_kind(known, LimitRange):
+        bounds = limit_range_summary(limit_range)
+        if bounds is not None:
+            limit_ranges.setdefault(place, {})[limit_range.metadata.name] = bounds
     snapshot = TranslationSnapshot(
         profiles=profiles,
         facts=facts_by_driver(summaries),
@@ -57,6 +63,7 @@ def build_snapshot(
             for place, template in of_kind(known, ResourceClaimTemplate)
         },
         quotas=quotas,
+        limit_ranges=limit_ranges,
         namespaces={
             found.metadata.name: found.metadata.labels or {}
             for _, found in of_kind(known, Namespace)

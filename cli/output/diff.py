@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from findings.text import printable
 from kube.manifests.dump import dump_yaml
 
 Document = Mapping[str, Any]
@@ -34,8 +35,9 @@ def unified_diff_lines(name: str, old: Document | None, new: Document) -> Iterat
     after = dump_yaml([new]).splitlines()
     lines = list(unified_diff(before, after, f"old/{name}", f"new/{name}", lineterm=""))
     if lines:
-        yield f"diff -u -N old/{name} new/{name}"
-        yield from lines
+        # Names and the object's own texts may hold what a terminal or a CI system obeys.
+        yield printable(f"diff -u -N old/{name} new/{name}")
+        yield from ("\t".join(map(printable, line.split("\t"))) for line in lines)
 
 
 _COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}

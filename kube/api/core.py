@@ -267,6 +267,30 @@ class ResourceQuota(ApiStruct, frozen=True, kw_only=True):
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
+class LimitRangeItem(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 LimitRangeItem."""
+
+    type: str = ""
+    min: Mapping[str, Quantity] | None = None
+    max: Mapping[str, Quantity] | None = None
+    default: Mapping[str, Quantity] | None = None
+    default_request: Mapping[str, Quantity] | None = None
+    max_limit_request_ratio: Mapping[str, Quantity] | None = None
+
+
+class LimitRangeSpec(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 LimitRangeSpec."""
+
+    limits: tuple[LimitRangeItem, ...] | None = None
+
+
+class LimitRange(ApiStruct, frozen=True, kw_only=True):
+    """The parts of core/v1 LimitRange that we read."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LimitRangeSpec = LimitRangeSpec()
+
+
 class Namespace(ApiStruct, frozen=True, kw_only=True):
     """The parts of core/v1 Namespace that we read."""
 

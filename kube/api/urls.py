@@ -38,6 +38,7 @@ _DRA: Final = "resource.k8s.io"
 _APPS: Final = "apps"
 _BATCH: Final = "batch"
 
+LIMIT_RANGES: Final = Resource(version="v1", plural="limitranges")
 NAMESPACES: Final = Resource(version="v1", plural="namespaces", namespaced=False)
 NODES: Final = Resource(version="v1", plural="nodes", namespaced=False)
 PODS: Final = Resource(version="v1", plural="pods")

@@ -1,5 +1,6 @@
 """`-o text` and `-o diff`, and the demo: what people read."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,18 @@ def test_a_diff_is_what_kubectl_diff_shows() -> None:
 
 def test_a_diff_of_what_does_not_change_is_empty() -> None:
     assert not drawbridge("translate", "-f", EXAMPLES / "opted-out.yaml", "-o", "diff").stdout
+
+
+def test_a_diff_has_nothing_that_a_terminal_or_a_ci_system_obeys() -> None:
+    hostile = "a\x1b[2J\x07\n::warning ::\u202e"
+    document = pod(gpus(1, mem=1), annotations={"note": hostile})
+    document["metadata"] |= {"name": hostile, "namespace": hostile}
+
+    shown = drawbridge("translate", "-f", "-", "-o", "diff", stdin=json.dumps(document)).stdout
+
+    assert "nvidia.com/gpu" in shown
+    assert not {"\x1b", "\x07", "\u202e"} & set(shown)
+    assert not any(line.lstrip(" +-").startswith("::") for line in shown.splitlines())
 
 
 def test_demo_shows_every_kind_of_outcome(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

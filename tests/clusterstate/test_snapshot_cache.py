@@ -14,6 +14,7 @@ from kube.api.urls import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DEVICE_CLASSES,
     DEVICE_COMPATIBILITY_POLICIES,
+    LIMIT_RANGES,
     NAMESPACES,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
@@ -24,6 +25,7 @@ from testing.builders import EXAMPLE, Document, driver_slice, nvidia_gpu, profil
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from translation.claims import spec_digest
 from translation.intents import DeviceKind
+from translation.limit_ranges import LimitRangeSummary
 from translation.quotas import Quota
 from translation.snapshot import ClaimUnawareComponent, TemplateSummary
 
@@ -112,6 +114,14 @@ OBJECTS: Final[tuple[tuple[Resource, Document], ...]] = (
         {"metadata": {"name": "q", "namespace": "n"}, "spec": {"hard": {"requests.cpu": "1"}}},
     ),
     (RESOURCE_QUOTAS, {"metadata": {"name": "empty", "namespace": "n"}, "spec": {}}),
+    (
+        LIMIT_RANGES,
+        {
+            "metadata": {"name": "l", "namespace": "n"},
+            "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "2"}}]},
+        },
+    ),
+    (LIMIT_RANGES, {"metadata": {"name": "empty", "namespace": "n"}, "spec": {}}),
     (NAMESPACES, {"metadata": {"name": "n", "labels": {"a": "b"}}}),
     (DEVICE_COMPATIBILITY_POLICIES, compatibility_policy("old", 1)),
     (DEVICE_COMPATIBILITY_POLICIES, compatibility_policy("young", 2)),
@@ -130,10 +140,11 @@ async def test_a_snapshot_has_everything_that_a_translation_reads(
         fill()
     async with caching(server) as made:
         if order == "watched":
-            await until(lambda: server.watching == 10)
+            await until(lambda: server.watching == 11)
             made.snapshot()
             fill()
             await until(lambda: made.snapshot().namespaces != {} and made.snapshot().quotas != {})
+            await until(lambda: made.snapshot().limit_ranges != {})
             await until(
                 lambda: len(made.snapshot().classes or ()) == 2 and made.snapshot().facts != {}
             )
@@ -147,6 +158,8 @@ async def test_a_snapshot_has_everything_that_a_translation_reads(
             ("n", "t"): TemplateSummary(digest=spec_digest(SPEC), classes=frozenset({"a"}))
         }
         assert snapshot.quotas == {"n": {"q": Quota(names=frozenset({"requests.cpu"}))}}
+        bounds = LimitRangeSummary(bounded=frozenset({"nvidia.com/gpu"}))
+        assert snapshot.limit_ranges == {"n": {"l": bounds}}
         assert snapshot.namespaces == {"n": {"a": "b"}}
         assert {"gpu.example.com": "old"} == {
             driver: policy.metadata.name for driver, policy in snapshot.policies.items()
@@ -222,7 +235,7 @@ async def test_objects_of_other_names_and_namespaces_are_no_components(
     server.put(CONFIG_MAPS, {"metadata": elsewhere})
     server.put(CUSTOM_RESOURCE_DEFINITIONS, {"metadata": {"name": "workloads.kueue.x-k8s.io"}})
     async with caching(server) as made:
-        await until(lambda: server.watching == 10)
+        await until(lambda: server.watching == 11)
 
         assert made.snapshot().claim_unaware_components == {}
 

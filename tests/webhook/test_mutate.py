@@ -59,7 +59,6 @@ CALLS: Final = (
     Call("a pod that is text", encode(review("pod")), 400),
     Call("a pod that is missing", encode(review(None)), 400),
     Call("a pod whose containers are text", encode(review({"spec": {"containers": "a"}})), 400),
-    Call("an amount that is no quantity", encode(review(pod(gpus("x")))), 400),
     Call("an update without what was before", encode(review(pod(), operation="UPDATE")), 400),
     Call("nested too deeply", b"[" * 2000, 400),
     Call("invalid UTF-8", b'{"apiVersion": "\xff"}', 400),
@@ -188,6 +187,20 @@ def test_a_patch_that_does_not_apply_is_a_bug_and_is_not_sent() -> None:
 
     with pytest.raises(PatchError):
         answer_pod_review(found, translation_snapshot(), adopting, SIGNING)
+
+
+@pytest.mark.parametrize("amount", ["x", "1e999999", "1" * 200, "\x1b[2J"])
+async def test_an_amount_that_is_no_quantity_is_denied_with_its_field(
+    amount: str, start: StartEndpoint
+) -> None:
+    response = await mutate_pod(await start(), pod(gpus(amount)))
+
+    assert not response["allowed"]
+    (limit, request) = response["status"]["details"]["causes"]
+    assert limit["field"] == "spec.containers[0].resources.limits[nvidia.com/gpu]"
+    assert request["field"] == "spec.containers[0].resources.requests[nvidia.com/gpu]"
+    assert response["status"]["message"].replace("\n", "").isprintable()
+    assert len(response["status"]["message"]) < 1000
 
 
 async def test_while_draining_each_answer_closes_its_connection(start: StartEndpoint) -> None:
