@@ -458,3 +458,30 @@ def test_a_policy_that_changes_claims_is_not_fought(cluster: Access, namespace: 
     cluster.kubectl("annotate", "-n", namespace, "pod", "share", "story.internal/touch=1")
     (later,) = cluster.objects("resourceclaims", namespace)
     assert later["metadata"]["uid"] == claim["metadata"]["uid"]
+
+
+def test_the_audit_lists_a_policy_that_does_not_see_claims(
+    cluster: Access, drawbridge: Drawbridge, namespace: str
+) -> None:
+    """One GPU per container, says the policy; a translated pod has none that it could count."""
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": namespace}}
+    pods = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+    expression = (
+        "object.spec.containers.all(c, !has(c.resources) || !has(c.resources.limits) || "
+        f"!('{GPU}' in c.resources.limits) || int(c.resources.limits['{GPU}']) <= 1)"
+    )
+    spec = {
+        "matchConstraints": {"resourceRules": [{**pods, "operations": ["CREATE"]}]},
+        "validations": [{"expression": expression}],
+    }
+
+    cluster.apply({**head, "kind": "ValidatingAdmissionPolicy", "spec": spec})
+
+    def listed() -> bool:
+        lines = map(json.loads, drawbridge.log(CONTROLLER).splitlines())
+        return any(
+            line.get("event") == "claims.not_seen" and line["object"] == namespace for line in lines
+        )
+
+    cluster.wait_until(listed, "the audit lists the policy")
+    cluster.kubectl("delete", "validatingadmissionpolicy", namespace)

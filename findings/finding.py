@@ -86,6 +86,8 @@ class Code(StrEnum):
     """A device plugin and ResourceSlices offer the same extended resource on one node."""
     EXCEEDS_QUOTA = "exceedsQuota"
     """A ResourceQuota has less left of a device class or an extended resource than is requested."""
+    CLAIMS_NOT_SEEN = "claimsNotSeen"
+    """A quota, LimitRange or admission policy names a device key, and so does not see translated pods."""
     LIMIT_RANGE_CONFLICT = "limitRangeConflict"
     """A LimitRange bounds a key that the translation removes, and Kubernetes rejects pods without it."""
     TEMPLATE_CONFLICT = "templateConflict"

@@ -35,8 +35,10 @@ from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from rules.context import Context
 from rules.engine import VIEWS, Target, validate
+from translation.claim_blind_objects import find_unseen_claims
 from translation.claim_sources import locate_at_keys, match_claims, source_path
 from translation.claims import Claim
+from translation.snapshot import vocabularies_in_force
 
 _CLAIM_KINDS = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 
@@ -70,6 +72,7 @@ def check_objects(
         namespace=inputs.namespace,
     )
     context = build_context(inputs, results, features, policy_aware_schedulers)
+    vocabularies = vocabularies_in_force(inputs.options, inputs.snapshot.profiles)
     quotas = check_quotas(inputs, results)
     manifest_templates = {
         (namespace_of(result.source, inputs.namespace), result.source.name)
@@ -85,6 +88,7 @@ def check_objects(
                     *_translation_findings(result),
                     *_rule_findings(result, context, inputs.namespace, manifest_templates),
                     *exceeded,
+                    *find_unseen_claims(result.source.document, vocabularies),
                 )
             ),
         )

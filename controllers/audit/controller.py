@@ -22,6 +22,11 @@ from clusterstate.evaluator import RuleEvaluator
 from clusterstate.high_water_config_map import config_map_document, seen_patch
 from clusterstate.kinds import Kind
 from clusterstate.rule_cache import RuleCache
+from controllers.audit.claim_blind import (
+    count_claim_blind_objects,
+    list_claim_blind_objects,
+    log_claim_blind_objects,
+)
 from controllers.audit.metrics import AuditMetrics
 from controllers.audit.report import (
     AUDITED,
@@ -166,7 +171,13 @@ class AuditController:
         duplicates = await self._evaluator.query(self._duplicate_resources, timeout_s=None)
         for duplicate in duplicates[:MAX_LOGGED]:
             log.warning("resource.offered_twice", **msgspec.to_builtins(duplicate, enc_hook=str))
-        others = {**count_findings(families), **count_duplicates(duplicates)}
+        blind = await list_claim_blind_objects(self._client, self._pods.vocabularies)
+        log_claim_blind_objects(blind)
+        others = {
+            **count_findings(families),
+            **count_duplicates(duplicates),
+            **count_claim_blind_objects(blind),
+        }
         took_s = self._clock() - began_s
         self._metrics.show(tally(results, others), took_s)
         log.info("audit.completed", objects=len(results), took_s=round(took_s, 3))

@@ -49,7 +49,11 @@ class FamilySummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UntranslatedPods:
-    """The live pods with keys that no vocabulary handles."""
+    """The live pods with keys that no vocabulary handles.
+
+    Attributes:
+        vocabularies: Extended by the resource names in the profiles in force.
+    """
 
     def __init__(self, informers: InformerFactory, vocabularies: Mapping[str, Vocabulary]) -> None:
         """Subscribe to pods; those without such keys are not kept.
@@ -58,6 +62,7 @@ class UntranslatedPods:
             informers: Not run yet.
             vocabularies: Extended by the resource names in the profiles in force.
         """
+        self.vocabularies: Final = vocabularies
         self._pods = informers.subscribe(
             PODS,
             lambda raw: project_family_keys(raw, vocabularies),

@@ -80,6 +80,18 @@ VALIDATING_WEBHOOK_CONFIGURATIONS: Final = Resource(
     plural="validatingwebhookconfigurations",
     namespaced=False,
 )
+VALIDATING_ADMISSION_POLICIES: Final = Resource(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    plural="validatingadmissionpolicies",
+    namespaced=False,
+)
+MUTATING_ADMISSION_POLICIES: Final = Resource(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    plural="mutatingadmissionpolicies",
+    namespaced=False,
+)
 WEBHOOK_CONFIGURATIONS: Final = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
 """The resources that hold caBundles."""
 

@@ -1,0 +1,97 @@
+"""Stored quotas, LimitRanges and admission policies that name device keys, and so do not see claims."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import structlog
+
+from controllers.audit.report import FindingKey
+from findings.finding import Finding
+from kube.api.meta import decode
+from kube.api.urls import (
+    LIMIT_RANGES,
+    MUTATING_ADMISSION_POLICIES,
+    RESOURCE_QUOTAS,
+    VALIDATING_ADMISSION_POLICIES,
+    Resource,
+)
+from kube.client.client import Client
+from kube.errors import Forbidden, NotFound
+from translation.claim_blind_objects import find_unseen_claims
+from translation.intents import Vocabulary
+
+LISTED: Final[Mapping[str, Resource]] = {
+    "LimitRange": LIMIT_RANGES,
+    "MutatingAdmissionPolicy": MUTATING_ADMISSION_POLICIES,
+    "ResourceQuota": RESOURCE_QUOTAS,
+    "ValidatingAdmissionPolicy": VALIDATING_ADMISSION_POLICIES,
+}
+MAX_LOGGED: Final = 100
+"""Objects in the log of one audit."""
+
+log = structlog.get_logger()
+
+
+class ClaimBlindObject(NamedTuple):
+    """An object, and what is said about it."""
+
+    kind: str
+    namespace: str
+    name: str
+    finding: Finding
+
+
+async def list_claim_blind_objects(
+    client: Client, vocabularies: Mapping[str, Vocabulary]
+) -> list[ClaimBlindObject]:
+    """Return the stored objects that name device keys and do not see claims.
+
+    Kinds that may not be listed, or do not exist, are left out.
+
+    Raises:
+        KubeError: The API server does not answer.
+    """
+    found: list[ClaimBlindObject] = []
+    for kind, resource in LISTED.items():
+        try:
+            async for page in client.pages(resource):
+                for raw in page.items:
+                    found += _findings(kind, bytes(raw), vocabularies)
+        except (Forbidden, NotFound) as fault:
+            log.info("claims.not_searched", kind=kind, error=str(fault))
+    return found
+
+
+def _findings(
+    kind: str, raw: bytes, vocabularies: Mapping[str, Vocabulary]
+) -> Iterator[ClaimBlindObject]:
+    try:
+        document: dict[str, Any] = decode(raw, dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return
+    metadata = document.get("metadata") or {}
+    for finding in find_unseen_claims({**document, "kind": kind}, vocabularies):
+        yield ClaimBlindObject(
+            kind, metadata.get("namespace", ""), metadata.get("name", ""), finding
+        )
+
+
+def log_claim_blind_objects(objects: Iterable[ClaimBlindObject]) -> None:
+    """Log each object, up to a bound."""
+    for blind in list(objects)[:MAX_LOGGED]:
+        log.warning(
+            "claims.not_seen",
+            kind=blind.kind,
+            object=f"{blind.namespace}/{blind.name}".lstrip("/"),
+            message=blind.finding.message,
+            fix=blind.finding.fix,
+        )
+
+
+def count_claim_blind_objects(objects: Iterable[ClaimBlindObject]) -> Mapping[FindingKey, int]:
+    """Return the findings about these objects."""
+    return Counter(
+        (blind.kind, blind.finding.severity.value, blind.finding.code.value) for blind in objects
+    )

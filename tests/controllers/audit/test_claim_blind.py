@@ -1,0 +1,77 @@
+"""Stored objects that name device keys: listed by the audit, where it may."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from controllers.audit.claim_blind import (
+    MAX_LOGGED,
+    count_claim_blind_objects,
+    list_claim_blind_objects,
+    log_claim_blind_objects,
+)
+from kube.api.urls import LIMIT_RANGES, RESOURCE_QUOTAS, VALIDATING_ADMISSION_POLICIES
+from testing.builders import Document
+from testing.fake_api_server import FakeApiServer
+from translation.arbiter import VOCABULARIES
+
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as made:
+        yield made
+
+
+def named(name: str, namespace: str = "", **spec: Any) -> Document:
+    place = {"namespace": namespace} if namespace else {}
+    return {"metadata": {"name": name, **place}, "spec": spec}
+
+
+async def test_the_audit_finds_what_does_not_see_claims(server: FakeApiServer) -> None:
+    server.put(RESOURCE_QUOTAS, named("gpus", "team", hard={f"requests.{GPU}": "4"}))
+    server.put(RESOURCE_QUOTAS, named("cpus", "team", hard={"requests.cpu": "4"}))
+    limits = [{"type": "Container", "max": {GPU: "1"}}]
+    server.put(LIMIT_RANGES, named("bounds", "team", limits=limits))
+    validations = [{"expression": f'!("{GPU}" in object.spec.containers[0].resources.limits)'}]
+    server.put(VALIDATING_ADMISSION_POLICIES, named("no-gpus", validations=validations))
+
+    async with server.client() as client:
+        found = await list_claim_blind_objects(client, VOCABULARIES)
+
+    assert [(blind.kind, blind.namespace, blind.name) for blind in found] == [
+        ("LimitRange", "team", "bounds"),
+        ("ResourceQuota", "team", "gpus"),
+        ("ValidatingAdmissionPolicy", "", "no-gpus"),
+    ]
+    assert count_claim_blind_objects(found) == {
+        (kind, "warning", "claimsNotSeen"): 1
+        for kind in ("LimitRange", "ResourceQuota", "ValidatingAdmissionPolicy")
+    }
+
+
+async def test_kinds_that_may_not_be_listed_are_left_out(server: FakeApiServer) -> None:
+    server.put(RESOURCE_QUOTAS, named("gpus", "team", hard={f"requests.{GPU}": "4"}))
+    server.fail(403, times=10, matches=lambda call: "admissionpolicies" in call.path)
+
+    async with server.client() as client:
+        found = await list_claim_blind_objects(client, VOCABULARIES)
+
+    assert [blind.name for blind in found] == ["gpus"]
+
+
+async def test_the_log_of_one_audit_is_bounded(server: FakeApiServer) -> None:
+    for number in range(MAX_LOGGED + 10):
+        server.put(RESOURCE_QUOTAS, named("gpus", f"n{number}", hard={f"requests.{GPU}": "4"}))
+
+    async with server.client() as client:
+        found = await list_claim_blind_objects(client, VOCABULARIES)
+    with capture_logs() as lines:
+        log_claim_blind_objects(found)
+
+    assert len(found) == MAX_LOGGED + 10
+    assert len(lines) == MAX_LOGGED
+    assert lines[0]["object"].endswith("/gpus")
