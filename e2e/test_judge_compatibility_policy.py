@@ -15,7 +15,7 @@ import yaml
 
 from e2e import inventory
 from e2e.access import Access, Object, stream
-from e2e.drawbridge import CONTROLLER, WEBHOOK, Drawbridge
+from e2e.drawbridge import CONTROLLER, WEBHOOK, Drawbridge, command_line
 from e2e.judged import claim, created
 from e2e.objects import pod
 from kube.api.policy import API_VERSION
@@ -432,6 +432,10 @@ def test_a_policy_that_nothing_enforces_is_reported_everywhere(
         return len(notes) == 2
 
     cluster.wait_until(events_of_pods, "each pod has an event about the conflict")
+    answer = command_line(
+        cluster, "why", "pod", "with-mig", "-n", namespace, "--live", "-o", "json"
+    )
+    assert [notes["with-mig"]] == json.loads(answer.stdout)["conflicts"]
     assert "against DeviceCompatibilityPolicy story" in notes["with-mig"]
     assert "The policy is not enforced: kube-scheduler ignores policies" in notes["with-mps"]
     cluster.wait_until(

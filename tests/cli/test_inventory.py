@@ -9,6 +9,7 @@ from click.testing import Result
 
 from kube.manifests.dump import dump_yaml
 from testing.command import EXAMPLES, drawbridge
+from tests.cli.test_matrix import partition
 from tests.cli.test_simulate import DRIVER, STATE, device_class, holding, node, slice_of
 
 Document = dict[str, Any]
@@ -252,6 +253,20 @@ def test_a_pool_that_gives_nothing_says_why() -> None:
     (broken,) = said(device_class(), node("node-a"), half)["unusablePools"]
 
     assert (DRIVER, "node-a", "incomplete") == (broken["driver"], broken["pool"], broken["state"])
+
+
+def test_a_pool_that_a_disabled_gate_hides_names_the_gate() -> None:
+    grouped = partition("gpu-0", "mig", ["mig"])
+    hidden = slice_of("node-a", grouped)
+
+    (pool,) = said(device_class(), node("node-a"), hidden)["unusablePools"]
+
+    assert {
+        "driver": DRIVER,
+        "pool": "node-a",
+        "state": "hidden",
+        "why": "compatibilityGroups need feature gate DRADeviceCompatibilityGroups, which is off",
+    } == pool
 
 
 def plugged(name: str, **allocatable: str) -> Document:
