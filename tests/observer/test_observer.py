@@ -359,6 +359,21 @@ async def test_contradicting_configurations_of_one_device_are_reported_once_per_
     ) in observed.notes
 
 
+async def test_the_pods_of_a_claim_get_its_event_too(server: FakeApiServer) -> None:
+    short = sliced("short", "Short")
+    short["status"]["reservedFor"] = [{"resource": "pods", "name": "trainer", "uid": "u-1"}]
+    server.put(RESOURCE_CLAIMS, short)
+    server.put(RESOURCE_CLAIMS, sliced("long", "Long"))
+
+    async with observing(server) as observed:
+        await until(lambda: len(observed.notes) == 3)
+
+    regarding = [event["regarding"] for event in server.objects(EVENTS)]
+    assert {("ResourceClaim", "short"), ("ResourceClaim", "long"), ("Pod", "trainer")} == {
+        (reference["kind"], reference["name"]) for reference in regarding
+    }
+
+
 async def test_configurations_are_not_compared_for_drivers_that_accept_them(
     server: FakeApiServer,
 ) -> None:

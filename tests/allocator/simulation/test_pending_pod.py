@@ -18,9 +18,10 @@ from allocator.simulation.pending_pod import (
     project_pod,
 )
 from kube.api.core import Node, NodeSpec, Pod
-from kube.api.meta import ObjectMeta, convert
+from kube.api.meta import ObjectMeta, OwnerReference, convert
 from kube.api.resource import (
     ResourceClaim,
+    ResourceClaimConsumerReference,
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
     ResourceSlice,
@@ -185,6 +186,23 @@ def test_replicas_are_told_the_same() -> None:
     looks = ONE_LEFT.look(first), World(claims=[*ONE_LEFT.claims, of_second]).look(second)
 
     assert looks[0] == looks[1]
+
+
+def test_replicas_whose_allocated_claims_are_reserved_for_them_are_explained_once() -> None:
+    def key(name: str) -> bytes:
+        made = allocated(result("gpu-0"), name=f"{name}-a", namespace="default")
+        consumer = ResourceClaimConsumerReference(resource="pods", name=name, uid=name)
+        assert made.status is not None
+        status = msgspec.structs.replace(made.status, reserved_for=(consumer,))
+        owner = OwnerReference(kind="Pod", name=name, uid=name, controller=True)
+        metadata = msgspec.structs.replace(made.metadata, owner_references=(owner,))
+        own = msgspec.structs.replace(made, metadata=metadata, status=status)
+        projection = World(claims=[own]).look(pod(name, f"={TEMPLATE}"))
+        assert projection is not None
+        assert projection.claims[0].status is not None
+        return projection.key
+
+    assert key("first") == key("second")
 
 
 @pytest.mark.parametrize(
