@@ -1,15 +1,14 @@
-"""Compatibility policies, compiled: which rules a device falls under, and what rules say of it.
+"""Compiled compatibility policies: which rules apply to a device, and the results of their expressions.
 
-A device falls under every rule whose selectors are all true of it, and has to meet all of them:
-expressions are joined by "and", of the groups of several rules it keeps those that all of them name,
-perhaps none, with which it goes together with nobody. The order of rules means nothing.
+A rule applies to a device if all its selectors are true of it. A device must satisfy all rules that
+apply: every expression, and one group that all of them name. The order of rules does not matter.
 
-Nothing here compares two devices: each expression is asked about each device, once per distinct
-projection of a device on what the expression looks at, and a pair is judged from the answers
-(allocator/compatibility/constraint.py). n devices and e expressions cost at most n times e evaluations.
+Devices are not compared here: each expression is evaluated once per distinct projection of a device
+on the fields that it reads, and `allocator.compatibility.pairs` compares two devices by the results.
+So n devices and e expressions cost at most n times e evaluations.
 
-What cannot be judged forbids: an expression that does not compile makes its devices unusable, one
-that raises keeps the pair apart.
+Whatever cannot be evaluated rejects: an expression that does not compile makes its devices unusable,
+one that fails makes two devices incompatible.
 """
 
 from collections.abc import Hashable
@@ -34,12 +33,12 @@ from kube.cel.compile import Environment, Selector, compile_selector
 from kube.cel.device import device_view, qualify_name
 from kube.errors import InvalidSelector, NotBoolean, SelectorFailed, UnsupportedSelector
 
-_REMEMBERED: Final = 65536
-"""Profiles and answers that a policy remembers; beyond that it starts anew."""
+_MAX_CACHED: Final = 65536
+"""Profiles and evaluations that a policy caches; beyond that the cache is cleared."""
 
 
 class FaultKind(StrEnum):
-    """Why an expression gave no answer."""
+    """Why an expression has no result."""
 
     INVALID = "ruleInvalid"
     NOT_BOOLEAN = "ruleNotBoolean"
@@ -48,11 +47,11 @@ class FaultKind(StrEnum):
 
 
 class RuleFault(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with one expression of a policy, whatever the device.
+    """The fault of an expression, whatever the device.
 
     Attributes:
         path: Of the expression in the policy.
-        kind: INVALID, or UNJUDGED where our engine cannot tell what upstream's could.
+        kind: INVALID, or UNJUDGED where our CEL engine does not support what upstream's does.
     """
 
     rule: str
@@ -62,10 +61,10 @@ class RuleFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one expression says of one device.
+    """The result of one expression on one device.
 
     Attributes:
-        kind: Why it says nothing; `yes` is false then.
+        kind: Why there is no result; `yes` is false then.
     """
 
     yes: bool = False
@@ -74,11 +73,11 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnevaluatedRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule of which nobody knows what it says of a device.
+    """A rule that may apply to a device and that cannot be evaluated on it.
 
     Attributes:
-        is_final: The device is unusable, even where it would be alone: the rule is broken for all
-            devices. Else the rule's selector gave no answer on this one, which has to stay alone.
+        is_final: The device is unusable, since the rule does not compile. Else the rule's selector
+            fails on this device, which is incompatible with all others.
     """
 
     rule: str
@@ -88,15 +87,15 @@ class UnevaluatedRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """All that one policy can know of a device; one object for all devices that are alike.
+    """The results of a policy on a device; one object for all devices with the same results.
 
     Attributes:
-        number: From 0; devices with one number are treated alike wherever they are.
+        number: From 0; devices with the same number get the same verdicts wherever they are.
         rules: Names of the rules that apply, in the policy's order.
-        groups: Groups that its rules give it; None when none of them names groups.
+        groups: Groups that all its rules name; None if none of them names groups.
         accepts: The expressions of its rules, as numbers; all must be true of every other device.
-        answers: What every expression of the policy, by number, says of this device.
-        doubts: Rules that may apply and cannot be judged.
+        answers: The results of all expressions of the policy on this device, by number.
+        doubts: Rules that may apply and cannot be evaluated.
     """
 
     number: int
@@ -113,13 +112,13 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class CompiledRule(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A rule, ready to be asked.
+    """A rule, compiled.
 
     Attributes:
         selectors: Those that compile.
-        groups: None when the rule names none.
-        expression: Number of its `compatibleOnlyWith`; None without one, or when it is broken.
-        selector_faults: Of selectors that do not compile: nobody knows whether the rule applies.
+        groups: None if the rule names none.
+        expression: Number of its `compatibleOnlyWith`; None if it has none that compiles.
+        selector_faults: Of selectors that do not compile, so it is unknown whether the rule applies.
         expression_fault: Of the `compatibleOnlyWith`.
     """
 
@@ -132,20 +131,20 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 def compile_policy(policy: DeviceCompatibilityPolicy) -> "CompiledPolicy":
-    """Return a policy ready to judge devices; what is wrong with it is in `faults`."""
+    """Return a compiled policy; expressions that do not compile are in `faults`."""
     return CompiledPolicy(policy)
 
 
 class CompiledPolicy:
-    """A policy ready to judge devices. Immutable but for what it remembers of devices.
+    """A compiled policy. Immutable but for its cache of results.
 
     Attributes:
         source: As written.
         name: Of the policy.
-        driver: Whose devices it is about.
-        is_enforced: Whether it refuses; else it only tells what it would refuse.
-        isolates: Whether devices without groups stay apart from devices with groups.
-        is_pool_wide: Whether all devices of a pool are one neighbourhood.
+        driver: The driver of its devices.
+        is_enforced: Whether it rejects; else it only reports what it would reject.
+        isolates: Whether devices without groups are incompatible with devices with groups.
+        is_pool_wide: Whether all devices of a pool are co-located.
         physical_attributes: (domain, identifier), in order.
         rules: In the policy's order.
         expressions: Distinct `compatibleOnlyWith`, by number.
@@ -168,31 +167,33 @@ class CompiledPolicy:
         self.physical_attributes = tuple(qualify_name(name, spec.driver) for name in names)
         self.expressions: list[Selector] = []
         self.rules = tuple(
-            self._compiled(rule, FieldPath.of("spec", "rules", place))
+            self._compile(rule, FieldPath.of("spec", "rules", place))
             for place, rule in enumerate(spec.rules or ())
         )
         self.has_groups = any(rule.groups is not None for rule in self.rules)
         self.faults = tuple(fault for rule in self.rules for fault in _faults(rule))
-        asked = [*self.expressions, *(one for rule in self.rules for one in rule.selectors)]
-        self._places = referenced_fields(asked)
-        self._places_by_text = {one.expression: referenced_fields([one]) for one in asked}
+        selectors = [*self.expressions, *(own for rule in self.rules for own in rule.selectors)]
+        self._places = referenced_fields(selectors)
+        self._places_by_text = {
+            selector.expression: referenced_fields([selector]) for selector in selectors
+        }
         self._profiles: dict[Hashable, Profile] = {}
         self._answers: dict[Hashable, Evaluation] = {}
         self._numbers: dict[Hashable, Profile] = {}
 
     def profile(self, published: PublishedDevice) -> Profile:
-        """Return what the policy knows of a device of its driver."""
+        """Return the profile of a device of the policy's driver."""
         key = projection(published, self._places)
-        found = self._profiles.get(key)
-        if found is None:
-            if len(self._profiles) >= _REMEMBERED:
+        profile = self._profiles.get(key)
+        if profile is None:
+            if len(self._profiles) >= _MAX_CACHED:
                 self._profiles.clear()
                 self._answers.clear()
-            found = self._profiles[key] = self._made(published)
-        return found
+            profile = self._profiles[key] = self._build_profile(published)
+        return profile
 
-    def _made(self, published: PublishedDevice) -> Profile:
-        answers = tuple(self._answer(each, published) for each in self.expressions)
+    def _build_profile(self, published: PublishedDevice) -> Profile:
+        answers = tuple(self._evaluate(expression, published) for expression in self.expressions)
         applying: list[CompiledRule] = []
         doubts: list[UnevaluatedRule] = []
         for rule in self.rules:
@@ -208,9 +209,9 @@ class CompiledPolicy:
         accepts = tuple(
             dict.fromkeys(rule.expression for rule in applying if rule.expression is not None)
         )
-        known = (rules, groups, accepts, answers, tuple(doubts))
+        identity = (rules, groups, accepts, answers, tuple(doubts))
         return self._numbers.setdefault(
-            known,
+            identity,
             Profile(
                 number=len(self._numbers),
                 rules=rules,
@@ -224,11 +225,11 @@ class CompiledPolicy:
     def _applies(
         self, rule: CompiledRule, published: PublishedDevice
     ) -> tuple[bool, list[UnevaluatedRule]]:
-        """Return whether a device falls under a rule for certain, or what makes that unknown.
+        """Return whether a rule applies to a device for certain, or what makes that unknown.
 
         As with "&&", one false selector decides, whatever the others do.
         """
-        answers = [self._answer(each, published) for each in rule.selectors]
+        answers = [self._evaluate(selector, published) for selector in rule.selectors]
         if any(not answer.yes and answer.kind is None for answer in answers):
             return False, []
         doubts = [_doubt(fault) for fault in rule.selector_faults]
@@ -239,17 +240,17 @@ class CompiledPolicy:
         ]
         return not doubts, doubts
 
-    def _answer(self, selector: Selector, published: PublishedDevice) -> Evaluation:
+    def _evaluate(self, selector: Selector, published: PublishedDevice) -> Evaluation:
         key = (
             selector.expression,
             projection(published, self._places_by_text[selector.expression]),
         )
-        found = self._answers.get(key)
-        if found is None:
-            found = self._answers[key] = self._evaluated(selector, published)
-        return found
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = self._run(selector, published)
+        return answer
 
-    def _evaluated(self, selector: Selector, published: PublishedDevice) -> Evaluation:
+    def _run(self, selector: Selector, published: PublishedDevice) -> Evaluation:
         try:
             return Evaluation(yes=selector.matches(device_view(self.driver, published.device)))
         except NotBoolean as error:
@@ -259,28 +260,28 @@ class CompiledPolicy:
         except UnsupportedSelector as error:
             return Evaluation(kind=FaultKind.UNJUDGED, why=str(error))
 
-    def _compiled(self, rule: CompatibilityRule, path: FieldPath) -> CompiledRule:
+    def _compile(self, rule: CompatibilityRule, path: FieldPath) -> CompiledRule:
         selectors: list[Selector] = []
         faults: list[RuleFault] = []
         for place, selector in enumerate(rule.selectors or ()):
-            made = _parsed(
+            compiled = _compile_expression(
                 selector.cel, rule.name, path.child("selectors", place, "cel", "expression")
             )
-            if isinstance(made, RuleFault):
-                faults.append(made)
+            if isinstance(compiled, RuleFault):
+                faults.append(compiled)
             else:
-                selectors.append(made)
+                selectors.append(compiled)
         only = rule.compatible_only_with
         expression: int | None = None
         fault: RuleFault | None = None
         if only is not None:
-            made = _parsed(
+            compiled = _compile_expression(
                 only.cel, rule.name, path.child("compatibleOnlyWith", "cel", "expression")
             )
-            if isinstance(made, RuleFault):
-                fault = made
+            if isinstance(compiled, RuleFault):
+                fault = compiled
             else:
-                expression = self._numbered(made)
+                expression = self._number_of(compiled)
         return CompiledRule(
             name=rule.name,
             selectors=tuple(selectors),
@@ -290,7 +291,7 @@ class CompiledPolicy:
             expression_fault=fault,
         )
 
-    def _numbered(self, expression: Selector) -> int:
+    def _number_of(self, expression: Selector) -> int:
         for number, known in enumerate(self.expressions):
             if known.expression == expression.expression:
                 return number
@@ -298,9 +299,11 @@ class CompiledPolicy:
         return len(self.expressions) - 1
 
 
-def _parsed(cel: CelSelector | None, rule: str, path: FieldPath) -> Selector | RuleFault:
+def _compile_expression(
+    cel: CelSelector | None, rule: str, path: FieldPath
+) -> Selector | RuleFault:
     if cel is None:
-        # Some later kind of expression, which we cannot read.
+        # A kind of expression of a later version.
         return RuleFault(rule=rule, path=path, kind=FaultKind.UNJUDGED, why="it is not CEL")
     try:
         return compile_selector(cel.expression, Environment.STORED)

@@ -182,8 +182,8 @@ def _published(
 ) -> Mapping[Place, set[str]]:
     """Return which of some attributes devices have, with their texts."""
     published: dict[Place, set[str]] = {}
-    for each in devices if places else ():
-        for name, value in (each.device.attributes or {}).items():
+    for device in devices if places else ():
+        for name, value in (device.device.attributes or {}).items():
             place = qualify_name(name, driver)
             if place in places:
                 texts = [

@@ -110,7 +110,10 @@ def _expression(rule: CompiledRule, number: int, path: FieldPath, selector: Sele
         path=path,
         is_selector=path != _only_with_path(number),
         attributes=selector.attributes or frozenset(),
-        texts=tuple(((each.domain, each.identifier), each.text) for each in comparisons),
+        texts=tuple(
+            ((comparison.domain, comparison.identifier), comparison.text)
+            for comparison in comparisons
+        ),
         is_decided_by_texts=is_decided_by_texts(selector.expression, Environment.STORED),
     )
 
@@ -189,7 +192,9 @@ def _decided_rules(
     policy: CompiledPolicy, expressions: Sequence[Expression], profiles: Sequence[Profile]
 ) -> Iterator[_Rule]:
     """Yield the rules that compile and that nothing but texts decides."""
-    undecided = {each.rule for each in expressions if not each.is_decided_by_texts}
+    undecided = {
+        expression.rule for expression in expressions if not expression.is_decided_by_texts
+    }
     for number, rule in enumerate(policy.rules):
         is_broken = bool(rule.selector_faults) or rule.expression_fault is not None
         if number in undecided or is_broken:
@@ -213,8 +218,8 @@ def _mask(members: Iterable[bool]) -> int:
 
 
 def _never_true(rule: _Rule, expressions: Sequence[Expression]) -> Iterator[PolicyFinding]:
-    own = [each for each in expressions if each.rule == rule.number]
-    selectors = [each for each in own if each.is_selector]
+    own = [expression for expression in expressions if expression.rule == rule.number]
+    selectors = [expression for expression in own if expression.is_selector]
     if selectors and not rule.devices:
         yield _warning(
             Code.NEVER_TRUE_RULE,
@@ -223,13 +228,16 @@ def _never_true(rule: _Rule, expressions: Sequence[Expression]) -> Iterator[Poli
             if len(selectors) == 1
             else _rule_path(rule.number).child("selectors"),
         )
-    for each in own:
+    for expression in own:
         # A constant `false` is how one says that nothing may come beside a device.
-        if not (each.is_selector or rule.accepted or rule.undecided) and each.attributes:
+        if (
+            not (expression.is_selector or rule.accepted or rule.undecided)
+            and expression.attributes
+        ):
             yield _warning(
                 Code.NEVER_TRUE_RULE,
                 f"compatibleOnlyWith of rule {rule.name} is false for every device",
-                each.path,
+                expression.path,
                 'write "false" if no other device may be in use beside its devices',
             )
 
@@ -239,10 +247,10 @@ def _hypothetical_profiles(
 ) -> tuple[Profile, ...]:
     """Return the distinct profiles of hypothetical devices; none where there are too many."""
     texts: dict[Place, dict[str, None]] = {
-        place: {} for each in expressions for place in sorted(each.attributes)
+        place: {} for expression in expressions for place in sorted(expression.attributes)
     }
-    for each in expressions:
-        for place, text in each.texts:
+    for expression in expressions:
+        for place, text in expression.texts:
             texts.setdefault(place, {})[text] = None
     values = {place: (None, *known, _other_than(known)) for place, known in texts.items()}
     if prod(map(len, values.values())) * len(expressions) > MAX_EVALUATIONS:
@@ -279,31 +287,31 @@ def _hypothetical(driver: str, attributes: Mapping[Place, str | None]) -> Publis
 
 
 def _misspellings(driver: str, expressions: Sequence[Expression]) -> Iterator[PolicyFinding]:
-    uses = Counter(place for each in expressions for place in each.attributes)
-    for each in expressions:
-        for place in sorted(each.attributes):
+    uses = Counter(place for expression in expressions for place in expression.attributes)
+    for expression in expressions:
+        for place in sorted(expression.attributes):
             likely = _likely_attribute(driver, place, uses)
             if likely is not None:
                 yield _warning(
                     Code.UNKNOWN_ATTRIBUTE,
-                    f"rule {each.rule_name} reads {_named(place)}, which no other rule reads",
-                    each.path,
+                    f"rule {expression.rule_name} reads {_named(place)}, which no other rule reads",
+                    expression.path,
                     f"did you mean {_named(likely)}?",
                 )
     selected: dict[Place, set[str]] = {}
-    for each in expressions:
-        if each.is_selector:
-            for place, text in each.texts:
+    for expression in expressions:
+        if expression.is_selector:
+            for place, text in expression.texts:
                 selected.setdefault(place, set()).add(text)
-    for each in expressions:
-        for place, text in () if each.is_selector else each.texts:
+    for expression in expressions:
+        for place, text in () if expression.is_selector else expression.texts:
             known = selected.get(place, set())
             similar = _most_similar(text, known) if text not in known else None
             if similar is not None:
                 yield _warning(
                     Code.UNKNOWN_LITERAL,
-                    f'rule {each.rule_name} accepts {_named(place)} "{text}", which no rule selects',
-                    each.path,
+                    f'rule {expression.rule_name} accepts {_named(place)} "{text}", which no rule selects',
+                    expression.path,
                     f'did you mean "{similar}"?',
                 )
 

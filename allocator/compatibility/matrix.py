@@ -128,17 +128,19 @@ def empty_policy(driver: str) -> CompiledPolicy:
 
 def device_kinds(policy: CompiledPolicy, devices: Iterable[PublishedDevice]) -> tuple[Kind, ...]:
     """Return the kinds of devices, in the order of the policy's rules; the undeclared last."""
-    found: dict[tuple[int, tuple[Groups, ...]], list[PublishedDevice]] = {}
+    devices_by_kind: dict[tuple[int, tuple[Groups, ...]], list[PublishedDevice]] = {}
     profiles: dict[int, Profile] = {}
     for published in devices:
         if published.id.driver == policy.driver:
             profile = policy.profile(published)
             profiles[profile.number] = profile
-            found.setdefault((profile.number, _declared(published)), []).append(published)
-    for members in found.values():
+            devices_by_kind.setdefault((profile.number, _declared_groups(published)), []).append(
+                published
+            )
+    for members in devices_by_kind.values():
         members.sort(key=lambda published: published.id)
-    names = [_name(profiles[number], groups) for number, groups in found]
-    firsts = [members[0].id for members in found.values()]
+    names = [_name(profiles[number], groups) for number, groups in devices_by_kind]
+    firsts = [members[0].id for members in devices_by_kind.values()]
     for of_first in ("{0.device}", "{0.pool}/{0.device}"):
         often = Counter(names)
         names = [
@@ -147,7 +149,7 @@ def device_kinds(policy: CompiledPolicy, devices: Iterable[PublishedDevice]) -> 
         ]
     made = [
         Kind(name=name, profile=profiles[number], groups=groups, devices=tuple(members))
-        for name, ((number, groups), members) in zip(names, found.items(), strict=True)
+        for name, ((number, groups), members) in zip(names, devices_by_kind.items(), strict=True)
     ]
     order = {rule.name: place for place, rule in enumerate(policy.rules)}
 
@@ -158,19 +160,19 @@ def device_kinds(policy: CompiledPolicy, devices: Iterable[PublishedDevice]) -> 
     return tuple(sorted(made, key=place))
 
 
-def _declared(published: PublishedDevice) -> tuple[Groups, ...]:
+def _declared_groups(published: PublishedDevice) -> tuple[Groups, ...]:
     groups = {
         frozenset(taken.compatibility_groups or ()) or None
         for taken in published.device.consumes_counters or ()
     }
-    return tuple(sorted(groups, key=lambda each: sorted(each or ())))
+    return tuple(sorted(groups, key=lambda names: sorted(names or ())))
 
 
 def _name(profile: Profile, groups: tuple[Groups, ...]) -> str:
     if profile.rules:
         return "+".join(profile.rules)
     if any(groups):
-        return " / ".join(",".join(sorted(each)) if each else "none" for each in groups)
+        return " / ".join(",".join(sorted(names)) if names else "none" for names in groups)
     return "undeclared"
 
 
@@ -222,7 +224,7 @@ def _group_conflict(policy: CompiledPolicy, one: Kind, other: Kind) -> str:
         pairs.append((one.profile.groups, other.profile.groups))
     for left, right in pairs:
         if not share_groups(left, right, isolates=policy.isolates):
-            groups = " and ".join(filter(None, (_shown(left), _shown(right))))
+            groups = " and ".join(filter(None, (_format_groups(left), _format_groups(right))))
             if left is None or right is None:
                 return f"compatibility groups {groups} beside a device that declares none"
             return f"compatibility groups {groups} have none in common"
@@ -236,7 +238,7 @@ def share_groups(one: Groups, other: Groups, *, isolates: bool) -> bool:
     return bool(one & other)
 
 
-def _shown(groups: Groups) -> str:
+def _format_groups(groups: Groups) -> str:
     """Return groups as a set: `{mig, soft}`; empty where none are declared."""
     return "" if groups is None else f"{{{', '.join(sorted(groups))}}}"
 
@@ -309,20 +311,20 @@ def as_groups(
         return _no(
             "scope Pool relates devices of different counter sets, which groups cannot express"
         )
-    found = device_kinds(policy, devices)
-    for kind in found:
-        if not all(counter_sets_of(each) for each in kind.devices):
+    kinds = device_kinds(policy, devices)
+    for kind in kinds:
+        if not all(map(counter_sets_of, kind.devices)):
             return _no(f"devices of {kind.name} consume no counters, so they cannot declare groups")
         if len(kind.groups) > 1:
             return _no(f"devices of {kind.name} declare different groups on different sets")
-    nodes = _nodes(policy, [kind for kind in found if kind.profile.is_usable])
+    nodes = _nodes(policy, [kind for kind in kinds if kind.profile.is_usable])
     if len(nodes) > MAX_KINDS:
         return _no(f"more than {MAX_KINDS} kinds of devices")
     facets = _facets(policy, nodes)
     if facets is None:
         return _no(f"more than {MAX_FACETS} maximal sets of compatible kinds")
     if len(facets) <= 1:
-        return {each.id: () for node in nodes for each in node.devices}
+        return {device.id: () for node in nodes for device in node.devices}
     named = _named(facets)
     groups: dict[DeviceId, tuple[str, ...]] = {}
     for node in nodes:
@@ -332,7 +334,7 @@ def as_groups(
                 f"{node.name} is in {len(own)} maximal sets of compatible kinds "
                 f"({', '.join(own)}); a device can have at most {MAX_GROUPS} groups"
             )
-        groups |= {each.id: own for each in node.devices}
+        groups |= {device.id: own for device in node.devices}
     return dict(sorted(groups.items()))
 
 
@@ -348,21 +350,21 @@ class _Node(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     devices: tuple[PublishedDevice, ...]
 
 
-def _nodes(policy: CompiledPolicy, found: Sequence[Kind]) -> list[_Node]:
+def _nodes(policy: CompiledPolicy, kinds: Sequence[Kind]) -> list[_Node]:
     nodes = []
-    for kind in found:
+    for kind in kinds:
         if _cell(policy, kind, kind).is_compatible:
             nodes.append(_Node(name=kind.name, kind=kind, devices=kind.devices))
             continue
         layers: list[list[PublishedDevice]] = []
         taken: dict[tuple[str, str, str], int] = {}
-        for each in kind.devices:
-            places = [(each.id.driver, each.id.pool, name) for name in counter_sets_of(each)]
+        for device in kind.devices:
+            places = [(device.id.driver, device.id.pool, name) for name in counter_sets_of(device)]
             layer = max(taken.get(place, 0) for place in places)
             taken |= dict.fromkeys(places, layer + 1)
             if layer == len(layers):
                 layers.append([])
-            layers[layer].append(each)
+            layers[layer].append(device)
         nodes += [
             _Node(
                 name=kind.name if len(layers) == 1 else f"{kind.name}-{number}",
@@ -398,7 +400,7 @@ def _facets(policy: CompiledPolicy, nodes: Sequence[_Node]) -> list[_Facet] | No
             if len(cliques) > MAX_FACETS:
                 return None
     order = {node: place for place, node in enumerate(nodes)}
-    largest = [one for one in cliques if not any(one < other for other in cliques)]
+    largest = [clique for clique in cliques if not any(clique < other for other in cliques)]
     return sorted(largest, key=lambda facet: sorted(order[node] for node in facet))
 
 
@@ -406,15 +408,15 @@ def _members_by_group(policy: CompiledPolicy, nodes: Sequence[_Node]) -> Iterato
     """Yield the nodes that have each group, and those that have none; all where none is declared."""
 
     def options(groups: Sequence[Groups]) -> list[set[int]]:
-        undeclared = {place for place, each in enumerate(groups) if each is None}
+        undeclared = {place for place, own in enumerate(groups) if own is None}
         joining = set() if policy.isolates else undeclared
-        names = sorted({name for each in groups for name in each or ()})
+        names = sorted({name for own in groups for name in own or ()})
         sharing = [
-            {place for place, each in enumerate(groups) if each is not None and name in each}
+            {place for place, own in enumerate(groups) if own is not None and name in own}
             for name in names
         ]
         # Rules with disjoint groups leave a device none to share: it meets only undeclared ones.
-        alone = [{place} for place, each in enumerate(groups) if each == frozenset()]
+        alone = [{place} for place, own in enumerate(groups) if own == frozenset()]
         return [undeclared, *(members | joining for members in (*sharing, *alone))]
 
     native = options([node.kind.groups[0] for node in nodes])
