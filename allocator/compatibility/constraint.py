@@ -57,7 +57,7 @@ def build_constraint(
     node: NodeDevices,
     usage: Usage,
     policies: Sequence[CompiledPolicy],
-    asked: PendingClaims,
+    pending: PendingClaims,
     tombstones: Mapping[DeviceId, PublishedDevice],
 ) -> "PolicyConstraint | None":
     """Build the constraint of an attempt; None when no policy is about a device of the node.
@@ -69,7 +69,7 @@ def build_constraint(
     """
     drivers = {pool.id.driver for pool in node.pools}
     relevant = [policy for policy in policies if policy.driver in drivers]
-    return PolicyConstraint(node, usage, relevant, asked, tombstones) if relevant else None
+    return PolicyConstraint(node, usage, relevant, pending, tombstones) if relevant else None
 
 
 def audit(
@@ -78,7 +78,7 @@ def audit(
     usage: Usage,
     policies: Sequence[CompiledPolicy],
     *,
-    asked: PendingClaims,
+    pending: PendingClaims,
     tombstones: Mapping[DeviceId, PublishedDevice],
 ) -> tuple[AuditFinding, ...]:
     """Return the devices of a plan that audited policies would have rejected.
@@ -87,7 +87,7 @@ def audit(
         plan: The result of the search with the other arguments, not applied yet.
     """
     audited = [policy for policy in policies if not policy.is_enforced]
-    replayed = build_constraint(node, usage, audited, asked, tombstones)
+    replayed = build_constraint(node, usage, audited, pending, tombstones)
     if replayed is None:
         return ()
     shared: set[DeviceId] = set()
@@ -125,17 +125,20 @@ class PolicyConstraint:
         node: NodeDevices,
         usage: Usage,
         policies: Sequence[CompiledPolicy],
-        asked: PendingClaims,
+        pending: PendingClaims,
         tombstones: Mapping[DeviceId, PublishedDevice],
     ) -> None:
         """Prepare; a pool is evaluated when one of its devices is."""
         self._node = node
         self._usage = usage
         self._policies = policies
-        self._asked = asked
+        self._pending = pending
         self._tombstones = tombstones
         self._has_admin = any(
-            one.admin for claim in asked.requests for request in claim for one in request
+            request.admin
+            for claim in pending.requests
+            for alternatives in claim
+            for request in alternatives
         )
         self._pool_states: dict[int, tuple[PoolState, ...]] = {}
         self._numbers: dict[Hashable, int] = {}
@@ -260,7 +263,7 @@ class PolicyConstraint:
         return states
 
     def _claim(self, request: Request) -> str:
-        metadata = self._asked.claims[request.claim].metadata
+        metadata = self._pending.claims[request.claim].metadata
         return f"{metadata.namespace}/{metadata.name}"
 
     def _rejection(
@@ -280,10 +283,10 @@ class PolicyConstraint:
 
     def _users(self, state: PoolState, cause: Cause, request: Request) -> str:
         """Return the users of the devices of a cause; no name of another namespace."""
-        namespace = self._asked.claims[request.claim].metadata.namespace
+        namespace = self._pending.claims[request.claim].metadata.namespace
         chosen: dict[DeviceId, list[str]] = {}
         for position, owner in self._chosen:
-            metadata = self._asked.claims[owner.claim].metadata
+            metadata = self._pending.claims[owner.claim].metadata
             name = f"claim {metadata.name} of this attempt"
             if owner.claim == request.claim:
                 name = f"request {owner.full_name} of this attempt"

@@ -140,12 +140,12 @@ def find_closest_fit(
     """
     trial = _Trial(nodes, witnesses, claims, _Terms(ask, usage, rules), searches)
     try:
-        asked = ask(claims)
+        pending = ask(claims)
     except AttemptFailed:
         return None
     if trial.fits({}):
         return trial.answer({})
-    relaxations = list(find_relaxations(nodes, asked, usage, rules))[:_MAX_RELAXATIONS]
+    relaxations = list(find_relaxations(nodes, pending, usage, rules))[:_MAX_RELAXATIONS]
     relaxations.sort(key=lambda relaxation: relaxation.options[0].cost)
     return _one(trial, relaxations) or _two(trial, relaxations) or _several(trial, relaxations)
 
@@ -188,12 +188,12 @@ def _closest_fit_in(
     searches: int,
 ) -> ClosestFit | None:
     try:
-        asked = cluster.resolve(claims)
+        pending = cluster.resolve(claims)
     except AttemptFailed:
         return None
     # Nodes of one class now are of one class when the cluster is idle.
-    examples = cluster.representatives(equivalence.explanation_projection(asked), nodes)
-    candidates = _candidates(examples, asked, usage, cluster.options)
+    examples = cluster.representatives(equivalence.explanation_projection(pending), nodes)
+    candidates = _candidates(examples, pending, usage, cluster.options)
     return find_closest_fit(
         candidates[:MAX_NODES],
         claims,
@@ -288,9 +288,9 @@ class _Trial:
         Raises nothing: claims that cannot be evaluated do not fit.
         """
         try:
-            asked = self._terms.ask(claims)
+            pending = self._terms.ask(claims)
             for node in self._nodes:
-                if isinstance(self._outcome(node, asked), Plan):
+                if isinstance(self._outcome(node, pending), Plan):
                     return node.node
         except AttemptFailed:
             return None
@@ -299,21 +299,21 @@ class _Trial:
     def _ends(self, claims: Sequence[ResourceClaim]) -> bool:
         """Return whether any node, or witness, ends the attempt."""
         try:
-            asked = self._terms.ask(claims)
+            pending = self._terms.ask(claims)
             for node in (*self._nodes, *self._witnesses):
-                self._outcome(node, asked)
+                self._outcome(node, pending)
         except AttemptFailed:
             return True
         return False
 
-    def _outcome(self, node: NodeDevices, asked: PendingClaims) -> Outcome:
+    def _outcome(self, node: NodeDevices, pending: PendingClaims) -> Outcome:
         """Return how the search ends on a node.
 
         Raises:
             AttemptFailed: The attempt ends on all nodes.
         """
         terms, budget = self._terms, Budget(steps=_STEPS)
-        outcome = allocate(node, asked, terms.usage, terms.rules, budget=budget)
+        outcome = allocate(node, pending, terms.usage, terms.rules, budget=budget)
         self.left -= 1 + outcome.steps // _STEPS_PER_SEARCH
         return outcome
 
@@ -360,11 +360,11 @@ def _several(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | N
     if applied is None:
         return None
     for relaxation in reversed(list(applied)):
-        fewer = {one: number for one, number in applied.items() if one is not relaxation}
+        fewer = {key: number for key, number in applied.items() if key is not relaxation}
         if trial.fits(fewer):
             applied = fewer
     for relaxation in list(applied):
-        others = {one: number for one, number in applied.items() if one is not relaxation}
+        others = {key: number for key, number in applied.items() if key is not relaxation}
         number = trial.least(relaxation, others)
         if number is not None:
             applied[relaxation] = number
@@ -385,18 +385,18 @@ def _all_applied(trial: _Trial, relaxations: Sequence[Relaxation]) -> dict[Relax
 
 
 def _candidates(
-    nodes: Iterable[NodeDevices], asked: PendingClaims, usage: Usage, rules: AllocatorOptions
+    nodes: Iterable[NodeDevices], pending: PendingClaims, usage: Usage, rules: AllocatorOptions
 ) -> list[NodeDevices]:
     """Return one node of each class, those with the most suitable devices first.
 
     Changed claims read no more of a device than the claims do, so what holds for one node of a
     class holds for all.
     """
-    projection = equivalence.explanation_projection(asked)
+    projection = equivalence.explanation_projection(pending)
     chains = list(
         dict.fromkeys(
             class_chain(request)
-            for requests in asked.requests
+            for requests in pending.requests
             for alternatives in requests
             for request in alternatives
         )

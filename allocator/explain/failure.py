@@ -92,10 +92,10 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     def node_results(self, rules: AllocatorOptions, explain: Explain) -> tuple[NodeResult, ...]:
         """Return the results of all nodes, by name."""
         results = dict(self.excluded)
-        for verdicts, asked in self.evaluated:
+        for verdicts, pending in self.evaluated:
             results |= {
                 result.name: result
-                for result in explain_nodes(verdicts, asked, self.usage, rules, explain)
+                for result in explain_nodes(verdicts, pending, self.usage, rules, explain)
             }
         return tuple(results[name] for name in sorted(results))
 
@@ -118,19 +118,19 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 def explain_nodes(
     verdicts: Verdicts,
-    asked: PendingClaims,
+    pending: PendingClaims,
     usage: Usage,
     rules: AllocatorOptions,
     explain: Explain,
 ) -> Iterator[NodeResult]:
     """Yield the results of nodes; each class is explained once, the largest first."""
-    divided = divide_classes(verdicts, asked)
+    divided = divide_classes(verdicts, pending)
     largest = sorted(divided, key=lambda verdict: (-len(verdict.nodes), min(verdict.nodes)))
     for number, verdict in enumerate(largest):
         fits = isinstance(verdict.outcome, Plan)
         reasons: tuple[NodeReason, ...] = ()
         if not fits and number < MAX_EXPLAINED:
-            reasons = _reasons(verdict, asked, usage, rules, explain)
+            reasons = _reasons(verdict, pending, usage, rules, explain)
         elif not fits:
             reasons = (NOT_EXPLAINED,)
         score = verdict.score if fits else 0
@@ -146,14 +146,14 @@ def abort_nodes(nodes: Iterable[str], error: AttemptFailed) -> dict[str, NodeRes
 
 def _reasons(
     verdict: ClassVerdict,
-    asked: PendingClaims,
+    pending: PendingClaims,
     usage: Usage,
     rules: AllocatorOptions,
     explain: Explain,
 ) -> tuple[NodeReason, ...]:
     if isinstance(verdict.outcome, BudgetExhausted):
         return (NodeReason(code=Reason.BUDGET_EXHAUSTED, message=verdict.outcome.progress),)
-    shortages = explain(verdict.representative, asked, usage, rules)
+    shortages = explain(verdict.representative, pending, usage, rules)
     devices = len(verdict.representative.devices)
     return tuple(_reason(shortage, devices) for shortage in shortages) or (_NO_COMBINATION,)
 

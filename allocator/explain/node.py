@@ -64,7 +64,7 @@ _STEPS: Final = 20_000
 
 def explain_node(
     node: NodeDevices,
-    asked: PendingClaims,
+    pending: PendingClaims,
     usage: Usage,
     rules: AllocatorOptions,
     *,
@@ -74,7 +74,7 @@ def explain_node(
 
     Args:
         node: What the node can be given.
-        asked: The claims, allocated together.
+        pending: The claims, allocated together.
         usage: Devices that are in use.
         rules: Gates and policies.
         steps: Of all searches together. With fewer, a conflict may not be minimal.
@@ -84,15 +84,15 @@ def explain_node(
         devices first, then what is missing (with no devices). Where each fits alone: the same for
         the last request of a minimal conflict. Unusable pools come last.
     """
-    return _Explanation(node, asked, usage, rules, steps).shortages()
+    return _Explanation(node, pending, usage, rules, steps).shortages()
 
 
-def divide_classes(verdicts: Verdicts, asked: PendingClaims) -> tuple[ClassVerdict, ...]:
+def divide_classes(verdicts: Verdicts, pending: PendingClaims) -> tuple[ClassVerdict, ...]:
     """Return verdicts with classes divided so that all nodes of one have the same explanation.
 
     They may still differ in values that constraints compare, which differ from node to node.
     """
-    projection = equivalence.explanation_projection(asked)
+    projection = equivalence.explanation_projection(pending)
     divided: list[ClassVerdict] = []
     for verdict in verdicts.classes:
         if isinstance(verdict.outcome, Plan) or len(verdict.nodes) == 1:
@@ -115,17 +115,17 @@ class _Explanation:
     def __init__(
         self,
         node: NodeDevices,
-        asked: PendingClaims,
+        pending: PendingClaims,
         usage: Usage,
         rules: AllocatorOptions,
         steps: int,
     ) -> None:
         self._node = node
-        self._asked = asked
+        self._pending = pending
         self._usage = usage
         self._rules = rules
         self._steps = steps
-        requests = sum(map(len, asked.requests))
+        requests = sum(map(len, pending.requests))
         # A search evaluates each device for each request before it chooses any.
         self._layout = 1 + len(node.devices) * requests // 4
 
@@ -154,14 +154,14 @@ class _Explanation:
         Raises:
             AttemptFailed: The attempt ends on all nodes.
         """
-        outcome = allocate(self._node, self._asked, self._usage, self._rules)
+        outcome = allocate(self._node, self._pending, self._usage, self._rules)
         if isinstance(outcome, Plan):
             return []
         if isinstance(outcome, BudgetExhausted):
             return [node_shortage(Reason.BUDGET_EXHAUSTED, outcome.progress)]
         constraints = [
             Item(is_request=False, claim=number, number=index)
-            for number, claim in enumerate(self._asked.claims)
+            for number, claim in enumerate(self._pending.claims)
             for index in range(len(claim.spec.devices.constraints or ()))
         ]
         return self._explain_last(self._minimal_conflict((*constraints, *self._requests())))
@@ -169,7 +169,7 @@ class _Explanation:
     def _requests(self) -> list[Item]:
         return [
             Item(is_request=True, claim=claim, number=index)
-            for claim, requests in enumerate(self._asked.requests)
+            for claim, requests in enumerate(self._pending.requests)
             for index in range(len(requests))
         ]
 
@@ -189,15 +189,15 @@ class _Explanation:
 
     def _is_infeasible(self, items: Items) -> bool:
         """Return whether it is proved that a part of the claims does not fit."""
-        return isinstance(self._outcome(subset_of(self._asked, items)), DoesNotFit)
+        return isinstance(self._outcome(subset_of(self._pending, items)), DoesNotFit)
 
-    def _outcome(self, asked: PendingClaims) -> Outcome | None:
+    def _outcome(self, pending: PendingClaims) -> Outcome | None:
         """Return how the search ends; None where it fails or the budget is spent."""
         if self._steps <= 0:
             return None
         budget = Budget(steps=min(_STEPS, self._steps))
         try:
-            outcome = allocate(self._node, asked, self._usage, self._rules, budget=budget)
+            outcome = allocate(self._node, pending, self._usage, self._rules, budget=budget)
         except AttemptFailed:
             return None
         finally:
@@ -211,12 +211,12 @@ class _Explanation:
         """Explain the last request of a part of the claims that does not fit."""
         last = max(item for item in items if item.is_request)
         shortages: list[Shortage] = []
-        for alternative in range(len(self._asked.requests[last.claim][last.number])):
+        for alternative in range(len(self._pending.requests[last.claim][last.number])):
             case = Case(items, last, alternative)
             try:
                 shortages += self._explain_alternative(case)
             except AttemptFailed as error:
-                part = case.part(self._asked)
+                part = case.part(self._pending)
                 request = part.requests[last.claim][-1][0]
                 reason, detail = Reason.ATTEMPT_FAILED, str(error)
                 if _least_devices(part.requests[last.claim]) > MAX_RESULTS:
@@ -231,7 +231,7 @@ class _Explanation:
         Raises:
             AttemptFailed: Even this part cannot be evaluated.
         """
-        attempt = lay_out(self._node, case.part(self._asked), self._usage, self._rules)
+        attempt = lay_out(self._node, case.part(self._pending), self._usage, self._rules)
         table = _last_table(attempt, case)
         positions = table.all_positions or range(len(self._node.devices))
         rejections = {
@@ -342,10 +342,10 @@ class _Explanation:
     def _most_devices(self, case: Case, table: RequestCandidates) -> tuple[int, Plan | None]:
         """Return how many devices the last request can have beside the others, and how."""
         least, most = 0, table.count if table.all_positions is None else 1
-        best: Outcome | None = self._outcome(case.part(self._asked, count=0))
+        best: Outcome | None = self._outcome(case.part(self._pending, count=0))
         while most - least > 1:
             middle = (least + most) // 2
-            outcome = self._outcome(case.part(self._asked, count=middle))
+            outcome = self._outcome(case.part(self._pending, count=middle))
             if isinstance(outcome, Plan):
                 least, best = middle, outcome
             else:
@@ -359,7 +359,7 @@ class _Explanation:
         conditions = []
         for item in case.items:
             if not item.is_request:
-                devices = self._asked.claims[item.claim].spec.devices
+                devices = self._pending.claims[item.claim].spec.devices
                 constraint = (devices.constraints or ())[item.number]
                 kind = "the same" if constraint.match_attribute else "different values of"
                 attribute = constraint.match_attribute or constraint.distinct_attribute
@@ -398,13 +398,13 @@ class _Explanation:
 
     def _request_names(self, case: Case) -> str:
         """Return the requests of a combination: `requests a and b`."""
-        namespace = self._asked.claims[case.last.claim].metadata.namespace
+        namespace = self._pending.claims[case.last.claim].metadata.namespace
         has_several_claims = len({item.claim for item in case.requests}) > 1
         names: list[str] = []
         foreign = 0
         for item in case.requests:
-            metadata = self._asked.claims[item.claim].metadata
-            request = self._asked.requests[item.claim][item.number][0]
+            metadata = self._pending.claims[item.claim].metadata
+            request = self._pending.requests[item.claim][item.number][0]
             name = request.parent or request.name
             if metadata.namespace != namespace:
                 foreign += 1
@@ -435,7 +435,7 @@ class _Explanation:
         return [self._shortage(request, *entry) for entry in (*kept, *others)]
 
     def _shortage(self, request: Request, rejection: RejectionReason, devices: int = 0) -> Shortage:
-        metadata = self._asked.claims[request.claim].metadata
+        metadata = self._pending.claims[request.claim].metadata
         return Shortage(
             claim=f"{metadata.namespace}/{metadata.name}",
             request=request.full_name,
@@ -467,4 +467,4 @@ def _last_table(attempt: Attempt, case: Case) -> RequestCandidates:
 
 def _least_devices(requests: Iterable[Sequence[Request]]) -> int:
     """Return how many devices requests of a claim need at least, those of mode All left out."""
-    return sum(min(one.count for one in alternatives) for alternatives in requests)
+    return sum(min(request.count for request in alternatives) for alternatives in requests)

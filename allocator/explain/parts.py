@@ -36,18 +36,18 @@ class Case(NamedTuple):
         """Whether the part has a constraint."""
         return not all(item.is_request for item in self.items)
 
-    def part(self, asked: PendingClaims, count: int | None = None) -> PendingClaims:
+    def part(self, pending: PendingClaims, count: int | None = None) -> PendingClaims:
         """Return the part as an attempt of its own, with the last request for fewer devices."""
         if count == 0:
-            return subset_of(asked, tuple(item for item in self.items if item != self.last))
-        only = asked.requests[self.last.claim][self.last.number][self.alternative]
+            return subset_of(pending, tuple(item for item in self.items if item != self.last))
+        only = pending.requests[self.last.claim][self.last.number][self.alternative]
         if count is not None:
             only = msgspec.structs.replace(only, count=count)
-        return subset_of(asked, self.items, {self.last: only})
+        return subset_of(pending, self.items, {self.last: only})
 
 
 def subset_of(
-    asked: PendingClaims, items: Items, instead: Mapping[Item, Request] | None = None
+    pending: PendingClaims, items: Items, instead: Mapping[Item, Request] | None = None
 ) -> PendingClaims:
     """Return claims with only some of their requests and constraints.
 
@@ -56,7 +56,7 @@ def subset_of(
     """
     kept = frozenset(items)
     claims, requests = [], []
-    for number, (claim, every) in enumerate(zip(asked.claims, asked.requests, strict=True)):
+    for number, (claim, every) in enumerate(zip(pending.claims, pending.requests, strict=True)):
         constraints = tuple(
             constraint
             for index, constraint in enumerate(claim.spec.devices.constraints or ())
@@ -72,6 +72,8 @@ def subset_of(
                 only = (instead or {}).get(item)
                 these = alternatives if only is None else (only,)
                 at = len(chosen)
-                chosen.append(tuple(msgspec.structs.replace(one, index=at) for one in these))
+                chosen.append(
+                    tuple(msgspec.structs.replace(request, index=at) for request in these)
+                )
         requests.append(tuple(chosen))
     return PendingClaims(claims=tuple(claims), requests=tuple(requests))

@@ -115,16 +115,16 @@ Applied = Mapping[Relaxation, int]
 
 
 def find_relaxations(
-    nodes: Sequence[NodeDevices], asked: PendingClaims, usage: Usage, rules: AllocatorOptions
+    nodes: Sequence[NodeDevices], pending: PendingClaims, usage: Usage, rules: AllocatorOptions
 ) -> Iterator[Relaxation]:
     """Yield all relaxations of claims, in the order of their requests.
 
     Args:
         nodes: Their devices limit what can be had.
-        asked: The claims.
+        pending: The claims.
         usage: Devices that are in use.
     """
-    for number, (claim, requests) in enumerate(zip(asked.claims, asked.requests, strict=True)):
+    for number, (claim, requests) in enumerate(zip(pending.claims, pending.requests, strict=True)):
         for alternatives in requests:
             for place, request in enumerate(alternatives):
                 yield from _RequestRelaxations(nodes, request, place, usage, rules).relaxations()
@@ -282,7 +282,9 @@ class _RequestRelaxations:
     def _conditions(self) -> Iterator[list[Option]]:
         """Yield options for each condition of the request's own selectors."""
         own = self._request.expressions[len(self._request.device_class.spec.selectors or ()) :]
-        for text in dict.fromkeys(part for each in own for part in conjuncts(each.text)):
+        for text in dict.fromkeys(
+            part for expression in own for part in conjuncts(expression.text)
+        ):
             options = list(self._bounds(text))
             detail = f"drop selector {one_line(text)}"
             yield [*options, Option(_CONDITION, detail, self._rewording(text, None))]

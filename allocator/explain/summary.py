@@ -195,7 +195,7 @@ class ClusterSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 def summarize_cluster(
     cluster: Cluster,
-    asked: PendingClaims,
+    pending: PendingClaims,
     verdicts: Verdicts,
     *,
     classes: int = MAX_CLASSES,
@@ -210,14 +210,14 @@ def summarize_cluster(
     """
     failed = [
         verdict
-        for verdict in divide_classes(verdicts, asked)
+        for verdict in divide_classes(verdicts, pending)
         if not isinstance(verdict.outcome, Plan)
     ]
     failed.sort(key=lambda verdict: (-len(verdict.nodes), min(verdict.nodes)))
     steps = min(STEPS, _TOTAL_STEPS // max(min(len(failed), classes), 1))
     groups: dict[str, SummaryGroup] = {}
     for verdict in failed[:classes]:
-        shortages = _shortages(cluster, asked, verdict.outcome, verdict.representative, steps)
+        shortages = _shortages(cluster, pending, verdict.outcome, verdict.representative, steps)
         text = summarize(shortages, len(verdict.representative.devices), most=most)
         nodes = set(verdict.nodes)
         if text in groups:
@@ -231,8 +231,8 @@ def summarize_cluster(
 
 
 def _shortages(
-    cluster: Cluster, asked: PendingClaims, outcome: Outcome, node: NodeDevices, steps: int
+    cluster: Cluster, pending: PendingClaims, outcome: Outcome, node: NodeDevices, steps: int
 ) -> tuple[Shortage, ...]:
     if isinstance(outcome, BudgetExhausted):
         return (node_shortage(Reason.BUDGET_EXHAUSTED, outcome.progress),)
-    return explain_node(node, asked, cluster.usage, cluster.options, steps=steps)
+    return explain_node(node, pending, cluster.usage, cluster.options, steps=steps)

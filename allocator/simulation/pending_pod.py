@@ -190,12 +190,12 @@ class _NodeSummaries:
         self.reasons: dict[tuple[str, str], None] = {}
 
     def explain(
-        self, node: NodeDevices, asked: PendingClaims, usage: Usage, rules: AllocatorOptions
+        self, node: NodeDevices, pending: PendingClaims, usage: Usage, rules: AllocatorOptions
     ) -> tuple[Shortage, ...]:
         """Return one shortage that summarizes all of a node."""
-        if _is_for_others(node, asked):
-            return (node_shortage(Reason.NO_DEVICES, f"no device of {_class_names(asked)}"),)
-        shortages = explain_node(node, asked, usage, rules, steps=_STEPS)
+        if _is_for_others(node, pending):
+            return (node_shortage(Reason.NO_DEVICES, f"no device of {_class_names(pending)}"),)
+        shortages = explain_node(node, pending, usage, rules, steps=_STEPS)
         if not shortages:
             return ()
         self.reasons |= {
@@ -205,11 +205,11 @@ class _NodeSummaries:
         return (node_shortage(shortages[0].rejection.reason, detail),)
 
 
-def _is_for_others(node: NodeDevices, asked: PendingClaims) -> bool:
+def _is_for_others(node: NodeDevices, pending: PendingClaims) -> bool:
     """Return whether a node has no device of any requested class."""
     if any(pool.state is not PoolState.COMPLETE for pool in node.pools):
         return False
-    chains = {class_chain(request).key: class_chain(request) for request in _requests(asked)}
+    chains = {class_chain(request).key: class_chain(request) for request in _requests(pending)}
     return not any(
         chain.verdict(published) is not False
         for chain in chains.values()
@@ -217,15 +217,17 @@ def _is_for_others(node: NodeDevices, asked: PendingClaims) -> bool:
     )
 
 
-def _class_names(asked: PendingClaims) -> str:
+def _class_names(pending: PendingClaims) -> str:
     """Return the requested classes: `class gpu`."""
-    names = list(dict.fromkeys(one.device_class.metadata.name for one in _requests(asked)))
+    names = list(
+        dict.fromkeys(request.device_class.metadata.name for request in _requests(pending))
+    )
     return f"class {names[0]}" if len(names) == 1 else f"classes {enumerate_names(names)}"
 
 
-def _requests(asked: PendingClaims) -> Iterator[Request]:
+def _requests(pending: PendingClaims) -> Iterator[Request]:
     return (
-        request for claim in asked.requests for alternatives in claim for request in alternatives
+        request for claim in pending.requests for alternatives in claim for request in alternatives
     )
 
 
@@ -265,12 +267,12 @@ def _free_devices(
     cluster: Cluster, claims: Sequence[ResourceClaim], groups: Sequence[NodeGroup]
 ) -> Iterator[str]:
     """Yield which nodes have free devices, but reject the pod."""
-    pending = [claim for claim in claims if allocation_of(claim) is None]
-    if not pending:
+    unallocated = [claim for claim in claims if allocation_of(claim) is None]
+    if not unallocated:
         return
     for group in filter(_rejects_pod, groups):
         try:
-            verdicts = cluster.verdicts(cluster.resolve(pending), nodes=group.nodes)
+            verdicts = cluster.verdicts(cluster.resolve(unallocated), nodes=group.nodes)
         except AttemptFailed:
             continue
         nodes = sorted(node for node, outcome, _ in verdicts if isinstance(outcome, Plan))

@@ -110,7 +110,7 @@ class _Best(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     node: str
     plan: Plan
-    asked: PendingClaims
+    pending: PendingClaims
 
 
 _CACHED_PODS: Final = 64
@@ -173,7 +173,7 @@ class _Run:
     def place_together(self, node: str) -> None:
         """Try all claims at once on one node."""
         attempts = [self._attempt(pod) for pod in self._objects.pods]
-        claims = {claim_name(claim): claim for one in attempts for claim in one.claims.open}
+        claims = {claim_name(claim): claim for attempt in attempts for claim in attempt.claims.open}
         claims |= {claim_name(claim): claim for claim in self._objects.claims}
         for attempt in attempts:
             resources = self._resources_for_claims(attempt, node)
@@ -208,13 +208,13 @@ class _Run:
         Raises:
             AttemptFailed: The attempt ends on all nodes.
         """
-        asked = self._cluster.resolve(claims)
+        pending = self._cluster.resolve(claims)
         first = self._objects.pods[0] if self._objects.pods else None
-        verdicts = self._verdicts(asked, self._strategy(first, claims), (node,))
+        verdicts = self._verdicts(pending, self._strategy(first, claims), (node,))
         plan = verdicts.plan(node)
         if plan is not None:
-            self._allocate(plan, asked)
-        return verdicts, asked
+            self._allocate(plan, pending)
+        return verdicts, pending
 
     def _attempt(self, pod: Pod) -> _Attempt:
         return _Attempt(
@@ -244,7 +244,7 @@ class _Run:
         try:
             best = self._best(attempt, nodes, evaluated)
             if best is not None:
-                self._allocate(best.plan, best.asked)
+                self._allocate(best.plan, best.pending)
                 return best.node
         except AttemptFailed as error:
             excluded = self._abort(self._cluster.nodes, error)
@@ -273,10 +273,10 @@ class _Run:
         best: _Best | None = None
         for resources, names in nodes.items():
             claims = (*attempt.claims.open, *self._extended_claims(attempt, resources))
-            asked = self._cluster.resolve(claims)
+            pending = self._cluster.resolve(claims)
             strategy = self._strategy(attempt.pod, claims)
-            verdicts = self._verdicts(asked, strategy, names)
-            evaluated.append((verdicts, asked))
+            verdicts = self._verdicts(pending, strategy, names)
+            evaluated.append((verdicts, pending))
             for verdict in verdicts.classes:
                 if not isinstance(verdict.outcome, Plan):
                     continue
@@ -284,11 +284,11 @@ class _Run:
                 if best is None or (-rank, node) < (-best.rank, best.node):
                     plan = verdicts.plan(node)
                     assert plan is not None
-                    best = _Best(rank=rank, node=node, plan=plan, asked=asked)
+                    best = _Best(rank=rank, node=node, plan=plan, pending=pending)
         return best
 
     def _verdicts(
-        self, asked: PendingClaims, strategy: Strategy, nodes: Collection[str]
+        self, pending: PendingClaims, strategy: Strategy, nodes: Collection[str]
     ) -> Verdicts:
         """Return verdicts that include the best node.
 
@@ -297,13 +297,13 @@ class _Run:
         """
         budget = self._options.budget
         try:
-            return self._cluster.verdicts(asked, strategy=strategy, budget=budget, nodes=nodes)
+            return self._cluster.verdicts(pending, strategy=strategy, budget=budget, nodes=nodes)
         except AttemptFailed:
             if strategy is not FIRST_FIT:
                 raise
             # In order of names, the node that ends the attempt matters only if none before it fits.
             for node in sorted(nodes):
-                verdicts = self._cluster.verdicts(asked, budget=budget, nodes=(node,))
+                verdicts = self._cluster.verdicts(pending, budget=budget, nodes=(node,))
                 if verdicts.plan(node) is not None:
                     return verdicts
             raise
@@ -377,16 +377,16 @@ class _Run:
 
     # --- outcomes --------------------------------------------------------------------------------
 
-    def _allocate(self, plan: Plan, asked: PendingClaims) -> None:
+    def _allocate(self, plan: Plan, pending: PendingClaims) -> None:
         """Allocate the devices of a plan in the cluster.
 
         Raises:
             AttemptFailed: The node selectors of the devices cannot be combined.
         """
         features = self._cluster.options.features
-        seed = ",".join("/".join(claim_name(claim)) for claim in asked.claims)
-        results = allocations(plan, asked, features, share_ids(seed))
-        for claim, allocation in zip(asked.claims, results, strict=True):
+        seed = ",".join("/".join(claim_name(claim)) for claim in pending.claims)
+        results = allocations(plan, pending, features, share_ids(seed))
+        for claim, allocation in zip(pending.claims, results, strict=True):
             status = msgspec.structs.replace(
                 claim.status or ResourceClaimStatus(), allocation=allocation
             )
@@ -437,15 +437,19 @@ class _Run:
         classes = {name: self._objects.classes.get(name) for name in names}
         name = registry.choose_strategy(
             pod.annotations if pod is not None else {},
-            {name: one.metadata.annotations or {} for name, one in classes.items() if one},
+            {
+                name: device_class.metadata.annotations or {}
+                for name, device_class in classes.items()
+                if device_class
+            },
         )
-        found = name if isinstance(name, FieldError) else registry.find_strategy(name)
-        if isinstance(found, FieldError):
+        strategy = name if isinstance(name, FieldError) else registry.find_strategy(name)
+        if isinstance(strategy, FieldError):
             title = f"Pod {pod.metadata.namespace}/{pod_name(pod)}: " if pod is not None else ""
-            note = f"{title}{found.path}: {found.message}, so {registry.DEFAULT} is used; use {found.fix}"
+            note = f"{title}{strategy.path}: {strategy.message}, so {registry.DEFAULT} is used; use {strategy.fix}"
             self._notes[note] = None
             return FIRST_FIT
-        return found
+        return strategy
 
 
 def _eligibility_key(attempt: _Attempt) -> bytes | None:
@@ -463,4 +467,6 @@ def _eligibility_key(attempt: _Attempt) -> bytes | None:
 def _class_names(claim: ResourceClaim) -> Iterator[str]:
     for request in claim.spec.devices.requests or ():
         alternatives = (request.exactly, *(request.first_available or ()))
-        yield from (one.device_class_name for one in alternatives if one is not None)
+        yield from (
+            alternative.device_class_name for alternative in alternatives if alternative is not None
+        )

@@ -344,7 +344,7 @@ def test_audit_of_a_plan(want: list[str], enforcement: Enforcement, chosen: str)
     judged = compile_policy(policy(rule("alone", only="false"), enforcement=enforcement))
     asked = PendingClaims(claims=(claim(),), requests=(((REQUEST,),),))
 
-    told = compatibility.audit(plan, node, usage, [judged], asked=asked, tombstones={})
+    told = compatibility.audit(plan, node, usage, [judged], pending=asked, tombstones={})
 
     assert want == [each.device.device for each in told]
 
