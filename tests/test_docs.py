@@ -20,6 +20,12 @@ from translation.profiles.profile import parse_profile
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
+PUBLIC = ROOT / "tests" / "golden" / "public.txt"
+METRIC = re.compile(r"\b(?:drawbridge|controller_runtime|workqueue|leader_election)_[a-z_]+\b")
+SETTING = re.compile(
+    r"`((?:certificates|controllers|driver|observer|translation|validation|webhook)(?:\.[a-zA-Z]+)+)`"
+)
+VARIABLE = re.compile(r"\bDRAWBRIDGE_[A-Z_]+\b")
 
 
 def _run_console(example: Example) -> str | None:
@@ -74,6 +80,31 @@ def test_links(page: Path) -> None:
     broken = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
 
     assert broken == []
+
+
+def public_names(*sections: str) -> set[str]:
+    """Return the first words of the lines of sections of the list of public names."""
+    names: set[str] = set()
+    section = ""
+    for line in PUBLIC.read_text().splitlines():
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif section in sections and line:
+            names.add(line.split()[0].rstrip(":"))
+    return names
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_names_no_metric_setting_or_variable_that_does_not_exist(page: Path) -> None:
+    text = page.read_text()
+    settings = public_names("settings")
+    sections = {setting.rpartition(".")[0] for setting in settings}
+    metrics = public_names("metrics")
+    histograms = {f"{metric}_{part}" for metric in metrics for part in ("bucket", "count", "sum")}
+
+    assert set(METRIC.findall(text)) <= metrics | histograms
+    assert set(SETTING.findall(text)) <= settings | sections
+    assert set(VARIABLE.findall(text)) <= public_names("environment variables")
 
 
 def test_make_help_lists_every_target() -> None:

@@ -8,9 +8,21 @@ from typing import Final
 
 import pytest
 
-from testing.image import ROOT, MissingPackages, build_environment
+from testing.image import (
+    CONTAINERFILE,
+    ROOT,
+    MissingPackages,
+    build_environment,
+    copied_paths,
+)
 
-PROCESSES: Final = ("webhook", "controllers", "observer")
+PROCESSES: Final = tuple(
+    sorted(
+        path
+        for path in copied_paths(CONTAINERFILE.read_text())
+        if (ROOT / path / "__main__.py").exists() and path != "cli"
+    )
+)
 COMMANDS: Final = (
     *(("python", "-I", "-m", process, "--help") for process in PROCESSES),
     *(("python", "-I", "-m", process, "--print-settings") for process in PROCESSES),
@@ -30,6 +42,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
+
+
+def test_every_process_is_started() -> None:
+    assert ("controllers", "driver", "observer", "webhook") == PROCESSES
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

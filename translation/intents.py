@@ -238,10 +238,11 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
 
     def handled_keys(self, names: Collection[str]) -> frozenset[str]:
         """Return the resource names of one container that are this vocabulary's."""
-        suffix = self.companion_suffix
+        keys, prefixes, suffix = self.keys, self.key_prefixes, self.companion_suffix
+        # Every review asks every vocabulary about every name, so `handles` is written out.
+        handled = [name for name in names if name in keys or name.startswith(prefixes)]
         return frozenset(
             name
-            for name in names
-            if self.handles(name)
-            and (suffix is None or not name.endswith(suffix) or name.removesuffix(suffix) in names)
+            for name in handled
+            if suffix is None or not name.endswith(suffix) or name.removesuffix(suffix) in names
         )

@@ -367,13 +367,16 @@ def check_duplicate_claims(
     Args:
         drivers: The drivers of the claims that replace the keys.
     """
+    entries = pod.spec.resource_claims
+    if not entries:
+        return
     driver_of_class = {
         name: driver
         for driver in drivers
         if driver in snapshot.profiles
         for name in snapshot.profiles[driver].class_names()
     }
-    for index, entry in enumerate(pod.spec.resource_claims or ()):
+    for index, entry in enumerate(entries):
         template = snapshot.templates.get((namespace, entry.resource_claim_template_name or ""))
         both = sorted(driver_of_class.keys() & template.classes) if template is not None else []
         if both:

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -285,6 +286,26 @@ async def test_the_observer_needs_nothing_else_of_ours(server: FakeApiServer, se
     assert event["note"] == "ResourceClaim default/forgotten not found."
     assert 'drawbridge_cache_synced{resource="resourceslices"} 1.0' in metrics
     assert server.counts["POST"] == 1
+
+
+WATCHES: Final = {"serve": 15, "control": 14, "observe": 7}
+"""Process to the informers that it has; a lower number than there are would prove less."""
+
+
+@pytest.mark.parametrize("process", WATCHES)
+async def test_a_process_watches_each_resource_and_selector_once(
+    process: str, server: FakeApiServer, setup: Setup
+) -> None:
+    async with running(getattr(setup, process)):
+        await until(lambda: server.watching >= WATCHES[process])
+
+    watched = Counter(
+        (call.path, call.query.get("labelSelector"), call.query.get("fieldSelector"))
+        for call in server.calls
+        if call.is_watch
+    )
+    assert set(watched.values()) == {1}
+    assert len(watched) == WATCHES[process]
 
 
 @pytest.mark.parametrize(
