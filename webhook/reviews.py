@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
 import structlog
-from aiohttp import web
+from aiohttp import HttpVersion11, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.helpers import rfc822_formatted_time
 
 from admission.pods import Answer, Decision
 from admission.review import ReviewError, encode_answer
@@ -23,6 +25,8 @@ UID: Final = web.RequestKey("uid", str)
 """The review's uid, for the log of what fails outside a handler."""
 MAX_LOGGED: Final = 256
 """Characters of a text that the caller wrote; before validation a name may be as long as a body."""
+
+CLOSE: Final = "Connection: close\r\n"
 
 log = structlog.get_logger()
 
@@ -141,7 +145,46 @@ async def read_body(http_request: web.Request, timeout_s: float) -> bytes:
 
 def respond(request: AdmissionRequest, answer: Answer) -> web.Response:
     """Return the HTTP response with an answer."""
-    return web.Response(body=encode_answer(request, answer), content_type="application/json")
+    return ReviewResponse(body=encode_answer(request, answer), content_type="application/json")
+
+
+class ReviewResponse(web.Response):
+    """A response with status 200 that is sent in one piece, with the headers that it needs.
+
+    What aiohttp does in place of it is a third of its work for a small review: it collects headers in
+    a dictionary, asks for cookies, compression and chunks, and encodes all of them.
+    """
+
+    _closes = True
+    _was_sent = False
+
+    @property
+    def keep_alive(self) -> bool | None:
+        """Whether the connection stays open."""
+        return not self._closes
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Send everything, since all of it is known."""
+        transport, body = request.transport, self.body
+        if transport is None or not isinstance(body, bytes) or request.version != HttpVersion11:
+            self._closes = True
+            return await super().prepare(request)
+        self._closes = super().keep_alive is False or not request.keep_alive
+        head = (
+            "HTTP/1.1 200 OK\r\n"
+            f"Content-Type: {self.content_type}\r\n"
+            f"Content-Length: {len(body)}\r\n"
+            f"Date: {rfc822_formatted_time()}\r\n"
+            f"{CLOSE if self._closes else ''}\r\n"
+        )
+        transport.write(head.encode() + body)
+        self._was_sent = True
+        return None
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Send what `prepare` has not sent."""
+        if not self._was_sent:
+            await super().write_eof(data)
 
 
 def log_review(event: str, request: AdmissionRequest, answer: Answer, **labels: object) -> None:

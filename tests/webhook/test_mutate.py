@@ -3,11 +3,12 @@
 import asyncio
 import gzip
 from collections.abc import AsyncIterator
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import msgspec
 import pytest
-from aiohttp import ClientResponse
+from aiohttp import ClientResponse, ClientSession, HttpVersion10, TCPConnector
 from structlog.testing import capture_logs
 
 from admission.pods import Decision
@@ -201,6 +202,33 @@ async def test_an_amount_that_is_no_quantity_is_denied_with_its_field(
     assert request["field"] == "spec.containers[0].resources.requests[nvidia.com/gpu]"
     assert response["status"]["message"].replace("\n", "").isprintable()
     assert len(response["status"]["message"]) < 1000
+
+
+async def test_an_answer_has_the_headers_that_it_needs(start: StartEndpoint) -> None:
+    made = await start()
+
+    answer = await made.client.post(MUTATE_PATH, json=REVIEW)
+
+    body = await answer.read()
+    assert {"Content-Type", "Content-Length", "Date"} == set(answer.headers)
+    assert (answer.headers["Content-Length"], answer.reason) == (str(len(body)), "OK")
+    assert parsedate_to_datetime(answer.headers["Date"]).tzinfo is not None
+
+
+async def test_a_client_of_http_1_0_gets_its_answer_and_the_end_of_the_connection(
+    start: StartEndpoint,
+) -> None:
+    made = await start()
+    url = f"https://127.0.0.1:{made.endpoint.port}{MUTATE_PATH}"
+
+    async with (
+        ClientSession(version=HttpVersion10, connector=TCPConnector(ssl=False)) as client,
+        client.post(url, json=REVIEW) as answer,
+    ):
+        response = await answer.json()
+
+    assert (answer.version, answer.status) == (HttpVersion10, 200)
+    assert response["response"]["allowed"] is True
 
 
 async def test_while_draining_each_answer_closes_its_connection(start: StartEndpoint) -> None:
