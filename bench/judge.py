@@ -73,7 +73,7 @@ def measure() -> Iterator[Result]:
     ):
         found, context = context_of(workloads.WORKLOADS[name][0](NODES))
         for case in _cases(found, build_cluster(found)):
-            took = _times(case, structs.replace(context, present=case.present))
+            took = _times(case, structs.replace(context, current_cluster=case.present))
             title = f"judging {case.name}, {NODES:,} nodes of 8 devices, {what}"
             yield below(f"{title}, p99 in ms", took[-1], case.goal)
             yield below(f"{title}, p50 in ms", took[0], None)
