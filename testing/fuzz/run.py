@@ -4,10 +4,11 @@ import asyncio
 import ctypes
 import gc
 from collections import Counter
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -170,7 +171,16 @@ async def _again(stand: Stand, call: Call, answer: Answer, report: Report) -> li
     said = response_of(again.body)
     if not said["allowed"]:
         return [f"refuses its own answer: {said['status']['message'][:300]}"]
-    return ["changes its own answer again"] if "patch" in said else []
+    if "patch" not in said or _shares_container_names(asked["object"]):
+        return []
+    return ["changes its own answer again"]
+
+
+def _shares_container_names(pod: Mapping[str, Any]) -> bool:
+    """Return whether containers have the same name; the API server rejects such a pod in any case."""
+    fields = (pod["spec"].get(field) or () for field in ("initContainers", "containers"))
+    names = [container.get("name") or "" for containers in fields for container in containers]
+    return len(set(names)) < len(names)
 
 
 # --- memory ---------------------------------------------------------------------------------------
