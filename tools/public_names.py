@@ -53,7 +53,7 @@ from driver.plan.prepare import RefusalReason
 from findings.finding import Code
 from kube import names
 from kube.runtime.events import EventResult
-from observer import event_history, shared_devices
+from observer import duplicate_resources, event_history, shared_devices
 from process.command import Command, build_parser
 from process.probes import METRICS_PATH, probe_routes
 from process.settings import to_document
@@ -136,6 +136,7 @@ def event_reasons() -> set[str]:
     reasons = {f"{reason.value} (policies, claims, pods)" for reason in PolicyEventReason}
     reasons |= {f"{reason.value} (translated pods)" for reason in TemplateEventReason}
     reasons |= {f"{event_history.REASON} (pods)", f"{shared_devices.REASON} (pods)"}
+    reasons.add(f"{duplicate_resources.REASON} (nodes)")
     audited = {rule.code.value for rule in RULES}
     return reasons | {f"{code[0].upper()}{code[1:]} (audited objects)" for code in audited}
 

@@ -118,6 +118,7 @@ def test_events_are_made_where_their_reasons_are_listed() -> None:
         "controllers/audit/report.py",
         "controllers/policies/events.py",
         "controllers/templates/actions.py",
+        "observer/duplicate_resources.py",
         "observer/event_history.py",
         "observer/shared_devices.py",
     } == {file for file in found if not file.startswith("kube/")} - _WITH_ASYNCIO_EVENTS
