@@ -17,6 +17,7 @@ from rules.engine import VIEWS, Target, validate
 Document = dict[str, Any]
 
 NVIDIA: Final = "gpu.nvidia.com"
+OWN_DRIVER: Final = "gpu.drawbridge.internal"
 NVIDIA_CONFIG: Final = "resource.nvidia.com/v1beta1"
 EXAMPLE: Final = "gpu.example.com"
 NAMESPACE: Final = "team-a"
@@ -56,6 +57,11 @@ def opaque(parameters: Any, driver: str = NVIDIA) -> Document:
 def config(parameters: Any, *requests: str, driver: str = NVIDIA) -> Document:
     named = {"requests": list(requests)} if requests else {}
     return {**named, "opaque": opaque(parameters, driver)}
+
+
+def device_config(**sharing: Any) -> Document:
+    config = {"apiVersion": "drawbridge.internal/v1alpha1", "kind": "DeviceConfig"}
+    return {**config, "sharing": sharing}
 
 
 def gpu_config(**sharing: Any) -> Document:
@@ -569,6 +575,20 @@ CONFIGS: Final = (
     Case(
         "another driver's parameters",
         claim(exactly(), config=[config({"interface": {"name": "eth1"}}, driver="dra.net")]),
+    ),
+    Case(
+        "our own driver's parameters",
+        claim(exactly(), config=[config(device_config(timeSlice="Long"), driver=OWN_DRIVER)]),
+    ),
+    Case(
+        "an unknown field of our own driver",
+        claim(exactly(), config=[config(device_config(timeslice="Long"), driver=OWN_DRIVER)]),
+        (f"error invalidConfig {_PARAMETERS}.sharing.timeslice",),
+    ),
+    Case(
+        "an unknown value of our own driver",
+        claim(exactly(), config=[config(device_config(timeSlice="Forever"), driver=OWN_DRIVER)]),
+        (f"error invalidConfig {_PARAMETERS}.sharing.timeSlice",),
     ),
     Case(
         "a later version of a known driver",

@@ -45,7 +45,7 @@ class DeviceConfig(Part, frozen=True, kw_only=True):
 
     api_version: str
     kind: str
-    sharing: Sharing = Sharing()
+    sharing: Sharing | None = None
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ def settings_for(
             place = f"allocation.devices.config[{index}].opaque.parameters"
             path = f"{place}.{read.path}" if read.path else place
             return msgspec.structs.replace(read, path=path)
-        if read.sharing.time_slice is not None:
+        if read.sharing is not None and read.sharing.time_slice is not None:
             settings = msgspec.structs.replace(settings, time_slice=read.sharing.time_slice)
     return settings
 

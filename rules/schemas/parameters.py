@@ -4,7 +4,7 @@ Each kind has a schema as data; the CEL for the API server's policies is made fr
 Parameters of other groups, versions and drivers are not validated.
 
 Source: kubernetes-sigs/dra-driver-nvidia-gpu, api/nvidia.com/resource/v1beta1; kubernetes-sigs/
-dra-example-driver, api/example.com/resource/gpu/v1alpha1.
+dra-example-driver, api/example.com/resource/gpu/v1alpha1; driver/plan/config.py for our own.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +16,7 @@ from findings.field_path import FieldPath
 from findings.text import quote_text
 from kube.cel.quoting import quote
 from kube.errors import QuantityError
+from kube.names import GROUP
 from kube.quantity import Quantity
 from rules.naming import suggest_name
 
@@ -252,6 +253,11 @@ _COMPUTE_DOMAIN: Final[Kinds] = {
     ),
     (_NVIDIA, "ComputeDomainDaemonConfig"): _header({"domainID": Word()}, "domainID"),
 }
+_DRAWBRIDGE: Final[Kinds] = {
+    (f"{GROUP}/v1alpha1", "DeviceConfig"): _header(
+        {"sharing": Fields(fields={"timeSlice": _INTERVAL})}
+    )
+}
 _EXAMPLE: Final[Kinds] = {
     ("gpu.resource.example.com/v1alpha1", "GpuConfig"): _header(
         {
@@ -274,6 +280,7 @@ _EXAMPLE: Final[Kinds] = {
 
 DRIVERS: Final[Mapping[str, Kinds]] = {
     "compute-domain.nvidia.com": _COMPUTE_DOMAIN,
+    f"gpu.{GROUP}": _DRAWBRIDGE,
     "gpu.example.com": _EXAMPLE,
     "gpu.nvidia.com": _GPU_NVIDIA,
 }

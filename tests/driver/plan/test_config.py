@@ -4,6 +4,7 @@ import pytest
 
 from driver.plan.config import Settings, TimeSlice, read_config, settings_for
 from kube.errors import FieldError
+from rules.schemas.parameters import find_faults
 from testing.allocation.builders import DRIVER
 from testing.driver.builders import CONFIG, configured
 
@@ -18,16 +19,42 @@ def test_a_later_entry_overrides_what_it_says_and_nothing_else() -> None:
     assert Settings(time_slice=TimeSlice.SHORT) == settings_for("gpu", DRIVER, config)
 
 
+def test_null_says_nothing_as_everywhere_in_kubernetes() -> None:
+    for sharing in (None, {"timeSlice": None}):
+        assert Settings() == settings_for("gpu", DRIVER, [configured(sharing=sharing)])
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        CONFIG,
+        {**CONFIG, "sharing": None},
+        {**CONFIG, "sharing": []},
+        {**CONFIG, "sharing": {"timeSlice": "Long"}},
+        {**CONFIG, "sharing": {"timeSlice": "long"}},
+        {**CONFIG, "sharing": {"timeSlice": 5}},
+        {**CONFIG, "sharing": {"timeslice": "Long"}},
+        {**CONFIG, "memory": "5Gi"},
+        {**CONFIG, "kind": "GpuConfig"},
+    ],
+    ids=str,
+)
+def test_admission_refuses_what_the_driver_would_refuse(parameters: dict[str, object]) -> None:
+    is_refused = isinstance(read_config(parameters), FieldError)
+
+    assert is_refused == bool(list(find_faults("gpu.drawbridge.internal", parameters)))
+
+
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
         ({}, "is None of None"),
-        ({**CONFIG, "sharing": []}, "Expected `object`, got `array`"),
-        ({**CONFIG, "sharing": None}, "Expected `object`, got `null`"),
+        ({**CONFIG, "sharing": []}, "Expected `object | null`, got `array`"),
         ({**CONFIG, "sharing": {"timeSlice": 5}}, "Expected `str | null`, got `int`"),
         ({**CONFIG, "memory": "5Gi"}, "unknown field"),
     ],
-    ids=["nothing", "a list", "null", "a number", "an unknown field"],
+    ids=["nothing", "a list", "a number", "an unknown field"],
 )
 def test_wrong_parameters_are_a_fault(parameters: dict[str, object], words: str) -> None:
     found = read_config(parameters)
