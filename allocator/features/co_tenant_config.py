@@ -32,7 +32,7 @@ from allocator.model.usage import Consumer, DeviceUse, PoolUse, Usage
 from kube.api.resource import OpaqueDeviceConfiguration
 from kube.names import GROUP
 
-UNIFORM_CONFIG_DRIVERS: Final = frozenset({"gpu.nvidia.com"})
+UNIFORM_CONFIG_DRIVERS: Final = frozenset({f"gpu.{GROUP}", "gpu.nvidia.com"})
 """Drivers that are known to reject contradicting configurations when they prepare a claim."""
 
 _SHARING: Final = frozenset(
