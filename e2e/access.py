@@ -134,12 +134,19 @@ class Access:
         *,
         accept: str = "application/json",
         content_type: str = "application/json",
+        user: str = "",
     ) -> tuple[int, bytes]:
-        """Ask the API server for `path` and return status and body, whatever they are."""
+        """Ask the API server for `path` and return status and body, whatever they are.
+
+        Args:
+            user: Who asks; empty for who the kubeconfig names.
+        """
         data = None if body is None else json.dumps(body).encode()
         connection = _UnixConnection(self._proxy_socket())
         try:
             headers = {"Accept": accept, "Content-Type": content_type}
+            if user:
+                headers["Impersonate-User"] = user
             connection.request(method, path, body=data, headers=headers)
             answer = connection.getresponse()
             return answer.status, answer.read()

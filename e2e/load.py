@@ -33,9 +33,20 @@ class Created(NamedTuple):
 class Load:
     """`with Load(cluster, namespace, pod) as load: ...`."""
 
-    def __init__(self, cluster: Access, namespace: str, document: Object) -> None:
+    def __init__(
+        self,
+        cluster: Access,
+        namespace: str,
+        document: Object,
+        *,
+        kind: str = "pods",
+        user: str = "",
+        per_second: float = PER_SECOND,
+    ) -> None:
         self._cluster = cluster
-        self._path = f"{cluster.kind('pods').path(namespace)}?dryRun=All"
+        self._user = user
+        self._pause_s = CALLERS / per_second
+        self._path = f"{cluster.kind(kind).path(namespace)}?dryRun=All"
         self._document = document
         self._ended = threading.Event()
         self._began = time.monotonic()
@@ -73,10 +84,12 @@ class Load:
         due = time.monotonic()
         while not self._ended.is_set():
             began = time.monotonic()
-            status, body = self._cluster.request("POST", self._path, self._document)
+            status, body = self._cluster.request(
+                "POST", self._path, self._document, user=self._user
+            )
             now = time.monotonic()
             made = status == http.client.CREATED
             message = "" if made else str(json.loads(body).get("message", body))
             self._created.append(Created(began - self._began, now - began, message))
-            due = max(due + CALLERS / PER_SECOND, now - 1)
+            due = max(due + self._pause_s, now - 1)
             self._ended.wait(due - now)

@@ -1,7 +1,9 @@
 """CPU time of reviews per user and per namespace, so that none of them uses up the event loop.
 
-A bucket of CPU seconds that refills; what a review took is charged afterwards. Accounts of Kubernetes'
-own controllers create pods for everybody, so only the namespace counts for these.
+Buckets of CPU seconds that refill; what a review took is charged afterwards. They count only while all
+reviews together take more than twice what one user may: a caller who is not the API server writes any user
+and namespace into a review, and must not use up theirs where there is time for everybody. Accounts of
+Kubernetes' own controllers create pods for everybody, so only the namespace counts for these.
 """
 
 import time
@@ -17,6 +19,7 @@ _SHARED: Final = ("system:serviceaccount:kube-system:", "system:kube-", "system:
 """Beginnings of the names of users that act for others."""
 
 Key = tuple[str, str]
+_ALL: Final[Key] = ("all", "")
 
 
 class ReviewBudgets:
@@ -45,14 +48,15 @@ class ReviewBudgets:
         self._left: OrderedDict[Key, tuple[float, float]] = OrderedDict()
 
     def allows(self, request: AdmissionRequest) -> bool:
-        """Return whether user and namespace of a review have anything left."""
-        return all(self._left_s(key) > 0 for key in _keys(request))
+        """Return whether user and namespace of a review have anything left, or all together have."""
+        return self._left_s(_ALL) > 0 or all(self._left_s(key) > 0 for key in _keys(request))
 
     def charge(self, request: AdmissionRequest, cpu_s: float) -> None:
         """Charge what a review took."""
         now_s = self._clock()
-        for key in _keys(request):
-            self._left[key] = self._left_s(key) - cpu_s, now_s
+        for key in (*_keys(request), _ALL):
+            left_s = max(self._left_s(key) - cpu_s, -self._burst_s)
+            self._left[key] = left_s, now_s
             self._left.move_to_end(key)
         while len(self._left) > MAX_KEYS:
             self._left.popitem(last=False)
@@ -63,7 +67,8 @@ class ReviewBudgets:
 
     def _left_s(self, key: Key) -> float:
         left_s, then_s = self._left.get(key, (self._burst_s, 0.0))
-        return min(self._burst_s, left_s + self._fraction * (self._clock() - then_s))
+        fraction = self._fraction * (2 if key == _ALL else 1)
+        return min(self._burst_s, left_s + fraction * (self._clock() - then_s))
 
 
 def _keys(request: AdmissionRequest) -> Iterator[Key]:

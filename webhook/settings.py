@@ -37,7 +37,7 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
 
     user_cpu_fraction: Fraction = 0.25
     """Of a core, that the reviews of one user, or of one namespace, may use in the long run; more are
-    answered with 503 and Retry-After. An honest pod takes a millisecond. Accounts of kube-system count
+    answered with 503 and Retry-After, while all reviews together take twice as much. An honest pod takes a millisecond. Accounts of kube-system count
     by namespace only, since they create pods for everybody."""
 
     user_cpu_burst: PositiveDuration = PositiveDuration(2)

@@ -152,6 +152,10 @@ class WorkerEngine:
         raise SelectorTooCostly(message)
 
     def _running(self) -> "_Worker":
+        if self._worker is not None and self._worker.has_ended:
+            # Nobody asked it anything: it is not the fault of the next expression.
+            self._worker.kill()
+            self._worker = None
         if self._worker is None:
             now_s = self._clock()
             self._lost_s = [lost_s for lost_s in self._lost_s if now_s - lost_s < 60]
@@ -183,6 +187,11 @@ class _Worker:
         self._questions, self._answers = self._process.stdin, self._process.stdout
         self._start_s = start_s
         self.has_answered = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._process.poll() is not None
 
     def ask(self, question: bytes, deadline_s: float) -> Answer:
         """Return the answer to an encoded question.

@@ -1,5 +1,7 @@
 """The worker that evaluates expressions of strangers: the same verdicts, and what happens when it is lost."""
 
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -186,6 +188,22 @@ def test_the_worker_knows_nothing_of_the_environment(monkeypatch: pytest.MonkeyP
 
     assert isinstance(told, tuple)
     assert set(told[1].split(",")) <= {"LANG", "LC_CTYPE", "PYTHONPATH"}
+
+
+def test_a_worker_that_was_killed_between_two_questions_is_replaced() -> None:
+    engine = WorkerEngine()
+    try:
+        with evaluating_with(engine):
+            before = verdict(long(EXPRESSIONS[0]))
+            worker = engine._worker
+            assert worker is not None
+            os.kill(worker._process.pid, signal.SIGKILL)
+            worker._process.wait()
+
+            assert verdict(long(EXPRESSIONS[1])) is False
+            assert verdict(long(EXPRESSIONS[0])) == before
+    finally:
+        engine.close()
 
 
 def test_a_worker_that_does_not_start_is_no_fault_of_the_expression() -> None:

@@ -1,0 +1,292 @@
+"""Reviews that cost as much as their authors can make them: honest pods do not notice, nor do probes.
+
+Each attacker has the rights of one who is trusted with a namespace, or none.
+"""
+
+import copy
+import http.client
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from admission.webhook_configuration import VALIDATE_OBJECTS_PATH
+from e2e.access import Access, Object, stream
+from e2e.drawbridge import CONTROLLER, WEBHOOK, Drawbridge
+from e2e.inventory import HAMI
+from e2e.load import Load
+from e2e.objects import pod
+from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
+
+pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
+
+MEBIBYTE: Final = 2**20
+LIMIT: Final = 512 * MEBIBYTE
+"""In manifests/base, of webhook and controller."""
+HONEST: Final = pod("honest", limits={"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000})
+ATTACK_S: Final = 5.0
+PER_SECOND: Final = 10
+PATTERN: Final = r"(?i)(\\pL|.){0,700}c"
+"""Took RE2 most of a second on each device, and held the interpreter meanwhile."""
+
+
+def create(cluster: Access, namespace: str, user: str, *flags: str) -> None:
+    """Give a user rights in a namespace."""
+    cluster.kubectl("create", "rolebinding", "-n", namespace, user, f"--user={user}", *flags)
+
+
+@pytest.fixture
+def mallory(cluster: Access, namespace: str) -> str:
+    """Somebody who may create pods in the namespace, and nothing else."""
+    rights = ("--verb=create,get,list,delete", "--resource=pods")
+    cluster.kubectl("create", "role", "-n", namespace, "pods-only", *rights)
+    create(cluster, namespace, "mallory", "--role=pods-only")
+    return "mallory"
+
+
+@pytest.fixture
+def editor(cluster: Access, namespace: str) -> str:
+    """Somebody who may edit the namespace."""
+    create(cluster, namespace, "editor", "--clusterrole=edit")
+    return "editor"
+
+
+def selecting(expression: str) -> Object:
+    """Return a claim with a selector."""
+    selectors = [{"cel": {"expression": expression}}]
+    request = {"name": "gpu", "exactly": {"deviceClassName": HAMI, "selectors": selectors}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "costly"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+
+
+@contextmanager
+def watched_probes(drawbridge: Drawbridge) -> Iterator[list[str]]:
+    """Probe as the kubelet does, with a second for each; collects what went wrong."""
+    problems: list[str] = []
+    ended = threading.Event()
+
+    def probe() -> None:
+        while not ended.wait(0.5):
+            port = drawbridge.endpoints.probes[WEBHOOK]
+            connection = http.client.HTTPConnection(drawbridge.endpoints.host, port, timeout=1)
+            try:
+                connection.request("GET", "/livez")
+                if connection.getresponse().status != http.client.OK:
+                    problems.append("not live")
+            except OSError as fault:
+                problems.append(str(fault))
+            finally:
+                connection.close()
+
+    thread = threading.Thread(target=probe)
+    thread.start()
+    try:
+        yield problems
+    finally:
+        ended.set()
+        thread.join()
+
+
+def assert_unnoticed(honest: Load, problems: list[str], attack: str) -> None:
+    """No honest pod was refused, and no probe failed."""
+    print(honest.told(attack))
+    assert honest.failures == []
+    assert problems == []
+    assert len(honest.created) > ATTACK_S
+
+
+def memory(cluster: Access, process: str) -> int:
+    """The most memory that a process ever had, in bytes."""
+    record = cluster.children[process].record
+    assert record is not None
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{record.pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+# --- expressions ----------------------------------------------------------------------------------
+
+
+def test_a_costly_pattern_is_not_evaluated_and_its_author_is_told(
+    cluster: Access, namespace: str, editor: str
+) -> None:
+    costly = selecting(f'device.attributes["{HAMI}"].uuid.matches("{PATTERN}")')
+
+    made = cluster.kubectl(
+        *("create", "-n", namespace, "--dry-run=server", f"--as={editor}", "-f", "-"),
+        input=stream(costly),
+    )
+
+    assert "was not evaluated: its regular expressions compile to as many as" in made.stderr
+
+
+def test_an_editor_with_costly_patterns_delays_nobody(
+    cluster: Access, drawbridge: Drawbridge, namespace: str, workshop: str, editor: str
+) -> None:
+    costly = selecting(f'device.attributes["{HAMI}"].uuid.matches("{PATTERN}")')
+
+    with (
+        watched_probes(drawbridge) as problems,
+        Load(
+            cluster, namespace, costly, kind="resourceclaims", user=editor, per_second=PER_SECOND
+        ) as attack,
+        Load(cluster, workshop, HONEST, per_second=20) as honest,
+    ):
+        time.sleep(ATTACK_S)
+
+    assert attack.failures == []
+    assert_unnoticed(honest, problems, "costly patterns")
+
+
+def test_nobody_in_particular_with_costly_patterns_delays_nobody(
+    cluster: Access, drawbridge: Drawbridge, workshop: str
+) -> None:
+    document = selecting(f'device.attributes["{HAMI}"].uuid.matches("{PATTERN}")')
+    review = json.dumps(claim_review(document)).encode()
+    statuses: set[int] = set()
+
+    with (
+        watched_probes(drawbridge) as problems,
+        Load(cluster, workshop, HONEST, per_second=20) as honest,
+    ):
+        ends = time.monotonic() + ATTACK_S
+        while time.monotonic() < ends:
+            statuses.add(drawbridge.post(review, path=VALIDATE_OBJECTS_PATH)[0])
+
+    assert statuses == {200}
+    assert_unnoticed(honest, problems, "costly patterns of a stranger")
+
+
+def claim_review(document: Object) -> Object:
+    """The review that the API server would send."""
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "u",
+            "kind": {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"},
+            "resource": {"group": "resource.k8s.io", "version": "v1", "resource": "resourceclaims"},
+            "namespace": "default",
+            "operation": "CREATE",
+            "object": document,
+        },
+    }
+
+
+def test_expressions_are_evaluated_in_a_process_that_may_be_lost(
+    cluster: Access, drawbridge: Drawbridge, namespace: str, editor: str
+) -> None:
+    record = cluster.children[WEBHOOK].record
+    assert record is not None
+
+    def denial(model: str) -> str:
+        """What is said of a selector that no device satisfies."""
+        long = " || ".join(
+            f'device.attributes["{HAMI}"].productName == "{model} {number}"' for number in range(9)
+        )
+        made = cluster.kubectl(
+            *("create", "-n", namespace, "--dry-run=server", f"--as={editor}", "-f", "-"),
+            input=stream(selecting(long)),
+            check=False,
+        )
+        return made.stderr
+
+    before = denial("none")
+    (worker,) = workers(record.pid)
+    os.kill(worker, signal.SIGKILL)
+    after = denial("neither")
+
+    assert before
+    assert after == before.replace("none", "neither")
+    assert worker not in workers(record.pid)
+
+
+def workers(parent: int) -> list[int]:
+    """The processes that evaluate expressions for another."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            try:
+                status = (process / "stat").read_text().rpartition(")")[2].split()
+                command = (process / "cmdline").read_bytes()
+            except OSError:
+                continue  # It has ended.
+            if int(status[1]) == parent and b"process.selectors.worker" in command:
+                found.append(int(process.name))
+    return found
+
+
+# --- pods -----------------------------------------------------------------------------------------
+
+
+def forged(cluster: Access, namespace: str, containers: int) -> Object:
+    """A pod whose annotation derives as much as its author can make it."""
+    command = ("create", "-n", namespace, "--dry-run=server", "-o", "json", "-f", "-")
+    made: Object = json.loads(cluster.kubectl(*command, input=stream(HONEST)).stdout)
+    record = json.loads(made["metadata"]["annotations"][REQUEST_ANNOTATION])
+    sizes = [{"size": str((10 + number) * 2**30)} for number in range(8)]
+    for profile in record["profiles"]:
+        profile["facts"] = {"gpu": {"sizes": sizes}}
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "30"}
+    names = [f"c{number}" for number in range(containers)]
+    record["containers"] = [{"name": name, "limits": limits} for name in names]
+    devices = ",".join(f"GPU-{number:05}-{'a' * 20}" for number in range(70))
+    record["annotations"] = {"nvidia.com/use-gpuuuid": devices, "nvidia.com/nouse-gpuuuid": devices}
+    bad: Object = copy.deepcopy(pod("forged"))
+    (container,) = bad["spec"]["containers"]
+    bad["spec"]["containers"] = [{**container, "name": name} for name in names]
+    bad["spec"]["resourceClaims"] = [
+        {"name": "gpu", "resourceClaimTemplateName": "hami-gpu-1-0123456789abcdef"}
+    ]
+    bad["metadata"]["annotations"] = {REQUEST_ANNOTATION: json.dumps(record)}
+    return bad
+
+
+def test_a_user_with_pods_that_derive_much_delays_nobody(
+    cluster: Access, drawbridge: Drawbridge, namespace: str, workshop: str, mallory: str
+) -> None:
+    bad = forged(cluster, workshop, containers=200)
+
+    with (
+        watched_probes(drawbridge) as problems,
+        Load(cluster, namespace, bad, user=mallory, per_second=PER_SECOND) as attack,
+        Load(cluster, workshop, HONEST, per_second=20) as honest,
+    ):
+        time.sleep(ATTACK_S)
+
+    assert len(attack.failures) == len(attack.created)
+    assert_unnoticed(honest, problems, "pods that derive much")
+    assert memory(cluster, WEBHOOK) < LIMIT
+
+
+def test_pods_that_derive_much_do_not_fill_the_controllers_memory(
+    cluster: Access, namespace: str, workshop: str, mallory: str
+) -> None:
+    """In a namespace that is labelled out, so that the webhook never sees them."""
+    bad = forged(cluster, workshop, containers=64)
+    cluster.kubectl("label", "namespace", namespace, f"{TRANSLATE_LABEL}=false")
+    path = cluster.kind("pods").path(namespace)
+    for number in range(50):
+        bad["metadata"]["name"] = f"forged-{number}"
+        bad["metadata"]["annotations"]["n"] = str(number)
+        status, body = cluster.request("POST", path, bad, user=mallory)
+        assert status == http.client.CREATED, body
+
+    cluster.kubectl("create", "-n", workshop, "-f", "-", input=stream(HONEST))
+    cluster.wait_running("honest", workshop)
+    cluster.kubectl("delete", "pod", "-n", workshop, "honest")
+
+    assert cluster.objects("resourceclaimtemplates", namespace) == []
+    assert memory(cluster, CONTROLLER) < LIMIT
