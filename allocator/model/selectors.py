@@ -30,6 +30,9 @@ _LONG_CHAINS: Final = 64
 _LONG: Final = 256
 """Number of characters above which the selectors of a request count as long."""
 _PROJECTIONS: Final = 1 << 17
+MAX_VERDICTS: Final = 1 << 19
+"""Number of cached verdicts of all selectors together, some 130 MB. A selector on `uuid` has one for
+every device, and whoever creates claims chooses how many such selectors there are."""
 _SELECTIONS: Final = 1 << 15
 """Number of cached pairs of node and chain."""
 
@@ -134,6 +137,24 @@ class _Fault(msgspec.Struct, frozen=True):
     runtime_error: str = ""
 
 
+class _CachedVerdicts:
+    """Counts the verdicts that all evaluators cache together.
+
+    Those of evaluators that were evicted count until everything is dropped.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def is_full(self) -> bool:
+        """Count one more; return whether all are to be dropped first."""
+        self.number += 1
+        return self.number > MAX_VERDICTS
+
+
+_cached_verdicts: Final = _CachedVerdicts()
+
+
 class _Evaluator:
     """Selectors as texts, with a cache of their verdicts."""
 
@@ -151,9 +172,13 @@ class _Evaluator:
         key = projection(published, self.fields)
         verdict = self._verdicts.get(key)
         if verdict is None:
+            verdict = self._evaluate(published)
             if len(self._verdicts) >= _PROJECTIONS:
                 self._verdicts.clear()
-            verdict = self._verdicts[key] = self._evaluate(published)
+            if _cached_verdicts.is_full():
+                clear_selector_caches()
+                self._verdicts.clear()
+            self._verdicts[key] = verdict
         return verdict
 
     def _evaluate(self, published: PublishedDevice) -> bool | _Fault:
@@ -194,6 +219,7 @@ def _long_chain(expressions: tuple[Expression, ...]) -> SelectorChain:
 
 def clear_selector_caches() -> None:
     """Drop all cached selectors that are not in use."""
+    _cached_verdicts.number = 0
     for cache in (_short_chain, _long_chain, _short_evaluator, _long_evaluator, _cached_selection):
         cache.cache_clear()
 

@@ -72,7 +72,7 @@ class WorkerEngine:
         self._deadline_s = deadline_s
         self._count_stopped = count_stopped
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._worker: _Worker | None = None
         self._lost_s: list[float] = []
         self._stopped: SizedCache[bytes, str] = _small_cache()
@@ -108,11 +108,12 @@ class WorkerEngine:
     def compile(self, expression: str, environment: Environment) -> Names:
         """Compile a selector; see `SelectorEngine`."""
         key = _digest(expression, environment)
-        answer: Answer | None = self._compiled.get(key)
-        if answer is None:
-            answer = self._ask(key, Call(expression, environment))
-            if not isinstance(answer, Verdict):
-                self._compiled.put(key, answer, size=_size(answer))
+        with self._lock:
+            answer: Answer | None = self._compiled.get(key)
+            if answer is None:
+                answer = self._ask(key, Call(expression, environment))
+                if not isinstance(answer, Verdict):
+                    self._compiled.put(key, answer, size=_size(answer))
         if isinstance(answer, Compiled):
             return answer.names
         raise _error(answer)

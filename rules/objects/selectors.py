@@ -159,7 +159,7 @@ def environment(features: Features) -> Environment:
     return Environment.STORED if features.list_type_attributes else Environment.NEW
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def compile_fault(expression: str, env: Environment) -> str:
     """Return why an expression does not compile; empty if it does, or if the engine cannot tell."""
     try:
@@ -294,7 +294,6 @@ def _retired(expressions: Iterator[LocatedExpression], features: Features) -> It
                 )
 
 
-@lru_cache(maxsize=1024)
 def _referenced_attributes(expression: str, env: Environment) -> frozenset[tuple[str, str]]:
     try:
         return compile_selector(expression, env).attributes or frozenset()
