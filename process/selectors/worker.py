@@ -7,6 +7,8 @@ output until its input ends. It opens nothing, and knows nothing but what it is 
 import math
 import resource
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import BinaryIO, Final
 
 from kube.cel.compile import compile_selector
@@ -24,7 +26,8 @@ from process.selectors.protocol import (
     frame,
 )
 
-MAX_DATA_BYTES: Final = 512 * 2**20
+MAX_DATA_BYTES: Final = 192 * 2**20
+"""Within the memory limit of the container, which the process that asks needs the most of."""
 MAX_CPU_S: Final = 2
 """Of one question; the process that asks waits for less."""
 
@@ -53,6 +56,8 @@ def limit_process() -> None:
     """Bound what this process may take; the soft limit of CPU time moves with each question."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_DATA_BYTES, MAX_DATA_BYTES))
+    with suppress(OSError):  # Where memory is short, the worker goes first.
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _limit_cpu() -> None:
