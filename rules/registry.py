@@ -27,7 +27,6 @@ RULES: Final[tuple[Rule[Any], ...]] = (
     *fields.RULES,
     *claim.RULES,
     *selectors.RULES,
-    *costly_selectors.RULES,
     *config.RULES,
     *device_class.RULES,
     *resource_slice.RULES,
@@ -37,4 +36,6 @@ RULES: Final[tuple[Rule[Any], ...]] = (
     *published.RULES,
     *feasibility.RULES,
     *co_tenant_config.RULES,
+    # Last, since only an evaluation shows that one takes too long.
+    *costly_selectors.RULES,
 )

@@ -109,6 +109,7 @@ class WorkerEngine:
         """Compile a selector; see `SelectorEngine`."""
         key = _digest(expression, environment)
         with self._lock:
+            self._require_not_stopped(key)
             answer: Answer | None = self._compiled.get(key)
             if answer is None:
                 answer = self._ask(key, Call(expression, environment))
@@ -131,14 +132,17 @@ class WorkerEngine:
     def _ask(self, key: bytes, call: Call) -> Answer:
         with self._lock:
             require_wanted()
-            stopped = self._stopped.get(key)
-            if stopped is not None:
-                raise SelectorTooCostly(stopped)
+            self._require_not_stopped(key)
             worker = self._running()
             try:
                 return worker.ask(frame(call), self._deadline_s)
             except _WorkerLost as loss:
                 return self._give_up(key, worker, str(loss))
+
+    def _require_not_stopped(self, key: bytes) -> None:
+        stopped = self._stopped.get(key)
+        if stopped is not None:
+            raise SelectorTooCostly(stopped)
 
     def _give_up(self, key: bytes, worker: "_Worker", why: str) -> Answer:
         worker.kill()

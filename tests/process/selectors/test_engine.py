@@ -126,6 +126,8 @@ real = worker.answer
 def answer(call):
     if "sleep" in call.expression:
         time.sleep(60)
+    if "slow device" in call.expression and call.device is not None:
+        time.sleep(60)
     if "spin" in call.expression:
         while True:
             pass
@@ -167,6 +169,19 @@ def test_what_takes_too_long_is_stopped_and_not_tried_again() -> None:
     assert isinstance(other, tuple)
     assert honest is True
     assert len(stopped) == 2
+
+
+def test_what_was_stopped_on_a_device_is_too_costly_from_then_on() -> None:
+    """The rule about costly expressions compiles them, and so tells of it."""
+    expression = long(f'{A}.model != "slow device"')
+    with stand_in(deadline_s=0.3) as evaluate:
+        evaluate("honest")
+        selector = compile_selector(expression, Environment.STORED)
+
+        with pytest.raises(SelectorTooCostly, match="it took too long"):
+            selector.matches(device_view(DRIVER, GPU))
+        with pytest.raises(SelectorTooCostly, match="not tried again until it changes"):
+            compile_selector(expression, Environment.STORED)
 
 
 @pytest.mark.parametrize("resource", ["spin", "memory"])
