@@ -25,6 +25,7 @@ from kube.client.client import Client
 from kube.errors import ConfigError
 from kube.manifests.dump import dump_yaml
 from process.logs import log_to
+from process.open_files import raise_open_file_limit
 from process.settings import ProcessSettings, override, parse_settings, to_document
 from process.startup import start_collecting
 
@@ -107,6 +108,7 @@ def run_command(
                 sys.stdout.write(text_of(settings))
                 return status
         log_to(sys.stderr, settings.log_level)
+        raise_open_file_limit()
         process = Process(
             settings=settings,
             kubeconfig=given.kubeconfig,

@@ -12,10 +12,16 @@ import structlog
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from process.connections import Connections
+
 Check = Callable[[], str]
 """Returns why the process is not ready; empty when the check passes."""
 
 METRICS_PATH: Final = "/metrics"
+MAX_CONNECTIONS: Final = 32
+MAX_CONNECTIONS_PER_ADDRESS: Final = 16
+CONNECTION_TIMEOUT_S: Final = 5.0
+"""For everything on one connection; a probe takes milliseconds."""
 
 log = structlog.get_logger()
 
@@ -71,14 +77,22 @@ class ProbeServer:
         app = web.Application()
         app.add_routes([*probe_routes(self._checks), web.get(METRICS_PATH, self._metrics)])
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        connections = Connections(
+            MAX_CONNECTIONS,
+            max_unused_per_address=MAX_CONNECTIONS_PER_ADDRESS,
+            header_timeout_s=CONNECTION_TIMEOUT_S,
+        )
         await runner.setup()
         try:
-            await web.TCPSite(runner, self._host or None, self.port).start()
-            self.port = runner.addresses[0][1]
+            if runner.server is None:
+                raise RuntimeError("the runner was not set up")
+            await connections.listen(self._host, self.port)
+            self.port = connections.port
             log.info("probes.listening", port=self.port)
             self.started.set()
-            await asyncio.Event().wait()
+            await connections.run(runner.server)
         finally:
+            await connections.close()
             await runner.cleanup()
 
     async def _metrics(self, _request: web.Request) -> web.Response:

@@ -97,9 +97,9 @@ def test_the_webhook_is_the_https_server_and_nothing_else() -> None:
 
     assert not [path for path in (ROOT / "webhook").iterdir() if (path / "__init__.py").is_file()]
     assert files <= {
+        "body_reader",
         "budgets",
         "ca_bundle_check",
-        "connections",
         "endpoint",
         "metrics",
         "mutate",

@@ -55,12 +55,12 @@ from kube import names
 from kube.runtime.events import EventResult
 from observer import duplicate_resources, event_history, shared_devices
 from process.command import Command, build_parser
+from process.connections import CloseReason
 from process.probes import METRICS_PATH, probe_routes
 from process.settings import to_document
 from rules.registry import RULES
 from tools import policy_crd
 from translation.record import TranslationRecord
-from webhook.metrics import CloseReason
 
 ROOT: Final = Path(__file__).parent.parent
 HEADER: Final = """\

@@ -26,6 +26,8 @@ from kube.runtime.informers import InformerFactory
 from process.certificate_metrics import CertificateCollector
 from process.command import Command, Process, run_command
 from process.metrics import CacheCollector, process_registry, stopped_counter
+from process.open_files import check_open_file_limit
+from process.probes import MAX_CONNECTIONS as MAX_PROBE_CONNECTIONS
 from process.probes import ProbeServer
 from process.profile_files import load_profiles
 from process.selectors.engine import WorkerEngine
@@ -53,6 +55,9 @@ from webhook.validate import ObjectReviewHandler, WorkloadReviewHandler
 async def serve(process: Process[Settings]) -> None:
     """Answer the API server until a signal comes."""
     settings, registry = process.settings, process_registry()
+    check_open_file_limit(
+        settings.webhook.max_connections + MAX_PROBE_CONNECTIONS, "webhook.maxConnections"
+    )
     profiles = profiles_of(settings)
     options = settings.translation.checked_options(profiles)
     async with await process.client() as client:

@@ -5,6 +5,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import cache, partial
+from http import HTTPStatus
 from time import perf_counter
 from typing import Final
 
@@ -12,8 +13,9 @@ import structlog
 from aiohttp import hdrs, web
 
 from certs.serving import peer_names
+from process.connections import Connections
 from process.probes import Check, probe_routes
-from webhook.connections import Connections
+from webhook.body_reader import BodyReader
 from webhook.metrics import WebhookMetrics
 from webhook.reviews import RETRY_AFTER_S, UID
 from webhook.settings import WebhookSettings
@@ -56,6 +58,7 @@ class Endpoint:
         self._last_review_s = 0.0
         self._in_flight = dict.fromkeys(handlers, 0)
         self._bytes_in_flight = 0
+        self._bodies = BodyReader(settings.max_reading, timeout_s=settings.read_timeout)
         self._latency = {path: metrics.latency.labels(path) for path in handlers}
         self._by_status = cache(lambda path, code: metrics.requests.labels(path, str(code)))
         for path in handlers:
@@ -64,9 +67,11 @@ class Endpoint:
         self.port = settings.port
         self._connections = Connections(
             settings.max_connections,
+            max_unused_per_address=settings.max_unused_connections_per_address,
             header_timeout_s=settings.request_header_timeout,
-            metrics=metrics,
+            count_closed=metrics.count_closed,
         )
+        metrics.connections.set_function(self._connections.__len__)
         self._context: ssl.SSLContext | None = None
         self._runner: web.AppRunner | None = None
 
@@ -140,6 +145,11 @@ class Endpoint:
             await self._runner.cleanup()
 
     @property
+    def reading(self) -> int:
+        """How many bodies are arriving."""
+        return len(self._bodies)
+
+    @property
     def wants_certificate(self) -> bool:
         """Whether the handshake fails for clients without one."""
         return self._client_names is not None
@@ -154,35 +164,48 @@ class Endpoint:
         Not a middleware of aiohttp: those cost as much as a small review.
         """
         began = self._last_review_s = perf_counter()
-        self._connections.review_started(request.protocol)
         size = self._announced_size(request)
         if not self._is_allowed(request):
             response = _rejection(
                 web.HTTPForbidden(text="the client certificate is not of an allowed client")
             )
-        elif not self._has_capacity_for(size):
+        elif self._bytes_in_flight + size > self._settings.max_bytes_in_flight:
             response = self._shed()
         else:
-            self._in_flight[path] += 1
+            self._connections.header_received(request.protocol)
             self._bytes_in_flight += size
             try:
-                response = await self._handlers[path](request)
+                await self._bodies.read(request)
+                self._connections.request_started(request.protocol)
+                response = await self._answer(path, request)
             except web.HTTPException as error:
                 response = _rejection(error)
             except (ConnectionError, web.RequestPayloadError):
                 response = _rejection(web.HTTPBadRequest(text="the body is incomplete"))
-            except Exception:  # A bug of ours, so the administrator's failurePolicy decides.
-                log.exception("review.failed", uid=request.get(UID))
-                response = self._failed(path)
             finally:
-                self._in_flight[path] -= 1
                 self._bytes_in_flight -= size
         if self.draining or self._chance() * self._settings.requests_per_connection < 1:
             response.force_close()
-        self._connections.review_finished(request.protocol)
+        is_valid = response.status == HTTPStatus.OK
+        self._connections.request_finished(request.protocol, is_valid=is_valid)
         self._by_status(path, response.status).inc()
         self._latency[path].observe(perf_counter() - began)
         return response
+
+    async def _answer(self, path: str, request: web.Request) -> web.Response:
+        """Answer a review that has arrived, unless too many are answered."""
+        if sum(self._in_flight.values()) >= self._settings.max_in_flight:
+            return self._shed()
+        self._in_flight[path] += 1
+        try:
+            return await self._handlers[path](request)
+        except (web.HTTPException, ConnectionError, web.RequestPayloadError):
+            raise
+        except Exception:  # A bug of ours, so the administrator's failurePolicy decides.
+            log.exception("review.failed", uid=request.get(UID))
+            return self._failed(path)
+        finally:
+            self._in_flight[path] -= 1
 
     def _is_allowed(self, request: web.Request) -> bool:
         """Whether the client certificate names an allowed client, where certificates are required."""
@@ -197,18 +220,12 @@ class Endpoint:
         announced = request.content_length
         return max_bytes if announced is None else min(announced, max_bytes)
 
-    def _has_capacity_for(self, size: int) -> bool:
-        return (
-            sum(self._in_flight.values()) < self._settings.max_in_flight
-            and self._bytes_in_flight + size <= self._settings.max_bytes_in_flight
-        )
-
     def _shed(self) -> web.Response:
         self._metrics.shed.inc()
         response = web.Response(
             status=503, text="too many reviews", headers={"Retry-After": RETRY_AFTER_S}
         )
-        response.force_close()  # The body was not read.
+        response.force_close()  # The body may not have been read.
         return response
 
     def _failed(self, path: str) -> web.Response:

@@ -5,25 +5,11 @@ unchanged; the label `webhook` is the path. No label holds a namespace or a name
 bound.
 """
 
-from enum import StrEnum
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from admission.pods import Answer
+from process.connections import CloseReason
 from process.metrics import SECONDS
-
-
-class CloseReason(StrEnum):
-    """Why the endpoint closed a connection, or did not accept one."""
-
-    HANDSHAKE = "handshake"
-    """The TLS handshake failed or took too long."""
-    HEADER_TIMEOUT = "header_timeout"
-    """The header of a request was not complete in time."""
-    EVICTED = "evicted"
-    """All places were taken, and it had been idle for longest."""
-    REJECTED = "rejected"
-    """All places were taken, and none could be freed."""
 
 
 class WebhookMetrics:

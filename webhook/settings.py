@@ -24,11 +24,16 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
     stores, and one for the envelope; the limit of controller-runtime, too."""
 
     read_timeout: PositiveDuration = PositiveDuration(5)
-    """A body that has not arrived by then is answered with 408. As long as the API server waits."""
+    """A body that has not arrived by then is answered with 408. As long as the API server waits. One
+    of less than 64 KiB, as nearly all are, has a second."""
 
     max_in_flight: Positive = 100
-    """Reviews at a time, reading included; more are answered with 503 and Retry-After, which the
-    API server honours."""
+    """Reviews at a time that have arrived; more are answered with 503 and Retry-After, which the API
+    server honours."""
+
+    max_reading: Positive = 100
+    """Bodies at a time that are still arriving. For another one, that which began first is answered
+    with 408."""
 
     max_bytes_in_flight: Positive = 64 * MEBIBYTE
     """Their bodies together, as announced; more are answered likewise. Nine of the largest, or all
@@ -45,9 +50,13 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
 
     max_connections: Positive = 256
     """Connections at a time. When all are taken, the least useful one is closed; where a review is
-    in flight on each, a new one is refused. What `maxInFlight` reviews need, and the 25 idle ones
+    answered on each, a new one is refused. What `maxInFlight` reviews need, and the 25 idle ones
     that each of six API servers keeps. A connection that carried a large review keeps half a MiB of
     buffers, so all of them a quarter of the memory limit in the manifests."""
+
+    max_unused_connections_per_address: Positive = 128
+    """Of `maxConnections`, those of one client without a valid request so far. An API server needs one
+    for each review that finds none idle."""
 
     request_header_timeout: PositiveDuration = PositiveDuration(10)
     """A connection on which no review began so long after it was opened, or after a request began on

@@ -13,9 +13,9 @@ from prometheus_client import CollectorRegistry
 
 from certs.authority import Authority
 from certs.serving import Listener, client_tls_context, issue_serving_certificate
+from process import connections
 from process.durations import Duration, PositiveDuration
 from testing.fake_api_server import running, until
-from webhook import connections
 from webhook.endpoint import Endpoint
 from webhook.metrics import WebhookMetrics
 from webhook.settings import WebhookSettings
@@ -27,7 +27,8 @@ LEAF: Final = issue_serving_certificate(
     Authority.create("test", now=NOW, life=LIFE), [NAME], now=NOW, life=LIFE
 )
 TRUST: Final = client_tls_context(LEAF.authority)
-ASK: Final = b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
+HEAD: Final = b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+ASK: Final = HEAD + b"Content-Length: 2\r\n\r\n{}"
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -58,10 +59,14 @@ class Server:
     async def plain(self) -> Streams:
         return self._kept(await asyncio.open_connection("127.0.0.1", self.endpoint.port))
 
-    async def connected(self) -> Streams:
+    async def connected(self, address: str = "127.0.0.1") -> Streams:
         return self._kept(
             await asyncio.open_connection(
-                "127.0.0.1", self.endpoint.port, ssl=TRUST, server_hostname=NAME
+                "127.0.0.1",
+                self.endpoint.port,
+                ssl=TRUST,
+                server_hostname=NAME,
+                local_addr=(address, 0),
             )
         )
 
@@ -73,10 +78,12 @@ class Server:
         for writer in self._writers:
             writer.transport.abort()
 
-    async def is_answered(self, streams: Streams | None = None) -> bool:
+    async def is_answered(
+        self, streams: Streams | None = None, *, address: str = "127.0.0.1"
+    ) -> bool:
         """Whether somebody who asks gets an answer."""
         try:
-            reader, writer = streams or await self.connected()
+            reader, writer = streams or await self.connected(address)
             writer.write(ASK)
             answer = await reader.readuntil(b"\r\n\r\nok")
         except (OSError, asyncio.IncompleteReadError):
@@ -141,6 +148,86 @@ async def test_a_connection_with_a_review_keeps_its_place_and_a_new_one_is_rejec
         server.answering.set()
         assert await first
         assert (1, None) == (server.closed("rejected"), server.closed("evicted"))
+
+
+async def test_connections_without_a_valid_request_are_evicted_before_others() -> None:
+    async with standing(max_connections=3) as server:
+        used = await server.connected()
+        assert await server.is_answered(used)
+        unused = [await server.connected() for _ in range(2)]
+        await until(lambda: server.open() == 3)
+        await asyncio.sleep(0.1)
+
+        assert await server.is_answered()
+
+        assert await is_over(unused[0])
+        assert await server.is_answered(used)
+
+
+async def test_a_client_cannot_have_more_unused_connections_than_its_share() -> None:
+    async with standing(max_connections=8, max_unused_connections_per_address=2) as server:
+        first = await server.connected("127.0.0.2")
+        await server.connected("127.0.0.2")
+        assert not await server.is_answered(address="127.0.0.2")
+        await asyncio.sleep(0.1)
+
+        assert await server.is_answered()
+        assert await server.is_answered(await server.connected("127.0.0.2"))
+
+        assert await is_over(first)
+        assert (server.closed("rejected"), server.closed("evicted")) == (1, 1)
+
+
+async def test_who_opens_connections_without_end_makes_room_for_others() -> None:
+    async with standing(max_connections=4) as server:
+        flood = [await server.connected("127.0.0.2") for _ in range(4)]
+        await until(lambda: server.open() == 4)
+
+        assert await server.is_answered()
+
+        assert await is_over(flood[0])
+        assert server.closed("evicted") == 1
+
+
+# --- bodies ---------------------------------------------------------------------------------------
+
+
+async def test_bodies_that_are_still_arriving_take_no_place_of_a_review() -> None:
+    async with standing(max_in_flight=1) as server:
+        for _ in range(5):
+            _, writer = await server.connected()
+            writer.write(HEAD + b"Content-Length: 2\r\n\r\n{")
+            await writer.drain()
+
+        assert await server.is_answered()
+
+
+async def test_reviews_beyond_the_limit_are_to_be_retried() -> None:
+    async with standing(max_in_flight=1) as server, asyncio.TaskGroup() as group:
+        server.answering.clear()
+        first = group.create_task(server.is_answered())
+        await until(lambda: server.asked == 1)
+        reader, writer = await server.connected()
+        writer.write(ASK)
+        answer = await reader.read()
+        server.answering.set()
+
+        assert await first
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b"Retry-After: 1" in answer
+        assert server.registry.get_sample_value("drawbridge_requests_shed_total") == 1
+
+
+async def test_a_small_body_has_a_second_and_the_first_of_too_many_is_given_up() -> None:
+    async with standing(max_reading=1) as server:
+        first, second = await server.connected(), await server.connected()
+        for _, writer in (first, second):
+            writer.write(HEAD + b"Content-Length: 2\r\n\r\n{")
+            await asyncio.sleep(0.05)
+
+        assert (await first[0].readline()).startswith(b"HTTP/1.1 408")
+        second[1].write(b"}")
+        assert (await second[0].readline()).startswith(b"HTTP/1.1 200")
 
 
 BEGINNINGS: Final = {
@@ -226,9 +313,7 @@ async def test_a_failed_handshake_frees_its_place() -> None:
 
 
 async def test_without_an_address_both_families_are_bound() -> None:
-    made = connections.Connections(
-        1, header_timeout_s=1.0, metrics=WebhookMetrics(CollectorRegistry())
-    )
+    made = connections.Connections(1, max_unused_per_address=1, header_timeout_s=1.0)
     await made.listen("", 0)
 
     for host in ("127.0.0.1", "::1"):

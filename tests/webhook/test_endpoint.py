@@ -57,7 +57,9 @@ def registry() -> CollectorRegistry:
 
 @asynccontextmanager
 async def started(
-    registry: CollectorRegistry, listener: Listener, **fields: Any
+    registry: CollectorRegistry,
+    listener: Listener,
+    **fields: Any,
 ) -> AsyncIterator[Endpoint]:
     chosen = {"port": 0, "drain": 0.05, "shutdown_grace_period": 0.1, **fields}
     settings = WebhookSettings(bind_address="127.0.0.1", **chosen)
@@ -69,7 +71,12 @@ async def started(
         review_runner(metrics, 1.0),
         signing=fixed_signing,
     )
-    made = Endpoint(settings, {MUTATE_PATH: mutation.handle}, metrics, chance=lambda: 0.5)
+    made = Endpoint(
+        settings,
+        {MUTATE_PATH: mutation.handle},
+        metrics,
+        chance=lambda: 0.5,
+    )
     await made.start(listener.context, {"drain": made.check})
     async with running(made.run):
         yield made
@@ -127,7 +134,7 @@ async def test_a_draining_endpoint_waits_for_quiet_and_closes_connections(
 
 
 async def test_no_client_can_keep_an_endpoint_from_ending(registry: CollectorRegistry) -> None:
-    settings = {"drain": 60, "max_drain": 0.05}
+    settings: dict[str, Any] = {"drain": 60, "max_drain": 0.05}
     async with started(registry, Listener(LEAF), **settings) as made, asyncio.timeout(5):
         await made.drain()
 

@@ -2,20 +2,20 @@
 
 Neither aiohttp nor an event loop bounds connections, and TLS takes memory for each before any byte is
 read. So they are accepted here, one by one, and only then given to aiohttp. Where all places are
-taken, the connection that has been idle for longest is evicted; one on which a review is answered
-keeps its place.
+taken, an idle connection is evicted: first one that was never used for a valid request, of the client
+address that has most of these. A connection on which a request is answered keeps its place.
 """
 
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
+from enum import StrEnum
 from typing import Final
 
 import structlog
-
-from webhook.metrics import CloseReason, WebhookMetrics
 
 BACKLOG: Final = 1024
 ACCEPT_RETRY_S: Final = 0.5
@@ -29,30 +29,49 @@ TLS_SHUTDOWN_S: Final = 1.0
 log = structlog.get_logger()
 
 
+class CloseReason(StrEnum):
+    """Why a connection was closed, or not accepted."""
+
+    HANDSHAKE = "handshake"
+    """The TLS handshake failed or took too long."""
+    HEADER_TIMEOUT = "header_timeout"
+    """The header of a request was not complete in time."""
+    EVICTED = "evicted"
+    """All places were taken, and it had been idle for longest."""
+    REJECTED = "rejected"
+    """All places were taken, and none could be freed."""
+
+
 class Connection(asyncio.Protocol):
     """One connection, from its acceptance to its end; it passes on what it receives.
 
     Attributes:
         handler: Receives it.
+        address: The client's.
+        is_used: There was a valid request on it.
         active_at: When it was accepted or last answered, by the clock of the event loop.
         header_since: When the header began that is not complete; the first begins with the
             acceptance, and so includes the handshake. None while there is none.
-        answering: A review is being answered.
+        answering: A request is being answered.
     """
 
     def __init__(
         self,
         handler: asyncio.Protocol,
         accepted: socket.socket,
+        address: str,
         forget: Callable[["Connection"], None],
     ) -> None:
         """Begin a connection.
 
         Args:
             accepted: Its socket.
+            address: The client's.
             forget: Called when it ends.
         """
         self.handler = handler
+        self.address = address
+        self.is_used = False
         self.active_at = asyncio.get_running_loop().time()
         self.header_since: float | None = self.active_at
         self.answering = False
@@ -106,24 +125,31 @@ class Connections:
     """
 
     def __init__(
-        self, max_connections: int, *, header_timeout_s: float, metrics: WebhookMetrics
+        self,
+        max_connections: int,
+        *,
+        max_unused_per_address: int,
+        header_timeout_s: float,
+        count_closed: Callable[[CloseReason], None] = lambda _: None,
     ) -> None:
         """Begin without connections.
 
         Args:
             max_connections: At a time, including those in their handshake.
+            max_unused_per_address: Of one client, those without a valid request so far.
             header_timeout_s: A connection whose next header takes longer is closed.
+            count_closed: Called for each that is closed here, or not accepted.
         """
         self._max_connections = max_connections
+        self._max_unused = max_unused_per_address
         self._header_timeout_s = header_timeout_s
-        self._metrics = metrics
+        self._count_closed = count_closed
         self._open: dict[asyncio.BaseProtocol | None, Connection] = {}
         self._listener: socket.socket | None = None
         self._closing = asyncio.Event()
         self._closed = asyncio.Event()
         self._closed.set()
         self.port = 0
-        metrics.connections.set_function(self.__len__)
 
     def __len__(self) -> int:
         """Return how many are open."""
@@ -151,11 +177,14 @@ class Connections:
         self._listener.settimeout(0)
         self.port = self._listener.getsockname()[1]
 
-    async def run(self, handlers: Callable[[], asyncio.Protocol], context: ssl.SSLContext) -> None:
+    async def run(
+        self, handlers: Callable[[], asyncio.Protocol], context: ssl.SSLContext | None = None
+    ) -> None:
         """Accept connections until `close`, and check them until cancelled.
 
         Args:
             handlers: Returns a new HTTP protocol for a connection.
+            context: None for connections without TLS.
 
         Raises:
             RuntimeError: `listen` was not called.
@@ -180,17 +209,24 @@ class Connections:
         if self._listener is not None:
             self._listener.close()
 
-    def review_started(self, handler: asyncio.BaseProtocol | None) -> None:
-        """Mark a connection as answering a review, by its HTTP protocol."""
+    def header_received(self, handler: asyncio.BaseProtocol | None) -> None:
+        """Mark a connection as one whose header is complete, by its HTTP protocol."""
+        connection = self._open.get(handler)
+        if connection is not None:
+            connection.header_since = None
+
+    def request_started(self, handler: asyncio.BaseProtocol | None) -> None:
+        """Mark it as answering."""
         connection = self._open.get(handler)
         if connection is not None:
             connection.answering, connection.header_since = True, None
 
-    def review_finished(self, handler: asyncio.BaseProtocol | None) -> None:
-        """Mark it as idle."""
+    def request_finished(self, handler: asyncio.BaseProtocol | None, *, is_valid: bool) -> None:
+        """Mark it as idle, and as used if the request was valid."""
         connection = self._open.get(handler)
         if connection is not None:
             connection.answering = False
+            connection.is_used |= is_valid
             connection.active_at = asyncio.get_running_loop().time()
 
     # --- accepting
@@ -205,32 +241,51 @@ class Connections:
         self,
         listener: socket.socket,
         handlers: Callable[[], asyncio.Protocol],
-        context: ssl.SSLContext,
+        context: ssl.SSLContext | None,
         group: asyncio.TaskGroup,
     ) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                accepted, _ = await loop.sock_accept(listener)
+                accepted, peer = await loop.sock_accept(listener)
             except ConnectionError:
                 continue  # The client has gone already.
             except OSError as fault:
                 log.warning("connection.accept_failed", error=str(fault))
                 await asyncio.sleep(ACCEPT_RETRY_S)
                 continue
-            if len(self) < self._max_connections or self._evict(loop.time()):
-                connection = Connection(handlers(), accepted, self._forget)
+            address = str(peer[0])
+            if self._make_room(address, loop.time()):
+                connection = Connection(handlers(), accepted, address, self._forget)
                 self._open[connection.handler] = connection
                 group.create_task(self._hand_shake(connection, accepted, context))
             else:
                 accepted.close()
-                self._metrics.count_closed(CloseReason.REJECTED)
+                self._count_closed(CloseReason.REJECTED)
 
-    def _evict(self, now: float) -> bool:
+    def _make_room(self, address: str, now: float) -> bool:
+        """Close a connection if a new one of a client needs its place; return whether it may stay."""
+        unused = [connection for connection in self._open.values() if not connection.is_used]
+        counts = Counter(connection.address for connection in unused)
+        if counts[address] >= self._max_unused:
+            own = [connection for connection in unused if connection.address == address]
+            return self._evict_idle(own, now)
+        if len(self) < self._max_connections:
+            return True
+        busiest, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
+        of_busiest = [connection for connection in unused if connection.address == busiest]
+        if self._evict_idle(of_busiest, now) or self._evict_idle(unused, now):
+            return True
+        if count > counts[address] + 1:  # It opens them faster than they become idle.
+            self._close(of_busiest[0], CloseReason.EVICTED)
+            return True
+        return self._evict_idle(self._open.values(), now)
+
+    def _evict_idle(self, connections: Iterable[Connection], now: float) -> bool:
         """Close the connection that has been idle for longest; return whether there was one."""
         idle = [
             connection
-            for connection in self._open.values()
+            for connection in connections
             if not connection.answering and now - connection.active_at >= CHECK_INTERVAL_S
         ]
         oldest = min(idle, key=lambda connection: connection.active_at, default=None)
@@ -240,9 +295,9 @@ class Connections:
         return True
 
     async def _hand_shake(
-        self, connection: Connection, accepted: socket.socket, context: ssl.SSLContext
+        self, connection: Connection, accepted: socket.socket, context: ssl.SSLContext | None
     ) -> None:
-        """Perform the TLS handshake."""
+        """Perform the TLS handshake, if there is TLS."""
         with suppress(OSError):
             # Not every event loop sets it on a socket that it has not created.
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -251,13 +306,13 @@ class Connections:
                 lambda: connection,
                 accepted,
                 ssl=context,
-                ssl_handshake_timeout=self._header_timeout_s,
-                ssl_shutdown_timeout=TLS_SHUTDOWN_S,
+                ssl_handshake_timeout=self._header_timeout_s if context else None,
+                ssl_shutdown_timeout=TLS_SHUTDOWN_S if context else None,
             )
         except OSError as fault:  # ssl.SSLError is one, and so is a handshake that takes too long.
             if connection.handler in self._open:
                 self._forget(connection)
-                self._metrics.count_closed(CloseReason.HANDSHAKE)
+                self._count_closed(CloseReason.HANDSHAKE)
                 log.debug("handshake.failed", error=str(fault))
 
     # --- closing
@@ -274,7 +329,7 @@ class Connections:
     def _close(self, connection: Connection, reason: CloseReason) -> None:
         # At once, since the protocol learns of its end later.
         self._forget(connection)
-        self._metrics.count_closed(reason)
+        self._count_closed(reason)
         connection.abort()
 
     def _forget(self, connection: Connection) -> None:

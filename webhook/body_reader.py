@@ -1,0 +1,62 @@
+"""Receives the bodies of requests within a budget of their own.
+
+A body that is still arriving takes no place of a review, so that clients which send slowly hold up
+nobody else. If too many arrive at a time, the one that began first is given up.
+"""
+
+import asyncio
+from typing import Final
+
+from aiohttp import web
+
+SMALL_BODY_BYTES: Final = 64 * 1024
+SMALL_BODY_TIMEOUT_S: Final = 1.0
+
+
+class BodyReader:
+    """Reads bodies; `len` is how many are arriving."""
+
+    def __init__(self, max_reading: int, *, timeout_s: float) -> None:
+        """Begin without bodies.
+
+        Args:
+            max_reading: Bodies that arrive at a time.
+            timeout_s: Until a body is complete; a small one has a second at most.
+        """
+        self._max_reading = max_reading
+        self._timeout_s = timeout_s
+        self._reading: dict[asyncio.Timeout, None] = {}
+
+    def __len__(self) -> int:
+        """Return how many bodies are arriving."""
+        return len(self._reading)
+
+    async def read(self, request: web.Request) -> None:
+        """Wait for the body of a request; `request.read` returns it from then on.
+
+        Raises:
+            web.HTTPException: It is too large, too slow, or of another content type.
+        """
+        if request.content_type != "application/json":
+            raise web.HTTPUnsupportedMediaType(text="want application/json")
+        if request.content.is_eof():  # All of it has arrived already, as nearly always.
+            await request.read()
+            return
+        if len(self._reading) >= self._max_reading:
+            self._give_up_first()
+        is_small = (request.content_length or SMALL_BODY_BYTES) < SMALL_BODY_BYTES
+        timeout_s = min(SMALL_BODY_TIMEOUT_S, self._timeout_s) if is_small else self._timeout_s
+        try:
+            async with asyncio.timeout(timeout_s) as timeout:
+                self._reading[timeout] = None
+                try:
+                    await request.read()
+                finally:
+                    self._reading.pop(timeout, None)
+        except TimeoutError as error:
+            raise web.HTTPRequestTimeout(text="the body did not come in time") from error
+
+    def _give_up_first(self) -> None:
+        first = next(iter(self._reading))
+        del self._reading[first]
+        first.reschedule(asyncio.get_running_loop().time())
