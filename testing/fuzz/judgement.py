@@ -48,7 +48,7 @@ _JUDGING: Final = tuple(
     f"POST {path} ".encode() for path in (VALIDATE_WORKLOADS_PATH, VALIDATE_OBJECTS_PATH)
 )
 _CHANGEABLE: Final = re.compile(
-    r"/metadata(/annotations(/drawbridge\.internal~1request)?)?"
+    r"/metadata(/annotations(/drawbridge\.internal~1(request|signature))?)?"
     r"|/spec/(initContainers|containers)/\d+/(env|resources)(/.*)?"
     r"|/spec/(resourceClaims(/\d+|/-)?|schedulerName)",
     re.DOTALL,
