@@ -1,6 +1,9 @@
 """An allocation that nobody should have written: the node refuses it, and who is there stays."""
 
 import json
+from collections.abc import Iterator
+
+import pytest
 
 from e2e.access import Access, Object
 from e2e.node.claims import (
@@ -12,7 +15,7 @@ from e2e.node.claims import (
     request,
     template,
 )
-from e2e.node.driver import DRIVER, NodeDriver
+from e2e.node.driver import DRIVER, INVENTORY, MANIFESTS, NodeDriver
 from e2e.node.node import Node
 from e2e.node.pods import (
     TIMEOUT_S,
@@ -109,3 +112,43 @@ def test_allocations_that_name_nothing_of_this_node_are_refused(
     cluster.kubectl("delete", "pod", "-n", namespace, *words)
     for device in words:
         cluster.wait_gone("pods", device, namespace, timeout_s=TIMEOUT_S)
+
+
+# --- the policy that comes with the driver --------------------------------------------------------
+
+
+@pytest.fixture
+def policy(cluster: Access, driver: NodeDriver) -> Iterator[None]:
+    """The policy of manifests/driver/policy, known to the driver; its kind comes with Drawbridge."""
+    folder = str(MANIFESTS / "policy")
+    cluster.kubectl("apply", "-k", folder)
+    driver.stop()  # It may have started before there was such a kind.
+    driver.start()
+    driver.wait_ready()
+    yield
+    cluster.kubectl("delete", "-k", folder)
+
+
+@pytest.mark.usefixtures("drawbridge", "policy")
+def test_a_gpu_and_its_part_are_kept_apart_without_counters(
+    cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
+) -> None:
+    part_of_gpu = {
+        "name": "part-of-gpu-0",
+        "attributes": {"type": "mig", "uuid": "part", "parentUUID": "uuid-of-gpu-0"},
+    }
+    (gpus, *others) = INVENTORY
+    driver.declare([{**gpus, "devices": [*gpus["devices"], part_of_gpu]}, *others])
+    cluster.wait_until(lambda: "part-of-gpu-0" in driver.published(), "the part is published")
+    share = request("gpu", where=named("uuid-of-gpu-0"), capacity={"memory": "1Gi"})
+    part = claim("part", request("gpu", f"mig.{DRIVER}"))
+    apply(cluster, namespace, claim("share", share), part)
+    apply(cluster, namespace, pod_with(real_node.name, "share", ["share"]))
+    environment(cluster, namespace, "share")
+
+    allocate_by_hand(cluster, namespace, "part", real_node.name, "part-of-gpu-0")
+    apply(cluster, namespace, pod_with(real_node.name, "part", ["part"]))
+
+    wait_refused(cluster, namespace, "part", "part-of-gpu-0: does not accept device gpu-0")
+    cluster.kubectl("delete", "pod", "-n", namespace, "part")
+    delete_pods(cluster, namespace, driver, "share")

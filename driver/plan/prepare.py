@@ -15,7 +15,7 @@ import msgspec
 from allocator.compatibility.compile import CompiledPolicy
 from allocator.model.devices import NodeDevices
 from allocator.model.feature_gates import Features
-from allocator.model.outcome import Reason
+from allocator.model.outcome import Reason, RejectionReason
 from allocator.model.pools import build_index, node_devices
 from allocator.model.usage import gather_usage
 from allocator.search.attempt import AllocatorOptions
@@ -35,6 +35,7 @@ FEATURES: Final = Features(compatibility_groups=True)
 """Everything that an inventory can say is obeyed here, also what the cluster's gates leave out."""
 
 PODS: Final = "pods"
+_SINGULAR: Final = {"are ": "is ", "do not ": "does not "}
 
 
 class RefusalReason(StrEnum):
@@ -313,4 +314,14 @@ def _conflict_message(conflict: AllocationConflict, namespace: str) -> str:
     if others:
         users.append(f"{others} claim{'s' * (others > 1)} of other namespaces")
     told = f" (used by {', '.join(users)})" if users else ""
-    return f"{conflict.device.device}: {conflict.rejection.detail}{told}"
+    return f"{conflict.device.device}: {_reason(conflict.rejection)}{told}"
+
+
+def _reason(rejection: RejectionReason) -> str:
+    """Return why one device cannot be used; the allocator's verbs are for several."""
+    words = rejection.detail
+    for plural, singular in _SINGULAR.items():
+        if rejection.verb.startswith(plural):
+            words = f"{singular}{rejection.verb.removeprefix(plural)} {words}"
+    by_policy = rejection.reason is Reason.POLICY
+    return f"{words}, says the DeviceCompatibilityPolicy" if by_policy else words

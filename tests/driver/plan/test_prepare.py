@@ -283,6 +283,10 @@ def test_a_policy_is_obeyed() -> None:
     )
 
     assert Reason.POLICY is found.reason
+    assert found.message == (
+        "part: is not accepted by device whole (used by claim a),"
+        " says the DeviceCompatibilityPolicy"
+    )
 
 
 def test_a_device_that_has_vanished_still_counts() -> None:
