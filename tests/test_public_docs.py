@@ -38,3 +38,16 @@ def _problems(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_names_in_docs_exist(page: Path) -> None:
     assert [] == _problems(page)
+
+
+def test_the_index_links_every_page() -> None:
+    index = (ROOT / "docs/index.md").read_text()
+    pages = [path.relative_to(ROOT / "docs") for path in ROOT.glob("docs/**/*.md")]
+
+    missing = [
+        str(page)
+        for page in pages
+        if page.name != "index.md" and page.parts[0] != "adr" and f"({page})" not in index
+    ]
+
+    assert [] == missing

@@ -13,11 +13,11 @@ from rules.rule import KINDS, Rule
 HEADER = """\
 # Findings
 
-Every code that `drawbridge` prints and the webhook gives as a cause, in the order of the source. The tables are generated from
-`findings/finding.py` and `rules`. An error refuses the object, a warning says what is lost, an info is worth knowing; the message names what was found and, where there
-is one, the fix.
+Every code of `drawbridge`, of denials and of warnings, in the order of the source. The tables are
+generated from `findings/finding.py` and `rules`. An error rejects the object, a warning reports a loss or
+a risk, an info is for your information. The message says what was found and, where there is one, the fix.
 
-| code | what it says |
+| code | meaning |
 | --- | --- |
 """
 
@@ -25,9 +25,10 @@ is one, the fix.
 ON_WORKLOADS = """
 ## On workloads
 
-The pods of a workload come after it. So these errors, whose cause is the cluster of the moment, are only warnings there; every other one is wrong by itself and refuses it.
+The pods of a workload are created later. So errors whose cause is the present state of the cluster are
+only warnings on workloads; all other errors reject them.
 
-| code | how it passes |
+| code | how the cause may pass |
 | --- | --- |
 """
 
@@ -35,11 +36,13 @@ The pods of a workload come after it. So these errors, whose cause is the cluste
 RULES_HEADER = """
 ## Rules
 
-What is said of objects of DRA and of pods with claims, and what to do about it. What is *wrong by itself* is an error, whatever the cluster; what *can never fit* is one where
-the inventory is proof, else a warning; *not yet* and *advice* are warnings. A pod that a controller made is only warned of, and so is everything in a namespace labelled
-`drawbridge.internal/enforcement: warn`. Rules that the API server enforces by itself, with us or without us, are in `manifests/policies`; of the others the last column says why not.
+Rules about objects of DRA and pods with claims. An *invalid* object is an error in every cluster. An
+*infeasible* one is an error if the inventory proves it, else a warning. *Not yet* and *advice* are
+warnings. Pods that a controller created, and objects in a namespace labelled
+`drawbridge.internal/enforcement: warn`, only get warnings. Rules that the API server can enforce by itself
+are in `manifests/policies`; for the others the last column says why it cannot.
 
-| code | about | class | fix | in the API server |
+| code | about | category | fix | in the API server |
 | --- | --- | --- | --- | --- |
 """
 

@@ -69,22 +69,22 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
             **_named(_SUBDOMAIN, 63),
         },
         "enforcement": {
-            "description": "Enforce: allocations that break a rule are refused. Audit: nothing is "
-            "refused, and the status tells what would be.",
+            "description": "Enforce: allocations that violate a rule are rejected. Audit: nothing is "
+            "rejected, and the status shows what would be.",
         },
         "undeclared": {
-            "description": "What becomes of devices without compatibility groups beside devices "
-            "with groups. Isolated: they stay apart, as in Kubernetes. Compatible: they may join "
-            "anything.",
+            "description": "How devices without compatibility groups are treated beside devices "
+            "with groups. Isolated: incompatible, as in Kubernetes. Compatible: compatible with "
+            "all of them.",
         },
         "scope": {
-            "description": "Which devices are held to the rules together. Physical: those that "
+            "description": "Which devices the rules compare. Physical: those that "
             "share a counter set, or, without counters, the value of a physical attribute. Pool: "
             "all devices of a pool.",
         },
         "physicalAttributes": {
-            "description": "Attributes that tell the hardware under devices without counters; the "
-            "first that a device has counts. A name without a domain is in the driver's. Without "
+            "description": "Attributes that identify the hardware of devices without counters; "
+            "the first that a device has counts. A name without a domain is in the driver's. Without "
             "this field they are parentUUID, uuid and physicalDevice.",
             "minItems": 1,
             "maxItems": MAX_PHYSICAL_ATTRIBUTES,
@@ -113,13 +113,13 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
     },
     CompatibilityRule: {
         "name": {
-            "description": "Of the rule, unique in the policy; devices of one kind are called by "
-            "the rules that match them.",
+            "description": "Unique in the policy; devices of one kind are named after the rules "
+            "that match them.",
             **_named(_LABEL, 63),
         },
         "selectors": {
-            "description": "Which devices the rule is about: those for which all are true, or all "
-            "devices without any.",
+            "description": "The devices that the rule is about: those for which all are true, or "
+            "all devices of the driver if there is none.",
             "maxItems": MAX_SELECTORS,
             "x-kubernetes-list-type": "atomic",
         },
@@ -131,16 +131,16 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
             "items": _named(_LABEL, 63),
         },
         "compatibleOnlyWith": {
-            "description": "What must be true of every other device in use on the same hardware.",
+            "description": "A condition on every other device in use on the same hardware.",
         },
     },
     DeviceSelector: {"cel": {"description": "A selector in CEL."}},
     CompatibleOnlyWith: {"cel": {"description": "In CEL; device is the other device."}},
     CelSelector: {
         "expression": {
-            "description": "A selector of resource.k8s.io, with what those can do and nothing "
-            "else. Write device.attributes['d'].?mode.orValue('') for what a device may not have: "
-            "an expression that fails keeps devices apart.",
+            "description": "A selector as in resource.k8s.io. Write "
+            "device.attributes['d'].?mode.orValue('') for an attribute that a device may not have: "
+            "if an expression fails, the devices are incompatible.",
             "minLength": 1,
             "maxLength": MAX_SELECTOR_BYTES,
         },
@@ -152,8 +152,8 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
             "minimum": 0,
         },
         "conditions": {
-            "description": "Valid: no rule is broken. Symmetric: no two published devices disagree "
-            "on whether they go together. Accepted: this policy is in force for its driver. Enforced: "
+            "description": "Valid: all rules can be evaluated. Symmetric: no two published devices "
+            "disagree on whether they are compatible. Accepted: this policy is in force for its driver. Enforced: "
             "allocations that violate it are prevented; the message says by whom, or what would do.",
             "maxItems": 8,
             "x-kubernetes-list-type": "map",
@@ -162,8 +162,8 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
         "rules": {"description": "How many there are.", "format": "int32", "minimum": 0},
         "summary": {"description": "The matrix in a few words.", "maxLength": 256},
         "matrix": {
-            "description": "Kinds of published devices in the order of the rules, and which go "
-            "together.",
+            "description": "Kinds of published devices in the order of the rules, and which are "
+            "compatible.",
             "maxItems": MAX_ROWS,
             "x-kubernetes-list-type": "atomic",
         },
@@ -172,8 +172,8 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
         },
     },
     Condition: {
-        "type": {"description": "What is judged.", "maxLength": 316},
-        "status": {"description": "Whether it is so.", "enum": ["True", "False", "Unknown"]},
+        "type": {"description": "The condition.", "maxLength": 316},
+        "status": {"description": "Whether it holds.", "enum": ["True", "False", "Unknown"]},
         "reason": {
             "description": "Why, in one word: the code of a finding, or what the controller did.",
             "minLength": 1,

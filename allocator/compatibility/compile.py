@@ -43,7 +43,7 @@ class FaultKind(StrEnum):
     INVALID = "ruleInvalid"
     NOT_BOOLEAN = "ruleNotBoolean"
     FAILED = "ruleEvaluationError"
-    UNJUDGED = "ruleNotJudged"
+    NOT_EVALUATED = "ruleNotEvaluated"
 
 
 class RuleFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class RuleFault(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: Of the expression in the policy.
-        kind: INVALID, or UNJUDGED where our CEL engine does not support what upstream's does.
+        kind: INVALID, or NOT_EVALUATED where our CEL engine does not support what upstream's does.
     """
 
     rule: str
@@ -258,7 +258,7 @@ class CompiledPolicy:
         except SelectorFailed as error:
             return Evaluation(kind=FaultKind.FAILED, why=str(error))
         except UnsupportedSelector as error:
-            return Evaluation(kind=FaultKind.UNJUDGED, why=str(error))
+            return Evaluation(kind=FaultKind.NOT_EVALUATED, why=str(error))
 
     def _compile(self, rule: CompatibilityRule, path: FieldPath) -> CompiledRule:
         selectors: list[Selector] = []
@@ -304,13 +304,13 @@ def _compile_expression(
 ) -> Selector | RuleFault:
     if cel is None:
         # A kind of expression of a later version.
-        return RuleFault(rule=rule, path=path, kind=FaultKind.UNJUDGED, why="it is not CEL")
+        return RuleFault(rule=rule, path=path, kind=FaultKind.NOT_EVALUATED, why="it is not CEL")
     try:
         return compile_selector(cel.expression, Environment.STORED)
     except InvalidSelector as error:
         return RuleFault(rule=rule, path=path, kind=FaultKind.INVALID, why=str(error))
     except UnsupportedSelector as error:
-        return RuleFault(rule=rule, path=path, kind=FaultKind.UNJUDGED, why=str(error))
+        return RuleFault(rule=rule, path=path, kind=FaultKind.NOT_EVALUATED, why=str(error))
 
 
 def _doubt(fault: RuleFault) -> UnevaluatedRule:

@@ -119,7 +119,7 @@ def merge_findings(
 
 def _of_text(policy: CompiledPolicy) -> Iterator[PolicyFinding]:
     for fault in policy.faults:
-        code = Code.RULE_INVALID if fault.kind is FaultKind.INVALID else Code.RULE_NOT_JUDGED
+        code = Code.RULE_INVALID if fault.kind is FaultKind.INVALID else Code.RULE_NOT_EVALUATED
         verb = "is invalid" if fault.kind is FaultKind.INVALID else "cannot be evaluated"
         yield _finding(code, f"rule {fault.rule} {verb}: {fault.why}", fault.path)
     for place, rule in enumerate(policy.source.spec.rules or ()):
@@ -319,7 +319,7 @@ def _of_kind(kind: _Kind, kinds: Sequence[_Kind], counters: _Counters) -> Iterat
 def _fault_code(kind: FaultKind) -> Code:
     return {
         FaultKind.INVALID: Code.RULE_INVALID,
-        FaultKind.UNJUDGED: Code.RULE_NOT_JUDGED,
+        FaultKind.NOT_EVALUATED: Code.RULE_NOT_EVALUATED,
         FaultKind.FAILED: Code.RULE_EVALUATION_ERROR,
         FaultKind.NOT_BOOLEAN: Code.RULE_NOT_BOOLEAN,
     }[kind]

@@ -23,7 +23,7 @@ class Code(StrEnum):
 
     RULE_INVALID = "ruleInvalid"
     """An expression does not compile, so its devices cannot be used."""
-    RULE_NOT_JUDGED = "ruleNotJudged"
+    RULE_NOT_EVALUATED = "ruleNotEvaluated"
     """An expression is valid, but beyond our CEL engine, so its devices cannot be used."""
     RULE_EVALUATION_ERROR = "ruleEvaluationError"
     """A rule fails on a device that may be co-located with its own devices."""
@@ -63,7 +63,7 @@ class Code(StrEnum):
 
 SEVERITIES: Final[Mapping[Code, Severity]] = {
     Code.RULE_INVALID: Severity.ERROR,
-    Code.RULE_NOT_JUDGED: Severity.ERROR,
+    Code.RULE_NOT_EVALUATED: Severity.ERROR,
     Code.RULE_EVALUATION_ERROR: Severity.ERROR,
     Code.RULE_NOT_BOOLEAN: Severity.ERROR,
     Code.INVALID_COMPATIBILITY_GROUPS: Severity.ERROR,

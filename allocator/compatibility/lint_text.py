@@ -208,7 +208,7 @@ def _decided_rules(
             name=rule.name,
             devices=_mask(rule.name in profile.rules for profile in profiles),
             accepted=_mask(answer.yes for answer in answers),
-            undecided=_mask(answer.kind is FaultKind.UNJUDGED for answer in answers),
+            undecided=_mask(answer.kind is FaultKind.NOT_EVALUATED for answer in answers),
             is_unconditional=rule.expression is None,
         )
 

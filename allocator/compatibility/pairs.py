@@ -460,7 +460,7 @@ def _fault(kind: FaultKind) -> str:
         FaultKind.INVALID: "is invalid",
         FaultKind.NOT_BOOLEAN: "gives no boolean",
         FaultKind.FAILED: "fails",
-        FaultKind.UNJUDGED: "cannot be evaluated",
+        FaultKind.NOT_EVALUATED: "cannot be evaluated",
     }[kind]
 
 

@@ -71,7 +71,7 @@ CASES = (
          ("a",), doubts=((FaultKind.INVALID, True),)),
     Case("and on no others", (rule("a", IS_B, only=SYNTAX),), A),
     Case("an expression that is beyond us", (rule("a", IS_A, only=BEYOND),), A,
-         ("a",), doubts=((FaultKind.UNJUDGED, True),)),
+         ("a",), doubts=((FaultKind.NOT_EVALUATED, True),)),
 )  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def test_what_is_not_cel_cannot_be_judged() -> None:
 
     by = compile_policy(policy(unknown))
 
-    assert [FaultKind.UNJUDGED] * 2 == [fault.kind for fault in by.faults]
+    assert [FaultKind.NOT_EVALUATED] * 2 == [fault.kind for fault in by.faults]
     assert not by.profile(A).is_usable
 
 
@@ -106,7 +106,7 @@ def test_faults_tell_their_place() -> None:
 
     assert [
         ("spec.rules[1].selectors[1].cel.expression", FaultKind.INVALID),
-        ("spec.rules[1].compatibleOnlyWith.cel.expression", FaultKind.UNJUDGED),
+        ("spec.rules[1].compatibleOnlyWith.cel.expression", FaultKind.NOT_EVALUATED),
     ] == [(str(fault.path), fault.kind) for fault in found]
 
 

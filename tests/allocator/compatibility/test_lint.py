@@ -69,7 +69,7 @@ class Case(NamedTuple):
 
 CASES = (
     Case(Code.RULE_INVALID, "rule a is invalid: compilation failed", rules("device."), gpus("a")),
-    Case(Code.RULE_NOT_JUDGED, "rule a cannot be evaluated: Drawbridge's CEL engine has no",
+    Case(Code.RULE_NOT_EVALUATED, "rule a cannot be evaluated: Drawbridge's CEL engine has no",
          rules('ip("10.0.0.1").family() == 4'), gpus("a")),
     Case(Code.RULE_EVALUATION_ERROR, "rule of d0 failed on d1: no such key: y",
          rules(f'{attribute_of("y")} == "1"'), gpus("a", "b")),
