@@ -53,7 +53,6 @@ from driver.plan.prepare import RefusalReason
 from findings.finding import Code
 from kube import names
 from kube.runtime.events import EventResult
-from observer import duplicate_resources, event_history, shared_devices
 from process.command import Command, build_parser
 from process.connections import CloseReason
 from process.probes import METRICS_PATH, probe_routes
@@ -135,10 +134,22 @@ def event_reasons() -> set[str]:
     """Return the reasons of events, with what they are about."""
     reasons = {f"{reason.value} (policies, claims, pods)" for reason in PolicyEventReason}
     reasons |= {f"{reason.value} (translated pods)" for reason in TemplateEventReason}
-    reasons |= {f"{event_history.REASON} (pods)", f"{shared_devices.REASON} (pods)"}
-    reasons.add(f"{duplicate_resources.REASON} (nodes)")
+    for path in event_makers():
+        module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        reason = getattr(module, "REASON", None)
+        reasons |= {f"{reason} ({path.parent.name})"} if reason else set()
     audited = {rule.code.value for rule in RULES}
     return reasons | {f"{code[0].upper()}{code[1:]} (audited objects)" for code in audited}
+
+
+def event_makers() -> list[Path]:
+    """Return the files that make events; the constant `REASON` of one is its only reason."""
+    return [
+        path
+        for path in product_files()
+        if path.is_relative_to(ROOT / "controllers") or path.is_relative_to(ROOT / "observer")
+        if set(calls_of(path, ("Event", "RecordEvent"))) - {"asyncio.Event"}
+    ]
 
 
 def kinds() -> set[str]:
