@@ -38,7 +38,7 @@ def measure() -> Iterator[Result]:
         for name, (api_version, kind) in KINDS.items()
         for one in scenario[name]
     ]
-    claims = [{"apiVersion": DRA, "kind": "ResourceClaim", **one} for one in scenario["claims"]]
+    claims = [{"apiVersion": DRA, "kind": "ResourceClaim", **claim} for claim in scenario["claims"]]
     with tempfile.TemporaryDirectory() as folder:
         state = _written(Path(folder, "cluster.json"), objects)
         given = _written(Path(folder, "claims.json"), claims)

@@ -61,7 +61,7 @@ def main() -> None:
         slices=found["slices"],
         nodes=found["nodes"],
         claims=found["allocated"],
-        classes={one.metadata.name: one for one in found["classes"]},
+        classes={class_.metadata.name: class_ for class_ in found["classes"]},
         options=AllocatorOptions(),
     )
     cluster.verdicts(cluster.resolve(found["claims"]))

@@ -66,16 +66,18 @@ def measure() -> Iterator[Result]:
 
 def _example() -> tuple[Document, list[Document]]:
     objects = read_paths([str(EXAMPLES)])
-    (policy,) = (each.document for each in objects if each.kind == "DeviceCompatibilityPolicy")
+    (policy,) = (
+        document.document for document in objects if document.kind == "DeviceCompatibilityPolicy"
+    )
     return dict(policy), [dict(each.document) for each in objects if each.kind == "ResourceSlice"]
 
 
 def _node(slices: Sequence[Document], number: int, mark: str = "") -> Iterator[Document]:
     """Yield the slices of a node of this number."""
-    for each in slices:
-        made = deepcopy(each)
+    for slice_ in slices:
+        made = deepcopy(slice_)
         made["metadata"] = {
-            "name": f"{each['metadata']['name']}-{number}",
+            "name": f"{slice_['metadata']['name']}-{number}",
             "annotations": {"m": mark},
         }
         made["spec"]["nodeName"] = made["spec"]["pool"]["name"] = f"modes-{number}"

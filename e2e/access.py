@@ -115,7 +115,7 @@ class Access:
             "KUBECONFIG": str(kubeconfig or self.kubeconfig),
             "KUBECACHEDIR": str(self.directory / "kubectl-cache"),
             "KUBERC": "off",
-            "PATH": os.pathsep.join(str(each) for each in programs),
+            "PATH": os.pathsep.join(str(program) for program in programs),
         }
 
     def apply(self, objects: str | Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> str:
@@ -443,7 +443,9 @@ def _remember(
 
 def _is_ready(node: Object) -> bool:
     conditions = node.get("status", {}).get("conditions", ())
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+    )
 
 
 def _phase(pod: Object) -> str:

@@ -66,8 +66,8 @@ class Balancer:
         async with server, asyncio.TaskGroup() as group:
             looks = [group.create_task(self._look(*each)) for each in self._backends.items()]
             await self._ended.wait()
-            for each in looks:
-                each.cancel()
+            for look in looks:
+                look.cancel()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
 

@@ -84,9 +84,11 @@ class Drawbridge:
         self._cluster = cluster
         self._objects = tuple(objects)
         self._deployments = {
-            each["metadata"]["name"]: each for each in self._objects if each["kind"] == "Deployment"
+            document["metadata"]["name"]: document
+            for document in self._objects
+            if document["kind"] == "Deployment"
         }
-        (self.namespace,) = {_namespace(each) for each in self._deployments.values()}
+        (self.namespace,) = {_namespace(deployment) for deployment in self._deployments.values()}
         port, *probes = free_ports(1 + len(self._deployments))
         self.endpoints = Endpoints(
             host=os.environ.get(HOST_VARIABLE, "127.0.0.1"),
@@ -216,7 +218,9 @@ class Drawbridge:
 
     def applied(self) -> list[Object]:
         """The objects of the manifests as they are applied here."""
-        return [self._reached_by_url(each) for each in self._objects if _is_applied(each)]
+        return [
+            self._reached_by_url(document) for document in self._objects if _is_applied(document)
+        ]
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -287,7 +291,7 @@ class Drawbridge:
         return changed
 
     def _webhook_configurations(self) -> list[Object]:
-        return [each for each in self._objects if each["kind"] in _WEBHOOKS]
+        return [document for document in self._objects if document["kind"] in _WEBHOOKS]
 
     def _read(self, document: Object) -> Object:
         return self._cluster.get(document["kind"], document["metadata"]["name"])

@@ -55,14 +55,14 @@ class Load:
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
-        for each in self._threads:
-            each.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        for each in self._threads:
-            each.join()
+        for thread in self._threads:
+            thread.join()
 
     @property
     def created(self) -> Sequence[Created]:

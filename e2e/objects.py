@@ -33,7 +33,7 @@ def pod(
     resources = {
         "limits": dict(limits or {}),
         "requests": dict(requests or {}),
-        "claims": [{"name": each} for each in claims or ()],
+        "claims": [{"name": claim} for claim in claims or ()],
     }
     sources = [
         {"name": each, "resourceClaimTemplateName": template}

@@ -105,8 +105,10 @@ class Replicas:
         """The caBundles of all our webhooks, base64."""
         return {
             str(webhook["clientConfig"].get("caBundle", ""))
-            for each in self._drawbridge.webhook_configurations()
-            for webhook in self._cluster.get(each["kind"], each["metadata"]["name"])["webhooks"]
+            for webhook_configuration in self._drawbridge.webhook_configurations()
+            for webhook in self._cluster.get(
+                webhook_configuration["kind"], webhook_configuration["metadata"]["name"]
+            )["webhooks"]
         }
 
     def trusted(self) -> int:
@@ -125,8 +127,11 @@ class Replicas:
     def _reach(self, port: int) -> None:
         """Have the API server call a port of this host."""
         ours = f":{self._drawbridge.endpoints.webhook}/"
-        for each in self._drawbridge.webhook_configurations():
-            changed: Object = {**each, "webhooks": [dict(hook) for hook in each["webhooks"]]}
+        for webhook_configuration in self._drawbridge.webhook_configurations():
+            changed: Object = {
+                **webhook_configuration,
+                "webhooks": [dict(hook) for hook in webhook_configuration["webhooks"]],
+            }
             for hook in changed["webhooks"]:
                 url = hook["clientConfig"]["url"].replace(ours, f":{port}/")
                 hook["clientConfig"] = {"url": url}

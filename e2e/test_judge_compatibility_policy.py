@@ -66,7 +66,9 @@ def of_mode(mode: str, *accepted: str) -> Object:
 @pytest.fixture
 def published(cluster: Access) -> Iterator[str]:
     """The devices of the four modes on a simulated node."""
-    slices = [each for each in documents("cluster.yaml") if each["kind"] == "ResourceSlice"]
+    slices = [
+        document for document in documents("cluster.yaml") if document["kind"] == "ResourceSlice"
+    ]
     cluster.add_nodes([inventory.kwok_node(NODE)], lambda _: slices)
     yield NODE
     cluster.remove_nodes([NODE])
@@ -81,7 +83,7 @@ def published(cluster: Access) -> Iterator[str]:
 @pytest.fixture
 def classes(cluster: Access) -> Iterator[None]:
     """The DeviceClasses of the four modes."""
-    own = [each for each in documents("cluster.yaml") if each["kind"] == "DeviceClass"]
+    own = [document for document in documents("cluster.yaml") if document["kind"] == "DeviceClass"]
     cluster.apply(own)
     yield
     for each in own:
@@ -97,7 +99,10 @@ def _no_policy_stays(cluster: Access) -> Iterator[None]:
 def told(found: Object) -> Mapping[str, str]:
     """Condition to status and reason."""
     conditions = found.get("status", {}).get("conditions", ())
-    return {each["type"]: f"{each['status']} {each['reason']}" for each in conditions}
+    return {
+        condition["type"]: f"{condition['status']} {condition['reason']}"
+        for condition in conditions
+    }
 
 
 def awaited(cluster: Access, want: Mapping[str, str], name: str = "story") -> Object:
@@ -239,7 +244,7 @@ def test_the_status_follows_what_is_published(
         {"name": "mps", "devices": 4, "compatibleWith": ["fraction", "mps"]},
     ] == found["status"]["matrix"]
     assert {found["metadata"]["generation"]} == {
-        each["observedGeneration"] for each in found["status"]["conditions"]
+        condition["observedGeneration"] for condition in found["status"]["conditions"]
     }
 
 
@@ -268,7 +273,9 @@ def test_a_doubt_is_told_with_its_code(cluster: Access) -> None:
     found = awaited(cluster, {"Valid": "True Valid", "Symmetric": "False AsymmetricRule"})
 
     (message,) = [
-        each["message"] for each in found["status"]["conditions"] if each["type"] == "Symmetric"
+        condition["message"]
+        for condition in found["status"]["conditions"]
+        if condition["type"] == "Symmetric"
     ]
     assert (
         "[asymmetricRule] the rule of gpu-0-mps-0 does not accept gpu-0-mig-0, whose rule accepts "
@@ -303,7 +310,9 @@ def test_the_oldest_policy_of_a_driver_counts(cluster: Access) -> None:
 
     found = awaited(cluster, {"Accepted": "False DuplicatePolicyForDriver"}, "a-younger-one")
     (message,) = [
-        each["message"] for each in found["status"]["conditions"] if each["type"] == "Accepted"
+        condition["message"]
+        for condition in found["status"]["conditions"]
+        if condition["type"] == "Accepted"
     ]
     assert "DeviceCompatibilityPolicy story is for driver" in message
     awaited(cluster, GOOD)
@@ -408,7 +417,9 @@ def test_a_policy_that_nothing_enforces_is_reported_everywhere(
     assert "Warning: drawbridge[policyNotEnforced]: spec.enforcement: " in at_apply
     assert "kube-scheduler ignores policies" in at_apply
     status = awaited(cluster, GOOD)["status"]
-    (enforced,) = [each for each in status["conditions"] if each["type"] == "Enforced"]
+    (enforced,) = [
+        condition for condition in status["conditions"] if condition["type"] == "Enforced"
+    ]
     assert "policyAwareSchedulers" in enforced["message"]
 
     warnings = ""

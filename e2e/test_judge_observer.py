@@ -49,19 +49,21 @@ def told(cluster: Access, observer: Drawbridge, stage: str) -> Iterator[dict[str
     cluster.kubectl("label", "namespace", stage, f"{ENFORCEMENT_LABEL}=off")
     cluster.apply([made for each in SHORTAGES for made in shortages.inventory_of(each)])
     names = cluster.add_nodes([shortages.node_of(each) for each in SHORTAGES])
-    holders = [made for each in SHORTAGES for made in shortages.holders_of(each)]
+    holders = [made for shortage in SHORTAGES for made in shortages.holders_of(shortage)]
     applied(cluster, stage, holders)
-    for made in holders:
-        if made["kind"] == "Pod":
-            cluster.wait_running(made["metadata"]["name"], stage)
+    for holder in holders:
+        if holder["kind"] == "Pod":
+            cluster.wait_running(holder["metadata"]["name"], stage)
     applied(cluster, stage, [made for each in SHORTAGES for made in shortages.waiting_of(each)])
     print(f"all pods are there after {time.monotonic() - began:.1f} s")
     began = time.monotonic()
     found: dict[str, str] = {}
 
     def all_told() -> bool:
-        found.update({each["regarding"]["name"]: each["note"] for each in events(cluster, stage)})
-        return {each.slug for each in SHORTAGES} <= found.keys()
+        found.update(
+            {event["regarding"]["name"]: event["note"] for event in events(cluster, stage)}
+        )
+        return {shortage.slug for shortage in SHORTAGES} <= found.keys()
 
     try:
         cluster.wait_until(all_told, "every pod is told", timeout_s=ALL_TOLD_S)
@@ -115,8 +117,8 @@ def test_each_pod_is_told_once(cluster: Access, told: dict[str, str], stage: str
     time.sleep(3.0)
 
     counts: dict[str, int] = {}
-    for each in events(cluster, stage):
-        name = each["regarding"]["name"]
+    for event in events(cluster, stage):
+        name = event["regarding"]["name"]
         counts[name] = counts.get(name, 0) + 1
 
     assert {} == {name: count for name, count in counts.items() if count != 1}
@@ -126,7 +128,7 @@ def test_each_pod_is_told_once(cluster: Access, told: dict[str, str], stage: str
 def test_a_restart_repeats_nothing(
     cluster: Access, observer: Drawbridge, told: dict[str, str], stage: str
 ) -> None:
-    before = {each["metadata"]["name"] for each in events(cluster, stage)}
+    before = {event["metadata"]["name"] for event in events(cluster, stage)}
     observer.stop(OBSERVER)
     observer.start(OBSERVER)
     observer.wait_ready()
@@ -150,7 +152,7 @@ def test_a_pod_that_finds_its_place_is_told_no_more(
     cluster.wait_running("taken", stage)
 
     time.sleep(2.0)
-    about = [each for each in events(cluster, stage) if each["regarding"]["name"] == "taken"]
+    about = [event for event in events(cluster, stage) if event["regarding"]["name"] == "taken"]
     assert [told["taken"]] == [each["note"] for each in about]
 
 
@@ -160,7 +162,7 @@ def test_a_pod_is_told_what_has_changed_and_changed_back(
     cluster.kubectl("taint", "node", "lack-few", "example.com/closed=now:NoSchedule")
 
     def changed() -> Object | None:
-        found = [each for each in events(cluster, stage) if each["regarding"]["name"] == "few"]
+        found = [event for event in events(cluster, stage) if event["regarding"]["name"] == "few"]
         return next((each for each in found if "example.com/closed" in each["note"]), None)
 
     cluster.wait_until(changed, "the pod is told of the taint", timeout_s=20)
@@ -169,7 +171,7 @@ def test_a_pod_is_told_what_has_changed_and_changed_back(
     cluster.kubectl("taint", "node", "lack-few", "example.com/closed-")
 
     def repeated() -> list[Object]:
-        found = [each for each in events(cluster, stage) if each["note"] == told["few"]]
+        found = [event for event in events(cluster, stage) if event["note"] == told["few"]]
         return [each for each in found if each.get("series", {}).get("count") == 2]
 
     cluster.wait_until(repeated, "the first event has happened again", timeout_s=20)
@@ -178,7 +180,7 @@ def test_a_pod_is_told_what_has_changed_and_changed_back(
 def test_who_waits_for_a_cpu_is_told_nothing_of_devices(
     cluster: Access, observer: Drawbridge, told: dict[str, str], stage: str
 ) -> None:
-    (few,) = [each for each in SHORTAGES if each.slug == "busy"]
+    (few,) = [shortage for shortage in SHORTAGES if shortage.slug == "busy"]
     template = {"gpu": "holder-busy-0"}
     greedy = pod("greedy", claims=template, nodeSelector={LABEL: few.slug})
     greedy["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1000"}
@@ -188,13 +190,13 @@ def test_who_waits_for_a_cpu_is_told_nothing_of_devices(
         "greedy",
         stage,
         until=lambda one: any(
-            each["type"] == "PodScheduled" and each["status"] == "False"
-            for each in one.get("status", {}).get("conditions", ())
+            condition["type"] == "PodScheduled" and condition["status"] == "False"
+            for condition in one.get("status", {}).get("conditions", ())
         ),
     )
     time.sleep(2.0)
 
-    assert not [each for each in events(cluster, stage) if each["regarding"]["name"] == "greedy"]
+    assert not [event for event in events(cluster, stage) if event["regarding"]["name"] == "greedy"]
 
 
 def test_metrics_count_pods_by_reason(observer: Drawbridge, told: dict[str, str]) -> None:
@@ -246,7 +248,7 @@ def test_the_page_shows_what_is_told(tmp_path: Path) -> None:
         slices = [each for each in made if each["kind"] == "ResourceSlice"]
         cluster.add_nodes(
             map(inventory.kwok_node, names),
-            lambda node: [each for each in slices if each["spec"]["nodeName"] == node],
+            lambda node: [slice_ for slice_ in slices if slice_["spec"]["nodeName"] == node],
         )
         cluster.kubectl("create", "namespace", "team")
         cluster.wait_for("serviceaccounts", "default", "team")
@@ -262,7 +264,7 @@ def test_the_page_shows_what_is_told(tmp_path: Path) -> None:
         count = sum(each["kind"] == "Pod" for each in waiting)
         cluster.wait_until(lambda: len(events(cluster, "team")) == count, "every pod is told")
         print(cluster.kubectl("events", "-n", "team", "--types=Warning").stdout)
-        told = {each["regarding"]["name"]: each["note"] for each in events(cluster, "team")}
+        told = {event["regarding"]["name"]: event["note"] for event in events(cluster, "team")}
         installed.uninstall()
 
     assert {} == {name: note for name, note in told.items() if note not in page}

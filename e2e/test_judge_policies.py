@@ -45,16 +45,16 @@ pytestmark = pytest.mark.usefixtures("policies")
 def policies(cluster: Access, drawbridge: Drawbridge) -> Iterator[None]:
     """The policies, in force, while our webhook does not run."""
     drawbridge.stop(WEBHOOK)
-    documents = [each.document for each in read_paths([str(POLICIES)])]
+    documents = [read_path.document for read_path in read_paths([str(POLICIES)])]
     cluster.apply(documents)
     cluster.wait_until(
         lambda: all(DENIED in _tried(cluster, probe, "default")[1] for probe in _PROBES),
         "the policies are in force",
     )
     yield
-    for each in documents:
+    for document in documents:
         cluster.request(
-            "DELETE", f"{_ADMISSION}/{_PLURALS[each['kind']]}/{each['metadata']['name']}"
+            "DELETE", f"{_ADMISSION}/{_PLURALS[document['kind']]}/{document['metadata']['name']}"
         )
     drawbridge.start(WEBHOOK)
     drawbridge.wait_ready()

@@ -441,11 +441,11 @@ def inventory(cluster: Access) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def policies(cluster: Access) -> Iterator[None]:
     """The policies inside the API server, beside the webhook."""
-    documents = [each.document for each in read_paths([str(POLICIES)])]
+    documents = [read_path.document for read_path in read_paths([str(POLICIES)])]
     cluster.apply(documents)
     yield
-    for each in documents:
-        cluster.kubectl("delete", each["kind"], each["metadata"]["name"], "--wait=false")
+    for document in documents:
+        cluster.kubectl("delete", document["kind"], document["metadata"]["name"], "--wait=false")
 
 
 @pytest.fixture(scope="module")

@@ -180,7 +180,7 @@ def test_a_gpu_and_a_nic_under_one_root(
     found = cluster.wait_for(
         "resourceclaims", "pair", namespace, until=lambda found: found["status"].get("devices")
     )
-    networks = [each.get("networkData") for each in found["status"]["devices"]]
+    networks = [device.get("networkData") for device in found["status"]["devices"]]
     assert {"interfaceName": "eth1", "ips": ["192.0.2.5/24"]} in networks
     delete_pods(cluster, namespace, driver, "pod")
 

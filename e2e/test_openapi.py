@@ -168,7 +168,7 @@ def _inner(
 def _present(kind: msgspec.inspect.Type) -> msgspec.inspect.Type:
     """The type without None."""
     if isinstance(kind, msgspec.inspect.UnionType):
-        (kind,) = (each for each in kind.types if not isinstance(each, msgspec.inspect.NoneType))
+        (kind,) = (type_ for type_ in kind.types if not isinstance(type_, msgspec.inspect.NoneType))
     return kind
 
 

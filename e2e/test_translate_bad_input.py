@@ -418,7 +418,7 @@ def test_the_cause_reaches_who_looks_at_what_makes_the_pods(
 
     def causes() -> list[str]:
         events = cluster.objects("events", namespace)
-        return [each["message"] for each in events if each["reason"] == "FailedCreate"]
+        return [event["message"] for event in events if event["reason"] == "FailedCreate"]
 
     cluster.wait_until(causes, "the controller says why it makes no pod")
 

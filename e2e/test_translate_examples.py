@@ -130,7 +130,9 @@ EXAMPLES_THAT_BECOME_CLAIMS: Final = (
 LEFT_ALONE: Final = ("opted-out", "whole-gpu")
 """One says so by its label, the other Kubernetes serves by itself."""
 NOT_WORKLOADS: Final = ("ResourceClaimTemplate", "Service")
-PODS: Final = sum(each.pods for each in EXAMPLES_THAT_BECOME_CLAIMS) + len(LEFT_ALONE)
+PODS: Final = sum(become_claim.pods for become_claim in EXAMPLES_THAT_BECOME_CLAIMS) + len(
+    LEFT_ALONE
+)
 
 
 class Applied(NamedTuple):
@@ -150,7 +152,7 @@ class Applied(NamedTuple):
     words: str
 
     def of(self, name: str) -> list[Object]:
-        return [each for each in self.pods if is_of(each, name)]
+        return [pod for pod in self.pods if is_of(pod, name)]
 
 
 def is_of(pod: Object, name: str) -> bool:
@@ -172,7 +174,7 @@ def applied(cluster: Access, stage: str, twin_stage: str) -> Applied:
 
     def run() -> bool:
         pods = cluster.objects("pods", stage)
-        return len(pods) == PODS and all(each["status"]["phase"] in ENDS for each in pods)
+        return len(pods) == PODS and all(pod["status"]["phase"] in ENDS for pod in pods)
 
     cluster.wait_until(run, f"{PODS} pods of the examples run", timeout_s=60)
     cluster.wait_until(lambda: len(cluster.objects("pods", twin_stage)) == PODS, "so do the twins")
@@ -239,7 +241,9 @@ def test_an_example_gets_the_devices_that_its_author_meant(
                 on = published[found.driver, found.pool, found.device]
                 assert device.where(on)
                 assert device.taken_from(on) == found.amounts
-        used = {use["name"] for each in containers(pod) for use in each["resources"]["claims"]}
+        used = {
+            use["name"] for container in containers(pod) for use in container["resources"]["claims"]
+        }
         assert {entry["name"] for entry in pod["spec"]["resourceClaims"]} == used
 
 

@@ -198,8 +198,8 @@ def with_keys(limits: Mapping[str, int]) -> Callable[[Object], None]:
 
 def both(*changes: Callable[[Object], None]) -> Callable[[Object], None]:
     def change(forged: Object) -> None:
-        for each in changes:
-            each(forged)
+        for change in changes:
+            change(forged)
 
     return change
 

@@ -52,9 +52,9 @@ def joint_nodes(cluster: Access, stage: str) -> Iterator[None]:
     cluster.wait_until(known, "the webhook knows how many GPUs share a root")
     yield
     cluster.remove_nodes(made)
-    for each in classes:
-        if each["metadata"]["name"] != HAMI:  # The fleet has that one, too.
-            cluster.kubectl("delete", "deviceclass", each["metadata"]["name"])
+    for class_ in classes:
+        if class_["metadata"]["name"] != HAMI:  # The fleet has that one, too.
+            cluster.kubectl("delete", "deviceclass", class_["metadata"]["name"])
 
 
 def got(cluster: Access, namespace: str, running: Object) -> dict[str, list[str]]:

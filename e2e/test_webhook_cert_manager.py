@@ -15,7 +15,9 @@ def objects(cluster: Access) -> list[Object]:
 
 
 def named(objects: list[Object], kind: str) -> dict[str, Object]:
-    return {each["metadata"]["name"]: each for each in objects if each["kind"] == kind}
+    return {
+        document["metadata"]["name"]: document for document in objects if document["kind"] == kind
+    }
 
 
 def test_nobody_of_ours_can_reach_a_secret_but_the_signing_keys(objects: list[Object]) -> None:
@@ -47,7 +49,7 @@ def test_what_is_served_is_what_is_issued_and_believed(objects: list[Object]) ->
     assert (mount["mountPath"], mount["name"]) == ("/certificate", volume["name"])
     assert volume["secret"]["secretName"] == certificate["spec"]["secretName"]
     assert service in certificate["spec"]["dnsNames"]
-    for each in objects:
-        if each["kind"].endswith("WebhookConfiguration"):
-            (source,) = each["metadata"]["annotations"].values()
+    for document in objects:
+        if document["kind"].endswith("WebhookConfiguration"):
+            (source,) = document["metadata"]["annotations"].values()
             assert source == f"{certificate['metadata']['namespace']}/drawbridge-webhook"

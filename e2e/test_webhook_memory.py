@@ -68,8 +68,8 @@ def test_many_large_bodies(cluster: Access, drawbridge: Drawbridge, name: str, b
         threading.Thread(target=lambda: statuses.append(posted(drawbridge, body)))
         for _ in range(CALLERS)
     ]
-    for each in threads:
-        each.start()
+    for thread in threads:
+        thread.start()
     for each in threads:
         each.join()
 

@@ -109,19 +109,23 @@ def test_a_replica_that_hangs_costs_the_calls_that_wait_for_it(
     replicas.wait_ready()
     print(load.told("SIGSTOP for 6 s"))
     assert len(load.failures) <= CALLERS
-    assert all("deadline exceeded" in each.message for each in load.failures)
+    assert all("deadline exceeded" in failure.message for failure in load.failures)
 
 
 def test_a_ca_bundle_that_was_taken_away_is_back_at_once(
     cluster: Access, drawbridge: Drawbridge, replicas: Replicas, load: Load
 ) -> None:
     began = time.monotonic()
-    for each in drawbridge.webhook_configurations():
+    for webhook_configuration in drawbridge.webhook_configurations():
         steps = [
             {"op": "remove", "path": f"/webhooks/{index}/clientConfig/caBundle"}
-            for index, _ in enumerate(each["webhooks"])
+            for index, _ in enumerate(webhook_configuration["webhooks"])
         ]
-        target = (each["kind"], each["metadata"]["name"], "--type=json")
+        target = (
+            webhook_configuration["kind"],
+            webhook_configuration["metadata"]["name"],
+            "--type=json",
+        )
         cluster.kubectl("patch", *target, "-p", json.dumps(steps))
     cluster.wait_until(replicas.is_told, "the controller has written it again")
     healed_s = time.monotonic() - began

@@ -28,7 +28,10 @@ def lasting(found: Object) -> Object:
         "annotations": found["metadata"].get("annotations"),
         "spec": found["spec"],
         "phase": found["status"]["phase"],
-        "restarts": [one["restartCount"] for one in found["status"]["containerStatuses"]],
+        "restarts": [
+            container_status["restartCount"]
+            for container_status in found["status"]["containerStatuses"]
+        ],
     }
 
 

@@ -275,7 +275,7 @@ def driver_slice(
 
 def translation_snapshot(*slices: ResourceSlice, **fields: Any) -> TranslationSnapshot:
     """Return a snapshot with the shipped profiles, the facts of slices, and further fields."""
-    summaries = [facts for each in slices if (facts := summary(each, profiles())) is not None]
+    summaries = [facts for slice_ in slices if (facts := summary(slice_, profiles())) is not None]
     return TranslationSnapshot(
         **{"profiles": profiles(), "facts": facts_by_driver(summaries)} | fields
     )

@@ -48,8 +48,10 @@ def answer(
 def kinds(said: Mapping[str, Any]) -> list[str]:
     """The objects of an answer, as `Kind name`; a template's name is left out."""
     return [
-        "template" if one["kind"] == "ResourceClaimTemplate" else f"{one['kind']} {_name(one)}"
-        for one in said["objects"]
+        "template"
+        if document["kind"] == "ResourceClaimTemplate"
+        else f"{document['kind']} {_name(document)}"
+        for document in said["objects"]
     ]
 
 
@@ -61,5 +63,6 @@ def _name(document: Document) -> str:
 def told(said: Mapping[str, Any]) -> list[str]:
     """The findings of an answer, as `severity code object path`."""
     return [
-        f"{one['severity']} {one['code']} {one['object']} {one['path']}" for one in said["findings"]
+        f"{finding['severity']} {finding['code']} {finding['object']} {finding['path']}"
+        for finding in said["findings"]
     ]

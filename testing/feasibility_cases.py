@@ -84,9 +84,9 @@ def cluster_context(
     **more: Any,
 ) -> Context:
     """A cluster with slices and the classes of the tables, with its allocations and idle."""
-    published = [convert(each, ResourceSlice) for each in slices]
+    published = [convert(slice_, ResourceSlice) for slice_ in slices]
     there = [Node(metadata=ObjectMeta(name=name)) for name in nodes]
-    classes = {one.metadata.name: one for one in CLASSES}
+    classes = {class_.metadata.name: class_ for class_ in CLASSES}
     named = tuple(convert(each, DeviceCompatibilityPolicy) for each in policies)
     rules = AllocatorOptions(features=features, policies=tuple(map(compile_policy, named)))
     fields: dict[str, Any] = {
@@ -108,7 +108,9 @@ def cluster_context(
 
 
 def example_request(*expressions: str, name: str = "gpu", **fields: Any) -> Document:
-    selectors = {"selectors": [cel(each) for each in expressions]} if expressions else {}
+    selectors = (
+        {"selectors": [cel(expression) for expression in expressions]} if expressions else {}
+    )
     return exactly(name, deviceClassName=EXAMPLE, **selectors, **fields)
 
 

@@ -87,7 +87,7 @@ def device_class(*expressions: str, **spec: Any) -> Document:
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
         "metadata": {"name": "judged.example.com"},
-        "spec": {"selectors": [cel(each) for each in expressions], **spec},
+        "spec": {"selectors": [cel(expression) for expression in expressions], **spec},
     }
 
 

@@ -22,7 +22,7 @@ from testing.rule_cases import (
 def named_class(name: str, *expressions: str, **spec: Any) -> DeviceClass:
     document = {
         "metadata": {"name": name},
-        "spec": {"selectors": [cel(each) for each in expressions], **spec},
+        "spec": {"selectors": [cel(expression) for expression in expressions], **spec},
     }
     return convert(document, DeviceClass)
 
@@ -51,8 +51,8 @@ GPUS = resource_slice(
 def context(*slices: Document, **more: Any) -> Context:
     """A cluster with these slices, and the classes above."""
     fields: dict[str, Any] = {
-        "classes": {one.metadata.name: one for one in CLASSES},
-        "inventory": Inventory(convert(each, ResourceSlice) for each in slices),
+        "classes": {class_.metadata.name: class_ for class_ in CLASSES},
+        "inventory": Inventory(convert(slice_, ResourceSlice) for slice_ in slices),
         "applied_together": True,
     }
     return Context(**fields | more)

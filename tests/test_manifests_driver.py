@@ -29,7 +29,11 @@ Document = Mapping[str, Any]
 
 
 def of_kind(kind: str) -> Iterator[Document]:
-    return (one.document for one in read_paths([str(DRIVER)]) if one.document["kind"] == kind)
+    return (
+        read_path.document
+        for read_path in read_paths([str(DRIVER)])
+        if read_path.document["kind"] == kind
+    )
 
 
 def container() -> Document:
@@ -53,9 +57,9 @@ def test_the_kustomization_lists_every_file() -> None:
 def shipped_policy() -> DeviceCompatibilityPolicy:
     """The policy, which is installed by itself: its kind comes with manifests/base."""
     (document,) = (
-        each.document
-        for each in read_paths([str(DRIVER / "policy")])
-        if each.document["kind"] == "DeviceCompatibilityPolicy"
+        read_path.document
+        for read_path in read_paths([str(DRIVER / "policy")])
+        if read_path.document["kind"] == "DeviceCompatibilityPolicy"
     )
     return decode(msgspec.json.encode(document), DeviceCompatibilityPolicy)
 
@@ -114,11 +118,15 @@ def test_the_policy_keeps_a_gpu_and_its_parts_apart(
 
 def test_it_shares_no_object_with_what_else_is_installed() -> None:
     def names(folder: Path) -> set[tuple[str, str, str]]:
-        documents = (each.document for each in read_paths([str(folder)]))
+        documents = (read_path.document for read_path in read_paths([str(folder)]))
         return {
-            (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"])
-            for each in documents
-            if "metadata" in each
+            (
+                document["kind"],
+                document["metadata"].get("namespace", ""),
+                document["metadata"]["name"],
+            )
+            for document in documents
+            if "metadata" in document
         }
 
     assert not any(names(DRIVER) & names(folder) for folder in OTHERS)
@@ -182,9 +190,14 @@ def test_it_sees_the_folders_that_it_writes() -> None:
     (daemon_set,) = of_kind("DaemonSet")
     spec = daemon_set["spec"]["template"]["spec"]
     hosts = {
-        each["name"]: each["hostPath"]["path"] for each in spec["volumes"] if "hostPath" in each
+        volume["name"]: volume["hostPath"]["path"]
+        for volume in spec["volumes"]
+        if "hostPath" in volume
     }
-    mounts = {each["mountPath"]: hosts.get(each["name"]) for each in container()["volumeMounts"]}
+    mounts = {
+        volume_mount["mountPath"]: hosts.get(volume_mount["name"])
+        for volume_mount in container()["volumeMounts"]
+    }
 
     for folder in (settings.plugins.parent, settings.registry, settings.cdi_directory):
         assert str(folder) == mounts[str(folder)], "the path differs inside and outside"
@@ -211,8 +224,8 @@ def test_the_inventory_that_comes_with_it_is_good_and_empty() -> None:
 
 def test_its_classes_compile_and_are_those_of_the_profile() -> None:
     classes = {each["metadata"]["name"]: each for each in of_kind("DeviceClass")}
-    for each in classes.values():
-        (selector,) = each["spec"]["selectors"]
+    for class_ in classes.values():
+        (selector,) = class_["spec"]["selectors"]
         compile_selector(selector["cel"]["expression"], Environment.STORED)
 
     profile = load_profiles()[DRIVER_NAME]

@@ -16,7 +16,11 @@ Document = Mapping[str, Any]
 
 
 def of_kind(kind: str, folder: Path = OBSERVER) -> Iterator[Document]:
-    return (one.document for one in read_paths([str(folder)]) if one.document["kind"] == kind)
+    return (
+        read_path.document
+        for read_path in read_paths([str(folder)])
+        if read_path.document["kind"] == kind
+    )
 
 
 def test_the_kustomization_lists_every_file() -> None:
@@ -33,12 +37,12 @@ def test_it_shares_no_object_with_what_else_is_installed() -> None:
     def names(folder: Path) -> set[tuple[str, str, str]]:
         return {
             (
-                each.document["kind"],
-                each.document["metadata"].get("namespace", ""),
-                each.document["metadata"]["name"],
+                read_path.document["kind"],
+                read_path.document["metadata"].get("namespace", ""),
+                read_path.document["metadata"]["name"],
             )
-            for each in read_paths([str(folder)])
-            if "metadata" in each.document
+            for read_path in read_paths([str(folder)])
+            if "metadata" in read_path.document
         }
 
     assert not names(OBSERVER) & names(BASE)

@@ -119,7 +119,7 @@ def _has_objects(document: object) -> bool:
 def kinds(text: bytes) -> str:
     """Return the kinds in a manifest, with their number where it is not one."""
     try:
-        found = Counter(each.kind for each in read_objects(text, ""))
+        found = Counter(read_document.kind for read_document in read_objects(text, ""))
     except ObjectFileError as fault:
         return textwrap.shorten(str(fault).removeprefix(":"), MAX_KINDS, placeholder=" ...")
     names = (kind if number == 1 else f"{number} {kind}" for kind, number in sorted(found.items()))

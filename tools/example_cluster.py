@@ -100,7 +100,7 @@ def _with_huge_pages(node: Object) -> Object:
 
 
 def _slices(nodes: Mapping[str, Sequence[Object]]) -> list[Object]:
-    return [each for slices in nodes.values() for each in slices]
+    return [slice_ for slices in nodes.values() for slice_ in slices]
 
 
 def _in_shares(published: Object) -> Object:

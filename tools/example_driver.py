@@ -26,4 +26,4 @@ def _node(name: str) -> list[dict[str, Any]]:
     slices = plan_writes(plan_pools(publication, inventory), ()).applied
     labels = {"kubernetes.io/hostname": name}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
-    return [node, *(slice_document(one) for one in slices)]
+    return [node, *(slice_document(slice_) for slice_ in slices)]

@@ -335,7 +335,7 @@ def _schema(kind: inspect.Type) -> Document:
     """Return the structural schema of a type."""
     match kind:
         case inspect.UnionType(types=types):
-            (only,) = [one for one in types if not isinstance(one, inspect.NoneType)]
+            (only,) = [type_ for type_ in types if not isinstance(type_, inspect.NoneType)]
             return _schema(only)
         case inspect.VarTupleType(item_type=item):
             return {"type": "array", "items": _schema(item)}

@@ -71,7 +71,7 @@ def bill(packages: Mapping[str, Package], version: str) -> Mapping[str, Any]:
                 "purl": product,
             }
         },
-        "components": [component(each) for each in packages.values()],
+        "components": [component(package) for package in packages.values()],
         "dependencies": [
             {"ref": product, "dependsOn": needed(PRODUCT, packages)},
             *(

@@ -181,7 +181,9 @@ class PolicyPool:
 
 def counter_sets_of(published: PublishedDevice) -> frozenset[str]:
     """Return the counter sets that a device consumes."""
-    return frozenset([taken.counter_set for taken in published.device.consumes_counters or ()])
+    return frozenset(
+        [consumption.counter_set for consumption in published.device.consumes_counters or ()]
+    )
 
 
 def _hardware_name(policy: CompiledPolicy, published: PublishedDevice) -> str | None:

@@ -154,7 +154,8 @@ def _model_attribute(devices: Sequence[PublishedDevice]) -> str:
     """Return the attribute with the MIG profile, else with the name of the product."""
     names = (_PROFILE, *_PRODUCTS)
     return next(
-        (name for name in names if any(text_attribute(each, name) for each in devices)), _PROFILE
+        (name for name in names if any(text_attribute(device, name) for device in devices)),
+        _PROFILE,
     )
 
 

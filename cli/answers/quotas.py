@@ -122,8 +122,8 @@ class _Excess(NamedTuple):
         """Return the amounts in one phrase, as those of a number of pods."""
         by = f" by {pods} pods" if pods > 1 else ""
         amounts = (
-            f"{one.resource}: requested {one.requested}{by}, used {one.used}, hard {one.hard}"
-            for one in self.resources
+            f"{resource.resource}: requested {resource.requested}{by}, used {resource.used}, hard {resource.hard}"
+            for resource in self.resources
         )
         return f"exceeds ResourceQuota {self.quota}: {', and '.join(amounts)}"
 

@@ -171,7 +171,9 @@ def contradiction_notes(usage: Usage) -> Iterator[str]:
     """Yield a note for each shared device that claims use with contradicting configurations."""
     for contradiction in find_contradictions(usage, UNIFORM_CONFIG_DRIVERS):
         device = contradiction.device
-        names = sorted({f"{one.namespace}/{one.claim}" for one in contradiction.consumers})
+        names = sorted(
+            {f"{consumer.namespace}/{consumer.claim}" for consumer in contradiction.consumers}
+        )
         kind = contradiction.kind or "configuration"
         yield (
             f"device {device.device} of pool {device.pool} is in use with contradicting {kind}s by "

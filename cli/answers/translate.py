@@ -90,7 +90,7 @@ def translate_objects(
     Args:
         namespace: Of objects that name none.
     """
-    results = [_translate_object(found, snapshot, options, namespace) for found in manifests]
+    results = [_translate_object(manifest, snapshot, options, namespace) for manifest in manifests]
     # Templates that the manifests have are in the output already.
     known = {
         (namespace_of(result.source, namespace), result.source.name)

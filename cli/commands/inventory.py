@@ -216,9 +216,9 @@ def _classes(classes: Sequence[ClassInventory]) -> str:
     return format_table(
         ("DEVICECLASS", "DEVICES", "FREE", "DRIVERS"),
         (
-            (found.name, "?", "?", found.error)
-            if found.error
-            else (found.name, found.devices, found.free, ", ".join(found.drivers) or "none")
-            for found in classes
+            (class_.name, "?", "?", class_.error)
+            if class_.error
+            else (class_.name, class_.devices, class_.free, ", ".join(class_.drivers) or "none")
+            for class_ in classes
         ),
     )

@@ -59,15 +59,19 @@ def decode_objects(
     silent = {id(found) for found in reported_elsewhere}
     decoded: list[NamespacedObject] = []
     faults: list[ObjectFinding] = []
-    for found in objects:
-        kind = view_type(found, kinds)
+    for document in objects:
+        kind = view_type(document, kinds)
         if kind is None:
             continue
-        value = found.value if isinstance(found, ViewedObject) else decode_object(found, kind)
+        value = (
+            document.value if isinstance(document, ViewedObject) else decode_object(document, kind)
+        )
         if not isinstance(value, list):
-            decoded.append(NamespacedObject(namespace=namespace_of(found, namespace), value=value))
-        elif id(found) not in silent:
-            name = reference(found, namespace)
+            decoded.append(
+                NamespacedObject(namespace=namespace_of(document, namespace), value=value)
+            )
+        elif id(document) not in silent:
+            name = reference(document, namespace)
             faults += [ObjectFinding(object=name, finding=finding) for finding in value]
     return decoded, faults
 

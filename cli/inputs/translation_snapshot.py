@@ -54,7 +54,9 @@ def build_snapshot(
         classes=frozenset(each.metadata.name for each in classes) if has_classes else None,
         extended_resources=extended_resources(classes),
         class_configs={
-            each.metadata.name: drivers for each in classes if (drivers := config_drivers(each))
+            class_.metadata.name: drivers
+            for class_ in classes
+            if (drivers := config_drivers(class_))
         },
         templates={
             (place, template.metadata.name): TemplateSummary(

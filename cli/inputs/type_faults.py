@@ -61,7 +61,11 @@ def type_faults(document: object, kind: type[Any]) -> list[TypeFault]:
 def _faults(kind: inspect.Type, value: object, path: FieldPath) -> Iterator[TypeFault]:
     match kind:
         case inspect.UnionType(types=alternatives):
-            (kind,) = (each for each in alternatives if not isinstance(each, inspect.NoneType))
+            (kind,) = (
+                alternative
+                for alternative in alternatives
+                if not isinstance(alternative, inspect.NoneType)
+            )
             yield from _faults(kind, value, path)
         case inspect.StructType(fields=fields) if isinstance(value, Mapping):
             yield from _field_faults(fields, value, path)

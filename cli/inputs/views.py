@@ -28,7 +28,7 @@ def decode_view(document: object, kind: type[T]) -> T | list[Finding]:
     try:
         return convert(present, kind)
     except msgspec.ValidationError as fault:
-        findings = [_finding(each) for each in type_faults(present, kind)]
+        findings = [_finding(type_fault) for type_fault in type_faults(present, kind)]
         return findings or [error(Code.INVALID_OBJECT, FieldPath(), f"Invalid value: {fault}")]
 
 

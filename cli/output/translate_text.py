@@ -136,8 +136,8 @@ def _written(result: TranslatedObject) -> Mapping[str, Mapping[str, Any]]:
     _, spec = resolve_path(pod, ("spec",))
     containers = [each for f in CONTAINER_FIELDS for each in (spec or {}).get(f) or ()]
     return {
-        each.get("name", ""): (each.get("resources") or {}).get("limits") or {}
-        for each in containers
+        container.get("name", ""): (container.get("resources") or {}).get("limits") or {}
+        for container in containers
     }
 
 

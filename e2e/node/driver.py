@@ -54,7 +54,9 @@ class NodeDriver:
         self.node = node
         self._cluster = cluster
         self._objects = rendered(cluster, MANIFESTS)
-        (self._daemon_set,) = (each for each in self._objects if each["kind"] == "DaemonSet")
+        (self._daemon_set,) = (
+            document for document in self._objects if document["kind"] == "DaemonSet"
+        )
         self._settings = dict(settings)
         self._inventory = node.folder / "inventory"
         self._kubeconfig: Path | None = None
@@ -63,7 +65,11 @@ class NodeDriver:
     def install(self) -> None:
         """Apply the manifests, all but what needs an image."""
         self._cluster.apply(
-            [each for each in self._objects if each["kind"] not in {"DaemonSet", "ConfigMap"}]
+            [
+                document
+                for document in self._objects
+                if document["kind"] not in {"DaemonSet", "ConfigMap"}
+            ]
         )
         # The API server enforces a policy when it has compiled it.
         self._cluster.wait_until(self._is_restricted, "the node restriction is in force")
@@ -71,7 +77,7 @@ class NodeDriver:
     def uninstall(self) -> None:
         """Delete what was applied."""
         flags = ("--ignore-not-found", "--wait=false")
-        objects = [each for each in self._objects if each["kind"] != "ConfigMap"]
+        objects = [document for document in self._objects if document["kind"] != "ConfigMap"]
         self._cluster.kubectl("delete", *flags, "-f", "-", input=stream(objects))
 
     def declare(self, pools: Pools) -> None:
@@ -215,8 +221,8 @@ class NodeDriver:
         """Device to what is published of it."""
         return {
             device["name"]: device
-            for each in self.slices()
-            for device in each["spec"].get("devices") or ()
+            for slice_ in self.slices()
+            for device in slice_["spec"].get("devices") or ()
         }
 
     def taints(self) -> dict[str, list[str]]:

@@ -115,7 +115,9 @@ class Node:
         """Return when the node is Ready, as its kubelet told after a time."""
 
         def is_ready(node: Object) -> bool:
-            conditions = {each["type"]: each for each in node["status"].get("conditions", ())}
+            conditions = {
+                condition["type"]: condition for condition in node["status"].get("conditions", ())
+            }
             ready = conditions.get("Ready", {"status": "", "lastHeartbeatTime": ""})
             return bool(ready["status"] == "True" and ready["lastHeartbeatTime"] >= since)
 

@@ -27,7 +27,7 @@ def crowd(seed: int) -> Objects:
     scenario = copy.deepcopy(seeded(seed))
     rng = Random(seed)
     first = scenario["nodes"][0]["metadata"]["name"]
-    local = [one for one in scenario["slices"] if one["spec"].get("nodeName") == first]
+    local = [slice_ for slice_ in scenario["slices"] if slice_["spec"].get("nodeName") == first]
     # Slices of these pools that others can see tie the node to its name.
     pools = {(one["spec"]["driver"], one["spec"]["pool"]["name"]) for one in local}
     for number in range(COPIES):
@@ -57,8 +57,8 @@ def _holds(claim: Json, pools: set[tuple[str, str]]) -> bool:
     if claim["metadata"]["name"].startswith("copy-"):
         return False
     return any(
-        (one["driver"], one["pool"]) in pools
-        for one in claim["status"]["allocation"]["devices"].get("results") or ()
+        (result["driver"], result["pool"]) in pools
+        for result in claim["status"]["allocation"]["devices"].get("results") or ()
     )
 
 
@@ -67,16 +67,16 @@ def _held_elsewhere(claim: Json, pools: set[tuple[str, str]], name: str) -> Json
     held["metadata"]["name"] = f"{name}-{claim['metadata']['name']}"
     devices = held["status"]["allocation"]["devices"]
     devices["results"] = [
-        one | {"pool": f"{one['pool']}-{name}"}
-        for one in devices["results"]
-        if (one["driver"], one["pool"]) in pools
+        result | {"pool": f"{result['pool']}-{name}"}
+        for result in devices["results"]
+        if (result["driver"], result["pool"]) in pools
     ]
     return held
 
 
 def _make_odd(scenario: Scenario, name: str, rng: Random) -> None:
     """Change one thing of one copy: what is published, what is held, or the node."""
-    mine = [one for one in scenario["slices"] if one["spec"].get("nodeName") == name]
+    mine = [slice_ for slice_ in scenario["slices"] if slice_["spec"].get("nodeName") == name]
     devices = [device for one in mine for device in one["spec"].get("devices") or ()]
     changes: list[Callable[[Json], None]] = [
         lambda device: device.setdefault("attributes", {}).update(numa={"int": 7}),

@@ -137,7 +137,8 @@ def prepared(
     """A checkpoint in which claims are prepared."""
     known = {each.name: each for each in devices}
     return Checkpoint(
-        boot_id=BOOT, claims={each.metadata.uid: record_of(each, known, state) for each in claims}
+        boot_id=BOOT,
+        claims={claim.metadata.uid: record_of(claim, known, state) for claim in claims},
     )
 
 

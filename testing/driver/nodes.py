@@ -74,7 +74,7 @@ class FolderNode:
     @property
     def states(self) -> dict[str, str]:
         """Name of a claim to how far it is."""
-        return {each.name: each.state.value for each in self.checkpoint.claims.values()}
+        return {claim.name: claim.state.value for claim in self.checkpoint.claims.values()}
 
     @property
     def specs(self) -> set[str]:

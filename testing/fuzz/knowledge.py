@@ -39,7 +39,9 @@ def knowing(documents: Iterable[Document], classes: Iterable[DeviceClass] = ()) 
             found = convert(document, struct)
             key = found.metadata.namespace, found.metadata.name
             changes.setdefault(kind, {})[key] = found
-    changes.setdefault(Kind.CLASS, {}).update({("", one.metadata.name): one for one in classes})
+    changes.setdefault(Kind.CLASS, {}).update(
+        {("", class_.metadata.name): class_ for class_ in classes}
+    )
     knowledge = RuleCache(Features())
     knowledge.apply(changes)
     return knowledge.context(ClusterFacts(namespaces={NAMESPACE: {}}))

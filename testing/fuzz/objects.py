@@ -42,7 +42,7 @@ def _honest() -> Sequence[Document]:
     rows = [row.document for row in ALL]
     rows += [row.document for row in (*INFEASIBLE, *PENDING, *PODS, *EXTENDED)]
     files = read_paths([str(EXAMPLES)])
-    found = [*rows, *(one.document for one in files)]
+    found = [*rows, *(file.document for file in files)]
     found += [pod(claim_entry(name)) for name in ("three", "five", "held")]
     found += [
         pod(template_entry("two", "a"), template_entry("five", "b")),
@@ -255,7 +255,7 @@ def _field(made: Document, chance: Random) -> None:
 def _selector(made: Document, chance: Random) -> None:
     for one in _asking(made):
         expressions = chance.choices(EXPRESSIONS, k=chance.choice((1, 1, 2, 5, 33)))
-        one["selectors"] = [cel(each) for each in expressions]
+        one["selectors"] = [cel(expression) for expression in expressions]
 
 
 def _constraint(made: Document, chance: Random) -> None:

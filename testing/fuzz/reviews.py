@@ -110,8 +110,8 @@ def _translated(legacy: Document, place: Place) -> Document | None:
 
 def _examples() -> Iterator[Document]:
     for file in sorted(EXAMPLES.glob("**/*.yaml")):
-        for found in read_paths([str(file)]):
-            for made in _pods_in(found.document):
+        for read_path in read_paths([str(file)]):
+            for made in _pods_in(read_path.document):
                 yield {"apiVersion": "v1", "kind": "Pod", "metadata": {}} | copy.deepcopy(made)
 
 

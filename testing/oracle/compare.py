@@ -34,7 +34,7 @@ class Difference(NamedTuple):
         alone = self.scenario | {"node": self.node, "maxSteps": MAX_STEPS * 100}
         (answer,) = oracle.ask([{"allocate": alone}])
         case = Case(self.scenario, self.ours, self.theirs, upstream(answer)[self.node])
-        return next((each for each in SKIPS if each.applies(case)), None)
+        return next((skip for skip in SKIPS if skip.applies(case)), None)
 
     def __str__(self) -> str:
         return (

@@ -89,7 +89,7 @@ class Coverage:
 
 def slices(one: Scenario) -> Iterator[Json]:
     """The specs of its slices."""
-    return (each["spec"] for each in one["slices"])
+    return (slice_["spec"] for slice_ in one["slices"])
 
 
 def devices(one: Scenario) -> Iterator[Json]:
@@ -110,7 +110,7 @@ def asked(one: Scenario) -> Iterator[Json]:
 
 def constraints(one: Scenario) -> Iterator[Json]:
     """The constraints of all its claims."""
-    return (c for each in one["claims"] for c in each["spec"]["devices"].get("constraints", ()))
+    return (c for claim in one["claims"] for c in claim["spec"]["devices"].get("constraints", ()))
 
 
 def results(one: Scenario) -> Iterator[Json]:

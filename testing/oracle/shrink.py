@@ -67,8 +67,8 @@ def _without_slice(scenario: Scenario, index: int) -> Scenario:
     """Return the scenario without a slice that the others of its pool do not count any more."""
     one = copy.deepcopy(scenario)
     gone = one["slices"].pop(index)["spec"]
-    for each in one["slices"]:
-        spec = each["spec"]
+    for slice_ in one["slices"]:
+        spec = slice_["spec"]
         if (spec["driver"], spec["pool"]["name"]) == (gone["driver"], gone["pool"]["name"]):
             spec["pool"]["resourceSliceCount"] -= 1
     return one

@@ -44,7 +44,7 @@ SKIPS: Final[tuple[Skip, ...]] = (
         "another order, another generation of it) get what the first node saw, so the verdict "
         "depends on which node was asked first. We judge each node by itself.",
         lambda case: (
-            any(each["spec"].get("sharedCounters") for each in case.scenario["slices"])
+            any(slice_["spec"].get("sharedCounters") for slice_ in case.scenario["slices"])
             and case.ours.compared == case.alone.compared
         ),
     ),

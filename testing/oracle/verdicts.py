@@ -48,9 +48,9 @@ class Verdict(NamedTuple):
     def words(self) -> str:
         """The end, the devices and the message, for people."""
         devices = [
-            f"{one['request']}={one['driver']}/{one['pool']}/{one['device']}"
+            f"{result['request']}={result['driver']}/{result['pool']}/{result['device']}"
             for claim in self.claims
-            for one in claim["results"]
+            for result in claim["results"]
         ]
         return " ".join((self.end, *devices)) + (f" ({self.message})" if self.message else "")
 

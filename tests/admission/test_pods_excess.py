@@ -91,7 +91,7 @@ def test_what_is_beyond_the_limit_is_refused(case: Large) -> None:
 def test_what_is_within_the_limit_is_read(case: Large) -> None:
     _, answer = admit(case.make(case.most))
 
-    assert not any("tooLarge" in one for one in finding_texts(answer.findings))
+    assert not any("tooLarge" in finding_text for finding_text in finding_texts(answer.findings))
 
 
 def test_many_containers_without_devices_are_no_matter() -> None:

@@ -400,7 +400,7 @@ def test_unseen(case: Seen) -> None:
 
     got = judged(workload(case.pod), snapshot=snapshot, options=case.options)
 
-    found = [each for each in got.findings if each.code is Code.CLAIM_UNAWARE_COMPONENT]
+    found = [finding for finding in got.findings if finding.code is Code.CLAIM_UNAWARE_COMPONENT]
     assert case.want == tuple(each.message for each in found)
     assert {f"{TEMPLATE}.resourceClaims"} >= {str(each.path) for each in found}
     assert got.allowed

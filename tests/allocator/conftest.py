@@ -13,6 +13,6 @@ import pytest
 def _nothing_is_remembered() -> None:
     for name, module in tuple(sys.modules.items()):
         if name.startswith("allocator."):
-            for each in vars(module).values():
-                if getattr(each, "__module__", None) == name and hasattr(each, "cache_clear"):
-                    each.cache_clear()
+            for var in vars(module).values():
+                if getattr(var, "__module__", None) == name and hasattr(var, "cache_clear"):
+                    var.cache_clear()

@@ -30,7 +30,7 @@ def check(*given: Document, flags: tuple[str, ...] = ()) -> list[str]:
     result = drawbridge("check", "-f", "-", "-o", "json", *flags, stdin=dump_yaml(given))
     assert result.exit_code in (0, 1), result.stderr
     said = msgspec.json.decode(result.stdout)
-    has_errors = any(one["severity"] == "error" for one in said["findings"])
+    has_errors = any(finding["severity"] == "error" for finding in said["findings"])
     assert result.exit_code == has_errors
     return told(said)
 

@@ -103,9 +103,9 @@ def answer(*arguments: object, stdin: str | None = None) -> dict[str, Any]:
 def words(said: dict[str, Any]) -> list[str]:
     return [
         f"{name}: {text}"
-        for one in said["objects"]
-        if one["kind"] == "ResourceClaimTemplate"
-        for name, text in requests(one["spec"]["spec"])
+        for document in said["objects"]
+        if document["kind"] == "ResourceClaimTemplate"
+        for name, text in requests(document["spec"]["spec"])
     ]
 
 
@@ -247,7 +247,10 @@ def test_translating_the_output_again_changes_nothing(path: Path, state: tuple[o
 
 def test_everything_that_is_not_about_devices_stays_as_it_is() -> None:
     for path in EVERY:
-        before = {one.name: one.document for one in read_objects(path.read_bytes(), "")}
+        before = {
+            read_document.name: read_document.document
+            for read_document in read_objects(path.read_bytes(), "")
+        }
         for after in answer("-f", path)["objects"]:
             if after["kind"] != "ResourceClaimTemplate":
                 assert _other_text(before[after["metadata"]["name"]]) == _other_text(after)

@@ -149,14 +149,16 @@ def test_a_suggested_selector_selects_the_devices_that_it_was_made_for(
 
     suggestions = inventory_with()["suggestions"]
     classes = [
-        device_class(each["name"])
-        | {"spec": {"selectors": [{"cel": {"expression": each["expression"]}}]}}
-        for each in suggestions
+        device_class(suggestion["name"])
+        | {"spec": {"selectors": [{"cel": {"expression": suggestion["expression"]}}]}}
+        for suggestion in suggestions
     ]
     (tmp_path / "classes.yaml").write_text(dump_yaml(classes) or "{}")
     after = inventory_with("-f", tmp_path / "classes.yaml") if classes else {"classes": []}
 
-    selected = {each["name"]: each["devices"] for each in after["classes"] if not each["error"]}
+    selected = {
+        class_["name"]: class_["devices"] for class_ in after["classes"] if not class_["error"]
+    }
     assert {each["name"]: each["devices"] for each in suggestions}.items() <= selected.items()
     assert [] == (after["suggestions"] if classes else [])
 

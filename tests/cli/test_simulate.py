@@ -120,7 +120,9 @@ def where(said: dict[str, Any]) -> list[str]:
 
 def gets(said: dict[str, Any]) -> dict[str, list[str]]:
     return {
-        each["name"]: [one["device"] for one in each["allocation"]["devices"].get("results", ())]
+        each["name"]: [
+            result["device"] for result in each["allocation"]["devices"].get("results", ())
+        ]
         for each in said["claims"]
         if each["allocation"] is not None
     }
@@ -195,7 +197,7 @@ def test_of_many_reasons_what_is_lacking_is_among_those_shown() -> None:
     ours = [f'!("{word}" in device.attributes["{DRIVER}"])' for word in "abcde"]
 
     said = simulate(
-        claim("three", 3, selectors=[{"cel": {"expression": one}} for one in ours]),
+        claim("three", 3, selectors=[{"cel": {"expression": our}} for our in ours]),
         snapshot=[device_class(), node("n"), slice_of("n", {"name": "free"}, *ill, *others)],
     ).stdout
 

@@ -35,7 +35,7 @@ def written(path: Path, objects: list[Any]) -> Path:
 
 
 def typed(documents: list[Any], api_version: str, kind: str) -> list[Any]:
-    return [{"apiVersion": api_version, "kind": kind, **each} for each in documents]
+    return [{"apiVersion": api_version, "kind": kind, **document} for document in documents]
 
 
 def simulated(scenario: Scenario, node: str, folder: Path) -> Verdict:
@@ -60,7 +60,7 @@ def simulated(scenario: Scenario, node: str, folder: Path) -> Verdict:
     if not about["fits"]:
         return Verdict("does not fit")
     # An allocation without anything in it is an empty object.
-    return Verdict(FIT, normal([one["allocation"] for one in said["claims"]]))
+    return Verdict(FIT, normal([claim["allocation"] for claim in said["claims"]]))
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

@@ -241,9 +241,9 @@ def test_a_wrong_value_in_the_snapshot_is_a_finding_and_counts_for_nothing() -> 
 def classes_of(said: Document) -> list[str]:
     return [
         request["exactly"]["deviceClassName"]
-        for one in said["objects"]
-        if one["kind"] == "ResourceClaimTemplate"
-        for request in one["spec"]["spec"]["devices"]["requests"]
+        for document in said["objects"]
+        if document["kind"] == "ResourceClaimTemplate"
+        for request in document["spec"]["spec"]["devices"]["requests"]
     ]
 
 
@@ -333,7 +333,9 @@ def test_a_template_stands_before_the_first_object_that_needs_it() -> None:
 def test_a_template_is_in_the_namespace_that_its_object_writes() -> None:
     said = answer(named(SHARE, "a"), named(SHARE, "b", "team"))
 
-    templates = [one["metadata"] for one in said["objects"] if "Template" in one["kind"]]
+    templates = [
+        document["metadata"] for document in said["objects"] if "Template" in document["kind"]
+    ]
     name = templates[0]["name"]
     assert [{"name": name}, {"name": name, "namespace": "team"}] == templates
 

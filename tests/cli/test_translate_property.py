@@ -16,9 +16,9 @@ from testing.command import CLUSTER, EXAMPLES
 from translation.snapshot import TranslationOptions
 
 LEGACY = [
-    found.document
+    read_document.document
     for path in sorted(EXAMPLES.glob("**/*.yaml"))
-    for found in read_objects(path.read_bytes(), path.name)
+    for read_document in read_objects(path.read_bytes(), path.name)
 ]
 STATE = read_objects(CLUSTER.read_bytes(), "cluster.yaml")
 
@@ -56,10 +56,10 @@ def _parents(value: Any) -> list[Any]:
     """Every mapping, and every list that is not empty."""
     children = value.values() if isinstance(value, dict) else value
     below = [
-        each
+        parent
         for child in children
         if isinstance(child, dict | list) and child
-        for each in _parents(child)
+        for parent in _parents(child)
     ]
     return [value, *below]
 

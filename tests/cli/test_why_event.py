@@ -13,9 +13,9 @@ from tests.cli.test_simulate import STATE, claim, using
 WAITING = EXAMPLES / "waiting"
 PAGE = ROOT / "docs" / "howto" / "read-a-denial.md"
 PODS = [
-    each.document["metadata"]["name"]
-    for each in read_paths([str(WAITING / "pods.yaml")])
-    if each.document["kind"] == "Pod"
+    read_path.document["metadata"]["name"]
+    for read_path in read_paths([str(WAITING / "pods.yaml")])
+    if read_path.document["kind"] == "Pod"
 ]
 
 

@@ -8,7 +8,7 @@ from e2e import inventory
 
 
 def devices(slices: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [device for each in slices for device in each["spec"]["devices"]]
+    return [device for slice_ in slices for device in slice_["spec"]["devices"]]
 
 
 def small_cluster() -> list[Any]:

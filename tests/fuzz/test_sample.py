@@ -14,7 +14,7 @@ REVIEWS = 2000
 def test_hostile_reviews_are_answered_as_they_should_be(seed: int) -> None:
     report = run(seed, REVIEWS)
 
-    assert [(one.number, one.kind, one.complaint) for one in report.failures] == []
+    assert [(failure.number, failure.kind, failure.complaint) for failure in report.failures] == []
     assert report.reviews == REVIEWS
     assert report.growth_mib < MAX_GROWTH_MIB
     # The sample reaches what it is for.

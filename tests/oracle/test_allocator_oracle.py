@@ -29,7 +29,7 @@ def comparison(oracle: Oracle, request: pytest.FixtureRequest) -> Comparison:
 
 def test_first_fit_gives_upstreams_verdicts(oracle: Oracle, comparison: Comparison) -> None:
     differences = comparison.unexplained
-    small = [smallest(oracle, one) for one in differences[:SHOWN]]
+    small = [smallest(oracle, difference) for difference in differences[:SHOWN]]
 
     assert not differences, "\n".join(f"{one}\n{one.scenario}" for one in small)
 

@@ -195,10 +195,13 @@ def check(case: Case, verdict: Verdict) -> None:
     assert case.want == verdict.end
     assert case.got == tuple(
         " ".join(
-            (one["device"], *(str(taken) for taken in one.get("consumedCapacity", {}).values()))
+            (
+                result["device"],
+                *(str(taken) for taken in result.get("consumedCapacity", {}).values()),
+            )
         )
         for each in verdict.claims
-        for one in each["results"]
+        for result in each["results"]
     )
 
 

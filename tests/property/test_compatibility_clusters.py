@@ -30,14 +30,14 @@ CHUNKS = range(0, 400, CHUNK)
 def policies(slices: list[ResourceSlice], rng: Random) -> tuple[CompiledPolicy, ...]:
     """A policy for each driver of the slices, about attributes that its devices have."""
     made = []
-    for driver in sorted({each.spec.driver for each in slices}):
+    for driver in sorted({slice_.spec.driver for slice_ in slices}):
         names = sorted(
             {
                 name
                 for each in slices
                 if each.spec.driver == driver
-                for one in each.spec.devices or ()
-                for name in one.attributes or ()
+                for device in each.spec.devices or ()
+                for name in device.attributes or ()
                 if "/" not in name
             }
         )
@@ -71,9 +71,9 @@ def clusters(start: int) -> Iterator[tuple[int, Objects, Cluster, Cluster]]:
         bare = new(given, AllocatorOptions(features=given.features))
         # A device of one node stands for what was last seen of whatever has gone.
         tombstones = {
-            each.id: each
+            device.id: device
             for node in bare.nodes
-            for each in bare.node_devices(node).devices
+            for device in bare.node_devices(node).devices
             if rng.random() < 0.5
         }
         rules = AllocatorOptions(features=given.features, policies=judged, tombstones=tombstones)
@@ -153,8 +153,8 @@ def agreed(plan: Plan, cluster: Cluster, node: str) -> bool:
 
 def in_use(node: NodeDevices, usage: Usage) -> list[PublishedDevice]:
     return [
-        each
+        device
         for pool in node.pools
-        for each in (*pool.devices, *pool.elsewhere)
-        if usage.of(each.id) is not None
+        for device in (*pool.devices, *pool.elsewhere)
+        if usage.of(device.id) is not None
     ]

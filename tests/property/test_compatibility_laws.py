@@ -180,10 +180,10 @@ def meets_all(
     by: CompiledPolicy, candidate: PublishedDevice, tenants: Sequence[PublishedDevice]
 ) -> bool:
     """Return whether a candidate shares a counter set with each of the tenants."""
-    own = {taken.counter_set for taken in candidate.device.consumes_counters or ()}
+    own = {consumption.counter_set for consumption in candidate.device.consumes_counters or ()}
     return bool(own) and all(
-        own & {taken.counter_set for taken in each.device.consumes_counters or ()}
-        for each in tenants
+        own & {taken.counter_set for taken in tenant.device.consumes_counters or ()}
+        for tenant in tenants
     )
 
 
@@ -193,8 +193,8 @@ def test_a_larger_set_is_never_easier(
 ) -> None:
     by, pool = compile_policy(source), pool_of(*made)
     if evaluate_devices(pool.devices, by).is_compatible:
-        for some in combinations(pool.devices, len(made) - 1):
-            assert evaluate_devices(some, by).is_compatible
+        for combination in combinations(pool.devices, len(made) - 1):
+            assert evaluate_devices(combination, by).is_compatible
 
 
 @given(
@@ -212,9 +212,11 @@ def test_derived_groups_say_what_the_rules_say(
     declaring = pool_of(*(with_groups(each, derived) for each in pool.devices))
 
     for size in range(1, len(made) + 1):
-        for some in combinations(range(len(made)), size):
-            want = evaluate_devices([pool.devices[place] for place in some], by).is_compatible
-            assert want == by_groups(declaring, some)
+        for combination in combinations(range(len(made)), size):
+            want = evaluate_devices(
+                [pool.devices[place] for place in combination], by
+            ).is_compatible
+            assert want == by_groups(declaring, combination)
 
 
 def with_groups(each: PublishedDevice, derived: Mapping[DeviceId, tuple[str, ...]]) -> Device:

@@ -198,8 +198,8 @@ def test_nodes_that_are_told_together_would_be_told_the_same_alone(block: int) -
             verdicts = cluster.verdicts(attempt.wanted)
         except AttemptFailed:
             continue
-        for each in divide_classes(verdicts, attempt.wanted):
-            if isinstance(each.outcome, DoesNotFit):
+        for divide_class_ in divide_classes(verdicts, attempt.wanted):
+            if isinstance(divide_class_.outcome, DoesNotFit):
                 told = [
                     _gist(
                         explain_node(
@@ -209,14 +209,17 @@ def test_nodes_that_are_told_together_would_be_told_the_same_alone(block: int) -
                             cluster.options,
                         )
                     )
-                    for name in each.nodes
+                    for name in divide_class_.nodes
                 ]
                 assert all(one == told[0] for one in told)
 
 
 def _gist(shortages: Sequence[Shortage]) -> list[tuple[str, str, str, int]]:
     """Shortages but for details, which may hold values that differ from node to node."""
-    return [(one.claim, one.request, one.rejection.reason, one.devices) for one in shortages]
+    return [
+        (shortage.claim, shortage.request, shortage.rejection.reason, shortage.devices)
+        for shortage in shortages
+    ]
 
 
 @pytest.mark.parametrize("block", range(0, BLOCKS, 2))

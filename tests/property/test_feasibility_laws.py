@@ -72,7 +72,10 @@ def denied(given: Objects, emptied: IdleCluster, claim: ResourceClaim) -> list[s
         idle_cluster=emptied,
     )
     told = validate(Target(view=claim, namespace=NAMESPACE), context)
-    from_inventory = {one.code for one in find_infeasibilities(emptied, (plain(claim),))}
+    from_inventory = {
+        find_infeasibility.code
+        for find_infeasibility in find_infeasibilities(emptied, (plain(claim),))
+    }
     return [
         one.code for one in told if one.severity is Severity.ERROR and one.code in from_inventory
     ]
@@ -91,7 +94,10 @@ def test_what_fits_some_node_is_never_denied(start: int) -> None:
                 assert denied(given, emptied, claim) == [], seed
         if fits_somewhere(given, given.claims):
             assert emptied.feasibility(given.claims) is not Feasibility.INFEASIBLE, seed
-            told = {one.code for one in find_infeasibilities(emptied, given.claims)}
+            told = {
+                find_infeasibility.code
+                for find_infeasibility in find_infeasibilities(emptied, given.claims)
+            }
             assert told <= {Code.NOT_EVALUATED}, seed
 
 
@@ -100,12 +106,12 @@ def test_what_is_denied_is_told_with_a_change_that_fits(start: int) -> None:
     told = 0
     for seed, given in worlds(start):
         emptied = emptied_of(given)
-        for one in find_infeasibilities(emptied, given.claims):
+        for find_infeasibility in find_infeasibilities(emptied, given.claims):
             assert emptied.feasibility(given.claims) is not Feasibility.FEASIBLE, seed
-            if one.closest_fit is not None:
+            if find_infeasibility.closest_fit is not None:
                 told += 1
-                assert one.closest_fit.changes, seed
-                left = find_infeasibilities(emptied, one.closest_fit.claims)
+                assert find_infeasibility.closest_fit.changes, seed
+                left = find_infeasibilities(emptied, find_infeasibility.closest_fit.claims)
                 # It may take longer to find than a judgement does, which then is no denial.
                 assert {each.code for each in left} <= {Code.NOT_EVALUATED}, seed
     assert told
@@ -118,7 +124,7 @@ def test_slices_may_come_in_any_order(start: int) -> None:
         rules = AllocatorOptions(features=given.features)
         grown = IdleCluster(slices=(), nodes=(), classes=given.classes, rules=rules)
         changes: list[tuple[ResourceSlice | None, ResourceSlice | None]]
-        changes = [(None, one) for one in given.slices]
+        changes = [(None, slice_) for slice_ in given.slices]
         Random(seed).shuffle(changes)
         changes += [(one, None) for one in given.slices[:2]]
         changes += [(None, one) for one in given.slices[:2]]
@@ -128,7 +134,10 @@ def test_slices_may_come_in_any_order(start: int) -> None:
             grown.replace_node(node.metadata.name, node)
 
         assert whole.feasibility(given.claims) is grown.feasibility(given.claims), seed
-        codes = [(one.code, one.path) for one in find_infeasibilities(whole, given.claims)]
+        codes = [
+            (find_infeasibility.code, find_infeasibility.path)
+            for find_infeasibility in find_infeasibilities(whole, given.claims)
+        ]
         assert codes == [
             (one.code, one.path) for one in find_infeasibilities(grown, given.claims)
         ], seed

@@ -76,7 +76,7 @@ def test_a_list_matches_as_in_hami(key: str, text: str) -> None:
         return
     (claim,) = outcome.claims
     asked = devices_of(claim)["requests"][0]["exactly"]
-    texts = [one["cel"]["expression"] for one in asked.get("selectors", ())]
+    texts = [selector["cel"]["expression"] for selector in asked.get("selectors", ())]
     selectors = [compile_selector(text, Environment.NEW) for text in texts]
 
     matches, excludes = LISTS[key]

@@ -54,7 +54,7 @@ def mutated(draw: st.DrawFn) -> Document:
     """An object of the table with up to three of its values replaced or taken away."""
     document: Document = copy.deepcopy(draw(st.sampled_from(ALL)).document)
     for _ in range(draw(st.integers(0, 3))):
-        inside = [each for each in places(document["spec"]) if each[0] is not document]
+        inside = [place for place in places(document["spec"]) if place[0] is not document]
         if not inside:
             break
         container, key = draw(st.sampled_from(inside))

@@ -168,7 +168,7 @@ def _counts_agree(slices: tuple[ResourceSlice, ...]) -> bool:
         pool = slice_.spec.pool
         key = (slice_.spec.driver, pool.name, pool.generation)
         counts.setdefault(key, set()).add(pool.resource_slice_count)
-    return all(len(found) == 1 for found in counts.values())
+    return all(len(count) == 1 for count in counts.values())
 
 
 def _with_another(listed: ResourceSlice, name: str) -> ResourceSlice:

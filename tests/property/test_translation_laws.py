@@ -221,8 +221,8 @@ def test_undoing_a_translation_and_doing_it_again_is_the_same(
         return
     once, _ = admit(document, snapshot, chosen)
     recorded = {
-        one.name: {key: str(amount) for key, amount in one.limits.items()}
-        for one in outcome.record.containers
+        container.name: {key: str(amount) for key, amount in container.limits.items()}
+        for container in outcome.record.containers
     }
 
     undone = apply(copy.deepcopy(once), restore_pod(once, outcome.claims, recorded))

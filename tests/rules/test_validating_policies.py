@@ -9,7 +9,7 @@ from rules.registry import RULES
 from rules.rule import Category, Rule
 from rules.validating_policies import documents
 
-POLICIES = [each for each in documents() if each["kind"] == "ValidatingAdmissionPolicy"]
+POLICIES = [document for document in documents() if document["kind"] == "ValidatingAdmissionPolicy"]
 BINDINGS = [each for each in documents() if each["kind"] == "ValidatingAdmissionPolicyBinding"]
 
 
@@ -27,7 +27,7 @@ def test_what_the_inventory_decides_is_never_in_the_server(rule: Rule[Any]) -> N
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy["metadata"]["name"])
 def test_a_policy_looks_at_new_specs_of_dra_objects_only(policy: dict[str, Any]) -> None:
     (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
-    conditions = {each["name"] for each in policy["spec"]["matchConditions"]}
+    conditions = {match_condition["name"] for match_condition in policy["spec"]["matchConditions"]}
 
     assert rule["apiGroups"] == ["resource.k8s.io"]
     assert rule["operations"] == ["CREATE", "UPDATE"]
@@ -59,7 +59,9 @@ def test_a_namespace_chooses_what_happens_in_it() -> None:
 
 
 def test_a_message_names_its_code() -> None:
-    told = [each["message"] for policy in POLICIES for each in policy["spec"]["validations"]]
+    told = [
+        validation["message"] for policy in POLICIES for validation in policy["spec"]["validations"]
+    ]
 
     assert all(message.endswith("]") for message in told)
     assert len(told) == sum(

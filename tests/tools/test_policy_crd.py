@@ -83,9 +83,9 @@ def test_defaults_are_those_of_the_types() -> None:
 
 def test_columns_show_the_conditions_that_there_are() -> None:
     shown = {
-        each["name"]
-        for each in VERSION["additionalPrinterColumns"]
-        if "conditions" in each["jsonPath"]
+        printer_column["name"]
+        for printer_column in VERSION["additionalPrinterColumns"]
+        if "conditions" in printer_column["jsonPath"]
     }
 
     assert shown == set(ConditionType)

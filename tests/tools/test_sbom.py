@@ -39,7 +39,7 @@ def test_the_bill_is_complete_and_the_same_each_time(
         assert sbom.main() == 0
         texts.append((tmp_path / name).read_text())
     made = json.loads(texts[0])
-    named = {each["bom-ref"] for each in made["components"]}
+    named = {component["bom-ref"] for component in made["components"]}
 
     assert texts[0] == texts[1]
     assert made["specVersion"] == "1.6"

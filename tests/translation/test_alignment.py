@@ -52,7 +52,7 @@ def on(gpus: str) -> TranslationOptions:
 
 
 def world(*slices: ResourceSlice) -> TranslationSnapshot:
-    summaries = [made for one in slices if (made := summary(one, PROFILES)) is not None]
+    summaries = [made for slice_ in slices if (made := summary(slice_, PROFILES)) is not None]
     return TranslationSnapshot(profiles=PROFILES, facts=facts_by_driver(summaries))
 
 
@@ -175,7 +175,7 @@ REQUIRED = (
 
 def other_cards(requests: Sequence[Document]) -> list[Document]:
     """HAMi's GPUs can be shared, so several of them must be said to be different."""
-    several = [one for one in requests if one["name"].startswith("gpu")]
+    several = [request for request in requests if request["name"].startswith("gpu")]
     if sum(one["exactly"]["count"] for one in several) == 1:
         return []
     return [distinct(HAMI, *(one["name"] for one in several))]
@@ -246,7 +246,7 @@ def test_a_preference_with_too_many_sizes_is_dropped() -> None:
 
     (claim,) = outcome.claims
     assert "constraints" not in devices_of(claim)
-    assert ["exactly" in one for one in devices_of(claim)["requests"]] == [False, True]
+    assert ["exactly" in request for request in devices_of(claim)["requests"]] == [False, True]
     assert ["warning policyDropped"] == finding_codes(outcome.findings)
 
 

@@ -300,7 +300,7 @@ def test_a_name_of_the_clusters_own_may_say_class_and_attributes() -> None:
         f'"ifName" in {own} && {own}.ifName == "eth1"',
         f'"numaNode" in {own} && {own}.numaNode == 1',
         f'"rdma" in {own} && {own}.rdma == false',
-    ] == [each["cel"]["expression"] for each in request["exactly"]["selectors"]]
+    ] == [selector["cel"]["expression"] for selector in request["exactly"]["selectors"]]
     assert [] == finding_codes(got.findings)
 
 

@@ -34,7 +34,7 @@ from translation.intents import DeviceKind
 
 
 def facts(*slices: ResourceSlice) -> Mapping[str, Mapping[DeviceKind, Facts]]:
-    summaries = [made for one in slices if (made := summary(one, profiles())) is not None]
+    summaries = [made for slice_ in slices if (made := summary(slice_, profiles())) is not None]
     return facts_by_driver(summaries)
 
 

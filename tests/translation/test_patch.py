@@ -24,7 +24,7 @@ ANNOTATION = "/metadata/annotations/drawbridge.internal~1request"
 
 def steps(operations: tuple[Operation, ...]) -> list[str]:
     """Each operation as `op path`, the annotation's text and the claims apart."""
-    return [f"{one.op} {one.path}" for one in operations]
+    return [f"{operation.op} {operation.path}" for operation in operations]
 
 
 class Case(NamedTuple):

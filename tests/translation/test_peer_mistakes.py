@@ -60,7 +60,7 @@ def selectors(**annotations: str) -> list[str]:
     named = {f"nvidia.com/{name.replace('_', '-')}": text for name, text in annotations.items()}
     (claim,) = translation_of(pod(gpus(1, mem=1), annotations=named)).claims
     asked = devices_of(claim)["requests"][0]["exactly"]
-    return [one["cel"]["expression"] for one in asked.get("selectors", [])]
+    return [selector["cel"]["expression"] for selector in asked.get("selectors", [])]
 
 
 @mistake(1, "dry-run makes real claims")
@@ -127,8 +127,8 @@ def row_7() -> None:
 def row_8() -> None:
     after, _ = admit(pod(container(), init=(gpus(mem=1, name="i"), sidecar(mem=1))))
     assert [
-        "claims" in one["resources"] and "limits" not in one["resources"]
-        for one in after["spec"]["initContainers"]
+        "claims" in init_container["resources"] and "limits" not in init_container["resources"]
+        for init_container in after["spec"]["initContainers"]
     ] == [True, True]
 
 

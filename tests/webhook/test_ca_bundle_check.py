@@ -24,7 +24,7 @@ NOT_TRUSTED: Final = "the caBundle does not contain the authority of the serving
 
 
 def bundle(*authorities: Authority) -> str:
-    return b64encode(b"".join(each.certificate_pem for each in authorities)).decode()
+    return b64encode(b"".join(authority.certificate_pem for authority in authorities)).decode()
 
 
 def configuration(*bundles: str) -> Document:

@@ -266,7 +266,7 @@ async def test_translated_pods_are_validated_by_their_future_claims(
 def hami_inventory() -> Document:
     """One GPU of the driver that translated pods ask in these tests."""
     _, made = admit(pod(gpus(1)))
-    (name,) = {each for one in made.claims for each in one.class_names()}
+    (name,) = {class_name for one in made.claims for class_name in one.class_names()}
     published = convert(resource_slice(device(), driver="any.example.com"), ResourceSlice)
     every = convert({"metadata": {"name": name}}, DeviceClass)
     emptied = IdleCluster(

@@ -83,7 +83,7 @@ def test_profile(case: Case) -> None:
 
     assert case.names == profile.rules
     assert case.groups == profile.groups
-    assert list(case.accepts) == [by.expressions[each].expression for each in profile.accepts]
+    assert list(case.accepts) == [by.expressions[accept].expression for accept in profile.accepts]
     assert list(case.doubts) == [(doubt.kind, doubt.is_final) for doubt in profile.doubts]
     assert profile.is_usable == (not any(is_final for _, is_final in case.doubts))
 

@@ -292,7 +292,7 @@ class Attempt:
                 self.node, self.usage, policies, single, self.tombstones
             ),
         )
-        self.constraints = [each for each in constraints if each is not None]
+        self.constraints = [constraint for constraint in constraints if constraint is not None]
         self.shared: set[str] = set()
 
     def refusals(self, name: str) -> list[RejectionReason]:
@@ -305,8 +305,8 @@ class Attempt:
         further = name in self.shared or (use is not None and use.is_shared)
         found = [
             refusal
-            for each in self.constraints
-            if (refusal := each.rejection(self.request, position, further_share=further))
+            for constraint in self.constraints
+            if (refusal := constraint.rejection(self.request, position, further_share=further))
             is not None
         ]
         for each in () if found else self.constraints:

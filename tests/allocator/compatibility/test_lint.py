@@ -166,9 +166,9 @@ def test_what_holds_in_many_pools_is_told_once() -> None:
     pools = [gpus("a", "b", pool=f"node-{number}") for number in range(3)]
 
     told = [
-        each
-        for each in lint_pools(compile_policy(rules(only("a"), "true")), pools, Usage())
-        if each.code is Code.ASYMMETRIC_RULE
+        lint_pool
+        for lint_pool in lint_pools(compile_policy(rules(only("a"), "true")), pools, Usage())
+        if lint_pool.code is Code.ASYMMETRIC_RULE
     ]
 
     assert [3] == [each.count for each in told]

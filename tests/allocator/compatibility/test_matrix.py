@@ -35,7 +35,7 @@ MODE = attribute_of("mode")
 def example() -> tuple[DeviceCompatibilityPolicy, NodeDevices]:
     """The policy of the four modes, and the node that it is shown on."""
     objects = read_paths([str(ROOT / "examples" / "compatibility")])
-    documents = {kind: [one.document for one in objects if one.kind == kind] for kind in (
+    documents = {kind: [document.document for document in objects if document.kind == kind] for kind in (
         "DeviceCompatibilityPolicy", "ResourceSlice", "Node",
     )}  # fmt: skip
     slices = [convert(each, ResourceSlice) for each in documents["ResourceSlice"]]

@@ -36,7 +36,7 @@ def said(count: int, budget: Budget | None = None) -> dict[str, list[str]]:
 
     found = explain_nodes(verdicts, asked, Usage(), RULES, explain)
     return {
-        one.name: [f"{each.code} {each.message} {each.count}" for each in one.reasons]
+        one.name: [f"{reason.code} {reason.message} {reason.count}" for reason in one.reasons]
         for one in sorted(found, key=lambda one: one.name)
     }
 
@@ -73,7 +73,7 @@ def test_nodes_that_say_the_same_stand_together_most_first() -> None:
 
     found = FailedAttempt(title="Pod default/p").failure(answers)
 
-    assert [(one.nodes, one.reasons) for one in found.groups or ()] == [
+    assert [(group.nodes, group.reasons) for group in found.groups or ()] == [
         (("b", "c"), (reason,)),
         (("a",), (other,)),
     ]
@@ -88,7 +88,7 @@ def test_refusals_and_verdicts_are_told_together_by_name() -> None:
     refused = FailedAttempt(title="t", excluded={"a": out}, evaluated=((verdicts, asked),))
     answers = refused.node_results(RULES, lambda *_: ())
 
-    assert [(one.name, one.reasons[0].code) for one in answers] == [
+    assert [(answer.name, answer.reasons[0].code) for answer in answers] == [
         ("a", "node"),
         ("b", "jointlyInfeasible"),
         ("c", "jointlyInfeasible"),

@@ -222,8 +222,12 @@ def test_contradictions_of_devices_in_use(
     contradictions = sharing.find_contradictions(in_use(*tenants), DRIVERS)
 
     got = [
-        (found.device.device, found.kind, [consumer.claim for consumer in found.consumers])
-        for found in contradictions
+        (
+            contradiction.device.device,
+            contradiction.kind,
+            [consumer.claim for consumer in contradiction.consumers],
+        )
+        for contradiction in contradictions
     ]
     assert ([] if want is None else [("a", "GpuConfig", want)]) == got
 
@@ -247,7 +251,9 @@ def test_an_audit_reports_what_a_plan_without_the_constraint_would_cause(
         plan, SHARED, usage, pending, drivers=DRIVERS, features=GATES
     )
 
-    assert ([] if want is None else [want]) == [found.kind for found in contradictions]
+    assert ([] if want is None else [want]) == [
+        contradiction.kind for contradiction in contradictions
+    ]
 
 
 def test_the_search_takes_another_device() -> None:

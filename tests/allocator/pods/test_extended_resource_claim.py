@@ -66,9 +66,9 @@ def test_extended_resource_claim(case: Case) -> None:
     found = extended_resource_claim(case.pod, mapped_resources(case.pod, CLASSES), CLASSES)
 
     assert case.want == [
-        f"{one.name} {one.exactly.device_class_name} {one.exactly.count}"
-        for one in found.spec.devices.requests or ()
-        if one.exactly is not None
+        f"{request.name} {request.exactly.device_class_name} {request.exactly.count}"
+        for request in found.spec.devices.requests or ()
+        if request.exactly is not None
     ]
     assert (found.metadata.namespace, found.metadata.name) == ("team", "pod-extended-resources")
 
@@ -76,7 +76,9 @@ def test_extended_resource_claim(case: Case) -> None:
 def test_only_what_is_left_to_claims_is_asked_for() -> None:
     found = extended_resource_claim(pod(container(gpu=1, nic=1)), {NIC}, CLASSES)
 
-    assert [one.name for one in found.spec.devices.requests or ()] == ["container-0-request-1"]
+    assert [request.name for request in found.spec.devices.requests or ()] == [
+        "container-0-request-1"
+    ]
 
 
 def node(allocatable: Document | None) -> Node:

@@ -84,7 +84,7 @@ def simulated(
     on: str | None = None,
     **how: Any,
 ) -> SimulationResult:
-    known = {one.metadata.name: one for one in classes}
+    known = {class_.metadata.name: class_ for class_ in classes}
     everything = (*claims, *held)
     cluster = Cluster(
         slices=two_nodes() if slices is None else slices,
@@ -118,7 +118,8 @@ def placements(answer: SimulationResult) -> list[str]:
 
 def reasons(answer: SimulationResult) -> dict[str, list[str]]:
     return {
-        one.name: [f"{each.code}: {each.message}" for each in one.reasons] for one in answer.nodes
+        one.name: [f"{reason.code}: {reason.message}" for reason in one.reasons]
+        for one in answer.nodes
     }
 
 
@@ -363,8 +364,8 @@ def test_a_failed_pod_keeps_none_of_its_claims_and_the_rest_goes_on() -> None:
     assert placements(answer) == [
         "big: None", "small: node-1", "a: None", "b: None", "c: node-1 gpu-0 gpu-1"
     ]  # fmt: skip
-    assert [one.title for one in answer.failures] == ["Pod default/big"]
-    assert [one.nodes for one in (answer.failures[0].groups or ())] == [("node-1", "node-2")]
+    assert [failure.title for failure in answer.failures] == ["Pod default/big"]
+    assert [group.nodes for group in (answer.failures[0].groups or ())] == [("node-1", "node-2")]
 
 
 def test_a_claim_of_a_failed_pod_is_not_tried_alone() -> None:
@@ -423,7 +424,7 @@ def test_reasons_of_devices_come_from_whoever_explains() -> None:
         explain=lambda node, asked, usage, rules: (shortage,),
     )
 
-    assert [(one.code, one.message, one.count) for one in answer.nodes[0].reasons] == [
+    assert [(reason.code, reason.message, reason.count) for reason in answer.nodes[0].reasons] == [
         ("allocated", "claim default/a, request req-0: 2/2 devices in use by a claim", 2)
     ]
 

@@ -114,7 +114,10 @@ async def auditing(
             pods=UntranslatedPods(informers, VOCABULARIES),
         )
         async with running(
-            informers.run, recorder.run, evaluator.run, *(one.run for one in audit.controllers)
+            informers.run,
+            recorder.run,
+            evaluator.run,
+            *(controller.run for controller in audit.controllers),
         ):
             yield Audited(server, registry, evaluator)
 
@@ -279,7 +282,7 @@ async def test_device_keys_that_nothing_translates_are_counted(server: FakeApiSe
         await until(lambda: made.counted(**labels) == 0)
 
 
-@pytest.mark.parametrize("resource", [name for one in FAMILIES for name in one.resources])
+@pytest.mark.parametrize("resource", [name for family in FAMILIES for name in family.resources])
 def test_a_pod_with_a_resource_of_any_family_is_kept(resource: str) -> None:
     name = resource.removesuffix("*") + ("x" if resource.endswith("*") else "")
 
@@ -289,7 +292,7 @@ def test_a_pod_with_a_resource_of_any_family_is_kept(resource: str) -> None:
     assert (name,) == kept[0].keys
 
 
-@pytest.mark.parametrize("annotation", [name for one in FAMILIES for name in one.annotations])
+@pytest.mark.parametrize("annotation", [name for family in FAMILIES for name in family.annotations])
 def test_a_pod_with_an_annotation_of_any_family_is_kept(annotation: str) -> None:
     name = annotation.removesuffix("*") + ("x" if annotation.endswith("*") else "")
     annotated = pod("one", cpu="1")

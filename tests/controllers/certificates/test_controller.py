@@ -60,7 +60,7 @@ def configuration(*bundles: str | None) -> Document:
 
 
 def bundles(document: Document | None) -> list[str | None]:
-    return [each["clientConfig"].get("caBundle") for each in (document or {})["webhooks"]]
+    return [webhook["clientConfig"].get("caBundle") for webhook in (document or {})["webhooks"]]
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ async def keeping(
     async with server.client() as client:
         informers = quick_informers(client)
         keeper = CertificateAuthorityController(client, informers, SETTINGS, clock)
-        async with running(informers.run, *(one.run for one in keeper.controllers)):
+        async with running(informers.run, *(controller.run for controller in keeper.controllers)):
             yield keeper
 
 

@@ -399,6 +399,8 @@ def test_a_pool_is_made_of_all_its_slices() -> None:
 
     pool = pool_of_slices(PoolId(DRIVER, "node-1"), slices)
 
-    assert [each.name for each in NODE_DEVICES] == [one.id.device for one in pool.devices]
+    assert [node_device.name for node_device in NODE_DEVICES] == [
+        one.id.device for one in pool.devices
+    ]
     assert PoolState.INCOMPLETE is pool_of_slices(pool.id, slices[:1]).state
     assert PoolState.INCOMPLETE is pool_of_slices(pool.id, ()).state

@@ -122,8 +122,8 @@ STALE: Final = msgspec.json.encode(
     {
         **msgspec.json.decode(KEPT.annotation or ""),
         "profiles": [
-            {**one, "hash": "0" * 16}
-            for one in msgspec.json.decode(KEPT.annotation or "")["profiles"]
+            {**profile, "hash": "0" * 16}
+            for profile in msgspec.json.decode(KEPT.annotation or "")["profiles"]
         ],
     }
 ).decode()

@@ -59,7 +59,7 @@ def test_the_gpus_of_this_machine(source: NvmlGpus) -> None:
     slices = plan_writes(plan_pools(PUBLICATION, inventory), ()).applied
     if os.environ.get("DRAWBRIDGE_RECORD"):
         RECORD.parent.mkdir(exist_ok=True)
-        document = [slice_document(each)["spec"] for each in slices]
+        document = [slice_document(slice_)["spec"] for slice_ in slices]
         RECORD.write_text(json.dumps({"vendor": VENDOR_KIND, "slices": document}, indent=1) + "\n")
 
 

@@ -193,7 +193,7 @@ def test_all_faults_are_found_at_once() -> None:
     document = inventory({"name": "A"}, {"name": "b", "capacity": {"memory": "1GB"}})
 
     assert [f"{D}.name", "pools[0].devices[1].capacity[memory]"] == [
-        one.path for one in faults(document)
+        fault.path for fault in faults(document)
     ]
 
 

@@ -51,11 +51,11 @@ def writes(
 
 
 def generations(slices: Iterable[ResourceSlice]) -> list[int]:
-    return [one.spec.pool.generation for one in slices]
+    return [slice_.spec.pool.generation for slice_ in slices]
 
 
 def devices_of(slices: Iterable[ResourceSlice]) -> list[int]:
-    return [len(one.spec.devices or ()) for one in slices]
+    return [len(slice_.spec.devices or ()) for slice_ in slices]
 
 
 # --- the plan -------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def test_devices_are_split_by_number() -> None:
     slices = plan(gpus(130))
 
     assert [64, 64, 2] == devices_of(slices)
-    assert {3} == {one.spec.pool.resource_slice_count for one in slices}
+    assert {3} == {slice_.spec.pool.resource_slice_count for slice_ in slices}
     assert {"node-1"} == {one.spec.node_name for one in slices}
     assert sorted(one.metadata.name for one in slices) == [one.metadata.name for one in slices]
 
@@ -76,7 +76,7 @@ def test_counter_sets_have_slices_of_their_own() -> None:
 
     slices = plan(pool)
 
-    assert [8, 1, 0] == [len(one.spec.shared_counters or ()) for one in slices]
+    assert [8, 1, 0] == [len(slice_.spec.shared_counters or ()) for slice_ in slices]
     assert [None, None] == [one.spec.devices for one in slices[:2]]
     assert slices[2].spec.shared_counters is None
 
@@ -292,7 +292,7 @@ def _read(stored: Mapping[str, ResourceSlice]) -> Content | None:
 
 def _stored(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
     """As they come back from the API server."""
-    return [decode(encode(one), ResourceSlice) for one in slices]
+    return [decode(encode(slice_), ResourceSlice) for slice_ in slices]
 
 
 def _with_devices(one: ResourceSlice, *devices: Device) -> ResourceSlice:

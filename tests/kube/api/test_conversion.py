@@ -122,7 +122,10 @@ def all_paths(value: Any, path: tuple[object, ...] = ()) -> list[tuple[object, .
         children: Any = value.items()
     else:
         children = enumerate(value) if isinstance(value, list) else ()
-    return [path, *(found for key, child in children for found in all_paths(child, (*path, key)))]
+    return [
+        path,
+        *(all_path for key, child in children for all_path in all_paths(child, (*path, key))),
+    ]
 
 
 def value_at(document: Any, path: tuple[object, ...]) -> Any:

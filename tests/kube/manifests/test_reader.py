@@ -433,7 +433,9 @@ def test_dumped_objects_read_back_unchanged(values: list[Any]) -> None:
 
     text = dump_yaml(documents)
 
-    assert documents == [each.document for each in read_objects(text.encode(), "f")]
+    assert documents == [
+        read_document.document for read_document in read_objects(text.encode(), "f")
+    ]
     # So must a reader of YAML 1.1 with dates, base 60 and its own numbers.
     assert documents == list(yaml.load_all(text, Loader=yaml.CSafeLoader))
 

@@ -33,7 +33,7 @@ def emptied(*slices: ResourceSlice, nodes: tuple[str, ...] = ("node-a", "node-b"
     return IdleCluster(
         slices=slices,
         nodes=[Node(metadata=ObjectMeta(name=name)) for name in nodes],
-        classes={one.metadata.name: one for one in CLASSES},
+        classes={class_.metadata.name: class_ for class_ in CLASSES},
         rules=AllocatorOptions(),
     )
 

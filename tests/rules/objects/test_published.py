@@ -31,7 +31,9 @@ _INCOMPLETE: Document = {
 
 
 def asking(*expressions: str, **fields: object) -> Document:
-    selectors = {"selectors": [cel(each) for each in expressions]} if expressions else {}
+    selectors = (
+        {"selectors": [cel(expression) for expression in expressions]} if expressions else {}
+    )
     return exactly(deviceClassName=EXAMPLE, **selectors, **fields)
 
 

@@ -30,7 +30,9 @@ ACCEPTED_AND_REJECTED_BY_US: Final = {
 def rejected_fields(case: SliceCase) -> set[str]:
     features = features_of(dict.fromkeys(GATES, True)) if case.gated else Features()
     findings = found(case.document, Context(features=features))
-    return {str(one.path) for one in findings if one.is_error and one.code in BUILT_IN}
+    return {
+        str(finding.path) for finding in findings if finding.is_error and finding.code in BUILT_IN
+    }
 
 
 def _place(field: str) -> str:
@@ -55,7 +57,9 @@ def test_every_field_that_the_api_server_rejects_is_found(case: SliceCase) -> No
     missing = [
         rejected
         for rejected in VERDICTS[case.name].fields
-        if not any(one.startswith(_place(rejected)) or rejected.startswith(one) for one in fields)
+        if not any(
+            field.startswith(_place(rejected)) or rejected.startswith(field) for field in fields
+        )
     ]
     assert [] == missing
 

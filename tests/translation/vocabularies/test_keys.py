@@ -58,7 +58,7 @@ def cluster(nvidia: Document) -> TranslationSnapshot:
         driver_slice(NVIDIA, nvidia),
         driver_slice(DRANET, device_at_root("a", device(attributes={"rdma": 1}))),
     )
-    found = [made for each in slices if (made := summary(each, PROFILES)) is not None]
+    found = [made for slice_ in slices if (made := summary(slice_, PROFILES)) is not None]
     return TranslationSnapshot(profiles=PROFILES, facts=facts_by_driver(found))
 
 
@@ -340,7 +340,7 @@ def parts(outcome: Outcome) -> Mapping[KeyOutcome, Any]:
         KeyOutcome.SELECTOR: [way.get("selectors") for way in asked],
         KeyOutcome.CONSTRAINT: [one.get("constraints") for one in devices],
         KeyOutcome.CONFIG: [one.get("config") for one in devices],
-        KeyOutcome.VARIABLE: [(each.name, each.value) for each in outcome.variables],
+        KeyOutcome.VARIABLE: [(variable.name, variable.value) for variable in outcome.variables],
     }
 
 
