@@ -121,13 +121,10 @@ def page() -> str:
 
 
 def annotation_keys() -> set[str]:
-    """Return every key below our group, wherever the source spells one."""
-    spelled = re.compile(r'\{GROUP\}/(?!v\d)([A-Za-z0-9.-]+)"')
-    return {
-        f"{names.GROUP}/{key}"
-        for path in product_files()
-        for key in spelled.findall(path.read_text())
-    }
+    """Return every key below our group, wherever the source or a manifest spells one."""
+    spelled = re.compile(rf"(?:\{{GROUP\}}|{re.escape(names.GROUP)})/(?!v\d)([a-z0-9.-]*[a-z0-9])")
+    texts = [*product_files(), *(ROOT / "manifests").rglob("*.yaml")]
+    return {f"{names.GROUP}/{key}" for path in texts for key in spelled.findall(path.read_text())}
 
 
 def event_reasons() -> set[str]:
