@@ -24,6 +24,7 @@ from process.profile_files import load_profiles
 from translation.claims import Claim
 from translation.derive import derive
 from translation.device_facts import facts_by_driver, summary
+from translation.host_network import vocabularies_for
 from translation.intents import LegacyPod
 from translation.legacy_pod import container_paths, legacy_pod
 from translation.profiles.profile import Profile
@@ -308,8 +309,9 @@ def translation_outcome(
 ) -> Outcome:
     """Return the outcome of the translation of a pod in the tests' namespace."""
     snapshot, options = snapshot or translation_snapshot(), options or TranslationOptions()
+    view = pod_view(document)
     return translate(
-        legacy_pod(pod_view(document), vocabularies_in_force(options, snapshot.profiles)),
+        legacy_pod(view, vocabularies_for(view, vocabularies_in_force(options, snapshot.profiles))),
         namespace=NAMESPACE,
         snapshot=snapshot,
         options=options,
