@@ -11,7 +11,13 @@ from observer.metrics import ObserverMetrics
 from observer.observer import Observer
 from observer.settings import VARIABLES, Settings
 from process.command import Command, Process, run_command
-from process.metrics import CacheCollector, event_counter, process_registry, stopped_counter
+from process.metrics import (
+    CacheCollector,
+    QueueCollector,
+    event_counter,
+    process_registry,
+    stopped_counter,
+)
 from process.probes import ProbeServer
 from process.selectors.engine import WorkerEngine
 from process.signals import run_until_signal
@@ -33,6 +39,7 @@ async def observe(process: Process[Settings]) -> None:
         engine = WorkerEngine(count_stopped=stopped_counter(registry))
         observer = Observer(informers, recorder, settings, ObserverMetrics(registry), engine=engine)
         registry.register(CacheCollector(informers))
+        registry.register(QueueCollector([observer.controller]))
         probes = ProbeServer(
             settings.bind_address, settings.probe_port, {"informers": observer.check}, registry
         )

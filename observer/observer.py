@@ -7,9 +7,9 @@ pause. `event_history` decides which pods to evaluate and which events they get,
 """
 
 import asyncio
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -25,14 +25,14 @@ from clusterstate.scheduler_caches import SchedulerCaches
 from kube.api.core import Pod
 from kube.api.events import Event
 from kube.api.urls import PODS
+from kube.backoff import Backoff
 from kube.cel.engine import SelectorEngine, use_engine
+from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, EventResult
 from kube.runtime.informers import (
     Handler,
     InformerFactory,
     Subscription,
-    unsynced,
-    wait_synced,
 )
 from observer.duplicate_resources import duplicate_resource_events
 from observer.event_history import EventHistory
@@ -50,6 +50,10 @@ INVENTORY: Final = (Kind.NODE, Kind.SLICE, Kind.CLASS)
 MAX_PAUSE_S: Final = 30.0
 BATCH_INTERVAL_S: Final = 0.1
 """Between two batches of changes at least."""
+ALL_PODS: Final = "pods"
+"""The one key of the queue: pods that are equal are evaluated together."""
+RESET_BACKOFF: Final = Backoff(initial_s=1.0, max_s=60.0)
+"""After a bug, before everything is evaluated again."""
 
 log = structlog.get_logger()
 
@@ -70,6 +74,7 @@ class Observer:
 
     Attributes:
         history: Waiting pods and their events.
+        controller: Its queue has one key, for all pods.
     """
 
     def __init__(
@@ -100,7 +105,6 @@ class Observer:
         self._has_new_inventory = True
         self._recorded_duplicates: frozenset[Event] = frozenset()
         self._changes: dict[Kind, dict[Name, Any]] = {}
-        self._changed = asyncio.Event()
         self._kinds: Final[Mapping[Kind, Subscription[Any]]] = {
             kind: informers.subscribe(
                 RESOURCES[kind], PROJECTIONS[kind], handlers=[self._queue_changes(kind)]
@@ -112,21 +116,41 @@ class Observer:
             PODS, project_pod, field_selector=WAITING_FIELDS, handlers=[self._pod_changed]
         )
         required = (one for kind, one in self._kinds.items() if kind not in OPTIONAL)
-        self._required: Final[Sequence[Subscription[Any]]] = (*required, self._pods)
+        self.controller: Final = Controller(
+            "observer",
+            self._reconcile,
+            subscriptions=(*required, self._pods),
+            backoff=RESET_BACKOFF,
+        )
+        self._queue_pods()
 
     def check(self) -> str:
         """Return which first lists are not complete."""
-        return unsynced(self._required)
+        return self.controller.check()
 
     async def run(self) -> None:
         """Evaluate pods until cancelled."""
         use_engine(self._engine)  # The threads of this task inherit it.
-        await wait_synced(self._required)
-        log.info("observer.synced", pods=len(self.history))
-        while True:
-            self._changed.clear()
+        await self.controller.run()
+
+    async def _reconcile(self, _pods: str) -> float | None:
+        """Evaluate the pods that are due; return in how many seconds the next one is."""
+        await asyncio.sleep(BATCH_INTERVAL_S)
+        try:
             await self._evaluate_due_pods()
-            await self._wait()
+        except Exception:
+            self._reset()
+            raise
+        left_s = self.history.next_due_s(self._caches.version) - self._clock()
+        return left_s if left_s < math.inf else None
+
+    def _reset(self) -> None:
+        """Drop the caches, which may be wrong after a bug, and apply everything again."""
+        settings, version = self._settings, self._caches.version
+        self._caches = SchedulerCaches(settings.features(), settings.policy_aware_schedulers)
+        self._caches.version = version  # It only grows, so that pods are due again.
+        self._changes = {kind: dict(one.store) for kind, one in self._kinds.items()}
+        self._inspected_version = -1
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -134,13 +158,16 @@ class Observer:
         def queue(key: Name, old: object, new: object) -> None:
             if old != new:  # Most changes are of fields that are not projected.
                 self._changes.setdefault(kind, {})[key] = new
-                self._changed.set()
+                self._queue_pods()
 
         return queue
 
     def _pod_changed(self, key: Name, _old: Pod | None, new: Pod | None) -> None:
         self.history.replace(key, new, self._clock())
-        self._changed.set()
+        self._queue_pods()
+
+    def _queue_pods(self) -> None:
+        self.controller.queue.add(ALL_PODS)
 
     def _take_changes(self) -> Changes:
         changes, self._changes = self._changes, {}
@@ -244,15 +271,6 @@ class Observer:
         """Leave the rest of the core to others."""
         await asyncio.sleep(min(took_s * (1 - fraction) / fraction, MAX_PAUSE_S))
 
-    async def _wait(self) -> None:
-        """Return when something has changed, or a pod is due."""
-        left_s = self.history.next_due_s(self._caches.version) - self._clock()
-        if left_s > 0:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(None if left_s == float("inf") else left_s):
-                    await self._changed.wait()
-        await asyncio.sleep(BATCH_INTERVAL_S)
-
     # --- events -----------------------------------------------------------------------------------
 
     def _record(self, name: Name, evaluation: _Evaluation) -> None:
@@ -273,4 +291,4 @@ class Observer:
     def _event_finished(self, name: Name, result: EventResult) -> None:
         if result in {EventResult.DROPPED, EventResult.FAILED}:
             self.history.forget_events(name)
-            self._changed.set()
+            self._queue_pods()

@@ -83,7 +83,9 @@ class Observed:
 
 @asynccontextmanager
 async def observing(
-    server: FakeApiServer, settings: ObserverSettings = FAST
+    server: FakeApiServer,
+    settings: ObserverSettings = FAST,
+    metrics: type[ObserverMetrics] = ObserverMetrics,
 ) -> AsyncIterator[Observed]:
     registry = CollectorRegistry()
     async with server.client() as client:
@@ -91,7 +93,7 @@ async def observing(
         recorder = quick_recorder(
             client, count=event_counter(registry), per_second=settings.events_per_second
         )
-        observer = Observer(informers, recorder, settings, ObserverMetrics(registry))
+        observer = Observer(informers, recorder, settings, metrics(registry))
         async with running(informers.run, recorder.run, observer.run):
             await until(lambda: not observer.check())
             yield Observed(server, observer, registry)
@@ -141,6 +143,27 @@ async def test_a_pod_gets_an_event_that_says_what_is_missing(server: FakeApiServ
     )
     assert "uid-trainer" == event["regarding"]["uid"]
     assert 'drawbridge_observer_blocked_pods{reason="allocated"} 1.0' in observed.metrics
+
+
+class MetricsWithABug(ObserverMetrics):
+    """Fails while the first pods are evaluated."""
+
+    has_failed = False
+
+    def observe_explanation(self, took_s: float) -> None:
+        if not self.has_failed:
+            self.has_failed = True
+            raise RuntimeError("a bug")
+        super().observe_explanation(took_s)
+
+
+async def test_after_a_bug_everything_is_evaluated_again(server: FakeApiServer) -> None:
+    async with observing(server, metrics=MetricsWithABug) as observed:
+        wait_for_two(server)
+        await until(lambda: observed.counted("created"))
+
+    (event,) = server.objects(EVENTS)
+    assert event["note"].startswith("1 node: 1/2 devices in use")
 
 
 async def test_the_same_answer_is_one_event(server: FakeApiServer) -> None:
