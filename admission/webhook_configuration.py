@@ -25,6 +25,9 @@ Objects of DRA that people write, and pods and workloads with claims, in the sam
 the spec is new and no controller owns the object. ResourceSlices never depend on the webhook: the
 policies in manifests/policies and the audit validate them.
 
+The configurations are applied without rules, so that nothing depends on a webhook that has never
+answered. `webhook_rules` has the rules; controllers/certificates fills them in.
+
 Source: k8s.io/apiserver pkg/admission/plugin/webhook/matchconditions, predicates and mutating.
 """
 
@@ -62,43 +65,51 @@ EXEMPT_NAMESPACES: Final = ("kube-system", NAMESPACE)
 def configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str, Any]:
     """Return the MutatingWebhookConfiguration as it is applied.
 
-    It has no caBundle: the controller writes it, and an apply without the field does not change it.
+    It has neither rules nor caBundles: controllers/certificates writes them, and an apply without
+    the fields does not change them.
     """
-    rules = [_rule("v1", ["pods"], "CREATE", "UPDATE"), _rule("v1", ["pods/status"], "UPDATE")]
-    webhook = _webhook(PODS_WEBHOOK, MUTATE_PATH, "Fail", rules, match_conditions(vocabularies))
+    webhook = _webhook(PODS_WEBHOOK, MUTATE_PATH, "Fail", match_conditions(vocabularies))
     return _configuration(
         "MutatingWebhookConfiguration", {**webhook, "reinvocationPolicy": "IfNeeded"}
     )
 
 
 def validating_configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str, Any]:
-    """Return the ValidatingWebhookConfiguration as it is applied, also without a caBundle."""
+    """Return the ValidatingWebhookConfiguration as it is applied, without rules and caBundles, too."""
     known = tuple(vocabularies)
-    resources: dict[str, list[str]] = {}
-    for (api_version, _), resource in VALIDATED_KINDS.items():
-        resources.setdefault(api_version, []).append(resource)
-    rules = [_rule(version, named, "CREATE", "UPDATE") for version, named in resources.items()]
-    conditions = workload_match_conditions(known)
-    objects = [
-        _rule("resource.k8s.io/v1", ["resourceclaims", "resourceclaimtemplates"], *_WRITES),
-        _rule("resource.k8s.io/v1", ["deviceclasses"], *_WRITES, scope="Cluster"),
-        _rule(API_VERSION, ["devicecompatibilitypolicies"], *_WRITES, scope="Cluster"),
-        _rule("v1", ["pods"], "CREATE"),
-        *rules,
-    ]
     return _configuration(
         "ValidatingWebhookConfiguration",
-        _webhook(WORKLOADS_WEBHOOK, VALIDATE_WORKLOADS_PATH, "Ignore", rules, conditions),
+        _webhook(
+            WORKLOADS_WEBHOOK, VALIDATE_WORKLOADS_PATH, "Ignore", workload_match_conditions(known)
+        ),
         _webhook(
             OBJECTS_WEBHOOK,
             VALIDATE_OBJECTS_PATH,
             "Ignore",
-            objects,
             object_match_conditions(known),
             opt_out=ENFORCEMENT_LABEL,
             opted_out="off",
         ),
     )
+
+
+def webhook_rules() -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    """Return the name of each webhook to its rules, field for field as the API server stores them."""
+    resources: dict[str, list[str]] = {}
+    for (api_version, _), resource in VALIDATED_KINDS.items():
+        resources.setdefault(api_version, []).append(resource)
+    workloads = [_rule(version, named, *_WRITES) for version, named in resources.items()]
+    return {
+        PODS_WEBHOOK: [_rule("v1", ["pods"], *_WRITES), _rule("v1", ["pods/status"], "UPDATE")],
+        WORKLOADS_WEBHOOK: workloads,
+        OBJECTS_WEBHOOK: [
+            _rule("resource.k8s.io/v1", ["resourceclaims", "resourceclaimtemplates"], *_WRITES),
+            _rule("resource.k8s.io/v1", ["deviceclasses"], *_WRITES, scope="Cluster"),
+            _rule(API_VERSION, ["devicecompatibilitypolicies"], *_WRITES, scope="Cluster"),
+            _rule("v1", ["pods"], "CREATE"),
+            *workloads,
+        ],
+    }
 
 
 _WRITES: Final = ("CREATE", "UPDATE")
@@ -123,7 +134,6 @@ def _webhook(
     name: str,
     path: str,
     failure_policy: str,
-    rules: Sequence[Mapping[str, Any]],
     conditions: Mapping[str, str],
     *,
     opt_out: str = TRANSLATE_LABEL,
@@ -134,7 +144,6 @@ def _webhook(
         "clientConfig": {
             "service": {"name": SERVICE, "namespace": NAMESPACE, "path": path, "port": 443}
         },
-        "rules": rules,
         "namespaceSelector": {
             "matchExpressions": [
                 _not_in("kubernetes.io/metadata.name", *EXEMPT_NAMESPACES),

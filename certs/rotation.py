@@ -9,6 +9,7 @@ long as a serving certificate of it can be valid:
               the successor and trust it
     switch    API servers have had time to receive the CA bundle with the successor: it signs
     drop      the last serving certificate of the predecessor has expired: stop trusting it
+    forget    it has expired, or is not valid yet, as one of a clock that was ahead: as if it were lost
 
 A decision depends on the stored state and the time, never on the previous action. A process may
 therefore stop between any two steps, and the same chain of decisions repairs lost or damaged state.
@@ -127,14 +128,14 @@ def apply_action(
     now = observation.now
     match action:
         case Action.CREATE:
-            still_trusted = authorities.trusted or _unexpired(observation.published, now)
+            still_trusted = authorities.trusted or _valid(observation.published, now)
             created = create_authority()
             trusted = (*still_trusted, created.certificate)
             if still_trusted:  # Serving certificates of a lost signer are still in use.
                 return Authorities(successor=created, trusted=trusted)
             return Authorities(signer=created, trusted=trusted, signing_since=now)
         case Action.REPAIR:
-            still_trusted = authorities.trusted or _unexpired(observation.published, now)
+            still_trusted = authorities.trusted or _valid(observation.published, now)
             trusted = tuple(dict.fromkeys((*still_trusted, *_signing_certificates(authorities))))
             since = None if authorities.signer is None else authorities.signing_since or now
             return msgspec.structs.replace(authorities, trusted=trusted, signing_since=since)
@@ -149,11 +150,11 @@ def apply_action(
         case Action.DROP:
             return msgspec.structs.replace(authorities, trusted=_signing_certificates(authorities))
         case Action.FORGET:
-            signer = _unless_expired(authorities.signer, now)
+            signer = _if_valid(authorities.signer, now)
             return Authorities(
                 signer=signer,
-                successor=_unless_expired(authorities.successor, now),
-                trusted=_unexpired(authorities.trusted, now),
+                successor=_if_valid(authorities.successor, now),
+                trusted=_valid(authorities.trusted, now),
                 signing_since=authorities.signing_since if signer is not None else None,
             )
 
@@ -161,13 +162,13 @@ def apply_action(
 # --- decisions ------------------------------------------------------------------------------------
 
 
-def _forget_expired(
+def _forget_invalid(
     authorities: Authorities, observation: Observation, _timing: Timing
 ) -> Action | None:
-    """Remove expired certificates and authorities."""
+    """Remove certificates and authorities that have expired or are not valid yet."""
     certificates = (*authorities.trusted, *_signing_certificates(authorities))
-    unexpired = _unexpired(certificates, observation.now)
-    return Action.FORGET if len(unexpired) < len(certificates) else None
+    valid = _valid(certificates, observation.now)
+    return Action.FORGET if len(valid) < len(certificates) else None
 
 
 def _create_first(
@@ -223,7 +224,7 @@ def _drop_superseded(
 
 Decision = Callable[[Authorities, Observation, Timing], Action | None]
 DECISIONS: Final[Sequence[Decision]] = (
-    _forget_expired,
+    _forget_invalid,
     _create_first,
     _repair_bundle,
     _switch_signer,
@@ -239,15 +240,15 @@ def _signing_certificates(authorities: Authorities) -> tuple[x509.Certificate, .
     return tuple(signer.certificate for signer in signers if signer is not None)
 
 
-def _unless_expired(authority: Authority | None, now: datetime) -> Authority | None:
-    return authority if authority is not None and now < authority.not_after else None
+def _if_valid(authority: Authority | None, now: datetime) -> Authority | None:
+    return authority if authority is not None and _valid([authority.certificate], now) else None
 
 
-def _unexpired(
-    certificates: Iterable[x509.Certificate], now: datetime
-) -> tuple[x509.Certificate, ...]:
+def _valid(certificates: Iterable[x509.Certificate], now: datetime) -> tuple[x509.Certificate, ...]:
     return tuple(
-        certificate for certificate in certificates if now < certificate.not_valid_after_utc
+        certificate
+        for certificate in certificates
+        if certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
     )
 
 

@@ -5,45 +5,23 @@ from typing import Final
 
 from clusterstate.settings import TranslationSettings, ValidationSettings
 from kube.backoff import Backoff
-from process.certificates import CertificateSettings
 from process.durations import PositiveDuration
-from process.settings import Name, Positive, ProcessSettings, Section, ServerSettings
+from process.leader_election import LeaderElectionSettings
+from process.settings import Name, Positive, ProcessSettings, ServerSettings
 from process.signing import SigningSettings
 
 
-class LeaderElectionSettings(Section, frozen=True, kw_only=True):
-    """Which of several replicas writes.
-
-    Source: k8s.io/component-base LeaderElectionConfiguration, names and defaults.
-    """
+class ControllerElectionSettings(LeaderElectionSettings, frozen=True, kw_only=True):
+    """Which of several replicas writes."""
 
     resource_name: Name = "drawbridge-controller"
     """Name of the Lease, in `namespace`, whose holder writes."""
-
-    lease_duration: PositiveDuration = PositiveDuration(15)
-    """A leader that was not heard of for so long is replaced. Whole seconds, as a Lease has them."""
-
-    renew_deadline: PositiveDuration = PositiveDuration(10)
-    """A leader that could not renew for so long stops. Below `leaseDuration`, so that it has stopped
-    when the next one starts."""
-
-    retry_period: PositiveDuration = PositiveDuration(2)
-    """Between attempts to renew or to become leader."""
-
-    def __post_init__(self) -> None:
-        """Refuse times that let two lead at once."""
-        if not self.retry_period < self.renew_deadline < self.lease_duration:
-            raise ValueError(
-                "retryPeriod must be below renewDeadline, and that below leaseDuration"
-            )
-        if self.lease_duration % 1:
-            raise ValueError("leaseDuration must be whole seconds")
 
 
 class ControllerSettings(ServerSettings, frozen=True, kw_only=True):
     """The controllers."""
 
-    leader_election: LeaderElectionSettings = LeaderElectionSettings()
+    leader_election: ControllerElectionSettings = ControllerElectionSettings()
 
     template_unused_period: PositiveDuration = PositiveDuration(600)
     """A template of ours that no live pod and no workload has used for so long is deleted. Long
@@ -88,7 +66,6 @@ class Settings(ProcessSettings, frozen=True, kw_only=True):
 
     translation: TranslationSettings = TranslationSettings()
     validation: ValidationSettings = ValidationSettings()
-    certificates: CertificateSettings = CertificateSettings()
     signing: SigningSettings = SigningSettings()
     controllers: ControllerSettings = ControllerSettings()
 
@@ -97,8 +74,6 @@ VARIABLES: Final[Mapping[str, str]] = {
     "DRAWBRIDGE_NAMESPACE": "namespace",
     "DRAWBRIDGE_LOG_LEVEL": "logLevel",
     "DRAWBRIDGE_PROFILES": "translation.profilesDirectory",
-    "DRAWBRIDGE_SERVING_NAMES": "certificates.extraNames",
-    "DRAWBRIDGE_CERTIFICATES": "certificates.directory",
     "DRAWBRIDGE_BIND": "controllers.bindAddress",
     "DRAWBRIDGE_PROBE_PORT": "controllers.probePort",
 }

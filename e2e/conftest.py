@@ -24,9 +24,16 @@ from e2e.node.namespaces import missing
 from e2e.node.node import Node
 
 HERE = Path(__file__).parent
+ELECTION: Final = {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "200ms"}
 IMPATIENT: Final = {
+    "certificateController": {
+        "leaderElection": ELECTION,
+        "endpointCheckPeriod": "100ms",
+        "configurationGracePeriod": "500ms",
+        "maxBackoff": "2s",
+    },
     "controllers": {
-        "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "200ms"},
+        "leaderElection": ELECTION,
         "templateUnusedPeriod": "2s",
         "templateCollectPeriod": "200ms",
         "maxBackoff": "2s",

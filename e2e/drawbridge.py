@@ -6,8 +6,8 @@ things are different, since nothing in these clusters can run an image or route 
 * Each Deployment becomes one process of this machine. It runs the command of the Deployment's
   container, and speaks to the API server with a token of the Deployment's own service account, so
   that the roles in the manifests are what is tested.
-* A webhook's `clientConfig.service` becomes a `url`. The authority in `caBundle` is still written
-  by our controller.
+* A webhook's `clientConfig.service` becomes a `url`. The `caBundle` and the `rules` are still written
+  by drawbridge-certificates.
 
 What the processes are told beyond their manifests is in `_settings` and `_environment`.
 """
@@ -44,10 +44,16 @@ HOST_VARIABLE: Final = "DRAWBRIDGE_E2E_HOST"
 
 WEBHOOK: Final = "drawbridge-webhook"
 CONTROLLER: Final = "drawbridge-controller"
+CERTIFICATES: Final = "drawbridge-certificates"
 OBSERVER: Final = "drawbridge-observer"
 """The Deployments, and the processes that stand for them."""
 
-_SECTIONS: Final = {WEBHOOK: "webhook", CONTROLLER: "controllers", OBSERVER: "observer"}
+_SECTIONS: Final = {
+    WEBHOOK: "webhook",
+    CONTROLLER: "controllers",
+    CERTIFICATES: "certificateController",
+    OBSERVER: "observer",
+}
 """Deployment to its section of the settings."""
 
 READY_TIMEOUT_S: Final = 30.0
@@ -254,6 +260,8 @@ class Drawbridge:
             for webhook in self._read(configuration)["webhooks"]:
                 if not self._is_believed(webhook["clientConfig"].get("caBundle", "")):
                     return f"{webhook['name']}: its caBundle does not vouch for the webhook"
+                if not webhook.get("rules"):
+                    return f"{webhook['name']}: its rules are not filled in"
         return ""
 
     def _probe(self, name: str, path: str) -> tuple[int, str]:

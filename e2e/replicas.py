@@ -11,7 +11,7 @@ from typing import Any, Final
 from e2e.access import Access, Object
 from e2e.balancer import Balancer
 from e2e.cluster import free_ports
-from e2e.drawbridge import CONTROLLER, WEBHOOK, Drawbridge, merged
+from e2e.drawbridge import CERTIFICATES, WEBHOOK, Drawbridge, merged
 from e2e.processes import Child
 
 COUNT: Final = 2
@@ -41,9 +41,9 @@ class Replicas:
     def running(self) -> Iterator["Replicas"]:
         """All of them, ready and believed; afterwards the one replica is back."""
         drawbridge = self._drawbridge
-        for name in (WEBHOOK, CONTROLLER):
+        for name in (WEBHOOK, CERTIFICATES):
             drawbridge.stop(name)
-        drawbridge.start(CONTROLLER, environment={"DRAWBRIDGE_CONFIG": str(self._file)})
+        drawbridge.start(CERTIFICATES, environment={"DRAWBRIDGE_CONFIG": str(self._file)})
         with ExitStack() as stack:
             stack.callback(self._end)
             for port in self.ports:
@@ -141,8 +141,8 @@ class Replicas:
         for port in self.ports:
             self.stop(port)
         self._reach(self._drawbridge.endpoints.webhook)
-        self._drawbridge.stop(CONTROLLER)
-        for name in (CONTROLLER, WEBHOOK):
+        self._drawbridge.stop(CERTIFICATES)
+        for name in (CERTIFICATES, WEBHOOK):
             self._drawbridge.start(name)
         self._drawbridge.wait_ready()
 

@@ -273,3 +273,34 @@ def test_the_page_shows_what_is_told(tmp_path: Path) -> None:
 def documents(file: str) -> Iterator[Object]:
     """The objects of a file of examples/waiting."""
     yield from yaml.safe_load_all((ROOT / "examples" / "waiting" / file).read_text())
+
+
+# --- its account ----------------------------------------------------------------------------------
+
+
+def test_its_token_is_not_good_for_events_of_others(
+    cluster: Access, observer: Drawbridge, namespace: str
+) -> None:
+    pod_reference = {"apiVersion": "v1", "kind": "Pod", "name": "a", "namespace": namespace}
+    forged = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "a", "namespace": namespace},
+        "eventTime": "2026-11-20T00:00:00.000000Z",
+        "reportingController": "kubelet",
+        "reportingInstance": "a",
+        "regarding": pod_reference,
+        "type": "Normal",
+        "reason": "A",
+        "action": "A",
+        "note": "a",
+    }
+
+    done = cluster.kubectl(
+        *("create", "--validate=false", "-f", "-"),
+        input=stream(forged),
+        check=False,
+        kubeconfig=cluster.kubeconfig_for(observer.namespace, OBSERVER),
+    )
+
+    assert "its events are reported by drawbridge.observer" in done.stderr

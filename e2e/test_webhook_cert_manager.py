@@ -3,7 +3,7 @@
 import pytest
 
 from e2e.access import Access, Object
-from e2e.drawbridge import MANIFESTS, WEBHOOK, rendered
+from e2e.drawbridge import CERTIFICATES, MANIFESTS, WEBHOOK, rendered
 from kube.names import SIGNING_SECRET
 
 OVERLAY = MANIFESTS.parent / "overlays" / "cert-manager"
@@ -28,11 +28,12 @@ def test_nobody_of_ours_can_reach_a_secret_but_the_signing_keys(objects: list[Ob
         for rule in role["rules"]
         if "secrets" in rule["resources"]
     ]
-    assert names == [[SIGNING_SECRET], [SIGNING_SECRET]]
+    assert names == [[SIGNING_SECRET]] * 3
 
 
-def test_both_processes_know_whose_the_certificates_are(objects: list[Object]) -> None:
-    for deployment in named(objects, "Deployment").values():
+def test_processes_know_whose_the_certificates_are(objects: list[Object]) -> None:
+    for name in (CERTIFICATES, WEBHOOK):
+        deployment = named(objects, "Deployment")[name]
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         told = {each["name"]: each.get("value") for each in container["env"]}
         assert told["DRAWBRIDGE_CERTIFICATES"] == "/certificate"

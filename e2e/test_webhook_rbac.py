@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from e2e.access import Access, Object, stream
-from e2e.drawbridge import CONTROLLER, WEBHOOK, Drawbridge
+from e2e.drawbridge import CERTIFICATES, CONTROLLER, WEBHOOK, Drawbridge
 from e2e.objects import pod
 
 Right = tuple[str, str, str, str]
@@ -58,7 +58,7 @@ def granted(drawbridge: Drawbridge, kind: str, account: str) -> set[Right]:
     )
 
 
-@pytest.mark.parametrize("account", [WEBHOOK, CONTROLLER])
+@pytest.mark.parametrize("account", [WEBHOOK, CONTROLLER, CERTIFICATES])
 def test_an_account_has_the_rights_of_its_manifest_and_those_of_everybody(
     cluster: Access, drawbridge: Drawbridge, account: str
 ) -> None:
@@ -89,12 +89,18 @@ def test_the_webhook_can_write_nothing(cluster: Access, drawbridge: Drawbridge) 
         (WEBHOOK, "get secrets -n drawbridge-system"),
         (WEBHOOK, "get pods"),
         (WEBHOOK, "delete mutatingwebhookconfiguration zz-drawbridge"),
-        (WEBHOOK, "annotate secret -n drawbridge-system drawbridge-ca a=b"),
+        (WEBHOOK, "annotate secret -n drawbridge-system drawbridge-webhook-tls a=b"),
+        (WEBHOOK, "get secret -n drawbridge-system drawbridge-ca"),
         (CONTROLLER, "create --validate=false -f -"),
         (CONTROLLER, "get secrets -n drawbridge-system"),
         (CONTROLLER, "get secret -n kube-system any"),
         (CONTROLLER, "delete mutatingwebhookconfiguration zz-drawbridge"),
-        (CONTROLLER, "delete secret -n drawbridge-system drawbridge-ca"),
+        (CERTIFICATES, "get pods"),
+        (CERTIFICATES, "get secrets -n drawbridge-system"),
+        (CERTIFICATES, "get secret -n kube-system any"),
+        (CERTIFICATES, "delete mutatingwebhookconfiguration zz-drawbridge"),
+        (CERTIFICATES, "delete secret -n drawbridge-system drawbridge-ca"),
+        (CERTIFICATES, "create token -n drawbridge-system drawbridge-webhook"),
         (CONTROLLER, "create clusterrolebinding more --clusterrole=cluster-admin --user=a"),
         (CONTROLLER, "create token -n drawbridge-system drawbridge-webhook"),
     ],
@@ -115,5 +121,5 @@ def test_what_a_stolen_token_is_not_good_for(
 
 def test_nothing_that_they_need_was_forbidden(cluster: Access, drawbridge: Drawbridge) -> None:
     """After all that stories before this one had them do."""
-    for name in (WEBHOOK, CONTROLLER):
+    for name in (WEBHOOK, CONTROLLER, CERTIFICATES):
         assert "forbidden" not in drawbridge.log(name).lower()

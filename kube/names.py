@@ -46,3 +46,15 @@ SERVICE: Final = f"{NAME}-webhook"
 
 CONFIGURATION: Final = f"zz-{NAME}"
 """The name of the webhook configurations; sorts last, after webhooks that may add device keys."""
+
+CERTIFICATES_REPORTER: Final = f"{NAME}.certificates"
+"""The reporting controller of the events of `python -m controllers.certificates`."""
+
+OBSERVER_REPORTER: Final = f"{NAME}.observer"
+"""The reporting controller of the events of `python -m observer`."""
+
+OBSERVER_NAMESPACE: Final = f"{NAME}-observer"
+"""The namespace of manifests/observer."""
+
+CONTROLLER_REPORTER: Final = f"{NAME}.controller"
+"""The reporting controller of the events of `python -m controllers`."""

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from kube.names import NAME
+from kube.names import OBSERVER_REPORTER
 from kube.runtime.events import EventRecorder, EventRecorderSettings
 from kube.runtime.informers import InformerFactory
 from observer.metrics import ObserverMetrics
@@ -30,7 +30,7 @@ async def observe(process: Process[Settings]) -> None:
         informers = InformerFactory(client)
         recorder = EventRecorder(
             client,
-            controller=f"{NAME}.observer",
+            controller=OBSERVER_REPORTER,
             instance=process.identity,
             now=process.now,
             count=event_counter(registry),

@@ -1,4 +1,4 @@
-"""Certificates as a cluster stores them: the Secret of the authority, and caBundles."""
+"""Certificates as a cluster stores them: two Secrets, and the caBundles of webhooks."""
 
 from base64 import b64decode
 from binascii import Error as Base64Error
@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Final
+from urllib.parse import urlsplit
 
 from cryptography import x509
 
-from certs.authority import Authority, CertificateError
-from certs.rotation import (
-    decode_authorities,
-    parse_certificates,
-)
+from certs.authority import CertificateError
+from certs.rotation import parse_certificates
+from certs.serving import ServingCertificate
 from kube.api.meta import ApiStruct, ObjectMeta, decode
 from kube.api.urls import SECRETS
 from kube.client.client import Client
@@ -22,10 +21,17 @@ from process.durations import PositiveDuration
 from process.settings import Fraction, Name, Section
 
 DAY_S: Final = 86_400.0
+HTTPS_PORT: Final = 443
 
 MANAGED_LABELS: Final = {"app.kubernetes.io/name": NAME}
-"""Labels of a Secret that the controller manages. One without them is used and never changed."""
+"""Labels of a Secret that the certificate controller manages. One without them is used and never
+changed."""
 
+TLS_CERTIFICATE: Final = "tls.crt"
+TLS_KEY: Final = "tls.key"
+TLS_AUTHORITY: Final = "ca.crt"
+"""The keys of a Secret of type kubernetes.io/tls, and its files where it is mounted."""
+TLS_TYPE: Final = "kubernetes.io/tls"
 
 Clock = Callable[[], datetime]
 
@@ -35,10 +41,11 @@ class Secret(ApiStruct, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
     data: Mapping[str, str] | None = None
+    type: str = ""
 
     @property
     def is_managed(self) -> bool:
-        """Whether the controller may write it."""
+        """Whether the certificate controller may write it."""
         return MANAGED_LABELS.items() <= (self.metadata.labels or {}).items()
 
     @property
@@ -58,27 +65,54 @@ def _decode_base64(value: str) -> bytes:
         return value.encode()
 
 
-async def read_signer(client: Client, namespace: str, name: str) -> Authority:
-    """Return the authority that signs serving certificates.
-
-    Args:
-        namespace: Of the authority's Secret.
-        name: Of the authority's Secret.
+async def read_serving_certificate(client: Client, namespace: str, name: str) -> ServingCertificate:
+    """Return the serving certificate of a Secret.
 
     Raises:
         NotFound: There is no Secret yet.
         KubeError: It cannot be read.
-        CertificateError: It holds no signer, or none yet.
+        CertificateError: It holds no serving certificate.
     """
     secret = await client.get(SECRETS, name, Secret, namespace=namespace)
-    authorities, problems = decode_authorities(secret.values())
-    if authorities.signer is None:
-        raise CertificateError("; ".join(problems) or "the Secret holds no signer yet")
-    return authorities.signer
+    return decode_serving_certificate(secret)
+
+
+def decode_serving_certificate(secret: Secret) -> ServingCertificate:
+    """Return the serving certificate that a Secret holds.
+
+    Raises:
+        CertificateError: It holds none.
+    """
+    values = secret.values()
+    certificate, key, authority = (
+        values.get(name, b"") for name in (TLS_CERTIFICATE, TLS_KEY, TLS_AUTHORITY)
+    )
+    return ServingCertificate.read(certificate, key, authority)
+
+
+class ServiceReference(ApiStruct, frozen=True, kw_only=True):
+    """The Service in front of a webhook."""
+
+    name: str = ""
+    namespace: str = ""
+    port: int | None = None
+    path: str = ""
 
 
 class _ClientConfig(ApiStruct, frozen=True, kw_only=True):
     ca_bundle: str = ""
+    url: str = ""
+    service: ServiceReference | None = None
+
+
+class WebhookRule(ApiStruct, frozen=True, kw_only=True):
+    """Which requests a webhook is about."""
+
+    api_groups: tuple[str, ...] = ()
+    api_versions: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    scope: str = "*"
 
 
 class RegisteredWebhook(ApiStruct, frozen=True, kw_only=True):
@@ -86,6 +120,16 @@ class RegisteredWebhook(ApiStruct, frozen=True, kw_only=True):
 
     name: str = ""
     client_config: _ClientConfig = _ClientConfig()
+    rules: tuple[WebhookRule, ...] | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port where the API server reaches it; the certificate is of that host."""
+        service = self.client_config.service
+        if service is not None:
+            return f"{service.name}.{service.namespace}.svc", service.port or HTTPS_PORT
+        url = urlsplit(self.client_config.url)
+        return url.hostname or "", url.port or HTTPS_PORT
 
     @property
     def ca_bundle(self) -> str:
@@ -114,7 +158,7 @@ class CertificateSettings(Section, frozen=True, kw_only=True):
 
     directory: str | None = None
     """A folder with tls.crt, tls.key and ca.crt, such as a mounted Secret of cert-manager's, to serve
-    with; the controllers then keep neither authority nor caBundle. None: certificates are our own.
+    with; neither authority nor caBundle is kept then. None: certificates are our own.
     DRAWBRIDGE_CERTIFICATES sets it too."""
 
     service: Name = SERVICE
@@ -128,23 +172,27 @@ class CertificateSettings(Section, frozen=True, kw_only=True):
     DRAWBRIDGE_SERVING_NAMES sets them too."""
 
     authority_secret: Name = "drawbridge-ca"  # noqa: S105  The name of a Secret.
-    """The Secret, in `namespace`, that holds the certificate authority. The controllers create it."""
+    """The Secret, in `namespace`, that holds the certificate authority with its key. The certificate
+    controller creates it, and no other process may read it."""
+
+    serving_secret: Name = "drawbridge-webhook-tls"  # noqa: S105  The name of a Secret.
+    """The Secret of type kubernetes.io/tls, in `namespace`, through which the replicas of the webhook
+    get their certificate. The certificate controller creates it."""
 
     webhook_configuration: Name = CONFIGURATION
     """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration of this name are ours:
-    the controllers keep their caBundles. The first sorts last, so that keys which other webhooks add
+    the certificate controller keeps their caBundles and their rules. The first sorts last, so that keys which other webhooks add
     are seen."""
 
     resync_period: PositiveDuration = PositiveDuration(60)
-    """Between looks at the wall clock, at the Secret and at mounted certificates, since a timer
+    """Between looks at the wall clock, at the Secrets and at mounted certificates, since a timer
     sleeps when its machine does. Nothing is lost by it: what is replaced stays trusted for longer."""
 
     serving_duration: PositiveDuration = PositiveDuration(7 * DAY_S)
-    """Life of the serving certificate, which exists in memory only. Short, since nothing revokes."""
+    """Life of the serving certificate. Short, since nothing revokes."""
 
     serving_renew_fraction: Fraction = 2 / 3
-    """Fraction of its life after which it is replaced, minus up to 10 % random jitter; leaves a third
-    to find out why it was not."""
+    """Fraction of its life after which it is replaced; leaves a third to find out why it was not."""
 
     authority_duration: PositiveDuration = PositiveDuration(365 * DAY_S)
     """Life of a certificate authority."""

@@ -19,6 +19,7 @@ from process.durations import Duration, PositiveDuration, parse_duration
 
 SECTIONS: Final = frozenset(
     {
+        "certificateController",
         "certificates",
         "controllers",
         "driver",

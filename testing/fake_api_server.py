@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from email.utils import format_datetime
 from http import HTTPStatus
 from typing import Any, Self
 
@@ -132,9 +133,14 @@ class Watcher:
 
 
 class FakeApiServer:
-    """`async with FakeApiServer() as server, server.client() as client: ...`."""
+    """`async with FakeApiServer() as server, server.client() as client: ...`.
+
+    Attributes:
+        now: Its clock, which each response tells; None for that of this machine.
+    """
 
     def __init__(self) -> None:
+        self.now: Callable[[], datetime] | None = None
         self.calls: list[Call] = []
         self._objects: dict[tuple[str, str, str], dict[Key, Document]] = {}
         self._history: list[Change] = []
@@ -210,6 +216,7 @@ class FakeApiServer:
     async def accept(self) -> None:
         """Listen, again on the same port after `refuse`."""
         app = web.Application(client_max_size=2**24)
+        app.on_response_prepare.append(self._tell_time)
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(
             app, shutdown_timeout=0.1, access_log=None, handler_cancellation=True
@@ -268,6 +275,10 @@ class FakeApiServer:
         self.send("BOOKMARK", {"metadata": {"resourceVersion": str(self._version)}})
 
     # HTTP
+
+    async def _tell_time(self, _request: web.Request, response: web.StreamResponse) -> None:
+        if self.now is not None:
+            response.headers["Date"] = format_datetime(self.now(), usegmt=True)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()

@@ -18,9 +18,10 @@ from testing.image import (
 
 PROCESSES: Final = tuple(
     sorted(
-        path
+        str(file.parent.relative_to(ROOT)).replace("/", ".")
         for path in copied_paths(CONTAINERFILE.read_text())
-        if (ROOT / path / "__main__.py").exists() and path != "cli"
+        for file in (ROOT / path).glob("**/__main__.py")
+        if path != "cli"
     )
 )
 COMMANDS: Final = (
@@ -45,7 +46,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_process_is_started() -> None:
-    assert ("controllers", "driver", "observer", "webhook") == PROCESSES
+    assert ("controllers", "controllers.certificates", "driver", "observer", "webhook") == PROCESSES
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

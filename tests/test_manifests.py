@@ -8,9 +8,11 @@ import pytest
 
 from admission.webhook_configuration import configuration, validating_configuration
 from clusterstate.autoscalers import INSTALLED, KUEUE_CONFIGURATION
+from controllers.certificates.settings import Settings as CertificateProcessSettings
 from kube.api.urls import WEBHOOK_CONFIGURATIONS, WORKLOADS
 from kube.manifests.reader import read_paths
-from process.certificates import MANAGED_LABELS
+from kube.names import NAMESPACE
+from process.certificates import MANAGED_LABELS, CertificateSettings
 from tools import generate
 from translation.arbiter import VOCABULARIES
 from webhook.settings import Settings
@@ -116,7 +118,12 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "mutatingadmissionpolicies": ("list",),
         "resourcequotas": ("list",),
         "validatingadmissionpolicies": ("list",),
+        "secrets": FOLLOW,
+        "leases": ("create", "get", "patch"),
+    },
+    "drawbridge-certificates": {
         **{each.plural: (*FOLLOW, "patch") for each in WEBHOOK_CONFIGURATIONS},
+        "events": ("create",),
         "secrets": (*FOLLOW, "create", "get", "patch"),
         "leases": ("create", "get", "patch"),
     },
@@ -131,17 +138,50 @@ def test_an_account_may_do_what_its_process_does_and_nothing_else(account: str) 
     }
 
 
-def test_secrets_are_read_by_name() -> None:
-    secrets = [
-        rule
+def test_the_key_of_the_authority_is_in_one_process() -> None:
+    secrets = {
+        (role["metadata"]["name"], *rule["resourceNames"])
         for role in of_kind("ClusterRole", "Role")
         for rule in role["rules"]
         if "secrets" in rule["resources"] and rule["verbs"] != ["create"]
-    ]
+    }
+    settings, signing = CertificateSettings(), Settings().signing.secret
 
-    assert secrets
-    names = {tuple(rule["resourceNames"]) for rule in secrets}
-    assert names == {("drawbridge-ca",), ("drawbridge-signing",)}
+    assert secrets == {
+        ("drawbridge-webhook", settings.serving_secret),
+        ("drawbridge-webhook", signing),
+        ("drawbridge-controller", signing),
+        ("drawbridge-certificates", settings.authority_secret, settings.serving_secret),
+        ("drawbridge-certificates", signing),
+    }
+
+
+def test_a_role_that_may_create_is_bound_by_a_policy() -> None:
+    """A role cannot name what is created; a policy for the account and the resource can."""
+    creates = {
+        (role["metadata"]["name"], resource)
+        for role in of_kind("ClusterRole", "Role")
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        if "create" in rule["verbs"]
+    }
+    bound = {
+        (policy["metadata"]["name"], resource)
+        for policy in of_kind("ValidatingAdmissionPolicy")
+        for rule in policy["spec"]["matchConstraints"]["resourceRules"]
+        for resource in rule["resources"]
+    }
+
+    assert creates <= bound
+    for policy in of_kind("ValidatingAdmissionPolicy"):
+        (condition,) = policy["spec"]["matchConditions"]
+        account = f"system:serviceaccount:{NAMESPACE}:{policy['metadata']['name']}"
+        assert condition["expression"] == f'request.userInfo.username == "{account}"'
+        assert policy["spec"]["failurePolicy"] == "Fail"
+    assert [each["spec"] for each in of_kind("ValidatingAdmissionPolicyBinding")] == [
+        {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
+        for policy in of_kind("ValidatingAdmissionPolicy")
+    ]
 
 
 def test_the_secret_of_the_signing_keys_is_ours_and_empty() -> None:
@@ -150,6 +190,19 @@ def test_the_secret_of_the_signing_keys_is_ours_and_empty() -> None:
     assert secret["metadata"]["name"] == Settings().signing.secret
     assert MANAGED_LABELS.items() <= secret["metadata"]["labels"].items()
     assert not secret.keys() & {"data", "stringData", "immutable"}
+
+
+def test_every_field_of_a_webhook_is_kept_as_it_is_or_is_the_accounts_to_write() -> None:
+    policy = next(of_kind("ValidatingAdmissionPolicy"))
+    text = "".join(validation["expression"] for validation in policy["spec"]["validations"])
+    fields = {
+        field
+        for document in of_kind("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        for webhook in document["webhooks"]
+        for field in webhook
+    }
+
+    assert [field for field in sorted(fields) if f"new.?{field}" not in text] == []
 
 
 def test_what_may_not_see_claims_is_looked_for_by_name() -> None:
@@ -228,6 +281,7 @@ def test_only_ports_that_are_served_are_open() -> None:
 def test_names_are_those_of_the_default_settings() -> None:
     named = {(each["kind"], each["metadata"]["name"]) for each in objects() if "metadata" in each}
     settings = Settings()
+    assert settings.certificates == CertificateProcessSettings().certificates
 
     assert {
         ("Namespace", settings.namespace),

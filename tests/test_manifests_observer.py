@@ -85,6 +85,20 @@ def test_the_binding_is_of_its_role_and_its_account() -> None:
     assert account["metadata"]["name"] == spec["serviceAccountName"]
 
 
+def test_its_account_writes_its_own_events_only() -> None:
+    (policy,) = of_kind("ValidatingAdmissionPolicy")
+    (account,) = of_kind("ServiceAccount")
+    (binding,) = of_kind("ValidatingAdmissionPolicyBinding")
+    (condition,) = policy["spec"]["matchConditions"]
+    name = f"{account['metadata']['namespace']}:{account['metadata']['name']}"
+
+    assert f'"system:serviceaccount:{name}"' in condition["expression"]
+    assert binding["spec"] == {
+        "policyName": policy["metadata"]["name"],
+        "validationActions": ["Deny"],
+    }
+
+
 def test_it_is_hardened_as_the_webhook_is() -> None:
     (ours,) = of_kind("Deployment")
     (webhook,) = (

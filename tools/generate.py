@@ -13,6 +13,7 @@ from typing import Final
 from admission.webhook_configuration import configuration, validating_configuration
 from kube.manifests.dump import dump_yaml
 from rules.validating_policies import documents
+from tools import account_policies as accounts
 from tools import (
     example_driver,
     findings_page,
@@ -71,6 +72,18 @@ def policies() -> str:
     return HEADER.format(source="rules") + dump_yaml(documents())
 
 
+def account_policies() -> str:
+    """Return the policies that bind our accounts."""
+    return HEADER.format(source="tools/account_policies.py") + dump_yaml(accounts.documents())
+
+
+def observer_policy() -> str:
+    """Return the policy that binds the observer's account."""
+    return HEADER.format(source="tools/account_policies.py") + dump_yaml(
+        accounts.observer_documents()
+    )
+
+
 def example_driver_cluster() -> str:
     """Return the cluster that the example of the node driver is shown against."""
     header = HEADER.format(source="examples/driver/inventory.yaml")
@@ -86,9 +99,11 @@ GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     ("examples/gpu-shared/cluster.yaml", example_sharing_cluster),
     ("examples/koordinator/cluster.yaml", example_koordinator_cluster),
     ("examples/nics/cluster.yaml", example_nic_cluster),
+    ("manifests/base/accountpolicies.yaml", account_policies),
     ("manifests/base/devicecompatibilitypolicies.yaml", policy_definition),
     ("manifests/base/mutatingwebhookconfiguration.yaml", webhook_configuration),
     ("manifests/base/validatingwebhookconfiguration.yaml", validating_webhook_configuration),
+    ("manifests/observer/accountpolicy.yaml", observer_policy),
     ("manifests/policies/policies.yaml", policies),
     ("tests/golden/public.txt", public_names.page),
 )

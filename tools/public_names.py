@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
 import controllers.__main__ as controllers_process
+import controllers.certificates.__main__ as certificates_process
 import driver.__main__ as driver_process
 import observer.__main__ as observer_process
 import webhook.__main__ as webhook_process
@@ -46,6 +47,7 @@ from cli.answers.inventory import Inventory
 from cli.answers.matrix import GroupsAnswer, MatrixAnswer
 from cli.commands.check import CheckAnswer
 from cli.commands.translate import TranslateAnswer
+from controllers.certificates import drift_watch
 from controllers.policies.conditions import ConditionReason, ConditionType
 from controllers.policies.events import EventReason as PolicyEventReason
 from controllers.templates.actions import Reason as TemplateEventReason
@@ -67,6 +69,7 @@ HEADER: Final = """\
 # release no line goes without notice.
 """
 PROCESSES: Final[tuple[Command[Any], ...]] = (
+    certificates_process.COMMAND,
     controllers_process.COMMAND,
     driver_process.COMMAND,
     driver_process.STATE,
@@ -136,7 +139,8 @@ def event_reasons() -> set[str]:
         reason = getattr(module, "REASON", None)
         reasons |= {f"{reason} ({path.parent.name})"} if reason else set()
     audited = {rule.code.value for rule in RULES}
-    return reasons | {f"{code[0].upper()}{code[1:]} (audited objects)" for code in audited}
+    audits = {f"{code[0].upper()}{code[1:]} (audited objects)" for code in audited}
+    return reasons | audits | {f"{drift_watch.REASON} (webhook configurations)"}
 
 
 def event_makers() -> list[Path]:

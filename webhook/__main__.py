@@ -46,7 +46,7 @@ from webhook.serving_certificate import (
     CertificateSource,
     CertificateWatcher,
     MountedCertificates,
-    SignedCertificates,
+    SecretCertificates,
 )
 from webhook.settings import VARIABLES, Settings
 from webhook.validate import ObjectReviewHandler, WorkloadReviewHandler
@@ -172,11 +172,10 @@ def print_configuration(settings: Settings) -> str:
 
 
 def _certificate_source(client: Client, process: Process[Settings]) -> CertificateSource:
-    settings = process.settings
-    directory = settings.certificates.directory
-    if directory is None:
-        return SignedCertificates(client, settings.namespace, settings.certificates, process.now)
-    return MountedCertificates(Path(directory))
+    settings, certificates = process.settings, process.settings.certificates
+    if certificates.directory is None:
+        return SecretCertificates(client, settings.namespace, certificates.serving_secret)
+    return MountedCertificates(Path(certificates.directory))
 
 
 def _client_authorities(file: str | None) -> bytes | None:

@@ -1,33 +1,33 @@
-"""The serving certificate of this replica: signed here or mounted, and replaced without a restart.
+"""The serving certificate of this replica: read or mounted, and replaced without a restart.
 
 It is compared with the wall clock from time to time. One that cannot be renewed is served until it
 expires, which readiness shows.
 """
 
 import asyncio
-import random
-from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
 import structlog
 
-from certs.authority import Authority, CertificateError
-from certs.serving import Listener, ServingCertificate, issue_serving_certificate
+from certs.authority import CertificateError
+from certs.serving import Listener, ServingCertificate
 from kube.client.client import Client
 from kube.errors import KubeError
-from process.certificates import CertificateSettings, Clock, read_signer
+from process.certificates import (
+    TLS_AUTHORITY,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    Clock,
+    read_serving_certificate,
+)
 
 FIRST_RETRY_S: Final = 0.2
 """Between attempts to get the first certificate."""
-MAX_JITTER: Final = 0.1
-"""Replicas of one age renew at times that differ by up to this fraction."""
-
-CERTIFICATE: Final = "tls.crt"
-KEY: Final = "tls.key"
-AUTHORITY: Final = "ca.crt"
-"""The files of a mounted certificate, named as in a Secret of type kubernetes.io/tls."""
+URGENT_RETRY_S: Final = 1.0
+"""Between attempts to replace a certificate that is not valid."""
 
 log = structlog.get_logger()
 
@@ -43,67 +43,19 @@ class CertificateSource(Protocol):
         """
         ...
 
-    def not_after(self) -> Mapping[str, datetime]:
-        """Return when certificates other than the serving one expire, for metrics."""
-        ...
 
+class SecretCertificates:
+    """Certificates of a Secret, which the certificate controller writes; no disk has their key."""
 
-class SignedCertificates:
-    """Certificates that this replica signs with the cluster's authority; no disk has their key."""
-
-    def __init__(
-        self,
-        client: Client,
-        namespace: str,
-        settings: CertificateSettings,
-        now: Clock,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        """Sign with the authority in a namespace.
-
-        Args:
-            now: The wall clock, with a time zone.
-            chance: Uniform from 0 to 1.
-        """
+    def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client = client
         self._namespace = namespace
-        self._settings = settings
-        self._now = now
-        # Drawn once: drawn at each check, the earliest time would win.
-        self._renew_fraction = settings.serving_renew_fraction * (1 - MAX_JITTER * chance())
-        self._signer: Authority | None = None
+        self._name = name
 
     async def renew(self, current: ServingCertificate | None) -> ServingCertificate | None:
-        """Sign a certificate where the signer has changed, or it is time."""
-        self._signer = await read_signer(
-            self._client, self._namespace, self._settings.authority_secret
-        )
-        if current is not None and not needs_renewal(
-            current, self._signer, self._now(), self._renew_fraction
-        ):
-            return None
-        life = timedelta(seconds=self._settings.serving_duration)
-        return issue_serving_certificate(
-            self._signer, self._settings.names(self._namespace), now=self._now(), life=life
-        )
-
-    def not_after(self) -> Mapping[str, datetime]:
-        """Return when the authority expires."""
-        return {} if self._signer is None else {"ca": self._signer.not_after}
-
-
-def needs_renewal(
-    certificate: ServingCertificate, signer: Authority, now: datetime, renew_fraction: float
-) -> bool:
-    """Return whether a new certificate should be signed.
-
-    Args:
-        signer: The present signer of the cluster.
-        renew_fraction: Of the certificate's life, after which it is renewed.
-    """
-    return certificate.authority != signer.certificate_pem or now >= certificate.renewal_time(
-        renew_fraction
-    )
+        """Return the certificate of the Secret, if it is not the current one."""
+        certificate = await read_serving_certificate(self._client, self._namespace, self._name)
+        return None if certificate == current else certificate
 
 
 class MountedCertificates:
@@ -115,18 +67,11 @@ class MountedCertificates:
     async def renew(self, current: ServingCertificate | None) -> ServingCertificate | None:
         """Return the certificate in the directory, if it is not the current one."""
         # Small files in memory: read on the event loop, which a thread would only delay.
-        files = [(self._directory / name).read_bytes() for name in (CERTIFICATE, KEY, AUTHORITY)]
-        if current is not None and files == [
-            current.certificate,
-            current.key,
-            current.authority,
-        ]:
-            return None
-        return ServingCertificate.read(*files)
-
-    def not_after(self) -> Mapping[str, datetime]:
-        """Return nothing: the authority is managed elsewhere."""
-        return {}
+        names = (TLS_CERTIFICATE, TLS_KEY, TLS_AUTHORITY)
+        certificate = ServingCertificate.read(
+            *((self._directory / name).read_bytes() for name in names)
+        )
+        return None if certificate == current else certificate
 
 
 class CertificateWatcher:
@@ -161,18 +106,19 @@ class CertificateWatcher:
         """Return why there is no valid certificate, as a readiness check."""
         if self.listener is None:
             return "none yet"
-        return "expired" if self._now() >= self.listener.certificate.not_after else ""
+        certificate, now = self.listener.certificate, self._now()
+        if now < certificate.not_before:
+            return "not valid yet"
+        return "expired" if now >= certificate.not_after else ""
 
     def certificate(self) -> ServingCertificate | None:
         """Return the certificate of new connections; None before the first."""
         return self.listener.certificate if self.listener is not None else None
 
     def not_after(self) -> Mapping[str, datetime]:
-        """Return when the certificates expire, for metrics."""
-        expiry = dict(self._source.not_after())
-        if self.listener is not None:
-            expiry["serving"] = self.listener.certificate.not_after
-        return expiry
+        """Return when the certificate expires, for metrics."""
+        certificate = self.certificate()
+        return {} if certificate is None else {"serving": certificate.not_after}
 
     async def wait_first(self) -> Listener:
         """Return the listener once there is a certificate."""
@@ -189,10 +135,18 @@ class CertificateWatcher:
     async def run(self) -> None:
         """Renew the certificate from time to time, until cancelled."""
         while True:
-            await asyncio.sleep(self._resync_s)
+            await asyncio.sleep(self._pause_s())
             problem = await self._renew()
             if problem:
                 log.warning("certificate.renewal_failed", error=problem)
+
+    def _pause_s(self) -> float:
+        """Return how long to wait; not for long while the certificate is not valid, or soon expires."""
+        certificate = self.certificate()
+        if certificate is None or self.check():
+            return min(URGENT_RETRY_S, self._resync_s)
+        left_s = (certificate.not_after - self._now()).total_seconds()
+        return min(self._resync_s, max(URGENT_RETRY_S, left_s / 2))
 
     async def _renew(self) -> str:
         """Replace the certificate if there is a newer one; return what prevented it."""

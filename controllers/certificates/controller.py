@@ -1,22 +1,26 @@
-"""The controller of the certificate authority: one Secret, and the caBundles of the webhooks.
+"""The controller of certificates: two Secrets, and the caBundles and rules of the webhooks.
 
 It stores the authorities in one Secret, as `certs.rotation` decides, and writes all trusted ones into
-the webhook configurations. These are watched, so that one that is applied again is repaired. The
-Secret is read from time to time, so that one that was deleted or damaged is repaired.
-`webhook.serving_certificate` signs with it.
+the webhook configurations. It signs the certificate of the webhook and hands it out through another
+Secret, so that nobody else holds the key of an authority. Once the webhook answers, it fills in the
+rules of the configurations; until then the API server asks nobody, and pods are admitted as they are.
+
+The configurations are watched, so that one that is applied again is repaired; none is created. The
+Secrets are read from time to time, so that one that was deleted or damaged is repaired.
 """
 
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
 
-from certs.authority import Authority, CertificateError
+from admission.webhook_configuration import webhook_rules
+from certs.authority import BACKDATED, Authority, CertificateError
 from certs.rotation import (
     Action,
     Authorities,
@@ -26,8 +30,19 @@ from certs.rotation import (
     decode_authorities,
     next_action,
 )
-from controllers.certificates.patches import ca_bundle_patch, secret_document, secret_patch
-from controllers.settings import Settings
+from certs.serving import ServingCertificate, issue_serving_certificate
+from controllers.certificates.endpoint_check import EndpointCheck, check_endpoint
+from controllers.certificates.patches import (
+    ca_bundle_patch,
+    lacks_rules,
+    rules_patch,
+    secret_document,
+    secret_patch,
+    serving_document,
+    serving_patch,
+)
+from controllers.certificates.serving import needs_renewal
+from controllers.certificates.settings import Settings
 from kube.api.urls import SECRETS, WEBHOOK_CONFIGURATIONS, Resource
 from kube.client.client import Client, PatchType
 from kube.errors import KubeError, NotFound
@@ -35,41 +50,53 @@ from kube.names import NAME
 from kube.runtime.controller import Controller
 from kube.runtime.informers import InformerFactory
 from process.certificates import (
+    TLS_TYPE,
     CertificateSettings,
     Clock,
     RegisteredWebhook,
     Secret,
     bundled_certificates,
+    decode_serving_certificate,
     project_webhooks,
 )
 
 KEY: Final = "authority"
-"""The only key: authorities and caBundles are reconciled together."""
+"""The only key: all certificates are reconciled together."""
 
 log = structlog.get_logger()
 
 
-class CertificateAuthorityController:
-    """Keeps the authorities and the caBundles; the leader runs it.
+class CertificateController:
+    """Keeps certificates, caBundles and rules; the leader runs it.
 
     Attributes:
         controllers: To be run.
     """
 
     def __init__(
-        self, client: Client, informers: InformerFactory, settings: Settings, now: Clock
+        self,
+        client: Client,
+        informers: InformerFactory,
+        settings: Settings,
+        now: Clock,
+        check_endpoint: EndpointCheck = check_endpoint,
     ) -> None:
         """Subscribe to the webhook configurations.
 
         Args:
             now: The wall clock, with a time zone.
+            check_endpoint: Whether a webhook answers.
         """
         self._client = client
         self._settings = settings
         self._timing = rotation_timing(settings.certificates)
         self._now = now
+        self._check_endpoint = check_endpoint
+        self._clock_skew = timedelta()
         self._authorities = Authorities()
+        self._serving: ServingCertificate | None = None
         self._published: tuple[bytes, datetime] | None = None
+        self._waiting: list[str] = []
         self._webhooks: dict[tuple[Resource, str], tuple[RegisteredWebhook, ...]] = {}
         configurations = [
             informers.subscribe(
@@ -85,16 +112,28 @@ class CertificateAuthorityController:
             self._reconcile,
             # Where the Secret is lost, the caBundles are what is left of its authorities.
             subscriptions=configurations,
-            backoff=settings.controllers.backoff(),
+            backoff=settings.certificate_controller.backoff(),
             expected=(KubeError, CertificateError),
         )
         self._controller.queue.add(KEY)
         self.controllers: Final = (self._controller,)
 
     def not_after(self) -> Mapping[str, datetime]:
-        """Return when the authorities expire, for metrics."""
-        pairs = (("ca", self._authorities.signer), ("next-ca", self._authorities.successor))
-        return {kind: authority.not_after for kind, authority in pairs if authority is not None}
+        """Return when authorities and the serving certificate expire, for metrics."""
+        certificates = {
+            "ca": self._authorities.signer,
+            "next-ca": self._authorities.successor,
+            "serving": self._serving,
+        }
+        return {
+            kind: certificate.not_after
+            for kind, certificate in certificates.items()
+            if certificate is not None
+        }
+
+    def clock_skew(self) -> timedelta:
+        """Return how far this clock is ahead of the API server's, as last seen."""
+        return self._clock_skew
 
     def trusted(self) -> int:
         """Return how many authorities are trusted; more than one during a rotation."""
@@ -123,17 +162,44 @@ class CertificateAuthorityController:
         return (webhook for webhooks in self._webhooks.values() for webhook in webhooks)
 
     async def _reconcile(self, _key: str) -> float:
-        """Take the steps of the rotation that are due, and publish the trusted authorities."""
+        """Take the steps that are due; return when to look again."""
+        if self._settings.certificates.directory is None:
+            await self._reconcile_authorities()
+            await self._reconcile_serving_certificate()
+            await self._publish()
+        are_complete = await self._fill_in_rules()
+        settings = self._settings
+        return (
+            settings.certificates.resync_period
+            if are_complete
+            else settings.certificate_controller.endpoint_check_period
+        )
+
+    async def _reconcile_authorities(self) -> None:
+        """Take the steps of the rotation that are due."""
         name, namespace = self._settings.certificates.authority_secret, self._settings.namespace
         secret = None
         with suppress(NotFound):
             secret = await self._client.get(SECRETS, name, Secret, namespace=namespace)
-        if secret is None or secret.is_managed:
+        if self._is_clock_wrong():
+            # What this process would create, API servers would not accept; and what is good may
+            # only look as if it had expired.
+            if secret is None:
+                raise CertificateError("no authority is created while clocks disagree")
+            self._authorities, _ = decode_authorities(secret.values())
+        elif secret is None or secret.is_managed:
             self._authorities = await self._rotate(secret)
         else:
             self._authorities = _foreign_authorities(secret)
-        await self._publish()
-        return self._settings.certificates.resync_period
+
+    def _is_clock_wrong(self) -> bool:
+        """Whether this clock and the API server's disagree by more than certificates are backdated."""
+        server_time = self._client.server_time
+        self._clock_skew = self._now() - server_time if server_time is not None else timedelta()
+        is_wrong = abs(self._clock_skew) > BACKDATED
+        if is_wrong:
+            log.warning("clock.wrong", ahead_of_api_server_s=self._clock_skew.total_seconds())
+        return is_wrong
 
     async def _rotate(self, secret: Secret | None) -> Authorities:
         """Take the steps that are due, and return what the Secret holds then."""
@@ -171,6 +237,44 @@ class CertificateAuthorityController:
         patch = secret_patch(authorities, secret, removes_request=removes_request)
         await self._client.patch(SECRETS, name, patch, PatchType.MERGE, Secret, namespace=namespace)
 
+    async def _reconcile_serving_certificate(self) -> None:
+        """Sign a certificate for the webhook where the one that it has is not good for long."""
+        settings, namespace = self._settings.certificates, self._settings.namespace
+        signer, names = self._authorities.signer, settings.names(self._settings.namespace)
+        secret = None
+        with suppress(NotFound):
+            secret = await self._client.get(
+                SECRETS, settings.serving_secret, Secret, namespace=namespace
+            )
+        self._serving = _readable_certificate(secret)
+        is_foreign = secret is not None and not secret.is_managed
+        if signer is None or is_foreign or self._is_clock_wrong():
+            return
+        now = self._now()
+        if self._serving is not None and not needs_renewal(
+            self._serving, signer, names, now, settings.serving_renew_fraction
+        ):
+            return
+        life = timedelta(seconds=settings.serving_duration)
+        certificate = issue_serving_certificate(signer, names, now=now, life=life)
+        await self._hand_out(certificate, secret)
+        self._serving = certificate
+        log.info("certificate.issued", not_after=certificate.not_after.isoformat())
+
+    async def _hand_out(self, certificate: ServingCertificate, secret: Secret | None) -> None:
+        name, namespace = self._settings.certificates.serving_secret, self._settings.namespace
+        if secret is None:
+            document = serving_document(certificate, namespace=namespace, name=name)
+            await self._client.create(SECRETS, document, Secret, namespace=namespace)
+            return
+        if secret.type != TLS_TYPE:
+            raise CertificateError(
+                f"the Secret {name} is of type {secret.type or 'Opaque'}, which cannot be changed;"
+                f" delete it, and one of type {TLS_TYPE} is created"
+            )
+        patch = serving_patch(certificate, secret)
+        await self._client.patch(SECRETS, name, patch, PatchType.MERGE, Secret, namespace=namespace)
+
     def _observe(self, authorities: Authorities, *, rotation_requested: bool) -> Observation:
         ca_bundle, since = self._published or (b"", None)
         return Observation(
@@ -187,18 +291,57 @@ class CertificateAuthorityController:
     async def _publish(self) -> None:
         """Write the caBundles that differ, and remember since when none does."""
         ca_bundle = self._authorities.ca_bundle
+        if not ca_bundle:  # Only while clocks disagree.
+            return
         for (resource, name), webhooks in list(self._webhooks.items()):
-            operations = ca_bundle_patch(webhooks, ca_bundle)
-            if operations:
-                raw = await self._client.patch(
-                    resource, name, operations, PatchType.JSON, msgspec.Raw
-                )
-                # The watch brings the same later; what it has brought already may be newer.
-                if self._webhooks.get((resource, name)) is webhooks:
-                    self._webhooks[resource, name] = project_webhooks(bytes(raw))
-                log.info("ca_bundle.updated", configuration=f"{resource.plural}/{name}")
+            await self._patch(resource, name, ca_bundle_patch(webhooks, ca_bundle), "caBundle")
         if self._published is None or self._published[0] != ca_bundle:
             self._published = ca_bundle, self._now()
+
+    async def _fill_in_rules(self) -> bool:
+        """Write the rules of webhooks that answer; return whether all have them."""
+        rules = webhook_rules()
+        lacking = [webhook for webhook in self._all_webhooks() if lacks_rules(webhook, rules)]
+        # Several webhooks have one address and one caBundle.
+        problems = {
+            (webhook.address, webhook.ca_bundle): await self._check_endpoint(webhook)
+            for webhook in {(one.address, one.ca_bundle): one for one in lacking}.values()
+        }
+        reached = {
+            webhook.name for webhook in lacking if not problems[webhook.address, webhook.ca_bundle]
+        }
+        for (resource, name), webhooks in list(self._webhooks.items()):
+            await self._patch(resource, name, rules_patch(webhooks, rules, reached), "rules")
+        waiting = sorted({problem for problem in problems.values() if problem})
+        if waiting != self._waiting:
+            self._waiting = waiting
+            if waiting:
+                log.warning("rules.waiting", reason="the webhook does not answer", errors=waiting)
+        return not waiting
+
+    async def _patch(
+        self,
+        resource: Resource,
+        name: str,
+        operations: Sequence[Mapping[str, Any]],
+        part: str,
+    ) -> None:
+        if not operations:
+            return
+        before = self._webhooks.get((resource, name))
+        raw = await self._client.patch(resource, name, operations, PatchType.JSON, msgspec.Raw)
+        # The watch brings the same later; what it has brought already may be newer.
+        if before is not None and self._webhooks.get((resource, name)) is before:
+            self._webhooks[resource, name] = project_webhooks(bytes(raw))
+        log.info("configuration.updated", part=part, configuration=f"{resource.plural}/{name}")
+
+
+def _readable_certificate(secret: Secret | None) -> ServingCertificate | None:
+    if secret is None:
+        return None
+    with suppress(CertificateError):
+        return decode_serving_certificate(secret)
+    return None
 
 
 def rotation_timing(settings: CertificateSettings) -> Timing:
@@ -207,7 +350,7 @@ def rotation_timing(settings: CertificateSettings) -> Timing:
         renew_at=settings.authority_renew_fraction,
         propagation=timedelta(seconds=settings.authority_publish_period),
         urgent_propagation=timedelta(seconds=settings.authority_expedited_publish_period),
-        # Replicas sign soon after they have read the Secret; the resync periods are the margin.
+        # Replicas read the Secret once a resync period; the second one is the margin.
         certificate_lifetime=timedelta(
             seconds=settings.serving_duration + 2 * settings.resync_period
         ),

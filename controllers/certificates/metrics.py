@@ -1,6 +1,7 @@
 """Metrics of the certificate authority."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -10,18 +11,28 @@ from prometheus_client.registry import Collector
 class CertificateAuthorityCollector(Collector):
     """Shows how far a rotation of the certificate authority has come."""
 
-    def __init__(self, trusted: Callable[[], int], is_current: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        trusted: Callable[[], int],
+        is_current: Callable[[], bool],
+        clock_skew: Callable[[], timedelta],
+        configurations: Callable[[], Mapping[str, bool]],
+    ) -> None:
         """Show a rotation.
 
         Args:
             trusted: How many authorities are trusted.
             is_current: Whether every caBundle holds exactly these.
+            clock_skew: How far the clock is ahead of the API server's.
+            configurations: Kind of webhook configuration to whether it is as it has to be.
         """
         self._trusted = trusted
         self._is_current = is_current
+        self._clock_skew = clock_skew
+        self._configurations = configurations
 
     def collect(self) -> Iterator[Metric]:
-        """Yield two gauges."""
+        """Yield four gauges."""
         yield GaugeMetricFamily(
             "drawbridge_trusted_certificate_authorities",
             "Certificate authorities that are trusted; more than one during a rotation.",
@@ -32,3 +43,16 @@ class CertificateAuthorityCollector(Collector):
             "Whether every caBundle holds exactly the trusted authorities (1) or not (0).",
             value=float(self._is_current()),
         )
+        yield GaugeMetricFamily(
+            "drawbridge_clock_skew_seconds",
+            "How far this clock is ahead of the API server's. Beyond an hour no certificate changes.",
+            value=self._clock_skew().total_seconds(),
+        )
+        current = GaugeMetricFamily(
+            "drawbridge_webhook_configuration_current",
+            "Whether the webhook configuration exists and is that of this version (1) or not (0).",
+            labels=("kind",),
+        )
+        for kind, is_current in self._configurations().items():
+            current.add_metric((kind,), float(is_current))
+        yield current

@@ -1,25 +1,36 @@
-"""What is written for a certificate authority: its Secret, and the caBundles of webhooks. Pure."""
+"""What is written: two Secrets, and caBundles and rules of webhook configurations. Pure."""
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from certs.rotation import KEYS, Authorities, encode_authorities
+from certs.serving import ServingCertificate
 from kube.jsonpatch import pointer
 from kube.names import ROTATE_ANNOTATION
-from process.certificates import MANAGED_LABELS, RegisteredWebhook, Secret
+from process.certificates import (
+    MANAGED_LABELS,
+    TLS_AUTHORITY,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    TLS_TYPE,
+    RegisteredWebhook,
+    Secret,
+    WebhookRule,
+)
+
+Rules = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Name of a webhook to its rules."""
+
+
+# --- Secrets --------------------------------------------------------------------------------------
 
 
 def secret_document(authorities: Authorities, *, namespace: str, name: str) -> Mapping[str, Any]:
     """Return the Secret that stores authorities."""
-    values = encode_authorities(authorities)
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": name, "namespace": namespace, "labels": MANAGED_LABELS},
-        "type": "Opaque",
-        "data": {key: b64encode(value).decode() for key, value in values.items()},
-    }
+    return _secret(encode_authorities(authorities), "Opaque", namespace=namespace, name=name)
 
 
 def secret_patch(
@@ -38,6 +49,48 @@ def secret_patch(
     return {"metadata": metadata, "data": data}
 
 
+def serving_document(
+    certificate: ServingCertificate, *, namespace: str, name: str
+) -> Mapping[str, Any]:
+    """Return the Secret through which the webhook gets its certificate."""
+    return _secret(_serving_values(certificate), TLS_TYPE, namespace=namespace, name=name)
+
+
+def serving_patch(certificate: ServingCertificate, secret: Secret) -> Mapping[str, Any]:
+    """Return the merge patch after which a Secret holds a certificate, unless it was changed since."""
+    return {
+        "metadata": {"resourceVersion": secret.metadata.resource_version},
+        "data": _encoded(_serving_values(certificate)),
+    }
+
+
+def _serving_values(certificate: ServingCertificate) -> Mapping[str, bytes]:
+    return {
+        TLS_CERTIFICATE: certificate.certificate,
+        TLS_KEY: certificate.key,
+        TLS_AUTHORITY: certificate.authority,
+    }
+
+
+def _secret(
+    values: Mapping[str, bytes], kind: str, *, namespace: str, name: str
+) -> Mapping[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace, "labels": MANAGED_LABELS},
+        "type": kind,
+        "data": _encoded(values),
+    }
+
+
+def _encoded(values: Mapping[str, bytes]) -> dict[str, str]:
+    return {key: b64encode(value).decode() for key, value in values.items()}
+
+
+# --- webhook configurations -----------------------------------------------------------------------
+
+
 def ca_bundle_patch(
     webhooks: Sequence[RegisteredWebhook], ca_bundle: bytes
 ) -> list[Mapping[str, Any]]:
@@ -53,8 +106,35 @@ def ca_bundle_patch(
     operations: list[Mapping[str, Any]] = []
     for index, webhook in enumerate(webhooks):
         if webhook.ca_bundle != encoded:
-            name = pointer("webhooks", index, "name")
-            operations.append({"op": "test", "path": name, "value": webhook.name})
+            operations.append(_same_name(index, webhook))
             path = pointer("webhooks", index, "clientConfig", "caBundle")
             operations.append({"op": "add", "path": path, "value": encoded})
     return operations
+
+
+def rules_patch(
+    webhooks: Sequence[RegisteredWebhook], rules: Rules, reached: Collection[str]
+) -> list[Mapping[str, Any]]:
+    """Return the JSON Patch after which webhooks have their rules; empty where they have them.
+
+    Args:
+        reached: Names of the webhooks that answer; others are left as they are.
+    """
+    operations: list[Mapping[str, Any]] = []
+    for index, webhook in enumerate(webhooks):
+        if webhook.name in reached and lacks_rules(webhook, rules):
+            operations.append(_same_name(index, webhook))
+            path = pointer("webhooks", index, "rules")
+            operations.append({"op": "add", "path": path, "value": rules[webhook.name]})
+    return operations
+
+
+def lacks_rules(webhook: RegisteredWebhook, rules: Rules) -> bool:
+    """Return whether a webhook is one of ours, and its rules are not those that we know."""
+    if webhook.name not in rules:
+        return False
+    return (webhook.rules or ()) != msgspec.convert(rules[webhook.name], tuple[WebhookRule, ...])
+
+
+def _same_name(index: int, webhook: RegisteredWebhook) -> Mapping[str, Any]:
+    return {"op": "test", "path": pointer("webhooks", index, "name"), "value": webhook.name}

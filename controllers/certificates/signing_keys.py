@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import structlog
 
-from controllers.settings import Settings
+from controllers.certificates.settings import Settings
 from kube.api.urls import SECRETS
 from kube.client.client import Client, PatchType
 from kube.errors import NotFound
@@ -70,7 +70,7 @@ class SigningKeyController:
             "signing-keys",
             self._reconcile,
             subscriptions=[subscription],
-            backoff=settings.controllers.backoff(),
+            backoff=settings.certificate_controller.backoff(),
         )
         self._controller.queue.add(KEY)
         self.controllers: Final = (self._controller,)

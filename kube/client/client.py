@@ -12,6 +12,8 @@ although it succeeded.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Final, Self
@@ -74,6 +76,8 @@ class Client:
         self._configuration = configuration
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(10.0, timeout_s))
         self._connections: RESTClientObject | None = None
+        self.server_time: datetime | None = None
+        """The API server's clock in its last response, in whole seconds; None if it did not say."""
 
     @classmethod
     async def from_kubeconfig(
@@ -400,6 +404,7 @@ class Client:
                 _request_timeout=limits,
             )
             async with answer.response as response:
+                self.server_time = _date(response.headers.get("Date", ""))
                 if response.status >= 400:
                     raise error_from_status(response.status, await response.read())
                 yield response
@@ -414,6 +419,15 @@ class Client:
         except KUBECONFIG_ERRORS as error:
             raise KubeError(f"credentials: {error!r}") from error
         return {str(header["key"]): str(header["value"]).strip() for header in settings.values()}
+
+
+def _date(header: str) -> datetime | None:
+    """Return the time of a Date header, in UTC."""
+    try:
+        date = parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    return date if date.tzinfo else date.replace(tzinfo=UTC)
 
 
 async def _read_lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:

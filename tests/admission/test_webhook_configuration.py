@@ -8,10 +8,12 @@ import pytest
 from cel_expr_python import cel
 
 from admission.webhook_configuration import (
+    OBJECTS_WEBHOOK,
     configuration,
     match_conditions,
     object_match_conditions,
     validating_configuration,
+    webhook_rules,
     workload_match_conditions,
 )
 from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
@@ -338,11 +340,17 @@ def test_a_configuration_leaves_the_authority_to_the_controller(generated: Gener
 
 
 @pytest.mark.parametrize("generated", [configuration, validating_configuration])
-def test_an_unguarded_wildcard_is_nowhere(generated: Generated) -> None:
+def test_a_configuration_has_no_rules_before_the_webhook_answers(generated: Generated) -> None:
+    for webhook in generated(VOCABULARIES.values())["webhooks"]:
+        assert "rules" not in webhook
+        assert webhook["name"] in webhook_rules()
+
+
+def test_an_unguarded_wildcard_is_nowhere() -> None:
     assert "*" not in {
         word
-        for webhook in generated(VOCABULARIES.values())["webhooks"]
-        for rule in webhook["rules"]
+        for rules in webhook_rules().values()
+        for rule in rules
         for field in ("apiGroups", "apiVersions", "operations", "resources")
         for word in rule[field]
     }
@@ -359,9 +367,9 @@ def test_pods_wait_for_us_and_workloads_never_do() -> None:
 
 
 def test_slices_never_come_to_us() -> None:
-    _, objects = validating_configuration(VOCABULARIES.values())["webhooks"]
+    rules = webhook_rules()[OBJECTS_WEBHOOK]
 
-    assert "resourceslices" not in {name for rule in objects["rules"] for name in rule["resources"]}
+    assert "resourceslices" not in {name for rule in rules for name in rule["resources"]}
 
 
 CLAIM: Final[Document] = {"spec": {"devices": {}}}

@@ -37,6 +37,7 @@ def authority(began: datetime = NOW, life: timedelta = 90 * DAY) -> Authority:
 OLD: Final = authority(NOW - 50 * DAY)
 OLDER: Final = authority(NOW - 60 * DAY, 61 * DAY)
 EXPIRED: Final = authority(NOW - 91 * DAY)
+FUTURE: Final = authority(NOW + 6 * HOUR)
 NEW: Final = authority()
 
 
@@ -93,6 +94,8 @@ ROWS: Final = (
     Row("a trusted authority has expired", with_signer(NEW, EXPIRED), Action.FORGET),
     Row("the signer has expired", with_signer(EXPIRED), Action.FORGET),
     Row("the successor has expired", with_signer(NEW, successor=EXPIRED), Action.FORGET),
+    Row("a trusted authority is not valid yet", with_signer(NEW, FUTURE), Action.FORGET),
+    Row("the signer is not valid yet", with_signer(FUTURE), Action.FORGET),
     Row("the bundle is lost", Authorities(signer=NEW, signing_since=NOW), Action.REPAIR),
     Row("the successor is not in the bundle", msgspec.structs.replace(
         with_signer(OLD), successor=NEW), Action.REPAIR),
@@ -131,6 +134,10 @@ TRANSITIONS: Final = (
         NEW, EXPIRED, OLD), with_signer(NEW, OLD)),
     Transition("an expired signer is removed", Action.FORGET, with_signer(
         EXPIRED, successor=NEW), with_signer(None, successor=NEW)),
+    Transition("a signer that is not valid yet is removed", Action.FORGET, with_signer(
+        FUTURE, OLD), with_signer(None, OLD)),
+    Transition("a published authority that is not valid yet is not trusted", Action.CREATE, Authorities(),
+        with_signer(NEW), observe(published=(FUTURE.certificate,))),
     Transition("the bundle is repaired from the published one", Action.REPAIR, Authorities(
         signer=NEW, signing_since=NOW), with_signer(NEW, OLD), observe(published=(OLD.certificate,))),
     Transition("a lost signing-since starts now", Action.REPAIR, with_signer(NEW, since=None), with_signer(NEW)),

@@ -16,9 +16,13 @@ import pytest
 import yaml
 from aiohttp import ClientError, ClientSession
 
+from admission.webhook_configuration import PODS_WEBHOOK, webhook_rules
 from certs.authority import Authority
 from certs.serving import client_tls_context, issue_serving_certificate
 from controllers.__main__ import control
+from controllers.certificates.__main__ import keep_certificates
+from controllers.certificates.settings import CertificateControllerSettings
+from controllers.certificates.settings import Settings as CertificateProcessSettings
 from controllers.settings import ControllerSettings
 from controllers.settings import Settings as ControllersSettings
 from kube.api.timestamps import rfc3339
@@ -59,6 +63,7 @@ class Setup(msgspec.Struct, frozen=True):
 
     webhook: Settings
     controllers: ControllersSettings
+    certificates: CertificateProcessSettings
     observer: ObserverProcessSettings
     kubeconfig: str
 
@@ -70,6 +75,9 @@ class Setup(msgspec.Struct, frozen=True):
 
     async def control(self) -> None:
         await control(self.process(self.controllers))
+
+    async def keep_certificates(self) -> None:
+        await keep_certificates(self.process(self.certificates))
 
     async def observe(self) -> None:
         await observe(self.process(self.observer))
@@ -103,8 +111,13 @@ def setup(server: FakeApiServer, tmp_path: Path, unused_tcp_port_factory: Any) -
             ),
         ),
         controllers=ControllersSettings(
-            certificates=certificates,
             controllers=ControllerSettings(
+                bind_address=local, probe_port=unused_tcp_port_factory()
+            ),
+        ),
+        certificates=CertificateProcessSettings(
+            certificates=certificates,
+            certificate_controller=CertificateControllerSettings(
                 bind_address=local, probe_port=unused_tcp_port_factory()
             ),
         ),
@@ -148,18 +161,28 @@ def review(document: Document) -> Document:
 
 
 async def test_from_nothing_to_a_template(server: FakeApiServer, setup: Setup) -> None:
-    """The controller makes the trust, the webhook answers by it, the controller the template."""
+    """The authority is created, the webhook answers with its certificate, the template is created."""
     (manifest,) = read_objects(CONFIGURATION.read_bytes(), CONFIGURATION.name)
-    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, manifest.document)
     webhook, controllers = setup.webhook.webhook, setup.controllers.controllers
+    certificates = setup.certificates.certificate_controller
+    configuration: Any = manifest.document
+    configuration["webhooks"][0]["clientConfig"] = {
+        "url": f"https://127.0.0.1:{webhook.port}/mutate"
+    }
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration)
 
     def bundle() -> str:
         found: Any = server.objects(MUTATING_WEBHOOK_CONFIGURATIONS)[0]
         return str(found["webhooks"][0]["clientConfig"].get("caBundle", ""))
 
-    async with running(setup.control, setup.serve):
+    def rules() -> Any:
+        found: Any = server.objects(MUTATING_WEBHOOK_CONFIGURATIONS)[0]
+        return found["webhooks"][0].get("rules")
+
+    async with running(setup.keep_certificates, setup.control, setup.serve):
         await ready(webhook.probe_port)
         await ready(controllers.probe_port)
+        await ready(certificates.probe_port)
         await until(lambda: bundle() != "")
         trusted = client_tls_context(base64.b64decode(bundle()))
         legacy = pod(gpus(1))
@@ -183,6 +206,8 @@ async def test_from_nothing_to_a_template(server: FakeApiServer, setup: Setup) -
         _, metrics = await status(f"http://127.0.0.1:{webhook.probe_port}/metrics")
         _, verbose = await status(f"http://127.0.0.1:{webhook.probe_port}/readyz?verbose")
         _, leading = await status(f"http://127.0.0.1:{controllers.probe_port}/metrics")
+        _, keeping = await status(f"http://127.0.0.1:{certificates.probe_port}/metrics")
+        await until(lambda: rules() == webhook_rules()[PODS_WEBHOOK])
 
     assert (
         'drawbridge_reviews_total{decision="translated",kind="Pod",operation="CREATE"} 1.0'
@@ -194,9 +219,11 @@ async def test_from_nothing_to_a_template(server: FakeApiServer, setup: Setup) -
         "[+]informers ok\n[+]signingKeys ok\n[+]certificate ok\n[+]caBundle ok\n[+]endpoint ok\n[+]drain ok"
         in verbose
     )
-    assert 'drawbridge_certificate_expiration_timestamp_seconds{kind="ca"}' in leading
+    assert 'drawbridge_certificate_expiration_timestamp_seconds{kind="ca"}' in keeping
+    assert 'leader_election_master_status{name="drawbridge-certificates"} 1.0' in keeping
     assert 'leader_election_master_status{name="drawbridge-controller"} 1.0' in leading
-    for resource in ("pods", "resourceclaimtemplates", "mutatingwebhookconfigurations"):
+    assert 'drawbridge_cache_synced{resource="mutatingwebhookconfigurations"} 1.0' in keeping
+    for resource in ("pods", "resourceclaimtemplates"):
         assert f'drawbridge_cache_synced{{resource="{resource}"}} 1.0' in leading
     assert 'workqueue_depth{name="templates"} 0.0' in leading
     assert 'workqueue_adds_total{name="templates"}' in leading
@@ -217,11 +244,11 @@ async def test_a_mounted_certificate_is_served_and_the_authority_left_to_others(
     mounted = msgspec.structs.replace(
         setup,
         webhook=msgspec.structs.replace(setup.webhook, certificates=certificates),
-        controllers=msgspec.structs.replace(setup.controllers, certificates=certificates),
+        certificates=msgspec.structs.replace(setup.certificates, certificates=certificates),
     )
     webhook = mounted.webhook.webhook
 
-    async with running(mounted.control, mounted.serve):
+    async with running(mounted.keep_certificates, mounted.serve):
         await ready(webhook.probe_port)
         await until(lambda: any("/leases/" in call.path for call in server.calls))
         url = f"https://127.0.0.1:{webhook.port}/livez"
@@ -288,7 +315,7 @@ async def test_the_observer_needs_nothing_else_of_ours(server: FakeApiServer, se
     assert server.counts["POST"] == 1
 
 
-WATCHES: Final = {"serve": 17, "control": 15, "observe": 7}
+WATCHES: Final = {"serve": 17, "control": 13, "observe": 7, "keep_certificates": 3}
 """Process to the informers that it has; a lower number than there are would prove less."""
 
 

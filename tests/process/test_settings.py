@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+import controllers.certificates.settings
 import controllers.settings
 import driver.settings
 import observer.settings
@@ -152,7 +153,13 @@ def test_flags_win_over_the_file() -> None:
     assert (found.webhook.port, found.webhook.bind_address) == (1, "::1")
 
 
-PROCESSES = (webhook.settings, controllers.settings, observer.settings, driver.settings)
+PROCESSES = (
+    webhook.settings,
+    controllers.settings,
+    controllers.certificates.settings,
+    observer.settings,
+    driver.settings,
+)
 
 
 @pytest.mark.parametrize("module", PROCESSES, ids=lambda module: str(module.__name__))

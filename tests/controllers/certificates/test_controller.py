@@ -1,4 +1,4 @@
-"""The authorities in their Secret, and the caBundles in the configurations."""
+"""The certificates in their Secrets, and caBundles and rules in the configurations."""
 
 import asyncio
 from base64 import b64encode
@@ -11,24 +11,51 @@ import jsonpatch
 import msgspec
 import pytest
 
-from certs.authority import Authority
+from admission.webhook_configuration import (
+    PODS_WEBHOOK,
+    validating_configuration,
+    webhook_rules,
+)
+from admission.webhook_configuration import (
+    configuration as generated_configuration,
+)
+from certs.authority import Authority, CertificateError
 from certs.rotation import Authorities, decode_authorities
-from controllers.certificates.controller import CertificateAuthorityController
-from controllers.certificates.patches import ca_bundle_patch, secret_document
-from controllers.settings import ControllerSettings, Settings
+from certs.serving import Listener, ServingCertificate, issue_serving_certificate
+from controllers.certificates.controller import CertificateController
+from controllers.certificates.endpoint_check import check_endpoint
+from controllers.certificates.patches import (
+    ca_bundle_patch,
+    lacks_rules,
+    rules_patch,
+    secret_document,
+    serving_document,
+)
+from controllers.certificates.serving import needs_renewal
+from controllers.certificates.settings import CertificateControllerSettings, Settings
 from kube.api.urls import MUTATING_WEBHOOK_CONFIGURATIONS, SECRETS, WEBHOOK_CONFIGURATIONS
 from kube.names import ROTATE_ANNOTATION
-from process.certificates import CertificateSettings, Secret, project_webhooks, read_signer
+from process.certificates import (
+    CertificateSettings,
+    RegisteredWebhook,
+    Secret,
+    decode_serving_certificate,
+    project_webhooks,
+)
 from process.durations import PositiveDuration
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
+from translation.arbiter import VOCABULARIES
 
 NOW: Final = datetime(2026, 11, 20, tzinfo=UTC)
 DAY: Final = timedelta(days=1)
+HOUR: Final = timedelta(hours=1)
 SETTINGS: Final = Settings(
     certificates=CertificateSettings(resync_period=PositiveDuration(0.02)),
-    controllers=ControllerSettings(
-        initial_backoff=PositiveDuration(0.01), max_backoff=PositiveDuration(0.02)
+    certificate_controller=CertificateControllerSettings(
+        initial_backoff=PositiveDuration(0.01),
+        max_backoff=PositiveDuration(0.02),
+        endpoint_check_period=PositiveDuration(0.01),
     ),
 )
 CERTIFICATES: Final = SETTINGS.certificates
@@ -87,6 +114,34 @@ def stored(server: FakeApiServer) -> Authorities:
 def told(server: FakeApiServer) -> list[str | None]:
     """Return the caBundle that the Secret asks for, as often as there are webhooks."""
     return [b64encode(stored(server).ca_bundle).decode()] * len(bundles(written(server)))
+
+
+def serving(server: FakeApiServer) -> ServingCertificate | None:
+    """Return the certificate that the webhook gets."""
+    found = server.find(SECRETS, CERTIFICATES.serving_secret, SETTINGS.namespace)
+    return decode_serving_certificate(msgspec.convert(found, Secret)) if found else None
+
+
+def signer_of_webhook(server: FakeApiServer) -> bytes | None:
+    """Return the certificate of the authority that signed for the webhook, as PEM."""
+    certificate = serving(server)
+    return certificate.authority if certificate else None
+
+
+def issued(
+    authority: Authority = AUTHORITY, names: tuple[str, ...] = (), life: timedelta = 7 * DAY
+) -> ServingCertificate:
+    names = names or CERTIFICATES.names(SETTINGS.namespace)
+    return issue_serving_certificate(authority, names, now=NOW, life=life)
+
+
+def put_serving(server: FakeApiServer, certificate: ServingCertificate, **fields: Any) -> None:
+    document = msgspec.to_builtins(
+        serving_document(
+            certificate, namespace=SETTINGS.namespace, name=CERTIFICATES.serving_secret
+        )
+    )
+    server.put(SECRETS, document | fields)
 
 
 def put(server: FakeApiServer, trust: Authorities, **metadata: Any) -> None:
@@ -148,11 +203,21 @@ class Clock:
 
 @asynccontextmanager
 async def keeping(
-    server: FakeApiServer, clock: Callable[[], datetime] = now
-) -> AsyncIterator[CertificateAuthorityController]:
+    server: FakeApiServer,
+    clock: Callable[[], datetime] = now,
+    *,
+    settings: Settings = SETTINGS,
+    answers: Callable[[], bool] = lambda: True,
+    server_clock: Callable[[], datetime] | None = None,
+) -> AsyncIterator[CertificateController]:
+    server.now = server_clock or clock
+
+    async def check(_webhook: RegisteredWebhook) -> str:
+        return "" if answers() else "nobody answers"
+
     async with server.client() as client:
         informers = quick_informers(client)
-        keeper = CertificateAuthorityController(client, informers, SETTINGS, clock)
+        keeper = CertificateController(client, informers, settings, clock, check)
         async with running(informers.run, *(controller.run for controller in keeper.controllers)):
             yield keeper
 
@@ -165,13 +230,13 @@ async def looked(server: FakeApiServer) -> None:
 
 async def test_the_first_authority_signs_and_is_trusted_at_once(server: FakeApiServer) -> None:
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
-    async with keeping(server) as trust, server.client() as client:
+    async with keeping(server) as trust:
         await until(lambda: bundles(written(server)) == told(server))
-        signer = await read_signer(client, SETTINGS.namespace, CERTIFICATES.authority_secret)
 
     life = timedelta(seconds=CERTIFICATES.authority_duration)
-    assert signer.not_after == NOW + life
-    assert trust.not_after() == {"ca": NOW + life}
+    serving_life = timedelta(seconds=CERTIFICATES.serving_duration)
+    assert trust.not_after() == {"ca": NOW + life, "serving": NOW + serving_life}
+    assert signer_of_webhook(server) == stored(server).ca_bundle
     assert (trust.trusted(), trust.is_published()) == (1, True)
     found = secret(server) or {}
     assert found["metadata"]["labels"] == {"app.kubernetes.io/name": "drawbridge"}
@@ -179,6 +244,7 @@ async def test_the_first_authority_signs_and_is_trusted_at_once(server: FakeApiS
 
 async def test_what_is_in_good_order_is_not_written(server: FakeApiServer) -> None:
     put(server, TRUST)
+    put_serving(server, issued())
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED, TRUSTED))
     async with keeping(server):
         await until(lambda: server.counts["GET"] > 10)
@@ -192,30 +258,27 @@ async def test_a_rotation_takes_three_steps_and_leaves_one_authority(
     put(server, TRUST)
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED))
     clock, control = Clock(), CERTIFICATES
-    async with keeping(server, clock), server.client() as client:
+    async with keeping(server, clock):
         clock.now = NOW + 70 * DAY  # Of a hundred.
         await until(lambda: len(stored(server).trusted) == 2)
         await until(lambda: bundles(written(server)) == told(server))
         await looked(server)
         successor = stored(server).successor
-        assert (
-            await read_signer(client, SETTINGS.namespace, CERTIFICATES.authority_secret)
-        ).certificate == AUTHORITY.certificate
+        assert signer_of_webhook(server) == AUTHORITY.certificate_pem
 
         clock.now += timedelta(seconds=control.authority_publish_period)
         await until(lambda: stored(server).successor is None)
         await looked(server)
         assert successor is not None
-        assert (
-            await read_signer(client, SETTINGS.namespace, CERTIFICATES.authority_secret)
-        ).certificate == successor.certificate
+        assert signer_of_webhook(server) == successor.certificate_pem
         assert AUTHORITY.certificate in stored(server).trusted
 
         clock.now += timedelta(seconds=CERTIFICATES.serving_duration) + DAY
         await until(lambda: stored(server).trusted == (successor.certificate,))
         await until(lambda: bundles(written(server)) == told(server))
 
-    assert server.counts["PATCH"] == 5  # Three of the Secret, two of the configuration.
+    # Three of the authorities, two of the configuration, two of the serving certificate.
+    assert server.counts["PATCH"] == 7
 
 
 async def test_who_asks_gets_one_new_authority(server: FakeApiServer) -> None:
@@ -326,9 +389,249 @@ async def test_of_two_that_write_one_does(server: FakeApiServer) -> None:
     async with keeping(server) as first, keeping(server) as second:
         await until(lambda: first.trusted() == second.trusted() == 1)
         await until(lambda: first.is_published() and second.is_published())
+        await until(lambda: first.not_after() == second.not_after())
 
     assert len(stored(server).trusted) == 1
-    assert first.not_after() == second.not_after()
+
+
+# --- clocks ---------------------------------------------------------------------------------------
+
+
+async def test_an_authority_of_a_clock_that_was_ahead_is_replaced(server: FakeApiServer) -> None:
+    ahead = Authority.create("test", now=NOW + 6 * HOUR, life=100 * DAY)
+    put(server, Authorities(signer=ahead, trusted=(ahead.certificate,), signing_since=NOW))
+    bundle = b64encode(ahead.certificate_pem).decode()
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(bundle))
+    async with keeping(server):
+        await until(lambda: signer_of_webhook(server) not in {None, ahead.certificate_pem})
+        await until(lambda: bundles(written(server)) == told(server))
+
+    signer = stored(server).signer
+    assert signer is not None
+    assert stored(server).trusted == (signer.certificate,)
+    assert signer.certificate.not_valid_before_utc <= NOW
+
+
+@pytest.mark.parametrize("error", [400 * DAY, 70 * DAY, -400 * DAY, 2 * HOUR], ids=str)
+async def test_a_leader_whose_clock_is_wrong_throws_nothing_away_until_it_is_right(
+    server: FakeApiServer, error: timedelta
+) -> None:
+    put(server, TRUST, annotations={ROTATE_ANNOTATION: ""})
+    put_serving(server, issued())
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
+    before, certificate = secret(server), serving(server)
+    clock = Clock()
+    clock.now = NOW + error
+    async with keeping(server, clock, server_clock=now) as keeper:
+        await until(lambda: bundles(written(server)) == [TRUSTED])
+        await looked(server)
+        assert (secret(server), serving(server)) == (before, certificate)
+        assert keeper.clock_skew() == error
+
+        clock.now = NOW
+        await until(lambda: stored(server).successor is not None)
+
+    assert AUTHORITY.certificate in stored(server).trusted
+
+
+async def test_a_leader_whose_clock_is_wrong_creates_no_authority(server: FakeApiServer) -> None:
+    clock = Clock()
+    clock.now = NOW + 400 * DAY
+    async with keeping(server, clock, server_clock=now):
+        await until(lambda: server.counts["GET"] > 5)
+        assert secret(server) is None
+        clock.now = NOW
+        await until(lambda: serving(server) is not None)
+
+
+# --- the serving certificate ----------------------------------------------------------------------
+
+
+class Renewal(NamedTuple):
+    name: str
+    want: bool
+    later: timedelta = timedelta()
+    signer: Authority = AUTHORITY
+    names: tuple[str, ...] = ("a.example", "10.0.0.1")
+
+
+OTHER: Final = Authority.create("test", now=NOW, life=100 * DAY)
+RENEWALS: Final = (
+    Renewal("a fresh certificate", want=False),
+    Renewal("before two thirds of its life", want=False, later=1.9 * DAY),
+    Renewal("after two thirds of its life", want=True, later=2.1 * DAY),
+    Renewal("the authority is another one", want=True, signer=OTHER),
+    Renewal("a name is missing", want=True, names=("a.example", "b.example")),
+    Renewal("not valid yet", want=True, later=-2 * timedelta(hours=1)),
+)
+
+
+@pytest.mark.parametrize("row", RENEWALS, ids=lambda row: row.name)
+def test_needs_renewal(row: Renewal) -> None:
+    certificate = issued(names=("a.example", "10.0.0.1"), life=3 * DAY)
+
+    assert row.want == needs_renewal(certificate, row.signer, row.names, NOW + row.later, 2 / 3)
+
+
+async def test_a_certificate_is_renewed_when_it_is_due(server: FakeApiServer) -> None:
+    put(server, TRUST)
+    clock = Clock()
+    async with keeping(server, clock):
+        await until(lambda: serving(server) is not None)
+        first = serving(server)
+        clock.now += timedelta(seconds=CERTIFICATES.serving_duration) * 0.7
+        await until(lambda: serving(server) != first)
+
+    assert signer_of_webhook(server) == AUTHORITY.certificate_pem
+
+
+@pytest.mark.parametrize("data", [None, {}, {"tls.crt": "%", "tls.key": "%"}])
+async def test_a_damaged_certificate_is_replaced(server: FakeApiServer, data: Any) -> None:
+    put(server, TRUST)
+    put_serving(server, issued(), data=data)
+    async with keeping(server):
+        await until(lambda: readable(server))
+
+    assert signer_of_webhook(server) == AUTHORITY.certificate_pem
+
+
+def readable(server: FakeApiServer) -> bool:
+    try:
+        return serving(server) is not None
+    except CertificateError:
+        return False
+
+
+async def test_a_certificate_of_somebody_else_is_not_changed(server: FakeApiServer) -> None:
+    put(server, TRUST)
+    put_serving(server, issued(OTHER), metadata={
+        "name": CERTIFICATES.serving_secret, "namespace": SETTINGS.namespace})  # fmt: skip
+    async with keeping(server):
+        await until(lambda: server.counts["GET"] > 8)
+
+    assert signer_of_webhook(server) == OTHER.certificate_pem
+
+
+async def test_a_secret_of_another_type_is_not_changed(server: FakeApiServer) -> None:
+    put(server, TRUST)
+    put_serving(server, issued(OTHER), type="Opaque")
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED))
+    async with keeping(server) as keeper:
+        (controller,) = keeper.controllers
+        await until(lambda: controller.queue.retried > 0)
+
+    assert signer_of_webhook(server) == OTHER.certificate_pem
+
+
+# --- the rules ------------------------------------------------------------------------------------
+
+RULES: Final = webhook_rules()
+
+
+def put_generated(server: FakeApiServer) -> None:
+    """Apply both configurations as the manifests have them."""
+    for resource, document in zip(
+        WEBHOOK_CONFIGURATIONS,
+        (generated_configuration(VOCABULARIES.values()), validating_configuration([])),
+        strict=True,
+    ):
+        server.put(resource, dict(document))
+
+
+def rules_of(server: FakeApiServer) -> dict[str, Any]:
+    return {
+        webhook["name"]: webhook.get("rules")
+        for resource in WEBHOOK_CONFIGURATIONS
+        for webhook in (server.find(resource, CERTIFICATES.webhook_configuration) or {})["webhooks"]
+    }
+
+
+async def test_rules_are_filled_in_once_the_webhook_answers(server: FakeApiServer) -> None:
+    put_generated(server)
+    up: list[bool] = []
+    async with keeping(server, answers=lambda: bool(up)):
+        await until(lambda: serving(server) is not None)
+        before = server.counts["GET"]
+        await until(lambda: server.counts["GET"] > before + 6)
+        assert set(rules_of(server).values()) == {None}
+        up.append(True)
+        await until(lambda: rules_of(server) == RULES)
+
+
+async def test_no_configuration_is_created(server: FakeApiServer) -> None:
+    async with keeping(server):
+        await until(lambda: server.counts["GET"] > 8)
+
+    assert not any(server.objects(resource) for resource in WEBHOOK_CONFIGURATIONS)
+
+
+async def test_rules_of_another_version_are_replaced_and_foreign_webhooks_are_left_alone(
+    server: FakeApiServer,
+) -> None:
+    document = configuration(None, None)
+    document["webhooks"][0] |= {"name": PODS_WEBHOOK, "rules": [{"resources": ["nodes"]}]}
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, document)
+    async with keeping(server):
+        await until(lambda: rules_of_mutating(server)[0] == RULES[PODS_WEBHOOK])
+
+    assert rules_of_mutating(server)[1] is None
+
+
+def rules_of_mutating(server: FakeApiServer) -> list[Any]:
+    return [webhook.get("rules") for webhook in (written(server) or {})["webhooks"]]
+
+
+async def test_with_certificates_of_others_only_the_rules_are_written(
+    server: FakeApiServer,
+) -> None:
+    put_generated(server)
+    foreign = msgspec.structs.replace(
+        SETTINGS,
+        certificates=msgspec.structs.replace(SETTINGS.certificates, directory="/certificate"),
+    )
+    async with keeping(server, settings=foreign):
+        await until(lambda: rules_of(server) == RULES)
+
+    assert not server.objects(SECRETS)
+    assert bundles(written(server)) == [None]
+
+
+def test_a_patch_of_rules_does_not_damage_a_list_that_changed_in_between() -> None:
+    document = dict(generated_configuration([]))
+    webhooks = project_webhooks(msgspec.json.encode(document))
+    steps = rules_patch(webhooks, RULES, {PODS_WEBHOOK})
+    done = jsonpatch.apply_patch(document, steps)
+
+    assert not any(
+        lacks_rules(webhook, RULES) for webhook in project_webhooks(msgspec.json.encode(done))
+    )
+    with pytest.raises(jsonpatch.JsonPatchTestFailed):
+        jsonpatch.apply_patch(configuration(None), steps)
+
+
+# --- where the webhook answers --------------------------------------------------------------------
+
+
+async def test_an_endpoint_answers_if_the_ca_bundle_trusts_its_certificate(
+    unused_tcp_port: int,
+) -> None:
+    context = Listener(issued(names=("127.0.0.1",))).context
+    url = f"https://127.0.0.1:{unused_tcp_port}/mutate"
+
+    async def close(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    def registered(bundle: str) -> RegisteredWebhook:
+        config = {"url": url, "caBundle": bundle}
+        return msgspec.convert({"name": "a", "clientConfig": config}, RegisteredWebhook)
+
+    foreign = b64encode(OTHER.certificate_pem).decode()
+    assert str(unused_tcp_port) in await check_endpoint(registered(TRUSTED))
+    async with await asyncio.start_server(close, "127.0.0.1", unused_tcp_port, ssl=context):
+        assert await check_endpoint(registered(TRUSTED)) == ""
+        assert "verify failed" in await check_endpoint(registered(foreign))
+        assert await check_endpoint(registered(""))
+        assert await check_endpoint(registered("%"))
 
 
 # --- the caBundle ---------------------------------------------------------------------------------

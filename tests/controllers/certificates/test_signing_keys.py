@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from controllers.certificates.settings import CertificateControllerSettings, Settings
 from controllers.certificates.signing_keys import SigningKeyController
-from controllers.settings import ControllerSettings, Settings
 from kube.api.urls import SECRETS
 from kube.names import NAMESPACE, ROTATE_ANNOTATION, SIGNING_SECRET
 from process.certificates import CertificateSettings, Secret
@@ -23,7 +23,7 @@ from translation.signature import Keys, SigningKey, decode_keys
 NOW: Final = datetime(2026, 11, 20, tzinfo=UTC)
 SETTINGS: Final = Settings(
     certificates=CertificateSettings(resync_period=PositiveDuration(0.02)),
-    controllers=ControllerSettings(
+    certificate_controller=CertificateControllerSettings(
         initial_backoff=PositiveDuration(0.01), max_backoff=PositiveDuration(0.02)
     ),
 )

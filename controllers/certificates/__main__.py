@@ -1,0 +1,98 @@
+"""`python -m controllers.certificates`: certificates, caBundles and rules of the webhook configurations.
+
+It has an account of its own, reads no pods and evaluates nothing that others wrote, since who takes
+it over can pass for the webhook.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from controllers.certificates.controller import CertificateController
+from controllers.certificates.drift_watch import ConfigurationWatch
+from controllers.certificates.metrics import CertificateAuthorityCollector
+from controllers.certificates.settings import VARIABLES, Settings
+from controllers.certificates.signing_keys import SigningKeyController
+from kube.names import CERTIFICATES_REPORTER
+from kube.runtime.controller import Controller
+from kube.runtime.events import EventRecorder
+from kube.runtime.informers import InformerFactory
+from process.certificate_metrics import CertificateCollector
+from process.command import Command, Process, run_command
+from process.leader_election import Work, run_while_leading
+from process.metrics import CacheCollector, QueueCollector, event_counter, process_registry
+
+
+async def keep_certificates(process: Process[Settings]) -> None:
+    """Stand for leader, and keep certificates while leading, until a signal comes."""
+    settings, registry = process.settings, process_registry()
+    count_event = event_counter(registry)
+    async with await process.client() as client:
+
+        def begin() -> Work:
+            informers = InformerFactory(client)
+            recorder = EventRecorder(
+                client,
+                controller=CERTIFICATES_REPORTER,
+                instance=process.identity,
+                now=process.now,
+                count=count_event,
+            )
+            certificates = CertificateController(client, informers, settings, process.now)
+            watch = ConfigurationWatch(
+                informers,
+                recorder,
+                settings.certificates.webhook_configuration,
+                settings.certificate_controller.backoff(),
+                grace_s=settings.certificate_controller.configuration_grace_period,
+            )
+            signing_keys = SigningKeyController(client, informers, settings, process.now)
+            controllers: list[Controller[Any]] = [
+                *certificates.controllers,
+                *signing_keys.controllers,
+                *watch.controllers,
+            ]
+            return Work(
+                controllers=controllers,
+                loops=(informers.run, recorder.run),
+                collectors=(
+                    CacheCollector(informers),
+                    QueueCollector(controllers),
+                    CertificateCollector(certificates.not_after),
+                    CertificateAuthorityCollector(
+                        certificates.trusted,
+                        certificates.is_published,
+                        certificates.clock_skew,
+                        watch.is_current,
+                    ),
+                ),
+            )
+
+        await run_while_leading(
+            process,
+            client,
+            begin,
+            lease=settings.certificate_controller.leader_election.resource_name,
+            election=settings.certificate_controller.leader_election,
+            server=settings.certificate_controller,
+            registry=registry,
+        )
+
+
+COMMAND: Final = Command(
+    package="controllers.certificates",
+    description=__doc__,
+    kind=Settings,
+    section="certificateController",
+    variables=VARIABLES,
+    start=keep_certificates,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit status."""
+    return run_command(COMMAND, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""How a webhook configuration differs from the one that this version would apply. Pure.
+
+caBundles are not compared, since the controller writes them; nor are expressions of matchConditions,
+which depend on the driver profiles of the webhook, and the address, which an installation may choose.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from controllers.certificates.patches import Rules
+
+Document = Mapping[str, Any]
+
+_DEFAULTS: Final[Mapping[str, Any]] = {"objectSelector": {}, "reinvocationPolicy": "Never"}
+"""What the API server fills in for fields that the manifests leave out."""
+_NOT_COMPARED: Final = ("name", "clientConfig", "matchConditions", "rules")
+
+
+def find_differences(stored: Document | None, expected: Document, rules: Rules) -> tuple[str, ...]:
+    """Return in words what is different; empty where nothing is.
+
+    Args:
+        stored: The configuration; None if it does not exist.
+        expected: The generated configuration.
+        rules: Webhook name to its generated rules.
+    """
+    if stored is None:
+        return ("it does not exist",)
+    by_name = {webhook.get("name"): webhook for webhook in stored.get("webhooks") or ()}
+    differences: list[str] = []
+    for webhook in expected["webhooks"]:
+        name = webhook["name"]
+        if name in by_name:
+            found = _webhook_differences(by_name[name], webhook, rules[name])
+            differences += (f"{name}: {difference}" for difference in found)
+        else:
+            differences.append(f"{name} is missing")
+    return tuple(differences)
+
+
+def _webhook_differences(
+    stored: Document, expected: Document, rules: Sequence[Document]
+) -> Iterator[str]:
+    if not stored.get("rules"):
+        yield "it has no rules, so nothing is sent to it"
+    elif stored["rules"] != rules:
+        yield "its rules are not those of this version"
+    for field, default in _DEFAULTS.items():
+        if field not in expected and stored.get(field, default) != default:
+            yield f"{field} is set"
+    for field, value in expected.items():
+        if field not in _NOT_COMPARED and stored.get(field) != value:
+            yield f"{field} is {_shown(stored.get(field))}, not {_shown(value)}"
+    names = [condition.get("name") for condition in stored.get("matchConditions") or ()]
+    if names != [condition["name"] for condition in expected["matchConditions"]]:
+        yield "its matchConditions are not those of this version"
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()[:200]

@@ -1,0 +1,139 @@
+"""Tells when a webhook configuration is absent or changed: a log line, an event and a gauge.
+
+It is told and not repaired: to delete a configuration is the emergency stop, and who changes one may
+want it so.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from admission.webhook_configuration import configuration, validating_configuration, webhook_rules
+from controllers.certificates.drift import find_differences
+from kube.api.events import Event, ObjectReference
+from kube.api.meta import decode
+from kube.api.urls import WEBHOOK_CONFIGURATIONS, Resource
+from kube.backoff import Backoff
+from kube.runtime.controller import Controller
+from kube.runtime.events import EventRecorder
+from kube.runtime.informers import InformerFactory, Subscription
+
+REASON: Final = "WebhookConfigurationDiffers"
+ACTION: Final = "Compare"
+
+log = structlog.get_logger()
+
+
+def project_document(raw: bytes) -> Mapping[str, Any]:
+    """Keep a whole configuration."""
+    return decode(raw, dict[str, Any])
+
+
+class _Difference(msgspec.Struct):
+    """What is different since when, and whether it was told."""
+
+    words: tuple[str, ...] = ()
+    since: float = 0.0
+    is_told: bool = False
+
+
+class ConfigurationWatch:
+    """Compares the webhook configurations with those that this version would apply.
+
+    Attributes:
+        controllers: To be run.
+    """
+
+    def __init__(
+        self,
+        informers: InformerFactory,
+        recorder: EventRecorder,
+        name: str,
+        backoff: Backoff,
+        *,
+        grace_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Subscribe to the configurations.
+
+        Args:
+            name: Of both configurations.
+            grace_s: For how long a difference has to last.
+            clock: Monotonic seconds.
+        """
+        self._recorder = recorder
+        self._name = name
+        self._clock = clock
+        self._grace_s = grace_s
+        generated = (configuration(()), validating_configuration(()))
+        self._expected = dict(zip(WEBHOOK_CONFIGURATIONS, generated, strict=True))
+        self._differences = {resource: _Difference() for resource in WEBHOOK_CONFIGURATIONS}
+        self._subscriptions: dict[Resource, Subscription[Mapping[str, Any]]] = {
+            resource: informers.subscribe(
+                resource,
+                project_document,
+                field_selector=f"metadata.name={name}",
+                handlers=[partial(self._changed, resource)],
+            )
+            for resource in WEBHOOK_CONFIGURATIONS
+        }
+        controller: Controller[Resource] = Controller(
+            "configurations",
+            self._reconcile,
+            subscriptions=tuple(self._subscriptions.values()),
+            backoff=backoff,
+        )
+        self._queue = controller.queue
+        for resource in WEBHOOK_CONFIGURATIONS:
+            self._queue.add(resource)
+        self.controllers: Final = (controller,)
+
+    def is_current(self) -> Mapping[str, bool]:
+        """Return kind of configuration to whether it is as this version would apply it."""
+        return {
+            str(self._expected[resource]["kind"]): not difference.words
+            for resource, difference in self._differences.items()
+        }
+
+    def _changed(self, resource: Resource, *_change: object) -> None:
+        self._queue.add(resource)
+
+    async def _reconcile(self, resource: Resource) -> float | None:
+        stored = self._subscriptions[resource].store.get(("", self._name))
+        words = find_differences(stored, self._expected[resource], webhook_rules())
+        before = self._differences[resource]
+        if words != before.words:
+            if before.is_told and not words:
+                log.info("configuration.restored", configuration=resource.plural)
+            before = _Difference(words=words, since=self._clock())
+            self._differences[resource] = before
+        if not words or before.is_told:
+            return None
+        left_s = before.since + self._grace_s - self._clock()
+        if left_s > 0:
+            return left_s
+        before.is_told = True
+        log.warning("configuration.differs", configuration=resource.plural, differences=words)
+        self._recorder.record(self._event(resource, stored, words))
+        return None
+
+    def _event(
+        self, resource: Resource, stored: Mapping[str, Any] | None, words: tuple[str, ...]
+    ) -> Event:
+        expected = self._expected[resource]
+        uid = str(stored["metadata"].get("uid", "")) if stored is not None else ""
+        return Event(
+            regarding=ObjectReference(
+                api_version=expected["apiVersion"],
+                kind=expected["kind"],
+                name=self._name,
+                uid=uid,
+            ),
+            reason=REASON,
+            action=ACTION,
+            note=f"It differs from what Drawbridge needs: {'; '.join(words)}.",
+        )

@@ -1,0 +1,41 @@
+"""Whether the serving certificate that the webhook gets is still good. Pure."""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from cryptography import x509
+
+from certs.authority import Authority
+from certs.serving import ServingCertificate
+
+
+def needs_renewal(
+    certificate: ServingCertificate,
+    signer: Authority,
+    names: Collection[str],
+    now: datetime,
+    renew_fraction: float,
+) -> bool:
+    """Return whether a new certificate should be signed.
+
+    Args:
+        signer: The present signer of the cluster.
+        names: DNS names and addresses that the certificate must have.
+        renew_fraction: Of the certificate's life, after which it is renewed.
+    """
+    return (
+        certificate.authority != signer.certificate_pem
+        or not set(names) <= alternative_names(certificate)
+        or not certificate.not_before <= now < certificate.renewal_time(renew_fraction)
+    )
+
+
+def alternative_names(certificate: ServingCertificate) -> set[str]:
+    """Return the DNS names and addresses of a certificate."""
+    parsed = x509.load_pem_x509_certificates(certificate.certificate)[0]
+    try:
+        names = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return set()
+    addresses = names.get_values_for_type(x509.IPAddress)
+    return {*names.get_values_for_type(x509.DNSName), *map(str, addresses)}

@@ -1,0 +1,61 @@
+"""Settings of the certificate controller, `python -m controllers.certificates`."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from kube.backoff import Backoff
+from process.certificates import CertificateSettings
+from process.durations import PositiveDuration
+from process.leader_election import LeaderElectionSettings
+from process.settings import Name, ProcessSettings, ServerSettings
+from process.signing import SigningSettings
+
+
+class CertificateElectionSettings(LeaderElectionSettings, frozen=True, kw_only=True):
+    """Which of several replicas writes."""
+
+    resource_name: Name = "drawbridge-certificates"
+    """Name of the Lease, in `namespace`, whose holder writes."""
+
+
+class CertificateControllerSettings(ServerSettings, frozen=True, kw_only=True):
+    """The process; what it keeps is in the section `certificates`, which the webhook reads, too."""
+
+    leader_election: CertificateElectionSettings = CertificateElectionSettings()
+
+    endpoint_check_period: PositiveDuration = PositiveDuration(1)
+    """Between calls of the webhook, while its configurations lack rules because it did not answer."""
+
+    configuration_grace_period: PositiveDuration = PositiveDuration(30)
+    """A webhook configuration that is absent or changed for less is not reported: it is an apply, a
+    start or an uninstall."""
+
+    initial_backoff: PositiveDuration = PositiveDuration(0.2)
+    """Before the second attempt at something that the API server refused; then twice as long each
+    time, up to `maxBackoff`."""
+
+    max_backoff: PositiveDuration = PositiveDuration(60)
+    """Between later attempts. Also how soon the end of a lasting fault is noticed."""
+
+    def backoff(self) -> Backoff:
+        """Return the pauses between attempts at something that the API server refused."""
+        return Backoff(initial_s=self.initial_backoff, max_s=self.max_backoff)
+
+
+class Settings(ProcessSettings, frozen=True, kw_only=True):
+    """What the certificate controller reads of the file."""
+
+    certificates: CertificateSettings = CertificateSettings()
+    signing: SigningSettings = SigningSettings()
+    certificate_controller: CertificateControllerSettings = CertificateControllerSettings()
+
+
+VARIABLES: Final[Mapping[str, str]] = {
+    "DRAWBRIDGE_NAMESPACE": "namespace",
+    "DRAWBRIDGE_LOG_LEVEL": "logLevel",
+    "DRAWBRIDGE_SERVING_NAMES": "certificates.extraNames",
+    "DRAWBRIDGE_CERTIFICATES": "certificates.directory",
+    "DRAWBRIDGE_BIND": "certificateController.bindAddress",
+    "DRAWBRIDGE_PROBE_PORT": "certificateController.probePort",
+}
+"""Environment variable to the field that it sets."""

@@ -1,0 +1,280 @@
+"""What each of our accounts is good for when its token is stolen: its work, and nothing else.
+
+A role cannot name what is created, nor say which fields of an object may change. The policies in
+manifests/base/accountpolicies.yaml can, and are what these stories meet.
+"""
+
+import base64
+import copy
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from e2e.access import Access, Object, stream
+from e2e.drawbridge import CERTIFICATES, CONTROLLER, Drawbridge
+from e2e.objects import claim_template, pod
+from e2e.translated import legacy_keys
+from kube.names import CONFIGURATION, MANAGED_LABEL
+
+MUTATING: Final = "mutatingwebhookconfigurations"
+DENIED: Final = "ValidatingAdmissionPolicy"
+LIMITS: Final = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
+
+pytestmark = pytest.mark.usefixtures("fleet")
+
+
+def attempt(
+    cluster: Access, drawbridge: Drawbridge, account: str, *words: str, **options: Any
+) -> str:
+    """Run kubectl with the token of an account; return why it was refused, empty where it was not."""
+    done = cluster.kubectl(
+        *words,
+        check=False,
+        kubeconfig=cluster.kubeconfig_for(drawbridge.namespace, account),
+        **options,
+    )
+    return str(done.stderr) if done.returncode else ""
+
+
+def patched(cluster: Access, drawbridge: Drawbridge, steps: list[Object]) -> tuple[int, str]:
+    """Patch our configuration as drawbridge-certificates, which may not read it by name.
+
+    Returns:
+        Status and body of the response.
+    """
+    entry = cluster.entry()
+    authority = base64.b64decode(entry["certificate-authority-data"]).decode()
+    request = urllib.request.Request(
+        f"{entry['server']}/apis/admissionregistration.k8s.io/v1/{MUTATING}/{CONFIGURATION}",
+        data=json.dumps(steps).encode(),
+        method="PATCH",
+        headers={
+            "Authorization": f"Bearer {cluster.token(drawbridge.namespace, CERTIFICATES)}",
+            "Content-Type": "application/json-patch+json",
+        },
+    )
+    context = ssl.create_default_context(cadata=authority)
+    try:
+        with urllib.request.urlopen(request, context=context) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+# --- drawbridge-certificates ----------------------------------------------------------------------
+
+Change = Callable[[Object], None]
+
+
+class Attack(NamedTuple):
+    """A change of the first webhook of the MutatingWebhookConfiguration."""
+
+    name: str
+    path: str
+    value: Any
+
+
+EVERYTHING: Final = [
+    {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}
+]
+ATTACKS: Final = (
+    Attack("be asked about everything", "/webhooks/0/rules", EVERYTHING),
+    Attack("be asked about nothing", "/webhooks/0/rules", []),
+    Attack("have others asked", "/webhooks/0/clientConfig/url", "https://attacker.example/x"),
+    Attack("have another path asked", "/webhooks/0/clientConfig/url", "https://127.0.0.1:1/other"),
+    Attack("look into every namespace", "/webhooks/0/namespaceSelector", {}),
+    Attack("look into no namespace", "/webhooks/0/objectSelector", {"matchLabels": {"a": "b"}}),
+    Attack("see pods without device keys", "/webhooks/0/matchConditions", []),
+    Attack("let pods pass unseen", "/webhooks/0/failurePolicy", "Ignore"),
+    Attack("hold up every pod", "/webhooks/0/timeoutSeconds", 30),
+    Attack("be asked again", "/webhooks/0/reinvocationPolicy", "Never"),
+    Attack("have cert-manager write", "/metadata/annotations", {"cert-manager.io/inject-ca-from": "a/b"}),
+    Attack("stay when it is deleted", "/metadata/finalizers", ["attacker.example/stay"]),
+    Attack("go when something goes", "/metadata/ownerReferences", [
+        {"apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "u"}]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_a_configuration_cannot_be_used_against_the_cluster(
+    cluster: Access, drawbridge: Drawbridge, attack: Attack
+) -> None:
+    before = cluster.get(MUTATING, CONFIGURATION)
+    step = {"op": "add", "path": attack.path, "value": attack.value}
+
+    status, refused = patched(cluster, drawbridge, [step])
+
+    assert (status, DENIED in refused) == (403, True), refused
+    assert cluster.get(MUTATING, CONFIGURATION) == before
+
+
+def test_a_webhook_cannot_be_added_or_removed(cluster: Access, drawbridge: Drawbridge) -> None:
+    webhooks = cluster.get(MUTATING, CONFIGURATION)["webhooks"]
+    another = {**copy.deepcopy(webhooks[0]), "name": "another.drawbridge.internal"}
+    for changed in ([*webhooks, another], [], [another]):
+        step = {"op": "replace", "path": "/webhooks", "value": changed}
+        status, refused = patched(cluster, drawbridge, [step])
+        assert (status, DENIED in refused) == (403, True), refused
+
+
+class Creation(NamedTuple):
+    """What an account tries to create, and the words with which it is refused."""
+
+    account: str
+    document: Object
+    reason: str
+
+
+def secret(name: str, kind: str, **annotations: str) -> Object:
+    metadata = {"name": name, "namespace": "drawbridge-system", "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}
+
+
+def named(kind: str, api_version: str, name: str, **fields: Any) -> Object:
+    metadata = {"name": name, "namespace": "drawbridge-system"}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+
+
+def event(reporter: str) -> Object:
+    pod_reference = {"apiVersion": "v1", "kind": "Pod", "name": "a", "namespace": "default"}
+    return {
+        **named("Event", "events.k8s.io/v1", "a"),
+        "metadata": {"name": "a", "namespace": "default"},
+        "eventTime": "2026-11-20T00:00:00.000000Z",
+        "reportingController": reporter,
+        "reportingInstance": "a",
+        "regarding": pod_reference,
+        "type": "Normal",
+        "reason": "A",
+        "action": "A",
+        "note": "a",
+    }
+
+
+def template(name: str, **labels: str) -> Object:
+    document = claim_template(name, "gpu.example.com")
+    document["metadata"] |= {"namespace": "default", "labels": labels}
+    return document
+
+
+TOKEN: Final = "kubernetes.io/service-account-token"
+HASH: Final = "0123456789abcdef"
+CREATIONS: Final = (
+    Creation(CERTIFICATES, secret("token", TOKEN, **{
+        "kubernetes.io/service-account.name": "drawbridge-controller"}), "its Secrets are"),
+    Creation(CERTIFICATES, secret("drawbridge-other", "Opaque"), "its Secrets are"),
+    Creation(CERTIFICATES, named("Lease", "coordination.k8s.io/v1", "drawbridge-controller-x"), "its Lease is"),
+    Creation(CERTIFICATES, pod("a"), "cannot create resource"),
+    Creation(CONTROLLER, named("Lease", "coordination.k8s.io/v1", "drawbridge-certificates-x"), "its Lease is"),
+    Creation(CONTROLLER, named("ConfigMap", "v1", "kube-root-ca"), "its ConfigMap is"),
+    Creation(CONTROLLER, event("kubelet"), "its events are reported by"),
+    Creation(CONTROLLER, template(f"hami-gpu-1-{HASH}"), "its templates have"),
+    Creation(CONTROLLER, template("mine", **{MANAGED_LABEL: "true"}), "its templates have"),
+    Creation(CONTROLLER, secret("drawbridge-ca-x", "Opaque"), "cannot create resource"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "row",
+    CREATIONS,
+    ids=lambda row: f"{row.account} {row.document['kind']} {row.document['metadata']['name']}",
+)
+def test_what_an_account_cannot_create(
+    cluster: Access, drawbridge: Drawbridge, row: Creation
+) -> None:
+    document = stream(row.document)
+
+    refused = attempt(
+        cluster, drawbridge, row.account, "create", "--validate=false", "-f", "-", input=document
+    )
+
+    assert row.reason in refused
+
+
+# --- drawbridge-controller ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"get {MUTATING} {CONFIGURATION}",
+        "get secret -n drawbridge-system drawbridge-ca",
+        "get secret -n drawbridge-system drawbridge-webhook-tls",
+    ],
+)
+def test_the_controller_has_no_part_in_certificates(
+    cluster: Access, drawbridge: Drawbridge, words: str
+) -> None:
+    assert "forbidden: User" in attempt(cluster, drawbridge, CONTROLLER, *words.split())
+
+
+def test_claims_that_people_made_or_pods_use_cannot_be_deleted(
+    cluster: Access, drawbridge: Drawbridge, namespace: str
+) -> None:
+    cluster.apply(with_namespace(pod("share", limits=LIMITS), namespace))
+    cluster.wait_running("share", namespace)
+    cluster.apply(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": "mine", "namespace": namespace},
+            "spec": claim_template("mine", "gpu.example.com")["spec"]["spec"],
+        }
+    )
+    names = {each["metadata"]["name"] for each in cluster.objects("resourceclaims", namespace)}
+
+    for name in names:
+        words = ("delete", "--wait=false", "-n", namespace, "resourceclaim", name)
+        assert "it deletes claims that were generated" in attempt(
+            cluster, drawbridge, CONTROLLER, *words
+        )
+
+    assert len(names) == 2
+    assert names == {
+        each["metadata"]["name"] for each in cluster.objects("resourceclaims", namespace)
+    }
+
+
+def test_templates_that_people_made_cannot_be_deleted(
+    cluster: Access, drawbridge: Drawbridge, namespace: str
+) -> None:
+    cluster.apply(with_namespace(claim_template("mine", "gpu.example.com"), namespace))
+    words = ("delete", "--wait=false", "-n", namespace, "resourceclaimtemplate", "mine")
+
+    assert "its templates have derived names" in attempt(cluster, drawbridge, CONTROLLER, *words)
+
+
+def with_namespace(document: Object, namespace: str) -> Object:
+    metadata: Mapping[str, Any] = document["metadata"]
+    return {**document, "metadata": {**metadata, "namespace": namespace}}
+
+
+# --- before anything of ours runs -----------------------------------------------------------------
+
+
+def test_while_nothing_of_ours_starts_pods_with_device_keys_are_created(
+    cluster: Access, drawbridge: Drawbridge, namespace: str
+) -> None:
+    """As with an image that cannot start."""
+    drawbridge.uninstall()
+    cluster.wait_gone("namespaces", drawbridge.namespace, timeout_s=60)
+    try:
+        cluster.apply(drawbridge.applied())
+        cluster.apply(with_namespace(pod("early", limits=LIMITS), namespace))
+        assert legacy_keys(cluster.get("pods", "early", namespace)) == set(LIMITS)
+
+        drawbridge.start(CERTIFICATES)  # It alone asks nobody to ask a webhook that is not there.
+        cluster.wait_for("secrets", "drawbridge-webhook-tls", drawbridge.namespace)
+        cluster.apply(with_namespace(pod("still-early", limits=LIMITS), namespace))
+        assert legacy_keys(cluster.get("pods", "still-early", namespace)) == set(LIMITS)
+    finally:
+        drawbridge.stop(CERTIFICATES)
+        drawbridge.install()
+
+    cluster.apply(with_namespace(pod("late", limits=LIMITS), namespace))
+    assert legacy_keys(cluster.wait_running("late", namespace)) == set()

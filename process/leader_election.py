@@ -1,0 +1,132 @@
+"""Processes of which one replica works: it leads, and the others wait for its Lease."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry
+from prometheus_client.registry import Collector
+
+from kube.client.client import Client
+from kube.runtime.controller import Controller
+from kube.runtime.leader import Leader, LeaderSettings
+from process.command import Process
+from process.durations import PositiveDuration
+from process.metrics import leader_gauge
+from process.probes import ProbeServer
+from process.settings import Section, ServerSettings
+from process.signals import run_forever, run_until_signal
+
+
+class LeaderElectionSettings(Section, frozen=True, kw_only=True):
+    """Which of several replicas writes; a process adds the name of its Lease.
+
+    Source: k8s.io/component-base LeaderElectionConfiguration, names and defaults.
+    """
+
+    lease_duration: PositiveDuration = PositiveDuration(15)
+    """A leader that was not heard of for so long is replaced. Whole seconds, as a Lease has them."""
+
+    renew_deadline: PositiveDuration = PositiveDuration(10)
+    """A leader that could not renew for so long stops. Below `leaseDuration`, so that it has stopped
+    when the next one starts."""
+
+    retry_period: PositiveDuration = PositiveDuration(2)
+    """Between attempts to renew or to become leader."""
+
+    def __post_init__(self) -> None:
+        """Refuse times that let two lead at once."""
+        if not self.retry_period < self.renew_deadline < self.lease_duration:
+            raise ValueError(
+                "retryPeriod must be below renewDeadline, and that below leaseDuration"
+            )
+        if self.lease_duration % 1:
+            raise ValueError("leaseDuration must be whole seconds")
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What a leader runs.
+
+    Attributes:
+        controllers: To be run, and shown by the readiness probe.
+        loops: To be run beside them.
+        collectors: Metrics that only a leader has.
+    """
+
+    controllers: Sequence[Controller[Any]]
+    loops: Sequence[Callable[[], Awaitable[None]]]
+    collectors: Sequence[Collector]
+
+
+async def run_while_leading(
+    process: Process[Any],
+    client: Client,
+    begin: Callable[[], Work],
+    *,
+    lease: str,
+    election: LeaderElectionSettings,
+    server: ServerSettings,
+    registry: CollectorRegistry,
+    loops: Sequence[Callable[[], Awaitable[None]]] = (),
+) -> None:
+    """Stand for leader, and work while leading, until a signal comes.
+
+    Args:
+        begin: Returns new work, each time that this process becomes the leader.
+        lease: Name of the Lease, in the namespace of the settings.
+        server: Where probes and metrics are served.
+        loops: To be run all the time.
+    """
+    leader = Leader(
+        client,
+        LeaderSettings(
+            namespace=process.settings.namespace,
+            name=lease,
+            identity=process.identity,
+            lease_s=int(election.lease_duration),
+            renew_deadline_s=election.renew_deadline,
+            retry_s=election.retry_period,
+        ),
+        wall_clock=lambda: process.now().timestamp(),
+    )
+    leader_gauge(registry, lease, lambda: leader.leading)
+    running: list[Controller[Any]] = []
+    probes = ProbeServer(
+        server.bind_address,
+        server.probe_port,
+        {"controllers": lambda: _unsynced(running)},
+        registry,
+    )
+
+    async def lead() -> None:
+        work = begin()
+        running[:] = work.controllers
+        try:
+            with _registered(registry, work.collectors):
+                async with asyncio.TaskGroup() as group:
+                    for loop in (*work.loops, *(one.run for one in work.controllers)):
+                        group.create_task(run_forever(loop))
+        finally:
+            running.clear()
+
+    await run_until_signal([probes.run, *loops, lambda: leader.run(lead)])
+
+
+def _unsynced(controllers: Sequence[Controller[Any]]) -> str:
+    """Return which running controllers are not synced; nothing runs in a process that does not lead."""
+    problems = ((controller.name, controller.check()) for controller in controllers)
+    return "; ".join(f"{name}: {problem}" for name, problem in problems if problem)
+
+
+@contextmanager
+def _registered(registry: CollectorRegistry, collectors: Sequence[Collector]) -> Iterator[None]:
+    """Register collectors that only a leader has."""
+    for collector in collectors:
+        registry.register(collector)
+    try:
+        yield
+    finally:
+        for collector in collectors:
+            registry.unregister(collector)

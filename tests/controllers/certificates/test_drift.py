@@ -1,0 +1,114 @@
+"""Webhook configurations that are absent or changed are told, once, and not repaired."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from copy import deepcopy
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from admission.webhook_configuration import (
+    PODS_WEBHOOK,
+    configuration,
+    validating_configuration,
+    webhook_rules,
+)
+from controllers.certificates.drift import find_differences
+from controllers.certificates.drift_watch import REASON, ConfigurationWatch
+from kube.api.urls import EVENTS, MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS
+from kube.backoff import Backoff
+from kube.names import CONFIGURATION
+from testing.builders import Document
+from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
+from translation.arbiter import VOCABULARIES
+
+RULES: Final = webhook_rules()
+EXPECTED: Final = configuration(())
+
+
+def stored(kind: Callable[[Any], Mapping[str, Any]] = configuration) -> Document:
+    """Return a configuration as the API server has it when all is well."""
+    document = deepcopy(dict(kind(VOCABULARIES.values())))
+    for webhook in document["webhooks"]:
+        webhook |= {"rules": RULES[webhook["name"]], "objectSelector": {}}
+        webhook["clientConfig"]["caBundle"] = "Y2E="
+    return document
+
+
+class Row(NamedTuple):
+    name: str
+    change: Mapping[str, Any]
+    want: str
+
+
+ROWS: Final = (
+    Row("failures are ignored", {"failurePolicy": "Ignore"}, "failurePolicy is Ignore, not Fail"),
+    Row("no rules", {"rules": []}, "it has no rules, so nothing is sent to it"),
+    Row("without CREATE", {"rules": [{**RULES[PODS_WEBHOOK][0], "operations": ["UPDATE"]}]},
+        "its rules are not those of this version"),
+    Row("no matchConditions", {"matchConditions": []}, "its matchConditions are not those of this version"),
+    Row("only some objects", {"objectSelector": {"matchLabels": {"a": "b"}}}, "objectSelector is set"),
+    Row("a longer wait", {"timeoutSeconds": 30}, "timeoutSeconds is 30, not 5"),
+    Row("no second call", {"reinvocationPolicy": "Never"}, "reinvocationPolicy is Never, not IfNeeded"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_changed_webhook_differs(row: Row) -> None:
+    document = stored()
+    document["webhooks"][0] |= row.change
+
+    assert find_differences(document, EXPECTED, RULES) == (f"{PODS_WEBHOOK}: {row.want}",)
+
+
+def test_a_configuration_as_it_has_to_be_does_not_differ() -> None:
+    validating = stored(validating_configuration)
+
+    assert find_differences(stored(), EXPECTED, RULES) == ()
+    assert find_differences(validating, validating_configuration(()), RULES) == ()
+
+
+def test_what_is_absent_differs() -> None:
+    without = {**stored(), "webhooks": None}
+
+    assert find_differences(None, EXPECTED, RULES) == ("it does not exist",)
+    assert find_differences(without, EXPECTED, RULES) == (f"{PODS_WEBHOOK} is missing",)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as made:
+        yield made
+
+
+async def test_a_difference_that_lasts_is_told_once_and_so_is_its_end(
+    server: FakeApiServer,
+) -> None:
+    time = [0.0]
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, stored())
+    server.put(VALIDATING_WEBHOOK_CONFIGURATIONS, stored(validating_configuration))
+    async with server.client() as client:
+        informers, recorder = quick_informers(client), quick_recorder(client)
+        watch = ConfigurationWatch(
+            informers,
+            recorder,
+            CONFIGURATION,
+            Backoff(initial_s=0.01, max_s=0.01),
+            clock=lambda: time[0],
+            grace_s=0.01,
+        )
+        loops = [informers.run, recorder.run, *(one.run for one in watch.controllers)]
+        async with running(*loops):
+            await until(lambda: server.watching == 2)
+            server.remove(MUTATING_WEBHOOK_CONFIGURATIONS, CONFIGURATION, "")
+            await until(lambda: watch.is_current() == {
+                "MutatingWebhookConfiguration": False, "ValidatingWebhookConfiguration": True})  # fmt: skip
+            assert not server.objects(EVENTS)
+            time[0] = 1.0
+            await until(lambda: bool(server.objects(EVENTS)))
+            server.put(MUTATING_WEBHOOK_CONFIGURATIONS, stored())
+            await until(lambda: all(watch.is_current().values()))
+
+    (event,) = server.objects(EVENTS)
+    assert (event["reason"], event["metadata"]["namespace"]) == (REASON, "default")
+    assert event["note"] == "It differs from what Drawbridge needs: it does not exist."
+    assert not [call for call in server.calls if call.method == "PATCH"]

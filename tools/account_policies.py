@@ -1,0 +1,284 @@
+"""The policies that bind our accounts to what their processes do, where roles cannot say it.
+
+A role cannot name what is created, nor which fields of an object may change. These policies can, so
+that a stolen token is good for little. `documents` returns them for manifests/base, and
+`observer_documents` for manifests/observer.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from admission.webhook_configuration import webhook_rules
+from clusterstate.settings import ValidationSettings
+from controllers.certificates.settings import Settings as CertificateSettings
+from controllers.settings import Settings as ControllerSettings
+from controllers.templates.actions import POD_CLAIM_ANNOTATION
+from kube.cel.quoting import quote
+from kube.names import (
+    CERTIFICATES_REPORTER,
+    CONTROLLER_REPORTER,
+    MANAGED_LABEL,
+    NAME,
+    NAMESPACE,
+    OBSERVER_NAMESPACE,
+    OBSERVER_REPORTER,
+)
+from process.certificates import TLS_TYPE
+
+Document = Mapping[str, Any]
+
+_ADMISSION: Final = "admissionregistration.k8s.io"
+_DRA: Final = "resource.k8s.io"
+_SAME_FIELDS: Final = (
+    "name",
+    "failurePolicy",
+    "matchPolicy",
+    "namespaceSelector",
+    "objectSelector",
+    "sideEffects",
+    "timeoutSeconds",
+    "admissionReviewVersions",
+    "reinvocationPolicy",
+    "matchConditions",
+    "clientConfig.?url",
+    "clientConfig.?service",
+)
+"""Every field of a webhook but caBundle and rules, as of Kubernetes 1.37."""
+_SAME_METADATA: Final = ("labels", "annotations", "ownerReferences", "finalizers")
+_DERIVED_NAME: Final = "-[0-9a-f]{16}$"
+"""How the name of a template ends that a pod's keys were translated to."""
+
+
+def observer_documents() -> list[Document]:
+    """Return the policy of the observer's account and its binding."""
+    return list(
+        _policy(
+            "observer",
+            [_rule("events.k8s.io", "events")],
+            [
+                _validation(
+                    "false",
+                    f"object.?reportingController.orValue('') == {quote(OBSERVER_REPORTER)}\n"
+                    "&& (request.operation == \"CREATE\" || oldObject.?reportingController.orValue('')"
+                    f" == {quote(OBSERVER_REPORTER)})",
+                    f"its events are reported by {OBSERVER_REPORTER}",
+                )
+            ],
+            namespace=OBSERVER_NAMESPACE,
+        )
+    )
+
+
+def documents() -> list[Document]:
+    """Return the policies and their bindings."""
+    return [*_certificates(), *_controller()]
+
+
+def _certificates() -> tuple[Document, Document]:
+    settings = CertificateSettings()
+    secrets = {
+        settings.certificates.authority_secret: "Opaque",
+        settings.certificates.serving_secret: TLS_TYPE,
+        settings.signing.secret: "Opaque",
+    }
+    lease = settings.certificate_controller.leader_election.resource_name
+    same = "\n  && ".join(f"new.?{field} == old.?{field}" for field in _SAME_FIELDS)
+    metadata = "\n&& ".join(
+        f"object.metadata.?{field} == oldObject.metadata.?{field}" for field in _SAME_METADATA
+    )
+    return _policy(
+        "certificates",
+        [
+            _rule(
+                _ADMISSION,
+                "mutatingwebhookconfigurations",
+                "validatingwebhookconfigurations",
+                operations=("CREATE", "UPDATE", "DELETE"),
+            ),
+            _rule("", "secrets"),
+            _rule("coordination.k8s.io", "leases"),
+            _rule("events.k8s.io", "events"),
+        ],
+        [
+            _only(
+                _ADMISSION,
+                'request.operation == "UPDATE"',
+                "webhook configurations are changed, and never created or deleted",
+            ),
+            _only(
+                _ADMISSION,
+                metadata,
+                "the metadata of the configuration is not its to change",
+            ),
+            _only(
+                _ADMISSION,
+                "variables.webhooks.size() == oldObject.webhooks.size()"
+                f"\n&& variables.webhooks.all(new, oldObject.webhooks.exists(old,\n  {same}))",
+                "of a webhook only caBundle and rules are its to change",
+            ),
+            _only(
+                _ADMISSION,
+                "variables.webhooks.all(new,\n"
+                f"  new.?rules.orValue([]).map(rule, {_LISTED})\n"
+                "    == variables.rules[?new.name].orValue([])\n"
+                "  || oldObject.webhooks.exists(old,\n"
+                "    new.name == old.name && new.?rules == old.?rules))",
+                "the rules of a webhook are those that this version generates",
+            ),
+            _named_resource(
+                "secrets",
+                f'{json.dumps(secrets)}[?object.metadata.name].orValue("") == object.type',
+                f"its Secrets are {', '.join(secrets)}, each of its type",
+            ),
+            _named_resource(
+                "leases", f"object.metadata.name == {quote(lease)}", f"its Lease is {lease}"
+            ),
+            _named_resource(
+                "events",
+                f"object.?reportingController.orValue('') == {quote(CERTIFICATES_REPORTER)}",
+                f"its events are reported by {CERTIFICATES_REPORTER}",
+            ),
+        ],
+        variables={
+            "rules": _listed_rules(),
+            "webhooks": "object.?webhooks.orValue([])",
+        },
+    )
+
+
+_RULE_FIELDS: Final = ("apiGroups", "apiVersions", "operations", "resources")
+_LISTED: Final = (
+    f"[{', '.join(f'rule.{field}' for field in _RULE_FIELDS)}, dyn([rule.?scope.orValue('*')])]"
+)
+
+
+def _listed_rules() -> str:
+    """Return name to rules as lists of lists, since the values of a map in CEL have one type."""
+    return json.dumps(
+        {
+            name: [[*(rule[field] for field in _RULE_FIELDS), [rule["scope"]]] for rule in rules]
+            for name, rules in webhook_rules().items()
+        }
+    )
+
+
+def _controller() -> tuple[Document, Document]:
+    lease = ControllerSettings().controllers.leader_election.resource_name
+    inventory = ValidationSettings().inventory_config_map
+    managed = f"object.metadata.?labels[?{quote(MANAGED_LABEL)}].hasValue()"
+    return _policy(
+        "controller",
+        [
+            _rule(_DRA, "resourceclaimtemplates", operations=("CREATE", "UPDATE", "DELETE")),
+            _rule(_DRA, "resourceclaims", operations=("CREATE", "UPDATE", "DELETE")),
+            _rule("", "configmaps"),
+            _rule("coordination.k8s.io", "leases"),
+            _rule("events.k8s.io", "events"),
+        ],
+        [
+            _named_resource(
+                "resourceclaimtemplates",
+                f'request.operation == "CREATE" && {managed}'
+                f" && object.metadata.name.matches({quote(_DERIVED_NAME)})"
+                ' || request.operation == "DELETE"'
+                f" && oldObject.metadata.name.matches({quote(_DERIVED_NAME)})",
+                f"its templates have derived names, and the label {MANAGED_LABEL}",
+            ),
+            _named_resource(
+                "resourceclaims",
+                'request.operation == "DELETE"'
+                f" && oldObject.metadata.?annotations[?{quote(POD_CLAIM_ANNOTATION)}].hasValue()"
+                " && !oldObject.?status.?allocation.hasValue()",
+                "it deletes claims that were generated for a pod and are not allocated, and no others",
+            ),
+            _named_resource(
+                "configmaps",
+                f"object.metadata.name == {quote(inventory)}",
+                f"its ConfigMap is {inventory}",
+            ),
+            _named_resource(
+                "leases", f"object.metadata.name == {quote(lease)}", f"its Lease is {lease}"
+            ),
+            _named_resource(
+                "events",
+                f"object.?reportingController.orValue('') == {quote(CONTROLLER_REPORTER)}",
+                f"its events are reported by {CONTROLLER_REPORTER}",
+            ),
+        ],
+    )
+
+
+def _policy(
+    component: str,
+    rules: Sequence[Document],
+    validations: Sequence[Document],
+    variables: Mapping[str, str] | None = None,
+    *,
+    namespace: str = NAMESPACE,
+) -> tuple[Document, Document]:
+    name = f"{NAME}-{component}"
+    account = f"system:serviceaccount:{namespace}:{name}"
+    metadata = {
+        "name": name,
+        "labels": {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": component},
+    }
+    spec: dict[str, Any] = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": list(rules)},
+        "matchConditions": [
+            {
+                "name": "is-the-account",
+                "expression": f"request.userInfo.username == {quote(account)}",
+            }
+        ],
+    }
+    if variables:
+        spec["variables"] = [
+            {"name": variable, "expression": text} for variable, text in variables.items()
+        ]
+    spec["validations"] = list(validations)
+    version = f"{_ADMISSION}/v1"
+    return (
+        {
+            "apiVersion": version,
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": metadata,
+            "spec": spec,
+        },
+        {
+            "apiVersion": version,
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": metadata,
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        },
+    )
+
+
+def _rule(
+    group: str, *resources: str, operations: Sequence[str] = ("CREATE", "UPDATE")
+) -> Document:
+    return {
+        "apiGroups": [group],
+        "apiVersions": ["*"],
+        "operations": list(operations),
+        "resources": list(resources),
+    }
+
+
+def _only(group: str, expression: str, message: str) -> Document:
+    """Return a validation of objects of one group."""
+    return _validation(f"request.resource.group != {quote(group)}", expression, message)
+
+
+def _named_resource(resource: str, expression: str, message: str) -> Document:
+    """Return a validation of objects of one resource."""
+    return _validation(f"request.resource.resource != {quote(resource)}", expression, message)
+
+
+def _validation(unless: str, expression: str, message: str) -> Document:
+    return {
+        "expression": f"{unless}\n|| ({expression})",
+        "message": message,
+        "reason": "Forbidden",
+    }
