@@ -47,7 +47,6 @@ from cli.answers.inventory import Inventory
 from cli.answers.matrix import GroupsAnswer, MatrixAnswer
 from cli.commands.check import CheckAnswer
 from cli.commands.translate import TranslateAnswer
-from controllers.certificates import drift_watch
 from controllers.policies.conditions import ConditionReason, ConditionType
 from controllers.policies.events import EventReason as PolicyEventReason
 from controllers.templates.actions import Reason as TemplateEventReason
@@ -140,7 +139,7 @@ def event_reasons() -> set[str]:
         reasons |= {f"{reason} ({path.parent.name})"} if reason else set()
     audited = {rule.code.value for rule in RULES}
     audits = {f"{code[0].upper()}{code[1:]} (audited objects)" for code in audited}
-    return reasons | audits | {f"{drift_watch.REASON} (webhook configurations)"}
+    return reasons | audits
 
 
 def event_makers() -> list[Path]:
