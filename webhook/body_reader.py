@@ -10,21 +10,22 @@ from typing import Final
 from aiohttp import web
 
 SMALL_BODY_BYTES: Final = 64 * 1024
-SMALL_BODY_TIMEOUT_S: Final = 1.0
 
 
 class BodyReader:
     """Reads bodies; `len` is how many are arriving."""
 
-    def __init__(self, max_reading: int, *, timeout_s: float) -> None:
+    def __init__(self, max_reading: int, *, timeout_s: float, small_timeout_s: float) -> None:
         """Begin without bodies.
 
         Args:
             max_reading: Bodies that arrive at a time.
-            timeout_s: Until a body is complete; a small one has a second at most.
+            timeout_s: Until a body is complete.
+            small_timeout_s: The same for one of less than `SMALL_BODY_BYTES`.
         """
         self._max_reading = max_reading
         self._timeout_s = timeout_s
+        self._small_timeout_s = min(small_timeout_s, timeout_s)
         self._reading: dict[asyncio.Timeout, None] = {}
 
     def __len__(self) -> int:
@@ -45,7 +46,7 @@ class BodyReader:
         if len(self._reading) >= self._max_reading:
             self._give_up_first()
         is_small = (request.content_length or SMALL_BODY_BYTES) < SMALL_BODY_BYTES
-        timeout_s = min(SMALL_BODY_TIMEOUT_S, self._timeout_s) if is_small else self._timeout_s
+        timeout_s = self._small_timeout_s if is_small else self._timeout_s
         try:
             async with asyncio.timeout(timeout_s) as timeout:
                 self._reading[timeout] = None

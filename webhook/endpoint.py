@@ -58,7 +58,11 @@ class Endpoint:
         self._last_review_s = 0.0
         self._in_flight = dict.fromkeys(handlers, 0)
         self._bytes_in_flight = 0
-        self._bodies = BodyReader(settings.max_reading, timeout_s=settings.read_timeout)
+        self._bodies = BodyReader(
+            settings.max_reading,
+            timeout_s=settings.read_timeout,
+            small_timeout_s=settings.small_body_read_timeout,
+        )
         self._latency = {path: metrics.latency.labels(path) for path in handlers}
         self._by_status = cache(lambda path, code: metrics.requests.labels(path, str(code)))
         for path in handlers:

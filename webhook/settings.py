@@ -24,8 +24,10 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
     stores, and one for the envelope; the limit of controller-runtime, too."""
 
     read_timeout: PositiveDuration = PositiveDuration(5)
-    """A body that has not arrived by then is answered with 408. As long as the API server waits. One
-    of less than 64 KiB, as nearly all are, has a second."""
+    """A body that has not arrived by then is answered with 408. As long as the API server waits."""
+
+    small_body_read_timeout: PositiveDuration = PositiveDuration(1)
+    """The same for a body of less than 64 KiB, as nearly all are: an API server sends it at once."""
 
     max_in_flight: Positive = 100
     """Reviews at a time that have arrived; more are answered with 503 and Retry-After, which the API
@@ -42,8 +44,9 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
 
     user_cpu_fraction: Fraction = 0.25
     """Of a core, that the reviews of one user, or of one namespace, may use in the long run; more are
-    answered with 503 and Retry-After, while all reviews together take twice as much. An honest pod takes a millisecond. Accounts of kube-system count
-    by namespace only, since they create pods for everybody."""
+    answered with 503 and Retry-After, while all reviews together take twice as much. An honest pod
+    takes a millisecond. Accounts of kube-system count by namespace only, since they create pods for
+    everybody."""
 
     user_cpu_burst: PositiveDuration = PositiveDuration(2)
     """Seconds of CPU that a user or namespace may use at once: a rollout of a thousand pods."""

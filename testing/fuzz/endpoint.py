@@ -56,15 +56,17 @@ PATIENCE_S: Final = 20.0
 """Until a call that got no answer counts as lost."""
 PATIENCE_WITH_ODD_HTTP_S: Final = 0.2
 """Who sends half a head gets no answer before the connection has been idle for long."""
+HASTE_S: Final = 0.03
+"""For how long a body is waited for where HTTP is odd, since many such bodies never come."""
 SETTINGS: Final = WebhookSettings(
     bind_address="127.0.0.1",
     port=0,
     read_timeout=PositiveDuration(20.0),
+    # A small body comes with its head here, or never.
+    small_body_read_timeout=PositiveDuration(HASTE_S),
     shutdown_grace_period=PositiveDuration(0.1),
 )
 """As shipped, but patient: machines that fuzz have other things to do."""
-HASTE_S: Final = 0.03
-"""For how long a body is waited for where HTTP is odd, since many such bodies never come."""
 NAME: Final = "webhook.fuzz.svc"
 
 
