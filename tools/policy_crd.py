@@ -24,6 +24,7 @@ from controllers.policies.status import (
 from kube.api.meta import ObjectMeta
 from kube.api.policy import (
     KIND,
+    MAX_RULES,
     VERSION,
     CompatibilityRule,
     CompatibleOnlyWith,
@@ -43,7 +44,6 @@ from rules.objects.compatibility_policy import MAX_GROUPS
 Document = dict[str, Any]
 
 SHORT_NAME: Final = "dcp"
-MAX_RULES: Final = 64
 MAX_SELECTORS: Final = 32
 """As many as a DeviceClass takes."""
 MAX_PHYSICAL_ATTRIBUTES: Final = 8

@@ -27,7 +27,7 @@ from allocator.compatibility.compile import (
 from allocator.compatibility.lint_findings import SEVERITIES, Code, Place, PolicyFinding
 from allocator.model.devices import DeviceId, PublishedDevice
 from findings.field_path import FieldPath
-from kube.api.policy import DeviceCompatibilityPolicy
+from kube.api.policy import MAX_RULES, DeviceCompatibilityPolicy
 from kube.api.resource import (
     Device,
     DeviceAttribute,
@@ -51,8 +51,11 @@ _DIGITS: Final = re.compile(r"\d+")
 def lint_text(policy: DeviceCompatibilityPolicy) -> tuple[PolicyFinding, ...]:
     """Return what is doubtful about the text of a policy.
 
-    All findings are warnings. Expressions that do not compile are left out.
+    All findings are warnings. Expressions that do not compile are left out, and so are policies with
+    more rules than the API server accepts, since rules are compared in pairs.
     """
+    if len(policy.spec.rules or ()) > MAX_RULES:
+        return ()
     compiled_policy = compile_policy(policy)
     expressions = expressions_of(compiled_policy)
     findings = [

@@ -17,6 +17,8 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 KIND: Final = "DeviceCompatibilityPolicy"
 PHYSICAL_ATTRIBUTES: Final = ("parentUUID", "uuid", "physicalDevice")
 """Attributes that identify the hardware under a device without counters; the first present counts."""
+MAX_RULES: Final = 64
+"""Rules of a policy, as its CustomResourceDefinition says."""
 
 
 class Enforcement(StrEnum):

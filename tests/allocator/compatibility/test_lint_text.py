@@ -6,7 +6,7 @@ import pytest
 
 from allocator.compatibility.lint_findings import Code, Severity
 from allocator.compatibility.lint_text import MAX_EVALUATIONS, lint_text
-from kube.api.policy import DeviceCompatibilityPolicy
+from kube.api.policy import MAX_RULES, DeviceCompatibilityPolicy
 from testing.allocation.builders import DRIVER, attribute_of, policy, rule
 from tests.allocator.compatibility.test_matrix import example
 
@@ -157,6 +157,10 @@ def test_lint_text(case: Case) -> None:
                 rule("all", only="true"),
             ),
             id="more combinations than are tried",
+        ),
+        pytest.param(
+            policy(*(rule(f"r{number}", "false", only="false") for number in range(MAX_RULES + 1))),
+            id="more rules than the API server accepts",
         ),
     ],
 )
