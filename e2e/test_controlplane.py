@@ -70,7 +70,11 @@ def test_every_driver_s_devices_can_be_allocated(cluster: Access, namespace: str
         for node, device_class in zip(names, classes, strict=True):
             objects = [
                 claim_template(device_class, device_class),
-                pod(node, claims={"gpu": device_class}),
+                pod(
+                    node,
+                    claims={"gpu": device_class},
+                    nodeSelector={"kubernetes.io/hostname": node},
+                ),
             ]
             cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
         for node in names:

@@ -147,10 +147,6 @@ GOOD: Final = (
     Row("a Job", job("asks", pod("asks", claims={"gpu": "fits"}))),
     Row("a CronJob", cron_job("asks", pod("asks", claims={"gpu": "fits"}))),
     Row("a pod whose template comes later", pod("asks", claims={"gpu": "later"})),
-    Row(
-        "a policy",
-        cases.policy({"name": "mig", "compatibilityGroups": ["mig"]}),
-    ),
 )
 """Nobody says a word."""
 
@@ -304,6 +300,11 @@ NEVER: Final = (
 
 WARNED: Final = (
     Row(
+        "a policy that no scheduler evaluates",
+        cases.policy({"name": "mig", "compatibilityGroups": ["mig"]}),
+        words="the policy is accepted, but not enforced",
+    ),
+    Row(
         "devices of a driver that publishes nothing",
         claim(asking(GONE, count=9)),
         words="no published device is of class",
@@ -396,6 +397,8 @@ WHO: Final[Mapping[str, Who]] = {
             "a kind that the driver has not",
             "another group",
             "an unknown field",
+            "an unknown field of our own driver",
+            "an unknown value of our own driver",
             "no strategy",
             "an unknown strategy",
             "an unknown interval",

@@ -81,7 +81,7 @@ def test_legacy_workloads_are_told_what_no_node_has(cluster: Access, workshop: s
         cluster, deployment("legacy", pod("legacy", limits=limits)), workshop, "--dry-run=server"
     )
 
-    assert "spec.template.spec.containers[0].resources" in words
+    assert "containers[0].resources.limits[nvidia.com/gpu]" in words
     assert "count 9 is more than the" in words
 
 

@@ -43,8 +43,9 @@ def tenant(cluster: Access, namespace: str, real_node: Node, driver: NodeDriver)
 
 
 def contents(driver: NodeDriver) -> list[Object]:
-    """What is published."""
-    return [each["spec"] for each in driver.slices()]
+    """What is published; a pool that the kubelet deleted begins with generation 1 again."""
+    specs = [each["spec"] for each in driver.slices()]
+    return [{**spec, "pool": {**spec["pool"], "generation": None}} for spec in specs]
 
 
 def versions(driver: NodeDriver) -> dict[str, str]:

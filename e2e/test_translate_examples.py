@@ -279,9 +279,10 @@ def test_what_is_lost_was_told(applied: Applied) -> None:
     lines = applied.words.splitlines()
 
     # Two pods and two workloads are lossy; a controller's pods have no eyes to warn.
-    assert len(lines) == 4, applied.words
+    assert len(lines) == 5, applied.words
     assert any('the GPU policy "binpack"' in line for line in lines)
     assert any("the MPS server serves only this pod" in line for line in lines)
+    assert any("only with its feature gate MPSSupport" in line for line in lines)
     assert any("shares the device of container serve" in line for line in lines)
     assert any("publishes no NUMA node" in line for line in lines)
 

@@ -15,7 +15,9 @@
     |   `-- SelectorFailed       evaluation on a device ended in an error
     |       `-- NotBoolean       evaluation on a device gave another type
     `-- KubeError          the API server rejected a call, or did not respond
-        |-- AlreadyExists, Conflict, Forbidden, Gone, Invalid, NotFound, Throttled
+        |-- AlreadyExists, Conflict, Gone, Invalid, NotFound, Throttled
+        `-- Forbidden
+            `-- NamespaceTerminating
 
 Anything else is a bug.
 """
@@ -101,6 +103,13 @@ class Conflict(KubeError):
 
 class Forbidden(KubeError):
     """403: the account lacks permission."""
+
+
+class NamespaceTerminating(Forbidden):
+    """403: nothing new can be created in a namespace that is being deleted.
+
+    Source: the cause of that name, k8s.io/api/core/v1 NamespaceTerminatingCause.
+    """
 
 
 class Gone(KubeError):

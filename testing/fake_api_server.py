@@ -53,7 +53,7 @@ _REASONS = {
 class Refusal(Exception):
     """What the server answers instead of an object."""
 
-    def __init__(self, status: int, message: str, reason: str = "") -> None:
+    def __init__(self, status: int, message: str, reason: str = "", *, cause: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.document = {
@@ -64,6 +64,8 @@ class Refusal(Exception):
             "reason": reason or _REASONS.get(status, HTTPStatus(status).phrase),
             "code": status,
         }
+        if cause:
+            self.document["details"] = {"causes": [{"reason": cause, "message": message}]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +114,7 @@ class Fault:
 
     left: int
     status: int | None
+    cause: str
     matches: Callable[[Call], bool]
 
 
@@ -238,10 +241,15 @@ class FakeApiServer:
         status: int | None,
         *,
         times: int = 1,
+        cause: str = "",
         matches: Callable[[Call], bool] = lambda _: True,
     ) -> None:
-        """Answer the next matching calls with a status, or with None close the connection."""
-        self._faults.append(Fault(left=times, status=status, matches=matches))
+        """Answer the next matching calls with a status, or with None close the connection.
+
+        Args:
+            cause: The reason of a cause that the status has.
+        """
+        self._faults.append(Fault(left=times, status=status, cause=cause, matches=matches))
 
     def delay(self, matches: Callable[[Call], bool]) -> asyncio.Event:
         """Do what matching calls ask for and answer them only when the event is set."""
@@ -310,7 +318,9 @@ class FakeApiServer:
                 fault.left -= 1
                 if fault.status is None and request.transport is not None:
                     request.transport.close()
-                raise Refusal(fault.status or 503, f"told to answer {fault.status}")
+                raise Refusal(
+                    fault.status or 503, f"told to answer {fault.status}", cause=fault.cause
+                )
 
     def _answer(self, call: Call) -> tuple[int, Document]:
         target = _target(call.path)

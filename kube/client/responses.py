@@ -13,6 +13,7 @@ from kube.errors import (
     Gone,
     Invalid,
     KubeError,
+    NamespaceTerminating,
     NotFound,
     Throttled,
 )
@@ -46,12 +47,26 @@ class Page(meta.ApiStruct, frozen=True, kw_only=True):
     items: tuple[msgspec.Raw, ...] | None = None
 
 
+class _Cause(meta.ApiStruct, frozen=True, kw_only=True):
+    reason: str = ""
+
+
+class _Details(meta.ApiStruct, frozen=True, kw_only=True):
+    causes: tuple[_Cause, ...] | None = None
+
+
 class _Status(meta.ApiStruct, frozen=True, kw_only=True):
     """The parts of meta/v1 Status that we read."""
 
     message: str = ""
     reason: str = ""
     code: int = 0
+    details: _Details | None = None
+
+    def has_cause(self, reason: str) -> bool:
+        """Return whether one of the causes has this reason."""
+        causes = (self.details.causes if self.details else None) or ()
+        return any(cause.reason == reason for cause in causes)
 
 
 def decode_response(body: bytes, kind: type[T]) -> T:
@@ -87,5 +102,9 @@ def error_from_status(http_status: int, body: bytes) -> KubeError:
     except msgspec.DecodeError:
         status = _Status(message=body[:200].decode(errors="replace"))
     code = http_status or status.code or 500
-    kind = AlreadyExists if status.reason == "AlreadyExists" else _BY_STATUS.get(code, KubeError)
+    kind = _BY_STATUS.get(code, KubeError)
+    if status.reason == "AlreadyExists":
+        kind = AlreadyExists
+    elif kind is Forbidden and status.has_cause("NamespaceTerminating"):
+        kind = NamespaceTerminating
     return kind(status.message or f"HTTP {code}", status=code, reason=status.reason)

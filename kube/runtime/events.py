@@ -22,7 +22,7 @@ from kube.api.events import Event, event_document, series_patch
 from kube.api.urls import EVENTS
 from kube.backoff import Backoff
 from kube.client.client import Client, PatchType
-from kube.errors import AlreadyExists, KubeError, NotFound
+from kube.errors import AlreadyExists, KubeError, NamespaceTerminating, NotFound
 
 MAX_WRITTEN: Final = 4096
 """Names of written events that are remembered, so that a repetition needs no failed create."""
@@ -41,7 +41,7 @@ class EventResult(StrEnum):
     EXISTING = "existing"
     """It was written before, by another process."""
     OBSOLETE = "obsolete"
-    """It was no longer true when its turn came."""
+    """It was no longer true when its turn came, or its namespace is being deleted."""
     SUPPRESSED = "suppressed"
     """It would have said nothing new, or said it too soon."""
     DROPPED = "dropped"
@@ -163,6 +163,8 @@ class EventRecorder:
         for attempt in range(1, self._settings.attempts + 1):
             try:
                 result = await self._write(event)
+            except NamespaceTerminating:
+                return EventResult.OBSOLETE  # Its readers are deleting what it is about.
             except KubeError as error:
                 is_last = attempt == self._settings.attempts or error.status not in _TEMPORARY
                 log.warning(

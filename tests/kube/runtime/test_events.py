@@ -136,6 +136,17 @@ async def test_a_rejected_event_is_not_tried_again(server: FakeApiServer) -> Non
     assert 1 == server.counts["POST"]
 
 
+async def test_an_event_in_a_namespace_that_is_being_deleted_is_no_failure(
+    server: FakeApiServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.fail(403, cause="NamespaceTerminating")
+    async with recording(server) as recorded:
+        assert EventResult.OBSOLETE == await recorded.result()
+
+    assert 1 == server.counts["POST"]
+    assert "event.failed" not in capsys.readouterr().out
+
+
 async def test_events_beyond_the_queue_are_dropped(server: FakeApiServer) -> None:
     server.hang()
     async with recording(server) as recorded:
