@@ -475,16 +475,11 @@ def test_a_status_that_is_right_is_not_written_again(cluster: Access) -> None:
 
 
 def _settled(cluster: Access) -> Object:
-    """A good policy once pods of earlier stories, which it counts, are gone."""
-    seen = [awaited(cluster, GOOD)]
-
-    def is_settled() -> bool:
-        time.sleep(1)
-        seen.append(cluster.get("dcp", "story"))
-        return seen[-1] == seen[-2]
-
-    cluster.wait_until(is_settled, "the status stays as it is")
-    return seen[-1]
+    """A good policy once claims of earlier stories, whose conflicts it counts, are gone."""
+    awaited(cluster, GOOD)
+    return cluster.wait_for(
+        "dcp", "story", until=lambda found: not found["status"].get("conflicts", {}).get("count")
+    )
 
 
 @pytest.mark.parametrize("account", [CONTROLLER, WEBHOOK])
