@@ -83,7 +83,7 @@ async def serve(authority: Authority) -> None:
         lambda: known,
         TranslationOptions(),
         metrics,
-        review_runner(metrics, settings.read_timeout),
+        review_runner(metrics),
         signing=fixed_signing,
     )
     ours = Endpoint(settings, {MUTATE_PATH: mutation.handle}, metrics, chance=random.random)

@@ -9,10 +9,9 @@ UNLIMITED_S = 1e9
 
 def review_runner(
     metrics: WebhookMetrics,
-    read_timeout_s: float,
     *,
     fraction: float = 0.25,
     burst_s: float = UNLIMITED_S,
 ) -> ReviewRunner:
     """Return a runner."""
-    return ReviewRunner(read_timeout_s, ReviewBudgets(fraction, burst_s), metrics)
+    return ReviewRunner(ReviewBudgets(fraction, burst_s), metrics)

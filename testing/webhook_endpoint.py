@@ -110,7 +110,6 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
             served = msgspec.structs.replace(SETTINGS, **settings)
             runner = review_runner(
                 metrics,
-                served.read_timeout,
                 fraction=served.user_cpu_fraction,
                 burst_s=served.user_cpu_burst,
             )

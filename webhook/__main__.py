@@ -137,7 +137,7 @@ def _handlers(
     profiles = profiles_of(settings)
     options = settings.translation.checked_options(profiles)
     budgets = ReviewBudgets(settings.webhook.user_cpu_fraction, settings.webhook.user_cpu_burst)
-    runner = ReviewRunner(settings.webhook.read_timeout, budgets, metrics)
+    runner = ReviewRunner(budgets, metrics)
     propagation = settings.signing.timing().propagation
 
     def signing() -> Signing:

@@ -139,7 +139,7 @@ class PodReviewHandler:
         """Answer a review of a pod.
 
         Raises:
-            web.HTTPException: The body is too large, too slow, or not such a review.
+            web.HTTPException: The body is not such a review, or a budget is used up.
         """
         runner, snapshot = self._runner, self._snapshot()
         signing = self._signing()

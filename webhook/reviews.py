@@ -1,4 +1,4 @@
-"""What the handlers of reviews share: reading the body, answering, logging.
+"""What the handlers of reviews share: decoding, answering, logging.
 
 A problem of the object is an answer, a problem of the call a 4xx, and a problem of ours a 500, so that
 the administrator's failurePolicy decides; never `allowed: false`.
@@ -56,31 +56,28 @@ T = TypeVar("T")
 class ReviewRunner:
     """Decodes and answers reviews: small ones at once, large ones on a thread, each within a budget."""
 
-    def __init__(
-        self, read_timeout_s: float, budgets: ReviewBudgets, metrics: WebhookMetrics
-    ) -> None:
+    def __init__(self, budgets: ReviewBudgets, metrics: WebhookMetrics) -> None:
         """Start without a thread.
 
         Args:
-            read_timeout_s: Until a body is complete.
             budgets: Of users and namespaces.
         """
-        self._read_timeout_s = read_timeout_s
         self._budgets = budgets
         self._metrics = metrics
         self._one_at_a_time = asyncio.Lock()
 
     async def read(self, http_request: web.Request, decode: Callable[[bytes], R]) -> R:
-        """Read and decode a review.
+        """Decode a review whose body has arrived.
 
         Args:
+            http_request: Its body was received by `body_reader`.
             decode: Raises ReviewError where a body is not a review for this handler.
 
         Raises:
-            web.HTTPException: The body is too large, too slow, or not such a review; or its user or
-                namespace has used up its budget.
+            web.HTTPException: The body is not such a review, or its user or namespace has used up its
+                budget.
         """
-        body = await read_body(http_request, self._read_timeout_s)
+        body = await http_request.read()
         http_request[_IS_LARGE] = len(body) > LARGE_BODY
         try:
             review, cpu_s = await self._run(http_request, lambda: decode(body))
@@ -124,23 +121,6 @@ class ReviewRunner:
     def _timed(self, compute: Callable[[], T]) -> tuple[T, float]:
         began_s = self._budgets.cpu_s()
         return compute(), self._budgets.cpu_s() - began_s
-
-
-async def read_body(http_request: web.Request, timeout_s: float) -> bytes:
-    """Read the body of a call.
-
-    Raises:
-        web.HTTPException: It is too large, too slow, or of another content type.
-    """
-    if http_request.content_type != "application/json":
-        raise web.HTTPUnsupportedMediaType(text="want application/json")
-    if http_request.content.is_eof():  # All of it has arrived already, as nearly always.
-        return await http_request.read()
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await http_request.read()
-    except TimeoutError as fault:
-        raise web.HTTPRequestTimeout(text="the body did not come in time") from fault
 
 
 def respond(request: AdmissionRequest, answer: Answer) -> web.Response:

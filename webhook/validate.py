@@ -184,7 +184,7 @@ class WorkloadReviewHandler:
         """Answer a review of a workload.
 
         Raises:
-            web.HTTPException: The body is too large, too slow, or not such a review.
+            web.HTTPException: The body is not such a review, or a budget is used up.
         """
         runner, snapshot = self._runner, self._snapshot()
         review = await runner.read(http_request, decode_workload_review)
@@ -287,7 +287,7 @@ class ObjectReviewHandler:
         """Answer a review of an object.
 
         Raises:
-            web.HTTPException: The body is too large, too slow, or not such a review.
+            web.HTTPException: The body is not such a review, or a budget is used up.
         """
         review = await self._runner.read(http_request, decode_object_review)
 

@@ -212,31 +212,25 @@ class Current:
 
     Attributes:
         place: The number of one of the places.
-        is_hasty: Whether a body that does not come is given up soon.
     """
 
     def __init__(self, places: Sequence[Place]) -> None:
         self.place = 0
-        self.is_hasty = False
         metrics = WebhookMetrics(CollectorRegistry())
         self.metrics = metrics
-        self._handlers = {
-            (number, hasty): _handlers(place, metrics, wait_s)
-            for number, place in enumerate(places)
-            for hasty, wait_s in ((True, HASTE_S), (False, SETTINGS.read_timeout))
-        }
+        self._handlers = {number: _handlers(place, metrics) for number, place in enumerate(places)}
 
     async def review(self, request: web.Request) -> web.Response:
-        return await self._handlers[self.place, self.is_hasty][request.path](request)
+        return await self._handlers[self.place][request.path](request)
 
 
 Review = Callable[[web.Request], Awaitable[web.Response]]
 
 
-def _handlers(place: Place, metrics: WebhookMetrics, wait_s: float) -> Mapping[str, Review]:
+def _handlers(place: Place, metrics: WebhookMetrics) -> Mapping[str, Review]:
     """Return who answers in a place, by path."""
     picture, rules = partial(getattr, place, "snapshot"), Known(place)
-    runner = review_runner(metrics, wait_s)
+    runner = review_runner(metrics)
     mutation = PodReviewHandler(picture, place.options, metrics, runner, signing=fixed_signing)
     validation = WorkloadReviewHandler(picture, rules, place.options, metrics, runner)
     judgement = ObjectReviewHandler(rules, profiles(), metrics, runner)
@@ -270,7 +264,6 @@ class Stand:
     async def ask(self, call: Call) -> Answer | None:
         """Return the answer; None where the server closed without one."""
         self.log.clear()
-        self._current.is_hasty = not call.is_http
         wire = self._connected()
         wire.sent.clear()
         began, holds = process_time(), Holds()

@@ -68,7 +68,7 @@ async def started(
         translation_snapshot,
         TranslationOptions(),
         metrics,
-        review_runner(metrics, 1.0),
+        review_runner(metrics),
         signing=fixed_signing,
     )
     made = Endpoint(

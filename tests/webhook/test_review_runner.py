@@ -36,7 +36,7 @@ def body_of(size: int = 0, **request: Any) -> bytes:
 
 
 def runner(**options: float) -> ReviewRunner:
-    return review_runner(WebhookMetrics(CollectorRegistry()), 1.0, **options)
+    return review_runner(WebhookMetrics(CollectorRegistry()), **options)
 
 
 @pytest.mark.parametrize(("size", "is_large"), [(LARGE_BODY, False), (LARGE_BODY + 1, True)])
