@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from clusterstate.settings import TranslationSettings, ValidationSettings
-from kube.backoff import Backoff
 from process.durations import PositiveDuration
-from process.leader_election import LeaderElectionSettings
-from process.settings import Name, Positive, ProcessSettings, ServerSettings
+from process.leader_election import LeaderElectionSettings, ReconcileSettings
+from process.settings import Name, Positive, ProcessSettings
 from process.signing import SigningSettings
 
 
@@ -18,7 +17,7 @@ class ControllerElectionSettings(LeaderElectionSettings, frozen=True, kw_only=Tr
     """Name of the Lease, in `namespace`, whose holder writes."""
 
 
-class ControllerSettings(ServerSettings, frozen=True, kw_only=True):
+class ControllerSettings(ReconcileSettings, frozen=True, kw_only=True):
     """The controllers."""
 
     leader_election: ControllerElectionSettings = ControllerElectionSettings()
@@ -48,17 +47,6 @@ class ControllerSettings(ServerSettings, frozen=True, kw_only=True):
 
     max_audit_events: Positive = 50
     """Events that one audit writes at most; the others follow with the next."""
-
-    initial_backoff: PositiveDuration = PositiveDuration(0.2)
-    """Before the second attempt at something that the API server refused; then twice as long each
-    time, up to `maxBackoff`."""
-
-    max_backoff: PositiveDuration = PositiveDuration(60)
-    """Between later attempts. Also how soon the end of a lasting fault is noticed."""
-
-    def backoff(self) -> Backoff:
-        """Return the pauses between attempts at something that the API server refused."""
-        return Backoff(initial_s=self.initial_backoff, max_s=self.max_backoff)
 
 
 class Settings(ProcessSettings, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
+from kube.backoff import Backoff
 from kube.client.client import Client
 from kube.runtime.controller import Controller
 from kube.runtime.leader import Leader, LeaderSettings
@@ -44,6 +45,21 @@ class LeaderElectionSettings(Section, frozen=True, kw_only=True):
             )
         if self.lease_duration % 1:
             raise ValueError("leaseDuration must be whole seconds")
+
+
+class ReconcileSettings(ServerSettings, frozen=True, kw_only=True):
+    """Where a process listens, and how soon its leader tries again what was refused."""
+
+    initial_backoff: PositiveDuration = PositiveDuration(0.2)
+    """Before the second attempt at something that the API server refused; then twice as long each
+    time, up to `maxBackoff`."""
+
+    max_backoff: PositiveDuration = PositiveDuration(60)
+    """Between later attempts. Also how soon the end of a lasting fault is noticed."""
+
+    def backoff(self) -> Backoff:
+        """Return the pauses between attempts at something that the API server refused."""
+        return Backoff(initial_s=self.initial_backoff, max_s=self.max_backoff)
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
-from kube.backoff import Backoff
 from process.certificates import CertificateSettings
 from process.durations import PositiveDuration
-from process.leader_election import LeaderElectionSettings
-from process.settings import Name, ProcessSettings, ServerSettings
+from process.leader_election import LeaderElectionSettings, ReconcileSettings
+from process.settings import Name, ProcessSettings
 from process.signing import SigningSettings
 
 
@@ -18,7 +17,7 @@ class CertificateElectionSettings(LeaderElectionSettings, frozen=True, kw_only=T
     """Name of the Lease, in `namespace`, whose holder writes."""
 
 
-class CertificateControllerSettings(ServerSettings, frozen=True, kw_only=True):
+class CertificateControllerSettings(ReconcileSettings, frozen=True, kw_only=True):
     """The process; what it keeps is in the section `certificates`, which the webhook reads, too."""
 
     leader_election: CertificateElectionSettings = CertificateElectionSettings()
@@ -29,17 +28,6 @@ class CertificateControllerSettings(ServerSettings, frozen=True, kw_only=True):
     configuration_grace_period: PositiveDuration = PositiveDuration(30)
     """A webhook configuration that is absent or changed for less is not reported: it is an apply, a
     start or an uninstall."""
-
-    initial_backoff: PositiveDuration = PositiveDuration(0.2)
-    """Before the second attempt at something that the API server refused; then twice as long each
-    time, up to `maxBackoff`."""
-
-    max_backoff: PositiveDuration = PositiveDuration(60)
-    """Between later attempts. Also how soon the end of a lasting fault is noticed."""
-
-    def backoff(self) -> Backoff:
-        """Return the pauses between attempts at something that the API server refused."""
-        return Backoff(initial_s=self.initial_backoff, max_s=self.max_backoff)
 
 
 class Settings(ProcessSettings, frozen=True, kw_only=True):
