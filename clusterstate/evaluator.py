@@ -153,7 +153,7 @@ class RuleEvaluator:
 
     @property
     def has_high_water_marks(self) -> bool:
-        """Whether there is a ConfigMap."""
+        """Return whether there is a ConfigMap."""
         return bool(self._marks.store)
 
     async def wait_ready(self) -> None:

@@ -121,12 +121,12 @@ class DriverSettings(ServerSettings, frozen=True, kw_only=True):
 
     @property
     def state(self) -> Path:
-        """Where checkpoint and lock are."""
+        """Return where checkpoint and lock are."""
         return self.plugins if self.state_directory is None else Path(self.state_directory)
 
     @property
     def faults(self) -> Path:
-        """Where faults are reported."""
+        """Return where faults are reported."""
         given = self.faults_directory
         return self.state / "faults" if given is None else Path(given)
 

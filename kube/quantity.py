@@ -95,7 +95,7 @@ class Quantity:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the amount has no fraction."""
+        """Return whether the amount has no fraction."""
         return self.nanos % _NANOS == 0
 
     def round_up(self) -> int:

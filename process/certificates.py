@@ -45,12 +45,12 @@ class Secret(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def is_managed(self) -> bool:
-        """Whether the certificate controller may write it."""
+        """Return whether the certificate controller may write it."""
         return MANAGED_LABELS.items() <= (self.metadata.labels or {}).items()
 
     @property
     def is_rotation_requested(self) -> bool:
-        """Whether an administrator has requested a new authority."""
+        """Return whether an administrator has requested a new authority."""
         return ROTATE_ANNOTATION in (self.metadata.annotations or {})
 
     def values(self) -> Mapping[str, bytes]:

@@ -150,12 +150,12 @@ class Endpoint:
 
     @property
     def reading(self) -> int:
-        """How many bodies are arriving."""
+        """Return how many bodies are arriving."""
         return len(self._bodies)
 
     @property
     def wants_certificate(self) -> bool:
-        """Whether the handshake fails for clients without one."""
+        """Return whether the handshake fails for clients without one."""
         return self._client_names is not None
 
     def check(self) -> str:
@@ -212,7 +212,7 @@ class Endpoint:
             self._in_flight[path] -= 1
 
     def _is_allowed(self, request: web.Request) -> bool:
-        """Whether the client certificate names an allowed client, where certificates are required."""
+        """Return whether the client certificate, where one is required, names an allowed client."""
         if self._client_names is None:
             return True
         certificate = request.get_extra_info("peercert") or {}

@@ -140,7 +140,7 @@ class ReviewResponse(web.Response):
 
     @property
     def keep_alive(self) -> bool | None:
-        """Whether the connection stays open."""
+        """Return whether the connection stays open."""
         return not self._closes
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:

@@ -126,7 +126,7 @@ class WorkloadReview(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_settled(self) -> bool:
-        """Whether its pod template is unchanged, or was validated with the workload's owner."""
+        """Return whether its pod template is unchanged, or was validated with its owner."""
         if self.workload is None or self.workload.is_controlled:
             return True
         return self.old is not None and self.old.template == self.workload.template

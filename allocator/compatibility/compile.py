@@ -107,7 +107,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_usable(self) -> bool:
-        """Whether the device may be chosen at all."""
+        """Return whether the device may be chosen at all."""
         return not any(doubt.is_final for doubt in self.doubts)
 
 

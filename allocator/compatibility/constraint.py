@@ -216,7 +216,7 @@ class PolicyConstraint:
 
     @property
     def audited(self) -> tuple[AuditFinding, ...]:
-        """What audited policies would reject of the devices chosen now, in order of choice."""
+        """Return what audited policies would reject of the chosen devices, in order of choice."""
         findings: list[AuditFinding] = []
         for number, (position, request) in enumerate(self._chosen):
             published = self._node.devices[position]

@@ -64,7 +64,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_compatible(self) -> bool:
-        """Whether there is no cause."""
+        """Return whether there is no cause."""
         return not self.causes
 
 

@@ -58,17 +58,17 @@ class TranslatedObject(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_changed(self) -> bool:
-        """Whether the document differs from the one that was given."""
+        """Return whether the document differs from the one that was given."""
         return self.document is not None and self.document != self.source.document
 
     @property
     def is_translated(self) -> bool:
-        """Whether it has device keys that are translated; else its author wrote the claims."""
+        """Return whether it has translated device keys; else its author wrote the claims."""
         return self.answer is not None and self.answer.decision is Decision.TRANSLATED
 
     @property
     def is_template(self) -> bool:
-        """Whether it is a ResourceClaimTemplate itself."""
+        """Return whether it is a ResourceClaimTemplate itself."""
         version = current_version(self.source.api_version, self.source.kind)
         return (version, self.source.kind) == TEMPLATE_KIND
 

@@ -193,7 +193,7 @@ class CertificateController:
             self._authorities = _foreign_authorities(secret)
 
     def _is_clock_wrong(self) -> bool:
-        """Whether this clock and the API server's disagree by more than certificates are backdated."""
+        """Return whether our and the API server's clock differ by more than the backdating."""
         server_time = self._client.server_time
         self._clock_skew = self._now() - server_time if server_time is not None else timedelta()
         is_wrong = abs(self._clock_skew) > BACKDATED

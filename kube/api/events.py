@@ -76,7 +76,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def namespace(self) -> str:
-        """Where it is stored; events of cluster-scoped objects are in `default`."""
+        """Return where it is stored; events of cluster-scoped objects are in `default`."""
         return self.regarding.namespace or "default"
 
     @property

@@ -50,7 +50,7 @@ class SourceObject(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_named(self) -> bool:
-        """Whether the object has a name, not only a generateName."""
+        """Return whether the object has a name, not only a generateName."""
         return bool(self._metadata("name"))
 
     @property
@@ -84,7 +84,7 @@ class ViewedObject(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_named(self) -> bool:
-        """Whether the object has a name, not only a generateName."""
+        """Return whether the object has a name, not only a generateName."""
         return bool(self._metadata.name)
 
     @property

@@ -51,7 +51,7 @@ class EventResult(StrEnum):
 
     @property
     def is_written(self) -> bool:
-        """Whether people can read it."""
+        """Return whether people can read it."""
         return self in {EventResult.CREATED, EventResult.UPDATED, EventResult.EXISTING}
 
 

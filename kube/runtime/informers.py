@@ -165,7 +165,7 @@ class Informer:
 
     @property
     def decode_errors(self) -> int:
-        """How often a projection could not decode an object."""
+        """Return how often a projection could not decode an object."""
         return sum(store.decode_errors for store in self._stores.values())
 
     def store(self, projection: Projection[T]) -> _Store[T]:
@@ -304,7 +304,7 @@ class Subscription(Generic[T]):
 
     @property
     def decode_errors(self) -> int:
-        """How many objects could not be decoded; they are not in the store."""
+        """Return how many objects could not be decoded; they are not in the store."""
         return self._store.decode_errors
 
     @property

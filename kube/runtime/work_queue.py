@@ -40,7 +40,7 @@ class WorkQueue(Generic[K]):
 
     @property
     def active(self) -> int:
-        """How many keys are processed."""
+        """Return how many keys are processed."""
         return len(self._active)
 
     def add(self, key: K) -> None:

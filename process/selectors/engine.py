@@ -195,7 +195,7 @@ class _Worker:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is gone."""
+        """Return whether the process is gone."""
         return self._process.poll() is not None
 
     def ask(self, question: bytes, deadline_s: float) -> Answer:
