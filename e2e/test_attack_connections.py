@@ -83,6 +83,9 @@ def test_bodies_that_do_not_come_hold_up_no_honest_pod(
         connection.sendall(HEAD)
         return connection
 
+    # The API server has the attacker's address here: only a connection with a valid request keeps it
+    # apart, and no new one would last.
+    create(cluster, namespace)
     before = drawbridge.decisions("translated")
     with attacking(send_half):
         create(cluster, namespace)
