@@ -1,32 +1,40 @@
 """A pod that is deleted by force: its device is not given away while its container runs."""
 
+import contextlib
+import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from e2e.access import Access
 from e2e.node.claims import allocate_by_hand, claim, named, pod_with, request, template
 from e2e.node.driver import DRIVER, NodeDriver
-from e2e.node.node import CONTAINERD, Node
-from e2e.node.pods import TIMEOUT_S, apply, delete_pods, environment, sync, wait_refused
+from e2e.node.pods import (
+    TIMEOUT_S,
+    apply,
+    containers,
+    delete_pods,
+    environment,
+    sync,
+    wait_refused,
+)
 
 IN_USE = "drawbridge.internal/in-use"
 
 
 @pytest.fixture
-def stopped_runtime(cluster: Access, real_node: Node) -> Iterator[Callable[[int], None]]:
-    """Signals to the container runtime; a stopped one ends no container."""
-    runtime = cluster.children[f"{real_node.name}-{CONTAINERD}"]
-    yield runtime.signal
-    runtime.signal(signal.SIGCONT)
+def stopped_processes() -> Iterator[list[int]]:
+    """Processes that a story stopped; those that are there at its end go on."""
+    stopped: list[int] = []
+    yield stopped
+    for process in stopped:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGCONT)
 
 
 def test_a_device_is_given_again_when_its_container_has_ended(
-    cluster: Access,
-    namespace: str,
-    driver: NodeDriver,
-    stopped_runtime: Callable[[int], None],
+    cluster: Access, namespace: str, driver: NodeDriver, stopped_processes: list[int]
 ) -> None:
     node = driver.node.name
     only = request("gpu", f"nic.{DRIVER}", where=named("uuid-of-eth0"))
@@ -37,8 +45,11 @@ def test_a_device_is_given_again_when_its_container_has_ended(
     environment(cluster, namespace, "deleted")
     (held,) = driver.checkpoint()
 
-    # The runtime hangs, so that the container of the deleted pod goes on.
-    stopped_runtime(signal.SIGSTOP)
+    # The shim of the container hangs, so that the container of the deleted pod goes on.
+    ((container, _),) = containers(cluster, namespace, "deleted")
+    shim = driver.node.shim_of(container)
+    os.kill(shim, signal.SIGSTOP)
+    stopped_processes.append(shim)
     cluster.kubectl("delete", "pod", "-n", namespace, "deleted", "--force", "--grace-period=0")
 
     # A scheduler that does not see the taint yet hands the device out; the node refuses.
@@ -52,7 +63,7 @@ def test_a_device_is_given_again_when_its_container_has_ended(
     apply(cluster, namespace, pod_with(node, "late", ["late"]))
 
     # When the container has ended, the device is free for whoever has it allocated.
-    stopped_runtime(signal.SIGCONT)
+    os.kill(shim, signal.SIGCONT)
     cluster.wait_until(
         lambda: held not in driver.checkpoint(), "the kubelet releases it", timeout_s=TIMEOUT_S
     )

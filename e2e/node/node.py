@@ -147,6 +147,20 @@ class Node:
         words = (node_programs() / "ctr", f"--address={_SOCKET}", "--namespace=k8s.io", *arguments)
         return self.execute(*words, check=check)
 
+    def shim_of(self, container: str) -> int:
+        """Process id, here, of the shim that looks after a container (its id as pods name it).
+
+        A shim that is stopped ends no container, and everything else on the node goes on.
+        """
+        information = self.ctr("containers", "info", container.removeprefix("containerd://")).stdout
+        sandbox = json.loads(information)["Spec"]["annotations"]["io.kubernetes.cri.sandbox-id"]
+        (shim,) = (
+            int(process.name)
+            for process in Path("/proc").glob("[0-9]*")
+            if _is_shim(process / "cmdline", sandbox)
+        )
+        return shim
+
     def execute(self, *command: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a program on the node and return what it said."""
         done = subprocess.run(
@@ -254,6 +268,15 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
             "featureGates": dict(self._cluster.feature_gates),
             "podLogsDir": str(self.folder / "logs"),
         }
+
+
+def _is_shim(command_line: Path, sandbox: str) -> bool:
+    """Whether a process is the shim of a sandbox; one that has ended meanwhile is not."""
+    try:
+        words = command_line.read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return words[0].endswith(b"containerd-shim-runc-v2") and sandbox.encode() in words
 
 
 def _own_address() -> str:
