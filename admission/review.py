@@ -103,23 +103,36 @@ def decode_review(body: bytes, resources: Collection[str] = PODS) -> AdmissionRe
     return review.request
 
 
-def decode_pod(raw: msgspec.Raw) -> tuple[Mapping[str, Any], Pod]:
-    """Decode the pod in a review, to a dict and to a typed view.
+def decode_pod_document(raw: msgspec.Raw) -> dict[str, Any]:
+    """Decode the pod in a review, to a dict.
+
+    Raises:
+        ReviewError: It is no object.
+    """
+    try:
+        return decode(bytes(raw), dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as fault:
+        raise _not_a_pod(fault) from fault
+
+
+def view_pod(document: Mapping[str, Any]) -> Pod:
+    """Return the typed view of a pod.
 
     Raises:
         InvalidPodError: It has amounts that are no quantities.
         ReviewError: The object is not a pod.
     """
-    document: dict[str, Any] = {}
     try:
-        document = decode(bytes(raw), dict[str, Any])
-        return document, decode(bytes(raw), Pod)
-    except (msgspec.DecodeError, RecursionError) as fault:
-        message = f"the object under review is not a pod: {fault}"
+        return convert(document, Pod)
+    except (msgspec.ValidationError, RecursionError) as fault:
         findings = tuple(islice(_check_amounts(document), MAX_INVALID_AMOUNTS))
         if findings:
-            raise InvalidPodError(message, findings) from fault
-        raise ReviewError(message) from fault
+            raise InvalidPodError(str(_not_a_pod(fault)), findings) from fault
+        raise _not_a_pod(fault) from fault
+
+
+def _not_a_pod(fault: Exception) -> ReviewError:
+    return ReviewError(f"the object under review is not a pod: {fault}")
 
 
 def _check_amounts(document: Mapping[str, Any]) -> Iterator[Finding]:

@@ -14,7 +14,14 @@ from admission.pods import Answer, Decision
 from admission.webhook_configuration import EXEMPT_NAMESPACES
 from kube.jsonpatch import add, pointer, remove
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
-from translation.signature import Keys, content_of, is_fresh, sign, signing_key
+from translation.signature import (
+    Keys,
+    SignedContent,
+    content_of,
+    is_fresh,
+    sign,
+    signing_key,
+)
 
 SIGNED: Final = frozenset({Decision.TRANSLATED, Decision.ACCEPTED})
 _POINTER: Final = pointer("metadata", "annotations", SIGNATURE_ANNOTATION)
@@ -33,24 +40,43 @@ class Signing(msgspec.Struct, frozen=True, kw_only=True):
     propagation: timedelta = timedelta()
 
 
-def sign_answer(
-    answer: Answer, patched: Mapping[str, Any], namespace: str, signing: Signing
-) -> Answer:
-    """Return the answer to the creation of a pod, with the operation that settles its signature.
+class UnsignedAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to the creation of a pod, before its signature is settled.
+
+    Attributes:
+        content: What is to be signed; None where nothing is.
+        present: The signature that the pod brings along.
+    """
+
+    answer: Answer
+    content: SignedContent | None = None
+    present: str | None = None
+
+
+def unsigned_answer(answer: Answer, patched: Mapping[str, Any], namespace: str) -> UnsignedAnswer:
+    """Return an answer with what `sign_answer` needs of the pod.
 
     Args:
         patched: The pod after the operations of the answer.
         namespace: The pod's namespace.
     """
     if not answer.allowed:
-        return answer
+        return UnsignedAnswer(answer=answer)
     annotations = (patched.get("metadata") or {}).get("annotations") or {}
-    present = annotations.get(SIGNATURE_ANNOTATION)
-    signature = None
+    content = None
     # API servers never send pods of exempt namespaces, but other clients may ask for a signature.
     if answer.decision in SIGNED and namespace not in EXEMPT_NAMESPACES:
         record = annotations[REQUEST_ANNOTATION]
         content = content_of(patched, namespace=namespace, record=record)
+    present = annotations.get(SIGNATURE_ANNOTATION)
+    return UnsignedAnswer(answer=answer, content=content, present=present)
+
+
+def sign_answer(unsigned: UnsignedAnswer, signing: Signing) -> Answer:
+    """Return the answer with the operation that settles the signature."""
+    answer, content, present = unsigned.answer, unsigned.content, unsigned.present
+    signature = None
+    if content is not None:
         if is_fresh(present, content, signing.keys, signing.now):
             return answer
         key = signing_key(signing.keys, signing.now, signing.propagation)

@@ -1,6 +1,6 @@
-"""CPU time of reviews per user and per namespace, so that none of them uses up the event loop.
+"""Time of reviews per user and per namespace, so that none of them uses up the event loop.
 
-Buckets of CPU seconds that refill; what a review took is charged afterwards. They count only while all
+Buckets of seconds that refill; what a review took is charged afterwards. They count only while all
 reviews together take more than twice what one user may: a caller who is not the API server writes any user
 and namespace into a review, and must not use up theirs where there is time for everybody. Accounts of
 Kubernetes' own controllers create pods for everybody, so only the namespace counts for these.
@@ -31,39 +31,32 @@ class ReviewBudgets:
         burst_s: float,
         *,
         clock: Callable[[], float] = time.monotonic,
-        cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         """Start with full buckets.
 
         Args:
             fraction: Of a core, that each may use in the long run.
-            burst_s: CPU seconds that each may use at once.
+            burst_s: Seconds that each may use at once.
             clock: Monotonic seconds.
-            cpu: CPU seconds of the thread.
         """
         self._fraction = fraction
         self._burst_s = burst_s
         self._clock = clock
-        self._cpu = cpu
         self._left: OrderedDict[Key, tuple[float, float]] = OrderedDict()
 
     def allows(self, request: AdmissionRequest) -> bool:
         """Return whether user and namespace of a review have anything left, or all together have."""
         return self._left_s(_ALL) > 0 or all(self._left_s(key) > 0 for key in _keys(request))
 
-    def charge(self, request: AdmissionRequest, cpu_s: float) -> None:
-        """Charge what a review took."""
+    def charge(self, request: AdmissionRequest, took_s: float) -> None:
+        """Charge what a review took, in seconds."""
         now_s = self._clock()
         for key in (*_keys(request), _ALL):
-            left_s = max(self._left_s(key) - cpu_s, -self._burst_s)
+            left_s = max(self._left_s(key) - took_s, -self._burst_s)
             self._left[key] = left_s, now_s
             self._left.move_to_end(key)
         while len(self._left) > MAX_KEYS:
             self._left.popitem(last=False)
-
-    def cpu_s(self) -> float:
-        """Return the CPU seconds of the thread."""
-        return self._cpu()
 
     def _left_s(self, key: Key) -> float:
         left_s, then_s = self._left.get(key, (self._burst_s, 0.0))

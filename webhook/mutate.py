@@ -1,21 +1,18 @@
 """`POST /mutate`: pods are translated."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 
-from admission.pods import UNTOUCHED, Answer, Decision, Translator, admit_created, admit_updated
-from admission.review import InvalidPodError, decode_pod, decode_review
-from admission.signing import Signing, sign_answer
-from admission.translation_cache import TranslationCache
-from findings.finding import Finding
+from admission.answer_cache import AnswerCache, without_identity
+from admission.pods import UNTOUCHED, Answer, Decision, admit_created, admit_updated
+from admission.review import InvalidPodError, decode_pod_document, decode_review, view_pod
+from admission.signing import Signing, UnsignedAnswer, sign_answer, unsigned_answer
 from kube.api.admission import AdmissionRequest
-from kube.api.core import Pod
 from kube.jsonpatch import apply
 from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
-from translation.translate import translate
 from webhook.metrics import WebhookMetrics
 from webhook.reviews import MAX_LOGGED, ReviewRunner, log_review, respond
 
@@ -26,24 +23,22 @@ class PodReview(msgspec.Struct, frozen=True, kw_only=True):
     """A review of a pod.
 
     Attributes:
-        document: The pod as parsed.
-        pod: Its typed view; None where the operation needs no answer.
+        document: The pod as parsed, without what distinguishes it from other replicas; None where the
+            operation needs no answer.
         old: Before the update; None on creation.
-        faults: Errors in amounts, because of which there is neither document nor pod.
     """
 
     request: AdmissionRequest
-    document: Mapping[str, Any] = {}
-    pod: Pod | None = None
-    old: Pod | None = None
-    faults: tuple[Finding, ...] = ()
+    document: dict[str, Any] | None = None
+    old: dict[str, Any] | None = None
 
     @property
     def name(self) -> str:
         """Namespace and name, for logs."""
         name = self.request.name
-        if not name and self.pod is not None:
-            name = f"{self.pod.metadata.generate_name}*"
+        if not name and self.document is not None:
+            metadata = self.document.get("metadata")
+            name = f"{metadata.get('generateName', '') if isinstance(metadata, dict) else ''}*"
         return f"{self.request.namespace}/{name}"
 
 
@@ -54,20 +49,16 @@ def decode_pod_review(body: bytes) -> PodReview:
         ReviewError: It is not a review of a pod.
     """
     request = decode_review(body)
-    try:
-        match request.operation, request.sub_resource:
-            case "CREATE", "":
-                document, pod = decode_pod(request.object)
-                return PodReview(request=request, document=document, pod=pod)
-            case "UPDATE", ("" | "status"):
-                document, pod = decode_pod(request.object)
-                _, old = decode_pod(request.old_object)
-                return PodReview(request=request, document=document, pod=pod, old=old)
-            case _:
-                return PodReview(request=request)
-    except InvalidPodError as fault:
-        # A fault of whoever wrote the pod, who would be told of an internal error otherwise.
-        return PodReview(request=request, faults=fault.findings)
+    match request.operation, request.sub_resource:
+        case "CREATE", "":
+            document = decode_pod_document(request.object)
+            return PodReview(request=request, document=without_identity(document))
+        case "UPDATE", ("" | "status"):
+            document = decode_pod_document(request.object)
+            old = decode_pod_document(request.old_object)
+            return PodReview(request=request, document=document, old=old)
+        case _:
+            return PodReview(request=request)
 
 
 def answer_pod_review(
@@ -75,38 +66,73 @@ def answer_pod_review(
     snapshot: TranslationSnapshot,
     options: TranslationOptions,
     signing: Signing,
-    translator: Translator = translate,
+    cache: AnswerCache | None = None,
 ) -> Answer:
     """Answer a review, and apply the patch to its document, which proves that it applies.
 
     A dry run is answered alike.
+
+    Args:
+        cache: Of answers to creations.
+
+    Raises:
+        ReviewError: The object under review is not a pod.
     """
-    if review.faults:
-        return Answer(decision=Decision.REFUSED, findings=review.faults)
-    if review.pod is None:
+    document, namespace = review.document, review.request.namespace
+    if document is None:
         return UNTOUCHED
     if review.old is not None:
+        return _answer_update(document, review.old, snapshot, options)
+
+    def compute(snapshot: TranslationSnapshot) -> UnsignedAnswer:
+        return _answer_creation(document, namespace, snapshot, options)
+
+    if cache is None:
+        return sign_answer(compute(snapshot), signing)
+    unsigned = cache.find_or_compute(
+        document, namespace=namespace, snapshot=snapshot, options=options, compute=compute
+    )
+    return sign_answer(unsigned, signing)
+
+
+def _answer_creation(
+    document: dict[str, Any],
+    namespace: str,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+) -> UnsignedAnswer:
+    try:
+        pod = view_pod(document)
+    except InvalidPodError as fault:
+        return UnsignedAnswer(answer=_refuse_amounts(fault))
+    answer = admit_created(document, pod, namespace=namespace, snapshot=snapshot, options=options)
+    return unsigned_answer(answer, apply(document, answer.operations), namespace)
+
+
+def _answer_update(
+    document: dict[str, Any],
+    old: dict[str, Any],
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+) -> Answer:
+    try:
         answer = admit_updated(
-            review.document,
-            review.pod,
-            review.old,
+            document,
+            view_pod(document),
+            view_pod(old),
             options=options,
             vocabularies=vocabularies_in_force(options, snapshot.profiles),
         )
-    else:
-        answer = admit_created(
-            review.document,
-            review.pod,
-            namespace=review.request.namespace,
-            snapshot=snapshot,
-            options=options,
-            translator=translator,
-        )
+    except InvalidPodError as fault:
+        return _refuse_amounts(fault)
     # A patch that does not apply would fail the request even under failurePolicy Ignore.
-    patched = apply(review.document, answer.operations)
-    if review.old is None:
-        return sign_answer(answer, patched, review.request.namespace, signing)
+    apply(document, answer.operations)
     return answer
+
+
+def _refuse_amounts(fault: InvalidPodError) -> Answer:
+    # A fault of whoever wrote the pod, who would be told of an internal error otherwise.
+    return Answer(decision=Decision.REFUSED, findings=fault.findings)
 
 
 class PodReviewHandler:
@@ -133,7 +159,7 @@ class PodReviewHandler:
         self._options = options
         self._metrics = metrics
         self._runner = runner
-        self._translator = TranslationCache()
+        self._answers = AnswerCache()
 
     async def handle(self, http_request: web.Request) -> web.Response:
         """Answer a review of a pod.
@@ -147,11 +173,11 @@ class PodReviewHandler:
 
         request = review.request
         # The cache belongs to the event loop.
-        translator = translate if runner.is_large(http_request) else self._translator
+        cache = None if runner.is_large(http_request) else self._answers
         answer = await runner.answer(
             http_request,
             request,
-            lambda: answer_pod_review(review, snapshot, self._options, signing, translator),
+            lambda: answer_pod_review(review, snapshot, self._options, signing, cache),
         )
 
         self._metrics.count_review(POD, request.operation, answer)

@@ -14,9 +14,10 @@ from admission.review import (
     MAX_WARNING_LENGTH,
     MAX_WARNINGS,
     ReviewError,
-    decode_pod,
+    decode_pod_document,
     decode_review,
     encode_answer,
+    view_pod,
 )
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, info, warning
@@ -48,7 +49,8 @@ def answered(answer: Answer, asked: AdmissionRequest = ASKED) -> Document:
 def test_a_review_of_a_pod() -> None:
     asked = decode_review(body(operation="CREATE", namespace="a", object=pod(gpus(1)), dryRun=True))
 
-    document, typed = decode_pod(asked.object)
+    document = decode_pod_document(asked.object)
+    typed = view_pod(document)
     assert (
         asked.uid,
         asked.operation,
@@ -110,7 +112,7 @@ BROKEN_PODS = (
 @pytest.mark.parametrize(("name", "text"), BROKEN_PODS, ids=[name for name, _ in BROKEN_PODS])
 def test_broken_pods(name: str, text: bytes) -> None:
     with pytest.raises(ReviewError, match="the object under review is not a pod"):
-        decode_pod(msgspec.Raw(text))
+        view_pod(decode_pod_document(msgspec.Raw(text)))
 
 
 # --- out ------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from admission.pods import Answer, Decision
-from admission.signing import Signing, sign_answer
+from admission.signing import Signing, sign_answer, unsigned_answer
 from admission.webhook_configuration import EXEMPT_NAMESPACES
 from kube.jsonpatch import apply
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION, TRANSLATE_LABEL
@@ -20,7 +20,7 @@ def answered(
 ) -> tuple[Document, Answer]:
     """The pod as it is persisted, and the answer."""
     patched, answer = admit(document)
-    answer = sign_answer(answer, patched, namespace, signing)
+    answer = sign_answer(unsigned_answer(answer, patched, namespace), signing)
     return apply(with_changes(document), answer.operations), answer
 
 

@@ -15,19 +15,13 @@ from admission.pods import Decision
 from admission.webhook_configuration import (
     MUTATE_PATH,
 )
-from kube.api.admission import AdmissionRequest
-from kube.jsonpatch import PatchError
 from process.durations import PositiveDuration
 from testing.builders import (
-    admit,
     gpus,
     limits,
     pod,
-    pod_view,
-    translation_snapshot,
 )
 from testing.fake_api_server import until
-from testing.signing import SIGNING
 from testing.webhook_endpoint import (
     JSON,
     REVIEW,
@@ -38,8 +32,7 @@ from testing.webhook_endpoint import (
     mutate_pod,
     review,
 )
-from translation.snapshot import TranslationOptions, TranslationSnapshot
-from webhook.mutate import PodReview, answer_pod_review
+from translation.snapshot import TranslationSnapshot
 from webhook.reviews import MAX_LOGGED
 
 # --- wrong calls ----------------------------------------------------------------------------------
@@ -143,22 +136,6 @@ async def test_a_bug_is_a_server_error_and_no_denial(start: StartEndpoint) -> No
 
     assert (answer.status, await answer.text()) == (500, "internal error")
     assert made.sample("controller_runtime_webhook_panics_total", webhook=MUTATE_PATH) == 1
-
-
-def test_a_patch_that_does_not_apply_is_a_bug_and_is_not_sent() -> None:
-    """The API server would fail the request for it, whatever the failurePolicy."""
-    adopting = TranslationOptions(adopt_schedulers={"volcano": "default-scheduler"})
-    old, _ = admit(pod(gpus(1), schedulerName="volcano"), options=adopting)
-    again = pod(gpus(1), annotations=old["metadata"]["annotations"], schedulerName="volcano")
-    found = PodReview(
-        request=AdmissionRequest(uid="u-1"),
-        document={"no": "spec"},
-        pod=pod_view(again),
-        old=pod_view(old),
-    )
-
-    with pytest.raises(PatchError):
-        answer_pod_review(found, translation_snapshot(), adopting, SIGNING)
 
 
 @pytest.mark.parametrize("amount", ["x", "1e999999", "1" * 200, "\x1b[2J"])
