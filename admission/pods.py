@@ -170,9 +170,11 @@ def _admit_created(
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
 
-    def translate_legacy(pod: Pod, *, passes_through: bool = True) -> Outcome:
+    def translate_legacy(
+        pod: Pod, *, passes_through: bool = True, drivers: Mapping[str, str] = {}
+    ) -> Outcome:
         return translator(
-            legacy_pod(pod, vocabularies),
+            msgspec.structs.replace(legacy_pod(pod, vocabularies), recorded_drivers=drivers),
             namespace=namespace,
             snapshot=snapshot,
             options=options,
@@ -206,7 +208,7 @@ def _admit_created(
         return Answer(decision=Decision.REFUSED, findings=faults)
     restored = restored_view(pod, record, derivation.claims)
     # What was translated stays so, also where a class maps the keys by now.
-    outcome = translate_legacy(restored, passes_through=was_extended)
+    outcome = translate_legacy(restored, passes_through=was_extended, drivers=record.drivers())
     if not was_extended:
         answer = _answer_recorded(record, derivation.claims, outcome, snapshot)
         if answer is not None:

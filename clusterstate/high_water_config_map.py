@@ -71,6 +71,14 @@ def project_high_water_marks(raw: bytes) -> HighWaterMarks:
     return HighWaterMarks(seen=seen, declared=declared)
 
 
+def once_published(mark: HighWaterMark) -> Mapping[str, frozenset[str]]:
+    """Return DeviceClass to the drivers that ever published devices of it."""
+    return {
+        name: frozenset(driver for driver, most in stock.items() if most.devices)
+        for name, stock in mark.classes.items()
+    }
+
+
 def seen_patch(seen: HighWaterMark) -> Mapping[str, Any]:
     """Return the merge patch that writes `seen`."""
     written = HighWaterMark(classes=dict(islice(seen.classes.items(), MAX_CLASSES)))

@@ -6,8 +6,6 @@ Webhook, controllers and command line share them, so that they cannot disagree.
 from collections.abc import Mapping
 from typing import Literal
 
-import msgspec
-
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features, features_of
 from allocator.model.scheduler_support import SchedulerSupport
@@ -21,6 +19,8 @@ from translation.snapshot import (
     ClaimUnawareComponent,
     QuotaPolicy,
     TranslationOptions,
+    split_profiles,
+    vocabularies_in_force,
 )
 from translation.vocabularies import nvidia
 
@@ -34,9 +34,10 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
     """Driver profiles of this cluster, as files; a profile of a shipped driver replaces it.
     None: the shipped ones only. DRAWBRIDGE_PROFILES sets it too."""
 
-    profiles: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(DEFAULT_PROFILES))
-    """Vocabulary to the driver that serves it; a vocabulary that is not named keeps its default.
-    Defaults are the drivers of the projects that the vocabularies come from."""
+    profiles: Mapping[str, str] = {}
+    """Vocabulary, or resource name, to the driver that serves it, whatever exists: `hami`, or
+    `nvidia.com/gpu`, which precedes. Empty: the driver of the project that a vocabulary comes from,
+    and for GPUs the first in docs/vocabularies.md that has devices."""
 
     vocabularies: tuple[str, ...] = tuple(arbiter.VOCABULARIES)
     """The vocabularies whose keys are translated. The keys of others have no effect, as without us, and
@@ -62,8 +63,11 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
 
     def options(self) -> TranslationOptions:
         """Return the same, as the translation takes it."""
+        by_vocabulary, by_key = split_profiles(self.profiles)
         return TranslationOptions(
-            profiles={**DEFAULT_PROFILES, **self.profiles},
+            profiles={**DEFAULT_PROFILES, **by_vocabulary},
+            fixed=frozenset(by_vocabulary),
+            drivers=by_key,
             default_gpu_owner=self.default_gpu_owner,
             adopt_schedulers=self.adopt_schedulers,
             quota=self.quota,
@@ -83,14 +87,21 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
             raise ConfigError(
                 f"translation.vocabularies: no vocabulary {vocabulary}; known are {known}"
             )
-        for vocabulary, driver in options.profiles.items():
-            if vocabulary not in arbiter.VOCABULARIES:
+        for vocabulary in sorted(options.profiles.keys() - arbiter.VOCABULARIES.keys()):
+            raise ConfigError(
+                f"translation.profiles: no vocabulary {vocabulary}; known are {known}"
+            )
+        handlers = vocabularies_in_force(options, profiles).values()
+        for key in sorted(options.drivers):
+            if not any(handler.handles(key) for handler in handlers):
                 raise ConfigError(
-                    f"translation.profiles: no vocabulary {vocabulary}; known are {known}"
+                    f"translation.profiles: no vocabulary has {key}; list it under resources in a "
+                    "profile"
                 )
+        for name, driver in (*options.profiles.items(), *options.drivers.items()):
             if driver not in profiles:
                 raise ConfigError(
-                    f"translation.profiles.{vocabulary}: no profile {driver}; known are "
+                    f"translation.profiles.{name}: no profile {driver}; known are "
                     f"{', '.join(sorted(profiles))}"
                 )
         owners = {name for name, one in arbiter.VOCABULARIES.items() if one.handles(nvidia.GPU)}

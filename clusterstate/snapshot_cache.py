@@ -11,6 +11,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from clusterstate.autoscalers import INSTALLED, KUEUE_CONFIGURATION, ObjectName
+from clusterstate.high_water_config_map import (
+    HighWaterMarks,
+    once_published,
+    project_high_water_marks,
+)
 from clusterstate.projections import (
     project_class,
     project_namespace_labels,
@@ -27,6 +32,7 @@ from clusterstate.translation_projections import (
 from kube.api.extended_resources import extended_resources
 from kube.api.policy import effective_policies
 from kube.api.urls import (
+    CONFIG_MAPS,
     DEVICE_CLASSES,
     DEVICE_COMPATIBILITY_POLICIES,
     LIMIT_RANGES,
@@ -66,11 +72,13 @@ class SnapshotCache:
         profiles: Mapping[str, Profile],
         *,
         claim_aware: Collection[ClaimUnawareComponent] = frozenset(),
+        inventory: ObjectName | None = None,
     ) -> None:
         """Subscribe to what a translation reads.
 
         Args:
             claim_aware: Components that see claims in this cluster, so that nothing looks for them.
+            inventory: The ConfigMap of the high-water mark.
         """
         subscribe = informers.subscribe
         self._classes = subscribe(DEVICE_CLASSES, project_class, handlers=[self._mark("classes")])
@@ -98,6 +106,17 @@ class SnapshotCache:
             if ClaimUnawareComponent.KUEUE in self._components
             else None
         )
+        self._marks = (
+            informers.subscribe(
+                CONFIG_MAPS,
+                project_high_water_marks,
+                namespace=inventory.namespace,
+                field_selector=f"metadata.name={inventory.name}",
+                handlers=[self._mark("marks")],
+            )
+            if inventory is not None
+            else None
+        )
         self._parts: Final[Mapping[str, Callable[[], Mapping[str, Any]]]] = {
             "classes": self._build_classes,
             "facts": self._build_facts,
@@ -106,6 +125,7 @@ class SnapshotCache:
             "namespaces": self._build_namespaces,
             "claim_unaware_components": self._build_components,
             "policies": self._build_policies,
+            "marks": self._build_marks,
         }
         self._outdated = set(self._parts)
         # Templates change with every workload; a review looks them up in the store itself.
@@ -198,6 +218,11 @@ class SnapshotCache:
 
     def _build_policies(self) -> Mapping[str, Any]:
         return {"policies": effective_policies(self._policies.store.values())}
+
+    def _build_marks(self) -> Mapping[str, Any]:
+        known = self._marks.store.values() if self._marks is not None else ()
+        marks = next(iter(known), HighWaterMarks())
+        return {"once_published": once_published(marks.combined)}
 
     def _build_components(self) -> Mapping[str, Any]:
         configurations = self._kueue_classes.store if self._kueue_classes is not None else {}

@@ -10,6 +10,7 @@ from typing import Final
 from translation.arbiter import VOCABULARIES
 from translation.device_families import FAMILIES
 from translation.keys import Key, Table
+from translation.routing import OWN, OWN_DRIVER, ROUTES
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "vocabularies.md"
 BEGIN: Final = "<!-- keys of {name}, generated from its table in translation/vocabularies -->\n"
@@ -18,6 +19,10 @@ FAMILIES_BEGIN: Final = (
 )
 FAMILIES_HEADER: Final = (
     "| resources | annotations | keys of | what to do |\n| --- | --- | --- | --- |\n"
+)
+ROUTES_BEGIN: Final = "<!-- routes, generated from translation/routing.py -->\n"
+ROUTES_HEADER: Final = (
+    "| the keys of a vocabulary request | candidates, best first |\n| --- | --- |\n"
 )
 END: Final = "<!-- end of keys -->\n"
 HEADER: Final = "| name | place | unit | outcome | details |\n| --- | --- | --- | --- | --- |\n"
@@ -31,16 +36,32 @@ def page() -> str:
     """
     text = PAGE.read_text()
     for name, vocabulary in VOCABULARIES.items():
-        before, begin, rest = text.partition(BEGIN.format(name=name))
-        _, end, after = rest.partition(END)
-        if not end:
-            raise LookupError(f"{PAGE.name} has no place for the keys of {name}")
-        text = f"{before}{begin}\n{table(vocabulary.table)}\n{end}{after}"
-    before, begin, rest = text.partition(FAMILIES_BEGIN)
+        begin = BEGIN.format(name=name)
+        text = _replaced(text, begin, table(vocabulary.table), f"the keys of {name}")
+    text = _replaced(text, ROUTES_BEGIN, routes_table(), "routes")
+    return _replaced(text, FAMILIES_BEGIN, families_table(), "keys that are not translated")
+
+
+def _replaced(text: str, begin: str, content: str, name: str) -> str:
+    before, marker, rest = text.partition(begin)
     _, end, after = rest.partition(END)
     if not end:
-        raise LookupError(f"{PAGE.name} has no place for keys that are not translated")
-    return f"{before}{begin}\n{families_table()}\n{end}{after}"
+        raise LookupError(f"{PAGE.name} has no place for {name}")
+    return f"{before}{marker}\n{content}\n{end}{after}"
+
+
+def routes_table() -> str:
+    """Return the orders of candidate drivers as Markdown."""
+    rows = (
+        f"| {route.request} | {', '.join(_candidate(name) for name in route.order)}, "
+        f"`{OWN_DRIVER}` |\n"
+        for route in ROUTES
+    )
+    return ROUTES_HEADER + "".join(rows)
+
+
+def _candidate(name: str) -> str:
+    return "the vocabulary's own" if name == OWN else f"that of `{name}`"
 
 
 def families_table() -> str:

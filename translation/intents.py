@@ -56,6 +56,8 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):
         annotations: Those that vocabularies or preflight checks read; likewise labels and
             node_selector.
         scopes: The quota scopes that match the pod.
+        recorded_drivers: Vocabulary name to the driver of the pod's translation record, which stays
+            its driver as long as it is a candidate.
     """
 
     containers: tuple[LegacyContainer, ...]
@@ -65,11 +67,16 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):
     node_name: str = ""
     scheduler_name: str = ""
     scopes: PodScopes = PodScopes()
+    recorded_drivers: Mapping[str, str] = {}
 
     @property
     def requests_devices(self) -> bool:
         """Return whether any container has a device key."""
         return any(container.limits or container.requests for container in self.containers)
+
+    def keys(self) -> frozenset[str]:
+        """Return the device keys in the limits of all containers."""
+        return frozenset(key for container in self.containers for key in container.limits)
 
 
 class DeviceKind(StrEnum):

@@ -23,6 +23,7 @@ from translation.legacy_pod import (
 )
 from translation.profiles.profile import DeviceProfile, Profile
 from translation.quotas import PodScopes, Quota
+from translation.routing import publishes_elsewhere
 from translation.serving_drivers import serving_drivers
 from translation.snapshot import (
     ClaimUnawareComponent,
@@ -111,7 +112,8 @@ def is_native(
 ) -> bool:
     """Return whether Kubernetes itself allocates the pod's devices (KEP-5004).
 
-    It allocates whole devices only: no share, no filter, no annotation.
+    It allocates whole devices only: no share, no filter, no annotation. A class whose driver never
+    published a device allocates none, so its keys are translated where another GPU driver has.
     """
     if any(name in HAMI.annotations for name in legacy.annotations) or takes_whole_gpus(legacy):
         return False
@@ -121,6 +123,7 @@ def is_native(
     return all(
         any(vocabulary.handles(key) for vocabulary in whole_devices)
         and key in snapshot.extended_resources
+        and not publishes_elsewhere(key, snapshot)
         and amount.is_whole
         for container in legacy.containers
         for key, amount in container.limits.items()

@@ -77,6 +77,10 @@ class TranslationRecord(_Part, frozen=True, kw_only=True, omit_defaults=True):
         text: str = msgspec.json.encode(self, enc_hook=str, order="sorted").decode()
         return text
 
+    def drivers(self) -> Mapping[str, str]:
+        """Return vocabulary name to the driver that serves it."""
+        return {used.vocabulary: used.name for used in self.profiles}
+
     def legacy_pod(self, paths: Mapping[str, FieldPath] | None = None) -> LegacyPod:
         """Return the pod as vocabularies read it.
 

@@ -55,6 +55,8 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         profiles: Driver name to profile.
         facts: Driver name to device kind to the facts of its published devices.
         publishes: Drivers of profiles that have ResourceSlices; None when no slices are known.
+        once_published: DeviceClass name to the drivers that ever published devices of it, as the
+            high-water mark says.
         classes: Names of the DeviceClasses; None when no cluster state is known.
         extended_resources: Resource name to the DeviceClass that maps it.
         class_configs: DeviceClass name to the drivers that it has a configuration for.
@@ -69,6 +71,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     profiles: Mapping[str, Profile]
     facts: Mapping[str, Mapping[DeviceKind, Facts]] = {}
     publishes: frozenset[str] | None = None
+    once_published: Mapping[str, frozenset[str]] = {}
     classes: frozenset[str] | None = None
     extended_resources: Mapping[str, str] = {}
     class_configs: Mapping[str, frozenset[str]] = {}
@@ -91,7 +94,10 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's options for the translation of pods.
 
     Attributes:
-        profiles: Vocabulary name to the driver that serves it.
+        profiles: Vocabulary name to the driver that serves it, unless the pod is routed to another
+            one; see `translation.routing`.
+        fixed: Vocabularies whose driver serves all their keys, whatever exists.
+        drivers: Resource name to the driver that serves it, whichever vocabulary owns it.
         default_gpu_owner: The vocabulary that owns `nvidia.com/gpu` where nothing in the pod
             decides it.
         adopt_schedulers: Foreign scheduler to the scheduler that gets its translated pods; the same
@@ -102,6 +108,8 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     profiles: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(DEFAULT_PROFILES))
+    fixed: frozenset[str] = frozenset()
+    drivers: Mapping[str, str] = {}
     default_gpu_owner: str = "nvidia"
     adopt_schedulers: Mapping[str, str] = {}
     quota: QuotaPolicy = QuotaPolicy.DENY
@@ -118,6 +126,16 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
         if name in self.adopt_schedulers.values():
             return self.adopt_schedulers.get(name, name)
         return self.adopt_schedulers.get(name)
+
+
+def split_profiles(chosen: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Divide chosen drivers into those of vocabularies and those of resource names.
+
+    >>> split_profiles({"hami": "a.example", "nvidia.com/gpu": "b.example"})
+    ({'hami': 'a.example'}, {'nvidia.com/gpu': 'b.example'})
+    """
+    by_key = {name: driver for name, driver in chosen.items() if "/" in name}
+    return {name: driver for name, driver in chosen.items() if name not in by_key}, by_key
 
 
 def vocabularies_in_force(

@@ -33,6 +33,7 @@ from translation.preflight import (
 )
 from translation.profiles.profile import Profile, Sharing
 from translation.record import TranslationRecord, build_record, excess_of
+from translation.routing import RoutedPod, check_key_drivers, route
 from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
 
 
@@ -112,7 +113,14 @@ def _translate_keys(
         )
     ]
     readings = read_keys(legacy, owners)
-    providers = _providers(readings, snapshot, options)
+    routed = RoutedPod(
+        legacy=legacy,
+        owned=arbiter.divide_keys(legacy.keys(), owners),
+        readings=readings,
+        snapshot=snapshot,
+        options=options,
+    )
+    providers = _providers(routed)
     facts = {
         profile.driver: _relevant_facts(
             readings, providers, profile, snapshot.facts.get(profile.driver, {})
@@ -128,6 +136,7 @@ def _translate_keys(
     annotation = record.encode()
     findings = (
         *_check_size(record, annotation),
+        *check_key_drivers(routed),
         *derivation.findings,
         *check_device_classes(derivation.claims, snapshot),
         *check_published_devices(derivation.claims, providers.values(), snapshot),
@@ -178,23 +187,22 @@ def _has_amounts(legacy: LegacyPod) -> bool:
 # --- providers ------------------------------------------------------------------------------------
 
 
-def _providers(
-    readings: Readings, snapshot: TranslationSnapshot, options: TranslationOptions
-) -> Mapping[str, Profile]:
+def _providers(pod: RoutedPod) -> Mapping[str, Profile]:
     """Return vocabulary name to profile, for the owners and for their fallback providers.
 
     HAMi's modes mig and mps are served by the profile of the device plugin's vocabulary, and
     Koordinator's NICs by the profile of the RDMA vocabulary.
     """
+    drivers = {**pod.options.profiles, **route(pod)}
     configured = {
-        name: snapshot.profiles[driver]
-        for name, driver in options.profiles.items()
-        if driver in snapshot.profiles
+        name: pod.snapshot.profiles[driver]
+        for name, driver in drivers.items()
+        if driver in pod.snapshot.profiles
     }
-    own = {name: configured[name] for name in readings if name in configured}
+    own = {name: configured[name] for name in pod.readings if name in configured}
     fallbacks = {
         _fallback_provider(intent, configured, own)
-        for vocabulary, reading in readings.items()
+        for vocabulary, reading in pod.readings.items()
         for intent in reading.intents
         if vocabulary in own and not serves(own[vocabulary], intent)
     }

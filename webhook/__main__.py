@@ -17,8 +17,10 @@ from admission.webhook_configuration import (
     configuration,
     validating_configuration,
 )
+from clusterstate.autoscalers import ObjectName
 from clusterstate.evaluator import RuleEvaluator
 from clusterstate.snapshot_cache import SnapshotCache
+from kube.api.urls import CONFIG_MAPS
 from kube.client.client import Client
 from kube.errors import ConfigError
 from kube.manifests.dump import dump_yaml
@@ -62,7 +64,14 @@ async def serve(process: Process[Settings]) -> None:
     options = settings.translation.checked_options(profiles)
     async with await process.client() as client:
         informers = InformerFactory(client)
-        snapshots = SnapshotCache(informers, profiles, claim_aware=options.claim_aware_components)
+        snapshots = SnapshotCache(
+            informers,
+            profiles,
+            claim_aware=options.claim_aware_components,
+            inventory=ObjectName(
+                CONFIG_MAPS, settings.namespace, settings.validation.inventory_config_map
+            ),
+        )
         engine = WorkerEngine(count_stopped=stopped_counter(registry))
         evaluator = RuleEvaluator(informers, settings.namespace, settings.validation, engine=engine)
         signing_keys = SigningKeyCache(informers, settings.namespace, settings.signing)

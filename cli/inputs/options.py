@@ -19,7 +19,12 @@ from kube.manifests.source import SourceObject
 from process.profile_files import load_profiles
 from translation.arbiter import VOCABULARIES
 from translation.profiles.profile import Profile
-from translation.snapshot import DEFAULT_PROFILES, TranslationOptions, TranslationSnapshot
+from translation.snapshot import (
+    DEFAULT_PROFILES,
+    TranslationOptions,
+    TranslationSnapshot,
+    split_profiles,
+)
 
 NO_CLUSTER: Final = "No cluster is given: use --snapshot FILE, or --live."
 
@@ -134,7 +139,9 @@ _TRANSLATION_FLAGS: Final[Sequence[_Flag]] = (
         "profiles",
         multiple=True,
         metavar="VOCABULARY=DRIVER",
-        help="DRA driver that serves a vocabulary's resource names. Repeatable. By default:\n\n"
+        help="DRA driver that serves a vocabulary's resource names, or one of them (such as "
+        "nvidia.com/gpu=DRIVER), whatever exists. Repeatable. By default, for GPUs the first that has "
+        "devices (docs/vocabularies.md), and without a cluster:\n\n"
         "\b\n" + "\n".join(f"{name}={driver}" for name, driver in DEFAULT_PROFILES.items()),
     ),
     click.option(
@@ -303,17 +310,23 @@ async def _read_live(
 def _translation_options(
     chosen: Iterable[str], profiles: Mapping[str, Profile]
 ) -> TranslationOptions:
-    drivers = dict(DEFAULT_PROFILES)
+    drivers: dict[str, str] = {}
     for text in chosen:
-        vocabulary, separator, driver = text.partition("=")
+        name, separator, driver = text.partition("=")
         if not separator:
             raise click.BadParameter(
                 f"write VOCABULARY=DRIVER, not {text!r}", param_hint="'--profile'"
             )
-        _check_known("vocabulary", vocabulary, VOCABULARIES)
+        if "/" not in name:
+            _check_known("vocabulary", name, VOCABULARIES)
         _check_known("driver", driver, profiles)
-        drivers[vocabulary] = driver
-    return TranslationOptions(profiles=drivers)
+        drivers[name] = driver
+    by_vocabulary, by_key = split_profiles(drivers)
+    return TranslationOptions(
+        profiles={**DEFAULT_PROFILES, **by_vocabulary},
+        fixed=frozenset(by_vocabulary),
+        drivers=by_key,
+    )
 
 
 def _check_known(what: str, name: str, known: Iterable[str]) -> None:

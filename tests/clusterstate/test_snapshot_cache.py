@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 import pytest
 
+from clusterstate.autoscalers import ObjectName
 from clusterstate.snapshot_cache import SnapshotCache
 from clusterstate.translation_projections import project_kueue_classes
 from kube.api.urls import (
@@ -307,3 +308,18 @@ async def test_slices_of_drivers_without_a_profile_are_left_out(server: FakeApiS
 
     async with caching(server) as made:
         assert EXAMPLE not in made.snapshot().facts
+
+
+async def test_a_snapshot_knows_what_was_ever_published(server: FakeApiServer) -> None:
+    seen = '{"classes": {"gpu.nvidia.com": {"gpu.nvidia.com": {"devices": 8}, "none": {}}}}'
+    metadata = {"name": "drawbridge-inventory", "namespace": "system"}
+    server.put(CONFIG_MAPS, {"metadata": metadata, "data": {"seen": seen}})
+    inventory = ObjectName(CONFIG_MAPS, "system", "drawbridge-inventory")
+    async with server.client() as client:
+        informers = quick_informers(client)
+        made = SnapshotCache(informers, profiles(), inventory=inventory)
+        async with running(informers.run):
+            await made.wait_synced()
+            await until(lambda: bool(made.snapshot().once_published))
+
+    assert {"gpu.nvidia.com": frozenset({"gpu.nvidia.com"})} == made.snapshot().once_published

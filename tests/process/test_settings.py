@@ -210,6 +210,19 @@ def test_a_profile_that_is_not_named_keeps_its_default() -> None:
     assert chosen == DEFAULT_PROFILES | {"nvidia": "gpu.example.com"}
 
 
+def test_a_profile_that_is_named_serves_whatever_exists() -> None:
+    settings = TranslationSettings(
+        profiles={"nvidia": "gpu.nvidia.com", "nvidia.com/gpu": "gpu.example.com"}
+    )
+
+    options = settings.checked_options(load_profiles())
+
+    assert (frozenset({"nvidia"}), {"nvidia.com/gpu": "gpu.example.com"}) == (
+        options.fixed,
+        options.drivers,
+    )
+
+
 def test_the_default_owner_of_gpus_need_not_be_chosen_where_no_vocabulary_of_gpus_is() -> None:
     settings = TranslationSettings(vocabularies=("rdma",))
 
@@ -221,6 +234,11 @@ def test_the_default_owner_of_gpus_need_not_be_chosen_where_no_vocabulary_of_gpu
     [
         ({"profiles": {"cuda": "gpu.nvidia.com"}}, "no vocabulary cuda"),
         ({"profiles": {"nvidia": "gpu.none.example"}}, "no profile gpu.none.example"),
+        ({"profiles": {"nvidia.com/gpu": "gpu.none.example"}}, "no profile gpu.none.example"),
+        (
+            {"profiles": {"acme.example/gpu": "gpu.nvidia.com"}},
+            "no vocabulary has acme.example/gpu; list it under resources",
+        ),
         (
             {"defaultGpuOwner": "rdma"},
             "defaultGpuOwner: rdma cannot own nvidia.com/gpu; hami, koordinator, nvidia can",
