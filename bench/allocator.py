@@ -98,7 +98,7 @@ def _cluster(upstream: Upstream, name: str, what: str, goal: float) -> Iterator[
     scenario = workloads.WORKLOADS[name][0](NODES)
     file = upstream.write(name, scenario)
     run = ClusterRun(scenario)
-    sixteen, new, changed, cold = medians(
+    sixteen, new, changed_cluster, cold = medians(
         lambda: upstream.measure(file).seconds[-1],
         run.new_request,
         run.after_a_change,
@@ -107,14 +107,16 @@ def _cluster(upstream: Upstream, name: str, what: str, goal: float) -> Iterator[
     )
     title = f"F({NODES:,}) evaluated per s, {what}"
     yield times(f"{title}: new request", 1 / new, 1 / sixteen, at_least=goal)
-    yield times(f"{title}: after a change", 1 / changed, 1 / sixteen, at_least=goal)
+    yield times(f"{title}: after a change", 1 / changed_cluster, 1 / sixteen, at_least=goal)
     yield informative(f"{title}: cold selectors", 1 / cold, 1 / sixteen)
     if name == "free":
-        one = upstream.measure(file, workers=1).seconds[-1]
-        yield informative(f"{title}: new request, upstream with 1 worker", 1 / new, 1 / one)
+        one_worker_s = upstream.measure(file, workers=1).seconds[-1]
+        yield informative(
+            f"{title}: new request, upstream with 1 worker", 1 / new, 1 / one_worker_s
+        )
     if name == "varied":
-        applied = run.allocation() * MICROSECONDS
-        yield below(f"one allocation applied in us, {NODES:,} nodes", applied, 100.0)
+        applied_us = run.allocation() * MICROSECONDS
+        yield below(f"one allocation applied in us, {NODES:,} nodes", applied_us, 100.0)
 
 
 def _cold_node(upstream: Upstream) -> Iterator[Result]:
@@ -126,10 +128,12 @@ def _cold_node(upstream: Upstream) -> Iterator[Result]:
         timing = upstream.measure(file, workers=1)
         return timing.setup_seconds[-1] + timing.seconds[-1]
 
-    known, anchor = medians(lambda: cold_node(scenario), upstream_seconds, rounds=SHORT_ROUNDS)
+    known_cluster, anchor = medians(
+        lambda: cold_node(scenario), upstream_seconds, rounds=SHORT_ROUNDS
+    )
     yield within(
         "one cold node in us: nothing known but compiled selectors",
-        known * MICROSECONDS,
+        known_cluster * MICROSECONDS,
         anchor * MICROSECONDS,
         at_most=3.0,
     )
@@ -168,9 +172,9 @@ def _node(upstream: Upstream, case: Case) -> Iterator[Result]:
 def _memory_mb(folder: Path) -> float:
     file = folder / "inventory.lines"
     write(workloads.different(NODES), file)
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "bench.inventory_memory", str(file)],
         stdout=subprocess.PIPE,
         check=True,
     )
-    return float(done.stdout)
+    return float(completed.stdout)

@@ -65,9 +65,9 @@ class ClusterRun:
 
     def allocation(self) -> float:
         """Return the seconds to add or remove the usage of one claim."""
-        allocated = self._objects.allocated[:ALLOCATIONS]
-        times = [seconds(self.cluster.release, claim) for claim in allocated]
-        times += [seconds(self.cluster.allocate, claim) for claim in allocated]
+        claims = self._objects.allocated[:ALLOCATIONS]
+        times = [seconds(self.cluster.release, claim) for claim in claims]
+        times += [seconds(self.cluster.allocate, claim) for claim in claims]
         return median(times)
 
     def _renamed_claims(self, amount: str = _AMOUNT) -> PendingClaims:

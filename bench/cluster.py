@@ -38,8 +38,8 @@ def measure() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder)) as cluster:
         cluster.apply(device_classes())
         cluster.add_nodes(kwok_nodes(NODES), hami_gpus)
-        installed = install_drawbridge(cluster)
-        yield below("webhook start to ready in s", median(_starts(installed)), 1.0)
+        drawbridge = install_drawbridge(cluster)
+        yield below("webhook start to ready in s", median(_starts(drawbridge)), 1.0)
         with _no_op_webhook(Path(folder)) as configuration:
             cluster.apply([configuration])
             plain, noop, ours = asyncio.run(_creations(cluster.kubeconfig))
@@ -54,17 +54,17 @@ def measure() -> Iterator[Result]:
             plain[0],
             noop[0],
         )
-        yield below("webhook memory in MB, after that", _rss_mb(installed), 120.0)
+        yield below("webhook memory in MB, after that", _rss_mb(drawbridge), 120.0)
 
 
-def _starts(installed: Drawbridge) -> Iterator[float]:
+def _starts(drawbridge: Drawbridge) -> Iterator[float]:
     for _ in range(STARTS):
-        installed.stop(WEBHOOK)
+        drawbridge.stop(WEBHOOK)
         began = time.perf_counter()
-        installed.start(WEBHOOK)
-        _await_ready(installed.endpoints.host, installed.endpoints.probes[WEBHOOK])
+        drawbridge.start(WEBHOOK)
+        _await_ready(drawbridge.endpoints.host, drawbridge.endpoints.probes[WEBHOOK])
         yield time.perf_counter() - began
-        installed.wait_ready(READY_WITHIN_S)
+        drawbridge.wait_ready(READY_WITHIN_S)
 
 
 def _await_ready(host: str, port: int) -> None:
@@ -83,9 +83,9 @@ def _await_ready(host: str, port: int) -> None:
     raise TimeoutError(f"not ready within {READY_WITHIN_S} s")
 
 
-def _rss_mb(installed: Drawbridge) -> float:
+def _rss_mb(drawbridge: Drawbridge) -> float:
     """Return the resident memory as the process' own metrics tell it."""
-    for line in installed.metrics(WEBHOOK).splitlines():
+    for line in drawbridge.metrics(WEBHOOK).splitlines():
         if line.startswith("process_resident_memory_bytes"):
             return float(line.split()[1]) / 1e6
     raise LookupError("no process_resident_memory_bytes among the metrics")

@@ -34,31 +34,31 @@ def measure() -> Iterator[Result]:
     """Yield how long the command takes."""
     scenario = workloads.free(NODES)
     objects = [
-        {"apiVersion": api_version, "kind": kind, **one}
+        {"apiVersion": api_version, "kind": kind, **document}
         for name, (api_version, kind) in KINDS.items()
-        for one in scenario[name]
+        for document in scenario[name]
     ]
     claims = [{"apiVersion": DRA, "kind": "ResourceClaim", **claim} for claim in scenario["claims"]]
     with tempfile.TemporaryDirectory() as folder:
         state = _written(Path(folder, "cluster.json"), objects)
-        given = _written(Path(folder, "claims.json"), claims)
-        call = ["simulate", "-f", str(given), "--snapshot", str(state), "-o", "json"]
+        manifest = _written(Path(folder, "claims.json"), claims)
+        call = ["simulate", "-f", str(manifest), "--snapshot", str(state), "-o", "json"]
         seconds = median(_seconds(call) for _ in range(ROUNDS))
         name = f"drawbridge simulate on a snapshot of {NODES:,} nodes as JSON, in s"
         yield below(name, seconds, GOAL_S)
 
 
 def _written(file: Path, objects: list[Any]) -> Path:
-    listed = {"apiVersion": "v1", "kind": "List", "items": objects}
-    file.write_text(json.dumps(listed, indent=4), encoding="utf-8")
+    list_document = {"apiVersion": "v1", "kind": "List", "items": objects}
+    file.write_text(json.dumps(list_document, indent=4), encoding="utf-8")
     return file
 
 
 def _seconds(call: list[str]) -> float:
     begin = time.perf_counter()
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "cli", *call], capture_output=True, check=False, timeout=120
     )
-    if done.returncode not in {0, 1}:
-        raise RuntimeError(done.stderr.decode())
+    if completed.returncode not in {0, 1}:
+        raise RuntimeError(completed.stderr.decode())
     return time.perf_counter() - begin

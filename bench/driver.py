@@ -107,7 +107,7 @@ async def _rounds(folder: Path, count: int) -> tuple[list[float], list[float]]:
             DRIVER,
             node.preparer(client),
             DriverMetrics(CollectorRegistry()),
-            prepared=lambda _: None,
+            on_prepared=lambda _: None,
             failures=PrepareFailures(),
         )
         async with (
@@ -123,7 +123,7 @@ async def _rounds(folder: Path, count: int) -> tuple[list[float], list[float]]:
                 answer = await _timed(
                     prepare, api.NodePrepareResourcesRequest(claims=refs), prepare_s
                 )
-                assert not any(each.error for each in answer.claims.values())
+                assert not any(result.error for result in answer.claims.values())
                 await _timed(unprepare, api.NodeUnprepareResourcesRequest(claims=refs), unprepare_s)
     return prepare_s, unprepare_s
 
@@ -161,9 +161,9 @@ def _published(what: str, pools: list[Document], bound_s: float) -> Result:
     inventory = read_inventory(document)
     assert isinstance(inventory, Inventory), inventory
     writes = plan_writes(plan_pools(publication, inventory), ())
-    sent = [encode(slice_document(each)) for each in writes.applied]
+    bodies = [encode(slice_document(slice_)) for slice_ in writes.to_apply]
     took_s = time.process_time() - began
-    return below(f"CPU seconds to make {len(sent)} slices of {what}", took_s, bound_s)
+    return below(f"CPU seconds to make {len(bodies)} slices of {what}", took_s, bound_s)
 
 
 def _cards(count: int) -> list[Document]:
@@ -180,8 +180,10 @@ def _card(number: int) -> Document:
         label = profile.replace(".", "").replace("+", "-")
         memory = int(profile.split(".")[1].split("gb")[0])
         for start in starts:
-            taken = {f"slot-{start + slot}": 1 for slot in range(min(memory // 10, 8 - start))}
-            counters = {"memory": f"{memory}Gi", "slices": slices, **taken}
+            slot_counters = {
+                f"slot-{start + slot}": 1 for slot in range(min(memory // 10, 8 - start))
+            }
+            counters = {"memory": f"{memory}Gi", "slices": slices, **slot_counters}
             devices.append(_part(f"{name}-mig-{label}-{start}", name, counters, kind="mig"))
     return {
         "name": name,

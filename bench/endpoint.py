@@ -63,13 +63,13 @@ def measure() -> Iterator[Result]:
             _of(fresh, "rate"),
             _of(fresh_anchor, "rate"),
         )
-        one, one_anchor = _alternately(
+        single, one_anchor = _alternately(
             lambda: load("ours", translating, 1), lambda: load("anchor", translating, 1)
         )
-        yield below("p99 in ms, translating, 1 connection", _of(one, "p99"), 1.0)
+        yield below("p99 in ms, translating, 1 connection", _of(single, "p99"), 1.0)
         yield informative(
             "p50 in ms, translating, 1 connection, against a no-op server",
-            _of(one, "p50"),
+            _of(single, "p50"),
             _of(one_anchor, "p50"),
         )
         still, still_anchor = _alternately(
@@ -92,27 +92,27 @@ def _alternately(
 
 
 def _of(rounds: Sequence[Measured], what: str) -> float:
-    return float(median(getattr(measured, what) for measured in rounds))
+    return float(median(getattr(round_, what) for round_ in rounds))
 
 
 def _loaded(job: Job) -> Measured:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "bench.load"],
         input=msgspec.msgpack.encode(job),
         stdout=subprocess.PIPE,
         check=True,
     )
-    return msgspec.msgpack.decode(done.stdout, type=Measured)
+    return msgspec.msgpack.decode(completed.stdout, type=Measured)
 
 
 def _cpu_us(bodies: Sequence[bytes]) -> float:
     """Return the CPU time of a review between body and answer, without HTTP and TLS."""
-    known, options = reviews.world(), TranslationOptions()
+    snapshot, options = reviews.world(), TranslationOptions()
 
     def answer(body: bytes) -> None:
-        found = decode_pod_review(body)
-        assert isinstance(found, PodReview)
-        encode_answer(found.request, answer_pod_review(found, known, options, SIGNING))
+        review = decode_pod_review(body)
+        assert isinstance(review, PodReview)
+        encode_answer(review.request, answer_pod_review(review, snapshot, options, SIGNING))
 
     for body in bodies:
         answer(body)

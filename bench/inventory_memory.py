@@ -28,18 +28,18 @@ def write(scenario: Scenario, file: Path) -> None:
     """Write a scenario as lines."""
     with file.open("wb") as lines:
         for kind in KINDS:
-            for one in scenario[kind]:
-                lines.write(kind.encode() + b"\t" + encode(one) + b"\n")
+            for document in scenario[kind]:
+                lines.write(kind.encode() + b"\t" + encode(document) + b"\n")
 
 
 def read(file: Path) -> dict[str, list[Any]]:
     """Return what was written, by kind."""
-    found: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+    objects: dict[str, list[Any]] = {kind: [] for kind in KINDS}
     with file.open("rb") as lines:
         for line in lines:
             kind, _, content = line.partition(b"\t")
-            found[kind.decode()].append(decode(content, KINDS[kind.decode()]))
-    return found
+            objects[kind.decode()].append(decode(content, KINDS[kind.decode()]))
+    return objects
 
 
 def peak_mb() -> float:
@@ -56,15 +56,15 @@ def peak_mb() -> float:
 
 def main() -> None:
     """Read the file that is the only argument."""
-    found = read(Path(sys.argv[1]))
+    objects = read(Path(sys.argv[1]))
     cluster = Cluster(
-        slices=found["slices"],
-        nodes=found["nodes"],
-        claims=found["allocated"],
-        classes={class_.metadata.name: class_ for class_ in found["classes"]},
+        slices=objects["slices"],
+        nodes=objects["nodes"],
+        claims=objects["allocated"],
+        classes={class_.metadata.name: class_ for class_ in objects["classes"]},
         options=AllocatorOptions(),
     )
-    cluster.verdicts(cluster.resolve(found["claims"]))
+    cluster.verdicts(cluster.resolve(objects["claims"]))
     print(peak_mb())
 
 

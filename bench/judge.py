@@ -59,9 +59,9 @@ class Case(NamedTuple):
 
     name: str
     claim: Callable[[int], Json]
-    told: str = ""
+    expected_code: str = ""
     goal: float | None = GOAL_MS
-    judged: int = JUDGED
+    validations: int = JUDGED
     present: Cluster | None = None
 
 
@@ -71,8 +71,8 @@ def measure() -> Iterator[Result]:
         ("full", "nodes alike"),
         ("different", "each node with other amounts and another half in use"),
     ):
-        found, context = context_of(workloads.WORKLOADS[name][0](NODES))
-        for case in _cases(found, build_cluster(found)):
+        objects, context = context_of(workloads.WORKLOADS[name][0](NODES))
+        for case in _cases(objects, build_cluster(objects)):
             took = _times(case, structs.replace(context, current_cluster=case.present))
             title = f"judging {case.name}, {NODES:,} nodes of 8 devices, {what}"
             yield below(f"{title}, p99 in ms", took[-1], case.goal)
@@ -91,26 +91,26 @@ def measure() -> Iterator[Result]:
 
 def context_of(scenario: Scenario) -> tuple[Objects, Context]:
     """Return a scenario's objects, and what rules know where they are all there is."""
-    found = ours.objects(scenario)
-    emptied = IdleCluster(
-        slices=found.slices,
-        nodes=found.nodes,
-        classes=found.classes,
-        rules=AllocatorOptions(features=found.features),
+    objects = ours.objects(scenario)
+    idle = IdleCluster(
+        slices=objects.slices,
+        nodes=objects.nodes,
+        classes=objects.classes,
+        rules=AllocatorOptions(features=objects.features),
     )
-    return found, Context(
-        classes=found.classes,
-        inventory=Inventory(found.slices),
-        idle_cluster=emptied,
+    return objects, Context(
+        classes=objects.classes,
+        inventory=Inventory(objects.slices),
+        idle_cluster=idle,
         has_all_classes=True,
     )
 
 
-def _cases(found: Objects, present: Cluster) -> tuple[Case, ...]:
-    (wanted,) = found.claims
+def _cases(objects: Objects, present: Cluster) -> tuple[Case, ...]:
+    (claim_,) = objects.claims
 
     def asking(number: int, **fields: Any) -> Json:
-        document: Json = _document(wanted)
+        document: Json = _document(claim_)
         (request,) = document["spec"]["devices"]["requests"]
         request["name"] = f"gpus-{number}"
         request["exactly"] |= fields
@@ -165,13 +165,15 @@ def _times(case: Case, context: Context) -> tuple[float, float]:
     """Return p50 and p99 in milliseconds."""
     numbers = count()
     took = []
-    for _ in range(_WARM + case.judged):
+    for _ in range(_WARM + case.validations):
         document = case.claim(next(numbers))
         began = process_time()
-        judged = Target(view=decode(encode(document), ResourceClaim), raw=document)
-        told = validate(judged, context)
+        target = Target(view=decode(encode(document), ResourceClaim), raw=document)
+        findings = validate(target, context)
         took.append((process_time() - began) * 1000)
-        assert not case.told or [one.code for one in told] == [case.told], told
+        assert not case.expected_code or [finding.code for finding in findings] == [
+            case.expected_code
+        ], findings
     took = took[_WARM:]
     return median(took), quantiles(took, n=100, method="inclusive")[98]
 
@@ -181,20 +183,20 @@ def _times_under_churn(scenario: Scenario) -> tuple[float, float]:
 
     Each time a node loses a device, or gets it back: all that was found out is doubtful then.
     """
-    found = ours.objects(scenario)
-    (claim,) = found.claims
+    objects = ours.objects(scenario)
+    (claim,) = objects.claims
     cache = known(
         {
-            "classes": tuple(found.classes.values()),
-            "nodes": found.nodes,
-            "slices": found.slices,
-            "allocated": found.allocated,
+            "classes": tuple(objects.classes.values()),
+            "nodes": objects.nodes,
+            "slices": objects.slices,
+            "allocated": objects.allocated,
         }
     )
     validate(Target(view=claim), cache.context())
     took = []
     for number in range(CHANGES):
-        whole = found.slices[number // 2 * 7 % len(found.slices)]
+        whole = objects.slices[number // 2 * 7 % len(objects.slices)]
         fewer = structs.replace(whole.spec, devices=(whole.spec.devices or ())[:-1])
         new = whole if number % 2 else structs.replace(whole, spec=fewer)
         began = process_time()
@@ -207,10 +209,10 @@ def _times_under_churn(scenario: Scenario) -> tuple[float, float]:
 def _memory_mb(folder: Path) -> float:
     file = folder / "inventory.lines"
     write(workloads.different(NODES), file)
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "bench.judge", str(file)], stdout=subprocess.PIPE, check=True
     )
-    return float(done.stdout)
+    return float(completed.stdout)
 
 
 def main() -> None:
@@ -218,15 +220,15 @@ def main() -> None:
 
     All that the webhook keeps of it is kept: as published, as used, and as if nothing were allocated.
     """
-    found = read(Path(sys.argv[1]))
-    cache = known(found)
-    for claim in found["claims"]:
+    objects = read(Path(sys.argv[1]))
+    cache = known(objects)
+    for claim in objects["claims"]:
         validate(Target(view=claim, raw={}), cache.context())
     cache.stocks()
     print(peak_mb())
 
 
-def known(found: Mapping[str, Sequence[Any]]) -> RuleCache:
+def known(documents_by_kind: Mapping[str, Sequence[Any]]) -> RuleCache:
     """Return what the webhook knows of a cluster, given by kind."""
     cache = RuleCache(Features())
     for kind, name in (
@@ -235,7 +237,10 @@ def known(found: Mapping[str, Sequence[Any]]) -> RuleCache:
         (Kind.SLICE, "slices"),
         (Kind.CLAIM, "allocated"),
     ):
-        objects = {(one.metadata.namespace, one.metadata.name): one for one in found[name]}
+        objects = {
+            (document.metadata.namespace, document.metadata.name): document
+            for document in documents_by_kind[name]
+        }
         cache.apply({kind: objects})
     return cache
 

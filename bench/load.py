@@ -63,8 +63,8 @@ async def run(job: Job) -> Measured:
         for first in range(job.connections):
             # Far apart, so that no two connections send the same body at about the same time.
             at = first * len(requests) // job.connections
-            shifted = requests[at:] + requests[:at]
-            group.create_task(_connection(job, context, shifted, until, latencies))
+            rotated = requests[at:] + requests[:at]
+            group.create_task(_connection(job, context, rotated, until, latencies))
     took = time.perf_counter() - began
     latencies.sort()
     return Measured(
@@ -88,15 +88,15 @@ async def _connection(
         reader, writer = await asyncio.open_connection(job.host, job.port, ssl=context)
         closing = False
         while not closing:
-            sent = time.perf_counter()
-            if sent >= until:
+            sent_at = time.perf_counter()
+            if sent_at >= until:
                 break
             writer.write(next(pending))
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
             if not head.startswith(b"http/1.1 200"):
                 raise RuntimeError(f"answered {head[:60]!r}")
             await reader.readexactly(_content_length(head))
-            latencies.append(time.perf_counter() - sent)
+            latencies.append(time.perf_counter() - sent_at)
             closing = b"\r\nconnection: close\r\n" in head
         writer.close()
 

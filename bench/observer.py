@@ -34,7 +34,7 @@ async def _measured() -> list[Result]:
     name = f"observer, {NODES_OF_CLUSTER:,} nodes"
     async with FakeApiServer() as server:
         scenario = workloads.varied(NODES_OF_CLUSTER)
-        held = fill(server, scenario, len(scenario["allocated"]))
+        held_claims = fill(server, scenario, len(scenario["allocated"]))
         began = monotonic()
         async with running_process("observer", server) as process:
             await until_true(lambda: server.watching == 7)
@@ -47,7 +47,7 @@ async def _measured() -> list[Result]:
             await until_true(lambda: len(server.objects(EVENTS)) == KINDS * REPLICAS)
             told_s, told_cpu = monotonic() - began, process.cpu_s() - start_cpu
             events, began, cpu = len(server.objects(EVENTS)), monotonic(), process.cpu_s()
-            await _churn(server, held)
+            await _churn(server, held_claims)
             share = (process.cpu_s() - cpu) / (monotonic() - began)
             more = len(server.objects(EVENTS)) - events
             memory = process.rss_mb()
@@ -87,11 +87,11 @@ def _pod(name: str, about: Document) -> Document:
     }
 
 
-async def _churn(server: FakeApiServer, held: list[Document]) -> None:
+async def _churn(server: FakeApiServer, held_claims: list[Document]) -> None:
     """Release devices and hand them out again, evenly, for a while."""
     began, step = monotonic(), 0
     while monotonic() - began < CHURN_S:
-        claim = held[step // 2 % len(held)]
+        claim = held_claims[step // 2 % len(held_claims)]
         free = {key: value for key, value in claim.items() if key != "status"}
         server.put(RESOURCE_CLAIMS, claim if step % 2 else free)
         step += 1

@@ -43,24 +43,26 @@ Document = dict[str, Any]
 def measure() -> Iterator[Result]:
     """Yield the results."""
     policy, slices = _example()
-    texts = [encode(each) for number in range(NODES) for each in _node(slices, number)]
+    texts = [encode(slice_) for number in range(NODES) for slice_ in _node(slices, number)]
     report = PolicyReport(convert(policy, DeviceCompatibilityPolicy))
 
     pools = _by_pool(texts)
     began = process_time()
-    for pool, listed in pools.items():
-        _looked(report, pool, listed)
+    for pool, pool_texts in pools.items():
+        _looked(report, pool, pool_texts)
     took_s = process_time() - began
     yield below(f"CPU seconds of a first look at {NODES:,} pools of 16 partitions", took_s, 10.0)
 
     times = [_timed(report, pool, pools[pool]) for pool in list(pools)[:CHANGED]]
-    known, seen = (median(each) for each in zip(*times, strict=True))
-    yield below("CPU ms until the status is known after one of these pools changed", known, 100)
-    yield below("CPU ms to look at that pool", seen, None)
+    status_ms, inspection_ms = (median(milliseconds) for milliseconds in zip(*times, strict=True))
+    yield below("CPU ms until the status is known after one of these pools changed", status_ms, 100)
+    yield below("CPU ms to look at that pool", inspection_ms, None)
 
-    looked, writes = asyncio.run(_churned(policy, slices))
+    inspections, writes = asyncio.run(_churned(policy, slices))
     events = CHURNED_NODES * ROUNDS
-    yield below(f"looks at a pool for {events:,} slices that are written again", looked, events / 5)
+    yield below(
+        f"looks at a pool for {events:,} slices that are written again", inspections, events / 5
+    )
     yield below("writes of the status meanwhile", writes, 2)
 
 
@@ -69,21 +71,23 @@ def _example() -> tuple[Document, list[Document]]:
     (policy,) = (
         document.document for document in objects if document.kind == "DeviceCompatibilityPolicy"
     )
-    return dict(policy), [dict(each.document) for each in objects if each.kind == "ResourceSlice"]
+    return dict(policy), [
+        dict(document_.document) for document_ in objects if document_.kind == "ResourceSlice"
+    ]
 
 
 def _node(slices: Sequence[Document], number: int, mark: str = "") -> Iterator[Document]:
     """Yield the slices of a node of this number."""
     for slice_ in slices:
-        made = deepcopy(slice_)
-        made["metadata"] = {
+        copy = deepcopy(slice_)
+        copy["metadata"] = {
             "name": f"{slice_['metadata']['name']}-{number}",
             "annotations": {"m": mark},
         }
-        made["spec"]["nodeName"] = made["spec"]["pool"]["name"] = f"modes-{number}"
-        for device in made["spec"].get("devices", ()):
+        copy["spec"]["nodeName"] = copy["spec"]["pool"]["name"] = f"modes-{number}"
+        for device in copy["spec"].get("devices", ()):
             device["attributes"]["uuid"] = {"string": f"GPU-{number}-{device['name']}"}
-        yield made
+        yield copy
 
 
 def _by_pool(texts: Sequence[bytes]) -> Mapping[PoolId, list[bytes]]:
@@ -103,17 +107,17 @@ def _timed(report: PolicyReport, pool: PoolId, texts: Sequence[bytes]) -> tuple[
     """Return how many ms it takes until the status is known, and to look at the pool."""
     began = process_time()
     _looked(report, pool, texts)
-    looked = process_time()
+    inspected_at = process_time()
     report.status(None, report.policy.source, "2026-11-20T00:00:00Z")
-    return (process_time() - began) * MS, (looked - began) * MS
+    return (process_time() - began) * MS, (inspected_at - began) * MS
 
 
 async def _churned(policy: Document, slices: Sequence[Document]) -> tuple[float, float]:
     """Return looks at pools, and writes, while slices are written that say the same again."""
     async with FakeApiServer() as server, server.client() as client:
         for number in range(CHURNED_NODES):
-            for each in _node(slices, number):
-                server.put(RESOURCE_SLICES, each)
+            for slice_ in _node(slices, number):
+                server.put(RESOURCE_SLICES, slice_)
         server.put(DEVICE_COMPATIBILITY_POLICIES, policy)
         informers = InformerFactory(client)
         recorder = quick_recorder(client)
@@ -125,14 +129,14 @@ async def _churned(policy: Document, slices: Sequence[Document]) -> tuple[float,
             now=lambda: datetime.now(UTC),
         )
         async with running(
-            informers.run, recorder.run, *(one.run for one in controller.controllers)
+            informers.run, recorder.run, *(part.run for part in controller.controllers)
         ):
             await until(lambda: server.counts["PATCH"] == 1, timeout_s=60)
-            looked, written = controller.inspected, server.counts["PATCH"]
+            inspections_before, writes_before = controller.inspected, server.counts["PATCH"]
             for turn in range(ROUNDS):
                 for number in range(CHURNED_NODES):
                     *_, devices = _node(slices, number, f"{turn}")
                     server.put(RESOURCE_SLICES, devices)
                 await asyncio.sleep(PAUSE_S)
             await asyncio.sleep(2 * ControllerSettings().policy_sync_period)
-            return controller.inspected - looked, server.counts["PATCH"] - written
+            return controller.inspected - inspections_before, server.counts["PATCH"] - writes_before

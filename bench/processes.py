@@ -59,22 +59,22 @@ class RunningProcess(NamedTuple):
 
 def measure() -> Iterator[Result]:
     """Yield memory, watches and CPU of webhook and leading controllers."""
-    for package, synced in (
+    for package, readiness in (
         ("webhook", {"rules.synced"}),
         (
             "controllers",
             {"rules.synced", "controller.synced policies", "controller.synced templates"},
         ),
     ):
-        yield from asyncio.run(_measured(package, synced))
+        yield from asyncio.run(_measured(package, readiness))
 
 
-async def _measured(package: str, synced: Collection[str]) -> list[Result]:
+async def _measured(package: str, readiness: Collection[str]) -> list[Result]:
     name = f"{package}, {NODES_OF_CLUSTER:,} nodes of 8 devices"
     async with FakeApiServer() as server:
         fill(server, workloads.varied(NODES_OF_CLUSTER), ALLOCATED_CLAIMS)
         async with running_process(package, server) as process:
-            await until_true(lambda: process.events() >= set(synced))
+            await until_true(lambda: process.events() >= set(readiness))
             cpu_s = process.cpu_s()
             await asyncio.sleep(SETTLE_S)
             memory, watches = process.rss_mb(), server.watching
@@ -85,13 +85,13 @@ async def _measured(package: str, synced: Collection[str]) -> list[Result]:
     ]
 
 
-def fill(server: FakeApiServer, scenario: Scenario, allocated: int) -> list[Document]:
+def fill(server: FakeApiServer, scenario: Scenario, allocated_count: int) -> list[Document]:
     """Store a cluster, and return its allocated claims.
 
     Args:
-        allocated: How many of the scenario's allocated claims there are.
+        allocated_count: How many of the scenario's allocated claims there are.
     """
-    claims = list(scenario["allocated"][:allocated])
+    claims = list(scenario["allocated"][:allocated_count])
     for resource, objects in (
         (NODES, scenario["nodes"]),
         (RESOURCE_SLICES, scenario["slices"]),

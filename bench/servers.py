@@ -64,8 +64,8 @@ def running(authority: Path) -> Iterator[Mapping[str, int]]:
 
 async def no_op(request: web.Request) -> web.Response:
     """Read the review and allow whatever it is; the API server wants to see its uid again."""
-    asked = UID.search(await request.read())
-    answer = NO_OP_ANSWER if asked is None else NO_OP_ANSWER.replace(NO_UID, asked.group(1))
+    uid_match = UID.search(await request.read())
+    answer = NO_OP_ANSWER if uid_match is None else NO_OP_ANSWER.replace(NO_UID, uid_match.group(1))
     return web.Response(body=answer, content_type="application/json")
 
 
@@ -78,9 +78,9 @@ async def serve(authority: Authority) -> None:
 
     settings = WebhookSettings(bind_address="127.0.0.1", port=0, drain=Duration(0))
     metrics = WebhookMetrics(CollectorRegistry())
-    known = world()
+    snapshot = world()
     mutation = PodReviewHandler(
-        lambda: known,
+        lambda: snapshot,
         TranslationOptions(),
         metrics,
         review_runner(metrics),

@@ -24,19 +24,19 @@ class CombinedSource:
         self._inventories = [source.discover() for source in self._sources]
         return merge_inventories(self._inventories)
 
-    async def run(self, found: Callable[[Inventory], None]) -> None:
+    async def run(self, on_change: Callable[[Inventory], None]) -> None:
         """Call a function whenever the devices of a source are others."""
         async with asyncio.TaskGroup() as group:
             for index, source in enumerate(self._sources):
-                group.create_task(source.run(partial(self._changed, index, found)))
+                group.create_task(source.run(partial(self._changed, index, on_change)))
 
     def problem(self) -> str:
         """Return what is wrong with any of them."""
         return "; ".join(filter(None, (source.problem() for source in self._sources)))
 
     def _changed(
-        self, index: int, found: Callable[[Inventory], None], inventory: Inventory
+        self, index: int, on_change: Callable[[Inventory], None], inventory: Inventory
     ) -> None:
         if inventory != self._inventories[index]:
             self._inventories[index] = inventory
-            found(merge_inventories(self._inventories))
+            on_change(merge_inventories(self._inventories))

@@ -17,16 +17,16 @@ class CurrentNode:
 
     Attributes:
         inventory: Of the source of devices; empty before it has told.
-        released: Uids of claims that are prepared here and that the API server holds for released.
+        released_claims: Uids of claims that are prepared here and that the API server holds for released.
         faults: Unhealthy device to its fault and when it began.
-        contested: Devices that were refused because of what is prepared.
+        contested_devices: Devices that were refused because of what is prepared.
     """
 
     def __init__(self, publication: Publication) -> None:
         self.inventory = Inventory()
-        self.released: frozenset[str] = frozenset()
+        self.released_claims: frozenset[str] = frozenset()
         self.faults: Mapping[str, tuple[Fault, datetime]] = {}
-        self.contested: frozenset[str] = frozenset()
+        self.contested_devices: frozenset[str] = frozenset()
         self._publication = publication
         self._policies: tuple[CompiledPolicy, ...] = ()
         self._state: NodeState | None = None
@@ -62,20 +62,20 @@ class CurrentNode:
     def set_policies(self, policies: Iterable[DeviceCompatibilityPolicy]) -> None:
         """Take other policies; those of other drivers do not matter."""
         counting = effective_policies(policies).get(self.driver)
-        compiled = compile_policy(counting) if counting is not None else None
-        self._policies = (compiled,) if compiled is not None and compiled.is_enforced else ()
+        policy = compile_policy(counting) if counting is not None else None
+        self._policies = (policy,) if policy is not None and policy.is_enforced else ()
         self.touch()
 
     def set_released(self, uids: frozenset[str]) -> None:
         """Take other claims for released."""
-        if uids != self.released:
-            self.released = uids
+        if uids != self.released_claims:
+            self.released_claims = uids
             self.touch()
 
     def set_contested(self, devices: frozenset[str]) -> None:
         """Take other devices for contested."""
-        if devices != self.contested:
-            self.contested = devices
+        if devices != self.contested_devices:
+            self.contested_devices = devices
             self.touch()
 
     def set_faults(self, faults: Mapping[str, tuple[Fault, datetime]]) -> None:

@@ -85,8 +85,8 @@ class DeviceStatus:
         except NotFound:
             return True
         except KubeError as error:
-            told = {"claim": f"{record.namespace}/{record.name}", "error": str(error)}
-            log.warning("status.failed", **told)
+            fields = {"claim": f"{record.namespace}/{record.name}", "error": str(error)}
+            log.warning("status.failed", **fields)
             return False
         return True
 
@@ -98,12 +98,12 @@ def status_document(driver: str, preparation: Preparation, now: datetime) -> dic
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {"name": record.name, "namespace": record.namespace, "uid": record.uid},
-        "status": {"devices": [_entry(driver, one, now) for one in preparation.devices]},
+        "status": {"devices": [_entry(driver, device, now) for device in preparation.devices]},
     }
 
 
-def _entry(driver: str, prepared: PreparedDevice, now: datetime) -> dict[str, Any]:
-    result = prepared.result
+def _entry(driver: str, device: PreparedDevice, now: datetime) -> dict[str, Any]:
+    result = device.result
     entry: dict[str, Any] = {
         "driver": driver,
         "pool": result.pool,
@@ -120,6 +120,6 @@ def _entry(driver: str, prepared: PreparedDevice, now: datetime) -> dict[str, An
     }
     if result.share_id is not None:
         entry["shareID"] = result.share_id
-    if prepared.device.network is not None:
-        entry["networkData"] = msgspec.to_builtins(prepared.device.network)
+    if device.device.network is not None:
+        entry["networkData"] = msgspec.to_builtins(device.device.network)
     return entry

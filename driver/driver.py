@@ -37,7 +37,7 @@ from driver.plan.slices import Publication
 from driver.preparer import Preparer
 from driver.publisher import Publisher
 from driver.settings import DriverSettings, Settings
-from driver.steps import Reached, nothing
+from driver.steps import StepHook, nothing
 from driver.sweep import ClaimSweep
 from kube.api.meta import decode
 from kube.api.policy import DeviceCompatibilityPolicy
@@ -57,11 +57,11 @@ PRIVATE_UMASK: Final = 0o077
 log = structlog.get_logger()
 
 
-async def drive(process: Process[Settings], reached: Reached = nothing) -> None:
+async def drive(process: Process[Settings], at_step: StepHook = nothing) -> None:
     """Serve the kubelet and publish the devices of the node, until a signal comes.
 
     Args:
-        reached: Called after each step of preparing and unpreparing.
+        at_step: Called after each step of preparing and unpreparing.
 
     Raises:
         ConfigError: The settings or the first inventory make no sense.
@@ -73,7 +73,7 @@ async def drive(process: Process[Settings], reached: Reached = nothing) -> None:
     sources = _Sources(settings)
     inventory = sources.devices.discover()
     async with await process.client() as client:
-        await _Driver(process, client, sources, inventory, reached).run()
+        await _Driver(process, client, sources, inventory, at_step).run()
 
 
 class _Sources:
@@ -85,12 +85,12 @@ class _Sources:
     """
 
     def __init__(self, settings: DriverSettings) -> None:
-        declared = DeclaredFile(
+        inventory_file = DeclaredFile(
             Path(settings.inventory),
             settings.node_name,
             period_s=settings.inventory_reload_period,
         )
-        devices: list[DeviceSource] = [declared]
+        devices: list[DeviceSource] = [inventory_file]
         faults: list[FaultSource] = [FaultFiles(settings.faults)]
         if "nics" in settings.discover:
             nics = SysfsNics(
@@ -105,7 +105,7 @@ class _Sources:
         if "cpus" in settings.discover:
             cpus = SysfsCpus(
                 Path(settings.sysfs),
-                reserved=settings.reserved_cpus,
+                reserved_cpus=settings.reserved_cpus,
                 period_s=settings.discovery_period,
             )
             devices.append(cpus)
@@ -135,7 +135,7 @@ class _Driver:
         client: Client,
         sources: _Sources,
         inventory: Inventory,
-        reached: Reached,
+        at_step: StepHook,
     ) -> None:
         settings = process.settings.driver
         publication = Publication(
@@ -158,7 +158,7 @@ class _Driver:
         self._policies = self._informers.subscribe(
             DEVICE_COMPATIBILITY_POLICIES, project_policy, handlers=(self._policy_changed,)
         )
-        checkpoint = CheckpointFile(settings.state, boot_id, reached)
+        checkpoint = CheckpointFile(settings.state, boot_id, at_step)
         registry.register(PreparedCollector(checkpoint.load, settings.node_name))
         self._publisher = Publisher(
             client,
@@ -174,11 +174,11 @@ class _Driver:
             client,
             self._current,
             checkpoint,
-            CdiFolder(Path(settings.cdi_directory), settings.name, reached),
+            CdiFolder(Path(settings.cdi_directory), settings.name, at_step),
             boot_id=boot_id,
             lock=settings.state / LOCK,
             lock_timeout_s=settings.lock_timeout,
-            reached=reached,
+            at_step=at_step,
         )
         self._sweep = ClaimSweep(
             client,
@@ -193,7 +193,7 @@ class _Driver:
             settings.name,
             self._preparer,
             self._metrics,
-            prepared=self._status.add,
+            on_prepared=self._status.add,
             failures=failures,
         )
         health = Health(self._current, process.now, settings.fault_effects)
@@ -211,7 +211,7 @@ class _Driver:
             settings.name,
             sockets(settings.name, settings.pod_uid, settings.registry, settings.plugins),
             (plugin.service(), health.service()),
-            settled=self._read_policies,
+            on_settled=self._read_policies,
             ending=health.end,
         )
         self._probes = ProbeServer(
@@ -250,13 +250,13 @@ class _Driver:
     async def _read_policies(self) -> None:
         """Read the policies once, so that the first claim is compared with them."""
         try:
-            listed = await self._client.list(
+            policies = await self._client.list(
                 DEVICE_COMPATIBILITY_POLICIES, DeviceCompatibilityPolicy
             )
         except KubeError as error:  # A cluster need not have the kind.
             log.info("policies.not_read", error=str(error))
         else:
-            self._current.set_policies(listed.items)
+            self._current.set_policies(policies.items)
 
     def _policy_changed(
         self,

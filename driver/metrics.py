@@ -37,12 +37,12 @@ class DriverMetrics:
             ("result",),
             registry=registry,
         )
-        self._published = Gauge(
+        self._published_devices = Gauge(
             "drawbridge_driver_devices_published",
             "Devices in the published inventory.",
             registry=registry,
         )
-        self._tainted = Gauge(
+        self._tainted_devices = Gauge(
             "drawbridge_driver_devices_tainted",
             "Devices by the taint that the driver set.",
             ("taint",),
@@ -66,12 +66,12 @@ class DriverMetrics:
         """Count writes of slices."""
         self._writes.labels(result).inc(count)
 
-    def show_devices(self, published: int, tainted: Mapping[str, int]) -> None:
+    def show_devices(self, device_count: int, tainted_counts: Mapping[str, int]) -> None:
         """Show how many devices are published, and how many have a taint of the driver."""
-        self._published.set(published)
-        self._tainted.clear()
-        for taint, count in tainted.items():
-            self._tainted.labels(taint).set(count)
+        self._published_devices.set(device_count)
+        self._tainted_devices.clear()
+        for taint, count in tainted_counts.items():
+            self._tainted_devices.labels(taint).set(count)
 
     def show_inventory_problem(self, problem: str) -> None:
         """Show whether the source of devices is broken."""

@@ -30,7 +30,7 @@ from driver.plan.prepare import (
     restore,
 )
 from driver.plan.record import State
-from driver.steps import Reached, Step
+from driver.steps import Step, StepHook
 from kube.api.resource import ResourceClaim
 from kube.api.urls import RESOURCE_CLAIMS
 from kube.client.client import Client
@@ -58,7 +58,7 @@ class Preparer:
         boot_id: str,
         lock: Path,
         lock_timeout_s: float,
-        reached: Reached,
+        at_step: StepHook,
     ) -> None:
         """Remember what to work with.
 
@@ -66,7 +66,7 @@ class Preparer:
             boot_id: Of the present boot.
             lock: The file that stands for the lock.
             lock_timeout_s: How long a call waits for it.
-            reached: Called after each step.
+            at_step: Called after each step.
         """
         self._client = client
         self._current = current
@@ -75,7 +75,7 @@ class Preparer:
         self._boot_id = boot_id
         self._lock = lock
         self._lock_timeout_s = lock_timeout_s
-        self._reached = reached
+        self._at_step = at_step
 
     async def recover(self) -> None:
         """Bring checkpoint and specs together, after a restart or a reboot.
@@ -94,12 +94,12 @@ class Preparer:
         claims: dict[str, ResourceClaim] = {}
         refusals: dict[str, Preparation | Refusal] = {}
         for uid, task in tasks.items():
-            read = task.result()
-            if isinstance(read, Refusal):
-                refusals[uid] = read
+            claim = task.result()
+            if isinstance(claim, Refusal):
+                refusals[uid] = claim
             else:
-                claims[uid] = read
-        self._reached(Step.CLAIMS_READ)
+                claims[uid] = claim
+        self._at_step(Step.CLAIMS_READ)
         if not claims:
             return refusals
         try:
@@ -107,9 +107,9 @@ class Preparer:
                 outcomes = await asyncio.to_thread(self._prepare, claims, self._current.state())
         except (OSError, LockTimeout) as error:
             return refusals | dict.fromkeys(claims, _failure(error))
-        conflicts = (each for each in outcomes.values() if isinstance(each, Refusal))
+        conflicts = (outcome for outcome in outcomes.values() if isinstance(outcome, Refusal))
         devices = {name for conflict in conflicts for name in conflict.devices}
-        self._current.set_contested(self._current.contested | devices)
+        self._current.set_contested(self._current.contested_devices | devices)
         return {**refusals, **outcomes}
 
     async def unprepare(self, refs: Collection[ClaimRef]) -> Mapping[str, str]:
@@ -124,7 +124,7 @@ class Preparer:
                 rest = await asyncio.to_thread(self._unprepare, uids)
         except (OSError, LockTimeout) as error:
             return outcomes | dict.fromkeys(uids, _failure(error).message)
-        self._current.set_released(self._current.released - uids)
+        self._current.set_released(self._current.released_claims - uids)
         await self._settle_contested(rest)
         return outcomes
 
@@ -140,13 +140,15 @@ class Preparer:
 
     async def _settle_contested(self, checkpoint: Checkpoint) -> None:
         """Forget contested devices that are free now; whoever gets them next has them rightly."""
-        contested = self._current.contested
-        if contested:
+        contested_devices = self._current.contested_devices
+        if contested_devices:
             node = self._current.state()
-            taken = await asyncio.to_thread(
-                lambda: frozenset(taken_devices(node, checkpoint, contested))
+            unavailable = await asyncio.to_thread(
+                lambda: frozenset(taken_devices(node, checkpoint, contested_devices))
             )
-            self._current.set_contested(self._current.contested - (contested - taken))
+            self._current.set_contested(
+                self._current.contested_devices - (contested_devices - unavailable)
+            )
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -184,45 +186,45 @@ class Preparer:
                 checkpoint = checkpoint.with_record(outcome.record)
         if checkpoint.claims.keys() != before.claims.keys():
             self._checkpoint.store(checkpoint)
-            self._reached(Step.STARTED_WRITTEN)
+            self._at_step(Step.STARTED_WRITTEN)
         return self._complete(outcomes, checkpoint)
 
     def _complete(
         self, outcomes: Mapping[str, Preparation | Refusal], checkpoint: Checkpoint
     ) -> Mapping[str, Preparation | Refusal]:
         """Write the specs of claims that are in the checkpoint, then that they are there."""
-        before, done = checkpoint, dict(outcomes)
+        before, finished = checkpoint, dict(outcomes)
         for uid, outcome in outcomes.items():
             if not isinstance(outcome, Preparation):
                 continue
             try:
                 self._write_spec(outcome)
             except OSError as error:
-                done[uid] = _failure(error, outcome.record.device_names())
+                finished[uid] = _failure(error, outcome.record.device_names())
                 continue
             if outcome.record.state is not State.COMPLETED:
                 checkpoint = checkpoint.with_record(outcome.record.completed())
         if checkpoint is not before:
             self._checkpoint.store(checkpoint)
-            self._reached(Step.COMPLETED_WRITTEN)
-        return done
+            self._at_step(Step.COMPLETED_WRITTEN)
+        return finished
 
     def _write_spec(self, preparation: Preparation) -> None:
         spec = cdi_spec(self._current.driver, preparation, self._boot_id)
         self._specs.write(preparation.record.uid, spec)
-        self._reached(Step.SPEC_WRITTEN)
+        self._at_step(Step.SPEC_WRITTEN)
 
     def _unprepare(self, uids: Collection[str]) -> Checkpoint:
         """Undo claims and return what is prepared afterwards."""
         checkpoint = rest = self._checkpoint.load()
         for uid in uids:
             self._specs.remove(uid)
-            self._reached(Step.SPEC_REMOVED)
+            self._at_step(Step.SPEC_REMOVED)
             if uid in checkpoint.claims:
                 rest = rest.without(uid)
         if rest is not checkpoint:
             self._checkpoint.store(rest)
-            self._reached(Step.RECORD_REMOVED)
+            self._at_step(Step.RECORD_REMOVED)
         return rest
 
     def _unprepare_unfinished(self, uids: Collection[str]) -> None:

@@ -137,36 +137,38 @@ class Publisher:
         # What is followed may be old, and a generation that is already there must not be used again.
         node = await self._client.get(NODES, self._publication.node, Node)
         self._publication = msgspec.structs.replace(self._publication, node_uid=node.metadata.uid)
-        listed = await self._client.list(
+        slices = await self._client.list(
             RESOURCE_SLICES, ResourceSlice, field_selector=self._selector
         )
-        await self._write(self._plan_writes(listed.items), listed.items)
+        await self._write(self._plan_writes(slices.items), slices.items)
 
-    def _plan_writes(self, published: Iterable[ResourceSlice]) -> Writes:
-        return plan_writes(self._plan(), published)
+    def _plan_writes(self, published_slices: Iterable[ResourceSlice]) -> Writes:
+        return plan_writes(self._plan(), published_slices)
 
     def _plan(self) -> tuple[PlannedPool, ...]:
         node = self._current.state()
         in_use = use_taints(
             node,
             self._checkpoint.load(),
-            self._current.released,
-            contested=self._current.contested,
+            self._current.released_claims,
+            contested_devices=self._current.contested_devices,
             is_state_known=not self._checkpoint.set_aside(),
         )
         taints = merge_taints(in_use, health_taints(self._current.faults, self._effects))
         names = {device.name for device in node.inventory.devices()}
-        tainted = Counter(
+        taint_counts = Counter(
             taint.key for name, several in taints.items() if name in names for taint in several
         )
-        self._metrics.show_devices(len(node.devices), tainted)
+        self._metrics.show_devices(len(node.devices), taint_counts)
         return plan_pools(self._publication, node.inventory, taints)
 
-    async def _write(self, writes: Writes, listed: tuple[ResourceSlice, ...]) -> None:
-        versions = {one.metadata.name: one.metadata.resource_version for one in listed}
-        for one in writes.applied:
-            name = one.metadata.name
-            document = slice_document(one)
+    async def _write(self, writes: Writes, published_slices: tuple[ResourceSlice, ...]) -> None:
+        versions = {
+            slice_.metadata.name: slice_.metadata.resource_version for slice_ in published_slices
+        }
+        for slice_ in writes.to_apply:
+            name = slice_.metadata.name
+            document = slice_document(slice_)
             if name in versions:
                 document["metadata"]["resourceVersion"] = versions[name]
             await self._client.patch(
@@ -179,14 +181,16 @@ class Publisher:
                 force=True,
             )
             self._metrics.wrote("applied")
-        for one in writes.deleted:
-            await self._delete(one)
+        for slice_ in writes.to_delete:
+            await self._delete(slice_)
             self._metrics.wrote("deleted")
         if writes:
-            log.info("slices.written", applied=len(writes.applied), deleted=len(writes.deleted))
+            log.info("slices.written", applied=len(writes.to_apply), deleted=len(writes.to_delete))
 
-    async def _delete(self, one: ResourceSlice) -> None:
+    async def _delete(self, slice_: ResourceSlice) -> None:
         try:
-            await self._client.delete(RESOURCE_SLICES, one.metadata.name, uid=one.metadata.uid)
+            await self._client.delete(
+                RESOURCE_SLICES, slice_.metadata.name, uid=slice_.metadata.uid
+            )
         except NotFound:
             return

@@ -127,8 +127,8 @@ class DriverSettings(ServerSettings, frozen=True, kw_only=True):
     @property
     def faults(self) -> Path:
         """Return where faults are reported."""
-        given = self.faults_directory
-        return self.state / "faults" if given is None else Path(given)
+        configured = self.faults_directory
+        return self.state / "faults" if configured is None else Path(configured)
 
 
 class Settings(ProcessSettings, frozen=True, kw_only=True):

@@ -24,15 +24,15 @@ def print_slices(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--compatibility-groups", action="store_true", help="as DRADeviceCompatibilityGroups"
     )
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        inventory = read_file(given.file)
+        inventory = read_file(options.file)
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     publication = Publication(
-        driver=given.name, node=given.node, node_uid="", groups=given.compatibility_groups
+        driver=options.name, node=options.node, node_uid="", groups=options.compatibility_groups
     )
-    slices = plan_writes(plan_pools(publication, inventory), ()).applied
-    sys.stdout.write(dump_yaml([slice_document(one) for one in slices]))
+    slices = plan_writes(plan_pools(publication, inventory), ()).to_apply
+    sys.stdout.write(dump_yaml([slice_document(slice_) for slice_ in slices]))
     return 0

@@ -36,8 +36,8 @@ async def print_state(process: Process[Settings]) -> None:
     rows: list[tuple[str, ...]] = [HEADER]
     async with await process.client() as client:
         for record in checkpoint.load().claims.values():
-            told = await _told_by_api(client, record)
-            rows += _rows(record, "yes" if record.uid in specs else "missing", told)
+            api_state = await _told_by_api(client, record)
+            rows += _rows(record, "yes" if record.uid in specs else "missing", api_state)
     for line in _aligned(rows):
         sys.stdout.write(f"{line}\n")
 
@@ -59,7 +59,7 @@ async def _told_by_api(client: Client, record: Record) -> str:
     return "released" if is_released(record, claim) else "allocated"
 
 
-def _rows(record: Record, spec: str, told: str) -> Iterator[tuple[str, ...]]:
+def _rows(record: Record, spec: str, api_state: str) -> Iterator[tuple[str, ...]]:
     for result in record.results:
         yield (
             f"{record.namespace}/{record.name}",
@@ -69,7 +69,7 @@ def _rows(record: Record, spec: str, told: str) -> Iterator[tuple[str, ...]]:
             result.share_id or "-",
             ",".join(record.pods) or "-",
             spec,
-            told,
+            api_state,
         )
 
 

@@ -1,6 +1,6 @@
 """The points of preparing and unpreparing between which the driver may die.
 
-Code that changes something on the node calls `reached` after each of them. The driver itself does nothing
+Code that changes something on the node calls its `at_step` after each of them. The driver itself does nothing
 there; a test ends the process.
 """
 
@@ -21,7 +21,7 @@ class Step(StrEnum):
     """A new version of a file is on the disk, but not yet under its name."""
 
 
-Reached = Callable[[Step], None]
+StepHook = Callable[[Step], None]
 
 
 def nothing(_step: Step) -> None:

@@ -59,7 +59,7 @@ class ClaimSweep:
     async def _sweep(self) -> None:
         """Look at all claims that are prepared now, evenly over one period."""
         claims = self._checkpoint.load().claims
-        self._current.set_released(self._current.released & claims.keys())
+        self._current.set_released(self._current.released_claims & claims.keys())
         if not claims:
             await asyncio.sleep(self._period_s)
         for record in claims.values():
@@ -74,13 +74,13 @@ class ClaimSweep:
             return  # As before, until it can be read.
         if is_gone and record.state is State.STARTED:
             await self._preparer.unprepare_unfinished([record.uid])
-        released = self._current.released
-        if is_gone and record.uid not in released and self._is_prepared(record.uid):
-            told = {"claim": f"{record.namespace}/{record.name}", "uid": record.uid}
-            log.warning("claim.released_while_prepared", **told)
-            self._current.set_released(released | {record.uid})
+        released_claims = self._current.released_claims
+        if is_gone and record.uid not in released_claims and self._is_prepared(record.uid):
+            fields = {"claim": f"{record.namespace}/{record.name}", "uid": record.uid}
+            log.warning("claim.released_while_prepared", **fields)
+            self._current.set_released(released_claims | {record.uid})
         elif not is_gone:
-            self._current.set_released(released - {record.uid})
+            self._current.set_released(released_claims - {record.uid})
 
     async def _is_released(self, record: Record) -> bool:
         try:

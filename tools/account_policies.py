@@ -166,7 +166,7 @@ def _listed_rules() -> str:
 def _controller() -> tuple[Document, Document]:
     lease = ControllerSettings().controllers.leader_election.resource_name
     inventory = ValidationSettings().inventory_config_map
-    managed = f"object.metadata.?labels[?{quote(MANAGED_LABEL)}].hasValue()"
+    is_managed = f"object.metadata.?labels[?{quote(MANAGED_LABEL)}].hasValue()"
     return _policy(
         "controller",
         [
@@ -179,7 +179,7 @@ def _controller() -> tuple[Document, Document]:
         [
             _named_resource(
                 "resourceclaimtemplates",
-                f'request.operation == "CREATE" && {managed}'
+                f'request.operation == "CREATE" && {is_managed}'
                 f" && object.metadata.name.matches({quote(_DERIVED_NAME)})"
                 ' || request.operation == "DELETE"'
                 f" && oldObject.metadata.name.matches({quote(_DERIVED_NAME)})",

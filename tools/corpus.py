@@ -66,14 +66,21 @@ def outcome(arguments: Sequence[str], text: bytes, *, readable: bool) -> Outcome
 
 def _numbers(findings: Sequence[dict[str, Any]]) -> str:
     numbers = Counter(finding["severity"] for finding in findings)
-    words = (f"{numbers[one]} {one}s" for one in ("error", "warning") if numbers[one])
+    words = (
+        f"{numbers[severity]} {severity}s" for severity in ("error", "warning") if numbers[severity]
+    )
     return ", ".join(words) or "clean"
 
 
 def _word(answer: dict[str, Any]) -> str:
-    refused = {f["object"] for f in answer["findings"] if f["severity"] == "error"}
-    made = sum(REQUEST_ANNOTATION in msgspec.json.encode(o).decode() for o in answer["objects"])
-    words = (f"{made} translated" if made else "", f"{len(refused)} refused" if refused else "")
+    rejected_objects = {f["object"] for f in answer["findings"] if f["severity"] == "error"}
+    translated_count = sum(
+        REQUEST_ANNOTATION in msgspec.json.encode(o).decode() for o in answer["objects"]
+    )
+    words = (
+        f"{translated_count} translated" if translated_count else "",
+        f"{len(rejected_objects)} refused" if rejected_objects else "",
+    )
     return ", ".join(filter(None, words)) or "unchanged"
 
 
@@ -81,8 +88,8 @@ def _unstable(arguments: Sequence[str], objects: Sequence[Any]) -> str:
     """Return a fault where the output, translated again, is not the same."""
     if not objects:
         return ""
-    listed = {"apiVersion": "v1", "kind": "List", "items": objects}
-    code, output = _called(arguments, msgspec.json.encode(listed))
+    list_document = {"apiVersion": "v1", "kind": "List", "items": objects}
+    code, output = _called(arguments, msgspec.json.encode(list_document))
     if code == 0 and msgspec.json.decode(output)["objects"] == objects:
         return ""
     return f"its output, translated again, changes: exit {code}"
@@ -99,7 +106,7 @@ def _called(arguments: Sequence[str], text: bytes) -> tuple[int | None, str]:
 def is_readable(text: bytes) -> bool:
     """Return whether another parser finds objects, and nothing else, with apiVersion and kind."""
     try:
-        documents = [found for found in yaml.safe_load_all(text) if found is not None]
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
     except (yaml.YAMLError, UnicodeDecodeError, ValueError):
         return False
     return any(map(_has_objects, documents)) and all(
@@ -119,10 +126,12 @@ def _has_objects(document: object) -> bool:
 def kinds(text: bytes) -> str:
     """Return the kinds in a manifest, with their number where it is not one."""
     try:
-        found = Counter(read_document.kind for read_document in read_objects(text, ""))
+        kind_counts = Counter(read_document.kind for read_document in read_objects(text, ""))
     except ObjectFileError as fault:
         return textwrap.shorten(str(fault).removeprefix(":"), MAX_KINDS, placeholder=" ...")
-    names = (kind if number == 1 else f"{number} {kind}" for kind, number in sorted(found.items()))
+    names = (
+        kind if number == 1 else f"{number} {kind}" for kind, number in sorted(kind_counts.items())
+    )
     return textwrap.shorten(", ".join(names), MAX_KINDS, placeholder=" ...")
 
 
@@ -142,30 +151,30 @@ def rows(folder: Path) -> Iterator[tuple[str, str, list[Outcome]]]:
 def main() -> int:
     """Return the exit status."""
     folder = Path(sys.argv[1])
-    found = list(rows(folder))
-    if not found:
+    table_rows = list(rows(folder))
+    if not table_rows:
         print(f"no manifest below {folder}", file=sys.stderr)
         return 2
     table = [("file", "kinds", *(name for name, _ in COMMANDS), "codes")]
     table += [
         (
             name,
-            shown,
-            *(one.word for one in outcomes),
-            ", ".join(sorted({code for one in outcomes for code in one.codes})),
+            kinds,
+            *(outcome.word for outcome in outcomes),
+            ", ".join(sorted({code for outcome in outcomes for code in outcome.codes})),
         )
-        for name, shown, outcomes in found
+        for name, kinds, outcomes in table_rows
     ]
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     for row in table:
         print("  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip())
     faults = [
-        f"{name}: {column}: {one.fault}"
-        for name, _, outcomes in found
-        for (column, _), one in zip(COMMANDS, outcomes, strict=True)
-        if one.fault
+        f"{name}: {column}: {outcome.fault}"
+        for name, _, outcomes in table_rows
+        for (column, _), outcome in zip(COMMANDS, outcomes, strict=True)
+        if outcome.fault
     ]
-    print(f"{len(found)} files, {len(faults)} faults")
+    print(f"{len(table_rows)} files, {len(faults)} faults")
     for fault in faults:
         print(fault, file=sys.stderr)
     return 1 if faults else 0

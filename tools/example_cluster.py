@@ -43,7 +43,7 @@ def cluster() -> str:
 
 def sharing_cluster() -> str:
     """Return a cluster of one node, whose GPUs NVIDIA's driver hands out in shares."""
-    nodes = {"shared-0": [_in_shares(each) for each in nvidia_gpus("shared-0", gpus=2)]}
+    nodes = {"shared-0": [_in_shares(slice_) for slice_ in nvidia_gpus("shared-0", gpus=2)]}
     return dump_yaml([*nvidia_classes(), *_nodes(nodes), *_slices(nodes)])
 
 
@@ -103,13 +103,13 @@ def _slices(nodes: Mapping[str, Sequence[Object]]) -> list[Object]:
     return [slice_ for slices in nodes.values() for slice_ in slices]
 
 
-def _in_shares(published: Object) -> Object:
+def _in_shares(slice_: Object) -> Object:
     """Return a slice of gpu.nvidia.com as it is with consumable-shares set to a number.
 
     Source: dra-driver-nvidia-gpu, feature gate ConsumableShares: memory defaults to nothing, and
     every claim takes one of `shares` unless it says more.
     """
-    for device in published["spec"]["devices"]:
+    for device in slice_["spec"]["devices"]:
         memory = device["capacity"]["memory"]
         memory["requestPolicy"] = {
             "default": "0",
@@ -124,4 +124,4 @@ def _in_shares(published: Object) -> Object:
             },
         }
         device["allowMultipleAllocations"] = True
-    return published
+    return slice_

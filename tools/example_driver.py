@@ -23,7 +23,7 @@ def cluster() -> str:
 def _node(name: str) -> list[dict[str, Any]]:
     inventory = read_file(ROOT / "examples/driver/inventory.yaml")
     publication = Publication(driver=DRIVER_NAME, node=name, node_uid="")
-    slices = plan_writes(plan_pools(publication, inventory), ()).applied
+    slices = plan_writes(plan_pools(publication, inventory), ()).to_apply
     labels = {"kubernetes.io/hostname": name}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
     return [node, *(slice_document(slice_) for slice_ in slices)]

@@ -133,10 +133,10 @@ def main() -> int:
     if not parser.parse_args().check:
         write()
         return 0
-    found = stale()
-    for path in found:
+    stale_files = stale()
+    for path in stale_files:
         print(f"{path} is stale: make fix", file=sys.stderr)
-    return 1 if found else 0
+    return 1 if stale_files else 0
 
 
 if __name__ == "__main__":

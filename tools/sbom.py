@@ -40,9 +40,9 @@ class Package(NamedTuple):
 def locked(text: str) -> Iterator[Package]:
     """Yield the packages of a hashed requirements file."""
     for lines in text.replace("\\\n", " ").splitlines():
-        if found := _PINNED.match(lines):
-            name = normalized(found["name"])
-            yield Package(name, found["version"], tuple(_HASH.findall(lines)))
+        if pin := _PINNED.match(lines):
+            name = normalized(pin["name"])
+            yield Package(name, pin["version"], tuple(_HASH.findall(lines)))
 
 
 def normalized(name: str) -> str:
@@ -75,8 +75,8 @@ def bill(packages: Mapping[str, Package], version: str) -> Mapping[str, Any]:
         "dependencies": [
             {"ref": product, "dependsOn": needed(PRODUCT, packages)},
             *(
-                {"ref": each.purl, "dependsOn": needed(each.name, packages)}
-                for each in packages.values()
+                {"ref": package.purl, "dependsOn": needed(package.name, packages)}
+                for package in packages.values()
             ),
         ],
     }
@@ -91,7 +91,7 @@ def component(package: Package) -> Mapping[str, Any]:
         "name": package.name,
         "version": package.version,
         "purl": package.purl,
-        "hashes": [{"alg": "SHA-256", "content": each} for each in package.hashes],
+        "hashes": [{"alg": "SHA-256", "content": digest} for digest in package.hashes],
         **({"licenses": [{"license": {"name": expression}}]} if expression else {}),
     }
 
@@ -99,36 +99,40 @@ def component(package: Package) -> Mapping[str, Any]:
 def licence(name: str) -> str:
     """Return the licence that a package claims, in the shortest of its ways; empty if none."""
     try:
-        told = metadata.metadata(name)
+        package_metadata = metadata.metadata(name)
     except metadata.PackageNotFoundError:
         return ""
     classifiers = [
-        each.rpartition(" :: ")[2]
-        for each in told.get_all("Classifier", [])
-        if each.startswith("License :: ")
+        classifier.rpartition(" :: ")[2]
+        for classifier in package_metadata.get_all("Classifier", [])
+        if classifier.startswith("License :: ")
     ]
-    (expression, *_) = (*told.get_all("License-Expression", []), "")
-    (text, *_) = (*told.get_all("License", []), "")
+    (expression, *_) = (*package_metadata.get_all("License-Expression", []), "")
+    (text, *_) = (*package_metadata.get_all("License", []), "")
     return str(expression) or " AND ".join(classifiers) or str(text).partition("\n")[0]
 
 
 def needed(name: str, packages: Mapping[str, Package]) -> list[str]:
     """Return the locked packages that a package asks for; extras that are not locked fall away."""
     try:
-        asked = metadata.requires(name) or []
+        requirements = metadata.requires(name) or []
     except metadata.PackageNotFoundError:
         return []
-    names = {normalized(found[0]) for each in asked if (found := _NEEDED.match(each))}
-    return [packages[each].purl for each in sorted(names & packages.keys())]
+    names = {
+        normalized(name_match[0])
+        for requirement in requirements
+        if (name_match := _NEEDED.match(requirement))
+    }
+    return [packages[dependency].purl for dependency in sorted(names & packages.keys())]
 
 
 def main() -> int:
     """Return the exit status."""
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else OUT
-    packages = {each.name: each for each in locked(LOCKED.read_text())}
+    packages = {package.name: package for package in locked(LOCKED.read_text())}
     out.parent.mkdir(parents=True, exist_ok=True)
-    made = bill(packages, metadata.version(PRODUCT))
-    out.write_text(json.dumps(made, indent=1, sort_keys=True) + "\n")
+    document = bill(packages, metadata.version(PRODUCT))
+    out.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
     print(f"{out}: {len(packages)} packages")
     return 0
 

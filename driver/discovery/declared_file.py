@@ -51,13 +51,13 @@ class DeclaredFile:
         self._text = _text(file)
         return parse_inventory(self._text, str(file))
 
-    async def run(self, found: Callable[[Inventory], None]) -> None:
+    async def run(self, on_change: Callable[[Inventory], None]) -> None:
         """Read the file again whenever it changes. A broken one changes nothing, but is told."""
         while True:
             await asyncio.sleep(self._period_s)
             inventory = self._read_again()
             if inventory is not None:
-                found(inventory)
+                on_change(inventory)
 
     def problem(self) -> str:
         """Return what is wrong with the file as it is now."""

@@ -77,9 +77,9 @@ class NvmlGpus:
         self._problem = ""
         self._is_open = False
         self._events: Any = None
-        self._unmonitored: dict[str, Fault] = {}
-        self._lost: dict[str, Fault] = {}
-        self._seen: dict[str, _Seen] = {}
+        self._unmonitored_gpus: dict[str, Fault] = {}
+        self._lost_gpus: dict[str, Fault] = {}
+        self._recent_faults: dict[str, _Seen] = {}
 
     # --- devices --------------------------------------------------------------------------------
 
@@ -98,11 +98,11 @@ class NvmlGpus:
         )
         return Inventory(pools=(gpu_pool(self._gpus, options),))
 
-    async def run(self, found: Callable[[Inventory], None]) -> None:
+    async def run(self, on_change: Callable[[Inventory], None]) -> None:
         """Look again and again; ends only by cancellation."""
         while True:
             await asyncio.sleep(self._period_s)
-            found(await asyncio.to_thread(self.discover))
+            on_change(await asyncio.to_thread(self.discover))
 
     def problem(self) -> str:
         """Return why NVML does not answer; empty when it does."""
@@ -116,17 +116,17 @@ class NvmlGpus:
 
     def _read_all(self) -> Iterator[Gpu]:
         version = str(self._nvml.nvmlSystemGetDriverVersion())
-        known = {gpu.index: gpu for gpu in self._gpus}
-        self._lost = {}
+        gpus_by_index = {gpu.index: gpu for gpu in self._gpus}
+        self._lost_gpus = {}
         for index in range(self._nvml.nvmlDeviceGetCount()):
             try:
                 yield self._gpu(index, version)
             except self._nvml.NVMLError_GpuIsLost as error:
                 # It stays published, with a taint, so that whoever has it is told.
-                if index in known:
-                    yield known[index]
+                if index in gpus_by_index:
+                    yield gpus_by_index[index]
                     fault = Fault(kind="lost", message=str(error))
-                    self._lost |= dict.fromkeys(_names(known[index]), fault)
+                    self._lost_gpus |= dict.fromkeys(_names(gpus_by_index[index]), fault)
 
     def _gpu(self, index: int, driver_version: str) -> Gpu:
         nvml = self._nvml
@@ -221,9 +221,11 @@ class NvmlGpus:
         now_s = self._clock()
         if self._is_open and self._events is not None:
             self._take_events(now_s)
-        self._seen = {name: seen for name, seen in self._seen.items() if seen.until_s > now_s}
-        seen = {name: each.fault for name, each in self._seen.items()}
-        return {**self._unmonitored, **seen, **self._lost}
+        self._recent_faults = {
+            name: fault for name, fault in self._recent_faults.items() if fault.until_s > now_s
+        }
+        event_faults = {name: event.fault for name, event in self._recent_faults.items()}
+        return {**self._unmonitored_gpus, **event_faults, **self._lost_gpus}
 
     def _watch_events(self) -> None:
         nvml = self._nvml
@@ -232,12 +234,12 @@ class NvmlGpus:
         for index in range(nvml.nvmlDeviceGetCount()):
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             try:
-                supported = nvml.nvmlDeviceGetSupportedEventTypes(handle)
-                nvml.nvmlDeviceRegisterEvents(handle, kinds & supported, self._events)
+                event_types = nvml.nvmlDeviceGetSupportedEventTypes(handle)
+                nvml.nvmlDeviceRegisterEvents(handle, kinds & event_types, self._events)
             except nvml.NVMLError_NotSupported:
                 name = f"gpu-{nvml.nvmlDeviceGetMinorNumber(handle)}"
                 message = "NVML has no events of this GPU"
-                self._unmonitored[name] = Fault(kind="unmonitored", message=message)
+                self._unmonitored_gpus[name] = Fault(kind="unmonitored", message=message)
 
     def _take_events(self, now_s: float) -> None:
         nvml = self._nvml
@@ -262,7 +264,7 @@ class NvmlGpus:
         for gpu in self._gpus:
             if uuid in {"", gpu.uuid}:
                 for name in _names(gpu, event.gpuInstanceId):
-                    self._seen[name] = _Seen(fault=fault, until_s=now_s + EVENT_S)
+                    self._recent_faults[name] = _Seen(fault=fault, until_s=now_s + EVENT_S)
 
     def _fault(self, event: Any) -> Fault | None:
         if event.eventType == self._nvml.nvmlEventTypeDoubleBitEccError:
@@ -274,8 +276,8 @@ class NvmlGpus:
 
 def _names(gpu: Gpu, gpu_instance: int | None = None) -> tuple[str, ...]:
     """Return the devices of a GPU that a fault is about: those of one GPU instance, or all."""
-    concerned = [mig for mig in gpu.mig if mig.gpu_instance == gpu_instance] or gpu.mig
-    return tuple(mig_name(gpu, mig) for mig in concerned) if gpu.has_mig_mode else (gpu.name,)
+    partitions = [mig for mig in gpu.mig if mig.gpu_instance == gpu_instance] or gpu.mig
+    return tuple(mig_name(gpu, mig) for mig in partitions) if gpu.has_mig_mode else (gpu.name,)
 
 
 def pci_address(pci: Any) -> str:

@@ -17,7 +17,7 @@ class DeviceSource(Protocol):
         """
         ...
 
-    async def run(self, found: Callable[[Inventory], None]) -> None:
+    async def run(self, on_change: Callable[[Inventory], None]) -> None:
         """Call a function whenever the devices are others; ends only by cancellation."""
         ...
 

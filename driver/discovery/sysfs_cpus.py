@@ -19,27 +19,27 @@ _PAGES: Final = re.compile(r"hugepages-(\d+)kB")
 class SysfsCpus:
     """The NUMA nodes of this node."""
 
-    def __init__(self, sysfs: Path, *, reserved: int, period_s: float) -> None:
+    def __init__(self, sysfs: Path, *, reserved_cpus: int, period_s: float) -> None:
         """Remember where to look.
 
         Args:
             sysfs: /sys, or where that of the node is mounted.
-            reserved: CPUs of the first NUMA node that nobody gets.
+            reserved_cpus: CPUs of the first NUMA node that nobody gets.
             period_s: Between looks.
         """
         self._folder = sysfs / "devices" / "system" / "node"
-        self._reserved = reserved
+        self._reserved_cpus = reserved_cpus
         self._period_s = period_s
 
     def discover(self) -> Inventory:
         """Return the devices that are there now."""
-        return Inventory(pools=(cpu_pool(self._nodes(), self._reserved),))
+        return Inventory(pools=(cpu_pool(self._nodes(), self._reserved_cpus),))
 
-    async def run(self, found: Callable[[Inventory], None]) -> None:
+    async def run(self, on_change: Callable[[Inventory], None]) -> None:
         """Look again and again; ends only by cancellation."""
         while True:
             await asyncio.sleep(self._period_s)
-            found(await asyncio.to_thread(self.discover))
+            on_change(await asyncio.to_thread(self.discover))
 
     def problem(self) -> str:
         """Return why nothing can be known of the CPUs; empty when it can."""

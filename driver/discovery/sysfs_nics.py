@@ -45,11 +45,11 @@ class SysfsNics:
         self._nics = tuple(self._read_all())
         return Inventory(pools=(nic_pool(self._nics),))
 
-    async def run(self, found: Callable[[Inventory], None]) -> None:
+    async def run(self, on_change: Callable[[Inventory], None]) -> None:
         """Look again and again; ends only by cancellation."""
         while True:
             await asyncio.sleep(self._period_s)
-            found(await asyncio.to_thread(self.discover))
+            on_change(await asyncio.to_thread(self.discover))
 
     def problem(self) -> str:
         """Return what is wrong with the source: a node without PCI has no such devices."""

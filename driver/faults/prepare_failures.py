@@ -44,17 +44,19 @@ class PrepareFailures:
             reason: Must name no claim: all who have the device can read it.
         """
         until_s = self._clock() + HOLD_S
-        counted = {
+        failures = {
             name: _Failures(count=self._count(name) + 1, reason=reason, until_s=until_s)
             for name in devices
         }
-        self._failures = {**self._current(), **counted}
+        self._failures = {**self._current(), **failures}
 
     def succeeded(self, devices: Iterable[str]) -> None:
         """Forget failures of devices that could be prepared."""
-        prepared = set(devices)
+        prepared_devices = set(devices)
         self._failures = {
-            name: failures for name, failures in self._current().items() if name not in prepared
+            name: failures
+            for name, failures in self._current().items()
+            if name not in prepared_devices
         }
 
     def read(self) -> Mapping[str, Fault]:

@@ -23,7 +23,7 @@ class KubeletConnection:
         sockets: Sockets,
         services: Sequence[grpc.GenericRpcHandler],
         *,
-        settled: Callable[[], Awaitable[None]],
+        on_settled: Callable[[], Awaitable[None]],
         ending: Callable[[], None],
     ) -> None:
         """Remember what to serve.
@@ -32,13 +32,13 @@ class KubeletConnection:
             driver: The driver's name.
             sockets: Where.
             services: What the kubelet calls once the driver is registered.
-            settled: Returns when the driver knows what it needs to answer.
+            on_settled: Returns when the driver knows what it needs to answer.
             ending: Called before the servers stop.
         """
         self._driver = driver
         self._sockets = sockets
         self._services = services
-        self._settled = settled
+        self._on_settled = on_settled
         self._ending = ending
         self._registration = Registration(driver, sockets.service)
 
@@ -49,7 +49,7 @@ class KubeletConnection:
     async def run(self) -> None:
         """Serve until cancelled; then the kubelet is told first, and calls under way end."""
         await asyncio.to_thread(self._remove_abandoned)
-        await self._settled()
+        await self._on_settled()
         async with (
             serving(self._sockets.service, *self._services),
             serving(self._sockets.registration, self._registration.service()),

@@ -29,7 +29,7 @@ class Plugin:
         preparer: Preparer,
         metrics: DriverMetrics,
         *,
-        prepared: Callable[[Preparation], None],
+        on_prepared: Callable[[Preparation], None],
         failures: PrepareFailures,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -37,14 +37,14 @@ class Plugin:
 
         Args:
             driver: The driver's name.
-            prepared: Called with every claim that was prepared; must not block.
+            on_prepared: Called with every claim that was prepared; must not block.
             failures: Counts devices that could not be prepared.
             clock: Monotonic seconds.
         """
         self._driver = driver
         self._preparer = preparer
         self._metrics = metrics
-        self._prepared = prepared
+        self._on_prepared = on_prepared
         self._failures = failures
         self._clock = clock
 
@@ -69,7 +69,7 @@ class Plugin:
             else:
                 answers[uid] = _answer(self._driver, outcome)
                 self._metrics.claim(_PREPARE, OK)
-                self._prepared(outcome)
+                self._on_prepared(outcome)
                 self._failures.succeeded(outcome.record.device_names())
             _log_outcome(_PREPARE, refs, uid, answers[uid].error)
         self._metrics.called(_PREPARE, self._clock() - began)
@@ -93,11 +93,11 @@ class Plugin:
 
 def _log_outcome(method: str, refs: list[ClaimRef], uid: str, error: str) -> None:
     claims = {ref.uid: f"{ref.namespace}/{ref.name}" for ref in refs}
-    told = {"method": method, "claim": claims[uid], "uid": uid}
+    fields = {"method": method, "claim": claims[uid], "uid": uid}
     if error:
-        log.warning("claim.refused", **told, error=error)
+        log.warning("claim.refused", **fields, error=error)
     else:
-        log.info("claim.done", **told)
+        log.info("claim.done", **fields)
 
 
 def _ref(claim: api.Claim) -> ClaimRef:
@@ -108,12 +108,12 @@ def _answer(driver: str, preparation: Preparation) -> api.NodePrepareResourceRes
     return api.NodePrepareResourceResponse(
         devices=[
             api.Device(
-                request_names=[prepared.result.request.partition("/")[0]],
-                pool_name=prepared.result.pool,
-                device_name=prepared.result.device,
+                request_names=[device.result.request.partition("/")[0]],
+                pool_name=device.result.pool,
+                device_name=device.result.device,
                 cdi_device_ids=cdi_names(driver, preparation, number),
-                share_id=prepared.result.share_id,
+                share_id=device.result.share_id,
             )
-            for number, prepared in enumerate(preparation.devices)
+            for number, device in enumerate(preparation.devices)
         ]
     )

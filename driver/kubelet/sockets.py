@@ -67,8 +67,8 @@ def abandoned(folder: Path, prefix: str) -> tuple[Path, ...]:
     Args:
         prefix: Of their names, so that others' sockets are left alone.
     """
-    found = sorted(folder.glob(f"{prefix}*.sock")) if folder.is_dir() else []
-    return tuple(path for path in found if path.is_socket() and not _listens(path))
+    paths = sorted(folder.glob(f"{prefix}*.sock")) if folder.is_dir() else []
+    return tuple(path for path in paths if path.is_socket() and not _listens(path))
 
 
 def _listens(path: Path) -> bool:

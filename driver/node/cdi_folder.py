@@ -7,16 +7,16 @@ import msgspec
 
 from driver.node.files import make_folder, remove_file, replace_file
 from driver.plan.cdi import BOOT_ANNOTATION, Document, spec_file_name, uid_of_spec
-from driver.steps import Reached, Step
+from driver.steps import Step, StepHook
 
 
 class CdiFolder:
     """The specs of one driver in a folder that others use, too."""
 
-    def __init__(self, folder: Path, driver: str, reached: Reached) -> None:
+    def __init__(self, folder: Path, driver: str, at_step: StepHook) -> None:
         self._folder = folder
         self._driver = driver
-        self._reached = reached
+        self._at_step = at_step
 
     def write(self, uid: str, spec: Document) -> None:
         """Write the spec of a claim, unless the same is there.
@@ -28,7 +28,7 @@ class CdiFolder:
         path = self._path(uid)
         if _content(path) != content:
             make_folder(self._folder)
-            replace_file(path, content, before_rename=lambda: self._reached(Step.TEMPORARY_WRITTEN))
+            replace_file(path, content, before_rename=lambda: self._at_step(Step.TEMPORARY_WRITTEN))
 
     def remove(self, uid: str) -> None:
         """Remove the spec of a claim; fine where there is none.
@@ -42,8 +42,8 @@ class CdiFolder:
         """Return the uids of claims with a spec to the boot in which it was written."""
         if not self._folder.is_dir():
             return {}
-        named = ((uid_of_spec(self._driver, path.name), path) for path in self._folder.iterdir())
-        return {uid: _boot(_content(path)) for uid, path in named if uid is not None}
+        specs = ((uid_of_spec(self._driver, path.name), path) for path in self._folder.iterdir())
+        return {uid: _boot(_content(path)) for uid, path in specs if uid is not None}
 
     def _path(self, uid: str) -> Path:
         return self._folder / spec_file_name(self._driver, uid)

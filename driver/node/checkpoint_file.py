@@ -19,7 +19,7 @@ from driver.plan.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
 )
-from driver.steps import Reached, Step
+from driver.steps import Step, StepHook
 
 NAME: Final = "checkpoint"
 SET_ASIDE: Final = "checkpoint.unreadable."
@@ -32,11 +32,11 @@ log = structlog.get_logger()
 class CheckpointFile:
     """Reads and writes under the driver's lock, which the caller holds."""
 
-    def __init__(self, folder: Path, boot_id: str, reached: Reached) -> None:
+    def __init__(self, folder: Path, boot_id: str, at_step: StepHook) -> None:
         self._folder = folder
         self._path = folder / NAME
         self._boot_id = boot_id
-        self._reached = reached
+        self._at_step = at_step
 
     def recover(self, *, has_specs: bool) -> None:
         """Make the file readable, whatever is there; called once at the start.
@@ -47,18 +47,18 @@ class CheckpointFile:
         Raises:
             OSError: The folder cannot be written.
         """
-        read = self._read()
-        if read is None and has_specs:
-            read = Unreadable(why="it is missing, although claims have been prepared")
-        if isinstance(read, Unreadable):
-            self._set_aside(read)
-            read = None
-        if read is None or read.boot_id != self._boot_id:
-            if read is not None:
-                log.info("checkpoint.other_boot", claims=len(read.claims))
-            read = Checkpoint(boot_id=self._boot_id)
-            self.store(read)
-        self._take_back(read)
+        content = self._read()
+        if content is None and has_specs:
+            content = Unreadable(why="it is missing, although claims have been prepared")
+        if isinstance(content, Unreadable):
+            self._set_aside(content)
+            content = None
+        if content is None or content.boot_id != self._boot_id:
+            if content is not None:
+                log.info("checkpoint.other_boot", claims=len(content.claims))
+            content = Checkpoint(boot_id=self._boot_id)
+            self.store(content)
+        self._take_back(content)
 
     def load(self) -> Checkpoint:
         """Return what is prepared in this boot.
@@ -66,12 +66,14 @@ class CheckpointFile:
         Raises:
             OSError: The file cannot be read, or another process has damaged it.
         """
-        read = self._read()
-        if read is None or (isinstance(read, Checkpoint) and read.boot_id != self._boot_id):
+        content = self._read()
+        if content is None or (
+            isinstance(content, Checkpoint) and content.boot_id != self._boot_id
+        ):
             return Checkpoint(boot_id=self._boot_id)
-        if isinstance(read, Unreadable):
-            raise OSError(f"{self._path}: {read.why}")
-        return read
+        if isinstance(content, Unreadable):
+            raise OSError(f"{self._path}: {content.why}")
+        return content
 
     def store(self, checkpoint: Checkpoint) -> None:
         """Write what is prepared.
@@ -81,7 +83,7 @@ class CheckpointFile:
         """
         content = encode_checkpoint(checkpoint)
         replace_file(
-            self._path, content, before_rename=lambda: self._reached(Step.TEMPORARY_WRITTEN)
+            self._path, content, before_rename=lambda: self._at_step(Step.TEMPORARY_WRITTEN)
         )
 
     def set_aside(self) -> tuple[Path, ...]:
@@ -112,11 +114,11 @@ class CheckpointFile:
     def _take_back(self, present: Checkpoint) -> None:
         """Add the claims of files that were set aside by a version that could not read them."""
         for aside in self.set_aside():
-            found = decode_checkpoint(aside.read_bytes()[: MAX_BYTES + 1])
-            if isinstance(found, Checkpoint) and found.boot_id == self._boot_id:
+            checkpoint = decode_checkpoint(aside.read_bytes()[: MAX_BYTES + 1])
+            if isinstance(checkpoint, Checkpoint) and checkpoint.boot_id == self._boot_id:
                 present = msgspec.structs.replace(
-                    present, claims={**found.claims, **present.claims}
+                    present, claims={**checkpoint.claims, **present.claims}
                 )
                 self.store(present)
                 remove_file(aside)
-                log.info("checkpoint.taken_back", claims=len(found.claims), file=str(aside))
+                log.info("checkpoint.taken_back", claims=len(checkpoint.claims), file=str(aside))

@@ -45,9 +45,9 @@ def _values_faults(
     here = f"{path}.validValues"
     if len(valid) > limits.CAPACITY_VALUES:
         yield _fault(here, f"has {len(valid)} values, above {limits.CAPACITY_VALUES}")
-    for index, (one, next_) in enumerate(pairwise(valid)):
-        if next_.round_up() <= one.round_up():
-            yield _fault(f"{here}[{index + 1}]", f"{next_} is not above {one}", "sort them")
+    for index, (lower, upper) in enumerate(pairwise(valid)):
+        if upper.round_up() <= lower.round_up():
+            yield _fault(f"{here}[{index + 1}]", f"{upper} is not above {lower}", "sort them")
     if valid[-1] > value:
         yield _fault(here, f"{valid[-1]} is above all of it, {value}")
     if default not in valid:

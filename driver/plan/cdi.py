@@ -88,9 +88,9 @@ def _device_name(uid: str, number: int) -> str:
     return f"{uid}-{number}"
 
 
-def _edits(prepared: PreparedDevice) -> Document:
-    injection = prepared.device.injection
-    environment = {**injection.environment, **dict(_variables(prepared))}
+def _edits(device: PreparedDevice) -> Document:
+    injection = device.device.injection
+    environment = {**injection.environment, **dict(_variables(device))}
     edits: Document = {"env": [f"{name}={value}" for name, value in environment.items()]}
     if injection.device_nodes:
         edits["deviceNodes"] = [_device_node(node) for node in injection.device_nodes]
@@ -99,8 +99,8 @@ def _edits(prepared: PreparedDevice) -> Document:
     return edits
 
 
-def _variables(prepared: PreparedDevice) -> Iterator[tuple[str, str]]:
-    device, result = prepared.device.device, prepared.result
+def _variables(prepared_device: PreparedDevice) -> Iterator[tuple[str, str]]:
+    device, result = prepared_device.device.device, prepared_device.result
     uuid = (device.attributes or {}).get("uuid")
     name = f"DRAWBRIDGE_DEVICE_{_variable(device.name)}"
     yield name, (uuid.string if uuid is not None else None) or device.name
@@ -111,8 +111,8 @@ def _variables(prepared: PreparedDevice) -> Iterator[tuple[str, str]]:
         yield f"{name}_{_variable(capacity.rpartition('/')[2])}", _plain(amount)
     if result.share_id is not None:
         yield f"{name}_SHARE", result.share_id
-    if prepared.settings.time_slice is not None:
-        yield f"{name}_TIME_SLICE", prepared.settings.time_slice.value
+    if prepared_device.settings.time_slice is not None:
+        yield f"{name}_TIME_SLICE", prepared_device.settings.time_slice.value
     if result.admin_access:
         yield f"{name}_ADMIN", "true"
 

@@ -77,8 +77,8 @@ def decode_checkpoint(text: bytes) -> Checkpoint | Unreadable:
     if head.kind != KIND:
         return Unreadable(why=f"it is a {head.kind[:40]!r}, not a {KIND}")
     if head.version not in READABLE:
-        known = f"{READABLE.start} to {READABLE.stop - 1}"
-        return Unreadable(why=f"it is of version {head.version}; this driver reads {known}")
+        versions = f"{READABLE.start} to {READABLE.stop - 1}"
+        return Unreadable(why=f"it is of version {head.version}; this driver reads {versions}")
     if head.sha256 != hashlib.sha256(body).hexdigest():
         return Unreadable(why="its checksum is wrong")
     try:

@@ -71,13 +71,15 @@ def settings_for(
             continue
         if entry.requests and names.isdisjoint(entry.requests):
             continue
-        read = read_config(entry.opaque.parameters)
-        if isinstance(read, FieldError):
+        device_config = read_config(entry.opaque.parameters)
+        if isinstance(device_config, FieldError):
             place = f"allocation.devices.config[{index}].opaque.parameters"
-            path = f"{place}.{read.path}" if read.path else place
-            return msgspec.structs.replace(read, path=path)
-        if read.sharing is not None and read.sharing.time_slice is not None:
-            settings = msgspec.structs.replace(settings, time_slice=read.sharing.time_slice)
+            path = f"{place}.{device_config.path}" if device_config.path else place
+            return msgspec.structs.replace(device_config, path=path)
+        if device_config.sharing is not None and device_config.sharing.time_slice is not None:
+            settings = msgspec.structs.replace(
+                settings, time_slice=device_config.sharing.time_slice
+            )
     return settings
 
 
@@ -87,5 +89,5 @@ def read_config(parameters: Mapping[str, Any]) -> DeviceConfig | FieldError:
     if head != (API_VERSION, KIND):
         message = f"is {head[1]!r} of {head[0]!r}, which this driver does not know"
         return FieldError(path="", message=message, fix=f"write {KIND} of {API_VERSION}")
-    read = read_strictly(parameters, DeviceConfig)
-    return read if isinstance(read, DeviceConfig) else read[0]
+    config = read_strictly(parameters, DeviceConfig)
+    return config if isinstance(config, DeviceConfig) else config[0]

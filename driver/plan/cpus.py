@@ -38,16 +38,16 @@ class NumaNode(msgspec.Struct, frozen=True, kw_only=True):
     huge_pages: Mapping[int, int] = {}
 
 
-def cpu_pool(nodes: Iterable[NumaNode], reserved: int = 0) -> NodePool:
+def cpu_pool(nodes: Iterable[NumaNode], reserved_cpus: int = 0) -> NodePool:
     """Return a device for each NUMA node with CPUs.
 
     Args:
         nodes: In any order.
-        reserved: CPUs of the first NUMA node that nobody gets, for the system.
+        reserved_cpus: CPUs of the first NUMA node that nobody gets, for the system.
     """
     devices: list[NodeDevice] = []
     for node in sorted(nodes, key=lambda node: node.number):
-        count = count_cpus(node.cpus) - (0 if devices else reserved)
+        count = count_cpus(node.cpus) - (0 if devices else reserved_cpus)
         if count > 0:
             devices.append(_device(node, count))
     return NodePool(name=POOL, devices=tuple(devices))

@@ -86,16 +86,16 @@ def read_inventory(document: object) -> Inventory | tuple[FieldError, ...]:
     if head != (API_VERSION, KIND):
         fix = f"begin it with apiVersion: {API_VERSION} and kind: {KIND}"
         return (FieldError(path="", message="the document is no inventory", fix=fix),)
-    declared = read_strictly(document, DeclaredInventory)
-    if not isinstance(declared, DeclaredInventory):
-        return declared
-    total = sum(len(pool.devices) for pool in declared.pools)
+    inventory = read_strictly(document, DeclaredInventory)
+    if not isinstance(inventory, DeclaredInventory):
+        return inventory
+    total = sum(len(pool.devices) for pool in inventory.pools)
     if total > limits.DEVICES:
         message = f"has {total} devices in all, above {limits.DEVICES}"
         fix = "one node has one card more or less; list what one node has"
         return (FieldError(path="pools", message=message, fix=fix),)
     reading = _Reading()
-    pools = [reading.pool(pool, f"pools[{index}]") for index, pool in enumerate(declared.pools)]
+    pools = [reading.pool(pool, f"pools[{index}]") for index, pool in enumerate(inventory.pools)]
     return tuple(reading.faults) or Inventory(pools=tuple(pools))
 
 
@@ -107,81 +107,83 @@ class _Reading:
         self._pools: set[str] = set()
         self._devices: dict[str, str] = {}
 
-    def pool(self, declared: DeclaredPool, path: str) -> NodePool:
-        if declared.name in self._pools:
-            name = declared.name or "a pool without a name"
+    def pool(self, declared_pool: DeclaredPool, path: str) -> NodePool:
+        if declared_pool.name in self._pools:
+            name = declared_pool.name or "a pool without a name"
             self._fault(f"{path}.name", f"{name} is there already", "give each pool its own name")
-        self._pools.add(declared.name)
-        if declared.name and not is_subdomain(declared.name):
-            self._fault(f"{path}.name", f"{declared.name!r} is no name", "write it as `nics`")
-        counter_sets = self._counter_sets(declared, f"{path}.counterSets")
+        self._pools.add(declared_pool.name)
+        if declared_pool.name and not is_subdomain(declared_pool.name):
+            self._fault(f"{path}.name", f"{declared_pool.name!r} is no name", "write it as `nics`")
+        counter_sets = self._counter_sets(declared_pool, f"{path}.counterSets")
         devices = [
             self._device(device, counter_sets, f"{path}.devices[{index}]")
-            for index, device in enumerate(declared.devices)
+            for index, device in enumerate(declared_pool.devices)
         ]
         return NodePool(
-            name=declared.name, devices=tuple(devices), counter_sets=tuple(counter_sets.values())
+            name=declared_pool.name,
+            devices=tuple(devices),
+            counter_sets=tuple(counter_sets.values()),
         )
 
-    def _counter_sets(self, declared: DeclaredPool, path: str) -> Mapping[str, CounterSet]:
-        found: dict[str, CounterSet] = {}
-        for index, counter_set in enumerate(declared.counter_sets):
+    def _counter_sets(self, declared_pool: DeclaredPool, path: str) -> Mapping[str, CounterSet]:
+        counter_sets: dict[str, CounterSet] = {}
+        for index, counter_set in enumerate(declared_pool.counter_sets):
             here = f"{path}[{index}]"
             self._label(counter_set.name, f"{here}.name")
-            if counter_set.name in found:
+            if counter_set.name in counter_sets:
                 self._fault(f"{here}.name", f"{counter_set.name} is there already", "")
             counters = self._counters(counter_set.counters, f"{here}.counters")
-            found[counter_set.name] = CounterSet(name=counter_set.name, counters=counters)
-        return found
+            counter_sets[counter_set.name] = CounterSet(name=counter_set.name, counters=counters)
+        return counter_sets
 
-    def _counters(self, declared: Mapping[str, Amount], path: str) -> Mapping[str, Counter]:
-        self._at_most(len(declared), limits.COUNTERS, path, "counters")
-        if not declared:
+    def _counters(self, amounts: Mapping[str, Amount], path: str) -> Mapping[str, Counter]:
+        self._at_most(len(amounts), limits.COUNTERS, path, "counters")
+        if not amounts:
             self._fault(path, "is empty", "name at least one counter")
-        for name in declared:
+        for name in amounts:
             self._label(name, f"{path}[{name}]")
         return {
             name: Counter(value=self._amount(amount, f"{path}[{name}]"))
-            for name, amount in declared.items()
+            for name, amount in amounts.items()
         }
 
     # --- one device -----------------------------------------------------------------------------
 
     def _device(
-        self, declared: DeclaredDevice, counter_sets: Mapping[str, CounterSet], path: str
+        self, declared_device: DeclaredDevice, counter_sets: Mapping[str, CounterSet], path: str
     ) -> NodeDevice:
-        self._label(declared.name, f"{path}.name")
-        first = self._devices.setdefault(declared.name, path)
+        self._label(declared_device.name, f"{path}.name")
+        first = self._devices.setdefault(declared_device.name, path)
         if first != path:
-            message = f"{declared.name} is the name of {first} already"
+            message = f"{declared_device.name} is the name of {first} already"
             self._fault(f"{path}.name", message, "names are unique on a node, in all its pools")
-        attributes = self._attributes(declared, f"{path}.attributes")
-        capacity = self._capacities(declared, f"{path}.capacity")
+        attributes = self._attributes(declared_device, f"{path}.attributes")
+        capacity = self._capacities(declared_device, f"{path}.capacity")
         size = len(attributes) + len(capacity)
         self._at_most(size, limits.ATTRIBUTES_AND_CAPACITIES, path, "attributes and capacities")
         device = Device(
-            name=declared.name,
+            name=declared_device.name,
             attributes=attributes or None,
             capacity=capacity or None,
-            consumes_counters=self._consumptions(declared, counter_sets, f"{path}.consumes"),
-            taints=self._taints(declared.taints, f"{path}.taints"),
-            allow_multiple_allocations=declared.shared or None,
+            consumes_counters=self._consumptions(declared_device, counter_sets, f"{path}.consumes"),
+            taints=self._taints(declared_device.taints, f"{path}.taints"),
+            allow_multiple_allocations=declared_device.shared or None,
         )
         return NodeDevice(
             device=device,
-            injection=self._injection(declared, path),
+            injection=self._injection(declared_device, path),
             network=None
-            if declared.network is None
+            if declared_device.network is None
             else NetworkDeviceData(
-                interface_name=declared.network.interface_name,
-                ips=declared.network.ips or None,
-                hardware_address=declared.network.hardware_address,
+                interface_name=declared_device.network.interface_name,
+                ips=declared_device.network.ips or None,
+                hardware_address=declared_device.network.hardware_address,
             ),
         )
 
-    def _attributes(self, declared: DeclaredDevice, path: str) -> dict[str, DeviceAttribute]:
-        found: dict[str, DeviceAttribute] = {}
-        for name, value in declared.attributes.items():
+    def _attributes(self, declared_device: DeclaredDevice, path: str) -> dict[str, DeviceAttribute]:
+        attributes: dict[str, DeviceAttribute] = {}
+        for name, value in declared_device.attributes.items():
             here = f"{path}[{name}]"
             self._qualified_name(name, here)
             if name in _TOPOLOGY and value == _TOPOLOGY[name]:
@@ -189,64 +191,64 @@ class _Reading:
                 self._fault(here, message, "leave it out")
             match value:
                 case bool():
-                    found[name] = DeviceAttribute(bool_=value)
+                    attributes[name] = DeviceAttribute(bool_=value)
                 case int():
                     if abs(value) > _MAX_INT64:
                         self._fault(
                             here, f"{value} does not fit into 64 bits", "write it as a text"
                         )
-                    found[name] = DeviceAttribute(int_=value)
+                    attributes[name] = DeviceAttribute(int_=value)
                 case str():
                     self._short(value, here)
-                    found[name] = DeviceAttribute(string=value)
+                    attributes[name] = DeviceAttribute(string=value)
                 case DeclaredVersion():
                     self._short(value.version, here)
                     try:
                         Semver.parse(value.version)
                     except ValueError as error:
                         self._fault(here, str(error), "or publish it as a text")
-                    found[name] = DeviceAttribute(version=value.version)
-        return found
+                    attributes[name] = DeviceAttribute(version=value.version)
+        return attributes
 
-    def _capacities(self, declared: DeclaredDevice, path: str) -> dict[str, DeviceCapacity]:
-        found: dict[str, DeviceCapacity] = {}
-        for name, value in declared.capacity.items():
+    def _capacities(self, declared_device: DeclaredDevice, path: str) -> dict[str, DeviceCapacity]:
+        capacities: dict[str, DeviceCapacity] = {}
+        for name, value in declared_device.capacity.items():
             here = f"{path}[{name}]"
             self._qualified_name(name, here)
-            found[name] = self._capacity(value, here)
-            if found[name].request_policy is not None and not declared.shared:
+            capacities[name] = self._capacity(value, here)
+            if capacities[name].request_policy is not None and not declared_device.shared:
                 fix = "write the amount alone, or shared: true beside capacity"
                 self._fault(here, "a request policy is for devices that are shared", fix)
-        if declared.consumers is not None:
-            if CONSUMERS in found:
+        if declared_device.consumers is not None:
+            if CONSUMERS in capacities:
                 self._fault(f"{path}[{CONSUMERS}]", "stands for the field consumers", "write one")
-            if not declared.shared:
+            if not declared_device.shared:
                 consumers = f"{path.removesuffix('.capacity')}.consumers"
                 self._fault(consumers, "the device is not shared", "add shared: true, or remove it")
-            one = Quantity(1)
-            found[CONSUMERS] = DeviceCapacity(
-                value=Quantity(declared.consumers),
-                request_policy=CapacityRequestPolicy(default=one, valid_values=(one,)),
+            step = Quantity(1)
+            capacities[CONSUMERS] = DeviceCapacity(
+                value=Quantity(declared_device.consumers),
+                request_policy=CapacityRequestPolicy(default=step, valid_values=(step,)),
             )
-        return found
+        return capacities
 
-    def _capacity(self, declared: Amount | DeclaredCapacity, path: str) -> DeviceCapacity:
-        if not isinstance(declared, DeclaredCapacity):
-            return DeviceCapacity(value=self._amount(declared, path))
-        value = self._amount(declared.value, f"{path}.value")
+    def _capacity(self, declared_capacity: Amount | DeclaredCapacity, path: str) -> DeviceCapacity:
+        if not isinstance(declared_capacity, DeclaredCapacity):
+            return DeviceCapacity(value=self._amount(declared_capacity, path))
+        value = self._amount(declared_capacity.value, f"{path}.value")
         fields = {
             name: self._amount(amount, f"{path}.{name}")
             for name, amount in (
-                ("default", declared.default),
-                ("min", declared.min),
-                ("max", declared.max),
-                ("step", declared.step),
+                ("default", declared_capacity.default),
+                ("min", declared_capacity.min),
+                ("max", declared_capacity.max),
+                ("step", declared_capacity.step),
             )
             if amount is not None
         }
         valid = [
             self._amount(amount, f"{path}.validValues[{index}]")
-            for index, amount in enumerate(declared.valid_values)
+            for index, amount in enumerate(declared_capacity.valid_values)
         ]
         default = fields.pop("default", None)
         if default is None and not fields and not valid:
@@ -260,51 +262,58 @@ class _Reading:
         return DeviceCapacity(value=value, request_policy=policy)
 
     def _consumptions(
-        self, declared: DeclaredDevice, counter_sets: Mapping[str, CounterSet], path: str
+        self, declared_device: DeclaredDevice, counter_sets: Mapping[str, CounterSet], path: str
     ) -> tuple[DeviceCounterConsumption, ...] | None:
-        self._at_most(len(declared.consumes), limits.CONSUMED_SETS, path, "counter sets")
-        names = [each.counter_set for each in declared.consumes]
+        self._at_most(len(declared_device.consumes), limits.CONSUMED_SETS, path, "counter sets")
+        names = [consumption.counter_set for consumption in declared_device.consumes]
         for index, name in enumerate(names):
             if name in names[:index]:
                 self._fault(f"{path}[{index}].counterSet", f"{name} is there already", "")
-        found = [
-            self._consumption(each, counter_sets, f"{path}[{index}]")
-            for index, each in enumerate(declared.consumes)
+        consumptions = [
+            self._consumption(consumption, counter_sets, f"{path}[{index}]")
+            for index, consumption in enumerate(declared_device.consumes)
         ]
-        return tuple(found) or None
+        return tuple(consumptions) or None
 
     def _consumption(
-        self, declared: DeclaredConsumption, counter_sets: Mapping[str, CounterSet], path: str
+        self,
+        declared_consumption: DeclaredConsumption,
+        counter_sets: Mapping[str, CounterSet],
+        path: str,
     ) -> DeviceCounterConsumption:
-        counters = self._counters(declared.counters, f"{path}.counters")
-        source = counter_sets.get(declared.counter_set)
+        counters = self._counters(declared_consumption.counters, f"{path}.counters")
+        source = counter_sets.get(declared_consumption.counter_set)
         if source is None:
-            known = ", ".join(sorted(counter_sets)) or "none"
-            message = f"the pool has no counter set {declared.counter_set}"
-            self._fault(f"{path}.counterSet", message, f"its counter sets: {known}")
+            names = ", ".join(sorted(counter_sets)) or "none"
+            message = f"the pool has no counter set {declared_consumption.counter_set}"
+            self._fault(f"{path}.counterSet", message, f"its counter sets: {names}")
         for name, counter in counters.items() if source is not None else ():
             total = (source.counters or {}).get(name) if source is not None else None
             here = f"{path}.counters[{name}]"
             if total is None:
-                self._fault(here, f"counter set {declared.counter_set} has no such counter", "")
+                self._fault(
+                    here, f"counter set {declared_consumption.counter_set} has no such counter", ""
+                )
             elif counter.value > total.value:
                 message = f"{counter.value} is more than all of it, {total.value}"
                 self._fault(here, message, "no claim could ever get the device")
         groups = f"{path}.compatibilityGroups"
-        self._at_most(len(declared.compatibility_groups), limits.GROUPS, groups, "groups")
-        for index, group in enumerate(declared.compatibility_groups):
+        self._at_most(
+            len(declared_consumption.compatibility_groups), limits.GROUPS, groups, "groups"
+        )
+        for index, group in enumerate(declared_consumption.compatibility_groups):
             self._label(group, f"{groups}[{index}]")
         return DeviceCounterConsumption(
-            counter_set=declared.counter_set,
+            counter_set=declared_consumption.counter_set,
             counters=counters,
-            compatibility_groups=declared.compatibility_groups or None,
+            compatibility_groups=declared_consumption.compatibility_groups or None,
         )
 
     def _taints(
-        self, declared: Iterable[DeclaredTaint], path: str
+        self, declared_taints: Iterable[DeclaredTaint], path: str
     ) -> tuple[DeviceTaint, ...] | None:
-        found: list[DeviceTaint] = []
-        for index, taint in enumerate(declared):
+        taints: list[DeviceTaint] = []
+        for index, taint in enumerate(declared_taints):
             here = f"{path}[{index}]"
             if not is_label_key(taint.key):
                 self._fault(f"{here}.key", f"{taint.key!r} is no key of a taint", "as of a label")
@@ -312,14 +321,14 @@ class _Reading:
                 self._fault(f"{here}.key", f"{GROUP} is the driver's own domain", "use another")
             if not is_label_value(taint.value):
                 self._fault(f"{here}.value", f"{taint.value!r} is no value of a taint", "")
-            found.append(DeviceTaint(key=taint.key, value=taint.value, effect=taint.effect))
-        self._at_most(len(found), limits.TAINTS - limits.OWN_TAINTS, path, "taints")
-        return tuple(found) or None
+            taints.append(DeviceTaint(key=taint.key, value=taint.value, effect=taint.effect))
+        self._at_most(len(taints), limits.TAINTS - limits.OWN_TAINTS, path, "taints")
+        return tuple(taints) or None
 
     # --- what containers get --------------------------------------------------------------------
 
-    def _injection(self, declared: DeclaredDevice, path: str) -> Injection:
-        for name, value in declared.environment.items():
+    def _injection(self, declared_device: DeclaredDevice, path: str) -> Injection:
+        for name, value in declared_device.environment.items():
             here = f"{path}.environment[{name}]"
             if not is_variable(name):
                 self._fault(here, f"{name!r} is no name of a variable", "")
@@ -327,27 +336,27 @@ class _Reading:
                 self._fault(here, f"{OWN_VARIABLES}* are the driver's own variables", "rename it")
             if "\0" in value:
                 self._fault(here, "holds a null character", "")
-        for index, name in enumerate(declared.cdi_devices):
+        for index, name in enumerate(declared_device.cdi_devices):
             if not is_cdi_device(name):
                 fix = "write vendor/class=name, such as nvidia.com/gpu=0"
                 self._fault(f"{path}.cdiDevices[{index}]", f"{name!r} is no device of CDI", fix)
         nodes = [
-            self._device_node(each, f"{path}.deviceNodes[{index}]")
-            for index, each in enumerate(declared.device_nodes)
+            self._device_node(device_node, f"{path}.deviceNodes[{index}]")
+            for index, device_node in enumerate(declared_device.device_nodes)
         ]
         mounts = [
-            self._mount(each, f"{path}.mounts[{index}]")
-            for index, each in enumerate(declared.mounts)
+            self._mount(mount, f"{path}.mounts[{index}]")
+            for index, mount in enumerate(declared_device.mounts)
         ]
         return Injection(
-            environment=declared.environment,
+            environment=declared_device.environment,
             device_nodes=tuple(nodes),
             mounts=tuple(mounts),
-            cdi_devices=declared.cdi_devices,
+            cdi_devices=declared_device.cdi_devices,
         )
 
-    def _device_node(self, declared: str | DeclaredNode, path: str) -> DeviceNode:
-        node = DeclaredNode(path=declared) if isinstance(declared, str) else declared
+    def _device_node(self, declared_node: str | DeclaredNode, path: str) -> DeviceNode:
+        node = DeclaredNode(path=declared_node) if isinstance(declared_node, str) else declared_node
         self._path(node.path, path)
         if node.host_path is not None:
             self._path(node.host_path, f"{path}.hostPath")
@@ -362,20 +371,20 @@ class _Reading:
             minor=node.minor,
         )
 
-    def _mount(self, declared: DeclaredMount, path: str) -> Mount:
-        self._path(declared.host_path, f"{path}.hostPath")
-        if declared.container_path is not None:
-            self._path(declared.container_path, f"{path}.containerPath")
+    def _mount(self, declared_mount: DeclaredMount, path: str) -> Mount:
+        self._path(declared_mount.host_path, f"{path}.hostPath")
+        if declared_mount.container_path is not None:
+            self._path(declared_mount.container_path, f"{path}.containerPath")
         return Mount(
-            host_path=declared.host_path,
-            container_path=declared.container_path or declared.host_path,
-            options=declared.options,
+            host_path=declared_mount.host_path,
+            container_path=declared_mount.container_path or declared_mount.host_path,
+            options=declared_mount.options,
         )
 
     # --- values ---------------------------------------------------------------------------------
 
-    def _amount(self, declared: Amount, path: str) -> Quantity:
-        text = declared if isinstance(declared, str) else repr(declared)
+    def _amount(self, declared_amount: Amount, path: str) -> Quantity:
+        text = declared_amount if isinstance(declared_amount, str) else repr(declared_amount)
         try:
             amount = Quantity(text)
         except QuantityError as error:
@@ -415,9 +424,9 @@ class _Reading:
 
 def _as_quantity(text: str) -> str:
     """Return how to write an amount with a unit that Kubernetes does not know."""
-    shortened = text.replace(" ", "").removesuffix("B").removesuffix("b")
+    compact = text.replace(" ", "").removesuffix("B").removesuffix("b")
     try:
-        Quantity(shortened)
+        Quantity(compact)
     except QuantityError:
         return "write an amount as 80Gi, 512Mi, 100 or 0.5"
-    return f"write {shortened}"
+    return f"write {compact}"

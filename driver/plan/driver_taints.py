@@ -34,25 +34,25 @@ def is_released(record: Record, claim: ResourceClaim) -> bool:
     if claim.metadata.uid != record.uid or claim.status is None:
         return True
     allocation = claim.status.allocation
-    held = (allocation.devices.results or ()) if allocation is not None else ()
-    return any(result not in held for result in record.results)
+    results = (allocation.devices.results or ()) if allocation is not None else ()
+    return any(result not in results for result in record.results)
 
 
 def merge_taints(*kinds: Mapping[str, DeviceTaint]) -> Mapping[str, tuple[DeviceTaint, ...]]:
     """Return device to all taints that the driver sets, in the order of their kinds."""
-    merged: dict[str, tuple[DeviceTaint, ...]] = {}
+    merged_taints: dict[str, tuple[DeviceTaint, ...]] = {}
     for taints in kinds:
         for name, taint in taints.items():
-            merged[name] = (*merged.get(name, ()), taint)
-    return merged
+            merged_taints[name] = (*merged_taints.get(name, ()), taint)
+    return merged_taints
 
 
 def use_taints(
     node: NodeState,
     checkpoint: Checkpoint,
-    released: Collection[str],
+    released_claims: Collection[str],
     *,
-    contested: Collection[str] = (),
+    contested_devices: Collection[str] = (),
     is_state_known: bool,
 ) -> Mapping[str, DeviceTaint]:
     """Return device to the taint that says that it is, or may be, in use.
@@ -60,16 +60,16 @@ def use_taints(
     Args:
         node: Devices and policies.
         checkpoint: What is prepared.
-        released: Uids of claims that are prepared, but no longer allocated so.
-        contested: Devices that were refused to somebody, who had them allocated nevertheless. Who
+        released_claims: Uids of claims that are prepared, but no longer allocated so.
+        contested_devices: Devices that were refused to somebody, who had them allocated nevertheless. Who
             allocated them once may do so again, since kube-scheduler takes a device for free when any
             of its claims goes.
         is_state_known: Whether the checkpoint is complete.
     """
     if not is_state_known:
         return {device.name: STATE_UNKNOWN for device in node.inventory.devices()}
-    records = [record for uid, record in checkpoint.claims.items() if uid in released]
-    unusable = {*_unusable(node, records), *taken_devices(node, checkpoint, contested)}
+    records = [record for uid, record in checkpoint.claims.items() if uid in released_claims]
+    unusable = {*_unusable(node, records), *taken_devices(node, checkpoint, contested_devices)}
     return dict.fromkeys(sorted(unusable), IN_USE)
 
 
@@ -78,7 +78,7 @@ def _unusable(node: NodeState, records: Sequence[Record]) -> Iterator[str]:
     if not records:
         return
     own = {(result.pool, result.device) for record in records for result in record.results}
-    counted = {
+    shared_counters = {
         (pool, name)
         for record in records
         for pool in {result.pool for result in record.results}
@@ -87,21 +87,24 @@ def _unusable(node: NodeState, records: Sequence[Record]) -> Iterator[str]:
     }
     beside = [
         (pool, name)
-        for (pool, name), known in node.devices.items()
-        if any((pool, taken) in counted for taken in _counter_sets(known.device))
+        for (pool, name), node_device in node.devices.items()
+        if any(
+            (pool, counter_set) in shared_counters
+            for counter_set in _counter_sets(node_device.device)
+        )
     ]
     yield from (name for pool, name in node.devices if (pool, name) in own)
     yield from _in_conflict(node, records, beside)
 
 
 def taken_devices(
-    node: NodeState, checkpoint: Checkpoint, contested: Collection[str]
+    node: NodeState, checkpoint: Checkpoint, contested_devices: Collection[str]
 ) -> Iterator[str]:
     """Yield the contested devices that nobody else can have; shares of others may still fit."""
     devices = [
         (pool, name)
-        for (pool, name), known in node.devices.items()
-        if name in contested and not known.device.allow_multiple_allocations
+        for (pool, name), node_device in node.devices.items()
+        if name in contested_devices and not node_device.device.allow_multiple_allocations
     ]
     yield from _in_conflict(node, tuple(checkpoint.claims.values()), devices)
 
@@ -114,13 +117,13 @@ def _in_conflict(
         return
     usage = gather_usage([record.as_claim() for record in records], FEATURES)
     options = AllocatorOptions(features=FEATURES, policies=node.policies)
-    published = with_vanished(node, records).published
+    published_devices = with_vanished(node, records).published
     for pool, name in devices:
         result = DeviceRequestAllocationResult(
             request="any", driver=node.driver, pool=pool, device=name
         )
         alone = Record(uid="any", namespace="", name="", results=(result,)).as_claim()
-        if find_conflict(alone, published, usage, options) is not None:
+        if find_conflict(alone, published_devices, usage, options) is not None:
             yield name
 
 

@@ -85,12 +85,12 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
         >>> [Recovery(first_s=30, max_s=100).wait_s(relapses) for relapses in range(3)]
         [30, 60, 100]
         """
-        doubled = self.first_s
+        wait_s = self.first_s
         for _ in range(relapses):
-            if doubled >= self.max_s:
+            if wait_s >= self.max_s:
                 break
-            doubled *= 2
-        return min(doubled, self.max_s)
+            wait_s *= 2
+        return min(wait_s, self.max_s)
 
 
 Healths = Mapping[str, DeviceHealth]
@@ -98,21 +98,21 @@ Healths = Mapping[str, DeviceHealth]
 
 
 def observe(
-    known: Healths, faults: Mapping[str, Fault], recovery: Recovery, now_s: float, now: datetime
+    healths: Healths, faults: Mapping[str, Fault], recovery: Recovery, now_s: float, now: datetime
 ) -> Healths:
     """Return the health of devices after a look at them.
 
     Args:
-        known: After the look before.
+        healths: After the look before.
         faults: Device to its fault, as seen now.
         recovery: When a fault is over.
         now_s: A clock that never goes back.
         now: The wall clock, in UTC.
     """
     after = {
-        name: _with_fault(known.get(name), fault, now_s, now) for name, fault in faults.items()
+        name: _with_fault(healths.get(name), fault, now_s, now) for name, fault in faults.items()
     }
-    for name, health in known.items():
+    for name, health in healths.items():
         if name in faults:
             continue
         away_s = now_s - health.seen_s
@@ -123,15 +123,15 @@ def observe(
 
 
 def _with_fault(
-    known: DeviceHealth | None, fault: Fault, now_s: float, now: datetime
+    health: DeviceHealth | None, fault: Fault, now_s: float, now: datetime
 ) -> DeviceHealth:
-    if known is None:
+    if health is None:
         return DeviceHealth(fault=fault, began=now, seen_s=now_s)
-    if known.is_over:
-        relapses = known.relapses + 1
+    if health.is_over:
+        relapses = health.relapses + 1
         return DeviceHealth(fault=fault, began=now, seen_s=now_s, relapses=relapses)
-    began = known.began if fault.kind == known.fault.kind else now
-    return msgspec.structs.replace(known, fault=fault, began=began, seen_s=now_s)
+    began = health.began if fault.kind == health.fault.kind else now
+    return msgspec.structs.replace(health, fault=fault, began=began, seen_s=now_s)
 
 
 def unhealthy(healths: Healths) -> Mapping[str, tuple[Fault, datetime]]:
@@ -154,7 +154,7 @@ def worst_faults(
     for faults in sources:
         for name, fault in faults.items():
             worst[name] = min(
-                (worst.get(name, fault), fault), key=lambda each: _rank(each, effects)
+                (worst.get(name, fault), fault), key=lambda candidate: _rank(candidate, effects)
             )
     return worst
 

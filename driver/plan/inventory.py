@@ -111,11 +111,13 @@ def merge_inventories(inventories: Iterable[Inventory]) -> Inventory:
     """
     devices: dict[str, dict[str, NodeDevice]] = {}
     counter_sets: dict[str, dict[str, CounterSet]] = {}
-    known: set[str] = set()
+    pool_names: set[str] = set()
     for pool in (pool for inventory in inventories for pool in inventory.pools):
-        joined = devices.setdefault(pool.name, {})
-        joined.update((device.name, device) for device in pool.devices if device.name not in known)
-        known.update(device.name for device in pool.devices)
+        pool_devices = devices.setdefault(pool.name, {})
+        pool_devices.update(
+            (device.name, device) for device in pool.devices if device.name not in pool_names
+        )
+        pool_names.update(device.name for device in pool.devices)
         joined_sets = counter_sets.setdefault(pool.name, {})
         for counter_set in pool.counter_sets:
             joined_sets.setdefault(counter_set.name, counter_set)
@@ -123,9 +125,9 @@ def merge_inventories(inventories: Iterable[Inventory]) -> Inventory:
         pools=tuple(
             NodePool(
                 name=name,
-                devices=tuple(joined.values()),
+                devices=tuple(pool_devices.values()),
                 counter_sets=tuple(counter_sets[name].values()),
             )
-            for name, joined in devices.items()
+            for name, pool_devices in devices.items()
         )
     )

@@ -58,10 +58,10 @@ class Nic(msgspec.Struct, frozen=True, kw_only=True):
 
 def nic_pool(nics: Iterable[Nic]) -> NodePool:
     """Return the pool of a node's network devices, by name."""
-    published = (nic for nic in nics if not nic.virtual_functions)
+    usable_nics = (nic for nic in nics if not nic.virtual_functions)
     return NodePool(
         name=POOL,
-        devices=tuple(sorted(map(_device, published), key=lambda device: device.name)),
+        devices=tuple(sorted(map(_device, usable_nics), key=lambda device: device.name)),
     )
 
 

@@ -120,7 +120,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def published(self) -> NodeDevices:
         """The devices as the allocator sees them."""
         publication = msgspec.structs.replace(self.publication, groups=True)
-        slices = plan_writes(plan_pools(publication, self.inventory), ()).applied
+        slices = plan_writes(plan_pools(publication, self.inventory), ()).to_apply
         return node_devices(
             build_index(slices, FEATURES), Node(metadata=ObjectMeta(name=publication.node))
         )
@@ -146,16 +146,16 @@ def prepare_claim(
     devices = _devices(record, node)
     if isinstance(devices, Refusal):
         return devices
-    known = checkpoint.claims.get(uid)
-    if known is not None and (known.results, known.config) != (record.results, record.config):
+    earlier = checkpoint.claims.get(uid)
+    if earlier is not None and (earlier.results, earlier.config) != (record.results, record.config):
         message = (
             "it is still prepared here for an earlier allocation, whose containers may still run"
         )
         return Refusal(
             reason=RefusalReason.STILL_PREPARED, message=message, devices=record.device_names()
         )
-    if known is not None:
-        return Preparation(record=known, devices=devices)
+    if earlier is not None:
+        return Preparation(record=earlier, devices=devices)
     others = checkpoint.claims.values()
     conflict = find_conflict(
         record.as_claim(),
@@ -217,9 +217,9 @@ def _record(claim: ResourceClaim, node: NodeState) -> Record | Refusal:
         if entry.opaque is not None and entry.opaque.driver == node.driver
     )
     devices = {
-        result.device: known.device
+        result.device: device.device
         for result in results
-        if (known := node.devices.get((result.pool, result.device))) is not None
+        if (device := node.devices.get((result.pool, result.device))) is not None
     }
     pods = tuple(
         sorted(user.name for user in claim.status.reserved_for or () if user.resource == PODS)
@@ -236,10 +236,10 @@ def _record(claim: ResourceClaim, node: NodeState) -> Record | Refusal:
 
 
 def _devices(record: Record, node: NodeState) -> tuple[PreparedDevice, ...] | Refusal:
-    found: list[PreparedDevice] = []
+    prepared_devices: list[PreparedDevice] = []
     for result in record.results:
-        known = node.devices.get((result.pool, result.device))
-        if known is None:
+        device = node.devices.get((result.pool, result.device))
+        if device is None:
             message = f"{result.pool}/{result.device} is not on this node (any more)"
             return Refusal(reason=RefusalReason.UNKNOWN_DEVICE, message=message)
         settings = settings_for(result.request, node.driver, record.config)
@@ -247,8 +247,8 @@ def _devices(record: Record, node: NodeState) -> tuple[PreparedDevice, ...] | Re
             message = f"{settings.path} {settings.message}"
             message += f"; {settings.fix}" if settings.fix else ""
             return Refusal(reason=RefusalReason.CONFIGURATION, message=message)
-        found.append(PreparedDevice(result=result, device=known, settings=settings))
-    return tuple(found)
+        prepared_devices.append(PreparedDevice(result=result, device=device, settings=settings))
+    return tuple(prepared_devices)
 
 
 def _is_for_node(selector: NodeSelector | None, node: str) -> bool:
@@ -274,47 +274,55 @@ def _is_for_node(selector: NodeSelector | None, node: str) -> bool:
 
 def with_vanished(node: NodeState, records: Iterable[Record]) -> NodeState:
     """Return the node with devices that are in use although they are no longer part of it."""
-    vanished: dict[str, dict[str, NodeDevice]] = {}
+    vanished_devices: dict[str, dict[str, NodeDevice]] = {}
     for record in records:
         for result in record.results:
             last = record.devices.get(result.device)
             if last is not None and (result.pool, result.device) not in node.devices:
-                vanished.setdefault(result.pool, {})[result.device] = NodeDevice(device=last)
-    if not vanished:
+                vanished_devices.setdefault(result.pool, {})[result.device] = NodeDevice(
+                    device=last
+                )
+    if not vanished_devices:
         return node
     pools: list[NodePool] = []
     for pool in node.inventory.pools:
-        gone = vanished.get(pool.published_name(node.publication.node), {})
-        kept = (_with_known_counters(device, pool) for device in gone.values())
-        pools.append(msgspec.structs.replace(pool, devices=(*pool.devices, *kept)))
+        pool_devices = vanished_devices.get(pool.published_name(node.publication.node), {})
+        devices_kept = (_with_known_counters(device, pool) for device in pool_devices.values())
+        pools.append(msgspec.structs.replace(pool, devices=(*pool.devices, *devices_kept)))
     return msgspec.structs.replace(node, inventory=Inventory(pools=tuple(pools)))
 
 
-def _with_known_counters(vanished: NodeDevice, pool: NodePool) -> NodeDevice:
+def _with_known_counters(node_device: NodeDevice, pool: NodePool) -> NodeDevice:
     """Return a device without what it consumed of counters that are gone, too."""
-    known = {
+    published_counters = {
         (counter_set.name, counter)
         for counter_set in pool.counter_sets
         for counter in counter_set.counters or ()
     }
     consumes = tuple(
         entry
-        for entry in vanished.device.consumes_counters or ()
-        if all((entry.counter_set, counter) in known for counter in entry.counters or ())
+        for entry in node_device.device.consumes_counters or ()
+        if all(
+            (entry.counter_set, counter) in published_counters for counter in entry.counters or ()
+        )
     )
-    device: Device = msgspec.structs.replace(vanished.device, consumes_counters=consumes or None)
-    return msgspec.structs.replace(vanished, device=device)
+    device: Device = msgspec.structs.replace(node_device.device, consumes_counters=consumes or None)
+    return msgspec.structs.replace(node_device, device=device)
 
 
 def _conflict_message(conflict: AllocationConflict, namespace: str) -> str:
     """Return a refusal in words; a claim is named to its own namespace only."""
-    own = sorted({one.claim for one in conflict.consumers if one.namespace == namespace})
-    others = len({(one.namespace, one.claim) for one in conflict.consumers}) - len(own)
+    own = sorted(
+        {consumer.claim for consumer in conflict.consumers if consumer.namespace == namespace}
+    )
+    others = len({(consumer.namespace, consumer.claim) for consumer in conflict.consumers}) - len(
+        own
+    )
     users = [f"claim {name}" for name in own]
     if others:
         users.append(f"{others} claim{'s' * (others > 1)} of other namespaces")
-    told = f" (used by {', '.join(users)})" if users else ""
-    return f"{conflict.device.device}: {_reason(conflict.rejection)}{told}"
+    users_text = f" (used by {', '.join(users)})" if users else ""
+    return f"{conflict.device.device}: {_reason(conflict.rejection)}{users_text}"
 
 
 def _reason(rejection: RejectionReason) -> str:

@@ -68,12 +68,12 @@ class Writes(msgspec.Struct, frozen=True, kw_only=True):
         deleted: Slices as they are published.
     """
 
-    applied: tuple[ResourceSlice, ...] = ()
-    deleted: tuple[ResourceSlice, ...] = ()
+    to_apply: tuple[ResourceSlice, ...] = ()
+    to_delete: tuple[ResourceSlice, ...] = ()
 
     def __bool__(self) -> bool:
         """Return whether there is anything to do."""
-        return bool(self.applied or self.deleted)
+        return bool(self.to_apply or self.to_delete)
 
 
 # --- the plan -------------------------------------------------------------------------------------
@@ -99,8 +99,8 @@ def _plan_pool(
 ) -> PlannedPool:
     name = pool.published_name(publication.node)
     devices = [
-        _published(each.device, taints.get(each.name, ()), groups=publication.groups)
-        for each in pool.devices
+        _published(pool_device.device, taints.get(pool_device.name, ()), groups=publication.groups)
+        for pool_device in pool.devices
     ]
     contents: list[tuple[tuple[CounterSet, ...] | None, tuple[Device, ...] | None]] = [
         (sets, None) for sets in _batches(pool.counter_sets, limits.COUNTER_SETS_PER_SLICE)
@@ -122,8 +122,8 @@ def _published(device: Device, taints: tuple[DeviceTaint, ...], *, groups: bool)
     if taints:
         device = msgspec.structs.replace(device, taints=(*(device.taints or ()), *taints))
     if device.consumes_counters and not groups:
-        consumed = tuple(map(_without_groups, device.consumes_counters))
-        device = msgspec.structs.replace(device, consumes_counters=consumed)
+        consumptions = tuple(map(_without_groups, device.consumes_counters))
+        device = msgspec.structs.replace(device, consumes_counters=consumptions)
     return device
 
 
@@ -177,10 +177,10 @@ def slice_name(publication: Publication, pool: str, number: int) -> str:
     return publication.node[: _NAME - len(end)].rstrip(".-") + end
 
 
-def slice_document(one: ResourceSlice) -> dict[str, Any]:
+def slice_document(slice_: ResourceSlice) -> dict[str, Any]:
     """Return a slice as it is sent; numbers are told even where they are what nothing would mean."""
-    document: dict[str, Any] = msgspec.to_builtins(one, enc_hook=str)
-    pool = one.spec.pool
+    document: dict[str, Any] = msgspec.to_builtins(slice_, enc_hook=str)
+    pool = slice_.spec.pool
     document["spec"]["pool"] = {
         "name": pool.name,
         "generation": pool.generation,
@@ -192,71 +192,77 @@ def slice_document(one: ResourceSlice) -> dict[str, Any]:
 # --- the writes -----------------------------------------------------------------------------------
 
 
-def plan_writes(pools: Iterable[PlannedPool], published: Iterable[ResourceSlice]) -> Writes:
+def plan_writes(pools: Iterable[PlannedPool], published_slices: Iterable[ResourceSlice]) -> Writes:
     """Return what to write; nothing where the API server has what is planned.
 
     Args:
         pools: As planned.
-        published: All slices of the driver on the node, as they are seen.
+        published_slices: All slices of the driver on the node, as they are seen.
     """
     by_pool: dict[str, dict[str, ResourceSlice]] = {}
-    for one in published:
-        by_pool.setdefault(one.spec.pool.name, {})[one.metadata.name] = one
-    applied: list[ResourceSlice] = []
-    deleted: list[ResourceSlice] = []
+    for slice_ in published_slices:
+        by_pool.setdefault(slice_.spec.pool.name, {})[slice_.metadata.name] = slice_
+    to_apply: list[ResourceSlice] = []
+    to_delete: list[ResourceSlice] = []
     for pool in pools:
-        seen = by_pool.pop(pool.name, {})
-        applied += _pool_writes(pool.slices, seen)
-        planned = {one.metadata.name for one in pool.slices}
-        deleted += [one for name, one in sorted(seen.items()) if name not in planned]
-    for _, gone in sorted(by_pool.items()):
-        deleted += [one for _, one in sorted(gone.items())]
-    return Writes(applied=tuple(applied), deleted=tuple(deleted))
+        published_by_name = by_pool.pop(pool.name, {})
+        to_apply += _pool_writes(pool.slices, published_by_name)
+        planned_names = {slice_.metadata.name for slice_ in pool.slices}
+        to_delete += [
+            slice_
+            for name, slice_ in sorted(published_by_name.items())
+            if name not in planned_names
+        ]
+    for _, vanished_slices in sorted(by_pool.items()):
+        to_delete += [slice_ for _, slice_ in sorted(vanished_slices.items())]
+    return Writes(to_apply=tuple(to_apply), to_delete=tuple(to_delete))
 
 
 def _pool_writes(
-    planned: Sequence[ResourceSlice], seen: Mapping[str, ResourceSlice]
+    planned_slices: Sequence[ResourceSlice], published_by_name: Mapping[str, ResourceSlice]
 ) -> list[ResourceSlice]:
-    newest = max((one.spec.pool.generation for one in seen.values()), default=0)
-    changed: list[ResourceSlice] = []
+    newest = max((slice_.spec.pool.generation for slice_ in published_by_name.values()), default=0)
+    changed_slices: list[ResourceSlice] = []
     absent: list[ResourceSlice] = []
-    for one in planned:
-        found = seen.get(one.metadata.name)
-        if found is None or found.spec.pool.generation < newest:
-            absent.append(one)
-        elif not is_as_planned(one, found):
-            changed.append(one)
-    if not changed:
+    for slice_ in planned_slices:
+        published_slice = published_by_name.get(slice_.metadata.name)
+        if published_slice is None or published_slice.spec.pool.generation < newest:
+            absent.append(slice_)
+        elif not is_as_planned(slice_, published_slice):
+            changed_slices.append(slice_)
+    if not changed_slices:
         # What is published of the newest generation is as planned, so the rest completes it.
-        return [_of_generation(one, max(newest, 1)) for one in absent]
+        return [_of_generation(slice_, max(newest, 1)) for slice_ in absent]
     if (
-        len(changed) == 1
+        len(changed_slices) == 1
         and not absent
-        and _counts(changed[0]) == _counts(seen[changed[0].metadata.name])
+        and _counts(changed_slices[0])
+        == _counts(published_by_name[changed_slices[0].metadata.name])
     ):
-        return [_of_generation(changed[0], newest)]
-    return [_of_generation(one, newest + 1) for one in planned]
+        return [_of_generation(changed_slices[0], newest)]
+    return [_of_generation(slice_, newest + 1) for slice_ in planned_slices]
 
 
-def _counts(one: ResourceSlice) -> int:
-    return one.spec.pool.resource_slice_count
+def _counts(slice_: ResourceSlice) -> int:
+    return slice_.spec.pool.resource_slice_count
 
 
-def _of_generation(one: ResourceSlice, generation: int) -> ResourceSlice:
-    pool = msgspec.structs.replace(one.spec.pool, generation=generation)
-    return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, pool=pool))
+def _of_generation(slice_: ResourceSlice, generation: int) -> ResourceSlice:
+    pool = msgspec.structs.replace(slice_.spec.pool, generation=generation)
+    return msgspec.structs.replace(slice_, spec=msgspec.structs.replace(slice_.spec, pool=pool))
 
 
-def is_as_planned(planned: ResourceSlice, seen: ResourceSlice) -> bool:
+def is_as_planned(planned_slice: ResourceSlice, published_slice: ResourceSlice) -> bool:
     """Return whether a published slice has the planned content, whatever its generation."""
-    return planned.metadata.owner_references == seen.metadata.owner_references and _content(
-        planned
-    ) == _content(seen)
+    return (
+        planned_slice.metadata.owner_references == published_slice.metadata.owner_references
+        and _content(planned_slice) == _content(published_slice)
+    )
 
 
-def _content(one: ResourceSlice) -> ResourceSliceSpec:
+def _content(slice_: ResourceSlice) -> ResourceSliceSpec:
     """Return what is compared: all but the generation and what the API server adds by itself."""
-    spec = _of_generation(one, 0).spec
+    spec = _of_generation(slice_, 0).spec
     devices = None if spec.devices is None else tuple(map(_without_times, spec.devices))
     return msgspec.structs.replace(spec, devices=devices)
 

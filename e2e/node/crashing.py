@@ -33,7 +33,7 @@ class Crash:
 def main() -> int:
     """Return the exit status, if it comes to that."""
     crash = Crash(Step(sys.argv[1]), int(sys.argv[2]))
-    return run_command(msgspec.structs.replace(COMMAND, start=partial(drive, reached=crash)), [])
+    return run_command(msgspec.structs.replace(COMMAND, start=partial(drive, at_step=crash)), [])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from driver.node.checkpoint_file import CheckpointFile
 from driver.plan.checkpoint import Checkpoint
 from driver.plan.prepare import NodeState
 from driver.preparer import ClaimRef, Preparer
-from driver.steps import Reached, Step, nothing
+from driver.steps import Step, StepHook, nothing
 from kube.api.resource import ResourceClaim
 from kube.client.client import Client
 from testing.driver.builders import BOOT
@@ -18,7 +18,7 @@ class Killed(BaseException):
     """Stands for SIGKILL: nothing of ours catches it."""
 
 
-def killed_at(step: Step, times: int = 1) -> Reached:
+def killed_at(step: Step, times: int = 1) -> StepHook:
     """Die when a step is reached for the nth time."""
     left = times
 
@@ -48,22 +48,22 @@ class FolderNode:
         self.current = CurrentNode(node.publication)
         self.current.set_inventory(node.inventory)
 
-    def checkpoint_file(self, reached: Reached = nothing) -> CheckpointFile:
-        return CheckpointFile(self.state, self.boot, reached)
+    def checkpoint_file(self, at_step: StepHook = nothing) -> CheckpointFile:
+        return CheckpointFile(self.state, self.boot, at_step)
 
     def preparer(
-        self, client: Client, reached: Reached = nothing, *, lock_timeout_s: float = 5.0
+        self, client: Client, at_step: StepHook = nothing, *, lock_timeout_s: float = 5.0
     ) -> Preparer:
         """A process of the driver, as far as the kubelet's calls go."""
         return Preparer(
             client,
             self.current,
-            self.checkpoint_file(reached),
-            CdiFolder(self.cdi, self.current.driver, reached),
+            self.checkpoint_file(at_step),
+            CdiFolder(self.cdi, self.current.driver, at_step),
             boot_id=self.boot,
             lock=self.state / "lock",
             lock_timeout_s=lock_timeout_s,
-            reached=reached,
+            at_step=at_step,
         )
 
     @property

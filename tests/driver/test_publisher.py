@@ -32,7 +32,7 @@ from testing.fake_api_server import FakeApiServer, quick_informers, running, unt
 
 NAME: Final = (
     plan_writes(plan_pools(PUBLICATION, node_state(device()).inventory), ())
-    .applied[0]
+    .to_apply[0]
     .metadata.name
 )
 
@@ -187,7 +187,7 @@ async def test_devices_that_were_refused_are_tainted_until_they_are_free(
 
         # Whoever has it next has it rightly.
         await preparer.prepare([ref_of(rival)])
-        assert frozenset() == node.current.contested
+        assert frozenset() == node.current.contested_devices
 
 
 async def test_unhealthy_devices_are_tainted_until_they_recover(

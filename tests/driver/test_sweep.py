@@ -49,13 +49,13 @@ async def test_a_claim_that_is_deleted_is_released(
 ) -> None:
     async with running(sweep_of(node, client).run):
         await until(lambda: len(server.calls) > 2)
-        assert frozenset() == node.current.released
+        assert frozenset() == node.current.released_claims
 
         server.remove(RESOURCE_CLAIMS, "claim-0", "default")
-        await until(lambda: node.current.released == {UID})
+        await until(lambda: node.current.released_claims == {UID})
 
         server.put(RESOURCE_CLAIMS, document_of(CLAIM))
-        await until(lambda: node.current.released == frozenset())
+        await until(lambda: node.current.released_claims == frozenset())
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ async def test_a_claim_in_the_place_of_another_is_no_other(
     server.put(RESOURCE_CLAIMS, document_of(instead))  # type: ignore[arg-type]
 
     async with running(sweep_of(node, client).run):
-        await until(lambda: node.current.released == {UID})
+        await until(lambda: node.current.released_claims == {UID})
 
 
 async def test_without_an_answer_everything_stays_as_it_was(
@@ -78,12 +78,12 @@ async def test_without_an_answer_everything_stays_as_it_was(
 ) -> None:
     server.remove(RESOURCE_CLAIMS, "claim-0", "default")
     async with running(sweep_of(node, client).run):
-        await until(lambda: node.current.released == {UID})
+        await until(lambda: node.current.released_claims == {UID})
         server.fail(500, times=10**6)
         before = len(server.calls)
         await until(lambda: len(server.calls) > before + 3)
 
-        assert {UID} == node.current.released
+        assert {UID} == node.current.released_claims
 
 
 async def test_a_claim_that_was_unprepared_is_forgotten(
@@ -91,11 +91,11 @@ async def test_a_claim_that_was_unprepared_is_forgotten(
 ) -> None:
     server.remove(RESOURCE_CLAIMS, "claim-0", "default")
     async with running(sweep_of(node, client).run):
-        await until(lambda: node.current.released == {UID})
+        await until(lambda: node.current.released_claims == {UID})
 
         node.checkpoint_file().store(prepared())
 
-        await until(lambda: node.current.released == frozenset())
+        await until(lambda: node.current.released_claims == frozenset())
 
 
 async def test_a_claim_that_was_never_completed_is_unprepared(
@@ -107,7 +107,7 @@ async def test_a_claim_that_was_never_completed_is_unprepared(
     async with running(sweep_of(node, client).run):
         await until(lambda: not node.states)
 
-    assert frozenset() == node.current.released
+    assert frozenset() == node.current.released_claims
 
 
 async def test_claims_are_read_one_by_one_and_never_listed(

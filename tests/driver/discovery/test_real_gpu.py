@@ -56,7 +56,7 @@ def test_the_gpus_of_this_machine(source: NvmlGpus) -> None:
     for device in devices(inventory):
         assert device.name.startswith("gpu-")
         assert device.injection.device_nodes, f"{device.name} has no device node"
-    slices = plan_writes(plan_pools(PUBLICATION, inventory), ()).applied
+    slices = plan_writes(plan_pools(PUBLICATION, inventory), ()).to_apply
     if os.environ.get("DRAWBRIDGE_RECORD"):
         RECORD.parent.mkdir(exist_ok=True)
         document = [slice_document(slice_)["spec"] for slice_ in slices]

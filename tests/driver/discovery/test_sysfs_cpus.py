@@ -31,7 +31,7 @@ class Machine:
             (folder / "nr_hugepages").write_text(f"{pages}\n")
 
     def devices(self, reserved: int = 0) -> dict[str, NodeDevice]:
-        source = SysfsCpus(self._folder, reserved=reserved, period_s=60)
+        source = SysfsCpus(self._folder, reserved_cpus=reserved, period_s=60)
         return {device.name: device for device in source.discover().devices()}
 
 
@@ -102,7 +102,7 @@ def test_a_container_is_told_which_cpus_are_near(machine: Machine) -> None:
 
 
 def test_a_machine_that_tells_nothing_is_told(tmp_path: Path) -> None:
-    source = SysfsCpus(tmp_path, reserved=0, period_s=60)
+    source = SysfsCpus(tmp_path, reserved_cpus=0, period_s=60)
 
     assert [] == list(source.discover().devices())
     assert "is not there" in source.problem()

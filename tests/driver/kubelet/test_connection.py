@@ -100,7 +100,7 @@ async def connected(folder: Path) -> AsyncIterator[Kubelet]:
             DRIVER,
             node.preparer(client),
             DriverMetrics(CollectorRegistry()),
-            prepared=prepared.append,
+            on_prepared=prepared.append,
             failures=PrepareFailures(),
         )
 
@@ -112,7 +112,7 @@ async def connected(folder: Path) -> AsyncIterator[Kubelet]:
             DRIVER,
             paths,
             (plugin.service(), health.service()),
-            settled=settled,
+            on_settled=settled,
             ending=health.end,
         )
         async with running(connection.run):

@@ -57,7 +57,7 @@ def test_parts_of_a_card_that_cannot_be_used_beside_it_are_tainted() -> None:
 
 def contested(node: NodeState, *claims: ResourceClaim, names: set[str]) -> set[str]:
     checkpoint = prepared(*claims, devices=[each.device for each in node.inventory.devices()])
-    return set(use_taints(node, checkpoint, set(), contested=names, is_state_known=True))
+    return set(use_taints(node, checkpoint, set(), contested_devices=names, is_state_known=True))
 
 
 def test_a_device_that_was_refused_is_tainted_as_long_as_somebody_has_it() -> None:

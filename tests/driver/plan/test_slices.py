@@ -39,7 +39,7 @@ def plan(
     *pools: NodePool, taints: Mapping[str, tuple[DeviceTaint, ...]] = {}
 ) -> list[ResourceSlice]:
     """What is planned, as if nothing were published."""
-    return list(writes((), *pools, taints=taints).applied)
+    return list(writes((), *pools, taints=taints).to_apply)
 
 
 def writes(
@@ -152,8 +152,8 @@ def test_one_changed_slice_is_written_in_place() -> None:
 
     found = writes(stored, gpus(130), taints={"gpu-129": (IN_USE,)})
 
-    assert [stored[2].metadata.name] == [one.metadata.name for one in found.applied]
-    assert [1] == generations(found.applied)
+    assert [stored[2].metadata.name] == [one.metadata.name for one in found.to_apply]
+    assert [1] == generations(found.to_apply)
 
 
 def test_several_changed_slices_are_a_new_generation_of_all() -> None:
@@ -162,26 +162,26 @@ def test_several_changed_slices_are_a_new_generation_of_all() -> None:
 
     found = writes(stored, gpus(130), taints=tainted)
 
-    assert [2, 2, 2] == generations(found.applied)
+    assert [2, 2, 2] == generations(found.to_apply)
 
 
 def test_a_new_generation_that_was_cut_short_is_completed() -> None:
     old, new = _stored(plan(gpus(130, version=0))), writes(_stored(plan(gpus(130))), gpus(130, 1))
-    half = [new.applied[0], *old[1:]]
+    half = [new.to_apply[0], *old[1:]]
 
     found = writes(half, gpus(130, version=1))
 
-    assert [2, 2] == generations(found.applied)
-    assert [one.metadata.name for one in old[1:]] == [one.metadata.name for one in found.applied]
+    assert [2, 2] == generations(found.to_apply)
+    assert [one.metadata.name for one in old[1:]] == [one.metadata.name for one in found.to_apply]
 
 
 def test_a_new_generation_that_was_cut_short_and_changed_is_left_behind() -> None:
     old, new = _stored(plan(gpus(130))), writes(_stored(plan(gpus(130))), gpus(130, 1))
-    half = [new.applied[0], *old[1:]]
+    half = [new.to_apply[0], *old[1:]]
 
     found = writes(half, gpus(130, version=2))
 
-    assert [3, 3, 3] == generations(found.applied)
+    assert [3, 3, 3] == generations(found.to_apply)
 
 
 def test_slices_that_were_deleted_come_back_as_they_were() -> None:
@@ -189,8 +189,8 @@ def test_slices_that_were_deleted_come_back_as_they_were() -> None:
 
     found = writes(stored[1:], gpus(130))
 
-    assert [stored[0]] == list(found.applied)
-    assert not found.deleted
+    assert [stored[0]] == list(found.to_apply)
+    assert not found.to_delete
 
 
 def test_fewer_slices_are_a_new_generation_before_the_rest_is_deleted() -> None:
@@ -198,8 +198,8 @@ def test_fewer_slices_are_a_new_generation_before_the_rest_is_deleted() -> None:
 
     found = writes(stored, gpus(64))
 
-    assert [2] == generations(found.applied)
-    assert stored[1:] == list(found.deleted)
+    assert [2] == generations(found.to_apply)
+    assert stored[1:] == list(found.to_delete)
 
 
 def test_a_pool_that_is_gone_is_deleted() -> None:
@@ -207,8 +207,8 @@ def test_a_pool_that_is_gone_is_deleted() -> None:
 
     found = writes(stored, gpus(1))
 
-    assert not found.applied
-    assert ["node-1/nics"] == [one.spec.pool.name for one in found.deleted]
+    assert not found.to_apply
+    assert ["node-1/nics"] == [one.spec.pool.name for one in found.to_delete]
 
 
 def test_slices_of_another_version_under_other_names_are_replaced() -> None:
@@ -218,8 +218,8 @@ def test_slices_of_another_version_under_other_names_are_replaced() -> None:
 
     found = writes([stored], gpus(1))
 
-    assert [own.metadata.name] == [one.metadata.name for one in found.applied]
-    assert [stored] == list(found.deleted)
+    assert [own.metadata.name] == [one.metadata.name for one in found.to_apply]
+    assert [stored] == list(found.to_delete)
 
 
 # --- readers --------------------------------------------------------------------------------------
@@ -259,9 +259,9 @@ def _content(devices: Iterable[NodeDevice | Device]) -> Content:
 
 
 def _steps(found: Writes) -> Iterator[Callable[[dict[str, ResourceSlice]], object]]:
-    for one in found.applied:
+    for one in found.to_apply:
         yield partial(_put, one)
-    for one in found.deleted:
+    for one in found.to_delete:
         yield partial(_remove, one)
 
 
