@@ -95,7 +95,7 @@ class RuleCache:
             clusters_by_scheduler=self._current.clusters_by_scheduler,
             support=self._support,
             extended_resources=self._current.without_policies.extended_resources,
-            allocated=self._allocated,
+            allocated_claims=self._allocated,
             high_water_mark=facts.high_water_mark,
             autoscalers=facts.autoscalers,
             enforcement=facts.enforcement,

@@ -39,7 +39,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
             ignores; None to skip checks of what fits now.
         clusters_by_scheduler: The same with policies, by name of a scheduler that evaluates them.
         support: What the cluster's schedulers evaluate; None if that is unknown, as of files.
-        allocated: ResourceClaims that have an allocation.
+        allocated_claims: ResourceClaims that have an allocation.
         extended_resources: Name of an extended resource to the name of the class that maps it.
         high_water_mark: The largest inventory ever seen.
         autoscalers: Names of components that may add nodes: a cluster autoscaler, Karpenter.
@@ -61,7 +61,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     current_cluster: Cluster | None = None
     clusters_by_scheduler: Mapping[str, Cluster] = {}
     support: SchedulerSupport | None = None
-    allocated: Collection[NamespacedName] = frozenset()
+    allocated_claims: Collection[NamespacedName] = frozenset()
     extended_resources: Mapping[str, str] = {}
     high_water_mark: HighWaterMark = HighWaterMark()
     autoscalers: Collection[str] = frozenset()

@@ -64,14 +64,14 @@ def build_findings(
         cause: The place in the claim, where `path` only refers to the claim.
     """
     level, reason = enforcement
-    listed = f" ({details})" if details else ""
+    details_text = f" ({details})" if details else ""
     if level is Enforcement.OFF:
         return ()
     if level is Enforcement.DENY:
-        finding = error(code, path, f"{message}{listed}", fix)
+        finding = error(code, path, f"{message}{details_text}", fix)
     else:
         # The API server truncates long warnings, so the details come last.
-        message = f"{message}; only a warning, since {reason}{listed}"
+        message = f"{message}; only a warning, since {reason}{details_text}"
         finding = warning(code, path, message, fix)
     return (msgspec.structs.replace(finding, cause=cause),)
 
@@ -93,9 +93,9 @@ def _high_water_doubt(context: Context, classes: Collection[str]) -> str:
     stocks = ((name, context.idle_cluster.class_stock(name)) for name in sorted(classes))
     return next(
         (
-            fallen
+            lack
             for name, stock in stocks
-            if (fallen := shortfall(context.high_water_mark, name, stock))
+            if (lack := shortfall(context.high_water_mark, name, stock))
         ),
         "",
     )

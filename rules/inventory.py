@@ -37,7 +37,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     drivers: frozenset[str] = frozenset()
     capacities: frozenset[str] = frozenset()
     are_shared: bool = False
-    failed: tuple[DeviceId, str] | None = None
+    failure: tuple[DeviceId, str] | None = None
 
 
 _NOTHING: Final = Selection()
@@ -58,9 +58,9 @@ class Inventory:
         self._all: tuple[PublishedDevice, ...] | None = None
         self._incomplete: set[PoolId] = set()
         self._names: dict[PoolId, PublishedNames] = {}
-        self._cached: dict[SelectorChain, _CachedSelection] = {}
-        for published in slices:
-            self._slices.setdefault(pool_of(published), []).append(published)
+        self._cached_selections: dict[SelectorChain, _CachedSelection] = {}
+        for slice_ in slices:
+            self._slices.setdefault(pool_of(slice_), []).append(slice_)
         for pool in sorted(self._slices):
             self._index(pool)
 
@@ -80,34 +80,38 @@ class Inventory:
 
     def is_complete_for(self, drivers: Iterable[str]) -> bool:
         """Return whether all pools of the drivers are complete, and each driver has one."""
-        named = frozenset(drivers)
-        published = {pool.driver for pool in self.pools}
+        driver_names = frozenset(drivers)
+        published_drivers = {pool.driver for pool in self.pools}
         incomplete = {pool.driver for pool in self._incomplete}
-        return bool(named) and named <= published and named.isdisjoint(incomplete)
+        return (
+            bool(driver_names)
+            and driver_names <= published_drivers
+            and driver_names.isdisjoint(incomplete)
+        )
 
     def select(self, chain: SelectorChain) -> Selection:
         """Return the devices that selectors choose."""
-        cached = self._cached.get(chain)
-        if cached is None:
-            if len(self._cached) >= MAX_CACHED:
-                self._cached.pop(next(iter(self._cached)))
-            cached = self._cached[chain] = _CachedSelection(self._devices)
-        for pool in sorted(cached.missing):
-            cached.add(pool, _select(chain, self._devices[pool]))
-        return cached.total()
+        cached_selection = self._cached_selections.get(chain)
+        if cached_selection is None:
+            if len(self._cached_selections) >= MAX_CACHED:
+                self._cached_selections.pop(next(iter(self._cached_selections)))
+            cached_selection = self._cached_selections[chain] = _CachedSelection(self._devices)
+        for pool in sorted(cached_selection.missing):
+            cached_selection.add(pool, _select(chain, self._devices[pool]))
+        return cached_selection.total()
 
     def replace_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         """Add, change or remove a slice."""
         if old is not None:
             pool = pool_of(old)
             self._slices[pool] = [
-                published
-                for published in self._slices.get(pool, ())
-                if published.metadata.name != old.metadata.name
+                slice_
+                for slice_ in self._slices.get(pool, ())
+                if slice_.metadata.name != old.metadata.name
             ]
         if new is not None:
             self._slices.setdefault(pool_of(new), []).append(new)
-        for pool in sorted({pool_of(changed) for changed in (old, new) if changed is not None}):
+        for pool in sorted({pool_of(slice_) for slice_ in (old, new) if slice_ is not None}):
             self._index(pool)
 
     def _index(self, pool: PoolId) -> None:
@@ -124,8 +128,8 @@ class Inventory:
         else:
             for index in (self._slices, self.pools, self._devices):
                 index.pop(pool, None)
-        for cached in self._cached.values():
-            cached.drop(pool, exists=bool(slices))
+        for cached_selection in self._cached_selections.values():
+            cached_selection.drop(pool, exists=bool(slices))
 
 
 class _CachedSelection:
@@ -138,12 +142,12 @@ class _CachedSelection:
     def __init__(self, pools: Iterable[PoolId]) -> None:
         self.missing = set(pools)
         self._by_pool: dict[PoolId, Selection] = {}
-        self._shared: dict[Selection, Selection] = {}
+        self._shared_values: dict[Selection, Selection] = {}
         self._pool_counts: Counter[Selection] = Counter()
 
     def add(self, pool: PoolId, selection: Selection) -> None:
         self.missing.discard(pool)
-        self._by_pool[pool] = self._shared.setdefault(selection, selection)
+        self._by_pool[pool] = self._shared_values.setdefault(selection, selection)
         self._pool_counts[selection] += 1
 
     def drop(self, pool: PoolId, *, exists: bool) -> None:
@@ -153,59 +157,63 @@ class _CachedSelection:
             return
         self._pool_counts[selection] -= 1
         if not self._pool_counts[selection]:
-            del self._pool_counts[selection], self._shared[selection]
+            del self._pool_counts[selection], self._shared_values[selection]
 
     def total(self) -> Selection:
         """Return the selection over all pools, with the failure of the first device."""
         nonempty = [selection for selection in self._pool_counts if selection.number]
-        failures = (one.failed for one in self._pool_counts if one.failed is not None)
+        failures = (
+            selection.failure for selection in self._pool_counts if selection.failure is not None
+        )
         return Selection(
-            number=sum(one.number * pools for one, pools in self._pool_counts.items()),
+            number=sum(selection.number * pools for selection, pools in self._pool_counts.items()),
             drivers=frozenset().union(*(selection.drivers for selection in nonempty)),
             capacities=frozenset().union(*(selection.capacities for selection in nonempty)),
             are_shared=bool(nonempty) and all(selection.are_shared for selection in nonempty),
-            failed=min(failures, default=None),
+            failure=min(failures, default=None),
         )
 
 
-def pool_of(published: ResourceSlice) -> PoolId:
+def pool_of(slice_: ResourceSlice) -> PoolId:
     """Return the pool of a slice."""
-    return PoolId(published.spec.driver, published.spec.pool.name)
+    return PoolId(slice_.spec.driver, slice_.spec.pool.name)
 
 
 def _newest(slices: Iterable[ResourceSlice]) -> tuple[ResourceSlice, ...]:
-    generation = max(published.spec.pool.generation for published in slices)
-    newest = [published for published in slices if published.spec.pool.generation == generation]
-    return tuple(sorted(newest, key=lambda published: published.metadata.name))
+    generation = max(slice_.spec.pool.generation for slice_ in slices)
+    newest = [slice_ for slice_ in slices if slice_.spec.pool.generation == generation]
+    return tuple(sorted(newest, key=lambda slice_: slice_.metadata.name))
 
 
 def _is_complete(slices: tuple[ResourceSlice, ...]) -> bool:
-    return all(published.spec.pool.resource_slice_count == len(slices) for published in slices)
+    return all(slice_.spec.pool.resource_slice_count == len(slices) for slice_ in slices)
 
 
 def _published(pool: PoolId, slices: tuple[ResourceSlice, ...]) -> Iterator[PublishedDevice]:
-    for published in slices:
-        for device in published.spec.devices or ():
+    for slice_ in slices:
+        for device in slice_.spec.devices or ():
             name = DeviceId(pool.driver, pool.pool, device.name)
-            yield PublishedDevice(id=name, device=device, slice=published)
+            yield PublishedDevice(id=name, device=device, slice=slice_)
 
 
 def _select(chain: SelectorChain, devices: Iterable[PublishedDevice]) -> Selection:
-    selected: list[PublishedDevice] = []
-    failed: tuple[DeviceId, str] | None = None
+    selected_devices: list[PublishedDevice] = []
+    failure: tuple[DeviceId, str] | None = None
     for device in devices:
         verdict = chain.verdict(device)
         if isinstance(verdict, SelectorFailure):
-            failed = failed or (device.id, verdict.runtime_error)
+            failure = failure or (device.id, verdict.runtime_error)
         elif verdict:
-            selected.append(device)
-    if not selected and failed is None:
+            selected_devices.append(device)
+    if not selected_devices and failure is None:
         return _NOTHING
     return Selection(
-        number=len(selected),
-        drivers=frozenset(device.id.driver for device in selected),
-        capacities=frozenset(key for device in selected for key in device.device.capacity or ()),
-        are_shared=bool(selected)
-        and all(device.device.allow_multiple_allocations for device in selected),
-        failed=failed,
+        number=len(selected_devices),
+        drivers=frozenset(device.id.driver for device in selected_devices),
+        capacities=frozenset(
+            key for device in selected_devices for key in device.device.capacity or ()
+        ),
+        are_shared=bool(selected_devices)
+        and all(device.device.allow_multiple_allocations for device in selected_devices),
+        failure=failure,
     )

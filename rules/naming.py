@@ -40,19 +40,21 @@ def suggest_name(name: str, names: Iterable[str]) -> str:
     >>> suggest_name("x", ["gpu", "nic"])
     'known names: "gpu", "nic"'
     """
-    known = {name.lower(): name for name in islice(names, MAX_COMPARED)}
-    closest = difflib.get_close_matches(name.lower(), known, n=1)
+    names_by_lower = {name.lower(): name for name in islice(names, MAX_COMPARED)}
+    closest = difflib.get_close_matches(name.lower(), names_by_lower, n=1)
     return (
-        f"did you mean {quote_text(known[closest[0]])}?" if closest else list_names(known.values())
+        f"did you mean {quote_text(names_by_lower[closest[0]])}?"
+        if closest
+        else list_names(names_by_lower.values())
     )
 
 
 def list_names(names: Iterable[str]) -> str:
     """Return a suggestion that lists the first known names; empty if there are none."""
-    listed = [quote_text(name) for name in names]
-    if len(listed) > MAX_LISTED:
-        listed = [*listed[:MAX_LISTED], "..."]
-    return f"known names: {', '.join(listed)}" if listed else ""
+    quoted_names = [quote_text(name) for name in names]
+    if len(quoted_names) > MAX_LISTED:
+        quoted_names = [*quoted_names[:MAX_LISTED], "..."]
+    return f"known names: {', '.join(quoted_names)}" if quoted_names else ""
 
 
 def find_malformed_names(names: Iterable[tuple[FieldPath, str]]) -> Iterator[Finding]:

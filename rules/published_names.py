@@ -45,9 +45,9 @@ def names_of_slices(slices: Iterable[ResourceSlice]) -> PublishedNames:
     """Return the names that the devices of slices publish."""
     attributes: set[tuple[str, str]] = set()
     capacities: set[tuple[str, str]] = set()
-    for published in slices:
-        driver = published.spec.driver
-        for device in published.spec.devices or ():
+    for slice_ in slices:
+        driver = slice_.spec.driver
+        for device in slice_.spec.devices or ():
             attributes.update(_qualified(name, driver) for name in device.attributes or ())
             capacities.update(_qualified(name, driver) for name in device.capacity or ())
     return PublishedNames(attributes=frozenset(attributes), capacities=frozenset(capacities))
@@ -97,7 +97,9 @@ def _suggest(field: DeviceField, names: PublishedNames) -> str:
 
 
 def _closest(name: str, names: Iterable[str]) -> str:
-    by_lower: Mapping[str, str] = {known.lower(): known for known in [*names][:MAX_COMPARED]}
+    by_lower: Mapping[str, str] = {
+        candidate.lower(): candidate for candidate in [*names][:MAX_COMPARED]
+    }
     closest = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return by_lower[closest[0]] if closest else ""
 

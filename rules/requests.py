@@ -86,8 +86,12 @@ def referenced_alternatives(
     alternatives = tuple(list_alternatives(claim))
     if not names:
         return alternatives
-    referenced = frozenset(names)
-    return tuple(one for one in alternatives if not referenced.isdisjoint({one.name, one.parent}))
+    referenced_names = frozenset(names)
+    return tuple(
+        alternative
+        for alternative in alternatives
+        if not referenced_names.isdisjoint({alternative.name, alternative.parent})
+    )
 
 
 def truncate_claim(claim: DeviceClaim) -> DeviceClaim:
@@ -134,7 +138,9 @@ def request_names(claim: DeviceClaim) -> tuple[str, ...]:
 
 def selector_cost(claim: DeviceClaim) -> int:
     """Return the cost of compiling the selectors of a claim, in characters."""
-    return sum(compile_cost(one.request.selectors) for one in list_alternatives(claim))
+    return sum(
+        compile_cost(alternative.request.selectors) for alternative in list_alternatives(claim)
+    )
 
 
 def compile_cost(selectors: Iterable[DeviceSelector] | None) -> int:

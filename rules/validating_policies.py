@@ -84,14 +84,14 @@ def documents(rules: Sequence[Rule[Any]] = RULES) -> Iterator[Mapping[str, Any]]
     """Yield every policy, followed by its bindings."""
     for target in _TARGETS:
         for category, name in _NAMES.items():
-            exported = [
+            exported_rules = [
                 (rule, rule.cel)
                 for rule in rules
                 if rule.scope is target.scope and rule.category is category and rule.cel is not None
             ]
-            if exported:
+            if exported_rules:
                 policy = f"{target.resource}-{name}.{GROUP}"
-                yield _policy(policy, target, exported)
+                yield _policy(policy, target, exported_rules)
                 for binding in _BINDINGS[category]:
                     # A cluster-scoped object has no namespace labels.
                     if target.is_namespaced or binding.operator == "NotIn":
@@ -99,7 +99,7 @@ def documents(rules: Sequence[Rule[Any]] = RULES) -> Iterator[Mapping[str, Any]]
 
 
 def _policy(
-    name: str, target: _Target, exported: Sequence[tuple[Rule[Any], CelRule]]
+    name: str, target: _Target, exported_rules: Sequence[tuple[Rule[Any], CelRule]]
 ) -> Mapping[str, Any]:
     variables = []
     if target.spec:
@@ -134,7 +134,7 @@ def _policy(
                     "message": f"{cel.message} [{rule.code}]",
                     "reason": "Invalid",
                 }
-                for rule, cel in exported
+                for rule, cel in exported_rules
             ],
         },
     }
@@ -148,7 +148,7 @@ def _conditions(target: _Target) -> Iterator[Mapping[str, str]]:
     if target.spec:
         yield {"name": "devices", "expression": f"has({target.spec}.devices)"}
     if target.made_by_controllers:
-        names = ", ".join(f'"{one}"' for one in _CONTROLLERS)
+        names = ", ".join(f'"{controller}"' for controller in _CONTROLLERS)
         yield {
             "name": "not-made-by-a-controller",
             "expression": f'!request.userInfo.username.startsWith("{_CONTROLLER_ACCOUNTS}")\n'

@@ -87,12 +87,12 @@ def check_objects(
                 (
                     *_translation_findings(result),
                     *_rule_findings(result, context, inputs.namespace, manifest_templates),
-                    *exceeded,
+                    *quota_findings,
                     *find_unseen_claims(result.source.document, vocabularies),
                 )
             ),
         )
-        for result, exceeded in zip(results, quotas, strict=True)
+        for result, quota_findings in zip(results, quotas, strict=True)
     ]
 
 
@@ -124,8 +124,8 @@ def build_context(
         for template in result.templates
     ]
     everything = merge_objects(inputs.state, (*inputs.manifests, *templates), inputs.namespace)
-    known, _ = decode_objects(everything, STATE_KINDS, inputs.namespace)
-    state = build_state(known)
+    views, _ = decode_objects(everything, STATE_KINDS, inputs.namespace)
+    state = build_state(views)
     support = SchedulerSupport(policy_aware=frozenset(policy_aware_schedulers))
     cache = RuleCache(features, support=support)
     cache.apply(_changes_to(state))
@@ -133,7 +133,7 @@ def build_context(
     facts = ClusterFacts(
         namespaces={
             namespace.metadata.name: namespace.metadata.labels or {}
-            for _, namespace in of_kind(known, Namespace)
+            for _, namespace in of_kind(views, Namespace)
         },
         autoscalers=frozenset(
             name for component, name in AUTOSCALERS.items() if component in components
@@ -143,7 +143,7 @@ def build_context(
     return msgspec.structs.replace(
         context,
         has_all_classes=inputs.snapshot.classes is not None,
-        has_all_claims=any(found.kind in _CLAIM_KINDS for found in inputs.state),
+        has_all_claims=any(object_.kind in _CLAIM_KINDS for object_ in inputs.state),
         applied_together=True,
         # Files do not show which schedulers the cluster has.
         support=None,
@@ -160,10 +160,10 @@ def _changes_to(state: ClusterState) -> Changes:
     return {
         Kind.NODE: {("", node.metadata.name): node for node in nodes},
         Kind.SLICE: {
-            ("", published.metadata.name or str(number)): published
-            for number, published in enumerate(_slices(state))
+            ("", slice_.metadata.name or str(number)): slice_
+            for number, slice_ in enumerate(_slices(state))
         },
-        Kind.CLASS: {("", name): one for name, one in state.classes.items()},
+        Kind.CLASS: {("", name): device_class for name, device_class in state.classes.items()},
         Kind.CLAIM: state.claims,
         Kind.TEMPLATE: state.templates,
         Kind.TAINT_RULE: {("", rule.metadata.name): rule for rule in state.taint_rules},
@@ -173,12 +173,12 @@ def _changes_to(state: ClusterState) -> Changes:
 
 def _slices(state: ClusterState) -> Iterator[ResourceSlice]:
     """Yield the slices; where no node is known, those for some nodes are for all of them."""
-    for published in state.slices:
-        if state.has_nodes or published.spec.node_selector is None:
-            yield published
+    for slice_ in state.slices:
+        if state.has_nodes or slice_.spec.node_selector is None:
+            yield slice_
         else:
-            spec = msgspec.structs.replace(published.spec, node_selector=None, all_nodes=True)
-            yield msgspec.structs.replace(published, spec=spec)
+            spec = msgspec.structs.replace(slice_.spec, node_selector=None, all_nodes=True)
+            yield msgspec.structs.replace(slice_, spec=spec)
 
 
 def _errors_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -258,7 +258,7 @@ def _claim_findings(
 _TEMPLATE_DEVICES: Final = FieldPath.of("spec", "spec", "devices")
 
 
-def _target(found: SourceObject, document: Mapping[str, Any], namespace: str) -> Target | None:
+def _target(source: SourceObject, document: Mapping[str, Any], namespace: str) -> Target | None:
     """Return an object for validation; None for other kinds, and where a value has the wrong type.
 
     Args:
@@ -267,7 +267,7 @@ def _target(found: SourceObject, document: Mapping[str, Any], namespace: str) ->
     head = decode_view(document, ObjectHead)
     if isinstance(head, list):
         return None
-    kind = (found.api_version, found.kind)
+    kind = (source.api_version, source.kind)
     path = pod_path(*kind)
     if path is not None:
         _, raw = resolve_path(document, path)
@@ -281,12 +281,12 @@ def _target(found: SourceObject, document: Mapping[str, Any], namespace: str) ->
             metadata=head.metadata,
             namespace=namespace,
         )
-    converted = to_current_version(document)
-    value = decode_view(converted, view_type(found, VIEWS) or ObjectHead)
+    current_document = to_current_version(document)
+    value = decode_view(current_document, view_type(source, VIEWS) or ObjectHead)
     if isinstance(value, list):
         return None
     # A rule warns about the version of the manifest.
-    raw = {**converted, "apiVersion": found.api_version}
+    raw = {**current_document, "apiVersion": source.api_version}
     return Target(view=value, raw=raw, metadata=head.metadata, namespace=namespace)
 
 

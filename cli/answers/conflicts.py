@@ -62,9 +62,9 @@ def _pools_of(claim: ResourceClaim) -> list[PoolId]:
 
 def _pool(id_: PoolId, state: ClusterState) -> Pool:
     slices = [
-        published
-        for published in state.slices
-        if (published.spec.driver, published.spec.pool.name) == (id_.driver, id_.pool)
+        slice_
+        for slice_ in state.slices
+        if (slice_.spec.driver, slice_.spec.pool.name) == (id_.driver, id_.pool)
     ]
     index = build_index(slices, _FEATURES)
     return whole_pool(index, id_) if index.by_pool else Pool(id=id_)
@@ -79,9 +79,9 @@ def _sentences(conflict: ConflictInUse, claim: tuple[str, str]) -> Iterator[str]
 def _ending(policy: CompiledPolicy, state: ClusterState, support: SchedulerSupport) -> str:
     """Return why a policy did not prevent a conflict; empty where it is enforced."""
     ids = {
-        PoolId(published.spec.driver, published.spec.pool.name)
-        for published in state.slices
-        if published.spec.driver == policy.driver
+        PoolId(slice_.spec.driver, slice_.spec.pool.name)
+        for slice_ in state.slices
+        if slice_.spec.driver == policy.driver
     }
     pools = [_pool(id_, state) for id_ in sorted(ids)] if support.compatibility_groups else []
     enforcement = policy_enforcement(

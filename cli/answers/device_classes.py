@@ -21,7 +21,7 @@ _PROFILE: Final = "profile"
 """The attribute with the profile of a MIG device."""
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9.]+")
 
-Selected = tuple[PublishedDevice, ...] | str
+SelectedDevices = tuple[PublishedDevice, ...] | str
 """The devices of a class, or why its selectors cannot be evaluated."""
 
 
@@ -54,13 +54,13 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
 
 def select_devices(
     classes: Mapping[str, DeviceClass], devices: Iterable[PublishedDevice]
-) -> dict[str, Selected]:
+) -> dict[str, SelectedDevices]:
     """Return the devices of each class, by name."""
-    published = tuple(devices)
-    return {name: _selected(classes[name], published) for name in sorted(classes)}
+    all_devices = tuple(devices)
+    return {name: _selected(classes[name], all_devices) for name in sorted(classes)}
 
 
-def _selected(device_class: DeviceClass, devices: Iterable[PublishedDevice]) -> Selected:
+def _selected(device_class: DeviceClass, devices: Iterable[PublishedDevice]) -> SelectedDevices:
     selectors = selector_chain(
         tuple(
             Expression(text=selector.cel.expression, origin=f"selector #{number}")
@@ -68,26 +68,28 @@ def _selected(device_class: DeviceClass, devices: Iterable[PublishedDevice]) -> 
             if selector.cel is not None
         )
     )
-    selected = []
-    for published in devices:
-        verdict = selectors.verdict(published)
+    selected_devices = []
+    for device in devices:
+        verdict = selectors.verdict(device)
         if isinstance(verdict, SelectorFailure):
             return verdict.message
         if verdict:
-            selected.append(published)
-    return tuple(selected)
+            selected_devices.append(device)
+    return tuple(selected_devices)
 
 
-def class_inventory(name: str, selected: Selected, cluster: Cluster) -> ClassInventory:
+def class_inventory(
+    name: str, selected_devices: SelectedDevices, cluster: Cluster
+) -> ClassInventory:
     """Return what a class selects."""
-    if isinstance(selected, str):
-        return ClassInventory(name=name, error=selected)
+    if isinstance(selected_devices, str):
+        return ClassInventory(name=name, error=selected_devices)
     return ClassInventory(
         name=name,
-        drivers=tuple(sorted({published.id.driver for published in selected})),
-        devices=len(selected),
+        drivers=tuple(sorted({device.id.driver for device in selected_devices})),
+        devices=len(selected_devices),
         free=sum(
-            device_state(published, cluster.usage) is DeviceState.FREE for published in selected
+            device_state(device, cluster.usage) is DeviceState.FREE for device in selected_devices
         ),
     )
 
@@ -110,19 +112,23 @@ class _Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def suggest_classes(
-    devices: Iterable[PublishedDevice], selected: Mapping[str, Selected]
+    devices: Iterable[PublishedDevice], devices_by_class: Mapping[str, SelectedDevices]
 ) -> Iterator[Suggestion]:
     """Yield classes for each driver, type, product and MIG profile that no class is only about.
 
     Args:
-        selected: The devices of the classes that there are.
+        devices_by_class: The devices of the classes that there are.
     """
-    covered = {frozenset(found) for found in selected.values() if not isinstance(found, str)}
-    names = set(selected)
+    covered_sets = {
+        frozenset(class_devices)
+        for class_devices in devices_by_class.values()
+        if not isinstance(class_devices, str)
+    }
+    names = set(devices_by_class)
     for group in _groups(devices):
-        if group.devices in covered:
+        if group.devices in covered_sets:
             continue
-        covered.add(group.devices)
+        covered_sets.add(group.devices)
         label = _NOT_IN_NAMES.sub("-", group.label.lower()).strip("-.")
         name = _unused(f"{label}.{group.driver}" if label else group.driver, names)
         names.add(name)
@@ -132,21 +138,26 @@ def suggest_classes(
 def _groups(devices: Iterable[PublishedDevice]) -> Iterator[_Group]:
     """Yield groups of devices by driver, in it by type, and in that by MIG profile or product."""
     by_driver: dict[str, list[PublishedDevice]] = {}
-    for published in devices:
-        by_driver.setdefault(published.id.driver, []).append(published)
+    for device in devices:
+        by_driver.setdefault(device.id.driver, []).append(device)
     for driver, members in sorted(by_driver.items()):
         yield _Group(driver=driver, values=(), label="", devices=frozenset(members))
-        for kind, typed in _by_attribute(members, _TYPE).items():
+        for kind, devices_of_type in _by_attribute(members, _TYPE).items():
             own = ((_TYPE, kind),) if kind else ()
             if kind:
-                yield _Group(driver=driver, values=own, label=kind, devices=frozenset(typed))
-            attribute = _model_attribute(typed)
-            for value, found in _by_attribute(typed, attribute).items():
+                yield _Group(
+                    driver=driver, values=own, label=kind, devices=frozenset(devices_of_type)
+                )
+            attribute = _model_attribute(devices_of_type)
+            for value, devices_of_value in _by_attribute(devices_of_type, attribute).items():
                 if value:
                     label = f"{kind}-{value}" if kind else value
                     values = (*own, (attribute, value))
                     yield _Group(
-                        driver=driver, values=values, label=label, devices=frozenset(found)
+                        driver=driver,
+                        values=values,
+                        label=label,
+                        devices=frozenset(devices_of_value),
                     )
 
 
@@ -162,10 +173,10 @@ def _model_attribute(devices: Sequence[PublishedDevice]) -> str:
 def _by_attribute(
     devices: Iterable[PublishedDevice], name: str
 ) -> dict[str, list[PublishedDevice]]:
-    found: dict[str, list[PublishedDevice]] = {}
-    for published in devices:
-        found.setdefault(text_attribute(published, name), []).append(published)
-    return dict(sorted(found.items()))
+    by_value: dict[str, list[PublishedDevice]] = {}
+    for device in devices:
+        by_value.setdefault(text_attribute(device, name), []).append(device)
+    return dict(sorted(by_value.items()))
 
 
 def _expression(group: _Group) -> str:
@@ -184,7 +195,7 @@ def _literal(text: str) -> str:
 
 def _unused(name: str, names: set[str]) -> str:
     """Return the name, with a number behind it if a class has that name."""
-    number, unused = 2, name
-    while unused in names:
-        unused, number = f"{name}-{number}", number + 1
-    return unused
+    number, unused_name = 2, name
+    while unused_name in names:
+        unused_name, number = f"{name}-{number}", number + 1
+    return unused_name

@@ -50,9 +50,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 def published_devices(cluster: Cluster) -> tuple[PublishedDevice, ...]:
     """Return every device that some node can be given, each once, sorted."""
     by_id = {
-        published.id: published
-        for name in cluster.nodes
-        for published in cluster.node_devices(name).devices
+        device.id: device for name in cluster.nodes for device in cluster.node_devices(name).devices
     }
     return tuple(by_id[device] for device in sorted(by_id))
 
@@ -61,36 +59,36 @@ def list_devices(devices: Iterable[PublishedDevice], usage: Usage) -> tuple[Devi
     """Return devices with what a DeviceClass can select them by, in the same order."""
     return tuple(
         Device(
-            driver=published.id.driver,
-            pool=published.id.pool,
-            name=published.id.device,
-            node=published.slice.spec.node_name or published.device.node_name,
-            state=device_state(published, usage),
+            driver=device.id.driver,
+            pool=device.id.pool,
+            name=device.id.device,
+            node=device.slice.spec.node_name or device.device.node_name,
+            state=device_state(device, usage),
             attributes={
                 name: value
-                for name, attribute in sorted((published.device.attributes or {}).items())
+                for name, attribute in sorted((device.device.attributes or {}).items())
                 if (value := attribute_value(attribute)) is not None
             },
             capacity={
                 name: capacity.value
-                for name, capacity in sorted((published.device.capacity or {}).items())
+                for name, capacity in sorted((device.device.capacity or {}).items())
             },
         )
-        for published in devices
+        for device in devices
     )
 
 
-def device_state(published: PublishedDevice, usage: Usage) -> DeviceState:
+def device_state(published_device: PublishedDevice, usage: Usage) -> DeviceState:
     """Return how much of a device can be allocated."""
-    use = usage.of(published.id)
+    use = usage.of(published_device.id)
     if use is None:
-        return DeviceState.TAINTED if is_tainted(published) else DeviceState.FREE
+        return DeviceState.TAINTED if is_tainted(published_device) else DeviceState.FREE
     return DeviceState.ALLOCATED if use.exclusive else DeviceState.SHARED
 
 
-def is_tainted(published: PublishedDevice) -> bool:
+def is_tainted(published_device: PublishedDevice) -> bool:
     """Return whether a taint keeps requests without a toleration from a device."""
-    return any(taint.effect in _BLOCKING for taint in published.device.taints or ())
+    return any(taint.effect in _BLOCKING for taint in published_device.device.taints or ())
 
 
 def attribute_value(attribute: DeviceAttribute) -> Value | None:
@@ -108,8 +106,8 @@ def attribute_value(attribute: DeviceAttribute) -> Value | None:
     return next((value for value in values if value is not None), None)
 
 
-def text_attribute(published: PublishedDevice, name: str) -> str:
+def text_attribute(published_device: PublishedDevice, name: str) -> str:
     """Return a string attribute in the driver's domain; empty where there is none."""
-    attributes = published.device.attributes or {}
-    attribute = attributes.get(name) or attributes.get(f"{published.id.driver}/{name}")
+    attributes = published_device.device.attributes or {}
+    attribute = attributes.get(name) or attributes.get(f"{published_device.id.driver}/{name}")
     return (attribute.string or "") if attribute is not None else ""

@@ -36,14 +36,14 @@ def hints(
     return list(dict.fromkeys((*_class_hints(classes), *_claims_hints(claims, templates))))
 
 
-def legacy_hints(pod: Pod, mapped: Collection[str]) -> list[str]:
+def legacy_hints(pod: Pod, mapped_names: Collection[str]) -> list[str]:
     """Return a hint on a pod that requests devices of device plugins.
 
     Args:
-        mapped: Extended resources that a DeviceClass maps.
+        mapped_names: Extended resources that a DeviceClass maps.
     """
     keys = {key for _, container in containers(pod) for key in device_keys(container)}
-    names = ", ".join(sorted(keys.difference(mapped)))
+    names = ", ".join(sorted(keys.difference(mapped_names)))
     if not names:
         return []
     return [
@@ -101,14 +101,14 @@ def _expression_hints(expression: str) -> Iterator[str]:
     """
     if bare := _BARE.search(expression):
         yield f"write device.{bare[1]}[...], there is no variable {bare[1]}"
-    if typed := _TYPED.search(expression):
-        yield f"leave out .{typed[1]}: an attribute is its value already"
+    if match := _TYPED.search(expression):
+        yield f"leave out .{match[1]}: an attribute is its value already"
     if lone := _NO_DOMAIN.search(expression):
         yield (
             f"device.{lone[1]}[...] takes the domain first, usually the driver's name: "
             f'device.{lone[1]}["DOMAIN"].{lone[3]}'
         )
-    if dotted := _DOTTED.search(expression):
+    if match := _DOTTED.search(expression):
         yield (
-            f'write device.{dotted[1]}["DOMAIN"].{dotted[2]}; the domain is usually the driver\'s name'
+            f'write device.{match[1]}["DOMAIN"].{match[2]}; the domain is usually the driver\'s name'
         )

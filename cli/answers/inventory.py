@@ -122,9 +122,9 @@ def build_inventory(
     """
     pools = _pools(cluster)
     devices = published_devices(cluster)
-    selected = select_devices(classes, devices)
-    seen = {
-        published.slice.metadata.name for pool in pools.values() for published in _devices_of(pool)
+    devices_by_class = select_devices(classes, devices)
+    slice_names = {
+        device.slice.metadata.name for pool in pools.values() for device in _devices_of(pool)
     }
     unusable = {
         pool.id: (pool.state.value, pool.why)
@@ -135,19 +135,22 @@ def build_inventory(
         unusable.setdefault(id_, (HIDDEN, cause))
     return Inventory(
         drivers=tuple(_drivers(cluster, pools.values(), devices)),
-        classes=tuple(class_inventory(name, found, cluster) for name, found in selected.items()),
+        classes=tuple(
+            class_inventory(name, class_devices, cluster)
+            for name, class_devices in devices_by_class.items()
+        ),
         unusable_pools=tuple(
             UnusablePool(driver=id_.driver, pool=id_.pool, state=state, why=why)
             for id_, (state, why) in sorted(unusable.items())
         ),
-        suggestions=tuple(suggest_classes(devices, selected)),
+        suggestions=tuple(suggest_classes(devices, devices_by_class)),
         unreachable=tuple(
             sorted(
-                published.metadata.name
-                for published in slices
-                if published.spec.devices
-                and published.metadata.name not in seen
-                and PoolId(published.spec.driver, published.spec.pool.name) not in unusable
+                slice_.metadata.name
+                for slice_ in slices
+                if slice_.spec.devices
+                and slice_.metadata.name not in slice_names
+                and PoolId(slice_.spec.driver, slice_.spec.pool.name) not in unusable
             )
         ),
         duplicate_resources=duplicate_resources(
@@ -178,8 +181,8 @@ def _drivers(
     cluster: Cluster, pools: Iterable[Pool], devices: Iterable[PublishedDevice]
 ) -> Iterator[DriverInventory]:
     by_driver: dict[str, list[PublishedDevice]] = {}
-    for published in devices:
-        by_driver.setdefault(published.id.driver, []).append(published)
+    for device in devices:
+        by_driver.setdefault(device.id.driver, []).append(device)
     nodes: dict[str, int] = {}
     for name in cluster.nodes:
         for driver in {pool.id.driver for pool in cluster.node_devices(name).pools}:
@@ -189,7 +192,7 @@ def _drivers(
         pools_of.setdefault(pool.id.driver, []).append(pool)
     for driver in sorted(nodes):
         own = by_driver.get(driver, [])
-        states = [device_state(published, cluster.usage) for published in own]
+        states = [device_state(device, cluster.usage) for device in own]
         yield DriverInventory(
             driver=driver,
             nodes=nodes[driver],
@@ -221,16 +224,16 @@ class _Sum:
 
 def _capacity(devices: Sequence[PublishedDevice], cluster: Cluster) -> dict[str, Amount]:
     sums: dict[str, _Sum] = {}
-    uuids = {text_attribute(published, _UUID) for published in devices} - {""}
-    for published in devices:
-        if published.device.consumes_counters:
+    uuids = {text_attribute(device, _UUID) for device in devices} - {""}
+    for published_device in devices:
+        if published_device.device.consumes_counters:
             continue
-        is_part = text_attribute(published, _PARENT) in uuids
-        use = cluster.usage.of(published.id)
-        is_out = is_tainted(published) or (use is not None and use.exclusive)
+        is_part = text_attribute(published_device, _PARENT) in uuids
+        use = cluster.usage.of(published_device.id)
+        is_out = is_tainted(published_device) or (use is not None and use.exclusive)
         if is_part and use is None:
             continue  # Its parent counts, with its own taints.
-        for name, capacity in (published.device.capacity or {}).items():
+        for name, capacity in (published_device.device.capacity or {}).items():
             in_use = Quantity(0)
             if is_out:
                 in_use = capacity.value
@@ -247,13 +250,13 @@ def _counters(cluster: Cluster, pools: Iterable[Pool]) -> dict[str, Amount]:
         for counter_set in pool.counter_sets.values():
             for name, counter in (counter_set.counters or {}).items():
                 sums.setdefault(name, _Sum()).add(counter.value, Quantity(0))
-        for published in _devices_of(pool):
-            if cluster.usage.of(published.id) is not None:
-                for consumed in published.device.consumes_counters or ():
-                    for name, counter in (consumed.counters or {}).items():
+        for published_device in _devices_of(pool):
+            if cluster.usage.of(published_device.id) is not None:
+                for consumption in published_device.device.consumes_counters or ():
+                    for name, counter in (consumption.counters or {}).items():
                         sums.setdefault(name, _Sum()).add(Quantity(0), counter.value)
     return _amounts(sums)
 
 
 def _amounts(sums: Mapping[str, _Sum]) -> dict[str, Amount]:
-    return {name: found.amount() for name, found in sorted(sums.items())}
+    return {name: total.amount() for name, total in sorted(sums.items())}

@@ -78,7 +78,7 @@ class MatrixDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Attributes:
         policy: Its name; empty for the groups that slices declare.
-        omitted: How many kinds are left out.
+        omitted_kinds: How many kinds are left out.
         disabled_gate: The feature gate that is off and without which devices with groups are not
             allocated; empty where there is none.
     """
@@ -87,7 +87,7 @@ class MatrixDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     policy: str
     kinds: tuple[KindDocument, ...]
     pairs: tuple[PairDocument, ...]
-    omitted: int
+    omitted_kinds: int
     findings: tuple[PolicyFindingDocument, ...]
     disabled_gate: str
 
@@ -138,17 +138,19 @@ def compatibility_by_driver(
         return COMPATIBILITY_GATE if is_hidden else ""
 
     by_driver: dict[str, list[PublishedDevice]] = {}
-    for published in devices:
-        by_driver.setdefault(published.id.driver, []).append(published)
-    governed = set()
+    for device in devices:
+        by_driver.setdefault(device.id.driver, []).append(device)
+    governed_drivers = set()
     for policy in sorted(policies, key=lambda policy: (policy.driver, policy.name)):
-        governed.add(policy.driver)
+        governed_drivers.add(policy.driver)
         own = tuple(by_driver.get(policy.driver, ()))
         yield DriverCompatibility(
             driver=policy.driver, policy=policy, devices=own, disabled_gate=disabled_gate(own)
         )
     for driver, members in sorted(by_driver.items()):
-        if driver not in governed and any(declares_groups(member.device) for member in members):
+        if driver not in governed_drivers and any(
+            declares_groups(member.device) for member in members
+        ):
             yield DriverCompatibility(
                 driver=driver,
                 policy=None,
@@ -198,7 +200,7 @@ def matrix_document(compatibility: DriverCompatibility) -> MatrixDocument:
             for row, kind in enumerate(table.kinds)
             for column in range(row + 1)
         ),
-        omitted=table.omitted,
+        omitted_kinds=table.omitted,
         findings=tuple(map(_finding_document, compatibility.findings)),
         disabled_gate=compatibility.disabled_gate,
     )

@@ -65,11 +65,11 @@ def check_quotas(inputs: Inputs, results: Sequence[TranslatedObject]) -> list[tu
     ]
     before, _ = decode_objects(inputs.state, STATE_KINDS, inputs.namespace)
     objects = merge_objects(inputs.state, (*inputs.manifests, *templates), inputs.namespace)
-    known, _ = decode_objects(objects, STATE_KINDS, inputs.namespace)
-    quotas = of_kind(known, ResourceQuota)
+    views, _ = decode_objects(objects, STATE_KINDS, inputs.namespace)
+    quotas = of_kind(views, ResourceQuota)
     if not quotas:
         return [()] * len(results)
-    ledger = QuotaLedger(quotas, before=build_state(before), state=build_state(known))
+    ledger = QuotaLedger(quotas, before=build_state(before), state=build_state(views))
     return [_charge(ledger, result, inputs.namespace) for result in results]
 
 
@@ -80,9 +80,9 @@ def _charge(ledger: "QuotaLedger", result: TranslatedObject, namespace: str) -> 
     source, place = result.source, namespace_of(result.source, namespace)
     path = pod_path(source.api_version, source.kind)
     if path is None:
-        converted = to_current_version(result.document)
-        is_claim = source.kind == "ResourceClaim" and converted["apiVersion"] == CURRENT
-        claim = decode_view(converted, ResourceClaim) if is_claim else None
+        current_document = to_current_version(result.document)
+        is_claim = source.kind == "ResourceClaim" and current_document["apiVersion"] == CURRENT
+        claim = decode_view(current_document, ResourceClaim) if is_claim else None
         return ledger.charge_claim(place, claim) if isinstance(claim, ResourceClaim) else ()
     _, document = resolve_path(result.document, path)
     pod = decode_view(document, Pod) if document is not None else None
@@ -107,7 +107,7 @@ class _Exceeded(NamedTuple):
     """A resource that would exceed a quota."""
 
     resource: str
-    requested: Quantity
+    amount: Quantity
     used: Quantity
     hard: Quantity
 
@@ -122,7 +122,7 @@ class _Excess(NamedTuple):
         """Return the amounts in one phrase, as those of a number of pods."""
         by = f" by {pods} pods" if pods > 1 else ""
         amounts = (
-            f"{resource.resource}: requested {resource.requested}{by}, used {resource.used}, hard {resource.hard}"
+            f"{resource.resource}: requested {resource.amount}{by}, used {resource.used}, hard {resource.hard}"
             for resource in self.resources
         )
         return f"exceeds ResourceQuota {self.quota}: {', and '.join(amounts)}"
@@ -136,19 +136,19 @@ class _Account(msgspec.Struct, kw_only=True):
     hard: Usage
     used: dict[str, Quantity]
 
-    def excess(self, requested: Usage) -> _Excess | None:
+    def excess(self, usage: Usage) -> _Excess | None:
         """Return what would exceed the quota; None if nothing would."""
-        exceeded = [
+        excesses = [
             _Exceeded(resource, amount, used, self.hard[resource])
-            for resource, amount in sorted(requested.items())
+            for resource, amount in sorted(usage.items())
             if resource in self.hard and amount > Quantity(0)
             if (used := self.used.get(resource, Quantity(0))) + amount > self.hard[resource]
         ]
-        return _Excess(self.name, tuple(exceeded)) if exceeded else None
+        return _Excess(self.name, tuple(excesses)) if excesses else None
 
-    def charge(self, requested: Usage) -> None:
+    def charge(self, usage: Usage) -> None:
         """Add an amount to what is used."""
-        for resource, amount in requested.items():
+        for resource, amount in usage.items():
             self.used[resource] = self.used.get(resource, Quantity(0)) + amount
 
 
@@ -182,7 +182,7 @@ class QuotaLedger:
             state: The cluster with the manifests.
         """
         self._before, self._state = before, state
-        self._mapped = extended_resources(state.classes.values())
+        self._mapped_resources = extended_resources(state.classes.values())
         self._plugins = frozenset(
             name for node in state.nodes for name in device_plugin_resources(node)
         )
@@ -211,15 +211,19 @@ class QuotaLedger:
     def charge_claim(self, namespace: str, claim: ResourceClaim) -> tuple[Finding, ...]:
         """Return an error for each exceeded quota; charge the claim where there is none."""
         usage = self._claim_usage(claim.spec.devices)
-        stored = self._before.claims.get((namespace, claim.metadata.name))
-        if stored is not None:
-            usage = subtract_usage(usage, self._claim_usage(stored.spec.devices))
-        accounts = [one for one in self._accounts.get(namespace, ()) if not one.quota.scopes]
-        exceeded = _exceeded(accounts, usage)
-        if not exceeded:
+        stored_claim = self._before.claims.get((namespace, claim.metadata.name))
+        if stored_claim is not None:
+            usage = subtract_usage(usage, self._claim_usage(stored_claim.spec.devices))
+        accounts = [
+            account for account in self._accounts.get(namespace, ()) if not account.quota.scopes
+        ]
+        excesses = _exceeded(accounts, usage)
+        if not excesses:
             for account in accounts:
                 account.charge(usage)
-        return tuple(error(Code.EXCEEDS_QUOTA, _DEVICES, one.message(), _FIX) for one in exceeded)
+        return tuple(
+            error(Code.EXCEEDS_QUOTA, _DEVICES, excess.message(), _FIX) for excess in excesses
+        )
 
     def charge_pods(
         self, namespace: str, pod: Pod, path: FieldPath, number: int = 1
@@ -249,12 +253,12 @@ class QuotaLedger:
         scopes = scopes_of(pod)
         counting = [account for account in accounts if account.quota.counts(scopes)]
         for make, times in ((error, 1), (warning, number)):
-            exceeded = _exceeded(counting, _times(usage, times))
-            for excess in exceeded:
+            excesses = _exceeded(counting, _times(usage, times))
+            for excess in excesses:
                 resource = excess.resources[0].resource.removeprefix(REQUESTS)
                 place = path.join(_place_of_resource(pod, resource))
                 yield make(Code.EXCEEDS_QUOTA, place, excess.message(times), _FIX)
-            if exceeded:
+            if excesses:
                 return
         for account in counting:
             account.charge(_times(usage, number))
@@ -270,16 +274,16 @@ class QuotaLedger:
         counting = [account for account in accounts if not account.quota.scopes]
         for place, usage in claims:
             for times in dict.fromkeys((1, number)):
-                exceeded = _exceeded(counting, _times(usage, times))
+                excesses = _exceeded(counting, _times(usage, times))
                 waits = (
                     "the pod waits for its claim"
                     if times == 1
                     else "some pods wait for their claims"
                 )
-                for excess in exceeded:
+                for excess in excesses:
                     text = f"{excess.message(times)}; {waits}"
                     yield warning(Code.EXCEEDS_QUOTA, path.join(place), text, _FIX)
-                if exceeded:
+                if excesses:
                     break
             else:
                 for account in counting:
@@ -298,10 +302,10 @@ class QuotaLedger:
     def _pod_request(self, namespace: str, pod: Pod) -> _PodRequest:
         own = pod_usage(pod)
         claims = [*self._template_claims(namespace, pod)]
-        resources = mapped_resources(pod, self._mapped) - self._plugins
+        resources = mapped_resources(pod, self._mapped_resources) - self._plugins
         if resources:
-            made = extended_resource_claim(pod, resources, self._mapped)
-            usage = subtract_usage(self._claim_usage(made.spec.devices), own)
+            claim = extended_resource_claim(pod, resources, self._mapped_resources)
+            usage = subtract_usage(self._claim_usage(claim.spec.devices), own)
             claims.append((FieldPath.of("spec", "containers"), usage))
         return _PodRequest(own, tuple(claims))
 
@@ -321,8 +325,8 @@ def _times(usage: Usage, number: int) -> Usage:
     return {name: amount * number for name, amount in usage.items()}
 
 
-def _exceeded(accounts: Iterable[_Account], requested: Usage) -> list[_Excess]:
-    excesses = (account.excess(requested) for account in accounts)
+def _exceeded(accounts: Iterable[_Account], usage: Usage) -> list[_Excess]:
+    excesses = (account.excess(usage) for account in accounts)
     return [excess for excess in excesses if excess is not None]
 
 

@@ -33,14 +33,14 @@ class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A question with what it was made of.
 
     Attributes:
-        rejected: Pods and claims that are invalid, and therefore not part of the question.
+        rejections: Pods and claims that are invalid, and therefore not part of the question.
         workloads: References of other manifests that create pods, which are not placed.
     """
 
     question: SimulationInput
     state: ClusterState
     findings: tuple[ObjectFinding, ...]
-    rejected: SimulationResult
+    rejections: SimulationResult
     workloads: tuple[str, ...]
 
 
@@ -55,17 +55,18 @@ def build_request(inputs: Inputs) -> SimulationRequest:
         options=inputs.options,
         namespace=inputs.namespace,
     )
-    exceeded = check_quotas(inputs, results)
+    findings_by_object = check_quotas(inputs, results)
     results = [
-        _without_quota(result, findings) for result, findings in zip(results, exceeded, strict=True)
+        _without_quota(result, findings)
+        for result, findings in zip(results, findings_by_object, strict=True)
     ]
     manifests = merge_objects((), _documents(results), inputs.namespace)
     own, own_faults = decode_objects(manifests, STATE_KINDS, inputs.namespace)
     objects = merge_objects(inputs.state, manifests, inputs.namespace)
-    known, faults = decode_objects(
+    views, faults = decode_objects(
         objects, STATE_KINDS, inputs.namespace, reported_elsewhere=manifests
     )
-    state = build_state(known)
+    state = build_state(views)
     pods = _with_names(with_namespace(place, pod) for place, pod in of_kind(own, Pod))
     claims = _with_names(
         with_namespace(place, claim) for place, claim in of_kind(own, ResourceClaim)
@@ -82,34 +83,34 @@ def build_request(inputs: Inputs) -> SimulationRequest:
         question=question,
         state=state,
         findings=(*faults, *collect_findings(results), *own_faults),
-        rejected=_rejected(results, inputs.namespace),
+        rejections=_rejected(results, inputs.namespace),
         workloads=tuple(result.reference for result in results if _creates_pods(result)),
     )
 
 
-def _without_quota(result: TranslatedObject, exceeded: tuple[Finding, ...]) -> TranslatedObject:
+def _without_quota(result: TranslatedObject, findings: tuple[Finding, ...]) -> TranslatedObject:
     """Return a result with findings about quotas; a pod or a claim is not placed then."""
-    if not exceeded:
+    if not findings:
         return result
     is_placed = result.source.kind in {"Pod", "ResourceClaim"}
     return msgspec.structs.replace(
         result,
         document=None if is_placed else result.document,
-        findings=(*result.findings, *exceeded),
+        findings=(*result.findings, *findings),
     )
 
 
 def _with_names(objects: Iterable[N]) -> Iterator[N]:
     """Yield objects with names: the first of a `generateName` gets that, later ones a number."""
-    seen: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for value in objects:
         metadata = value.metadata
         if metadata.name:
             yield value
             continue
         prefix = metadata.generate_name
-        seen[metadata.namespace, prefix] += 1
-        number = seen[metadata.namespace, prefix]
+        counts[metadata.namespace, prefix] += 1
+        number = counts[metadata.namespace, prefix]
         name = prefix if number == 1 else f"{prefix}{number}"
         yield msgspec.structs.replace(value, metadata=msgspec.structs.replace(metadata, name=name))
 
@@ -127,16 +128,16 @@ def _documents(results: Sequence[TranslatedObject]) -> list[SourceObject]:
 
 
 def _rejected(results: Sequence[TranslatedObject], namespace: str) -> SimulationResult:
-    rejected = [result.source for result in results if result.document is None]
+    rejected_sources = [result.source for result in results if result.document is None]
     return SimulationResult(
         pods=tuple(
             PlacedPod(namespace=namespace_of(source, namespace), name=source.name)
-            for source in rejected
+            for source in rejected_sources
             if source.kind == "Pod"
         ),
         claims=tuple(
             PlacedClaim(namespace=namespace_of(source, namespace), name=source.name)
-            for source in rejected
+            for source in rejected_sources
             if source.kind == "ResourceClaim"
         ),
     )

@@ -92,23 +92,23 @@ def translate_objects(
     """
     results = [_translate_object(manifest, snapshot, options, namespace) for manifest in manifests]
     # Templates that the manifests have are in the output already.
-    known = {
+    known_templates = {
         (namespace_of(result.source, namespace), result.source.name)
         for result in results
         if result.is_template and result.document is not None
     }
-    return [_add_templates(result, known, namespace) for result in results]
+    return [_add_templates(result, known_templates, namespace) for result in results]
 
 
 def _add_templates(
-    result: TranslatedObject, known: set[tuple[str, str]], namespace: str
+    result: TranslatedObject, known_templates: set[tuple[str, str]], namespace: str
 ) -> TranslatedObject:
     """Return the result with those of its templates that are not `known` yet, and add these."""
     place = namespace_of(result.source, namespace)
     templates = []
     for claim in result.claims:
-        if (place, claim.template) not in known:
-            known.add((place, claim.template))
+        if (place, claim.template) not in known_templates:
+            known_templates.add((place, claim.template))
             templates.append(build_template(claim, result.source.namespace))
     return msgspec.structs.replace(result, templates=tuple(templates))
 
@@ -151,31 +151,31 @@ def documents(results: Sequence[TranslatedObject]) -> Iterator[Document]:
 
 
 def _translate_object(
-    found: SourceObject, snapshot: TranslationSnapshot, options: TranslationOptions, namespace: str
+    source: SourceObject, snapshot: TranslationSnapshot, options: TranslationOptions, namespace: str
 ) -> TranslatedObject:
-    unchanged = TranslatedObject(
-        source=found, reference=reference(found, namespace), document=found.document
+    untouched = TranslatedObject(
+        source=source, reference=reference(source, namespace), document=source.document
     )
-    path = pod_path(found.api_version, found.kind)
-    kind = view_type(found, KINDS) if path is None else ObjectHead
-    head = decode_object(found, kind) if kind else None
+    path = pod_path(source.api_version, source.kind)
+    kind = view_type(source, KINDS) if path is None else ObjectHead
+    head = decode_object(source, kind) if kind else None
     if isinstance(head, list):
-        return _reject(unchanged, head)
+        return _reject(untouched, head)
     vocabularies = vocabularies_in_force(options, snapshot.profiles)
-    where, before = resolve_path(found.document, path or ())
+    where, before = resolve_path(source.document, path or ())
     if path is None and kind is None:
-        embedded = check_embedded_templates(
-            found.document, vocabularies, snapshot.extended_resources
+        embedded_findings = check_embedded_templates(
+            source.document, vocabularies, snapshot.extended_resources
         )
-        return msgspec.structs.replace(unchanged, findings=embedded)
+        return msgspec.structs.replace(untouched, findings=embedded_findings)
     if path is None or before is None:
-        return unchanged
+        return untouched
     prefix = FieldPath.of(*where)
     pod = decode_view(before, Pod)
     if not isinstance(pod, Pod):
-        return _reject(unchanged, [fault.nested_under(prefix) for fault in pod])
+        return _reject(untouched, [fault.nested_under(prefix) for fault in pod])
     answer = admit_created(
-        before, pod, namespace=namespace_of(found, namespace), snapshot=snapshot, options=options
+        before, pod, namespace=namespace_of(source, namespace), snapshot=snapshot, options=options
     )
     after = apply(copy.deepcopy(before), answer.operations)
     findings = (
@@ -183,15 +183,15 @@ def _translate_object(
         *check_untranslated_keys(pod, vocabularies, snapshot.extended_resources),
     )
     return msgspec.structs.replace(
-        unchanged,
-        document=replace_at(found.document, path, after) if answer.allowed else None,
+        untouched,
+        document=replace_at(source.document, path, after) if answer.allowed else None,
         answer=answer,
         findings=tuple(finding.nested_under(prefix) for finding in findings),
     )
 
 
-def _reject(unchanged: TranslatedObject, faults: Sequence[Finding]) -> TranslatedObject:
-    return msgspec.structs.replace(unchanged, document=None, findings=tuple(faults))
+def _reject(untouched: TranslatedObject, faults: Sequence[Finding]) -> TranslatedObject:
+    return msgspec.structs.replace(untouched, document=None, findings=tuple(faults))
 
 
 def _of_created_pods(finding: Finding) -> Finding:

@@ -68,15 +68,15 @@ def scheduler_of(target: Pod | ResourceClaim, state: ClusterState) -> str:
 
 def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
     """Return the state of a pod; a pending one is placed on `cluster`, which is changed."""
-    found = pod_claims(pod, state.claims, state.templates)
+    claims = pod_claims(pod, state.claims, state.templates)
     status = ObjectStatus(
         kind="Pod",
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         condition=Condition.BOUND if pod.spec.node_name else Condition.FINISHED,
         node=pod.spec.node_name or None,
-        claims=_claims(found),
-        missing=found.missing,
+        claims=_claims(claims),
+        missing=claims.missing,
     )
     if not is_pending(pod):
         return status
@@ -106,8 +106,8 @@ def claim_status(claim: ResourceClaim, state: ClusterState, cluster: Cluster) ->
     """
     allocation = allocation_of(claim)
     users = _users(claim, state)
-    reserved = (claim.status.reserved_for if claim.status else None) or ()
-    consumers = [f"{each.resource}/{each.name}" for each in reserved]
+    references = (claim.status.reserved_for if claim.status else None) or ()
+    consumers = [f"{reference.resource}/{reference.name}" for reference in references]
     consumers += [f"pods/{pod.metadata.name}" for pod in users]
     status = ObjectStatus(
         kind="ResourceClaim",
@@ -159,13 +159,13 @@ def _question(
 
 
 def _names(pod: Pod, state: ClusterState) -> set[Name]:
-    found = pod_claims(pod, state.claims, state.templates)
-    return {claim_name(each) for each in (*found.open, *found.held)}
+    claims = pod_claims(pod, state.claims, state.templates)
+    return {claim_name(claim) for claim in (*claims.open, *claims.held)}
 
 
-def _claims(found: PodClaims) -> tuple[PlacedClaim, ...]:
+def _claims(pod_claims: PodClaims) -> tuple[PlacedClaim, ...]:
     claims = []
-    for claim in (*found.held, *found.open):
+    for claim in (*pod_claims.held, *pod_claims.open):
         allocation = allocation_of(claim)
         namespace, name = claim_name(claim)
         node = pinned_to(allocation) if allocation is not None else None

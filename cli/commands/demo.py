@@ -70,15 +70,15 @@ def demo() -> None:
 
 def shipped_examples() -> Traversable:
     """Return the folder of examples, of the installed package or of the repository."""
-    installed = files("cli") / "examples"
-    return installed if installed.is_dir() else Path(__file__).parents[2] / "examples"
+    package_folder = files("cli") / "examples"
+    return package_folder if package_folder.is_dir() else Path(__file__).parents[2] / "examples"
 
 
 def demo_parts(examples: Traversable, width: int) -> Iterator[str]:
     """Yield the demo, step by step."""
     state = read_objects((examples / CLUSTER).read_bytes(), CLUSTER)
     snapshot, _ = build_snapshot(load_profiles(), (), state)
-    nodes = sum(found.kind == "Node" for found in state)
+    nodes = sum(object_.kind == "Node" for object_ in state)
     yield textwrap.fill(
         f"Pods written for device plugins, and the pods with ResourceClaims that they become. The "
         f"cluster is a recorded one of {nodes} nodes; no cluster is contacted.",
@@ -124,17 +124,17 @@ def _abridged(result: TranslatedObject) -> Any:
     """Return the new object with a short text in place of the annotation's value."""
     path = pod_path(result.source.api_version, result.source.kind) or ()
     where = (*path, "metadata", "annotations", REQUEST_ANNOTATION)
-    _, recorded = resolve_path(result.document, where)
-    if result.document is None or recorded is None:
+    _, annotation = resolve_path(result.document, where)
+    if result.document is None or annotation is None:
         return result.source.document
     return replace_at(result.document, where, "{what was requested}")
 
 
 def what_next(examples: Traversable) -> str:
-    """Return commands to try next, as they have to be typed here."""
+    """Return commands to try next, as they have to be words here."""
     program = os.path.relpath(sys.argv[0])
-    typed = "python -m cli" if program.endswith(".py") else program
-    command = NAME if shutil.which(NAME) else typed
+    words = "python -m cli" if program.endswith(".py") else program
+    command = NAME if shutil.which(NAME) else words
     folder = os.path.relpath(str(examples))
     commands = (
         ("all examples, as text", f"translate -f {folder} --snapshot {folder}/cluster -o text"),

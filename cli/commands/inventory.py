@@ -57,7 +57,12 @@ drawbridge inventory --live --devices
 )
 @text_or_json()
 def inventory(
-    given: ClusterObjects, features: Features, *, devices: bool, all_amounts: bool, output: str
+    cluster_objects: ClusterObjects,
+    features: Features,
+    *,
+    devices: bool,
+    all_amounts: bool,
+    output: str,
 ) -> None:
     """List devices, free capacity and DeviceClasses of a cluster.
 
@@ -67,7 +72,9 @@ def inventory(
 
     Exit status: 0 when printed, 2 when the call is wrong.
     """
-    objects, faults = decode_objects(given.objects, STATE_KINDS, given.namespace)
+    objects, faults = decode_objects(
+        cluster_objects.objects, STATE_KINDS, cluster_objects.namespace
+    )
     for fault in faults:
         click.echo(fault.line(), err=True)
     state = build_state(objects)
@@ -136,11 +143,11 @@ def _duplicates(duplicates: Iterable[DuplicateResource]) -> Iterator[str]:
         )
         key = (duplicate.resource, amounts, duplicate.drivers, duplicate.device_class)
         alike.setdefault(key, []).append(duplicate)
-    for (resource, amounts, drivers, device_class), found in sorted(alike.items()):
-        mapped = f" (DeviceClass {device_class})" if device_class else ""
+    for (resource, amounts, drivers, device_class), nodes in sorted(alike.items()):
+        class_text = f" (DeviceClass {device_class})" if device_class else ""
         yield (
-            f"{resource} on {node_names([duplicate.node for duplicate in found])}: {amounts} devices"
-            f" by {' and '.join(drivers)}{mapped}. A device that both offer can be given to two"
+            f"{resource} on {node_names([duplicate.node for duplicate in nodes])}: {amounts} devices"
+            f" by {' and '.join(drivers)}{class_text}. A device that both offer can be given to two"
             " pods: run only one of them on a node"
         )
 
@@ -152,8 +159,8 @@ def _devices(devices: Iterable[Device]) -> Iterator[str]:
             *(f"{name} {_value(value)}" for name, value in device.attributes.items()),
             *(f"{name} {format_amount(amount)}" for name, amount in device.capacity.items()),
         ]
-        listed = f": {', '.join(values)}" if values else ""
-        yield f"{device.driver}/{device.pool}/{device.name}, {place}, {device.state}{listed}"
+        values_text = f": {', '.join(values)}" if values else ""
+        yield f"{device.driver}/{device.pool}/{device.name}, {place}, {device.state}{values_text}"
 
 
 def _value(value: object) -> str:
@@ -193,14 +200,14 @@ def _amounts(drivers: Iterable[DriverInventory], *, all_amounts: bool) -> Iterat
         for driver in drivers
         for name, amount in _named_amounts(driver).items()
     ]
-    shown = [each for each in amounts if all_amounts or each[2].largest > Quantity(1)]
-    if shown:
+    shown_amounts = [amount for amount in amounts if all_amounts or amount[2].largest > Quantity(1)]
+    if shown_amounts:
         rows = [
             (driver, name, format_amount(amount.free), format_amount(amount.total))
-            for driver, name, amount in shown
+            for driver, name, amount in shown_amounts
         ]
         yield format_table(("DRIVER", "CAPACITY", "FREE", "TOTAL"), rows)
-    hidden = len(amounts) - len(shown)
+    hidden = len(amounts) - len(shown_amounts)
     if hidden:
         yield f"{counted(hidden, 'amount')} of 0 or 1 per device not shown; --all"
 

@@ -54,7 +54,7 @@ drawbridge matrix --snapshot cluster.json -f policy.yaml --fail-on=warning
 )
 @text_or_json("a table in Markdown")
 def matrix(
-    given: ClusterObjects,
+    cluster_objects: ClusterObjects,
     features: Features,
     *,
     prints_groups: bool,
@@ -68,7 +68,9 @@ def matrix(
 
     Exit status: 0 when printed, 1 when there is a finding for --fail-on, 2 when the call is wrong.
     """
-    objects, faults = decode_objects(given.objects, STATE_KINDS, given.namespace)
+    objects, faults = decode_objects(
+        cluster_objects.objects, STATE_KINDS, cluster_objects.namespace
+    )
     for fault in faults:
         click.echo(fault.line(), err=True)
     state = build_state(objects)

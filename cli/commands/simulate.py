@@ -156,8 +156,8 @@ def _known_node(cluster: Cluster, node: str) -> str:
 def _with_rejected(answer: SimulationResult, request: SimulationRequest) -> SimulationResult:
     return msgspec.structs.replace(
         answer,
-        pods=(*answer.pods, *request.rejected.pods),
-        claims=(*answer.claims, *request.rejected.claims),
+        pods=(*answer.pods, *request.rejections.pods),
+        claims=(*answer.claims, *request.rejections.claims),
     )
 
 

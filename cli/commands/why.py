@@ -65,7 +65,7 @@ drawbridge why claim shared-gpu --snapshot cluster.json
 @policy_aware_schedulers
 @text_or_json("to read, with a map of the devices")
 def why(
-    given: ClusterObjects,
+    cluster_objects: ClusterObjects,
     features: Features,
     *,
     schedulers: tuple[str, ...],
@@ -80,11 +80,13 @@ def why(
     Exit status: 0 when printed, 2 when there is no such object or the call is wrong.
     """
     kind, name = parse_target(target)
-    objects, faults = decode_objects(given.objects, STATE_KINDS, given.namespace)
+    objects, faults = decode_objects(
+        cluster_objects.objects, STATE_KINDS, cluster_objects.namespace
+    )
     for fault in faults:
         click.echo(fault.line(), err=True)
     state = build_state(objects)
-    place = (given.namespace, name)
+    place = (cluster_objects.namespace, name)
     target_object: Pod | ResourceClaim = (
         _find(kind, state.pods, place) if kind == "pod" else _find(kind, state.claims, place)
     )
@@ -147,12 +149,12 @@ def _legacy_hints(status: ObjectStatus, state: ClusterState) -> list[str]:
     return legacy_hints(pod, extended_resources(state.classes.values()))
 
 
-def _find(kind: str, known: Mapping[Name, T], place: Name) -> T:
-    if place in known:
-        return known[place]
+def _find(kind: str, objects: Mapping[Name, T], place: Name) -> T:
+    if place in objects:
+        return objects[place]
     namespace, name = place
-    elsewhere = sorted(other for other, own in known if own == name)
-    near = get_close_matches(name, [own for other, own in known if other == namespace])
+    elsewhere = sorted(other for other, own in objects if own == name)
+    near = get_close_matches(name, [own for other, own in objects if other == namespace])
     fix = ""
     if elsewhere:
         fix = f"; namespace {' and '.join(elsewhere)} has one"

@@ -94,7 +94,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
 def build_state(objects: Sequence[NamespacedObject]) -> ClusterState:
     """Return the state that these objects make, none of which are namesakes."""
     nodes = tuple(node for _, node in of_kind(objects, Node))
-    slices = tuple(published for _, published in of_kind(objects, ResourceSlice))
+    slices = tuple(slice_ for _, slice_ in of_kind(objects, ResourceSlice))
     return ClusterState(
         nodes=nodes or tuple(_nodes_of(slices)),
         has_nodes=bool(nodes),
@@ -127,16 +127,16 @@ def with_namespace(namespace: str, value: N) -> N:
 
 def _by_name(objects: Iterable[tuple[str, N]]) -> dict[Name, N]:
     return {
-        (namespace, each.metadata.name or each.metadata.generate_name): with_namespace(
-            namespace, each
+        (namespace, object_.metadata.name or object_.metadata.generate_name): with_namespace(
+            namespace, object_
         )
-        for namespace, each in objects
+        for namespace, object_ in objects
     }
 
 
 def _nodes_of(slices: Iterable[ResourceSlice]) -> Iterable[Node]:
     """Yield a node without labels for each name in slices and their devices."""
-    names = {published.spec.node_name for published in slices}
-    names |= {device.node_name for published in slices for device in published.spec.devices or ()}
+    names = {slice_.spec.node_name for slice_ in slices}
+    names |= {device.node_name for slice_ in slices for device in slice_.spec.devices or ()}
     for name in sorted(name for name in names if name):
         yield Node(metadata=ObjectMeta(name=name))

@@ -39,26 +39,26 @@ class FeatureGates(click.ParamType[Mapping[str, bool]]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Mapping[str, bool]:
         """Return the gates of one text; click reports an error in it."""
-        chosen: dict[str, bool] = {}
+        gates: dict[str, bool] = {}
         for part in filter(str.strip, str(value).split(",")):
             name, _, word = (text.strip() for text in part.partition("="))
             if name not in GATES and name not in WITHOUT_EFFECT:
-                known = ", ".join(sorted(GATES))
-                self.fail(f"unknown feature gate {name!r}; known are: {known}", param, ctx)
+                names = ", ".join(sorted(GATES))
+                self.fail(f"unknown feature gate {name!r}; known are: {names}", param, ctx)
             if word not in _WORDS:
                 self.fail(f"{name} must be true or false, not {word!r}", param, ctx)
             if name in GATES:
-                chosen[GATES[name]] = _WORDS[word]
+                gates[GATES[name]] = _WORDS[word]
             else:
                 click.echo(f"note: feature gate {name} has no effect here", err=True)
-        return chosen
+        return gates
 
 
 def _joined(
-    _context: click.Context, _parameter: click.Parameter, chosen: Iterable[Mapping[str, bool]]
+    _context: click.Context, _parameter: click.Parameter, gate_maps: Iterable[Mapping[str, bool]]
 ) -> Features:
     """Return the gates of all texts over the defaults of 1.37; the last one of a name counts."""
-    return Features(**{name: is_on for gates in chosen for name, is_on in gates.items()})
+    return Features(**{name: is_on for gates in gate_maps for name, is_on in gates.items()})
 
 
 def feature_gates(command: Any) -> Any:

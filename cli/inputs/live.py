@@ -94,16 +94,18 @@ async def cluster_state(
     Raises:
         KubeError: The API server does not answer.
     """
-    found: list[SourceObject] = []
+    objects: list[SourceObject] = []
     notes: list[str] = []
-    places = [(listed, "") for listed in _CLUSTER]
-    places += [(listed, namespace) for namespace in sorted(namespaces) for listed in _NAMESPACED]
-    for listed, namespace in places:
+    places = [(kind_listed, "") for kind_listed in _CLUSTER]
+    places += [
+        (kind_listed, namespace) for namespace in sorted(namespaces) for kind_listed in _NAMESPACED
+    ]
+    for kind_listed, namespace in places:
         try:
-            async for page in client.pages(listed.resource, namespace=namespace):
-                found += [listed.object(bytes(raw)) for raw in page.items]
+            async for page in client.pages(kind_listed.resource, namespace=namespace):
+                objects += [kind_listed.object(bytes(raw)) for raw in page.items]
         except Forbidden as refusal:
-            notes.append(_note(listed.resource.plural, namespace, refusal))
+            notes.append(_note(kind_listed.resource.plural, namespace, refusal))
     for namespace in sorted(namespaces):
         try:
             raw = await client.get(NAMESPACES, namespace, msgspec.Raw)
@@ -112,8 +114,8 @@ async def cluster_state(
         except Forbidden as refusal:
             notes.append(_note("labels", namespace, refusal))
         else:
-            found.append(_NAMESPACE.object(bytes(raw)))
-    return found, notes
+            objects.append(_NAMESPACE.object(bytes(raw)))
+    return objects, notes
 
 
 async def allocation_state(client: Client) -> tuple[list[ViewedObject], list[str]]:
@@ -122,17 +124,17 @@ async def allocation_state(client: Client) -> tuple[list[ViewedObject], list[str
     Raises:
         KubeError: The API server does not answer.
     """
-    found: list[ViewedObject] = []
+    objects: list[ViewedObject] = []
     notes: list[str] = []
-    for listed in _ALLOCATION:
+    for kind_listed in _ALLOCATION:
         try:
-            async for page in client.pages(listed.resource):
-                found += [listed.view(bytes(raw)) for raw in page.items]
+            async for page in client.pages(kind_listed.resource):
+                objects += [kind_listed.view(bytes(raw)) for raw in page.items]
         except NotFound:
             continue  # The cluster does not have this kind.
         except Forbidden as refusal:
-            notes.append(_note(listed.resource.plural, "", refusal))
-    return found, notes
+            notes.append(_note(kind_listed.resource.plural, "", refusal))
+    return objects, notes
 
 
 def _note(what: str, namespace: str, refusal: Forbidden) -> str:

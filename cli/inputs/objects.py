@@ -35,11 +35,11 @@ def merge_objects(
         namespace: Of objects that name none.
     """
     by_name: dict[tuple[str, ...], InputObject] = {}
-    for number, found in enumerate((*state, *manifests)):
+    for number, object_ in enumerate((*state, *manifests)):
         # A version is a way to look at an object, so only the group counts.
-        group = found.api_version.rpartition("/")[0]
-        key = (group, found.kind, namespace_of(found, namespace), found.name)
-        by_name[key if found.is_named else (str(number),)] = found
+        group = object_.api_version.rpartition("/")[0]
+        key = (group, object_.kind, namespace_of(object_, namespace), object_.name)
+        by_name[key if object_.is_named else (str(number),)] = object_
     return list(by_name.values())
 
 
@@ -56,8 +56,8 @@ def decode_objects(
         namespace: Of objects that name none.
         reported_elsewhere: Objects whose wrong values the caller reports itself.
     """
-    silent = {id(found) for found in reported_elsewhere}
-    decoded: list[NamespacedObject] = []
+    silent = {id(object_) for object_ in reported_elsewhere}
+    views: list[NamespacedObject] = []
     faults: list[ObjectFinding] = []
     for document in objects:
         kind = view_type(document, kinds)
@@ -67,13 +67,11 @@ def decode_objects(
             document.value if isinstance(document, ViewedObject) else decode_object(document, kind)
         )
         if not isinstance(value, list):
-            decoded.append(
-                NamespacedObject(namespace=namespace_of(document, namespace), value=value)
-            )
+            views.append(NamespacedObject(namespace=namespace_of(document, namespace), value=value))
         elif id(document) not in silent:
             name = reference(document, namespace)
             faults += [ObjectFinding(object=name, finding=finding) for finding in value]
-    return decoded, faults
+    return views, faults
 
 
 def of_kind(objects: Iterable[NamespacedObject], kind: type[T]) -> list[tuple[str, T]]:

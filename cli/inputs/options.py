@@ -101,13 +101,13 @@ _Flag = Callable[[_Command], _Command]
 F = TypeVar("F", bound=msgspec.Struct)
 
 
-def _files_flag(*, required: bool) -> _Flag:
+def _files_flag(*, is_required: bool) -> _Flag:
     return click.option(
         "-f",
         "--filename",
         "files",
         multiple=True,
-        required=required,
+        required=is_required,
         metavar="PATH",
         help="Manifests: a file, a directory (its *.yaml, *.yml and *.json, not deeper), or - for "
         "standard input. Repeatable.",
@@ -177,11 +177,11 @@ def with_whole_cluster(command: _Command) -> _Command:
 def _with_cluster(command: _Command, flags: Sequence[_Flag]) -> _Command:
     @wraps(command)
     def called(**values: Any) -> None:
-        given = read_cluster(_pop_flags(_ClusterFlags, values))
-        _print_notes(given.notes)
-        command(given=given, **values)
+        cluster_objects = read_cluster(_pop_flags(_ClusterFlags, values))
+        _print_notes(cluster_objects.notes)
+        command(given=cluster_objects, **values)
 
-    return _add_flags(called, (_files_flag(required=False), *flags))
+    return _add_flags(called, (_files_flag(is_required=False), *flags))
 
 
 def _with_inputs(command: _Command, scope: Scope) -> _Command:
@@ -192,7 +192,7 @@ def _with_inputs(command: _Command, scope: Scope) -> _Command:
         _print_notes(inputs.notes)
         command(inputs=inputs, **values)
 
-    flags = (_files_flag(required=True), *_CLUSTER_FLAGS, _NAMESPACE_FLAG, *_TRANSLATION_FLAGS)
+    flags = (_files_flag(is_required=True), *_CLUSTER_FLAGS, _NAMESPACE_FLAG, *_TRANSLATION_FLAGS)
     return _add_flags(called, flags)
 
 
@@ -308,10 +308,10 @@ async def _read_live(
 
 
 def _translation_options(
-    chosen: Iterable[str], profiles: Mapping[str, Profile]
+    choices: Iterable[str], profiles: Mapping[str, Profile]
 ) -> TranslationOptions:
     drivers: dict[str, str] = {}
-    for text in chosen:
+    for text in choices:
         name, separator, driver = text.partition("=")
         if not separator:
             raise click.BadParameter(
@@ -329,9 +329,9 @@ def _translation_options(
     )
 
 
-def _check_known(what: str, name: str, known: Iterable[str]) -> None:
-    if name not in known:
-        names = ", ".join(sorted(known))
+def _check_known(what: str, name: str, known_names: Iterable[str]) -> None:
+    if name not in known_names:
+        names = ", ".join(sorted(known_names))
         raise click.BadParameter(
             f"unknown {what} {name!r}; known are: {names}", param_hint="'--profile'"
         )

@@ -34,24 +34,26 @@ def build_snapshot(
             mean that there is none.
     """
     objects = merge_objects(state or (), manifests, namespace)
-    known, faults = decode_objects(objects, KINDS, namespace, reported_elsewhere=manifests)
-    classes = [device_class for _, device_class in of_kind(known, DeviceClass)]
-    has_classes = is_whole or any(found.kind == "DeviceClass" for found in state or ())
-    slices = [published for _, published in of_kind(known, ResourceSlice)]
-    summaries = [facts for one in slices if (facts := summary(one, profiles)) is not None]
+    views, faults = decode_objects(objects, KINDS, namespace, reported_elsewhere=manifests)
+    classes = [device_class for _, device_class in of_kind(views, DeviceClass)]
+    has_classes = is_whole or any(object_.kind == "DeviceClass" for object_ in state or ())
+    slices = [slice_ for _, slice_ in of_kind(views, ResourceSlice)]
+    summaries = [facts for slice_ in slices if (facts := summary(slice_, profiles)) is not None]
     quotas: dict[str, dict[str, Quota]] = {}
-    for place, quota in of_kind(known, ResourceQuota):
+    for place, quota in of_kind(views, ResourceQuota):
         quotas.setdefault(place, {})[quota.metadata.name] = quota_of(quota)
     limit_ranges: dict[str, dict[str, LimitRangeSummary]] = {}
-    for place, limit_range in of_kind(known, LimitRange):
+    for place, limit_range in of_kind(views, LimitRange):
         bounds = limit_range_summary(limit_range)
         if bounds is not None:
             limit_ranges.setdefault(place, {})[limit_range.metadata.name] = bounds
     snapshot = TranslationSnapshot(
         profiles=profiles,
         facts=facts_by_driver(summaries),
-        publishes=frozenset(one.driver for one in summaries) if is_whole or slices else None,
-        classes=frozenset(each.metadata.name for each in classes) if has_classes else None,
+        publishes=frozenset(facts.driver for facts in summaries) if is_whole or slices else None,
+        classes=frozenset(device_class.metadata.name for device_class in classes)
+        if has_classes
+        else None,
         extended_resources=extended_resources(classes),
         class_configs={
             class_.metadata.name: drivers
@@ -62,13 +64,13 @@ def build_snapshot(
             (place, template.metadata.name): TemplateSummary(
                 digest=template_digest(template), classes=template_classes(template)
             )
-            for place, template in of_kind(known, ResourceClaimTemplate)
+            for place, template in of_kind(views, ResourceClaimTemplate)
         },
         quotas=quotas,
         limit_ranges=limit_ranges,
         namespaces={
-            found.metadata.name: found.metadata.labels or {}
-            for _, found in of_kind(known, Namespace)
+            namespace_.metadata.name: namespace_.metadata.labels or {}
+            for _, namespace_ in of_kind(views, Namespace)
         },
     )
     return snapshot, faults

@@ -38,13 +38,13 @@ class TypeFault(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: From the root of the document.
-        expected: What the value must be, such as "a string"; "" for an amount.
+        expected_type: What the value must be, such as "a string"; "" for an amount.
         missing: The required field that the object at `path` lacks; "" in all other cases.
     """
 
     path: FieldPath
     value: Any
-    expected: str = ""
+    expected_type: str = ""
     missing: str = ""
 
 
@@ -76,7 +76,7 @@ def _faults(kind: inspect.Type, value: object, path: FieldPath) -> Iterator[Type
             for index, child in enumerate(value):
                 yield from _faults(element, child, path.child(index))
         case _ if not _is_of(kind, value):
-            yield TypeFault(path=path, value=value, expected=_expected(kind))
+            yield TypeFault(path=path, value=value, expected_type=_expected(kind))
         case _:
             pass
 

@@ -13,23 +13,23 @@ from kube.api.meta import ApiStruct
 from kube.manifests.source import SourceObject, ViewedObject
 
 
-def view_type(found: SourceObject | ViewedObject, kinds: Kinds) -> type[ApiStruct] | None:
+def view_type(source: SourceObject | ViewedObject, kinds: Kinds) -> type[ApiStruct] | None:
     """Return the view of an object, whichever version it has; None for other kinds."""
-    return kinds.get((current_version(found.api_version, found.kind), found.kind))
+    return kinds.get((current_version(source.api_version, source.kind), source.kind))
 
 
-def decode_object(found: SourceObject, kind: type[T]) -> T | list[Finding]:
+def decode_object(source: SourceObject, kind: type[T]) -> T | list[Finding]:
     """Return an object as a view, or a finding for every value of the wrong type."""
-    value = decode_view(to_current_version(found.document), kind)
-    return original_paths(value, found) if isinstance(value, list) else value
+    value = decode_view(to_current_version(source.document), kind)
+    return original_paths(value, source) if isinstance(value, list) else value
 
 
-def original_paths(findings: Iterable[Finding], found: SourceObject) -> list[Finding]:
+def original_paths(findings: Iterable[Finding], source: SourceObject) -> list[Finding]:
     """Return findings on the converted object with paths into the original one."""
     return [
         msgspec.structs.replace(
             finding,
-            path=FieldPath(to_original_path(finding.path.steps, found.api_version, found.kind)),
+            path=FieldPath(to_original_path(finding.path.steps, source.api_version, source.kind)),
         )
         for finding in findings
     ]

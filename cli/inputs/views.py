@@ -48,22 +48,22 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _finding(fault: TypeFault) -> Finding:
-    shown = f"Invalid value: {_as_json(fault.value)}"
+    message = f"Invalid value: {_as_json(fault.value)}"
     if fault.missing:
-        return error(Code.INVALID_OBJECT, fault.path, f"{shown}: {fault.missing} is missing")
-    if not fault.expected:
+        return error(Code.INVALID_OBJECT, fault.path, f"{message}: {fault.missing} is missing")
+    if not fault.expected_type:
         return error(
             Code.INVALID_QUANTITY,
             fault.path,
-            f"{shown}: not a quantity",
+            f"{message}: not a quantity",
             "write a number, such as 1 or 500m or 8Gi",
         )
     fix = ""
-    if fault.expected == "a string" and isinstance(fault.value, bool):
+    if fault.expected_type == "a string" and isinstance(fault.value, bool):
         fix = "put it in quotes; without them n, no and off are false, and y, yes and on are true"
-    elif fault.expected == "a string" and isinstance(fault.value, int | float):
+    elif fault.expected_type == "a string" and isinstance(fault.value, int | float):
         fix = "put it in quotes"
-    return error(Code.INVALID_OBJECT, fault.path, f"{shown}: must be {fault.expected}", fix)
+    return error(Code.INVALID_OBJECT, fault.path, f"{message}: must be {fault.expected_type}", fix)
 
 
 def _as_json(value: object) -> str:

@@ -73,11 +73,11 @@ def device_map(
     groups: dict[tuple[PoolRow, ...], list[str]] = {}
     for node in nodes:
         groups.setdefault(pool_rows(node, before, after), []).append(node.node)
-    shown = list(groups.items())[:limit]
+    shown_groups = list(groups.items())[:limit]
     table = [
         (names if number == 0 else "", _pool_name(row), row.symbols)
-        for rows, found in shown
-        for names in (_names(found),)
+        for rows, nodes in shown_groups
+        for names in (_names(nodes),)
         for number, row in enumerate(rows or (PoolRow("no devices", "", ""),))
     ]
     if not table:
@@ -118,13 +118,13 @@ def _legend(table: Iterable[tuple[str, str, str]]) -> list[str]:
 def _symbols(pool: Pool, before: Usage, after: Usage) -> str:
     if pool.state is not PoolState.COMPLETE:
         return f"{pool.state}: {pool.why}" if pool.why else str(pool.state)
-    return "".join(_symbol(published, before, after) for published in pool.devices)
+    return "".join(_symbol(device, before, after) for device in pool.devices)
 
 
-def _symbol(published: PublishedDevice, before: Usage, after: Usage) -> Symbol:
-    was, now = before.of(published.id), after.of(published.id)
+def _symbol(device: PublishedDevice, before: Usage, after: Usage) -> Symbol:
+    was, now = before.of(device.id), after.of(device.id)
     if now is None:
-        is_tainted = any(taint.effect in _TAINTS for taint in published.device.taints or ())
+        is_tainted = any(taint.effect in _TAINTS for taint in device.device.taints or ())
         return Symbol.TAINTED if is_tainted else Symbol.UNUSED
     is_new = was is None or len(now.consumers) > len(was.consumers)
     if now.exclusive:

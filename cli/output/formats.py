@@ -42,6 +42,6 @@ def _readable(value: object) -> str:
     return format_amount(value) if isinstance(value, Quantity) else str(value)
 
 
-def indent_json(encoded: bytes) -> str:
+def indent_json(document: bytes) -> str:
     """Return JSON as `-o json` prints it."""
-    return msgspec.json.format(encoded, indent=2).decode()
+    return msgspec.json.format(document, indent=2).decode()

@@ -20,23 +20,23 @@ class Command(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples as they are: a broken line could not be copied."""
         if self.epilog:
-            called = ctx.find_root().info_name or NAME
+            program = ctx.find_root().info_name or NAME
             formatter.write_paragraph()
             formatter.write("Examples:\n")
             for line in self.epilog.strip("\n").split("\n"):
-                shown = f"{called}{line.removeprefix(NAME)}" if line.startswith(NAME) else line
-                formatter.write(f"  {shown}\n")
+                text = f"{program}{line.removeprefix(NAME)}" if line.startswith(NAME) else line
+                formatter.write(f"  {text}\n")
 
 
 def program_name() -> str:
     """Return how this process was called: `drawbridge`, or `kubectl drawbridge` by kubectl."""
-    called = PurePath(sys.argv[0]).name
-    return f"kubectl {NAME}" if called == PLUGIN else NAME
+    program = PurePath(sys.argv[0]).name
+    return f"kubectl {NAME}" if program == PLUGIN else NAME
 
 
-def unknown_command(name: str, known: Sequence[str], ctx: click.Context) -> click.UsageError:
+def unknown_command(name: str, known_names: Sequence[str], ctx: click.Context) -> click.UsageError:
     """Return the error for a command that does not exist, with the names that look like it."""
-    near = get_close_matches(name, known, n=2)
+    near = get_close_matches(name, known_names, n=2)
     suggestion = f" Did you mean {' or '.join(near)}?" if near else ""
     return click.UsageError(f"No such command {name!r}.{suggestion}", ctx)
 

@@ -63,18 +63,18 @@ def format_paragraph(paragraph: Paragraph, width: int) -> str:
 
 
 def format_rows(rows: Iterable[Row], width: int) -> str:
-    """Return rows as lines, wrapped beside their label."""
+    """Return rows as lines, text_lines beside their label."""
     lines: list[str] = []
     label = ""
     for row in rows:
         label = row.label or label
-        wrapped = textwrap.wrap(
+        text_lines = textwrap.wrap(
             printable(row.text), max(width, NARROWEST) - MARGIN, break_on_hyphens=False
         )
-        for number, line in enumerate(wrapped or [""]):
-            shown = f"  {row.label if number == 0 else '':<{MARGIN - 2}}"
+        for number, line in enumerate(text_lines or [""]):
+            margin = f"  {row.label if number == 0 else '':<{MARGIN - 2}}"
             style = _STYLES.get(label)
-            lines.append(shown + (click.style(line, **style) if style else line))
+            lines.append(margin + (click.style(line, **style) if style else line))
     return "\n".join(line.rstrip() for line in lines)
 
 

@@ -52,12 +52,12 @@ def condition(expression: str) -> str:
     if either is not None:
         return " or ".join(map(condition, either.groups()))
     for pattern, words in _FORMS:
-        found = pattern.fullmatch(expression)
-        if found is not None:
+        match = pattern.fullmatch(expression)
+        if match is not None:
             return words.format(
-                name=found["name"].rpartition("/")[2],
-                items=" or ".join(_items(found.groupdict())),
-                amount=found.groupdict().get("amount"),
+                name=match["name"].rpartition("/")[2],
+                items=" or ".join(_items(match.groupdict())),
+                amount=match.groupdict().get("amount"),
             )
     return expression
 
@@ -161,20 +161,20 @@ def _amounts(request: Spec) -> list[str]:
 
 def _constraints(request: str, constraints: Sequence[Spec]) -> Iterator[str]:
     for constraint in constraints:
-        named = constraint.get("requests") or (request,)
+        request_names = constraint.get("requests") or (request,)
         # A request with alternatives stands for all of them, or "request/alternative" for one.
-        parents = dict.fromkeys(name.partition("/")[0] for name in named)
+        parents = dict.fromkeys(name.partition("/")[0] for name in request_names)
         if request not in parents:
             continue
         others = " and ".join(name for name in parents if name != request)
-        preferred = "if possible " if any("/" in name for name in named) else ""
+        prefix = "if possible " if any("/" in name for name in request_names) else ""
         distinct, match = constraint.get("distinctAttribute"), constraint.get("matchAttribute")
         if distinct:
             beside = f", also from {others}" if others else ""
-            yield f"{preferred}with different {distinct.rpartition('/')[2]}{beside}"
+            yield f"{prefix}with different {distinct.rpartition('/')[2]}{beside}"
         if match:
             beside = f" as {others}" if others else ""
-            yield f"{preferred}with the same {match.rpartition('/')[2]}{beside}"
+            yield f"{prefix}with the same {match.rpartition('/')[2]}{beside}"
 
 
 def _configurations(request: str, configurations: Sequence[Spec]) -> Iterator[str]:

@@ -17,9 +17,9 @@ class Progress:
         self._total = total
         self._printed_at = time.monotonic()
 
-    def __call__(self, done: int) -> None:
+    def __call__(self, done_count: int) -> None:
         """Print the progress if enough time has passed."""
         now = time.monotonic()
         if now - self._printed_at >= SILENT_S:
             self._printed_at = now
-            click.echo(f"{self._what}: {done} of {self._total}", err=True)
+            click.echo(f"{self._what}: {done_count} of {self._total}", err=True)

@@ -99,8 +99,8 @@ def uri(source: str) -> str:
     >>> uri("manifests/a b.yaml"), uri("/etc/a.yaml"), uri("<stdin>")
     ('manifests/a%20b.yaml', 'file:///etc/a.yaml', '%3Cstdin%3E')
     """
-    escaped = quote(source, errors="surrogateescape")
-    return f"file://{escaped}" if source.startswith("/") else escaped
+    uri = quote(source, errors="surrogateescape")
+    return f"file://{uri}" if source.startswith("/") else uri
 
 
 def _fingerprint(entry: ObjectFinding) -> str:

@@ -68,11 +68,11 @@ def not_modelled(width: int) -> list[str]:
 
 
 def _paragraphs(answer: SimulationResult) -> Iterator[Paragraph]:
-    failed = {failure.title: failure for failure in answer.failures}
-    if TOGETHER in failed:
-        yield _unplaced("Together", failed[TOGETHER], *_requested(answer))
+    failures_by_title = {failure.title: failure for failure in answer.failures}
+    if TOGETHER in failures_by_title:
+        yield _unplaced("Together", failures_by_title[TOGETHER], *_requested(answer))
     else:
-        yield from _one_by_one(answer, failed)
+        yield from _one_by_one(answer, failures_by_title)
     if answer.error is not None and not _has_error(answer):
         yield Paragraph(title="Error", place="", rows=(Row(label="because", text=answer.error),))
 
@@ -84,23 +84,25 @@ def _has_error(answer: SimulationResult) -> bool:
 
 
 def _requested(answer: SimulationResult) -> Iterator[Row]:
-    for label, listed in (("pods", answer.pods), ("claims", answer.claims)):
-        if listed:
-            names = ", ".join(f"{placed.namespace}/{placed.name}" for placed in listed)
+    for label, items in (("pods", answer.pods), ("claims", answer.claims)):
+        if items:
+            names = ", ".join(f"{item.namespace}/{item.name}" for item in items)
             yield Row(label=label, text=names)
 
 
-def _one_by_one(answer: SimulationResult, failed: Mapping[str, Failure]) -> Iterator[Paragraph]:
+def _one_by_one(
+    answer: SimulationResult, failures_by_title: Mapping[str, Failure]
+) -> Iterator[Paragraph]:
     claims = {(claim.namespace, claim.name): claim for claim in answer.claims}
-    shown: set[tuple[str, str]] = set()
+    shown_pods: set[tuple[str, str]] = set()
     for pod in answer.pods:
         title = f"Pod {pod.namespace}/{pod.name}"
         if pod.node is None:
-            yield _unplaced(title, failed.get(title))
+            yield _unplaced(title, failures_by_title.get(title))
             continue
         names = answer.uses.get((pod.namespace, pod.name), ())
         own = [(pod.namespace, name) for name in names]
-        shown.update(own)
+        shown_pods.update(own)
         yield Paragraph(
             title=title,
             place=pod.node,
@@ -112,15 +114,15 @@ def _one_by_one(answer: SimulationResult, failed: Mapping[str, Failure]) -> Iter
         )
     for key, claim in claims.items():
         title = f"ResourceClaim {claim.namespace}/{claim.name}"
-        if key in shown:
+        if key in shown_pods:
             continue
         if claim.allocation is not None:
             place = claim.node or "usable on several nodes"
             yield Paragraph(
                 title=title, place=place, rows=tuple(drop_repeated_labels(_rows(claim)))
             )
-        elif title in failed or not answer.pods:
-            yield _unplaced(title, failed.get(title))
+        elif title in failures_by_title or not answer.pods:
+            yield _unplaced(title, failures_by_title.get(title))
 
 
 def _rows(claim: PlacedClaim, *, with_name: bool = False) -> Iterator[Row]:
@@ -184,10 +186,10 @@ def _closest_fits(failure: Failure) -> Iterator[Row]:
 
 
 def _because(reasons: Sequence[NodeReason]) -> Iterator[Row]:
-    listed = _most_telling(reasons)
-    for reason in listed:
+    shown_reasons = _most_telling(reasons)
+    for reason in shown_reasons:
         yield Row(label="because", text=f"{reason.message} [{reason.code}]")
-    more = len(reasons) - len(listed)
+    more = len(reasons) - len(shown_reasons)
     if more:
         yield Row(label="because", text=f"{more} more reason{'' if more == 1 else 's'}")
 
@@ -216,13 +218,13 @@ def node_names(nodes: Sequence[str]) -> str:
 
 def _maps(answer: SimulationResult, cluster: Cluster, before: Usage) -> Iterator[str]:
     """Yield the map of the nodes with new allocations, then of those that rejected a request."""
-    changed = {
+    changed_pools = {
         pool for pool, use in cluster.usage.pools.items() if before.pools.get(pool) is not use
     }
     nodes: Mapping[str, None] = dict.fromkeys(
         name
         for name in sorted(cluster.nodes)
-        if any(pool.id in changed for pool in cluster.node_devices(name).pools)
+        if any(pool.id in changed_pools for pool in cluster.node_devices(name).pools)
     )
     nodes = {**nodes, **dict.fromkeys(node.name for node in answer.nodes)}
     lines = device_map((cluster.node_devices(name) for name in nodes), before, cluster.usage)
@@ -234,8 +236,8 @@ def _counts(answer: SimulationResult) -> str:
     pods = sum(pod.node is not None for pod in answer.pods)
     claims = sum(claim.allocation is not None for claim in answer.claims)
     counts = [
-        f"{done} of {counted(total, what)} placed"
-        for done, total, what in (
+        f"{done_count} of {counted(total, what)} placed"
+        for done_count, total, what in (
             (pods, len(answer.pods), "pod"),
             (claims, len(answer.claims), "claim"),
         )

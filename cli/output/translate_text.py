@@ -35,29 +35,31 @@ def format_results(results: Sequence[TranslatedObject], profiles: Profiles, widt
         for result in results
         if _has_rows(result)
     ]
-    unchanged = [result.reference for result in results if not _has_rows(result)]
-    if unchanged:
-        parts.append(format_rows([Row(label="unchanged", text=", ".join(unchanged))], width))
+    unchanged_references = [result.reference for result in results if not _has_rows(result)]
+    if unchanged_references:
+        parts.append(
+            format_rows([Row(label="unchanged", text=", ".join(unchanged_references))], width)
+        )
     parts.append("\n".join(textwrap.wrap(summary(results), max(width, NARROWEST))))
     return "\n\n".join(parts)
 
 
 def summary(results: Sequence[TranslatedObject]) -> str:
     """Return the totals in one line."""
-    rejected = sum(result.document is None for result in results)
-    changed = sum(result.is_changed for result in results)
-    accepted = sum(_is_accepted(result) for result in results)
+    rejected_count = sum(result.document is None for result in results)
+    changed_count = sum(result.is_changed for result in results)
+    accepted_count = sum(_is_accepted(result) for result in results)
     templates = sum(len(result.templates) for result in results)
     warnings = sum(
         finding.severity is Severity.WARNING for result in results for finding in result.findings
     )
     return ", ".join(
         (
-            f"{counted(changed, 'object')} translated",
-            *([f"{accepted} translated before"] if accepted else []),
+            f"{counted(changed_count, 'object')} translated",
+            *([f"{accepted_count} translated before"] if accepted_count else []),
             counted(templates, "template"),
-            f"{len(results) - changed - accepted - rejected} unchanged",
-            f"{rejected} rejected",
+            f"{len(results) - changed_count - accepted_count - rejected_count} unchanged",
+            f"{rejected_count} rejected",
             counted(warnings, "warning"),
         )
     )
@@ -73,8 +75,8 @@ def _is_accepted(result: TranslatedObject) -> bool:
 
 
 def _has_rows(result: TranslatedObject) -> bool:
-    changed = result.answer is not None and result.answer.decision is not Decision.UNTOUCHED
-    return changed or bool(result.findings)
+    is_changed = result.answer is not None and result.answer.decision is not Decision.UNTOUCHED
+    return is_changed or bool(result.findings)
 
 
 # --- rows ---------------------------------------------------------------------------------
@@ -99,9 +101,10 @@ def _rows(result: TranslatedObject, profiles: Profiles) -> Iterator[Row]:
         for claim in result.answer.claims:
             yield from _becomes(claim)
         if result.answer.claims:
-            owned = _owned(request, profiles)
+            keys_by_vocabulary = _owned(request, profiles)
             yield from (
-                Row(label="served by", text=_driver(used, owned)) for used in request.profiles
+                Row(label="served by", text=_driver(used, keys_by_vocabulary))
+                for used in request.profiles
             )
     for finding in sorted(result.findings, key=lambda finding: not finding.is_error):
         yield from _finding_rows(finding)
@@ -117,13 +120,13 @@ def _request(result: TranslatedObject) -> TranslationRecord | None:
 
 
 def _requested(
-    request: TranslationRecord, written: Mapping[str, Mapping[str, Any]]
+    request: TranslationRecord, original_limits: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Row]:
     for container in request.containers:
-        limits = written.get(container.name, {})
+        limits = original_limits.get(container.name, {})
         if not container.limits:
             continue  # It uses the devices that others request.
-        amounts = (f"{key} {limits.get(key, found)}" for key, found in container.limits.items())
+        amounts = (f"{key} {limits.get(key, amount)}" for key, amount in container.limits.items())
         yield Row(label="requested", text=f"{container.name}: {', '.join(amounts)}")
     for key, value in request.annotations.items():
         yield Row(label="requested", text=f"{key}: {value}")
@@ -134,7 +137,7 @@ def _written(result: TranslatedObject) -> Mapping[str, Mapping[str, Any]]:
     path = pod_path(result.source.api_version, result.source.kind) or ()
     _, pod = resolve_path(result.source.document, path)
     _, spec = resolve_path(pod, ("spec",))
-    containers = [each for f in CONTAINER_FIELDS for each in (spec or {}).get(f) or ()]
+    containers = [container for f in CONTAINER_FIELDS for container in (spec or {}).get(f) or ()]
     return {
         container.get("name", ""): (container.get("resources") or {}).get("limits") or {}
         for container in containers
@@ -152,24 +155,24 @@ def _becomes(claim: Claim) -> Iterator[Row]:
 
 def _owned(request: TranslationRecord, profiles: Profiles) -> Mapping[str, frozenset[str]]:
     """Return vocabulary to the keys that it owns, among them those that its profile adds."""
-    named = {
+    resource_names = {
         used.vocabulary: profiles[used.name].resource_names()
         for used in request.profiles
         if used.name in profiles
     }
-    speaking = arbiter.extended_vocabularies(named)
+    speaking = arbiter.extended_vocabularies(resource_names)
     return arbiter.divide_keys(
         request.keys(), [speaking[used.vocabulary] for used in request.profiles]
     )
 
 
-def _driver(used: UsedProfile, owned: Mapping[str, frozenset[str]]) -> str:
+def _driver(used: UsedProfile, keys_by_vocabulary: Mapping[str, frozenset[str]]) -> str:
     """Return the driver, the keys that it serves, and the memory sizes that the claims depend on."""
-    keys = ", ".join(sorted(owned[used.vocabulary]))
-    served = f"{used.vocabulary}: {keys}" if keys else used.vocabulary
+    keys = ", ".join(sorted(keys_by_vocabulary[used.vocabulary]))
+    subject = f"{used.vocabulary}: {keys}" if keys else used.vocabulary
     sizes = sorted({size.size for facts in used.facts.values() for size in facts.sizes or ()})
-    published = f"; published memory sizes: {', '.join(map(str, sizes))}" if sizes else ""
-    return f"{used.name} ({served}){published}"
+    sizes_text = f"; published memory sizes: {', '.join(map(str, sizes))}" if sizes else ""
+    return f"{used.name} ({subject}){sizes_text}"
 
 
 _LABELS: Final[Mapping[Severity, str]] = {

@@ -54,7 +54,7 @@ class Example(NamedTuple):
     class_size: int
 
 
-def feasibility(cluster: Cluster, asked: PendingClaims) -> Feasibility:
+def feasibility(cluster: Cluster, claims: PendingClaims) -> Feasibility:
     """Return whether some node fits the claims.
 
     Raises:
@@ -62,24 +62,24 @@ def feasibility(cluster: Cluster, asked: PendingClaims) -> Feasibility:
     """
     if not cluster.nodes:
         return Feasibility.NOT_EVALUATED
-    steps_left, exhausted = MAX_STEPS, False
-    for verdict in cluster.class_verdicts(asked, budget=BUDGET):
+    steps_left, is_exhausted = MAX_STEPS, False
+    for verdict in cluster.class_verdicts(claims, budget=BUDGET):
         if isinstance(verdict.outcome, Plan):
             return Feasibility.FEASIBLE
-        exhausted |= isinstance(verdict.outcome, BudgetExhausted)
+        is_exhausted |= isinstance(verdict.outcome, BudgetExhausted)
         steps_left -= max(verdict.outcome.steps, _MIN_SEARCH_STEPS)
         if steps_left <= 0:
             return Feasibility.BUDGET_EXHAUSTED
-    return Feasibility.BUDGET_EXHAUSTED if exhausted else Feasibility.INFEASIBLE
+    return Feasibility.BUDGET_EXHAUSTED if is_exhausted else Feasibility.INFEASIBLE
 
 
-def example_nodes(cluster: Cluster, asked: PendingClaims) -> tuple[Example, ...]:
+def example_nodes(cluster: Cluster, claims: PendingClaims) -> tuple[Example, ...]:
     """Return one node of each equivalence class, those with the most selected devices first."""
-    selectors = _selectors(asked)
+    selectors = _selectors(claims)
     examples = [
         Example(node, number)
         for node, number in islice(
-            cluster.equivalence_classes(equivalence.build_projection(asked)), MAX_CLASSES
+            cluster.equivalence_classes(equivalence.build_projection(claims)), MAX_CLASSES
         )
         if node.devices
     ]
@@ -87,23 +87,27 @@ def example_nodes(cluster: Cluster, asked: PendingClaims) -> tuple[Example, ...]
     return tuple(examples[:MAX_EXAMPLES])
 
 
-def summarize_reasons(cluster: Cluster, asked: PendingClaims) -> str:
+def summarize_reasons(cluster: Cluster, claims: PendingClaims) -> str:
     """Return what rules out the devices of nodes that do not fit.
 
     Raises:
         AttemptFailed: The attempt ends on all nodes.
     """
-    selectors = _selectors(asked)
-    examples = example_nodes(cluster, asked)
+    selectors = _selectors(claims)
+    examples = example_nodes(cluster, claims)
     # A node without selected devices has no other reason.
-    explained = [one for one in examples if _selected(one.node, selectors)] or examples
-    sizes = {one.node.node: one.class_size for one in explained[:MAX_EXPLAINED]}
-    verdicts = cluster.verdicts(asked, budget=BUDGET, nodes=tuple(sizes))
-    summary = summarize_cluster(cluster, asked, verdicts, most=_MAX_GROUP)
+    explained_examples = [
+        example for example in examples if _selected(example.node, selectors)
+    ] or examples
+    sizes = {
+        example.node.node: example.class_size for example in explained_examples[:MAX_EXPLAINED]
+    }
+    verdicts = cluster.verdicts(claims, budget=BUDGET, nodes=tuple(sizes))
+    summary = summarize_cluster(cluster, claims, verdicts, most=_MAX_GROUP)
     groups = [(sum(sizes[name] for name in group.nodes), group.text) for group in summary.groups]
     groups.sort(key=lambda group: (-group[0], group[1]))
     parts = [f"{_nodes(count)}: {text}" for count, text in groups]
-    others = sum(one.class_size for one in explained[MAX_EXPLAINED:])
+    others = sum(example.class_size for example in explained_examples[MAX_EXPLAINED:])
     parts += [f"{_nodes(others)} more"] if others else []
     return join_within(parts, MAX_TEXT, "group")
 
@@ -112,11 +116,11 @@ def _nodes(count: int) -> str:
     return "1 node" if count == 1 else f"{count:,} nodes"
 
 
-def _selectors(asked: PendingClaims) -> frozenset[SelectorChain]:
+def _selectors(claims: PendingClaims) -> frozenset[SelectorChain]:
     """Return the selectors of all requests."""
     return frozenset(
         selector_chain(request.expressions)
-        for claim in asked.requests
+        for claim in claims.requests
         for alternatives in claim
         for request in alternatives
     )

@@ -73,9 +73,9 @@ def shortfall(mark: HighWaterMark, device_class: str, stock: ClassStock) -> str:
             (f"devices of {driver}", most.devices, now.devices),
             (f"devices of {driver} on one node", most.on_one_node, now.on_one_node),
         )
-        for what, then, left in counts:
-            if left < then:
-                return f"class {device_class} had {then} {what} and has {left} now"
+        for what, then, count in counts:
+            if count < then:
+                return f"class {device_class} had {then} {what} and has {count} now"
         for name, amount in sorted(most.capacity.items()):
             there = now.capacity.get(name)
             if there is None or there < amount:
@@ -83,17 +83,17 @@ def shortfall(mark: HighWaterMark, device_class: str, stock: ClassStock) -> str:
     return ""
 
 
-def _larger(one: DriverStock, other: DriverStock) -> DriverStock:
-    names = {*one.capacity, *other.capacity}
-    amounts = {name: _most(one.capacity.get(name), other.capacity.get(name)) for name in names}
+def _larger(left: DriverStock, right: DriverStock) -> DriverStock:
+    names = {*left.capacity, *right.capacity}
+    amounts = {name: _most(left.capacity.get(name), right.capacity.get(name)) for name in names}
     return DriverStock(
-        nodes=max(one.nodes, other.nodes),
-        devices=max(one.devices, other.devices),
-        on_one_node=max(one.on_one_node, other.on_one_node),
+        nodes=max(left.nodes, right.nodes),
+        devices=max(left.devices, right.devices),
+        on_one_node=max(left.on_one_node, right.on_one_node),
         capacity={name: amounts[name] for name in sorted(names)},
     )
 
 
-def _most(one: Quantity | None, other: Quantity | None) -> Quantity:
-    amounts = [amount for amount in (one, other) if amount is not None]
+def _most(left: Quantity | None, right: Quantity | None) -> Quantity:
+    amounts = [amount for amount in (left, right) if amount is not None]
     return max(amounts, key=lambda amount: amount.nanos)

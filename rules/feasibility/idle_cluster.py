@@ -79,11 +79,13 @@ class IdleCluster:
         self.rules = replace(rules, features=features)
         self._classes = classes
         self._pools: dict[PoolId, dict[str, ResourceSlice]] = {}
-        for number, one in enumerate(slices):
-            name = one.metadata.name or f"#{number}"
-            self._pools.setdefault(_pool_of(one), {})[name] = one
+        for number, slice_ in enumerate(slices):
+            name = slice_.metadata.name or f"#{number}"
+            self._pools.setdefault(_pool_of(slice_), {})[name] = slice_
         self._cluster = Cluster(
-            slices=[one for parts in self._pools.values() for one in completed(parts).values()],
+            slices=[
+                slice_ for parts in self._pools.values() for slice_ in completed(parts).values()
+            ],
             nodes=nodes,
             claims=(),
             classes=classes,
@@ -96,13 +98,13 @@ class IdleCluster:
 
     def replace_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         """Add, change or remove a slice."""
-        touched = sorted({_pool_of(one) for one in (old, new) if one is not None})
-        before = {pool: completed(self._pools.get(pool, {})) for pool in touched}
+        changed_pools = sorted({_pool_of(slice_) for slice_ in (old, new) if slice_ is not None})
+        before = {pool: completed(self._pools.get(pool, {})) for pool in changed_pools}
         if old is not None:
             self._pools.get(_pool_of(old), {}).pop(old.metadata.name, None)
         if new is not None:
             self._pools.setdefault(_pool_of(new), {})[new.metadata.name] = new
-        for pool in touched:
+        for pool in changed_pools:
             after = completed(self._pools.get(pool, {}))
             for name in sorted({*before[pool], *after}):
                 was, now = before[pool].get(name), after.get(name)
@@ -157,17 +159,17 @@ class IdleCluster:
         features = replace(self.rules.features, compatibility_groups=False)
         rules = replace(self.rules, features=features, policies=())
         try:
-            asked = self.ask(claims)
+            pending = self.ask(claims)
             return any(
-                isinstance(allocate(node, asked, Usage(), rules, budget=BUDGET), Plan)
-                for node in self.example_nodes(asked)
+                isinstance(allocate(node, pending, Usage(), rules, budget=BUDGET), Plan)
+                for node in self.example_nodes(pending)
             )
         except AttemptFailed:
             return False
 
-    def example_nodes(self, asked: PendingClaims) -> tuple[NodeDevices, ...]:
+    def example_nodes(self, pending: PendingClaims) -> tuple[NodeDevices, ...]:
         """Return one node of each equivalence class, those with the most selected devices first."""
-        return tuple(one.node for one in example_nodes(self._cluster, asked))
+        return tuple(slice_.node for slice_ in example_nodes(self._cluster, pending))
 
     def summarize_reasons(self, claims: Claims) -> str:
         """Return what rules out the devices of nodes, aggregated, in one line.
@@ -208,8 +210,8 @@ class IdleCluster:
 
     def without_plugin(self, resources: Collection[str]) -> frozenset[str]:
         """Return the extended resources that no node's device plugin offers; empty if unknown."""
-        is_known, offered = self.memoize("offered", self._plugin_resources)
-        return frozenset(resources) - offered if is_known else frozenset()
+        is_known, names = self.memoize("offered", self._plugin_resources)
+        return frozenset(resources) - names if is_known else frozenset()
 
     # --- evidence --------------------------------------------------------------------------------
 
@@ -238,19 +240,19 @@ class IdleCluster:
             if not is_complete(parts):
                 newest = tuple(_newest(parts).values())
                 of_pool = newest[0].spec.pool
-                expected = (
+                expected_slices = (
                     f"{of_pool.resource_slice_count} slices of generation {of_pool.generation}"
                 )
-                why = f"{len(newest)} of {expected}"
+                why = f"{len(newest)} of {expected_slices}"
                 return f"pool {pool.pool} is incomplete: {why}, driver {driver}"
             unusable = self._explain_unusable(pool, selector_chain(()))
             if unusable is not None and unusable.remedy is Remedy.GATE:
                 return f"pool {pool.pool} is unusable: {unusable.cause}, driver {driver}"
-            reached = self._cluster.visible_pool(pool)
-            if reached is None:
+            visible_pool = self._cluster.visible_pool(pool)
+            if visible_pool is None:
                 return f"pool {pool.pool} is for nodes that do not exist, driver {driver}"
-            if reached.state is not PoolState.COMPLETE:
-                state = f"{reached.state.value}: {reached.why}"
+            if visible_pool.state is not PoolState.COMPLETE:
+                state = f"{visible_pool.state.value}: {visible_pool.why}"
                 return f"pool {pool.pool} is {state}, driver {driver}"
         return ""
 
@@ -258,20 +260,20 @@ class IdleCluster:
 
     def _feasibility(self, claims: Claims) -> Feasibility:
         try:
-            asked = self.ask(claims)
+            pending = self.ask(claims)
             return (
                 Feasibility.INFEASIBLE
-                if self._exceeds_every_device(asked)
-                else feasibility(self._cluster, asked)
+                if self._exceeds_every_device(pending)
+                else feasibility(self._cluster, pending)
             )
         except AttemptFailed:
             return Feasibility.NOT_EVALUATED
 
-    def _exceeds_every_device(self, asked: PendingClaims) -> bool:
+    def _exceeds_every_device(self, pending: PendingClaims) -> bool:
         """Return whether a request needs more than any device of its class has, without a search."""
         return any(
             all(map(self._exceeds_class, alternatives))
-            for claim in asked.requests
+            for claim in pending.requests
             for alternatives in claim
         )
 
@@ -281,15 +283,18 @@ class IdleCluster:
             return False
         stock = self.class_stock(request.device_class.metadata.name).values()
         return any(
-            all(name not in one.capacity or amount > one.capacity[name] for one in stock)
+            all(
+                name not in stock_entry.capacity or amount > stock_entry.capacity[name]
+                for stock_entry in stock
+            )
             for name, amount in amounts.items()
         )
 
     def _plugin_resources(self) -> tuple[bool, frozenset[str]]:
         """Return whether all nodes have status.allocatable, and the resources of device plugins."""
         nodes = self._cluster.nodes.values()
-        offered = frozenset(name for node in nodes for name in device_plugin_resources(node))
-        return all(node.status.allocatable is not None for node in nodes), offered
+        resources = frozenset(name for node in nodes for name in device_plugin_resources(node))
+        return all(node.status.allocatable is not None for node in nodes), resources
 
     def _class_stock(self, name: str) -> ClassStock:
         device_class = self._classes.get(name)
@@ -337,7 +342,7 @@ def expressions(selectors: Iterable[DeviceSelector] | None) -> tuple[Expression,
 def is_complete(parts: Mapping[str, ResourceSlice]) -> bool:
     """Return whether all slices of the newest generation of a pool exist."""
     newest = _newest(parts)
-    return all(one.spec.pool.resource_slice_count == len(newest) for one in newest.values())
+    return all(slice_.spec.pool.resource_slice_count == len(newest) for slice_ in newest.values())
 
 
 def completed(parts: Mapping[str, ResourceSlice]) -> Mapping[str, ResourceSlice]:
@@ -348,33 +353,38 @@ def completed(parts: Mapping[str, ResourceSlice]) -> Mapping[str, ResourceSlice]
     if is_complete(parts):
         return dict(parts)
     newest = _newest(parts)
-    return {**parts, **{name: _of_count(one, len(newest)) for name, one in newest.items()}}
+    return {**parts, **{name: _of_count(slice_, len(newest)) for name, slice_ in newest.items()}}
 
 
 def _newest(parts: Mapping[str, ResourceSlice]) -> Mapping[str, ResourceSlice]:
-    newest = max((one.spec.pool.generation for one in parts.values()), default=0)
-    return {name: one for name, one in parts.items() if one.spec.pool.generation == newest}
+    newest = max((slice_.spec.pool.generation for slice_ in parts.values()), default=0)
+    return {name: slice_ for name, slice_ in parts.items() if slice_.spec.pool.generation == newest}
 
 
-def _of_count(one: ResourceSlice, count: int) -> ResourceSlice:
-    pool = replace(one.spec.pool, resource_slice_count=count)
-    return replace(one, spec=replace(one.spec, pool=pool))
+def _of_count(slice_: ResourceSlice, count: int) -> ResourceSlice:
+    pool = replace(slice_.spec.pool, resource_slice_count=count)
+    return replace(slice_, spec=replace(slice_.spec, pool=pool))
 
 
-def _pool_of(one: ResourceSlice) -> PoolId:
-    return PoolId(one.spec.driver, one.spec.pool.name)
+def _pool_of(slice_: ResourceSlice) -> PoolId:
+    return PoolId(slice_.spec.driver, slice_.spec.pool.name)
 
 
 def _node_stock(node: NodeDevices, of_class: tuple[Expression, ...]) -> Mapping[str, DriverStock]:
     """Return the selected devices of one node, by driver."""
-    chosen = selector_chain(of_class).selection(node).selected
+    selected_bits = selector_chain(of_class).selection(node).selected
     stocks: dict[str, DriverStock] = {}
-    for position, published in enumerate(node.devices):
-        if chosen >> position & 1:
-            amounts = {name: one.value for name, one in (published.device.capacity or {}).items()}
+    for position, published_device in enumerate(node.devices):
+        if selected_bits >> position & 1:
+            amounts = {
+                name: amount.value
+                for name, amount in (published_device.device.capacity or {}).items()
+            }
             device = DriverStock(nodes=1, devices=1, on_one_node=1, capacity=amounts)
-            before = stocks.get(published.id.driver)
-            stocks[published.id.driver] = device if before is None else _with_device(before, device)
+            before = stocks.get(published_device.id.driver)
+            stocks[published_device.id.driver] = (
+                device if before is None else _with_device(before, device)
+            )
     return stocks
 
 
@@ -395,8 +405,8 @@ def _with_nodes(before: DriverStock, on_node: DriverStock, number: int) -> Drive
     )
 
 
-def _largest(one: Mapping[str, Quantity], other: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
+def _largest(left: Mapping[str, Quantity], right: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
     return {
-        name: max(amounts[name] for amounts in (one, other) if name in amounts)
-        for name in sorted({*one, *other})
+        name: max(amounts[name] for amounts in (left, right) if name in amounts)
+        for name in sorted({*left, *right})
     }

@@ -141,16 +141,16 @@ class _Diagnosis:
     def reasons(self, verdict: Feasibility) -> list[Infeasibility]:
         """Return the reasons for the verdict about all claims together."""
         reasons: list[Infeasibility] = []
-        explained: set[int] = set()
+        explained_indices: set[int] = set()
         for options in islice(self._requests(), MAX_REQUESTS):
             if all(self._is_infeasible((option.alone,)) for option in options):
                 reasons += _reported([self._option_reason(option) for option in options])
-                explained.add(options[0].claim)
+                explained_indices.add(options[0].claim)
         for index, claim in enumerate(self._claims):
-            if index not in explained and self._is_infeasible((claim,)):
+            if index not in explained_indices and self._is_infeasible((claim,)):
                 reasons.append(self._joint_reason((claim,), index))
-                explained.add(index)
-        if explained:
+                explained_indices.add(index)
+        if explained_indices:
             return sorted(reasons, key=lambda reason: reason.claim or 0)
         if verdict is Feasibility.INFEASIBLE:
             return [self._joint_reason(self._claims, None)]
@@ -197,10 +197,10 @@ class _Diagnosis:
     def _selected(self, option: _Option) -> list[list[PublishedDevice]]:
         """Return the devices that the selectors choose, by node."""
         selectors = selector_chain(option.request.expressions)
-        asked = self._idle_cluster.ask((option.alone,))
+        pending = self._idle_cluster.ask((option.alone,))
         return [
             [device for device in node.devices if selectors.verdict(device) is True]
-            for node in self._idle_cluster.example_nodes(asked)
+            for node in self._idle_cluster.example_nodes(pending)
         ]
 
     def _lacks_a_capacity(self, option: _Option, devices: Sequence[PublishedDevice]) -> bool:
@@ -214,13 +214,15 @@ class _Diagnosis:
         self, option: _Option, devices: Sequence[PublishedDevice]
     ) -> Infeasibility | None:
         """Return the amount that no device has, or that none has all; None where one has."""
-        requested = option.request.capacity or {}
-        for name, amount in sorted(requested.items()):
+        amounts_requested = option.request.capacity or {}
+        for name, amount in sorted(amounts_requested.items()):
             having = [device for device in devices if name in (device.device.capacity or {})]
             if having and len(self._rejections({name: amount}, having)) == len(having):
                 return self._amount_reason(option, name, amount, having)
-        if requested and len(self._rejections(requested, devices)) == len(devices):
-            amounts = " and ".join(f"{name} {amount}" for name, amount in sorted(requested.items()))
+        if amounts_requested and len(self._rejections(amounts_requested, devices)) == len(devices):
+            amounts = " and ".join(
+                f"{name} {amount}" for name, amount in sorted(amounts_requested.items())
+            )
             message = f"none of the {_devices(devices)} has {amounts} together"
             return self._reason(
                 option,
@@ -244,8 +246,10 @@ class _Diagnosis:
             in_unit = Quantity.from_nanos(largest.nanos, amount.format)
             message = f"{name} {amount} is more than the {in_unit} of the largest {owner}"
             return self._reason(option, Code.EXCEEDS_LARGEST_DEVICE, path, message, devices)
-        rounded = self._rounded(name, amount, devices)
-        becomes = f", which is rounded up to {rounded}," if rounded is not None else ""
+        rounded_amount = self._rounded(name, amount, devices)
+        becomes = (
+            f", which is rounded up to {rounded_amount}," if rounded_amount is not None else ""
+        )
         message = (
             f"{name} {amount}{becomes} is outside the requestPolicy of every {_device(devices)}"
         )
@@ -257,18 +261,20 @@ class _Diagnosis:
         """Return the largest amount, and the devices it is of: the class if that is too small."""
         device_class = option.request.device_class.metadata.name
         stock = self._idle_cluster.class_stock(device_class).values()
-        of_class = max(one.capacity[name] for one in stock if name in one.capacity)
+        of_class = max(
+            stock_entry.capacity[name] for stock_entry in stock if name in stock_entry.capacity
+        )
         if amount > of_class:
             return of_class, f"device of class {quote_text(device_class)}"
         capacities = (device.device.capacity or {} for device in devices)
         return max(capacity[name].value for capacity in capacities), _device(devices)
 
     def _rejections(
-        self, requested: Mapping[str, Quantity], devices: Sequence[PublishedDevice]
+        self, amounts: Mapping[str, Quantity], devices: Sequence[PublishedDevice]
     ) -> list[RejectionReason]:
         """Return the answers of devices that cannot provide the amounts."""
         answers = (
-            consumption(requested, device.device, self._idle_cluster.rules.features)
+            consumption(amounts, device.device, self._idle_cluster.rules.features)
             for device in devices
         )
         return [answer for answer in answers if not isinstance(answer, Consumption)]
@@ -281,15 +287,15 @@ class _Diagnosis:
         return next(iter(amounts)) if len(amounts) == 1 and amounts != {amount} else None
 
     def _without_maximum(
-        self, name: str, amount: Quantity, published: PublishedDevice
+        self, name: str, amount: Quantity, published_device: PublishedDevice
     ) -> Quantity | None:
         """Return the amount that a device without limits would consume for a requested amount."""
-        declared = (published.device.capacity or {})[name]
-        policy = declared.request_policy
+        capacity = (published_device.device.capacity or {})[name]
+        policy = capacity.request_policy
         if policy is not None and policy.valid_range is not None:
             policy = replace(policy, valid_range=replace(policy.valid_range, max=None))
-        unlimited = replace(declared, value=_UNLIMITED, request_policy=policy)
-        device = replace(published.device, capacity={name: unlimited})
+        without_limit = replace(capacity, value=_UNLIMITED, request_policy=policy)
+        device = replace(published_device.device, capacity={name: without_limit})
         answer = consumption({name: amount}, device, self._idle_cluster.rules.features)
         return answer.amounts[name] if isinstance(answer, Consumption) else None
 
@@ -376,11 +382,13 @@ class _Diagnosis:
         Where selectors name no driver with slices, every driver could.
         """
         drivers = {device.id.driver for device in devices}
-        known = self._idle_cluster.drivers
+        all_drivers = self._idle_cluster.drivers
         for option in options:
             texts = [expression.text for expression in option.request.expressions]
-            named = {driver for driver in known if any(driver in text for text in texts)}
-            drivers |= named or known
+            named_drivers = {
+                driver for driver in all_drivers if any(driver in text for text in texts)
+            }
+            drivers |= named_drivers or all_drivers
         return frozenset(drivers)
 
     # --- requests and claims together ------------------------------------------------------------
@@ -402,7 +410,9 @@ class _Diagnosis:
     def drivers(self) -> frozenset[str]:
         """Return the drivers that could serve the claims."""
         options = [option for request in self._requests() for option in request]
-        devices = [one for option in options for node in self._selected(option) for one in node]
+        devices = [
+            device for option in options for node in self._selected(option) for device in node
+        ]
         return self._drivers(options, devices)
 
     def classes(self) -> frozenset[str]:
@@ -415,8 +425,8 @@ class _Diagnosis:
 
     def _joint_cause(self, claims: Claims) -> tuple[FieldPath, Code, str]:
         """Return path, code and message of the contradiction."""
-        unconstrained = [_with_constraints(claim, ()) for claim in claims]
-        if self._idle_cluster.feasibility(unconstrained) is Feasibility.FEASIBLE:
+        claims_without_constraints = [_with_constraints(claim, ()) for claim in claims]
+        if self._idle_cluster.feasibility(claims_without_constraints) is Feasibility.FEASIBLE:
             return *self._constraint(claims), "no node can ever satisfy the constraints"
         if self._idle_cluster.is_feasible_without_modes(claims):
             message = "no node can ever provide devices of compatible modes"
@@ -430,12 +440,12 @@ class _Diagnosis:
             constraints = claim.spec.devices.constraints or ()
             for index in range(len(constraints)):
                 fewer = (*constraints[:index], *constraints[index + 1 :])
-                changed = [
+                changed_claims = [
                     *claims[:number],
                     _with_constraints(claim, fewer),
                     *claims[number + 1 :],
                 ]
-                if self._idle_cluster.feasibility(changed) is Feasibility.FEASIBLE:
+                if self._idle_cluster.feasibility(changed_claims) is Feasibility.FEASIBLE:
                     return FieldPath.of("constraints", index), Code.UNSATISFIABLE_CONSTRAINT
         return FieldPath.of("constraints"), Code.UNSATISFIABLE_CONSTRAINT
 

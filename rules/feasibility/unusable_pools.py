@@ -58,10 +58,10 @@ def explain_unusable_pool(
         nodes: Names of the existing nodes.
         selectors: Selectors of a request and its class.
     """
-    selecting = [published for published in slices if _selected(pool, published, selectors)]
+    selecting = [slice_ for slice_ in slices if _selected(pool, slice_, selectors)]
     if not selecting:
         return None
-    number = sum(_selected(pool, published, selectors) for published in selecting)
+    number = sum(_selected(pool, slice_, selectors) for slice_ in selecting)
     cause, remedy = (
         _gate_cause(slices, features)
         or _mixed_cause(selecting)
@@ -96,28 +96,28 @@ def _pools(names: Sequence[str]) -> str:
     return f"pools {names[0]} and {len(names) - 1:,} more"
 
 
-def _selected(pool: PoolId, published: ResourceSlice, selectors: SelectorChain) -> int:
+def _selected(pool: PoolId, slice_: ResourceSlice, selectors: SelectorChain) -> int:
     devices = (
         PublishedDevice(
-            id=DeviceId(pool.driver, pool.pool, device.name), device=device, slice=published
+            id=DeviceId(pool.driver, pool.pool, device.name), device=device, slice=slice_
         )
-        for device in published.spec.devices or ()
+        for device in slice_.spec.devices or ()
     )
     return sum(selectors.verdict(device) is True for device in devices)
 
 
 def _gate_cause(slices: Iterable[ResourceSlice], features: Features) -> tuple[str, Remedy] | None:
     """Return the disabled feature gate that hides a slice, and with it the pool."""
-    causes = (disabled_gate_cause(published, features) for published in slices)
+    causes = (disabled_gate_cause(slice_, features) for slice_ in slices)
     cause = next(filter(None, causes), "")
     return (cause, Remedy.GATE) if cause else None
 
 
 def _mixed_cause(selecting: Iterable[ResourceSlice]) -> tuple[str, Remedy] | None:
     """Return a slice with devices and counters, of which the scheduler reads only the counters."""
-    for published in selecting:
-        if published.spec.shared_counters:
-            name = published.metadata.name
+    for slice_ in selecting:
+        if slice_.spec.shared_counters:
+            name = slice_.metadata.name
             cause = f"slice {name} has sharedCounters, so the scheduler ignores its devices"
             return cause, Remedy.SLICES
     return None
@@ -129,11 +129,7 @@ def _visibility_cause(
     if visible is not None and visible.state is not PoolState.COMPLETE:
         return f"{visible.state.value} ({visible.why})", Remedy.SLICES
     names = sorted(
-        {
-            name
-            for published in selecting
-            if (name := published.spec.node_name) not in nodes and name
-        }
+        {name for slice_ in selecting if (name := slice_.spec.node_name) not in nodes and name}
     )
     if names:
         which = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1:,} more"

@@ -64,11 +64,11 @@ def find_invalid_requests(claim: Claim, path: FieldPath, _context: Context) -> I
         place = path.child("requests", index)
         both = request.exactly is not None and request.first_available is not None
         if both or (request.exactly is None and not request.first_available):
-            found = "both" if both else "neither"
+            fields_present = "both" if both else "neither"
             yield error(
                 Code.INVALID_REQUEST,
                 place,
-                f"exactly one of exactly and firstAvailable must be set, found {found}",
+                f"exactly one of exactly and firstAvailable must be set, found {fields_present}",
                 "" if both else "put deviceClassName, selectors and count below exactly",
             )
     for alternative in list_alternatives(claim.view):
@@ -166,7 +166,7 @@ _LEAST_DEVICES: Final = (
 
 def find_unknown_requests(claim: Claim, path: FieldPath, _context: Context) -> Iterator[Finding]:
     """Yield names in constraints and configurations that no request has."""
-    known = dict.fromkeys(request_names(claim.view))
+    known_names = dict.fromkeys(request_names(claim.view))
     lists = [
         (FieldPath.of("constraints", index), constraint.requests)
         for index, constraint in enumerate(claim.view.constraints or ())
@@ -177,12 +177,12 @@ def find_unknown_requests(claim: Claim, path: FieldPath, _context: Context) -> I
     ]
     for place, names in lists:
         for number, name in enumerate(names or ()):
-            if name not in known:
+            if name not in known_names:
                 yield error(
                     Code.UNKNOWN_REQUEST,
                     path.join(place).child("requests", number),
                     f"the claim has no request {quote_text(name)}",
-                    suggest_name(name, known),
+                    suggest_name(name, known_names),
                 )
 
 

@@ -48,7 +48,7 @@ def _validate_claim(
         return
     metadata = claim.raw.get("metadata")
     name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
-    if (claim.namespace, name) in context.allocated:
+    if (claim.namespace, name) in context.allocated_claims:
         yield from _in_use(cluster, claim, name, path, context)
         return
     own = _resource_claim(claim.view, claim.namespace, name)
@@ -67,7 +67,7 @@ def _validate_pod(pod: Subject[Pod], path: FieldPath, context: Context) -> Itera
             devices = context.templates.get((pod.namespace, reference.resource_claim_template_name))
         else:
             key = (pod.namespace, reference.resource_claim_name or "")
-            devices = None if key in context.allocated else context.claims.get(key)
+            devices = None if key in context.allocated_claims else context.claims.get(key)
         if devices is not None:
             claims.append(_resource_claim(devices, pod.namespace, reference.name))
     yield from _may_contradict_tenants(
@@ -109,17 +109,17 @@ def _may_contradict_claims(
         (key, devices)
         for objects in (context.claims, context.templates)
         for key, devices in sorted(objects.items())
-        if key not in context.allocated and _contradict(own, _settings(devices, context))
+        if key not in context.allocated_claims and _contradict(own, _settings(devices, context))
     )
     for (namespace, name), devices in islice(others, MAX_CLAIMS):
         other = _resource_claim(devices, namespace, name)
         for _, contradictions in _audit(cluster, (other, claim), context):
             if contradictions:
-                named = name if namespace == claim.metadata.namespace else "in another namespace"
+                place = name if namespace == claim.metadata.namespace else "in another namespace"
                 yield warning(
                     Code.CONFLICTING_SHARING_CONFIG,
                     path,
-                    f"claim or template {named} has another {_kind(contradictions[0])}, and the "
+                    f"claim or template {place} has another {_kind(contradictions[0])}, and the "
                     "scheduler may choose the same device for both; "
                     f"{_consequence(contradictions[0].device.driver)}",
                     _FIX,

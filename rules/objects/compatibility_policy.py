@@ -105,17 +105,17 @@ def find_missing_enforcement(
     """Yield that no scheduler of the cluster enforces a policy that is to be enforced."""
     if context.support is None:
         return
-    compiled = compile_policy(policy.view)
+    compiled_policy = compile_policy(policy.view)
     pools: dict[PoolId, list[PublishedDevice]] = {}
     if context.support.compatibility_groups:
         for device in context.inventory.devices:
-            if device.id.driver == compiled.driver:
+            if device.id.driver == compiled_policy.driver:
                 pool = PoolId(device.id.driver, device.id.pool)
                 pools.setdefault(pool, []).append(device)
     enforcement = policy_enforcement(
-        compiled,
+        compiled_policy,
         context.support,
-        has_equivalent_groups=groups_reject_the_same(compiled, pools.values()),
+        has_equivalent_groups=groups_reject_the_same(compiled_policy, pools.values()),
     )
     if enforcement.reason is EnforcementReason.NO_POLICY_AWARE_SCHEDULER:
         yield warning(

@@ -87,23 +87,23 @@ def find_mismatched_kinds(
         opaque = config.opaque
         if opaque is None or opaque.driver != _NVIDIA:
             continue
-        expected = _TYPES.get(str(opaque.parameters.get("kind")))
+        expected_type = _TYPES.get(str(opaque.parameters.get("kind")))
         types_by_alternative = [
             (alternative, _possible_types(alternative, context))
             for alternative in referenced_alternatives(claim.view, config.requests)
         ]
-        mismatched = [
+        mismatches = [
             (alternative, types)
             for alternative, types in types_by_alternative
-            if types and expected not in types
+            if types and expected_type not in types
         ]
-        is_used = not config.requests and len(mismatched) < len(types_by_alternative)
-        if expected is None or not mismatched or is_used:
+        is_used = not config.requests and len(mismatches) < len(types_by_alternative)
+        if expected_type is None or not mismatches or is_used:
             continue
-        alternative, types = mismatched[0]
+        alternative, types = mismatches[0]
         kinds = sorted(kind for kind, type_ in _TYPES.items() if type_ in types)
         message = (
-            f"{opaque.parameters['kind']} is for devices of type {expected}, but request"
+            f"{opaque.parameters['kind']} is for devices of type {expected_type}, but request"
             f" {quote_text(alternative.name)} selects type {' or '.join(sorted(types))}"
         )
         place = path.child("config", index, "opaque", "parameters", "kind")

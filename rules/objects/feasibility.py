@@ -86,19 +86,19 @@ def _entries_of_pod(pod: Subject[Pod], path: FieldPath, context: Context) -> tup
         return ()
     entries: dict[tuple[str, str], _Entry] = {}
     # If the first claims are infeasible, all of them are.
-    for index, one in enumerate((pod.view.spec.resource_claims or ())[:MAX_CLAIMS]):
+    for index, pod_claim in enumerate((pod.view.spec.resource_claims or ())[:MAX_CLAIMS]):
         place = path.child("spec", "resourceClaims", index)
-        if one.resource_claim_template_name:
-            name, field = one.resource_claim_template_name, "resourceClaimTemplateName"
+        if pod_claim.resource_claim_template_name:
+            name, field = pod_claim.resource_claim_template_name, "resourceClaimTemplateName"
             devices = context.templates.get((pod.namespace, name))
-            key, claim_name = ("template", str(index)), one.name
+            key, claim_name = ("template", str(index)), pod_claim.name
         else:
-            name, field = one.resource_claim_name or "", "resourceClaimName"
+            name, field = pod_claim.resource_claim_name or "", "resourceClaimName"
             devices = context.claims.get((pod.namespace, name))
             key, claim_name = ("claim", name), name
         if devices is None or len(devices.requests or ()) > MAX_REQUESTS:
             continue
-        if key[0] == "claim" and (pod.namespace, name) in context.allocated:
+        if key[0] == "claim" and (pod.namespace, name) in context.allocated_claims:
             continue
         # The claim of a template does not exist yet, so it has the pod's name for it.
         metadata = ObjectMeta(name=claim_name, namespace=pod.namespace)
@@ -123,8 +123,8 @@ def _extended_resource_entries(
         return
     claim = extended_resource_claim(pod.view, resources, classes)
     if len(claim.spec.devices.requests or ()) <= MAX_REQUESTS:
-        made = _claim(claim.spec.devices, ObjectMeta(name=SUFFIX, namespace=pod.namespace))
-        yield _Entry(claim=made, path=path.child("spec", "containers"))
+        derived_claim = _claim(claim.spec.devices, ObjectMeta(name=SUFFIX, namespace=pod.namespace))
+        yield _Entry(claim=derived_claim, path=path.child("spec", "containers"))
 
 
 def _claim(devices: DeviceClaim, metadata: ObjectMeta) -> ResourceClaim:
@@ -240,13 +240,13 @@ def _does_not_fit_now(
     if idle_cluster.feasibility(claims) is not Feasibility.FEASIBLE:
         return
     try:
-        asked = cluster.resolve(claims)
-        if feasibility(cluster, asked) is not Feasibility.INFEASIBLE:
+        pending = cluster.resolve(claims)
+        if feasibility(cluster, pending) is not Feasibility.INFEASIBLE:
             return
-        reasons = summarize_reasons(cluster, asked)
+        reasons = summarize_reasons(cluster, pending)
         if not reasons:  # No node has devices, since the pools are incomplete.
             reasons = idle_cluster.evidence_gap(find_drivers(idle_cluster, claims))
-        names = [example.node.node for example in example_nodes(cluster, asked)]
+        names = [example.node.node for example in example_nodes(cluster, pending)]
     except AttemptFailed:
         return
     closest_fit = None

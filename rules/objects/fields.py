@@ -64,12 +64,12 @@ def find_removed_fields(
 ) -> Iterator[Finding]:
     """Yield fields of older versions, whose content would be lost."""
     for kind, place, field, _ in _unknown(type(subject.view), subject.raw, path):
-        moved = _MOVED.get((kind, field))
-        if moved is not None:
+        current_place = _MOVED.get((kind, field))
+        if current_place is not None:
             yield error(
                 Code.REMOVED_FIELD,
                 place.child(field),
-                f"{moved}, so it has no effect here",
+                f"{current_place}, so it has no effect here",
                 "move it, or use the apiVersion that the manifest was written for",
             )
 
@@ -78,13 +78,13 @@ def find_unknown_fields(
     subject: Subject[ApiStruct], path: FieldPath, _context: Context
 ) -> Iterator[Finding]:
     """Yield fields that no version has."""
-    for kind, place, field, known in _unknown(type(subject.view), subject.raw, path):
+    for kind, place, field, known_fields in _unknown(type(subject.view), subject.raw, path):
         if (kind, field) not in _MOVED:
             yield warning(
                 Code.UNKNOWN_FIELD,
                 place.child(field),
                 f"Kubernetes 1.37 has no field {quote_text(field)} here, and drops it",
-                suggest_name(field, known),
+                suggest_name(field, known_fields),
             )
 
 
@@ -96,12 +96,14 @@ def _unknown(
     if _is_struct(kind) and isinstance(value, Mapping):
         if kind is ObjectMeta:
             return  # Its view is incomplete.
-        known = _fields(kind)
+        known_fields = _fields(kind)
         for name, child in value.items():
-            if name in known:
-                yield from _unknown(known[name], child, path.child(name))
-            elif not (name == "status" or (name in {"apiVersion", "kind"} and "metadata" in known)):
-                yield kind, path, name, tuple(known)
+            if name in known_fields:
+                yield from _unknown(known_fields[name], child, path.child(name))
+            elif not (
+                name == "status" or (name in {"apiVersion", "kind"} and "metadata" in known_fields)
+            ):
+                yield kind, path, name, tuple(known_fields)
     elif (element := _element(kind)) is not None and isinstance(value, list):
         for index, child in enumerate(value[:MAX_ENTRIES]):
             yield from _unknown(element, child, path.child(index))

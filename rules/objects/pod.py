@@ -41,15 +41,15 @@ def find_duplicate_names(pod: PodSubject, path: FieldPath, _context: Context) ->
 
 def find_unknown_claims(pod: PodSubject, path: FieldPath, _context: Context) -> Iterator[Finding]:
     """Yield uses of claims that the pod does not have."""
-    known = dict.fromkeys(entry.name for entry in _claims(pod))
+    known_names = dict.fromkeys(entry.name for entry in _claims(pod))
     for place, container in _containers(pod, path):
         for index, use in enumerate(container.claims):
-            if use.name not in known:
+            if use.name not in known_names:
                 yield error(
                     Code.UNKNOWN_CLAIM,
                     place.child("resources", "claims", index, "name"),
                     f"the pod has no claim {quote_text(use.name)}",
-                    suggest_name(use.name, known) or "add it to spec.resourceClaims",
+                    suggest_name(use.name, known_names) or "add it to spec.resourceClaims",
                 )
 
 
@@ -61,14 +61,14 @@ def find_unknown_requests(pod: PodSubject, path: FieldPath, context: Context) ->
             claim = _known_claim(by_name.get(use.name), pod.namespace, context)
             if claim is None or not use.request:
                 continue
-            known = tuple(request.name for request in claim.requests or ())
-            if use.request not in known:
+            known_requests = tuple(request.name for request in claim.requests or ())
+            if use.request not in known_requests:
                 yield error(
                     Code.UNKNOWN_REQUEST,
                     place.child("resources", "claims", index, "request"),
                     f"the claim has no request {quote_text(use.request)}, so the container would"
                     " never start",
-                    suggest_name(use.request, known),
+                    suggest_name(use.request, known_requests),
                 )
 
 

@@ -80,13 +80,13 @@ def _unmatched(
 ) -> Iterator[tuple[Alternative, DeviceClass, Selection]]:
     """Yield the alternatives of requests that match no device, with the devices of their class."""
     selections = tuple(_selections(claim, context))
-    matched = {
+    matched_parents = {
         alternative.parent
         for alternative, _, selection in selections
-        if selection.number or selection.failed is not None
+        if selection.number or selection.failure is not None
     }
     for alternative, device_class, _ in selections:
-        if alternative.parent not in matched:
+        if alternative.parent not in matched_parents:
             of_class = selector_chain(_expressions(device_class.spec.selectors))
             yield alternative, device_class, context.inventory.select(of_class)
 
@@ -95,8 +95,8 @@ def find_failing_selectors(claim: Claim, path: FieldPath, context: Context) -> I
     """Yield selectors that error on a published device, which fails the attempt on its node."""
     for alternative, device_class, selection in _selections(claim, context):
         # Other rules report an expression that does not compile.
-        if selection.failed is not None and selection.failed[1]:
-            device, runtime_error = selection.failed
+        if selection.failure is not None and selection.failure[1]:
+            device, runtime_error = selection.failure
             selectors = (
                 *(device_class.spec.selectors or ()),
                 *(alternative.request.selectors or ()),
@@ -123,8 +123,8 @@ def find_unpublished_capacities(
     """Yield capacities that no selected device has under the literal name."""
     for alternative, _, selection in _selections(claim, context):
         capacity = alternative.request.capacity
-        requested = sorted((capacity and capacity.requests) or ())
-        missing = [key for key in requested if key not in selection.capacities]
+        requested_names = sorted((capacity and capacity.requests) or ())
+        missing = [key for key in requested_names if key not in selection.capacities]
         if not missing or not selection.number:
             continue
         enforcement = decide_enforcement(
@@ -144,9 +144,9 @@ def find_unpublished_capacities(
             )
 
 
-def _suggest_published(key: str, published: Iterable[str]) -> str:
+def _suggest_published(key: str, published_names: Iterable[str]) -> str:
     """Return a suggestion; a name with a domain and one without are different names."""
-    names = sorted(published)
+    names = sorted(published_names)
     for name in names:
         if name.rpartition("/")[2] == key.rpartition("/")[2]:
             return f"use {quote_text(name)}, as published"
@@ -164,8 +164,10 @@ def find_unmatched_class(
         return
     selection = context.inventory.select(selector_chain(expressions))
     drivers = {pool.driver for pool in context.inventory.pools}
-    names_driver = any(driver in one.text for driver in drivers for one in expressions)
-    if selection.number or selection.failed or not names_driver:
+    names_driver = any(
+        driver in expression.text for driver in drivers for expression in expressions
+    )
+    if selection.number or selection.failure or not names_driver:
         return
     yield warning(
         Code.SELECTOR_MATCHES_NOTHING,

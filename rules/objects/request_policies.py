@@ -162,12 +162,14 @@ def _step_faults(
         (place.child("max"), bounds.max),
         (place.child("step"), step),
     ]
-    known = [(at, amount) for at, amount in amounts if amount is not None]
-    in_milli = features.fractional_capacity_range and not all(one.is_whole for _, one in known)
+    present_amounts = [(at, amount) for at, amount in amounts if amount is not None]
+    in_milli = features.fractional_capacity_range and not all(
+        amount.is_whole for _, amount in present_amounts
+    )
     if in_milli:
         faults = [
             _invalid(at, f"{amount} has more than three decimal places")
-            for at, amount in known
+            for at, amount in present_amounts
             if amount.nanos % _NANOS_PER_MILLI
         ]
         if faults:
@@ -184,11 +186,13 @@ def _step_faults(
             f"min plus one step, {least + step}, exceeds the capacity {capacity}",
         )
     if not in_milli:
-        faults = [fault for at, amount in known for fault in _int64_faults(at, amount)]
+        faults = [fault for at, amount in present_amounts for fault in _int64_faults(at, amount)]
         if faults:
             yield from faults
             return
-    for at, amount in known[:1] + [(at, amount) for at, amount in known if amount is bounds.max]:
+    for at, amount in present_amounts[:1] + [
+        (at, amount) for at, amount in present_amounts if amount is bounds.max
+    ]:
         if (_units(amount, in_milli) - _units(least, in_milli)) % _units(step, in_milli):
             yield _invalid(at, f"{amount} is not min {least} plus a multiple of step {step}")
 

@@ -38,18 +38,18 @@ from rules.rule import BUILT_IN_VALIDATION, OTHER_OBJECTS, Category, CelRule, Sc
 
 
 def find_malformed_slice_names(
-    published: Slice, path: FieldPath, _context: Context
+    slice_: Slice, path: FieldPath, _context: Context
 ) -> Iterator[Finding]:
     """Yield names of attributes and capacities that no selector can refer to."""
-    for place, device in list_devices(published, path):
+    for place, device in list_devices(slice_, path):
         names = [(place.child("attributes").key(name), name) for name in device.attributes or {}]
         names += [(place.child("capacity").key(name), name) for name in device.capacity or {}]
         yield from find_malformed_names(names)
 
 
-def find_multiple_terms(published: Slice, path: FieldPath, _context: Context) -> Iterator[Finding]:
+def find_multiple_terms(slice_: Slice, path: FieldPath, _context: Context) -> Iterator[Finding]:
     """Yield devices with several node selector terms, whose allocation fails."""
-    for place, device in list_devices(published, path):
+    for place, device in list_devices(slice_, path):
         number = len((device.node_selector and device.node_selector.node_selector_terms) or ())
         if number > 1:
             yield error(
@@ -61,14 +61,14 @@ def find_multiple_terms(published: Slice, path: FieldPath, _context: Context) ->
 
 
 def find_failing_node_selectors(
-    published: Slice, path: FieldPath, _context: Context
+    slice_: Slice, path: FieldPath, _context: Context
 ) -> Iterator[Finding]:
     """Yield node selectors that the API server accepts, and that the scheduler cannot evaluate."""
-    spec = published.view.spec
+    spec = slice_.view.spec
     selectors = [(path.child("spec", "nodeSelector"), spec.node_selector)]
     selectors += [
         (place.child("nodeSelector"), device.node_selector)
-        for place, device in list_devices(published, path)
+        for place, device in list_devices(slice_, path)
     ]
     for place, selector in selectors:
         if selector is not None and is_valid_node_selector(selector):
@@ -88,24 +88,24 @@ def _evaluation_fault(selector: NodeSelector) -> str:
 
 
 def find_unsatisfiable_request_policies(
-    published: Slice, path: FieldPath, context: Context
+    slice_: Slice, path: FieldPath, context: Context
 ) -> Iterator[Finding]:
     """Yield request policies that no request satisfies, or that fail every attempt."""
-    for place, device in list_devices(published, path):
+    for place, device in list_devices(slice_, path):
         yield from find_unsatisfiable_policies(device, place, context.features)
 
 
 # --- with the other slices of its pool ------------------------------------------------------------
 
 
-def _pool(published: Slice, context: Context) -> tuple[ResourceSlice, ...]:
+def _pool(slice_: Slice, context: Context) -> tuple[ResourceSlice, ...]:
     """Return the other slices of its pool and generation."""
-    spec = published.view.spec
+    spec = slice_.view.spec
     slices = context.inventory.pools.get(PoolId(spec.driver, spec.pool.name), ())
     return tuple(
         other
         for other in slices
-        if other.metadata.name != published.view.metadata.name
+        if other.metadata.name != slice_.view.metadata.name
         and other.spec.pool.generation == spec.pool.generation
     )
 
@@ -118,11 +118,11 @@ def _contradiction(
 
 
 def find_slice_count_mismatch(
-    published: Slice, path: FieldPath, context: Context
+    slice_: Slice, path: FieldPath, context: Context
 ) -> Iterator[Finding]:
     """Yield a slice whose resourceSliceCount differs within its pool."""
-    count = published.view.spec.pool.resource_slice_count
-    for other in _pool(published, context):
+    count = slice_.view.spec.pool.resource_slice_count
+    for other in _pool(slice_, context):
         other_count = other.spec.pool.resource_slice_count
         if other_count != count:
             yield _contradiction(
@@ -136,17 +136,15 @@ def find_slice_count_mismatch(
             return
 
 
-def find_duplicate_devices(
-    published: Slice, path: FieldPath, context: Context
-) -> Iterator[Finding]:
+def find_duplicate_devices(slice_: Slice, path: FieldPath, context: Context) -> Iterator[Finding]:
     """Yield devices whose name another slice of the pool has as well."""
     elsewhere = {
         device.name: other.metadata.name
-        for other in _pool(published, context)
-        if _share_node(published.view, other)
+        for other in _pool(slice_, context)
+        if _share_node(slice_.view, other)
         for device in other.spec.devices or ()
     }
-    for place, device in list_devices(published, path):
+    for place, device in list_devices(slice_, path):
         if device.name in elsewhere:
             yield _contradiction(
                 context,
@@ -158,54 +156,57 @@ def find_duplicate_devices(
             )
 
 
-def _share_node(published: ResourceSlice, other: ResourceSlice) -> bool:
+def _share_node(slice_: ResourceSlice, other: ResourceSlice) -> bool:
     """Return whether some node certainly sees both slices."""
-    if published.spec.all_nodes or other.spec.all_nodes:
+    if slice_.spec.all_nodes or other.spec.all_nodes:
         return True
-    node, selector = published.spec.node_name, published.spec.node_selector
+    node, selector = slice_.spec.node_name, slice_.spec.node_selector
     has_same_node = node is not None and node == other.spec.node_name
     return has_same_node or (selector is not None and selector == other.spec.node_selector)
 
 
-def find_unknown_counters(published: Slice, path: FieldPath, context: Context) -> Iterator[Finding]:
+def find_unknown_counters(slice_: Slice, path: FieldPath, context: Context) -> Iterator[Finding]:
     """Yield consumption of counter sets or counters that the complete pool does not have."""
-    spec = published.view.spec
-    slices = (published.view, *_pool(published, context))
+    spec = slice_.view.spec
+    slices = (slice_.view, *_pool(slice_, context))
     if spec.pool.resource_slice_count != len(slices):
         return  # A missing slice may have the set.
-    known = {
+    counters_by_set = {
         counter_set.name: counter_set.counters or {}
         for slice_ in slices
         for counter_set in slice_.spec.shared_counters or ()
     }
-    for place, device in list_devices(published, path):
-        for index, consumed in enumerate(device.consumes_counters or ()):
+    for place, device in list_devices(slice_, path):
+        for index, consumption in enumerate(device.consumes_counters or ()):
             at = place.child("consumesCounters", index)
-            if consumed.counter_set not in known:
+            if consumption.counter_set not in counters_by_set:
                 yield _contradiction(
                     context,
                     Code.UNKNOWN_COUNTER_SET,
                     at.child("counterSet"),
-                    f"no slice of the pool has a counter set {quote_text(consumed.counter_set)}, so the"
+                    f"no slice of the pool has a counter set {quote_text(consumption.counter_set)}, so the"
                     " scheduler uses no device of the pool",
-                    suggest_name(consumed.counter_set, known),
+                    suggest_name(consumption.counter_set, counters_by_set),
                 )
                 continue
-            counters = known[consumed.counter_set]
-            yield from _unknown_counters(context, at, consumed.counters or {}, counters)
+            counters = counters_by_set[consumption.counter_set]
+            yield from _unknown_counters(context, at, consumption.counters or {}, counters)
 
 
 def _unknown_counters(
-    context: Context, path: FieldPath, consumed: Iterable[str], known: Mapping[str, object]
+    context: Context,
+    path: FieldPath,
+    counter_names: Iterable[str],
+    known_counters: Mapping[str, object],
 ) -> Iterator[Finding]:
-    for name in consumed:
-        if name not in known:
+    for name in counter_names:
+        if name not in known_counters:
             yield _contradiction(
                 context,
                 Code.UNKNOWN_COUNTER_SET,
                 path.child("counters").key(name),
                 f"the counter set has no counter {quote_text(name)}",
-                suggest_name(name, known),
+                suggest_name(name, known_counters),
             )
 
 

@@ -172,12 +172,12 @@ def compile_fault(expression: str, env: Environment) -> str:
 
 
 def _suggest_fix(expression: str, fault: str) -> str:
-    if qualified := _QUALIFIED.search(expression):
-        return f"write {_separate_name(qualified)}"
+    if qualified_name := _QUALIFIED.search(expression):
+        return f"write {_separate_name(qualified_name)}"
     if _TOP_LEVEL.search(expression) and "undeclared reference" in fault:
         return 'use device.attributes["domain"].name'
-    if compared := _COMPARED.search(fault):
-        return f'compare quantities with x.compareTo(quantity("1Gi")) {compared[1]} 0'
+    if comparison := _COMPARED.search(fault):
+        return f'compare quantities with x.compareTo(quantity("1Gi")) {comparison[1]} 0'
     if "device.name" in expression or "device.pool" in expression:
         return "a selector can read driver, attributes, capacity and allowMultipleAllocations"
     if "must evaluate to bool" in fault:
@@ -185,8 +185,8 @@ def _suggest_fix(expression: str, fault: str) -> str:
     return ""
 
 
-def _separate_name(qualified: re.Match[str]) -> str:
-    return f'device.{qualified["map"]}["{qualified["domain"]}"].{qualified["name"]}'
+def _separate_name(qualified_name: re.Match[str]) -> str:
+    return f'device.{qualified_name["map"]}["{qualified_name["domain"]}"].{qualified_name["name"]}'
 
 
 def evaluated_expressions(expressions: Iterator[LocatedExpression]) -> Iterator[LocatedExpression]:
@@ -204,12 +204,12 @@ def find_excess_expressions(
 ) -> Iterator[Finding]:
     """Yield a claim with more expressions than one review evaluates."""
     number = sum(1 for _ in claim_expressions(claim, path))
-    evaluated = sum(1 for _ in evaluated_expressions(claim_expressions(claim, path)))
-    if number > evaluated:
+    evaluated_count = sum(1 for _ in evaluated_expressions(claim_expressions(claim, path)))
+    if number > evaluated_count:
         yield warning(
             Code.PARTIALLY_EVALUATED,
             path.child("requests"),
-            f"only the first {evaluated} of {number} expressions were evaluated",
+            f"only the first {evaluated_count} of {number} expressions were evaluated",
             "split it into several claims",
         )
 
@@ -240,14 +240,14 @@ def find_policy_members(
 
 def _members(expressions: Iterator[LocatedExpression]) -> Iterator[Finding]:
     for path, expression in evaluated_expressions(expressions):
-        qualified = next(filter(_reads_member, _QUALIFIED.finditer(expression)), None)
-        if qualified is not None:
+        qualified_name = next(filter(_reads_member, _QUALIFIED.finditer(expression)), None)
+        if qualified_name is not None:
             yield error(
                 Code.UNKNOWN_ATTRIBUTE_MEMBER,
                 path,
-                f"{quote_text(qualified[0])}: domain and name of an attribute are separate, so this"
+                f"{quote_text(qualified_name[0])}: domain and name of an attribute are separate, so this"
                 " errors on every device",
-                f"write {_separate_name(qualified)}",
+                f"write {_separate_name(qualified_name)}",
             )
             continue
         access = _MEMBER.search(expression)
@@ -262,8 +262,8 @@ def _members(expressions: Iterator[LocatedExpression]) -> Iterator[Finding]:
             )
 
 
-def _reads_member(qualified: re.Match[str]) -> bool:
-    return qualified["map"] == "attributes" and qualified["member"] is not None
+def _reads_member(qualified_name: re.Match[str]) -> bool:
+    return qualified_name["map"] == "attributes" and qualified_name["member"] is not None
 
 
 def find_claim_retired(

@@ -52,10 +52,10 @@ _SKIPPED: Final = ("NodePrepareResources", "NodeUnprepareResources", "*")
 # --- limits and mutually exclusive fields ---------------------------------------------------------
 
 
-def find_invalid_fields(published: Slice, path: FieldPath, context: Context) -> Iterator[Finding]:
+def find_invalid_fields(slice_: Slice, path: FieldPath, context: Context) -> Iterator[Finding]:
     """Yield the faults of a slice beside its names and request policies."""
-    spec, place, features = published.view.spec, path.child("spec"), context.features
-    yield from _pool_faults(published, place.child("pool"))
+    spec, place, features = slice_.view.spec, path.child("spec"), context.features
+    yield from _pool_faults(slice_, place.child("pool"))
     yield from _node_selection_faults(spec, place, features)
     if features.partitionable_devices and not (
         spec.devices is None or spec.shared_counters is None
@@ -73,22 +73,22 @@ def find_invalid_fields(published: Slice, path: FieldPath, context: Context) -> 
         spec.devices or (), _max_devices(spec, features), place.child("devices"), "devices",
         "publish several slices",
     )  # fmt: skip
-    for at, device in list_devices(published, path):
+    for at, device in list_devices(slice_, path):
         yield from _device_faults(device, at, spec, features)
 
 
 def find_invalid_request_policies(
-    published: Slice, path: FieldPath, context: Context
+    slice_: Slice, path: FieldPath, context: Context
 ) -> Iterator[Finding]:
     """Yield the faults of request policies."""
-    for place, device in list_devices(published, path):
+    for place, device in list_devices(slice_, path):
         yield from find_invalid_policies(device, place, context.features)
 
 
-def _pool_faults(published: Slice, path: FieldPath) -> Iterator[Finding]:
-    pool = published.view.spec.pool
+def _pool_faults(slice_: Slice, path: FieldPath) -> Iterator[Finding]:
+    pool = slice_.view.spec.pool
     # The view defaults what the API server requires.
-    is_missing = bool(published.raw) and "resourceSliceCount" not in published.raw["spec"]["pool"]
+    is_missing = bool(slice_.raw) and "resourceSliceCount" not in slice_.raw["spec"]["pool"]
     count = 0 if is_missing else pool.resource_slice_count
     if count <= 0:
         yield _invalid(
@@ -129,10 +129,10 @@ def _exclusive_faults(
     for field, value in present:
         if value is False or value == "":
             yield _invalid(path.child(field), "must be unset, or set to a value", "remove it")
-    chosen = [field for field, value in present if value is not False and value != ""]
-    if len(chosen) != 1:
-        found = " and ".join(chosen) or "none"
-        yield _invalid(path, f"exactly one of {names} must be set, found {found}")
+    set_fields = [field for field, value in present if value is not False and value != ""]
+    if len(set_fields) != 1:
+        fields_text = " and ".join(set_fields) or "none"
+        yield _invalid(path, f"exactly one of {names} must be set, found {fields_text}")
 
 
 def is_valid_node_selector(selector: NodeSelector) -> bool:
@@ -243,7 +243,7 @@ def _device_faults(
         yield _invalid(
             path, f"{entries} attributes and capacities, but at most {MAX_ENTRIES} are allowed"
         )
-    values = sum(max(1, sum(map(len, _lists(one)))) for one in attributes.values())
+    values = sum(max(1, sum(map(len, _lists(attribute)))) for attribute in attributes.values())
     if features.list_type_attributes and values > MAX_VALUES:
         yield _invalid(path, f"{values} attribute values, but at most {MAX_VALUES} are allowed")
     for name, attribute in attributes.items():
@@ -251,8 +251,8 @@ def _device_faults(
     if features.device_taints:
         yield from _taint_faults(device.taints or (), path.child("taints"))
     if features.partitionable_devices:
-        consumed = device.consumes_counters or ()
-        yield from _consumption_faults(consumed, path.child("consumesCounters"), features)
+        consumptions = device.consumes_counters or ()
+        yield from _consumption_faults(consumptions, path.child("consumesCounters"), features)
         yield from _device_node_faults(device, path, spec)
     if features.binding_conditions:
         yield from _binding_faults(device, path)
@@ -323,9 +323,9 @@ def _consumption_faults(
     consumptions: Sequence[DeviceCounterConsumption], path: FieldPath, features: Features
 ) -> Iterator[Finding]:
     yield from _too_many(consumptions, MAX_CONSUMED_SETS, path, "counter sets")
-    for index, consumed in enumerate(consumptions):
-        yield from _counter_faults(consumed.counters, path.child(index, "counters"))
-        groups = consumed.compatibility_groups or ()
+    for index, consumption in enumerate(consumptions):
+        yield from _counter_faults(consumption.counters, path.child(index, "counters"))
+        groups = consumption.compatibility_groups or ()
         if features.compatibility_groups:
             place = path.child(index, "compatibilityGroups")
             yield from _too_many(groups, MAX_GROUPS, place, "groups")

@@ -18,13 +18,13 @@ from rules.naming import find_duplicates
 from rules.rule import Subject
 
 Slice = Subject[ResourceSlice]
-Located = tuple[FieldPath, str]
+LocatedName = tuple[FieldPath, str]
 """A path and the name there."""
 
 
-def list_devices(published: Slice, path: FieldPath) -> Iterator[tuple[FieldPath, Device]]:
+def list_devices(slice_: Slice, path: FieldPath) -> Iterator[tuple[FieldPath, Device]]:
     """Yield the devices of a slice with their paths."""
-    for index, device in enumerate(published.view.spec.devices or ()):
+    for index, device in enumerate(slice_.view.spec.devices or ()):
         yield path.child("spec", "devices", index), device
 
 
@@ -36,9 +36,9 @@ def conditions_by_field(device: Device) -> tuple[tuple[str, tuple[str, ...]], ..
     )
 
 
-def find_invalid_names(published: Slice, path: FieldPath, context: Context) -> Iterator[Finding]:
+def find_invalid_names(slice_: Slice, path: FieldPath, context: Context) -> Iterator[Finding]:
     """Yield names of the slice, its pool, devices, counters, attributes and conditions."""
-    view, spec = published.view, path.child("spec")
+    view, spec = slice_.view, path.child("spec")
     if view.metadata.name and not formats.is_dns_subdomain(view.metadata.name):
         yield _bad_name(path.child("metadata", "name"), view.metadata.name, formats.A_SUBDOMAIN)
     if not formats.is_driver_name(view.spec.driver):
@@ -51,7 +51,7 @@ def find_invalid_names(published: Slice, path: FieldPath, context: Context) -> I
         _node_names(view.spec, spec), formats.is_dns_subdomain, formats.A_SUBDOMAIN
     )
     labels = [*_counter_set_names(view.spec, spec, context.features)]
-    for place, device in list_devices(published, path):
+    for place, device in list_devices(slice_, path):
         labels.append((place.child("name"), device.name))
         labels += _consumed_names(device, place, context.features)
         yield from _key_faults(device.attributes or {}, place.child("attributes"))
@@ -62,9 +62,9 @@ def find_invalid_names(published: Slice, path: FieldPath, context: Context) -> I
     yield from _bad_names(labels, formats.is_dns_label, formats.A_LABEL)
 
 
-def find_duplicate_names(published: Slice, path: FieldPath, context: Context) -> Iterator[Finding]:
+def find_duplicate_names(slice_: Slice, path: FieldPath, context: Context) -> Iterator[Finding]:
     """Yield duplicate names of devices, and of counter sets."""
-    spec, place = published.view.spec, path.child("spec")
+    spec, place = slice_.view.spec, path.child("spec")
     names = (device.name for device in spec.devices or ())
     yield from find_duplicates(names, place.child("devices"))
     if not context.features.partitionable_devices:
@@ -73,12 +73,12 @@ def find_duplicate_names(published: Slice, path: FieldPath, context: Context) ->
         (counter_set.name for counter_set in spec.shared_counters or ()),
         place.child("sharedCounters"),
     )
-    for at, device in list_devices(published, path):
-        consumed = (one.counter_set for one in device.consumes_counters or ())
-        yield from find_duplicates(consumed, at.child("consumesCounters"), field="counterSet")
+    for at, device in list_devices(slice_, path):
+        set_names = (consumption.counter_set for consumption in device.consumes_counters or ())
+        yield from find_duplicates(set_names, at.child("consumesCounters"), field="counterSet")
 
 
-def _node_names(spec: ResourceSliceSpec, path: FieldPath) -> Iterator[Located]:
+def _node_names(spec: ResourceSliceSpec, path: FieldPath) -> Iterator[LocatedName]:
     if spec.node_name:
         yield path.child("nodeName"), spec.node_name
     for index, device in enumerate(spec.devices or ()):
@@ -88,7 +88,7 @@ def _node_names(spec: ResourceSliceSpec, path: FieldPath) -> Iterator[Located]:
 
 def _counter_set_names(
     spec: ResourceSliceSpec, path: FieldPath, features: Features
-) -> Iterator[Located]:
+) -> Iterator[LocatedName]:
     if not features.partitionable_devices:
         return
     for index, counter_set in enumerate(spec.shared_counters or ()):
@@ -98,20 +98,20 @@ def _counter_set_names(
             yield place.child("counters").key(name), name
 
 
-def _consumed_names(device: Device, path: FieldPath, features: Features) -> Iterator[Located]:
+def _consumed_names(device: Device, path: FieldPath, features: Features) -> Iterator[LocatedName]:
     if not features.partitionable_devices:
         return
-    for index, consumed in enumerate(device.consumes_counters or ()):
+    for index, consumption in enumerate(device.consumes_counters or ()):
         place = path.child("consumesCounters", index)
-        yield place.child("counterSet"), consumed.counter_set
-        for name in consumed.counters or ():
+        yield place.child("counterSet"), consumption.counter_set
+        for name in consumption.counters or ():
             yield place.child("counters").key(name), name
         if features.compatibility_groups:
-            for number, name in enumerate(consumed.compatibility_groups or ()):
+            for number, name in enumerate(consumption.compatibility_groups or ()):
                 yield place.child("compatibilityGroups", number), name
 
 
-def _label_keys(device: Device, path: FieldPath, features: Features) -> Iterator[Located]:
+def _label_keys(device: Device, path: FieldPath, features: Features) -> Iterator[LocatedName]:
     if features.device_taints:
         for index, taint in enumerate(device.taints or ()):
             yield path.child("taints", index, "key"), taint.key
@@ -128,14 +128,14 @@ def _key_faults(entries: Iterable[str], path: FieldPath) -> Iterator[Finding]:
 
 
 def _bad_names(
-    names: Iterable[Located], is_valid: Callable[[str], bool], expected: str
+    names: Iterable[LocatedName], is_valid: Callable[[str], bool], expected_form: str
 ) -> Iterator[Finding]:
     for path, name in names:
         if not is_valid(name):
-            yield _bad_name(path, name, expected)
+            yield _bad_name(path, name, expected_form)
 
 
-def _bad_name(path: FieldPath, name: str, expected: str) -> Finding:
-    label = formats.to_dns_label(name) if expected == formats.A_LABEL else ""
+def _bad_name(path: FieldPath, name: str, expected_form: str) -> Finding:
+    label = formats.to_dns_label(name) if expected_form == formats.A_LABEL else ""
     fix = f"use {quote_text(label)}" if label and label != name else ""
-    return error(Code.INVALID_NAME, path, f"{quote_text(name)} must be {expected}", fix)
+    return error(Code.INVALID_NAME, path, f"{quote_text(name)} must be {expected_form}", fix)

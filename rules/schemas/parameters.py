@@ -59,13 +59,13 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         fields: All fields.
-        required: Names of the required fields.
+        required_fields: Names of the required fields.
         of_strategy: Values of the field `strategy` to the field that is allowed with that value
             only; empty for a value without one.
     """
 
     fields: Mapping[str, "Schema"]
-    required: tuple[str, ...] = ()
+    required_fields: tuple[str, ...] = ()
     of_strategy: Mapping[str, str] = {}
 
 
@@ -119,7 +119,7 @@ def _of_fields(schema: Fields, value: Any, path: FieldPath) -> Iterator[Fault]:
                 message="unknown field, which the driver's strict decoder rejects",
                 fix=suggest_name(name, schema.fields),
             )
-    for name in schema.required:
+    for name in schema.required_fields:
         if name not in present:
             yield Fault(
                 path=path.child(name), message="is required", fix=_example(schema.fields[name])
@@ -130,14 +130,14 @@ def _of_fields(schema: Fields, value: Any, path: FieldPath) -> Iterator[Fault]:
 def _of_other_strategies(
     schema: Fields, present: Mapping[str, Any], path: FieldPath
 ) -> Iterator[Fault]:
-    chosen = present.get("strategy")
-    if not isinstance(chosen, str) or chosen not in schema.of_strategy:
+    chosen_strategy = present.get("strategy")
+    if not isinstance(chosen_strategy, str) or chosen_strategy not in schema.of_strategy:
         return
     for strategy, field in schema.of_strategy.items():
-        if field in present and strategy != chosen:
+        if field in present and strategy != chosen_strategy:
             yield Fault(
                 path=path.child(field),
-                message=f"belongs to strategy {strategy}, but the strategy is {chosen}",
+                message=f"belongs to strategy {strategy}, but the strategy is {chosen_strategy}",
                 fix=f"remove it, or use strategy {strategy}",
             )
 
@@ -180,9 +180,9 @@ def _quantity(value: Any) -> Quantity | None:
         return None
 
 
-def _typed(path: FieldPath, value: Any, wanted: str) -> Fault:
-    found = msgspec.json.encode(value).decode()
-    return Fault(path=path, message=f"must be {wanted}, found {quote_text(found)}")
+def _typed(path: FieldPath, value: Any, expected_form: str) -> Fault:
+    value_text = msgspec.json.encode(value).decode()
+    return Fault(path=path, message=f"must be {expected_form}, found {quote_text(value_text)}")
 
 
 def _example(schema: Schema) -> str:
@@ -195,12 +195,14 @@ Kinds = Mapping[tuple[str, str], Fields]
 """apiVersion and kind to the schema."""
 
 
-def _header(fields: Mapping[str, Schema], *required: str) -> Fields:
-    return Fields(fields={"apiVersion": Word(), "kind": Word(), **fields}, required=required)
+def _header(fields: Mapping[str, Schema], *required_fields: str) -> Fields:
+    return Fields(
+        fields={"apiVersion": Word(), "kind": Word(), **fields}, required_fields=required_fields
+    )
 
 
 _INTERVAL: Final = Word(words=("Default", "Short", "Medium", "Long"))
-_TIME_SLICING: Final = Fields(fields={"interval": _INTERVAL}, required=("interval",))
+_TIME_SLICING: Final = Fields(fields={"interval": _INTERVAL}, required_fields=("interval",))
 _PINNED: Final = Amount(least="1Mi")
 _MPS: Final = Fields(
     fields={
@@ -222,7 +224,7 @@ _GPU_NVIDIA: Final[Kinds] = {
                     "timeSlicingConfig": _TIME_SLICING,
                     "mpsConfig": _MPS,
                 },
-                required=("strategy",),
+                required_fields=("strategy",),
                 of_strategy={"TimeSlicing": "timeSlicingConfig", "MPS": "mpsConfig"},
             )
         }
@@ -231,7 +233,7 @@ _GPU_NVIDIA: Final[Kinds] = {
         {
             "sharing": Fields(
                 fields={"strategy": _NVIDIA_STRATEGY, "mpsConfig": _MPS},
-                required=("strategy",),
+                required_fields=("strategy",),
                 of_strategy={"TimeSlicing": "", "MPS": "mpsConfig"},
             )
         }
@@ -268,7 +270,7 @@ _EXAMPLE: Final[Kinds] = {
                     "timeSlicingConfig": _TIME_SLICING,
                     "spacePartitioningConfig": Fields(fields={"partitionCount": Whole()}),
                 },
-                required=("strategy",),
+                required_fields=("strategy",),
                 of_strategy={
                     "TimeSlicing": "timeSlicingConfig",
                     "SpacePartitioning": "spacePartitioningConfig",
@@ -295,13 +297,13 @@ def find_faults(driver: str, parameters: Mapping[str, Any]) -> Iterator[Fault]:
     if kinds is None:
         return
     version, kind = parameters.get("apiVersion"), parameters.get("kind")
-    versions = sorted({known for known, _ in kinds})
+    versions = sorted({known_version for known_version, _ in kinds})
     if not isinstance(version, str) or not isinstance(kind, str):
-        known = ", ".join(sorted(name for _, name in kinds))
+        kinds_text = ", ".join(sorted(name for _, name in kinds))
         yield Fault(
             path=ROOT,
             message="apiVersion and kind are required",
-            fix=f"{driver} supports {known} of {' and '.join(versions)}",
+            fix=f"{driver} supports {kinds_text} of {' and '.join(versions)}",
         )
         return
     schema = kinds.get((version, kind))
@@ -313,7 +315,9 @@ def find_faults(driver: str, parameters: Mapping[str, Any]) -> Iterator[Fault]:
             message=f"{driver} has no kind {quote_text(kind)} in {version}",
             fix=suggest_name(kind, (name for _, name in kinds)),
         )
-    elif version.partition("/")[0] not in {known.partition("/")[0] for known in versions}:
+    elif version.partition("/")[0] not in {
+        known_version.partition("/")[0] for known_version in versions
+    }:
         yield Fault(
             path=FieldPath.of("apiVersion"),
             message=f"{driver} does not support {quote_text(version)}",
@@ -350,11 +354,11 @@ def _kinds_in_cel(kinds: Kinds, p: str) -> str:
         for kind, schema in schemas.items():
             of_kind = f"{p}.kind == {quote(kind)} ? {_in_cel(schema, p)}\n: ({of_kind})"
         verdict = f"{p}.apiVersion == {quote(version)} ? ({of_kind}) : ({verdict})"
-    named = " && ".join(
+    type_checks = " && ".join(
         f"{quote(name)} in {p} && type({p}[{quote(name)}]) == string"
         for name in ("apiVersion", "kind")
     )
-    return f"({named}\n&& ({verdict}))"
+    return f"({type_checks}\n&& ({verdict}))"
 
 
 def _in_cel(schema: Schema, v: str) -> str:
@@ -365,8 +369,8 @@ def _in_cel(schema: Schema, v: str) -> str:
         case Amounts():
             return f"(type({v}) == map && {v}.all(key, {_in_cel(schema.value, f'{v}[key]')}))"
         case Word():
-            known = f" && {v} in {_list(schema.words)}" if schema.words else ""
-            return f"(type({v}) == string{known})"
+            word_check = f" && {v} in {_list(schema.words)}" if schema.words else ""
+            return f"(type({v}) == string{word_check})"
         case Whole():
             most = "" if schema.most is None else f" && {v} <= {schema.most}"
             return f"(type({v}) == int && {v} >= {schema.least}{most})"
@@ -387,7 +391,7 @@ def _fields_in_cel(schema: Fields, v: str) -> str:
         f"type({v}) == map",
         f"{v}.all(name, {v}[name] == null || name in {_list(schema.fields)})",
     ]
-    tests += [is_set(name) for name in schema.required]
+    tests += [is_set(name) for name in schema.required_fields]
     inner = f"{v}{v[0]}"  # A distinct name for each depth.
     tests += [
         f"(!{is_set(name)}\n|| [{v}[{quote(name)}]].all({inner}, {_in_cel(child, inner)}))"

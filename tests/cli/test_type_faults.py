@@ -52,8 +52,8 @@ def test_type_faults(case: Case) -> None:
     assert case.want == [
         f"{fault.path} lacks {fault.missing}"
         if fault.missing
-        else f"{fault.path} must be {fault.expected}"
-        if fault.expected
+        else f"{fault.path} must be {fault.expected_type}"
+        if fault.expected_type
         else f"{fault.path} is no amount"
         for fault in type_faults(case.document, case.kind)
     ]

@@ -211,9 +211,9 @@ def test_requests_of_objects_are_known_as_long_as_the_objects_exist() -> None:
     cache.apply({Kind.CLAIM: {place: allocated(result(), name="a")}})
     context = cache.context()
     assert context.claims == {}
-    assert set(context.allocated) == {place}
+    assert set(context.allocated_claims) == {place}
 
     cache.apply({Kind.CLAIM: {place: None}, Kind.TEMPLATE: {place: None}})
     context = cache.context()
     assert not context.templates
-    assert not context.allocated
+    assert not context.allocated_claims
