@@ -236,7 +236,7 @@ def encode_answer(request: AdmissionRequest, answer: Answer) -> bytes:
                 uid=request.uid,
                 allowed=answer.allowed,
                 status=None if answer.allowed else _status(request, answer),
-                patch=_encoded(answer.operations) if answer.operations else None,
+                patch=_encode(answer.operations) if answer.operations else None,
                 patch_type="JSONPatch" if answer.operations else None,
                 warnings=warnings(request, answer.findings),
                 audit_annotations={"decision": answer.decision.value},
@@ -245,7 +245,7 @@ def encode_answer(request: AdmissionRequest, answer: Answer) -> bytes:
     )
 
 
-def _encoded(operations: Sequence[Operation]) -> str:
+def _encode(operations: Sequence[Operation]) -> str:
     return b64encode(msgspec.json.encode(operations)).decode()
 
 

@@ -65,7 +65,7 @@ class ClusterRun:
 
     def allocation(self) -> float:
         """Return the seconds to add or remove the usage of one claim."""
-        claims = self._objects.allocated[:ALLOCATIONS]
+        claims = self._objects.allocated_claims[:ALLOCATIONS]
         times = [seconds(self.cluster.release, claim) for claim in claims]
         times += [seconds(self.cluster.allocate, claim) for claim in claims]
         return median(times)
@@ -80,7 +80,7 @@ class ClusterRun:
 
     def _change_usage(self) -> Iterator[None]:
         """Release one claim with each step; if there is none, allocate one on another node."""
-        for claim in self._objects.allocated:
+        for claim in self._objects.allocated_claims:
             self.cluster.release(claim)
             yield
         for number, node in enumerate(self._objects.nodes):
@@ -127,7 +127,7 @@ def recompiled(scenario: Scenario, number: int) -> Scenario:
 def _search_first_node(objects: Objects) -> object:
     options = AllocatorOptions(features=objects.features)
     pending = requests.resolve_requests(objects.claims, objects.classes, objects.features)
-    in_use = usage.gather_usage(objects.allocated, objects.features)
+    in_use = usage.gather_usage(objects.allocated_claims, objects.features)
     index = pools.build_index(objects.slices, objects.features)
     return allocate(pools.node_devices(index, objects.nodes[0]), pending, in_use, options)
 
@@ -147,7 +147,7 @@ def build_cluster(objects: Objects) -> Cluster:
     return Cluster(
         slices=objects.slices,
         nodes=objects.nodes,
-        claims=objects.allocated,
+        claims=objects.allocated_claims,
         classes=objects.classes,
         options=AllocatorOptions(features=objects.features),
     )

@@ -40,15 +40,15 @@ def measure() -> Iterator[Result]:
     ]
     claims = [{"apiVersion": DRA, "kind": "ResourceClaim", **claim} for claim in scenario["claims"]]
     with tempfile.TemporaryDirectory() as folder:
-        state = _written(Path(folder, "cluster.json"), objects)
-        manifest = _written(Path(folder, "claims.json"), claims)
+        state = _write_manifest(Path(folder, "cluster.json"), objects)
+        manifest = _write_manifest(Path(folder, "claims.json"), claims)
         call = ["simulate", "-f", str(manifest), "--snapshot", str(state), "-o", "json"]
         seconds = median(_seconds(call) for _ in range(ROUNDS))
         name = f"drawbridge simulate on a snapshot of {NODES:,} nodes as JSON, in s"
         yield below(name, seconds, GOAL_S)
 
 
-def _written(file: Path, objects: list[Any]) -> Path:
+def _write_manifest(file: Path, objects: list[Any]) -> Path:
     list_document = {"apiVersion": "v1", "kind": "List", "items": objects}
     file.write_text(json.dumps(list_document, indent=4), encoding="utf-8")
     return file

@@ -62,8 +62,8 @@ def measure() -> Iterator[Result]:
     for with_fsync in (False, True):
         for count in COUNTS:
             yield from _calls(count, with_fsync=with_fsync)
-    yield _published("8 cards with all placements of 7 MIG profiles", _cards(8), 1.0)
-    yield _published("5,000 devices", _many(5_000), 5.0)
+    yield _measure_publishing("8 cards with all placements of 7 MIG profiles", _cards(8), 1.0)
+    yield _measure_publishing("5,000 devices", _many(5_000), 5.0)
 
 
 # --- calls ----------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def _ref(claim: ResourceClaim) -> api.Claim:
 # --- inventories ----------------------------------------------------------------------------------
 
 
-def _published(what: str, pools: list[Document], bound_s: float) -> Result:
+def _measure_publishing(what: str, pools: list[Document], bound_s: float) -> Result:
     """Return how long it takes from the document to the slices as they are sent."""
     document = {"apiVersion": API_VERSION, "kind": "DeviceInventory", "pools": pools}
     publication = Publication(driver=DRIVER, node="node-1", node_uid="uid")

@@ -35,7 +35,7 @@ def measure() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as folder, running(Path(folder) / "ca.pem") as ports:
 
         def load(server: str, bodies: Sequence[bytes], connections: int) -> Measured:
-            return _loaded(
+            return _run_load(
                 Job(
                     port=ports[server],
                     path="/mutate",
@@ -95,7 +95,7 @@ def _of(rounds: Sequence[Measured], what: str) -> float:
     return float(median(getattr(round_, what) for round_ in rounds))
 
 
-def _loaded(job: Job) -> Measured:
+def _run_load(job: Job) -> Measured:
     completed = subprocess.run(
         [sys.executable, "-m", "bench.load"],
         input=msgspec.msgpack.encode(job),

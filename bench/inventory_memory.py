@@ -32,7 +32,7 @@ def write(scenario: Scenario, file: Path) -> None:
                 lines.write(kind.encode() + b"\t" + encode(document) + b"\n")
 
 
-def read(file: Path) -> dict[str, list[Any]]:
+def read_objects(file: Path) -> dict[str, list[Any]]:
     """Return what was written, by kind."""
     objects: dict[str, list[Any]] = {kind: [] for kind in KINDS}
     with file.open("rb") as lines:
@@ -56,7 +56,7 @@ def peak_mb() -> float:
 
 def main() -> None:
     """Read the file that is the only argument."""
-    objects = read(Path(sys.argv[1]))
+    objects = read_objects(Path(sys.argv[1]))
     cluster = Cluster(
         slices=objects["slices"],
         nodes=objects["nodes"],

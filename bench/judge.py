@@ -21,7 +21,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.model.feature_gates import Features
 from allocator.search.attempt import AllocatorOptions
 from bench.allocator_runs import build_cluster
-from bench.inventory_memory import peak_mb, read, write
+from bench.inventory_memory import peak_mb, read_objects, write
 from bench.report import Result, below
 from clusterstate.kinds import Kind
 from clusterstate.rule_cache import RuleCache
@@ -185,12 +185,12 @@ def _times_under_churn(scenario: Scenario) -> tuple[float, float]:
     """
     objects = ours.objects(scenario)
     (claim,) = objects.claims
-    cache = known(
+    cache = cache_of(
         {
             "classes": tuple(objects.classes.values()),
             "nodes": objects.nodes,
             "slices": objects.slices,
-            "allocated": objects.allocated,
+            "allocated": objects.allocated_claims,
         }
     )
     validate(Target(view=claim), cache.context())
@@ -220,15 +220,15 @@ def main() -> None:
 
     All that the webhook keeps of it is kept: as published, as used, and as if nothing were allocated.
     """
-    objects = read(Path(sys.argv[1]))
-    cache = known(objects)
+    objects = read_objects(Path(sys.argv[1]))
+    cache = cache_of(objects)
     for claim in objects["claims"]:
         validate(Target(view=claim, raw={}), cache.context())
     cache.stocks()
     print(peak_mb())
 
 
-def known(documents_by_kind: Mapping[str, Sequence[Any]]) -> RuleCache:
+def cache_of(documents_by_kind: Mapping[str, Sequence[Any]]) -> RuleCache:
     """Return what the webhook knows of a cluster, given by kind."""
     cache = RuleCache(Features())
     for kind, name in (

@@ -27,10 +27,10 @@ Document = dict[str, Any]
 
 def measure() -> Iterator[Result]:
     """Yield what 200 waiting pods cost at 5,000 nodes of 8 devices, half of them held."""
-    yield from asyncio.run(_measured())
+    yield from asyncio.run(_measure())
 
 
-async def _measured() -> list[Result]:
+async def _measure() -> list[Result]:
     name = f"observer, {NODES_OF_CLUSTER:,} nodes"
     async with FakeApiServer() as server:
         scenario = workloads.varied(NODES_OF_CLUSTER)

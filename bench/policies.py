@@ -49,16 +49,16 @@ def measure() -> Iterator[Result]:
     pools = _by_pool(texts)
     began = process_time()
     for pool, pool_texts in pools.items():
-        _looked(report, pool, pool_texts)
+        _inspect(report, pool, pool_texts)
     took_s = process_time() - began
     yield below(f"CPU seconds of a first look at {NODES:,} pools of 16 partitions", took_s, 10.0)
 
-    times = [_timed(report, pool, pools[pool]) for pool in list(pools)[:CHANGED]]
+    times = [_time_inspection(report, pool, pools[pool]) for pool in list(pools)[:CHANGED]]
     status_ms, inspection_ms = (median(milliseconds) for milliseconds in zip(*times, strict=True))
     yield below("CPU ms until the status is known after one of these pools changed", status_ms, 100)
     yield below("CPU ms to look at that pool", inspection_ms, None)
 
-    inspections, writes = asyncio.run(_churned(policy, slices))
+    inspections, writes = asyncio.run(_count_under_churn(policy, slices))
     events = CHURNED_NODES * ROUNDS
     yield below(
         f"looks at a pool for {events:,} slices that are written again", inspections, events / 5
@@ -98,21 +98,23 @@ def _by_pool(texts: Sequence[bytes]) -> Mapping[PoolId, list[bytes]]:
     return pools
 
 
-def _looked(report: PolicyReport, pool: PoolId, texts: Sequence[bytes]) -> None:
+def _inspect(report: PolicyReport, pool: PoolId, texts: Sequence[bytes]) -> None:
     slices = [decode(text, ResourceSlice) for text in texts]
     report.inspect(pool_of(pool, slices), usage_of(()))
 
 
-def _timed(report: PolicyReport, pool: PoolId, texts: Sequence[bytes]) -> tuple[float, float]:
+def _time_inspection(
+    report: PolicyReport, pool: PoolId, texts: Sequence[bytes]
+) -> tuple[float, float]:
     """Return how many ms it takes until the status is known, and to look at the pool."""
     began = process_time()
-    _looked(report, pool, texts)
+    _inspect(report, pool, texts)
     inspected_at = process_time()
     report.status(None, report.policy.source, "2026-11-20T00:00:00Z")
     return (process_time() - began) * MS, (inspected_at - began) * MS
 
 
-async def _churned(policy: Document, slices: Sequence[Document]) -> tuple[float, float]:
+async def _count_under_churn(policy: Document, slices: Sequence[Document]) -> tuple[float, float]:
     """Return looks at pools, and writes, while slices are written that say the same again."""
     async with FakeApiServer() as server, server.client() as client:
         for number in range(CHURNED_NODES):

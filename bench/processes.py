@@ -66,10 +66,10 @@ def measure() -> Iterator[Result]:
             {"rules.synced", "controller.synced policies", "controller.synced templates"},
         ),
     ):
-        yield from asyncio.run(_measured(package, readiness))
+        yield from asyncio.run(_measure(package, readiness))
 
 
-async def _measured(package: str, readiness: Collection[str]) -> list[Result]:
+async def _measure(package: str, readiness: Collection[str]) -> list[Result]:
     name = f"{package}, {NODES_OF_CLUSTER:,} nodes of 8 devices"
     async with FakeApiServer() as server:
         fill(server, workloads.varied(NODES_OF_CLUSTER), ALLOCATED_CLAIMS)

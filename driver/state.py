@@ -38,7 +38,7 @@ async def print_state(process: Process[Settings]) -> None:
         for record in checkpoint.load().claims.values():
             api_state = await _told_by_api(client, record)
             rows += _rows(record, "yes" if record.uid in specs else "missing", api_state)
-    for line in _aligned(rows):
+    for line in _align_columns(rows):
         sys.stdout.write(f"{line}\n")
 
 
@@ -73,7 +73,7 @@ def _rows(record: Record, spec: str, api_state: str) -> Iterator[tuple[str, ...]
         )
 
 
-def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+def _align_columns(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))

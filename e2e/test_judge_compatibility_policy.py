@@ -196,7 +196,7 @@ def test_the_api_server_refuses_by_itself(cluster: Access, case: Refused) -> Non
 def test_what_the_definition_stands_for_is_refused_by_it(cluster: Access, case: Case) -> None:
     """Rules whose table says that the definition says them, and no others."""
     said = {one.code.value for one in RULES if one.no_cel_reason == CRD_VALIDATION}
-    errors = {each.split()[1] for each in case.told if each.startswith("error")}
+    errors = {each.split()[1] for each in case.expected_lines if each.startswith("error")}
 
     status, body = cluster.request("POST", f"{POLICIES}?dryRun=All", case.document)
 

@@ -29,9 +29,9 @@ from testing.rule_cases import (
     device,
     device_class,
     exactly,
+    finding_lines,
     resource_slice,
     template,
-    told,
 )
 
 POLICIES: Final = Path(__file__).parent.parent / "manifests" / "policies" / "policies.yaml"
@@ -85,7 +85,7 @@ CASES: Final = (*CLAIMS, *SELECTORS, *CONFIGS, *CLASSES, *SLICES)
 
 
 def _codes(case: Case, severity: str) -> set[str]:
-    return {each.split()[1] for each in case.told if each.startswith(severity)}
+    return {each.split()[1] for each in case.expected_lines if each.startswith(severity)}
 
 
 def _rules(kind: str, why: str | None) -> set[str]:
@@ -126,7 +126,7 @@ def test_the_server_refuses_what_rules_refuse(cluster: Access, workshop: str, ca
 
 @pytest.mark.parametrize(
     "case",
-    [case for case in CASES if case.told and not _codes(case, "error")],
+    [case for case in CASES if case.expected_lines and not _codes(case, "error")],
     ids=lambda case: case.name,
 )
 def test_the_server_warns_of_what_rules_warn_of(cluster: Access, workshop: str, case: Case) -> None:
@@ -143,7 +143,7 @@ def test_what_is_right_is_created_without_a_word(cluster: Access, workshop: str)
     right = [
         {**case.document, "metadata": {"name": f"right-{number}.example.com"}}
         for number, case in enumerate(CASES)
-        if not case.told
+        if not case.expected_lines
     ]
 
     assert _tried(cluster, right, workshop) == (0, "")
@@ -227,7 +227,9 @@ def test_pods_get_their_claims_where_policies_are_in_force(cluster: Access, name
 
 def test_every_rule_of_the_server_has_an_object_that_breaks_it() -> None:
     told_of = {
-        (case.document["kind"], each.split()[1]) for case in CASES for each in told(case.document)
+        (case.document["kind"], each.split()[1])
+        for case in CASES
+        for each in finding_lines(case.document)
     }
 
     for rule in RULES:

@@ -28,14 +28,14 @@ def _ask(cluster: Access, case: SliceCase) -> Verdict:
     """Create a slice as `kubectl create --dry-run=server` does."""
     code, body = cluster.request("POST", _PATH, case.document)
     if code == http.client.CREATED:
-        return Verdict(accepted=True)
+        return Verdict(is_accepted=True)
     assert code == http.client.UNPROCESSABLE_ENTITY, (case.name, body)
     causes = json.loads(body)["details"].get("causes", [])
-    return Verdict(accepted=False, fields=tuple(sorted({cause["field"] for cause in causes})))
+    return Verdict(is_accepted=False, fields=tuple(sorted({cause["field"] for cause in causes})))
 
 
 def _compare(cluster: Access, *, gated: bool) -> None:
-    verdicts = {case.name: _ask(cluster, case) for case in SLICES if case.gated is gated}
+    verdicts = {case.name: _ask(cluster, case) for case in SLICES if case.is_gated is gated}
     if os.environ.get("DRAWBRIDGE_RECORD"):
         record_verdicts(verdicts)
     recorded = recorded_verdicts()

@@ -537,7 +537,7 @@ WRONG: Final = tuple(
         *cases.POLICIES,
         *cases.PODS,
     )
-    if any(told.startswith("error") for told in case.told)
+    if any(told.startswith("error") for told in case.expected_lines)
 )
 
 

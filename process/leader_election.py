@@ -112,7 +112,7 @@ async def run_while_leading(
     probes = ProbeServer(
         server.bind_address,
         server.probe_port,
-        {"controllers": lambda: _unsynced(running)},
+        {"controllers": lambda: _unsynced_informers(running)},
         registry,
     )
 
@@ -130,7 +130,7 @@ async def run_while_leading(
     await run_until_signal([probes.run, *loops, lambda: leader.run(lead)])
 
 
-def _unsynced(controllers: Sequence[Controller[Any]]) -> str:
+def _unsynced_informers(controllers: Sequence[Controller[Any]]) -> str:
     """Return which running controllers are not synced; nothing runs in a process that does not lead."""
     problems = ((controller.name, controller.check()) for controller in controllers)
     return "; ".join(f"{name}: {problem}" for name, problem in problems if problem)

@@ -29,10 +29,10 @@ def load_profiles(directory: Path | None = None) -> Mapping[str, Profile]:
         ConfigError: The directory or a file cannot be read, a file is no profile, or two files of
             the directory are about one driver.
     """
-    return _shipped() | (_of_directory(directory) if directory is not None else {})
+    return _shipped_profiles() | (_of_directory(directory) if directory is not None else {})
 
 
-def _shipped() -> dict[str, Profile]:
+def _shipped_profiles() -> dict[str, Profile]:
     found = {
         file.name: parse_profile(file.read_bytes(), file.name)
         for file in files(shipped).iterdir()

@@ -122,7 +122,7 @@ class Inventory:
         slices = self._slices.get(pool)
         if slices:
             self.pools[pool] = _newest(slices)
-            self._devices[pool] = tuple(_published(pool, self.pools[pool]))
+            self._devices[pool] = tuple(_published_devices(pool, self.pools[pool]))
             if not _is_complete(self.pools[pool]):
                 self._incomplete.add(pool)
         else:
@@ -189,7 +189,9 @@ def _is_complete(slices: tuple[ResourceSlice, ...]) -> bool:
     return all(slice_.spec.pool.resource_slice_count == len(slices) for slice_ in slices)
 
 
-def _published(pool: PoolId, slices: tuple[ResourceSlice, ...]) -> Iterator[PublishedDevice]:
+def _published_devices(
+    pool: PoolId, slices: tuple[ResourceSlice, ...]
+) -> Iterator[PublishedDevice]:
     for slice_ in slices:
         for device in slice_.spec.devices or ():
             name = DeviceId(pool.driver, pool.pool, device.name)

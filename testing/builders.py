@@ -57,8 +57,8 @@ _KEYS: Final = {
 
 def limits(gpu: object = None, /, **amounts: object) -> dict[str, str]:
     """Return resource names to amounts; `mig_1g_5gb` is `nvidia.com/mig-1g.5gb`."""
-    named = ({"gpu": gpu} if gpu is not None else {}) | amounts
-    return {_key(name): str(amount) for name, amount in named.items()}
+    amounts_by_name = ({"gpu": gpu} if gpu is not None else {}) | amounts
+    return {_key(name): str(amount) for name, amount in amounts_by_name.items()}
 
 
 def _key(name: str) -> str:

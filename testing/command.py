@@ -25,33 +25,35 @@ def drawbridge(*arguments: object, stdin: str | None = None, **environment: str)
 
 
 def translate(
-    *given: Document, snapshot: Iterable[Document] | None = None, options: Iterable[object] = ()
+    *documents: Document, snapshot: Iterable[Document] | None = None, options: Iterable[object] = ()
 ) -> Result:
     """Translate documents on standard input; `options` come last."""
     with TemporaryDirectory() as folder:
         state = Path(folder) / "cluster.yaml"
         state.write_text(dump_yaml(snapshot or ()))
         told_state = () if snapshot is None else ("--snapshot", state)
-        return drawbridge(*("translate", "-f", "-", *told_state, *options), stdin=dump_yaml(given))
+        return drawbridge(
+            *("translate", "-f", "-", *told_state, *options), stdin=dump_yaml(documents)
+        )
 
 
 def answer(
-    *given: Document, snapshot: Iterable[Document] | None = None, options: Iterable[object] = ()
+    *documents: Document, snapshot: Iterable[Document] | None = None, options: Iterable[object] = ()
 ) -> dict[str, Any]:
     """What `-o json` says."""
-    result = translate(*given, snapshot=snapshot, options=[*options, "-o", "json"])
+    result = translate(*documents, snapshot=snapshot, options=[*options, "-o", "json"])
     assert result.exit_code in (0, 1), result.stderr
-    said: dict[str, Any] = msgspec.json.decode(result.stdout)
-    return said
+    answer_: dict[str, Any] = msgspec.json.decode(result.stdout)
+    return answer_
 
 
-def kinds(said: Mapping[str, Any]) -> list[str]:
+def kinds(answer_: Mapping[str, Any]) -> list[str]:
     """The objects of an answer, as `Kind name`; a template's name is left out."""
     return [
         "template"
         if document["kind"] == "ResourceClaimTemplate"
         else f"{document['kind']} {_name(document)}"
-        for document in said["objects"]
+        for document in answer_["objects"]
     ]
 
 
@@ -60,9 +62,9 @@ def _name(document: Document) -> str:
     return str(metadata.get("name") or metadata["generateName"])
 
 
-def told(said: Mapping[str, Any]) -> list[str]:
+def finding_lines(answer_: Mapping[str, Any]) -> list[str]:
     """The findings of an answer, as `severity code object path`."""
     return [
         f"{finding['severity']} {finding['code']} {finding['object']} {finding['path']}"
-        for finding in said["findings"]
+        for finding in answer_["findings"]
     ]

@@ -179,21 +179,21 @@ class FakeApiServer:
         collection = _collection(resource)
         metadata = document.get("metadata", {})
         key = (metadata.get("namespace", ""), metadata.get("name", ""))
-        held = self._objects.get(collection, {}).get(key)
-        return deepcopy(self._store(collection, key, deepcopy(document), held))
+        stored_object = self._objects.get(collection, {}).get(key)
+        return deepcopy(self._store(collection, key, deepcopy(document), stored_object))
 
     def remove(self, resource: Resource, name: str, namespace: str = "") -> None:
         """Take an object away at once, whatever its finalizers."""
         self._take_away(_collection(resource), (namespace, name))
 
     def find(self, resource: Resource, name: str, namespace: str = "") -> Document | None:
-        held = self._objects.get(_collection(resource), {}).get((namespace, name))
-        return deepcopy(held)
+        stored_object = self._objects.get(_collection(resource), {}).get((namespace, name))
+        return deepcopy(stored_object)
 
     def objects(self, resource: Resource) -> list[Document]:
         """Return all objects of a resource by namespace and name."""
-        held = self._objects.get(_collection(resource), {})
-        return [deepcopy(held[key]) for key in sorted(held)]
+        stored_objects = self._objects.get(_collection(resource), {})
+        return [deepcopy(stored_objects[key]) for key in sorted(stored_objects)]
 
     @property
     def counts(self) -> Counter[str]:
@@ -341,17 +341,17 @@ class FakeApiServer:
                 raise Refusal(405, f"the server does not allow {call.method} on {call.path}")
 
     def _held(self, target: Target) -> Document:
-        held = self._objects.get(target.collection, {}).get(target.key)
-        if held is None:
+        stored_object = self._objects.get(target.collection, {}).get(target.key)
+        if stored_object is None:
             plural, group = target.collection[2], target.collection[0]
             what = f"{plural}.{group}" if group else plural
             raise Refusal(404, f'{what} "{target.name}" not found')
-        return held
+        return stored_object
 
     def _list(self, target: Target, call: Call) -> Document:
-        found = self._objects.get(target.collection, {})
+        stored_objects = self._objects.get(target.collection, {})
         selects = _selector(target, call)
-        keys = sorted(key for key, document in found.items() if selects(document))
+        keys = sorted(key for key, document in stored_objects.items() if selects(document))
         version, start = self._version, 0
         if token := call.query.get("continue"):
             version, start = (int(part) for part in token.split(":"))
@@ -363,7 +363,7 @@ class FakeApiServer:
             "apiVersion": f"{target.collection[0]}/{target.collection[1]}".lstrip("/"),
             "kind": "List",
             "metadata": {"resourceVersion": str(version), **more},
-            "items": [found[key] for key in keys[start : start + limit]],
+            "items": [stored_objects[key] for key in keys[start : start + limit]],
         }
 
     def _create(self, target: Target, call: Call) -> Document:
@@ -392,43 +392,47 @@ class FakeApiServer:
             return 201, self._store(
                 target.collection, target.key, deepcopy(call.body), None, dry=_is_dry(call)
             )
-        held = self._held(target)
+        stored_object = self._held(target)
         if call.content_type == "application/json-patch+json":
             try:
-                patched = jsonpatch.apply_patch(held, call.body)
+                patched_object = jsonpatch.apply_patch(stored_object, call.body)
             except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
                 raise Refusal(422, f"the patch does not apply: {error}") from error
         else:
-            patched = merged(held, call.body)
-        return 200, self._replace(target, patched, call)
+            patched_object = merged(stored_object, call.body)
+        return 200, self._replace(target, patched_object, call)
 
     def _replace(self, target: Target, document: Document, call: Call) -> Document:
-        held = self._held(target)
+        stored_object = self._held(target)
         document = deepcopy(document)
         for name in ("resourceVersion", "uid"):
-            given = document.get("metadata", {}).get(name)
-            if given and given != held["metadata"][name]:
+            values = document.get("metadata", {}).get(name)
+            if values and values != stored_object["metadata"][name]:
                 raise Refusal(
                     409,
                     f'Operation cannot be fulfilled on {target.collection[2]} "{target.name}": '
                     "the object has been modified",
                 )
         if target.subresource:
-            document = {**held, target.subresource: document.get(target.subresource)}
-        return self._store(target.collection, target.key, document, held, dry=_is_dry(call))
+            document = {**stored_object, target.subresource: document.get(target.subresource)}
+        return self._store(
+            target.collection, target.key, document, stored_object, dry=_is_dry(call)
+        )
 
     def _delete(self, target: Target, call: Call) -> Document:
-        held = self._held(target)
-        wanted = (call.body or {}).get("preconditions") or {}
-        for name, value in wanted.items():
-            if value != held["metadata"][name]:
-                raise Refusal(409, f"Precondition failed: {name} is {held['metadata'][name]}")
+        stored_object = self._held(target)
+        preconditions = (call.body or {}).get("preconditions") or {}
+        for name, value in preconditions.items():
+            if value != stored_object["metadata"][name]:
+                raise Refusal(
+                    409, f"Precondition failed: {name} is {stored_object['metadata'][name]}"
+                )
         if _is_dry(call):
-            return held
-        if held["metadata"].get("finalizers"):
-            marked = deepcopy(held)
-            marked["metadata"].setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")
-            return self._store(target.collection, target.key, marked, held)
+            return stored_object
+        if stored_object["metadata"].get("finalizers"):
+            marked_object = deepcopy(stored_object)
+            marked_object["metadata"].setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")
+            return self._store(target.collection, target.key, marked_object, stored_object)
         self._take_away(target.collection, target.key)
         return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
@@ -439,12 +443,12 @@ class FakeApiServer:
         collection: tuple[str, str, str],
         key: Key,
         document: Document,
-        held: Document | None,
+        stored_object: Document | None,
         *,
         dry: bool = False,
     ) -> Document:
         metadata = document.setdefault("metadata", {})
-        if held is None:
+        if stored_object is None:
             self._uids += 1
             metadata.setdefault("uid", f"00000000-0000-4000-8000-{self._uids:012d}")
             metadata.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
@@ -453,9 +457,9 @@ class FakeApiServer:
                 metadata["namespace"] = key[0]
         else:
             for name in ("uid", "resourceVersion", "creationTimestamp", "name", "namespace"):
-                if name in held["metadata"]:
-                    metadata[name] = held["metadata"][name]
-        if dry or document == held:
+                if name in stored_object["metadata"]:
+                    metadata[name] = stored_object["metadata"][name]
+        if dry or document == stored_object:
             return document
         if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
             self._take_away(collection, key)
@@ -463,7 +467,7 @@ class FakeApiServer:
         self._version += 1
         metadata["resourceVersion"] = str(self._version)
         self._objects.setdefault(collection, {})[key] = document
-        self._tell(collection, "ADDED" if held is None else "MODIFIED", document)
+        self._tell(collection, "ADDED" if stored_object is None else "MODIFIED", document)
         return document
 
     def _take_away(self, collection: tuple[str, str, str], key: Key) -> None:
@@ -489,8 +493,8 @@ class FakeApiServer:
         await response.prepare(request)
         since = int(call.query.get("resourceVersion") or self._version)
         if since < self._oldest:
-            expired = Refusal(410, f"too old resource version: {since} ({self._oldest})")
-            await response.write(_line("ERROR", expired.document))
+            refusal = Refusal(410, f"too old resource version: {since} ({self._oldest})")
+            await response.write(_line("ERROR", refusal.document))
             return response
         async with self._watcher(target, _selector(target, call)) as watcher:
             for change in self._history:

@@ -43,8 +43,8 @@ _FIT = 'device.capacity["gpu.example.com"].memory.compareTo(quantity("100Gi")) >
 
 
 def gpu(name: str, memory: str = "40Gi", **values: Any) -> Document:
-    found = attributes(model="small", root=name[-1]) | attributes(**values) if values else {}
-    return device(name, capacity={"memory": {"value": memory}}, **found)
+    attributes_ = attributes(model="small", root=name[-1]) | attributes(**values) if values else {}
+    return device(name, capacity={"memory": {"value": memory}}, **attributes_)
 
 
 SHARED: Document = {
@@ -79,26 +79,26 @@ def cluster_context(
     *slices: Document,
     policies: tuple[Document, ...] = (),
     features: Features = Features(),  # noqa: B008 - a frozen value
-    allocated_claims: tuple[Document, ...] = (),
+    current_claims: tuple[Document, ...] = (),
     nodes: tuple[str, ...] = ("node-a", "node-b"),
     **more: Any,
 ) -> Context:
     """A cluster with slices and the classes of the tables, with its allocations and idle."""
-    published = [convert(slice_, ResourceSlice) for slice_ in slices]
+    typed_slices = [convert(slice_, ResourceSlice) for slice_ in slices]
     there = [Node(metadata=ObjectMeta(name=name)) for name in nodes]
     classes = {class_.metadata.name: class_ for class_ in CLASSES}
-    named = tuple(convert(each, DeviceCompatibilityPolicy) for each in policies)
-    rules = AllocatorOptions(features=features, policies=tuple(map(compile_policy, named)))
+    typed_policies = tuple(convert(policy, DeviceCompatibilityPolicy) for policy in policies)
+    rules = AllocatorOptions(features=features, policies=tuple(map(compile_policy, typed_policies)))
     fields: dict[str, Any] = {
         "classes": classes,
-        "inventory": Inventory(published),
-        "policies": named,
+        "inventory": Inventory(typed_slices),
+        "policies": typed_policies,
         "features": features,
-        "idle_cluster": IdleCluster(slices=published, nodes=there, classes=classes, rules=rules),
+        "idle_cluster": IdleCluster(slices=typed_slices, nodes=there, classes=classes, rules=rules),
         "current_cluster": Cluster(
-            slices=published,
+            slices=typed_slices,
             nodes=there,
-            claims=[convert(each, ResourceClaim) for each in allocated_claims],
+            claims=[convert(claim_, ResourceClaim) for claim_ in current_claims],
             classes=classes,
             options=rules,
         ),
@@ -282,8 +282,8 @@ INFEASIBLE = (
 
 def devices_by_name(**documents: Document) -> Mapping[tuple[str, str], Any]:
     return {
-        (NAMESPACE, name): convert(each, ResourceClaim).spec.devices
-        for name, each in documents.items()
+        (NAMESPACE, name): convert(document, ResourceClaim).spec.devices
+        for name, document in documents.items()
     }
 
 
@@ -351,7 +351,9 @@ PODS = (
         "an allocated claim",
         pod(claim_entry("five")),
         (),
-        cluster_context(NODE_A, NODE_B, **CLAIMS, allocated=frozenset({(NAMESPACE, "five")})),
+        cluster_context(
+            NODE_A, NODE_B, **CLAIMS, allocated_claims=frozenset({(NAMESPACE, "five")})
+        ),
     ),
     Case(
         "a scheduled pod",
@@ -403,13 +405,11 @@ EXTENDED = (
     ),
     Case("an unmapped resource", pod(limits={"example.com/nic": "5"}), (), with_nodes({})),
 )
-BUSY = cluster_context(
-    NODE_A, NODE_B, allocated_claims=(allocated_claim("gpu-0", "gpu-1", "gpu-2"),)
-)
+BUSY = cluster_context(NODE_A, NODE_B, current_claims=(allocated_claim("gpu-0", "gpu-1", "gpu-2"),))
 _TAINTED = resource_slice(
     *[
-        each | {"taints": [{"key": "ill", "effect": "NoSchedule"}]}
-        for each in NODE_A["spec"]["devices"]
+        device | {"taints": [{"key": "ill", "effect": "NoSchedule"}]}
+        for device in NODE_A["spec"]["devices"]
     ]
 )
 PENDING = (
@@ -438,6 +438,6 @@ PENDING = (
         "claims of a pod",
         pod(template_entry("two")),
         (f"warning doesNotFitNow {_BY_TEMPLATE}",),
-        cluster_context(NODE_A, NODE_B, **CLAIMS, allocated_claims=(allocated_claim("gpu-0", "gpu-1", "gpu-2"),)),
+        cluster_context(NODE_A, NODE_B, **CLAIMS, current_claims=(allocated_claim("gpu-0", "gpu-1", "gpu-2"),)),
     ),
 )  # fmt: skip

@@ -132,13 +132,15 @@ def device_lists(*, hostile: bool) -> st.SearchStrategy[str]:
 def _annotations(*, hostile: bool) -> st.SearchStrategy[dict[str, str]]:
     policy = st.sampled_from(("mutex", "numa", "binpack", "spread,numa"))
     mode = st.sampled_from(("hami-core", "hami-core", "mig", "mps"))
-    known = {f"nvidia.com/{name}": device_lists(hostile=hostile) for name in _LISTS}
-    known["nvidia.com/numa-bind"] = st.sampled_from(("true", "false", "T", "no"))
-    known["hami.io/gpu-scheduler-policy"] = policy | _hostile_text if hostile else policy
-    known["hami.io/device-scoring-weights"] = _hostile_text if hostile else st.just("slot=1")
-    known["nvidia.com/vgpu-mode"] = mode | _hostile_text if hostile else mode
-    chosen = st.lists(st.sampled_from(sorted(known)), max_size=2, unique=True)
-    return chosen.flatmap(lambda keys: st.fixed_dictionaries({key: known[key] for key in keys}))
+    texts_by_key = {f"nvidia.com/{name}": device_lists(hostile=hostile) for name in _LISTS}
+    texts_by_key["nvidia.com/numa-bind"] = st.sampled_from(("true", "false", "T", "no"))
+    texts_by_key["hami.io/gpu-scheduler-policy"] = policy | _hostile_text if hostile else policy
+    texts_by_key["hami.io/device-scoring-weights"] = _hostile_text if hostile else st.just("slot=1")
+    texts_by_key["nvidia.com/vgpu-mode"] = mode | _hostile_text if hostile else mode
+    keys_ = st.lists(st.sampled_from(sorted(texts_by_key)), max_size=2, unique=True)
+    return keys_.flatmap(
+        lambda keys: st.fixed_dictionaries({key: texts_by_key[key] for key in keys})
+    )
 
 
 @st.composite
@@ -155,31 +157,31 @@ def _resources(draw: st.DrawFn, *, hostile: bool) -> dict[str, Any]:
     if draw(st.integers(0, 2)) == 0:
         keys += draw(st.lists(st.sampled_from(sorted(_NICS)), max_size=3, unique=True))
     limits = {key: draw(_amount(key, hostile=hostile)) for key in keys}
-    made: dict[str, Any] = {"limits": limits}
+    resources: dict[str, Any] = {"limits": limits}
     if draw(st.booleans()):
-        made["requests"] = dict(limits)
+        resources["requests"] = dict(limits)
     if hostile and keys and draw(st.integers(0, 7)) == 0:
-        made["requests"] = {key: draw(_amount(key, hostile=True)) for key in reversed(keys)}
+        resources["requests"] = {key: draw(_amount(key, hostile=True)) for key in reversed(keys)}
         if draw(st.booleans()):
-            del made["limits"]
+            del resources["limits"]
     if draw(st.booleans()):
-        made["claims"] = [{"name": "nic"}]
-    return made
+        resources["claims"] = [{"name": "nic"}]
+    return resources
 
 
 @st.composite
 def containers(draw: st.DrawFn, name: str, *, init: bool, hostile: bool) -> dict[str, Any]:
     """A container that asks for devices, or for none."""
-    made: dict[str, Any] = {"name": name}
+    container_: dict[str, Any] = {"name": name}
     if draw(st.integers(0, 4)):
-        made["resources"] = draw(_resources(hostile=hostile))
+        container_["resources"] = draw(_resources(hostile=hostile))
     if draw(st.booleans()):
-        made["env"] = [{"name": "CUDA_TASK_PRIORITY", "value": draw(st.sampled_from("01"))}]
+        container_["env"] = [{"name": "CUDA_TASK_PRIORITY", "value": draw(st.sampled_from("01"))}]
     if init and draw(st.booleans()):
-        made["restartPolicy"] = "Always"
+        container_["restartPolicy"] = "Always"
     if hostile and draw(st.integers(0, 15)) == 0:
-        made["securityContext"] = {"privileged": True}
-    return made
+        container_["securityContext"] = {"privileged": True}
+    return container_
 
 
 @st.composite
@@ -211,12 +213,12 @@ def koordinator_pods(draw: st.DrawFn, *, hostile: bool = False) -> dict[str, Any
     """Pods in Koordinator's words; hostile ones mix its keys and write nonsense in annotations."""
     document = draw(legacy_pods())
     spec = document["spec"]
-    mixed = st.lists(st.sampled_from(sorted(_KOORDINATOR)), max_size=4, unique=True)
+    key_lists = st.lists(st.sampled_from(sorted(_KOORDINATOR)), max_size=4, unique=True)
     gpus = draw(st.sampled_from(_GPU_SETS))
     for container in (*spec.get("initContainers", ()), *spec["containers"]):
         container.pop("resources", None)
         if draw(st.booleans()):
-            keys = draw(mixed) if hostile else [*gpus, *draw(st.sampled_from(((), _RDMA)))]
+            keys = draw(key_lists) if hostile else [*gpus, *draw(st.sampled_from(((), _RDMA)))]
             limits = {
                 key: draw(_amount(key, hostile=True))
                 if hostile
@@ -283,12 +285,12 @@ def operators_options() -> st.SearchStrategy[TranslationOptions]:
     """How an operator may want pods translated."""
     gpus = st.sampled_from((HAMI, NVIDIA, EXAMPLE))
     nics = st.sampled_from((DRANET, SRIOV, NVIDIA))
-    chosen = {"hami": gpus, "nvidia": gpus, "koordinator": gpus, "rdma": nics, "sriov": nics}
+    owners = {"hami": gpus, "nvidia": gpus, "koordinator": gpus, "rdma": nics, "sriov": nics}
     return st.builds(
         TranslationOptions,
         profiles=st.just(DEFAULT_PROFILES)
         | st.just(DEFAULT_PROFILES)
-        | st.fixed_dictionaries({}, optional=chosen),
+        | st.fixed_dictionaries({}, optional=owners),
         default_gpu_owner=st.sampled_from(("nvidia", "hami", "koordinator")),
         adopt_schedulers=st.sampled_from(({}, {"volcano": "default-scheduler"})),
     )

@@ -28,7 +28,7 @@ class Case(NamedTuple):
 
     name: str
     document: Document
-    told: tuple[str, ...] = ()
+    expected_lines: tuple[str, ...] = ()
 
 
 # --- builders -------------------------------------------------------------------------------------
@@ -55,8 +55,8 @@ def opaque(parameters: Any, driver: str = NVIDIA) -> Document:
 
 
 def config(parameters: Any, *requests: str, driver: str = NVIDIA) -> Document:
-    named = {"requests": list(requests)} if requests else {}
-    return {**named, "opaque": opaque(parameters, driver)}
+    request_fields = {"requests": list(requests)} if requests else {}
+    return {**request_fields, "opaque": opaque(parameters, driver)}
 
 
 def device_config(**sharing: Any) -> Document:
@@ -78,8 +78,8 @@ def claim(*requests: Document, **devices: Any) -> Document:
 
 
 def template(*requests: Document, **devices: Any) -> Document:
-    made = claim(*requests, **devices)
-    return {**made, "kind": "ResourceClaimTemplate", "spec": {"spec": made["spec"]}}
+    document = claim(*requests, **devices)
+    return {**document, "kind": "ResourceClaimTemplate", "spec": {"spec": document["spec"]}}
 
 
 def device_class(*expressions: str, **spec: Any) -> Document:
@@ -151,31 +151,31 @@ def annotated(document: Document, strategy: str) -> Document:
 
 def attributes(**values: Any) -> Document:
     kinds = {str: "string", bool: "bool", int: "int"}
-    return {"attributes": {name: {kinds[type(one)]: one} for name, one in values.items()}}
+    return {"attributes": {name: {kinds[type(value)]: value} for name, value in values.items()}}
 
 
 # --- what is said ---------------------------------------------------------------------------------
 
 
-def found(document: Mapping[str, Any], context: Context | None = None) -> tuple[Finding, ...]:
+def findings_of(document: Mapping[str, Any], context: Context | None = None) -> tuple[Finding, ...]:
     """Judge a document as it stands."""
     kind = (document["apiVersion"], document["kind"])
     view_type = Pod if kind[1] == "Pod" else VIEWS.get(kind, ObjectHead)
     is_namespaced = kind[1] in {"Pod", "ResourceClaim", "ResourceClaimTemplate"}
-    judged = Target(
+    target = Target(
         view=convert(document, view_type),
         raw=document,
         metadata=convert(document, ObjectHead).metadata,
         namespace=NAMESPACE if is_namespaced else "",
     )
-    return validate(judged, context or Context())
+    return validate(target, context or Context())
 
 
-def told(document: Mapping[str, Any], context: Context | None = None) -> tuple[str, ...]:
+def finding_lines(document: Mapping[str, Any], context: Context | None = None) -> tuple[str, ...]:
     """Return `severity code path` of each finding that is more than worth knowing."""
     return tuple(
         f"{f.severity} {f.code} {f.path}"
-        for f in found(document, context)
+        for f in findings_of(document, context)
         if f.severity is not Severity.INFO
     )
 

@@ -62,8 +62,9 @@ def with_templates(**requests: tuple[str, ...]) -> Context:
     """A cluster with templates that have requests of these names."""
     templates = {
         (NAMESPACE, name): convert(
-            {"spec": {"devices": {"requests": [exactly(each) for each in wanted]}}}, ResourceClaim
+            {"spec": {"devices": {"requests": [exactly(request) for request in claim_requests]}}},
+            ResourceClaim,
         ).spec.devices
-        for name, wanted in requests.items()
+        for name, claim_requests in requests.items()
     }
     return context(templates=templates, has_all_claims=True)

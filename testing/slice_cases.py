@@ -27,13 +27,13 @@ class SliceCase(NamedTuple):
 
     name: str
     document: Document
-    gated: bool = False
+    is_gated: bool = False
 
 
 class Verdict(msgspec.Struct, frozen=True):
     """The verdict of an API server; the fields that it rejects, sorted."""
 
-    accepted: bool
+    is_accepted: bool
     fields: tuple[str, ...] = ()
 
 
@@ -44,11 +44,13 @@ def recorded_verdicts() -> dict[str, Verdict]:
 
 def record_verdicts(verdicts: Mapping[str, Verdict]) -> None:
     """Write verdicts beside those of other cases."""
-    known = recorded_verdicts() if VERDICTS.exists() else {}
+    recorded = recorded_verdicts() if VERDICTS.exists() else {}
     names = [case.name for case in SLICES]
-    merged = {name: one for name, one in (known | dict(verdicts)).items() if name in names}
-    ordered = {name: merged[name] for name in sorted(merged, key=names.index)}
-    VERDICTS.write_bytes(msgspec.json.format(msgspec.json.encode(ordered), indent=1) + b"\n")
+    all_verdicts = {
+        name: verdict for name, verdict in (recorded | dict(verdicts)).items() if name in names
+    }
+    in_order = {name: all_verdicts[name] for name in sorted(all_verdicts, key=names.index)}
+    VERDICTS.write_bytes(msgspec.json.format(msgspec.json.encode(in_order), indent=1) + b"\n")
 
 
 def shared(policy: Any, value: str = "8", **fields: Any) -> Document:
@@ -82,13 +84,13 @@ def counters(*sets: Document) -> Document:
 
 
 def consuming(*sets: Document, count: int = 1) -> Document:
-    consumed = [
-        {"counterSet": one["name"], "counters": one["counters"]}
-        | {key: value for key, value in one.items() if key == "compatibilityGroups"}
-        for one in sets
+    consumptions = [
+        {"counterSet": counter_set["name"], "counters": counter_set["counters"]}
+        | {key: value for key, value in counter_set.items() if key == "compatibilityGroups"}
+        for counter_set in sets
     ]
     return resource_slice(
-        *(device(f"gpu-{number}", consumesCounters=consumed) for number in range(count))
+        *(device(f"gpu-{number}", consumesCounters=consumptions) for number in range(count))
     )
 
 
@@ -196,12 +198,12 @@ VALUES: Final = (
     SliceCase("a version of two numbers", attribute(version="1.2")),
     SliceCase("a version with a leading zero", attribute(version="01.2.3")),
     SliceCase("a list without its gate", attribute(ints=[1])),
-    SliceCase("a list", attribute(ints=[1]), gated=True),
-    SliceCase("an empty list", attribute(ints=[]), gated=True),
-    SliceCase("a list beside a value", attribute(ints=[1], int=1), gated=True),
-    SliceCase("a list with a long string", attribute(strings=[_LONG + "a"]), gated=True),
-    SliceCase("a list with a bad version", attribute(versions=["1.2.3", "x"]), gated=True),
-    SliceCase("49 values", attribute(ints=list(range(49))), gated=True),
+    SliceCase("a list", attribute(ints=[1]), is_gated=True),
+    SliceCase("an empty list", attribute(ints=[]), is_gated=True),
+    SliceCase("a list beside a value", attribute(ints=[1], int=1), is_gated=True),
+    SliceCase("a list with a long string", attribute(strings=[_LONG + "a"]), is_gated=True),
+    SliceCase("a list with a bad version", attribute(versions=["1.2.3", "x"]), is_gated=True),
+    SliceCase("49 values", attribute(ints=list(range(49))), is_gated=True),
     SliceCase(
         "32 attributes and capacities",
         resource_slice(
@@ -225,7 +227,7 @@ VALUES: Final = (
     SliceCase("64 tainted devices", devices(64, taints=[{"key": "k", "effect": "NoSchedule"}])),
     SliceCase("65 tainted devices", devices(65, taints=[{"key": "k", "effect": "NoSchedule"}])),
     SliceCase("65 devices that consume counters", consuming(counter_set(), count=65)),
-    SliceCase("65 devices with lists", devices(65, attributes={"a": {"ints": [1]}}), gated=True),
+    SliceCase("65 devices with lists", devices(65, attributes={"a": {"ints": [1]}}), is_gated=True),
     SliceCase("a taint without an effect", tainted(effect="")),
     SliceCase("a taint of effect None", tainted(effect="None")),
     SliceCase("a taint of an unknown effect", tainted(effect="PreferNoSchedule")),
@@ -301,10 +303,10 @@ COUNTERS: Final = (
     SliceCase("consumption of a bad counter", consuming(counter_set("set", "a.b"))),
     SliceCase("33 consumed counters", consuming(counter_set("set", *(f"c{n}" for n in range(33))))),
     SliceCase("bad groups without their gate", grouped("A", "b", "c")),
-    SliceCase("two groups", grouped("a", "b"), gated=True),
-    SliceCase("three groups", grouped("a", "b", "c"), gated=True),
-    SliceCase("a group twice", grouped("a", "a"), gated=True),
-    SliceCase("a group with upper case", grouped("MIG"), gated=True),
+    SliceCase("two groups", grouped("a", "b"), is_gated=True),
+    SliceCase("three groups", grouped("a", "b", "c"), is_gated=True),
+    SliceCase("a group twice", grouped("a", "a"), is_gated=True),
+    SliceCase("a group with upper case", grouped("MIG"), is_gated=True),
     SliceCase("binding conditions", binding([_BINDING], [_FAILURE])),
     SliceCase("a binding condition without a failure", binding([_BINDING], None)),
     SliceCase("a failure without a binding condition", binding(None, [_FAILURE])),
@@ -316,11 +318,11 @@ COUNTERS: Final = (
     SliceCase(
         "a skipped preparation, with its gate",
         with_spec(skipNodeOperations=["NodePrepareResources"]),
-        gated=True,
+        is_gated=True,
     ),
-    SliceCase("all operations skipped", with_spec(skipNodeOperations=["*"]), gated=True),
-    SliceCase("an unknown operation", with_spec(skipNodeOperations=["Sleep"]), gated=True),
-    SliceCase("an operation twice", with_spec(skipNodeOperations=["*", "*"]), gated=True),
+    SliceCase("all operations skipped", with_spec(skipNodeOperations=["*"]), is_gated=True),
+    SliceCase("an unknown operation", with_spec(skipNodeOperations=["Sleep"]), is_gated=True),
+    SliceCase("an operation twice", with_spec(skipNodeOperations=["*", "*"]), is_gated=True),
 )
 
 REQUEST_POLICIES: Final = (
@@ -350,7 +352,7 @@ REQUEST_POLICIES: Final = (
     SliceCase("a default that is not a value", shared(value_policy("1", "2", default="3"))),
     SliceCase("a value twice", shared(value_policy("2", "2", default="2"))),
     SliceCase("two values of one integer", shared(value_policy("1500m", "2", default="2"))),
-    SliceCase("two values of one integer, with its gate", shared(value_policy("1500m", "2", default="2")), gated=True),
+    SliceCase("two values of one integer, with its gate", shared(value_policy("1500m", "2", default="2")), is_gated=True),
     SliceCase("ten values", shared(value_policy(*_ELEVEN[:10], default="2"), "20")),
     SliceCase("eleven values", shared(value_policy(*_ELEVEN, default="2"), "20")),
     SliceCase("a range without min", shared(range_policy(max="8"))),
@@ -368,9 +370,9 @@ REQUEST_POLICIES: Final = (
     SliceCase("a default off step", shared(range_policy("2", min="1", step="2"))),
     SliceCase("max off step", shared(range_policy("3", min="1", step="2", max="8"))),
     SliceCase("a fraction that is rounded on step", shared(range_policy("1500m", min="1", step="1"))),
-    SliceCase("a fraction off step, with its gate", shared(range_policy("1500m", min="1", step="1")), gated=True),
-    SliceCase("fractions on step", shared(range_policy("1500m", min="1", step="500m")), gated=True),
-    SliceCase("more than three decimal places", shared(range_policy("2", min="1500u", step="1")), gated=True),
+    SliceCase("a fraction off step, with its gate", shared(range_policy("1500m", min="1", step="1")), is_gated=True),
+    SliceCase("fractions on step", shared(range_policy("1500m", min="1", step="500m")), is_gated=True),
+    SliceCase("more than three decimal places", shared(range_policy("2", min="1500u", step="1")), is_gated=True),
     SliceCase("a capacity above int64 with a step", shared(range_policy("10E", min="1", step="1"), "100E")),
     SliceCase("a capacity above int64 without a step", shared(range_policy("10E", min="1"), "100E")),
 )  # fmt: skip

@@ -107,11 +107,11 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
             registry = CollectorRegistry()
             rules = rules or FixedEvaluator(snapshot)
             metrics = WebhookMetrics(registry)
-            served = msgspec.structs.replace(SETTINGS, **settings)
+            settings_ = msgspec.structs.replace(SETTINGS, **settings)
             runner = review_runner(
                 metrics,
-                fraction=served.user_cpu_fraction,
-                burst_s=served.user_cpu_burst,
+                fraction=settings_.user_cpu_fraction,
+                burst_s=settings_.user_cpu_burst,
             )
             pods = PodReviewHandler(
                 snapshot, TranslationOptions(), metrics, runner, signing=fixed_signing
@@ -125,7 +125,7 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
                 VALIDATE_WORKLOADS_PATH: workloads.handle,
                 VALIDATE_OBJECTS_PATH: objects.handle,
             }
-            endpoint = Endpoint(served, reviews, metrics, chance=lambda: 0.5)
+            endpoint = Endpoint(settings_, reviews, metrics, chance=lambda: 0.5)
             await endpoint.start(Listener(LEAF).context, {"always": str})
             await undo.enter_async_context(running(endpoint.run))
             undo.push_async_callback(endpoint.stop)
@@ -215,8 +215,11 @@ def workload_review(document: Document, old: object = None, **request: Any) -> D
     kind = document["kind"]
     api_version, resource = RESOURCES[kind]
     group, version = api_version.split("/")
-    named = {"group": group, "version": version}
-    about = {"kind": {**named, "kind": kind}, "resource": {**named, "resource": resource}}
+    group_version = {"group": group, "version": version}
+    about = {
+        "kind": {**group_version, "kind": kind},
+        "resource": {**group_version, "resource": resource},
+    }
     return review(document, old, **about, name="train", **request)
 
 

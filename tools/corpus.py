@@ -51,7 +51,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 def outcome(arguments: Sequence[str], text: bytes, *, readable: bool) -> Outcome:
     """Return what the command makes of a manifest."""
-    code, output = _called(arguments, text)
+    code, output = _call(arguments, text)
     if code is None:
         return Outcome(word="CRASH", fault=output)
     if code == 2:
@@ -89,13 +89,13 @@ def _unstable(arguments: Sequence[str], objects: Sequence[Any]) -> str:
     if not objects:
         return ""
     list_document = {"apiVersion": "v1", "kind": "List", "items": objects}
-    code, output = _called(arguments, msgspec.json.encode(list_document))
+    code, output = _call(arguments, msgspec.json.encode(list_document))
     if code == 0 and msgspec.json.decode(output)["objects"] == objects:
         return ""
     return f"its output, translated again, changes: exit {code}"
 
 
-def _called(arguments: Sequence[str], text: bytes) -> tuple[int | None, str]:
+def _call(arguments: Sequence[str], text: bytes) -> tuple[int | None, str]:
     """Return exit code and standard output; None and the exception where there was one."""
     result = CliRunner().invoke(drawbridge, [*arguments, "-f", "-"], input=text)
     if result.exception is not None and not isinstance(result.exception, SystemExit):

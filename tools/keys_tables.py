@@ -67,14 +67,14 @@ def _candidate(name: str) -> str:
 def families_table() -> str:
     """Return the device families as Markdown."""
     rows = (
-        f"| {_listed(family.resources)} | {_listed(family.annotations)} | {family.owner} | "
+        f"| {_join(family.resources)} | {_join(family.annotations)} | {family.owner} | "
         f"{family.advice} |\n"
         for family in FAMILIES
     )
     return FAMILIES_HEADER + "".join(rows)
 
 
-def _listed(patterns: Iterable[str]) -> str:
+def _join(patterns: Iterable[str]) -> str:
     return ", ".join(f"`{pattern}`" for pattern in patterns)
 
 

@@ -73,9 +73,9 @@ def bill(packages: Mapping[str, Package], version: str) -> Mapping[str, Any]:
         },
         "components": [component(package) for package in packages.values()],
         "dependencies": [
-            {"ref": product, "dependsOn": needed(PRODUCT, packages)},
+            {"ref": product, "dependsOn": dependencies_of(PRODUCT, packages)},
             *(
-                {"ref": package.purl, "dependsOn": needed(package.name, packages)}
+                {"ref": package.purl, "dependsOn": dependencies_of(package.name, packages)}
                 for package in packages.values()
             ),
         ],
@@ -112,7 +112,7 @@ def licence(name: str) -> str:
     return str(expression) or " AND ".join(classifiers) or str(text).partition("\n")[0]
 
 
-def needed(name: str, packages: Mapping[str, Package]) -> list[str]:
+def dependencies_of(name: str, packages: Mapping[str, Package]) -> list[str]:
     """Return the locked packages that a package asks for; extras that are not locked fall away."""
     try:
         requirements = metadata.requires(name) or []

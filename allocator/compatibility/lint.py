@@ -68,7 +68,7 @@ def lint_pool(policy: CompiledPolicy | None, pool: Pool, usage: Usage) -> PoolFi
     published = (*pool.devices, *pool.elsewhere)
     evaluated = policy if policy is not None else empty_policy(pool.id.driver)
     named = {place for expression in _expressions(evaluated) for place in expression.attributes}
-    attributes = _published(published, named, evaluated.driver)
+    attributes = _published_literals(published, named, evaluated.driver)
     return PoolFindings(
         found=tuple(_of_pool(evaluated, pool, usage)),
         attributes=frozenset(attributes),
@@ -105,7 +105,7 @@ def merge_findings(
     if policy is not None and has_devices:
         # Published devices prove what the text makes likely.
         findings = [finding for finding in findings if finding.code not in _LIKELY]
-        findings += _unpublished(policy, attributes, texts)
+        findings += _unpublished_names(policy, attributes, texts)
     findings += [
         msgspec.structs.replace(finding, count=counts[key]) if counts[key] > 1 else finding
         for key, finding in firsts.items()
@@ -155,7 +155,7 @@ def _expressions(policy: CompiledPolicy) -> tuple[Expression, ...]:
     return expressions_of(policy)
 
 
-def _unpublished(
+def _unpublished_names(
     policy: CompiledPolicy, attributes: Collection[Place], texts: Iterable[tuple[Place, str]]
 ) -> Iterator[PolicyFinding]:
     """Yield attributes and texts that rules name and no device has."""
@@ -172,12 +172,12 @@ def _unpublished(
             if text and text not in known and place in attributes:
                 message = (
                     f'rule {rule} compares {"/".join(place)} with "{text}", which no published '
-                    f"device has; they have {_listed(known)}"
+                    f"device has; they have {_enumerate_texts(known)}"
                 )
                 yield _finding(Code.UNKNOWN_LITERAL, message, path)
 
 
-def _published(
+def _published_literals(
     devices: Iterable[PublishedDevice], places: Collection[Place], driver: str
 ) -> Mapping[Place, set[str]]:
     """Return which of some attributes devices have, with their texts."""
@@ -193,7 +193,7 @@ def _published(
     return published
 
 
-def _listed(texts: Iterable[str]) -> str:
+def _enumerate_texts(texts: Iterable[str]) -> str:
     known = sorted(texts)
     more = f" and {len(known) - 5} more" if len(known) > 5 else ""
     return (", ".join(f'"{text}"' for text in known[:5]) + more) or "no text"

@@ -177,13 +177,13 @@ def _contradictions(
         if accepting:
             yield _warning(
                 Code.ASYMMETRIC_RULE,
-                f"rule {refusing.name} accepts no device of {_listed(accepting)}, although "
+                f"rule {refusing.name} accepts no device of {_enumerate_rules(accepting)}, although "
                 "the reverse is true; they are incompatible",
                 _only_with_path(refusing.number),
             )
 
 
-def _listed(rules: Sequence[str]) -> str:
+def _enumerate_rules(rules: Sequence[str]) -> str:
     if len(rules) == 1:
         return f"rule {rules[0]}"
     more = len(rules) - MAX_NAMED

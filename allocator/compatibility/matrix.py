@@ -325,7 +325,7 @@ def as_groups(
         return _no(f"more than {MAX_FACETS} maximal sets of compatible kinds")
     if len(facets) <= 1:
         return {device.id: () for node in nodes for device in node.devices}
-    named = _named(facets)
+    named = _named_facets(facets)
     groups: dict[DeviceId, tuple[str, ...]] = {}
     for node in nodes:
         own = tuple(sorted(name for name, facet in named.items() if node in facet))
@@ -441,7 +441,7 @@ def _cliques(graph: Mapping[_Node, set[_Node]]) -> Iterator[_Facet]:
             done = done | {node}
 
 
-def _named(facets: Sequence[_Facet]) -> dict[str, _Facet]:
+def _named_facets(facets: Sequence[_Facet]) -> dict[str, _Facet]:
     """Return the sets by unique names of the format that the API requires."""
     named: dict[str, _Facet] = {}
     for number, facet in enumerate(facets):

@@ -337,8 +337,8 @@ class Occupancy:
         if clause is not None:
             is_native, site = scope
             shared = None if undeclared else common
-            own = f"groups {_shown(groups)}" if groups else "no groups"
-            others = f"have {_shown(shared) if shared else 'none'} in common"
+            own = f"groups {_format_groups(groups)}" if groups else "no groups"
+            others = f"have {_format_groups(shared) if shared else 'none'} in common"
             if undeclared and groups is not None:
                 others = "declare none"
             where = describe_site(site, candidate.id.pool)
@@ -350,7 +350,7 @@ class Occupancy:
                     reason=Reason.GROUPS if is_native else Reason.POLICY,
                     verb="have",
                     subject="compatibility groups" if groups else "no compatibility groups",
-                    value=_shown(groups) if groups else "",
+                    value=_format_groups(groups) if groups else "",
                     remark=f"devices in use on {where} {others}",
                 ),
                 others=tuple(dict.fromkeys(member.id for member in members)),
@@ -471,6 +471,6 @@ def _faulty(owner: DeviceId, kind: FaultKind, why: str, *, on: str = "") -> str:
     return f"the compatibility rule of device {owner.device} {_fault(kind)}{place}: {why}"
 
 
-def _shown(groups: Groups) -> str:
+def _format_groups(groups: Groups) -> str:
     """Return groups as a set: `{mig, soft}`."""
     return f"{{{', '.join(sorted(groups or ()))}}}"

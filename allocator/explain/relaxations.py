@@ -163,7 +163,7 @@ class _RequestRelaxations:
         yield from self._relaxation(Kind.COUNT, self._counts())
         for name in sorted(requested):
             yield from self._relaxation(Kind.CAPACITY, self._amounts(name, requested[name]))
-            dropped = self._dropped(name, requested[name])
+            dropped = self._without_amount(name, requested[name])
             yield from self._relaxation(Kind.CAPACITY, dropped, may_exclude=True)
         for name in self._shared_capacities(requested):
             yield from self._relaxation(Kind.CAPACITY, self._defaults(name), may_exclude=True)
@@ -208,7 +208,7 @@ class _RequestRelaxations:
             for amount in self._smaller(name, requested)
         ]
 
-    def _dropped(self, name: str, requested: Quantity) -> list[Option]:
+    def _without_amount(self, name: str, requested: Quantity) -> list[Option]:
         """Return the option to request no amount, where some device does not have the capacity."""
         if all(name in (published.device.capacity or {}) for published in self._devices):
             return []

@@ -68,8 +68,8 @@ def unmet_condition(
             link = selector_chain((Expression(text=text, origin=expression.origin),))
             if link.verdict(published) is False:
                 return _unmet(text, link, published)
-        return _unmatched(expression.text)
-    return _unmatched("")
+        return _unmatched_reason(expression.text)
+    return _unmatched_reason("")
 
 
 @lru_cache(maxsize=_CACHED)
@@ -188,7 +188,7 @@ def _unmet(text: str, link: SelectorChain, published: PublishedDevice) -> Reject
             return _having("driver", published.id.driver, f"!= {one_line(driver['literal'])}")
         if text.startswith("device.driver"):
             return _having("driver", published.id.driver, f"selector: {one_line(text)}")
-        return _unmatched(text)
+        return _unmatched_reason(text)
     present = {name: value for name, value in sorted(values.items()) if value is not None}
     missing = [name for name, value in sorted(values.items()) if value is None]
     remark = f"selector: {one_line(text)}"
@@ -204,7 +204,7 @@ def _having(name: str, value: str, remark: str) -> RejectionReason:
     )
 
 
-def _unmatched(text: str) -> RejectionReason:
+def _unmatched_reason(text: str) -> RejectionReason:
     return RejectionReason(
         reason=Reason.SELECTOR, verb="do not match", subject="selector", value=one_line(text)
     )

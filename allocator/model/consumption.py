@@ -68,7 +68,7 @@ def capacity_consumption(
             )
     # Fatal errors come before rejections of this device, whatever the order of the keys.
     amounts = {
-        name: _consumed(name, requested.get(name), device_capacity, fractional=fractional)
+        name: _consumed_amount(name, requested.get(name), device_capacity, fractional=fractional)
         for name, device_capacity in sorted(capacity.items())
     }
     for name, amount in amounts.items():
@@ -87,7 +87,7 @@ def capacity_consumption(
     return Consumption(amounts=amounts)
 
 
-def _consumed(
+def _consumed_amount(
     name: str, requested: Quantity | None, capacity: DeviceCapacity, *, fractional: bool
 ) -> Quantity:
     """Return the amount that a share consumes of one capacity.

@@ -80,7 +80,9 @@ def _on_node(
 ) -> Iterator[DuplicateResource]:
     for resource in sorted(device_plugin_resources(node)):
         device_class = mapped.get(resource)
-        selected = frozenset(_selected(device_class, devices)) if device_class else frozenset()
+        selected = (
+            frozenset(_selected_devices(device_class, devices)) if device_class else frozenset()
+        )
         drivers = drivers_of(resource)
         offered = [
             published
@@ -107,7 +109,7 @@ def _local(node: NodeDevices) -> tuple[PublishedDevice, ...]:
     )
 
 
-def _selected(
+def _selected_devices(
     device_class: DeviceClass, devices: Iterable[PublishedDevice]
 ) -> Iterator[PublishedDevice]:
     """Yield the devices of a class; a device on which its selectors fail is none of them."""

@@ -81,10 +81,12 @@ def pod_usage(pod: Pod) -> Usage:
     """
     init = pod.spec.init_containers or ()
     sidecars = [container for container in init if container.restart_policy == "Always"]
-    running = _sum([*map(_extended, pod.spec.containers or ()), *map(_extended, sidecars)])
+    running = _sum(
+        [*map(_extended_usage, pod.spec.containers or ()), *map(_extended_usage, sidecars)]
+    )
     started: list[Usage] = []
     for container in init:
-        amounts = _extended(container)
+        amounts = _extended_usage(container)
         if container.restart_policy == "Always":
             started.append(amounts)
         else:
@@ -92,7 +94,7 @@ def pod_usage(pod: Pod) -> Usage:
     return {f"{REQUESTS}{name}": amount for name, amount in sorted(running.items())}
 
 
-def _extended(container: Container) -> Usage:
+def _extended_usage(container: Container) -> Usage:
     # The API server fills requests in from limits; files have not been there.
     amounts = {**container.limits, **container.requests}
     return {name: amount for name, amount in amounts.items() if _is_extended(name)}

@@ -165,7 +165,7 @@ def explain_pending_pod(
     result = simulate_in_order(cluster, objects, options)
     for placed in result.claims:
         if placed.allocation is not None:
-            cluster.release(_allocated(placed))
+            cluster.release(_as_allocated(placed))
     if result.all_placed:
         return None
     failure = result.failures[-1]
@@ -294,7 +294,7 @@ def _closest_fits(failure: Failure) -> Iterator[str]:
             yield f"Fits {one_line(idle.node)} unchanged once its devices are free"
 
 
-def _allocated(placed: PlacedClaim) -> ResourceClaim:
+def _as_allocated(placed: PlacedClaim) -> ResourceClaim:
     metadata = ObjectMeta(name=placed.name, namespace=placed.namespace)
     return ResourceClaim(
         metadata=metadata, status=ResourceClaimStatus(allocation=placed.allocation)

@@ -57,10 +57,10 @@ def select_devices(
 ) -> dict[str, SelectedDevices]:
     """Return the devices of each class, by name."""
     all_devices = tuple(devices)
-    return {name: _selected(classes[name], all_devices) for name in sorted(classes)}
+    return {name: _select(classes[name], all_devices) for name in sorted(classes)}
 
 
-def _selected(device_class: DeviceClass, devices: Iterable[PublishedDevice]) -> SelectedDevices:
+def _select(device_class: DeviceClass, devices: Iterable[PublishedDevice]) -> SelectedDevices:
     selectors = selector_chain(
         tuple(
             Expression(text=selector.cel.expression, origin=f"selector #{number}")
@@ -130,7 +130,7 @@ def suggest_classes(
             continue
         covered_sets.add(group.devices)
         label = _NOT_IN_NAMES.sub("-", group.label.lower()).strip("-.")
-        name = _unused(f"{label}.{group.driver}" if label else group.driver, names)
+        name = _unused_name(f"{label}.{group.driver}" if label else group.driver, names)
         names.add(name)
         yield Suggestion(name=name, expression=_expression(group), devices=len(group.devices))
 
@@ -193,7 +193,7 @@ def _literal(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
 
-def _unused(name: str, names: set[str]) -> str:
+def _unused_name(name: str, names: set[str]) -> str:
     """Return the name, with a number behind it if a class has that name."""
     number, unused_name = 2, name
     while unused_name in names:

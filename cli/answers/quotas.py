@@ -217,7 +217,7 @@ class QuotaLedger:
         accounts = [
             account for account in self._accounts.get(namespace, ()) if not account.quota.scopes
         ]
-        excesses = _exceeded(accounts, usage)
+        excesses = _excesses(accounts, usage)
         if not excesses:
             for account in accounts:
                 account.charge(usage)
@@ -253,7 +253,7 @@ class QuotaLedger:
         scopes = scopes_of(pod)
         counting = [account for account in accounts if account.quota.counts(scopes)]
         for make, times in ((error, 1), (warning, number)):
-            excesses = _exceeded(counting, _times(usage, times))
+            excesses = _excesses(counting, _times(usage, times))
             for excess in excesses:
                 resource = excess.resources[0].resource.removeprefix(REQUESTS)
                 place = path.join(_place_of_resource(pod, resource))
@@ -274,7 +274,7 @@ class QuotaLedger:
         counting = [account for account in accounts if not account.quota.scopes]
         for place, usage in claims:
             for times in dict.fromkeys((1, number)):
-                excesses = _exceeded(counting, _times(usage, times))
+                excesses = _excesses(counting, _times(usage, times))
                 waits = (
                     "the pod waits for its claim"
                     if times == 1
@@ -325,7 +325,7 @@ def _times(usage: Usage, number: int) -> Usage:
     return {name: amount * number for name, amount in usage.items()}
 
 
-def _exceeded(accounts: Iterable[_Account], usage: Usage) -> list[_Excess]:
+def _excesses(accounts: Iterable[_Account], usage: Usage) -> list[_Excess]:
     excesses = (account.excess(usage) for account in accounts)
     return [excess for excess in excesses if excess is not None]
 

@@ -83,7 +83,7 @@ def build_request(inputs: Inputs) -> SimulationRequest:
         question=question,
         state=state,
         findings=(*faults, *collect_findings(results), *own_faults),
-        rejections=_rejected(results, inputs.namespace),
+        rejections=_rejected_result(results, inputs.namespace),
         workloads=tuple(result.reference for result in results if _creates_pods(result)),
     )
 
@@ -127,7 +127,7 @@ def _documents(results: Sequence[TranslatedObject]) -> list[SourceObject]:
     ]
 
 
-def _rejected(results: Sequence[TranslatedObject], namespace: str) -> SimulationResult:
+def _rejected_result(results: Sequence[TranslatedObject], namespace: str) -> SimulationResult:
     rejected_sources = [result.source for result in results if result.document is None]
     return SimulationResult(
         pods=tuple(

@@ -115,12 +115,12 @@ def _in_full(result: TranslatedObject) -> Iterator[str]:
     """Yield the manifest as a diff, and the template, without the annotation's value."""
     old = result.source.document
     documents = [(None, template) for template in result.templates]
-    for before, after in [(old, _abridged(result)), *documents]:
+    for before, after in [(old, _abridge(result)), *documents]:
         lines = list(diff.unified_diff_lines(after["kind"], before, after))[4:]
         yield "\n".join(f"    {line}" for line in diff.colorize(lines)) + "\n"
 
 
-def _abridged(result: TranslatedObject) -> Any:
+def _abridge(result: TranslatedObject) -> Any:
     """Return the new object with a short text in place of the annotation's value."""
     path = pod_path(result.source.api_version, result.source.kind) or ()
     where = (*path, "metadata", "annotations", REQUEST_ANNOTATION)

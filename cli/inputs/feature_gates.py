@@ -54,7 +54,7 @@ class FeatureGates(click.ParamType[Mapping[str, bool]]):
         return gates
 
 
-def _joined(
+def _join(
     _context: click.Context, _parameter: click.Parameter, gate_maps: Iterable[Mapping[str, bool]]
 ) -> Features:
     """Return the gates of all texts over the defaults of 1.37; the last one of a name counts."""
@@ -68,7 +68,7 @@ def feature_gates(command: Any) -> Any:
         "features",
         type=FeatureGates(),
         multiple=True,
-        callback=_joined,
+        callback=_join,
         metavar="GATE=BOOL,...",
         help="Feature gates of Kubernetes that allocation depends on; by default as in 1.37. "
         "Repeatable.",

@@ -76,7 +76,7 @@ def _faults(kind: inspect.Type, value: object, path: FieldPath) -> Iterator[Type
             for index, child in enumerate(value):
                 yield from _faults(element, child, path.child(index))
         case _ if not _is_of(kind, value):
-            yield TypeFault(path=path, value=value, expected_type=_expected(kind))
+            yield TypeFault(path=path, value=value, expected_type=_expected_type(kind))
         case _:
             pass
 
@@ -106,7 +106,7 @@ def _is_of(kind: inspect.Type, value: object) -> bool:
     )
 
 
-def _expected(kind: inspect.Type) -> str:
+def _expected_type(kind: inspect.Type) -> str:
     if isinstance(kind, inspect.EnumType):
         return f"one of {', '.join(member.value for member in kind.cls)}"
     return _NAMES.get(type(kind), "")

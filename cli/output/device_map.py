@@ -86,7 +86,7 @@ def device_map(
     lines = [
         line
         for name, pool, symbols in table
-        for line in _wrapped(f"{name:<{widths[0]}}  {pool:<{widths[1]}}  ", symbols)
+        for line in _wrap(f"{name:<{widths[0]}}  {pool:<{widths[1]}}  ", symbols)
     ]
     if len(groups) > limit:
         lines.append(f"and {len(groups) - limit} more groups of nodes")
@@ -102,7 +102,7 @@ def _names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_NAMES])}{more}"
 
 
-def _wrapped(head: str, symbols: str) -> Iterable[str]:
+def _wrap(head: str, symbols: str) -> Iterable[str]:
     margin = " " * len(head)
     parts = [symbols[at : at + _WRAPPED] for at in range(0, len(symbols), _WRAPPED)] or [""]
     for number, part in enumerate(parts):

@@ -70,7 +70,7 @@ def not_modelled(width: int) -> list[str]:
 def _paragraphs(answer: SimulationResult) -> Iterator[Paragraph]:
     failures_by_title = {failure.title: failure for failure in answer.failures}
     if TOGETHER in failures_by_title:
-        yield _unplaced("Together", failures_by_title[TOGETHER], *_requested(answer))
+        yield _unplaced_paragraph("Together", failures_by_title[TOGETHER], *_request_rows(answer))
     else:
         yield from _one_by_one(answer, failures_by_title)
     if answer.error is not None and not _has_error(answer):
@@ -83,7 +83,7 @@ def _has_error(answer: SimulationResult) -> bool:
     return any(reason.message == answer.error for group in groups for reason in group.reasons)
 
 
-def _requested(answer: SimulationResult) -> Iterator[Row]:
+def _request_rows(answer: SimulationResult) -> Iterator[Row]:
     for label, items in (("pods", answer.pods), ("claims", answer.claims)):
         if items:
             names = ", ".join(f"{item.namespace}/{item.name}" for item in items)
@@ -98,7 +98,7 @@ def _one_by_one(
     for pod in answer.pods:
         title = f"Pod {pod.namespace}/{pod.name}"
         if pod.node is None:
-            yield _unplaced(title, failures_by_title.get(title))
+            yield _unplaced_paragraph(title, failures_by_title.get(title))
             continue
         names = answer.uses.get((pod.namespace, pod.name), ())
         own = [(pod.namespace, name) for name in names]
@@ -122,7 +122,7 @@ def _one_by_one(
                 title=title, place=place, rows=tuple(drop_repeated_labels(_rows(claim)))
             )
         elif title in failures_by_title or not answer.pods:
-            yield _unplaced(title, failures_by_title.get(title))
+            yield _unplaced_paragraph(title, failures_by_title.get(title))
 
 
 def _rows(claim: PlacedClaim, *, with_name: bool = False) -> Iterator[Row]:
@@ -151,7 +151,7 @@ def devices(allocation: AllocationResult) -> list[str]:
 # --- failures -------------------------------------------------------------------------------------
 
 
-def _unplaced(title: str, failure: Failure | None, *rows_before: Row) -> Paragraph:
+def _unplaced_paragraph(title: str, failure: Failure | None, *rows_before: Row) -> Paragraph:
     rows = list(rows_before)
     groups = (failure.groups if failure is not None else None) or ()
     if failure is not None and failure.groups == ():

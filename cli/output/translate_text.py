@@ -97,11 +97,11 @@ def _rows(result: TranslatedObject, profiles: Profiles) -> Iterator[Row]:
     if request is not None and result.answer is not None:
         if result.answer.decision is Decision.ACCEPTED:
             yield Row(label="unchanged", text="translated before; its claims match its annotation")
-        yield from _requested(request, _written(result))
+        yield from _request_rows(request, _original_limits(result))
         for claim in result.answer.claims:
             yield from _becomes(claim)
         if result.answer.claims:
-            keys_by_vocabulary = _owned(request, profiles)
+            keys_by_vocabulary = _keys_by_vocabulary(request, profiles)
             yield from (
                 Row(label="served by", text=_driver(used, keys_by_vocabulary))
                 for used in request.profiles
@@ -119,7 +119,7 @@ def _request(result: TranslatedObject) -> TranslationRecord | None:
     return decode_record(text) if isinstance(text, str) else None
 
 
-def _requested(
+def _request_rows(
     request: TranslationRecord, original_limits: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Row]:
     for container in request.containers:
@@ -132,7 +132,7 @@ def _requested(
         yield Row(label="requested", text=f"{key}: {value}")
 
 
-def _written(result: TranslatedObject) -> Mapping[str, Mapping[str, Any]]:
+def _original_limits(result: TranslatedObject) -> Mapping[str, Mapping[str, Any]]:
     """Return container name to limits as the manifest writes them: 3000, where the record has 3k."""
     path = pod_path(result.source.api_version, result.source.kind) or ()
     _, pod = resolve_path(result.source.document, path)
@@ -153,7 +153,9 @@ def _becomes(claim: Claim) -> Iterator[Row]:
     yield Row(label="template", text=claim.template)
 
 
-def _owned(request: TranslationRecord, profiles: Profiles) -> Mapping[str, frozenset[str]]:
+def _keys_by_vocabulary(
+    request: TranslationRecord, profiles: Profiles
+) -> Mapping[str, frozenset[str]]:
     """Return vocabulary to the keys that it owns, among them those that its profile adds."""
     resource_names = {
         used.vocabulary: profiles[used.name].resource_names()

@@ -165,7 +165,9 @@ class AuditController:
                     if left and event is not None and event.name not in self._recorded:
                         left -= 1
                         self._record(event)
-        families = self._pods.summarize(await self._evaluator.query(_mapped, timeout_s=None))
+        families = self._pods.summarize(
+            await self._evaluator.query(_mapped_resources, timeout_s=None)
+        )
         for family in families:
             log.info("device_keys.not_translated", **msgspec.structs.asdict(family))
         duplicates = await self._evaluator.query(self._duplicate_resources, timeout_s=None)
@@ -217,7 +219,7 @@ class AuditController:
             self._recorded.discard(name)
 
 
-def _mapped(cache: RuleCache) -> Mapping[str, str]:
+def _mapped_resources(cache: RuleCache) -> Mapping[str, str]:
     return cache.context().extended_resources
 
 

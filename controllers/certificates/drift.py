@@ -52,11 +52,11 @@ def _webhook_differences(
             yield f"{field} is set"
     for field, value in expected.items():
         if field not in _NOT_COMPARED and stored.get(field) != value:
-            yield f"{field} is {_shown(stored.get(field))}, not {_shown(value)}"
+            yield f"{field} is {_shown_value(stored.get(field))}, not {_shown_value(value)}"
     names = [condition.get("name") for condition in stored.get("matchConditions") or ()]
     if names != [condition["name"] for condition in expected["matchConditions"]]:
         yield "its matchConditions are not those of this version"
 
 
-def _shown(value: object) -> str:
+def _shown_value(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()[:200]

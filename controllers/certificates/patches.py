@@ -60,7 +60,7 @@ def serving_patch(certificate: ServingCertificate, secret: Secret) -> Mapping[st
     """Return the merge patch after which a Secret holds a certificate, unless it was changed since."""
     return {
         "metadata": {"resourceVersion": secret.metadata.resource_version},
-        "data": _encoded(_serving_values(certificate)),
+        "data": _encode(_serving_values(certificate)),
     }
 
 
@@ -80,11 +80,11 @@ def _secret(
         "kind": "Secret",
         "metadata": {"name": name, "namespace": namespace, "labels": MANAGED_LABELS},
         "type": kind,
-        "data": _encoded(values),
+        "data": _encode(values),
     }
 
 
-def _encoded(values: Mapping[str, bytes]) -> dict[str, str]:
+def _encode(values: Mapping[str, bytes]) -> dict[str, str]:
     return {key: b64encode(value).decode() for key, value in values.items()}
 
 

@@ -182,7 +182,7 @@ class PolicyReport:
         findings = merge_findings(
             self.policy, [self.parts[pool].findings for pool in sorted(self.parts)]
         )
-        counts, table = self._counted()
+        counts, table = self._count_kinds()
         conflicts = self._count_conflicts()
         source, inspected, name = self.policy.source, self._inspected(), in_force.metadata.name
         states = (
@@ -212,7 +212,7 @@ class PolicyReport:
         left_out = f"; not inspected: {others} incomplete or invalid" if others else ""
         return f"{plural(complete, 'pool')} of {self.policy.driver} inspected{left_out}"
 
-    def _counted(self) -> tuple[Mapping[_Key, int], Matrix]:
+    def _count_kinds(self) -> tuple[Mapping[_Key, int], Matrix]:
         """Return how many devices each kind has, and the table of kinds."""
         counts: Counter[_Key] = Counter()
         firsts: dict[_Key, DeviceId] = {}

@@ -117,11 +117,11 @@ def parse_inventory(text: bytes, source: str) -> Inventory:
         raise ConfigError(f"{source}: holds {len(objects)} documents; one inventory is needed")
     inventory = read_inventory(objects[0].document)
     if not isinstance(inventory, Inventory):
-        raise ConfigError("\n".join(_told(inventory, source)))
+        raise ConfigError("\n".join(_describe_faults(inventory, source)))
     return inventory
 
 
-def _told(faults: Sequence[FieldError], source: str) -> list[str]:
+def _describe_faults(faults: Sequence[FieldError], source: str) -> list[str]:
     lines = [
         ": ".join(part for part in (source, fault.path, fault.message) if part)
         + (f"; {fault.fix}" if fault.fix else "")

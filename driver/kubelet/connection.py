@@ -9,7 +9,7 @@ import structlog
 
 from driver.kubelet.registration import Registration
 from driver.kubelet.servers import serving
-from driver.kubelet.sockets import Sockets, abandoned
+from driver.kubelet.sockets import Sockets, abandoned_sockets
 
 log = structlog.get_logger()
 
@@ -63,7 +63,10 @@ class KubeletConnection:
     def _remove_abandoned(self) -> None:
         """Remove sockets of instances that were killed, which the kubelet would try again and again."""
         registry, folder = self._sockets.registration.parent, self._sockets.service.parent
-        for path in (*abandoned(registry, f"{self._driver}-"), *abandoned(folder, "dra-")):
+        for path in (
+            *abandoned_sockets(registry, f"{self._driver}-"),
+            *abandoned_sockets(folder, "dra-"),
+        ):
             _remove(path)
 
 

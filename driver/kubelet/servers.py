@@ -43,13 +43,13 @@ def service(
             handlers[method.name] = grpc.unary_stream_rpc_method_handler(
                 _streaming(streams[method.name]),
                 request_deserializer=request,
-                response_serializer=_serialized,
+                response_serializer=_serialize,
             )
         else:
             handlers[method.name] = grpc.unary_unary_rpc_method_handler(
                 _answering(unary[method.name]),
                 request_deserializer=request,
-                response_serializer=_serialized,
+                response_serializer=_serialize,
             )
     return grpc.method_handlers_generic_handler(descriptor.full_name, handlers)
 
@@ -69,7 +69,7 @@ def _streaming(answers: Stream) -> Callable[[Any, object], AsyncIterator[Message
     return handle
 
 
-def _serialized(message: Message) -> bytes:
+def _serialize(message: Message) -> bytes:
     return message.SerializeToString()
 
 

@@ -61,7 +61,7 @@ def _short(folder: Path, name: str, prefix: str) -> Path:
     raise ConfigError(f"{folder}: sockets in it would have more than {MAX_PATH} bytes")
 
 
-def abandoned(folder: Path, prefix: str) -> tuple[Path, ...]:
+def abandoned_sockets(folder: Path, prefix: str) -> tuple[Path, ...]:
     """Return sockets in a folder to which nobody listens.
 
     Args:

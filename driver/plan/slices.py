@@ -99,7 +99,9 @@ def _plan_pool(
 ) -> PlannedPool:
     name = pool.published_name(publication.node)
     devices = [
-        _published(pool_device.device, taints.get(pool_device.name, ()), groups=publication.groups)
+        _as_published(
+            pool_device.device, taints.get(pool_device.name, ()), groups=publication.groups
+        )
         for pool_device in pool.devices
     ]
     contents: list[tuple[tuple[CounterSet, ...] | None, tuple[Device, ...] | None]] = [
@@ -117,7 +119,7 @@ def _batches(items: Sequence[T], size: int) -> list[tuple[T, ...]]:
     return [tuple(items[start : start + size]) for start in range(0, len(items), size)]
 
 
-def _published(device: Device, taints: tuple[DeviceTaint, ...], *, groups: bool) -> Device:
+def _as_published(device: Device, taints: tuple[DeviceTaint, ...], *, groups: bool) -> Device:
     """Return a device with the taints of the driver, and without groups where nobody knows them."""
     if taints:
         device = msgspec.structs.replace(device, taints=(*(device.taints or ()), *taints))

@@ -83,7 +83,9 @@ def example_nodes(cluster: Cluster, claims: PendingClaims) -> tuple[Example, ...
         )
         if node.devices
     ]
-    examples.sort(key=lambda example: (-_selected(example.node, selectors), example.node.node))
+    examples.sort(
+        key=lambda example: (-_selected_count(example.node, selectors), example.node.node)
+    )
     return tuple(examples[:MAX_EXAMPLES])
 
 
@@ -97,7 +99,7 @@ def summarize_reasons(cluster: Cluster, claims: PendingClaims) -> str:
     examples = example_nodes(cluster, claims)
     # A node without selected devices has no other reason.
     explained_examples = [
-        example for example in examples if _selected(example.node, selectors)
+        example for example in examples if _selected_count(example.node, selectors)
     ] or examples
     sizes = {
         example.node.node: example.class_size for example in explained_examples[:MAX_EXPLAINED]
@@ -126,6 +128,6 @@ def _selectors(claims: PendingClaims) -> frozenset[SelectorChain]:
     )
 
 
-def _selected(node: NodeDevices, selectors: Iterable[SelectorChain]) -> int:
+def _selected_count(node: NodeDevices, selectors: Iterable[SelectorChain]) -> int:
     """Return the number of devices of a node that selectors choose, summed over the selectors."""
     return sum(selector.selection(node).selected.bit_count() for selector in selectors)

@@ -58,10 +58,10 @@ def explain_unusable_pool(
         nodes: Names of the existing nodes.
         selectors: Selectors of a request and its class.
     """
-    selecting = [slice_ for slice_ in slices if _selected(pool, slice_, selectors)]
+    selecting = [slice_ for slice_ in slices if _selected_count(pool, slice_, selectors)]
     if not selecting:
         return None
-    number = sum(_selected(pool, slice_, selectors) for slice_ in selecting)
+    number = sum(_selected_count(pool, slice_, selectors) for slice_ in selecting)
     cause, remedy = (
         _gate_cause(slices, features)
         or _mixed_cause(selecting)
@@ -96,7 +96,7 @@ def _pools(names: Sequence[str]) -> str:
     return f"pools {names[0]} and {len(names) - 1:,} more"
 
 
-def _selected(pool: PoolId, slice_: ResourceSlice, selectors: SelectorChain) -> int:
+def _selected_count(pool: PoolId, slice_: ResourceSlice, selectors: SelectorChain) -> int:
     devices = (
         PublishedDevice(
             id=DeviceId(pool.driver, pool.pool, device.name), device=device, slice=slice_

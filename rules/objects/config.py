@@ -51,7 +51,7 @@ def find_invalid_parameters(
 ) -> Iterator[Finding]:
     """Yield parameters of a claim that their driver would reject."""
     for index, config in enumerate(claim.view.config or ()):
-        yield from _rejected(config.opaque, path.child("config", index, "opaque"))
+        yield from _rejections(config.opaque, path.child("config", index, "opaque"))
 
 
 def find_invalid_class_parameters(
@@ -59,10 +59,10 @@ def find_invalid_class_parameters(
 ) -> Iterator[Finding]:
     """Yield parameters of a class that their driver would reject."""
     for index, config in enumerate(device_class.view.spec.config or ()):
-        yield from _rejected(config.opaque, path.child("spec", "config", index, "opaque"))
+        yield from _rejections(config.opaque, path.child("spec", "config", index, "opaque"))
 
 
-def _rejected(opaque: OpaqueDeviceConfiguration | None, path: FieldPath) -> Iterator[Finding]:
+def _rejections(opaque: OpaqueDeviceConfiguration | None, path: FieldPath) -> Iterator[Finding]:
     if opaque is not None:
         for fault in find_faults(opaque.driver, opaque.parameters):
             yield error(

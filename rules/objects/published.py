@@ -53,7 +53,7 @@ def find_classes_without_devices(
     claim: Claim, path: FieldPath, context: Context
 ) -> Iterator[Finding]:
     """Yield classes without published devices, of requests that match no device."""
-    for alternative, device_class, of_class in _unmatched(claim, context):
+    for alternative, device_class, of_class in _unmatched_requests(claim, context):
         if not of_class.number:
             yield warning(
                 Code.NO_DEVICES,
@@ -64,7 +64,7 @@ def find_classes_without_devices(
 
 def find_unmatched_requests(claim: Claim, path: FieldPath, context: Context) -> Iterator[Finding]:
     """Yield selectors that match no device of their class, of requests that match no device."""
-    for alternative, device_class, of_class in _unmatched(claim, context):
+    for alternative, device_class, of_class in _unmatched_requests(claim, context):
         if of_class.number:
             name = quote_text(device_class.metadata.name)
             yield warning(
@@ -75,7 +75,7 @@ def find_unmatched_requests(claim: Claim, path: FieldPath, context: Context) -> 
             )
 
 
-def _unmatched(
+def _unmatched_requests(
     claim: Claim, context: Context
 ) -> Iterator[tuple[Alternative, DeviceClass, Selection]]:
     """Yield the alternatives of requests that match no device, with the devices of their class."""

@@ -74,7 +74,7 @@ _RETIRED: Final[dict[tuple[str, str], str]] = {
 def claim_expressions(claim: Subject[DeviceClaim], path: FieldPath) -> Iterator[LocatedExpression]:
     """Yield every expression of a claim."""
     for alternative in list_alternatives(claim.view):
-        yield from _located(
+        yield from _locate(
             alternative.request.selectors, path.join(alternative.path).child("selectors")
         )
 
@@ -83,7 +83,7 @@ def class_expressions(
     device_class: Subject[DeviceClass], path: FieldPath
 ) -> Iterator[LocatedExpression]:
     """Yield every expression of a class."""
-    yield from _located(device_class.view.spec.selectors, path.child("spec", "selectors"))
+    yield from _locate(device_class.view.spec.selectors, path.child("spec", "selectors"))
 
 
 def policy_expressions(
@@ -92,13 +92,13 @@ def policy_expressions(
     """Yield every expression of a policy."""
     for index, rule in enumerate(policy.view.spec.rules or ()):
         place = path.child("spec", "rules", index)
-        yield from _located(rule.selectors, place.child("selectors"))
+        yield from _locate(rule.selectors, place.child("selectors"))
         if rule.compatible_only_with is not None and rule.compatible_only_with.cel is not None:
             expression = rule.compatible_only_with.cel.expression
             yield place.child("compatibleOnlyWith", "cel", "expression"), expression
 
 
-def _located(
+def _locate(
     selectors: Sequence[DeviceSelector] | None, path: FieldPath
 ) -> Iterator[LocatedExpression]:
     for index, selector in enumerate(selectors or ()):
@@ -270,17 +270,19 @@ def find_claim_retired(
     claim: Subject[DeviceClaim], path: FieldPath, context: Context
 ) -> Iterator[Finding]:
     """Yield expressions of a claim that read an attribute that its driver no longer publishes."""
-    yield from _retired(claim_expressions(claim, path), context.features)
+    yield from _retired_names(claim_expressions(claim, path), context.features)
 
 
 def find_class_retired(
     device_class: Subject[DeviceClass], path: FieldPath, context: Context
 ) -> Iterator[Finding]:
     """Yield expressions of a class that read an attribute that its driver no longer publishes."""
-    yield from _retired(class_expressions(device_class, path), context.features)
+    yield from _retired_names(class_expressions(device_class, path), context.features)
 
 
-def _retired(expressions: Iterator[LocatedExpression], features: Features) -> Iterator[Finding]:
+def _retired_names(
+    expressions: Iterator[LocatedExpression], features: Features
+) -> Iterator[Finding]:
     for path, expression in evaluated_expressions(expressions):
         for domain, identifier in sorted(_referenced_attributes(expression, environment(features))):
             replacement = _RETIRED.get((domain, identifier))

@@ -93,12 +93,12 @@ def validate_value(schema: Schema, value: Any, path: FieldPath = ROOT) -> Iterat
             yield from _of_amount(schema, value, path)
         case Flag():
             if not isinstance(value, bool):
-                yield _typed(path, value, "true or false")
+                yield _wrong_type(path, value, "true or false")
 
 
 def _of_amounts(schema: Amounts, value: Any, path: FieldPath) -> Iterator[Fault]:
     if not isinstance(value, Mapping):
-        yield _typed(path, value, "an object")
+        yield _wrong_type(path, value, "an object")
         return
     for key, amount in value.items():
         yield from validate_value(schema.value, amount, path.key(key))
@@ -106,7 +106,7 @@ def _of_amounts(schema: Amounts, value: Any, path: FieldPath) -> Iterator[Fault]
 
 def _of_fields(schema: Fields, value: Any, path: FieldPath) -> Iterator[Fault]:
     if not isinstance(value, Mapping):
-        yield _typed(path, value, "an object")
+        yield _wrong_type(path, value, "an object")
         return
     present = {name: child for name, child in value.items() if child is not None}
     for name, child in present.items():
@@ -144,7 +144,7 @@ def _of_other_strategies(
 
 def _of_word(schema: Word, value: Any, path: FieldPath) -> Iterator[Fault]:
     if not isinstance(value, str):
-        yield _typed(path, value, "text")
+        yield _wrong_type(path, value, "text")
     elif schema.words and value not in schema.words:
         yield Fault(
             path=path,
@@ -155,7 +155,7 @@ def _of_word(schema: Word, value: Any, path: FieldPath) -> Iterator[Fault]:
 
 def _of_whole(schema: Whole, value: Any, path: FieldPath) -> Iterator[Fault]:
     if isinstance(value, bool) or not isinstance(value, int):
-        yield _typed(path, value, "a whole number")
+        yield _wrong_type(path, value, "a whole number")
     elif value < schema.least or (schema.most is not None and value > schema.most):
         bounds = (
             f"{schema.least} or more" if schema.most is None else f"{schema.least} to {schema.most}"
@@ -166,7 +166,7 @@ def _of_whole(schema: Whole, value: Any, path: FieldPath) -> Iterator[Fault]:
 def _of_amount(schema: Amount, value: Any, path: FieldPath) -> Iterator[Fault]:
     amount = _quantity(value)
     if amount is None:
-        yield _typed(path, value, "a quantity, such as 8Gi")
+        yield _wrong_type(path, value, "a quantity, such as 8Gi")
     elif amount < Quantity(schema.least):
         yield Fault(path=path, message=f"must be {schema.least} or more, found {amount}")
 
@@ -180,7 +180,7 @@ def _quantity(value: Any) -> Quantity | None:
         return None
 
 
-def _typed(path: FieldPath, value: Any, expected_form: str) -> Fault:
+def _wrong_type(path: FieldPath, value: Any, expected_form: str) -> Fault:
     value_text = msgspec.json.encode(value).decode()
     return Fault(path=path, message=f"must be {expected_form}, found {quote_text(value_text)}")
 

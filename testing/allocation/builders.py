@@ -130,7 +130,7 @@ def device(
     *takes: DeviceCounterConsumption,
     attributes: Mapping[str, Attribute] | None = None,
     capacity: Mapping[str, str | DeviceCapacity] | None = None,
-    shared: bool | None = None,
+    is_shared: bool | None = None,
     selector: NodeSelector | None = None,
     node: str | None = None,
     **fields: Any,
@@ -148,7 +148,7 @@ def device(
         if capacity is not None
         else None,
         consumes_counters=takes or None,
-        allow_multiple_allocations=shared,
+        allow_multiple_allocations=is_shared,
         node_selector=selector,
         node_name=node,
         **fields,
@@ -175,7 +175,7 @@ def tolerates(
 
 
 def slice_of(
-    *listed: Device,
+    *devices: Device,
     name: str = "",
     driver: str = DRIVER,
     pool: str = NODE,
@@ -196,7 +196,7 @@ def slice_of(
         spec=ResourceSliceSpec(
             driver=driver,
             pool=ResourcePool(name=pool, generation=generation, resource_slice_count=count),
-            devices=listed or None,
+            devices=devices or None,
             shared_counters=tuple(counters) or None,
             node_name=node or None,
             node_selector=selector,
@@ -214,8 +214,8 @@ def requirement(key: str, *values: str, operator: str = "In") -> NodeSelectorReq
 
 def labelled(**labels: str) -> NodeSelector:
     """A selector with one term, which wants each of the labels."""
-    wanted = tuple(requirement(key, value) for key, value in labels.items())
-    return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=wanted),))
+    requirements = tuple(requirement(key, value) for key, value in labels.items())
+    return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=requirements),))
 
 
 def node(name: str = NODE, *, features: Sequence[str] = (), **labels: str) -> Node:
@@ -253,9 +253,9 @@ def device_class(
     )
 
 
-def classes(*made: DeviceClass) -> dict[str, DeviceClass]:
+def classes(*device_classes: DeviceClass) -> dict[str, DeviceClass]:
     """Classes by name; without arguments the class `gpu`, which selects everything."""
-    return {one.metadata.name: one for one in made or (device_class(),)}
+    return {class_.metadata.name: class_ for class_ in device_classes or (device_class(),)}
 
 
 def _asks(
@@ -347,7 +347,7 @@ def result(
     driver: str = DRIVER,
     pool: str = NODE,
     share: str | None = None,
-    consumed: Mapping[str, str | int] | None = None,
+    capacity: Mapping[str, str | int] | None = None,
     **fields: Any,
 ) -> DeviceRequestAllocationResult:
     """A device that a claim was given; `share` is the share id."""
@@ -357,7 +357,7 @@ def result(
         pool=pool,
         device=name,
         share_id=share,
-        consumed_capacity=quantities(consumed) if consumed is not None else None,
+        consumed_capacity=quantities(capacity) if capacity is not None else None,
         **fields,
     )
 
@@ -392,7 +392,7 @@ def applied(
 
 
 def pool_of(
-    *listed: Device,
+    *devices: Device,
     counters: Sequence[CounterSet] = (),
     elsewhere: Sequence[Device] = (),
     driver: str = DRIVER,
@@ -401,7 +401,7 @@ def pool_of(
     **fields: Any,
 ) -> Pool:
     """A pool as a node sees it; `fields` are those of the slice of its devices."""
-    here = slice_of(*listed, driver=driver, pool=pool, **fields)
+    here = slice_of(*devices, driver=driver, pool=pool, **fields)
     there = slice_of(*elsewhere, driver=driver, pool=pool, name="elsewhere", node="elsewhere")
     return Pool(
         id=PoolId(driver, pool),
@@ -412,25 +412,30 @@ def pool_of(
     )
 
 
-def _published(made: ResourceSlice) -> Iterable[PublishedDevice]:
-    for device_ in made.spec.devices or ():
+def _published(slice_: ResourceSlice) -> Iterable[PublishedDevice]:
+    for device_ in slice_.spec.devices or ():
         yield PublishedDevice(
-            id=DeviceId(made.spec.driver, made.spec.pool.name, device_.name),
+            id=DeviceId(slice_.spec.driver, slice_.spec.pool.name, device_.name),
             device=device_,
-            slice=made,
+            slice=slice_,
         )
 
 
 def node_with(*pools: Pool, name: str = NODE, features: Sequence[str] = ()) -> NodeDevices:
     """What a node can be given, of pools that are taken as they are, in this order."""
-    found = [(index, device_) for index, pool in enumerate(pools) for device_ in pool.devices]
+    indexed_devices = [
+        (index, device_) for index, pool in enumerate(pools) for device_ in pool.devices
+    ]
     return NodeDevices(
         node=name,
         declared_features=frozenset(features),
         pools=pools,
-        devices=tuple(one for _, one in found),
-        pool_of=tuple(index for index, _ in found),
-        positions={one.id: position for position, (_, one) in enumerate(found)},
+        devices=tuple(published_device for _, published_device in indexed_devices),
+        pool_of=tuple(index for index, _ in indexed_devices),
+        positions={
+            published_device.id: position
+            for position, (_, published_device) in enumerate(indexed_devices)
+        },
     )
 
 
@@ -442,7 +447,7 @@ def resolved_request(
     **fields: Any,
 ) -> Request:
     """A resolved request of the first claim; mode All if `count` is None."""
-    made: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "claim": 0,
         "index": 0,
         "name": name,
@@ -454,7 +459,7 @@ def resolved_request(
         "count": count or 0,
         "capacity": quantities(capacity) if capacity is not None else None,
     }
-    return Request(**(made | fields))
+    return Request(**(defaults | fields))
 
 
 # --- compatibility policies -----------------------------------------------------------------------

@@ -29,13 +29,13 @@ def crowd(seed: int) -> Objects:
     first = scenario["nodes"][0]["metadata"]["name"]
     local = [slice_ for slice_ in scenario["slices"] if slice_["spec"].get("nodeName") == first]
     # Slices of these pools that others can see tie the node to its name.
-    pools = {(one["spec"]["driver"], one["spec"]["pool"]["name"]) for one in local}
+    pools = {(slice_["spec"]["driver"], slice_["spec"]["pool"]["name"]) for slice_ in local}
     for number in range(COPIES):
         name = f"copy-{number}"
         node = copy.deepcopy(scenario["nodes"][0])
         node["metadata"]["name"] = name
         scenario["nodes"].append(node)
-        scenario["slices"] += [_moved(one, name) for one in local]
+        scenario["slices"] += [_moved(slice_, name) for slice_ in local]
         scenario["allocated"] += [
             _held_elsewhere(claim, pools, name)
             for claim in list(scenario["allocated"])
@@ -45,12 +45,12 @@ def crowd(seed: int) -> Objects:
     return objects(scenario)
 
 
-def _moved(listed: Json, name: str) -> Json:
-    moved = copy.deepcopy(listed)
-    moved["metadata"]["name"] = f"{listed['metadata']['name']}-{name}"
-    moved["spec"]["nodeName"] = name
-    moved["spec"]["pool"]["name"] = f"{listed['spec']['pool']['name']}-{name}"
-    return moved
+def _moved(slice_: Json, name: str) -> Json:
+    copy_ = copy.deepcopy(slice_)
+    copy_["metadata"]["name"] = f"{slice_['metadata']['name']}-{name}"
+    copy_["spec"]["nodeName"] = name
+    copy_["spec"]["pool"]["name"] = f"{slice_['spec']['pool']['name']}-{name}"
+    return copy_
 
 
 def _holds(claim: Json, pools: set[tuple[str, str]]) -> bool:
@@ -63,21 +63,21 @@ def _holds(claim: Json, pools: set[tuple[str, str]]) -> bool:
 
 
 def _held_elsewhere(claim: Json, pools: set[tuple[str, str]], name: str) -> Json:
-    held = copy.deepcopy(claim)
-    held["metadata"]["name"] = f"{name}-{claim['metadata']['name']}"
-    devices = held["status"]["allocation"]["devices"]
+    copy_ = copy.deepcopy(claim)
+    copy_["metadata"]["name"] = f"{name}-{claim['metadata']['name']}"
+    devices = copy_["status"]["allocation"]["devices"]
     devices["results"] = [
         result | {"pool": f"{result['pool']}-{name}"}
         for result in devices["results"]
         if (result["driver"], result["pool"]) in pools
     ]
-    return held
+    return copy_
 
 
 def _make_odd(scenario: Scenario, name: str, rng: Random) -> None:
     """Change one thing of one copy: what is published, what is held, or the node."""
     mine = [slice_ for slice_ in scenario["slices"] if slice_["spec"].get("nodeName") == name]
-    devices = [device for one in mine for device in one["spec"].get("devices") or ()]
+    devices = [device for slice_ in mine for device in slice_["spec"].get("devices") or ()]
     changes: list[Callable[[Json], None]] = [
         lambda device: device.setdefault("attributes", {}).update(numa={"int": 7}),
         lambda device: device.setdefault("attributes", {}).pop("healthy", None),
@@ -100,7 +100,7 @@ def _holder(slices: list[Json], device: Json) -> Json:
     spec = next(
         slice_["spec"] for slice_ in slices if device in (slice_["spec"].get("devices") or ())
     )
-    held = {
+    result_ = {
         "request": "r",
         "driver": spec["driver"],
         "pool": spec["pool"]["name"],
@@ -109,6 +109,6 @@ def _holder(slices: list[Json], device: Json) -> Json:
     claim = {
         "metadata": {"name": "odd", "namespace": "default"},
         "spec": {"devices": {"requests": []}},
-        "status": {"allocation": {"devices": {"results": [held]}}},
+        "status": {"allocation": {"devices": {"results": [result_]}}},
     }
     return dict(json.loads(json.dumps(claim)))

@@ -43,9 +43,9 @@ def held(*names: str) -> tuple[DeviceRequestAllocationResult, ...]:
     return tuple(result(name) for name in names)
 
 
-def share(name: str, **consumed: str | int) -> DeviceRequestAllocationResult:
+def share(name: str, **capacity: str | int) -> DeviceRequestAllocationResult:
     """A share of a device that somebody holds."""
-    return result(name, share=f"share-of-{name}", consumed=consumed)
+    return result(name, share=f"share-of-{name}", consumed=capacity)
 
 
 def usage(*results: DeviceRequestAllocationResult) -> Usage:
@@ -109,7 +109,7 @@ def cards(count: int) -> NodeDevices:
     numbers = range(count)
     return node_with(
         pool_of(
-            *[each for number in numbers for each in card(number)],
+            *[device_ for number in numbers for device_ in card(number)],
             counters=[
                 counter_set(f"card-{number}", **{f"slot-{slot}": 1 for slot in range(7)})
                 for number in numbers
@@ -120,10 +120,10 @@ def cards(count: int) -> NodeDevices:
 
 def rooted(*roots: str, numa: Sequence[int] = ()) -> NodeDevices:
     """GPUs, each under the root at its place: `rooted("a", "a", "b")`; `?` is no root."""
-    made = []
+    devices = []
     for number, root in enumerate(roots):
         attributes: dict[str, str | int] = {} if root == "?" else {ROOT: root}
         if numa:
             attributes[NUMA] = numa[number]
-        made.append(device(f"gpu-{number}", attributes=attributes))
-    return node_with(pool_of(*made))
+        devices.append(device(f"gpu-{number}", attributes=attributes))
+    return node_with(pool_of(*devices))

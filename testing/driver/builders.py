@@ -60,7 +60,8 @@ def node_state(
     """A node with one pool."""
     pool = NodePool(
         devices=tuple(
-            each if isinstance(each, NodeDevice) else NodeDevice(device=each) for each in devices
+            entry if isinstance(entry, NodeDevice) else NodeDevice(device=entry)
+            for entry in devices
         ),
         counter_sets=tuple(counters),
     )
@@ -71,18 +72,18 @@ def node_state(
     )
 
 
-def injected(made: Device, **injection: Any) -> NodeDevice:
+def injected(device_: Device, **injection: Any) -> NodeDevice:
     """A device with what its containers get."""
-    return NodeDevice(device=made, injection=Injection(**injection))
+    return NodeDevice(device=device_, injection=Injection(**injection))
 
 
 def share(
     name: str = "gpu-0", memory: str = "10Gi", cores: int = 0, **fields: Any
 ) -> DeviceRequestAllocationResult:
     """A share of a device, with an id of its own."""
-    consumed: dict[str, str | int] = {"memory": memory, "cores": cores}
+    counters: dict[str, str | int] = {"memory": memory, "cores": cores}
     share_id = f"00000000-0000-8000-8000-{next(_shares):012}"
-    return result(name, share=share_id, consumed=consumed, **fields)
+    return result(name, share=share_id, consumed=counters, **fields)
 
 
 def configured(
@@ -135,10 +136,10 @@ def prepared(
     *claims: ResourceClaim, devices: Sequence[Device] = (), state: State = State.COMPLETED
 ) -> Checkpoint:
     """A checkpoint in which claims are prepared."""
-    known = {each.name: each for each in devices}
+    records_by_device = {record_.name: record_ for record_ in devices}
     return Checkpoint(
         boot_id=BOOT,
-        claims={claim.metadata.uid: record_of(claim, known, state) for claim in claims},
+        claims={claim.metadata.uid: record_of(claim, records_by_device, state) for claim in claims},
     )
 
 
@@ -146,17 +147,21 @@ def record_of(claim: ResourceClaim, devices: Mapping[str, Device], state: State)
     """What is remembered of a claim."""
     assert claim.status is not None
     assert claim.status.allocation is not None
-    given = claim.status.allocation.devices
-    results = tuple(given.results or ())
+    allocation = claim.status.allocation.devices
+    results = tuple(allocation.results or ())
     return Record(
         uid=claim.metadata.uid,
         namespace=claim.metadata.namespace,
         name=claim.metadata.name,
         state=state,
         results=results,
-        config=given.config or (),
-        devices={each.device: devices[each.device] for each in results if each.device in devices},
-        pods=tuple(each.name for each in claim.status.reserved_for or ()),
+        config=allocation.config or (),
+        devices={
+            result_.device: devices[result_.device]
+            for result_ in results
+            if result_.device in devices
+        },
+        pods=tuple(consumer.name for consumer in claim.status.reserved_for or ()),
     )
 
 

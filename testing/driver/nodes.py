@@ -20,15 +20,15 @@ class Killed(BaseException):
 
 def killed_at(step: Step, times: int = 1) -> StepHook:
     """Die when a step is reached for the nth time."""
-    left = times
+    remaining = times
 
-    def reached(now: Step) -> None:
-        nonlocal left
-        left -= now is step
-        if now is step and not left:
+    def count_down(now: Step) -> None:
+        nonlocal remaining
+        remaining -= now is step
+        if now is step and not remaining:
             raise Killed
 
-    return reached
+    return count_down
 
 
 class FolderNode:

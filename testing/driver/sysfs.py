@@ -60,13 +60,13 @@ class SysfsTree:
         """
         folder = self.add(path, ETHERNET, **files)
         if interface:
-            told = {"address": "02:00:00:00:00:01", "operstate": state, "flags": flags}
-            self._write(folder / "net" / interface, told)
+            values = {"address": "02:00:00:00:00:01", "operstate": state, "flags": flags}
+            self._write(folder / "net" / interface, values)
         if rdma:
             verbs = f"uverbs{rdma.rpartition('_')[2]}"
             (folder / "infiniband_verbs" / verbs).mkdir(parents=True)
-            told = {"state": "4: ACTIVE" if state == "up" else "1: DOWN"}
-            self._write(folder / "infiniband" / rdma / "ports" / "1", told)
+            values = {"state": "4: ACTIVE" if state == "up" else "1: DOWN"}
+            self._write(folder / "infiniband" / rdma / "ports" / "1", values)
             (self.dev / "infiniband").mkdir(exist_ok=True)
             for name in (verbs, "rdma_cm"):
                 (self.dev / "infiniband" / name).touch()

@@ -39,15 +39,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6))
     parser.add_argument("--reviews", type=int, default=REVIEWS)
     parser.add_argument("--replay", type=Path, metavar="FILE")
-    given = parser.parse_args()
-    if given.replay:
-        asyncio.run(_replay(given.replay.read_bytes()))
+    options = parser.parse_args()
+    if options.replay:
+        asyncio.run(_replay(options.replay.read_bytes()))
         return 0
-    print(f"fuzz: seed {given.seed}, {given.reviews} hostile reviews", flush=True)
+    print(f"fuzz: seed {options.seed}, {options.reviews} hostile reviews", flush=True)
     began = perf_counter()
-    reports = _reports(given.seed, given.reviews)
+    reports = _reports(options.seed, options.reviews)
     _print(reports, perf_counter() - began)
-    return _failed(reports, given.seed)
+    return _failed(reports, options.seed)
 
 
 def _reports(seed: int, reviews: int) -> Sequence[Report]:
@@ -88,15 +88,15 @@ def _failed(reports: Sequence[Report], seed: int) -> int:
     wrong = sum(report.complaints for report in reports)
     if wrong:
         print(f"fuzz: {wrong} wrong; again with SEED={seed} make fuzz")
-    grown = any(report.growth_mib > MAX_GROWTH_MIB for report in reports)
-    if grown:
+    has_grown = any(report.growth_mib > MAX_GROWTH_MIB for report in reports)
+    if has_grown:
         print(f"fuzz: memory grew by more than {MAX_GROWTH_MIB} MiB")
-    return int(bool(wrong) or grown)
+    return int(bool(wrong) or has_grown)
 
 
-async def _replay(sent: bytes) -> None:
+async def _replay(call_bytes: bytes) -> None:
     """Show what is answered to the bytes of a call, in each place."""
-    head, mark, body = sent.partition(b"\r\n\r\n")
+    head, mark, body = call_bytes.partition(b"\r\n\r\n")
     call = Call(kind="replayed", head=head + mark, body=body, is_http=False)
     judged_in = places()
     async with standing(judged_in) as stand:

@@ -17,7 +17,7 @@ from kube.api.workloads import VALIDATED_KINDS, pod_path
 from testing.builders import NAMESPACE, Document, gpus, pod
 from testing.feasibility_cases import example_request
 from testing.fuzz.mutations import DEEP, KEYS, TEXTS, bent, devices_changed, forged, mutate
-from testing.fuzz.objects import about, asked_about
+from testing.fuzz.objects import about, object_review
 from testing.fuzz.reviews import Origin, applied_again, copied, review
 from testing.rule_cases import (
     EXAMPLE,
@@ -62,7 +62,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return self.head + self.body
 
 
-def posted(body: bytes, kind: str, path: str = MUTATE_PATH) -> Call:
+def post_call(body: bytes, kind: str, path: str = MUTATE_PATH) -> Call:
     """Return a body as the API server would send it."""
     to = HEAD.replace(MUTATE_PATH, path)
     head = f"{to}{JSON}Content-Length: {len(body)}\r\n\r\n".encode()
@@ -97,66 +97,70 @@ class Calls:
     # --- reviews ----------------------------------------------------------------------------------
 
     def _honest(self) -> Call:
-        return posted(msgspec.json.encode(self._review()), "honest")
+        return post_call(msgspec.json.encode(self._review()), "honest")
 
     def _other_devices(self) -> Call:
-        made = copied(self._origin().legacy)
-        devices_changed(made, self._chance)
-        return posted(msgspec.json.encode(review(made)), "other devices")
+        document = copied(self._origin().legacy)
+        devices_changed(document, self._chance)
+        return post_call(msgspec.json.encode(review(document)), "other devices")
 
     def _other_tree(self) -> Call:
-        made = copied(self._review())
+        document = copied(self._review())
         times = self._chance.choice((1, 1, 2, 3, 6))
         whole = self._chance.random() < 0.25
-        mutate(made if whole else {"object": made["request"]["object"]}, self._chance, times)
+        mutate(
+            document if whole else {"object": document["request"]["object"]}, self._chance, times
+        )
         if not whole and self._chance.random() < 0.3:
-            mutate({"old": made["request"]["oldObject"]}, self._chance, times)
-        return posted(msgspec.json.encode(made), "other tree")
+            mutate({"old": document["request"]["oldObject"]}, self._chance, times)
+        return post_call(msgspec.json.encode(document), "other tree")
 
     def _forged(self) -> Call:
         origin = self._chance.choice(self._translated)
         assert origin.translated is not None
-        made = forged(origin.translated, self._chance)
-        old = self._chance.choice((None, None, None, origin.translated, made))
-        return posted(msgspec.json.encode(review(made, old)), "forged")
+        document = forged(origin.translated, self._chance)
+        old = self._chance.choice((None, None, None, origin.translated, document))
+        return post_call(msgspec.json.encode(review(document, old)), "forged")
 
     def _bent(self) -> Call:
-        return posted(bent(msgspec.json.encode(self._review()), self._chance), "bent")
+        return post_call(bent(msgspec.json.encode(self._review()), self._chance), "bent")
 
     def _workload(self) -> Call:
         """Return a review of what makes pods, for the endpoint that judges."""
         chance = self._chance
-        made, old = self._judged(), self._judged()
+        review_, old = self._judged(), self._judged()
         if chance.random() < 0.7:
-            mutate({"object": made["request"]["object"]}, chance, chance.choice((1, 1, 2, 4)))
+            mutate({"object": review_["request"]["object"]}, chance, chance.choice((1, 1, 2, 4)))
         if chance.random() < 0.3:
-            made["request"] |= {"operation": "UPDATE", "oldObject": old["request"]["object"]}
-        body = msgspec.json.encode(made)
+            review_["request"] |= {"operation": "UPDATE", "oldObject": old["request"]["object"]}
+        body = msgspec.json.encode(review_)
         body = bent(body, chance) if chance.random() < 0.1 else body
-        return posted(body, "workload", VALIDATE_WORKLOADS_PATH)
+        return post_call(body, "workload", VALIDATE_WORKLOADS_PATH)
 
     def _object(self) -> Call:
         """Return a review of an object of DRA, or of what uses one."""
-        body = msgspec.json.encode(asked_about(self._chance, self._origins))
+        body = msgspec.json.encode(object_review(self._chance, self._origins))
         body = bent(body, self._chance) if self._chance.random() < 0.1 else body
-        return posted(body, "object", VALIDATE_OBJECTS_PATH)
+        return post_call(body, "object", VALIDATE_OBJECTS_PATH)
 
     def _judged(self) -> Document:
         """Return a review of a workload of some kind."""
         (api_version, kind), resource = self._chance.choice(list(VALIDATED_KINDS.items()))
         group, _, version = api_version.rpartition("/")
         origin = self._origin()
-        made: Any = copied(self._chance.choice((origin.legacy, origin.translated or origin.legacy)))
+        document: Any = copied(
+            self._chance.choice((origin.legacy, origin.translated or origin.legacy))
+        )
         if self._chance.random() < 0.5:
-            devices_changed(made, self._chance)
+            devices_changed(document, self._chance)
         for field in reversed(pod_path(api_version, kind) or ()):
-            made = {field: made}
+            document = {field: document}
         owner = {"apiVersion": "v1", "kind": "A", "name": "a", "controller": True}
         owners = self._chance.choice(([], [], [owner]))
-        made |= {"apiVersion": api_version, "kind": kind}
-        made["metadata"] = {"name": "w", "ownerReferences": owners}
+        document |= {"apiVersion": api_version, "kind": kind}
+        document["metadata"] = {"name": "w", "ownerReferences": owners}
         return review(
-            made,
+            document,
             kind={"group": group, "version": version, "kind": kind},
             resource={"group": group, "version": version, "resource": resource},
         )
@@ -172,9 +176,9 @@ class Calls:
             return review(origin.legacy, **self._request())
         if chance.random() < 0.3:
             return review(origin.translated, **self._request())
-        made = chance.choice((applied_again(origin), origin.translated, origin.legacy))
+        document = chance.choice((applied_again(origin), origin.translated, origin.legacy))
         old = chance.choice((origin.translated, origin.translated, origin.legacy))
-        return review(made, old, **self._request())
+        return review(document, old, **self._request())
 
     def _request(self) -> Mapping[str, Any]:
         """Return fields of the request that are sometimes other than usual."""
@@ -207,14 +211,14 @@ class Calls:
         body, path = _shaped(shape, size, self._chance)
         if self._chance.random() < 0.1:
             body += b" " * (7 * MEBIBYTE + 1 - len(body))
-        return posted(body, f"large: {shape}, {len(body)} bytes", path)
+        return post_call(body, f"large: {shape}, {len(body)} bytes", path)
 
 
 def largest(chance: Random) -> Iterator[Call]:
     """Yield a body of every large shape, each as large as any will be."""
     for shape in sorted((*LARGE, *LARGE_OBJECTS)):
         body, path = _shaped(shape, LARGEST_BYTES, chance)
-        yield posted(body, shape, path)
+        yield post_call(body, shape, path)
 
 
 def _shaped(shape: str, size: int, chance: Random) -> tuple[bytes, str]:
@@ -248,8 +252,8 @@ def _other_type(body: bytes, chance: Random) -> Call:
 
 def _other_length(body: bytes, chance: Random) -> Call:
     length = chance.choice(("-1", "+5", "0", "7", "1e3", "0x10", "", "9" * 30, "5, 5", "५"))
-    doubled = chance.choice(("", f"Content-Length: {len(body)}\r\n"))
-    return _http("another length", f"{JSON}Content-Length: {length}\r\n{doubled}", body)
+    extra_header = chance.choice(("", f"Content-Length: {len(body)}\r\n"))
+    return _http("another length", f"{JSON}Content-Length: {length}\r\n{extra_header}", body)
 
 
 def _too_long(body: bytes, chance: Random) -> Call:
@@ -264,7 +268,7 @@ def _broken_off(body: bytes, chance: Random) -> Call:
 
 
 def _compressed(body: bytes, chance: Random) -> Call:
-    name, packed = chance.choice(
+    name, compressed = chance.choice(
         (
             ("gzip", gzip.compress(body, mtime=0)),
             ("gzip", gzip.compress(b" " * 10 * MEBIBYTE, mtime=0)),
@@ -274,17 +278,17 @@ def _compressed(body: bytes, chance: Random) -> Call:
             ("identity", body),
         )
     )
-    headers = f"{JSON}Content-Encoding: {name}\r\nContent-Length: {len(packed)}\r\n"
-    return _http("compressed", headers, packed)
+    headers = f"{JSON}Content-Encoding: {name}\r\nContent-Length: {len(compressed)}\r\n"
+    return _http("compressed", headers, compressed)
 
 
 def _chunked(body: bytes, chance: Random) -> Call:
     size = chance.choice((1, 100, 70_000))
     parts = [body[start : start + size] for start in range(0, min(len(body), 200 * size), size)]
-    sent = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
     if chance.random() < 0.4:
-        sent = bent(sent, chance)
-    return _http("chunked", f"{JSON}Transfer-Encoding: chunked\r\n", sent)
+        chunks = bent(chunks, chance)
+    return _http("chunked", f"{JSON}Transfer-Encoding: chunked\r\n", chunks)
 
 
 def _other_header(body: bytes, chance: Random) -> Call:
@@ -327,7 +331,7 @@ def _other_line(body: bytes, chance: Random) -> Call:
 
 
 def _bent_http(body: bytes, chance: Random) -> Call:
-    call = posted(body, "bent HTTP")
+    call = post_call(body, "bent HTTP")
     return Call(kind=call.kind, head=bent(call.head, chance), body=body, is_http=False)
 
 
@@ -341,18 +345,18 @@ ODDITIES: Final = (
 # --- large bodies ---------------------------------------------------------------------------------
 
 
-def _filled(size: int, one: Callable[[int], Any]) -> list[Any]:
-    each = len(msgspec.json.encode(one(10**6))) + 1
-    return [one(number) for number in range(size // each)]
+def _fill(size: int, build: Callable[[int], Any]) -> list[Any]:
+    size_of_one = len(msgspec.json.encode(build(10**6))) + 1
+    return [build(number) for number in range(size // size_of_one)]
 
 
 def _many_containers(size: int, chance: Random) -> Any:
     key = chance.choice(KEYS)
-    return review(pod(*_filled(size, lambda n: _asking(str(n), key))))
+    return review(pod(*_fill(size, lambda n: _asking(str(n), key))))
 
 
 def _many_init_containers(size: int, _chance: Random) -> Any:
-    init = _filled(size, lambda n: {**_asking(str(n), "nvidia.com/gpu"), "restartPolicy": "Always"})
+    init = _fill(size, lambda n: {**_asking(str(n), "nvidia.com/gpu"), "restartPolicy": "Always"})
     return review(pod(gpus(1), init=init))
 
 
@@ -361,22 +365,22 @@ def _asking(name: str, key: str) -> Document:
 
 
 def _many_keys(size: int, _chance: Random) -> Any:
-    names = _filled(size, lambda n: f"nvidia.com/mig-{n}g.5gb1234")
+    names = _fill(size, lambda n: f"nvidia.com/mig-{n}g.5gb1234")
     return review(pod({"name": "a", "resources": {"limits": dict.fromkeys(names, "1")}}))
 
 
 def _many_claims(size: int, _chance: Random) -> Any:
-    claims = _filled(size, lambda n: {"name": str(n), "resourceClaimTemplateName": "a"})
+    claims = _fill(size, lambda n: {"name": str(n), "resourceClaimTemplateName": "a"})
     return review(pod(gpus(1), resourceClaims=claims))
 
 
 def _many_variables(size: int, _chance: Random) -> Any:
-    variables = _filled(size, lambda n: {"name": str(n), "value": "a"})
+    variables = _fill(size, lambda n: {"name": str(n), "value": "a"})
     return review(pod(gpus(1, mem=100, priority=1, fields={"env": variables})))
 
 
 def _many_annotations(size: int, _chance: Random) -> Any:
-    annotations = dict.fromkeys(_filled(size, lambda n: f"example.com/{n}"), "b")
+    annotations = dict.fromkeys(_fill(size, lambda n: f"example.com/{n}"), "b")
     return review(pod(gpus(1, mem=1), annotations=annotations))
 
 
@@ -411,17 +415,17 @@ def _deep_pairs(size: int, _chance: Random) -> Any:
 
 
 def _two_pods(size: int, _chance: Random) -> Any:
-    made = pod(*_filled(size // 2, lambda n: _asking(str(n), "nvidia.com/gpu")))
-    return review(made, made)
+    document = pod(*_fill(size // 2, lambda n: _asking(str(n), "nvidia.com/gpu")))
+    return review(document, document)
 
 
 def _many_requests(size: int, _chance: Random) -> Any:
-    return about(claim(*_filled(size, lambda n: example_request(name=str(n)))))
+    return about(claim(*_fill(size, lambda n: example_request(name=str(n)))))
 
 
 def _many_selectors(size: int, chance: Random) -> Any:
-    each = chance.choice(("{} > -1", f'device.driver == "{EXAMPLE}" && {{}} > -1'))
-    selectors = _filled(size, lambda n: cel(each.format(n)))
+    pattern = chance.choice(("{} > -1", f'device.driver == "{EXAMPLE}" && {{}} > -1'))
+    selectors = _fill(size, lambda n: cel(pattern.format(n)))
     requests = chance.choice((1, 8, 32))
     part = len(selectors) // requests
     spread = [selectors[start : start + part] for start in range(0, part * requests, part)]
@@ -440,60 +444,60 @@ def _selecting(selectors: list[Any]) -> Document:
 
 
 def _many_links(size: int, _chance: Random) -> Any:
-    return about(claim(example_request(" && ".join(_filled(size, lambda n: f"{n} > -1")))))
+    return about(claim(example_request(" && ".join(_fill(size, lambda n: f"{n} > -1")))))
 
 
 def _many_alternatives(size: int, _chance: Random) -> Any:
-    return about(claim(first(*_filled(size, lambda n: sub(str(n), deviceClassName=EXAMPLE)))))
+    return about(claim(first(*_fill(size, lambda n: sub(str(n), deviceClassName=EXAMPLE)))))
 
 
 def _many_amounts(size: int, _chance: Random) -> Any:
-    names = _filled(size // 2, lambda n: f"capacity-{n}")
+    names = _fill(size // 2, lambda n: f"capacity-{n}")
     return about(claim(example_request(capacity={"requests": dict.fromkeys(names, "1")})))
 
 
 def _many_tolerations(size: int, _chance: Random) -> Any:
-    tolerations = _filled(size, lambda n: {"key": str(n), "value": "v"})
+    tolerations = _fill(size, lambda n: {"key": str(n), "value": "v"})
     return about(claim(example_request(tolerations=tolerations)))
 
 
 def _many_constraints(size: int, _chance: Random) -> Any:
-    names = _filled(size // 32, str)
+    names = _fill(size // 32, str)
     constraint = {"matchAttribute": f"{EXAMPLE}/root", "requests": names}
     return about(claim(example_request(), example_request(name="b"), constraints=[constraint] * 32))
 
 
 def _many_parameters(size: int, _chance: Random) -> Any:
-    parameters = dict.fromkeys(_filled(size // 32, str), "v")
+    parameters = dict.fromkeys(_fill(size // 32, str), "v")
     return about(claim(exactly(), config=[config(parameters)] * 32))
 
 
 def _many_unknown_fields(size: int, _chance: Random) -> Any:
-    names = _filled(size // 2, lambda n: f"field-{n}")
+    names = _fill(size // 2, lambda n: f"field-{n}")
     return about(claim({**example_request(), **dict.fromkeys(names, 1)}))
 
 
 def _many_selectors_of_a_class(size: int, _chance: Random) -> Any:
-    return about(device_class(*_filled(size // 2, lambda n: f"device.driver != '{n}'")))
+    return about(device_class(*_fill(size // 2, lambda n: f"device.driver != '{n}'")))
 
 
 def _many_rules(size: int, _chance: Random) -> Any:
     rule = {"groups": ["a"], "compatibleOnlyWith": {"cel": {"expression": "device.driver == 'a'"}}}
-    return about(policy(*_filled(size, lambda n: {"name": str(n), **rule})))
+    return about(policy(*_fill(size, lambda n: {"name": str(n), **rule})))
 
 
 def _many_entries(size: int, _chance: Random) -> Any:
-    entries = _filled(size, lambda n: {"name": str(n), "resourceClaimTemplateName": "two"})
+    entries = _fill(size, lambda n: {"name": str(n), "resourceClaimTemplateName": "two"})
     return about(rules_pod(*entries))
 
 
 def _many_uses(size: int, _chance: Random) -> Any:
-    uses = _filled(size, lambda n: {"name": str(n), "request": str(n)})
+    uses = _fill(size, lambda n: {"name": str(n), "request": str(n)})
     return about(rules_pod({"name": "a", "resourceClaimName": "three"}, uses=tuple(uses)))
 
 
 def _many_extended_resources(size: int, _chance: Random) -> Any:
-    names = _filled(size // 2, lambda n: f"example.com/gpu-{n}")
+    names = _fill(size // 2, lambda n: f"example.com/gpu-{n}")
     return about(rules_pod(limits=dict.fromkeys(names, "1")))
 
 
@@ -502,8 +506,8 @@ def _long_names(size: int, _chance: Random) -> Any:
 
 
 LARGE_OBJECTS: Final[Mapping[str, Callable[[int, Random], Any]]] = {
-    made.__name__.strip("_").replace("_", " "): made
-    for made in (
+    maker.__name__.strip("_").replace("_", " "): maker
+    for maker in (
         *(_many_requests, _many_selectors, _many_links, _many_alternatives, _many_amounts),
         *(_many_tolerations, _many_constraints, _many_parameters, _many_unknown_fields),
         *(_many_selectors_of_a_class, _many_rules, _many_entries, _many_uses),
@@ -513,8 +517,8 @@ LARGE_OBJECTS: Final[Mapping[str, Callable[[int, Random], Any]]] = {
 """The same of objects of DRA and what uses them."""
 
 LARGE: Final[Mapping[str, Callable[[int, Random], Any]]] = {
-    made.__name__.strip("_").replace("_", " "): made
-    for made in (
+    maker.__name__.strip("_").replace("_", " "): maker
+    for maker in (
         *(_many_containers, _many_init_containers, _many_keys, _many_claims, _many_variables),
         *(_many_annotations, _long_annotation, _long_key, _long_amount, _long_name),
         *(_many_brackets, _deep_pairs, _two_pods),

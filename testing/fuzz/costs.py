@@ -220,8 +220,8 @@ def change_pod(gene: PodGene, chance: Random) -> PodGene:
     for _ in range(chance.randint(1, 2)):
         index = chance.randrange(len(numbers))
         step = max(_RANGES[index] // 10, 1)
-        moved = numbers[index] + chance.randint(-step, step)
-        numbers[index] = min(max(moved, 0), _RANGES[index])
+        value = numbers[index] + chance.randint(-step, step)
+        numbers[index] = min(max(value, 0), _RANGES[index])
     return PodGene(*numbers)
 
 
@@ -258,14 +258,14 @@ def pod_of(gene: PodGene) -> Document:
     )
     if not gene.again:
         return document
-    translated, _ = admit(document)
-    for part in translated["spec"]["containers"][: gene.containers]:
+    is_translated, _ = admit(document)
+    for part in is_translated["spec"]["containers"][: gene.containers]:
         resources = part.setdefault("resources", {})
         if gene.again == 2:
             resources.setdefault("limits", {})["nvidia.com/gpucores"] = "10"
         elif gene.again == 3:
             resources["claims"] = []
-    return translated
+    return is_translated
 
 
 def _container(gene: PodGene, name: str) -> Document:
@@ -302,13 +302,13 @@ def search(species: Species, chance: Random, tries: Iterable[object]) -> list[Co
     Args:
         tries: One item for each that is tried.
     """
-    kept: list[Costly] = []
-    for _, gene in zip(tries, _genes(species, chance, kept), strict=False):
-        kept.append(Costly(species.excess(gene), gene))
-        if len(kept) > 2 * KEPT:
-            kept.sort(key=lambda costly: -costly.excess)
-            del kept[KEPT:]
-    return sorted(kept, key=lambda costly: -costly.excess)
+    survivors: list[Costly] = []
+    for _, gene in zip(tries, _genes(species, chance, survivors), strict=False):
+        survivors.append(Costly(species.excess(gene), gene))
+        if len(survivors) > 2 * KEPT:
+            survivors.sort(key=lambda costly: -costly.excess)
+            del survivors[KEPT:]
+    return sorted(survivors, key=lambda costly: -costly.excess)
 
 
 def for_seconds(seconds: float) -> Iterator[None]:
@@ -319,12 +319,12 @@ def for_seconds(seconds: float) -> Iterator[None]:
         yield
 
 
-def _genes(species: Species, chance: Random, kept: list[Costly]) -> Iterator[Gene]:
+def _genes(species: Species, chance: Random, survivors: list[Costly]) -> Iterator[Gene]:
     while True:
-        if len(kept) < KEPT or chance.random() < 0.2:
+        if len(survivors) < KEPT or chance.random() < 0.2:
             yield species.draw(chance)
         else:
-            best = max(chance.sample(kept, 3), key=lambda costly: costly.excess)
+            best = max(chance.sample(survivors, 3), key=lambda costly: costly.excess)
             yield species.change(best.gene, chance)
 
 
@@ -345,21 +345,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m testing.fuzz.costs", description=__doc__)
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6))
     parser.add_argument("--seconds", type=float, default=30.0, help="for each species")
-    given = parser.parse_args()
+    options = parser.parse_args()
     exceeding = 0
     for name, species in SPECIES.items():
-        found = search(species, Random(f"{given.seed}/{name}"), for_seconds(given.seconds))
+        costliest = search(species, Random(f"{options.seed}/{name}"), for_seconds(options.seconds))
         print(
-            f"costs: seed {given.seed}: {name}s take at most {found[0].excess:.0%} of what they may"
+            f"costs: seed {options.seed}: {name}s take at most {costliest[0].excess:.0%} of what they may"
         )
-        for costly in found[:3]:
+        for costly in costliest[:3]:
             print(f"  {costly.excess:.0%} {species.show(costly.gene)[:160]}")
-        bad = [costly for costly in found if costly.excess > 1]
+        bad = [costly for costly in costliest if costly.excess > 1]
         exceeding += len(bad)
         if bad:
             FOLDER.mkdir(parents=True, exist_ok=True)
             text = "\n".join(species.show(costly.gene) for costly in bad)
-            (FOLDER / f"costs-{given.seed}-{name}.txt").write_text(text)
+            (FOLDER / f"costs-{options.seed}-{name}.txt").write_text(text)
     return int(exceeding > 0)
 
 

@@ -274,8 +274,8 @@ class Stand:
                     await asyncio.sleep(2 * HEARTBEAT_S)
         except TimeoutError:
             wire.close()
-        spent = process_time() - began
-        answer = _parsed(bytes(wire.sent), spent, holds.longest_s)
+        spent_s = process_time() - began
+        answer = _parse(bytes(wire.sent), spent_s, holds.longest_s)
         if answer is None or answer.closes or not call.is_http:
             wire.close()
             self._wire = None
@@ -287,17 +287,17 @@ class Stand:
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", self._endpoint.port, ssl=self._context, server_hostname=NAME
         )
-        got = bytearray()
+        received = bytearray()
         try:
             async with asyncio.timeout(PATIENCE_S):
                 writer.write(call.bytes)
-                while not _is_complete(got) and (piece := await reader.read(PIECE)):
-                    got += piece
+                while not _is_complete(received) and (piece := await reader.read(PIECE)):
+                    received += piece
         except ConnectionError:
             pass
         finally:
             writer.transport.abort()
-        return _parsed(bytes(got), 0.0)
+        return _parse(bytes(received), 0.0)
 
     def _connected(self) -> Wire:
         if self._wire is None or self._wire.is_closing():
@@ -325,11 +325,11 @@ async def _sent(wire: Wire, call: Call) -> None:
         await wire.changes()
 
 
-def _is_complete(sent: bytearray) -> bool:
-    head, found, body = bytes(sent).partition(b"\r\n\r\n")
-    while found and head.startswith(b"HTTP/1.1 100 "):
-        head, found, body = body.partition(b"\r\n\r\n")
-    if not found:
+def _is_complete(data: bytearray) -> bool:
+    head, separator, body = bytes(data).partition(b"\r\n\r\n")
+    while separator and head.startswith(b"HTTP/1.1 100 "):
+        head, separator, body = body.partition(b"\r\n\r\n")
+    if not separator:
         return False
     lengths = [line[15:] for line in head.split(b"\r\n") if line.startswith(b"Content-Length:")]
     return len(lengths) == 1 and len(body) >= int(lengths[0])
@@ -338,23 +338,23 @@ def _is_complete(sent: bytearray) -> bool:
 class _Heard:
     """What `http.client` takes for a socket."""
 
-    def __init__(self, sent: bytes) -> None:
-        self._sent = sent
+    def __init__(self, data: bytes) -> None:
+        self._sent = data
 
     def makefile(self, _mode: str) -> BytesIO:
         return BytesIO(self._sent)
 
 
-def _parsed(sent: bytes, spent: float, hold_s: float = 0.0) -> Answer | None:
-    if not sent:
+def _parse(data: bytes, spent_s: float, hold_s: float = 0.0) -> Answer | None:
+    if not data:
         return None
-    response = HTTPResponse(cast(Any, _Heard(sent)), method="POST")
+    response = HTTPResponse(cast(Any, _Heard(data)), method="POST")
     response.begin()
     return Answer(
         status=response.status,
         closes=response.will_close,
         body=response.read(),
-        cpu_s=spent,
+        cpu_s=spent_s,
         hold_s=hold_s,
     )
 

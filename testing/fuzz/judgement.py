@@ -77,11 +77,11 @@ def complaints(call: Call, answer: Answer | None, log: Log) -> Iterator[str]:
 
 def _log_complaints(log: Log) -> Iterator[str]:
     for line in log.lines:
-        written = msgspec.json.encode(line, enc_hook=str)
+        text = msgspec.json.encode(line, enc_hook=str)
         if "exception" in line:
-            yield f"logged a bug: {written.decode()}"
-        if len(written) > MAX_LINE:
-            yield f"logged {len(written)} bytes: {written[:200]!r}"
+            yield f"logged a bug: {text.decode()}"
+        if len(text) > MAX_LINE:
+            yield f"logged {len(text)} bytes: {text[:200]!r}"
     for record in log.records:
         fault = record.exc_info[1] if record.exc_info else None
         # What is wrong with HTTP itself becomes a line without a traceback, see process.logs.
@@ -105,9 +105,9 @@ def sent_request(body: bytes) -> Any:
     return review["request"]
 
 
-def reviewed_again(asked: Mapping[str, Any], document: Any) -> bytes:
+def reviewed_again(request_: Mapping[str, Any], document: Any) -> bytes:
     """Return the same request about another object."""
-    request = {**asked, "object": document}
+    request = {**request_, "object": document}
     review = {"apiVersion": API_VERSION, "kind": KIND, "request": request}
     with _deep():
         return json.dumps(review, check_circular=False).encode()
@@ -157,17 +157,17 @@ def patched(document: Any, response: Mapping[str, Any]) -> Any:
 
 def _review_complaints(call: Call, body: bytes) -> Iterator[str]:
     try:
-        asked = sent_request(body_of(call))
+        request_ = sent_request(body_of(call))
     except ValueError as fault:
         yield f"answered what is no JSON: {fault}"
         return
     try:
         response = response_of(body)
-        patched(asked.get("object"), response)
+        patched(request_.get("object"), response)
     except (ValueError, KeyError, jsonpatch.JsonPatchException) as fault:
         yield f"no valid answer: {type(fault).__name__} {fault}"
         return
-    if response["uid"] != asked["uid"]:
+    if response["uid"] != request_["uid"]:
         yield "another uid"
     if "patch" in response and not call.head.startswith(_MUTATING):
         yield "a patch of what is only judged"
@@ -183,14 +183,14 @@ def body_of(call: Call) -> bytes:
     """Return the body without the marks of its chunks."""
     if b"Transfer-Encoding: chunked" not in call.head:
         return call.body
-    found, rest = b"", call.body
+    head, rest = b"", call.body
     while rest:
         size, _, rest = rest.partition(b"\r\n")
         length = int(size.split(b";")[0], 16)
         if not length:
             break
-        found, rest = found + rest[:length], rest[length + 2 :]
-    return found
+        head, rest = head + rest[:length], rest[length + 2 :]
+    return head
 
 
 def _told(response: Mapping[str, Any]) -> Iterator[str]:

@@ -36,9 +36,9 @@ def knowing(documents: Iterable[Document], classes: Iterable[DeviceClass] = ()) 
     for document in documents:
         if document["kind"] in _KINDS:
             kind, struct = _KINDS[document["kind"]]
-            found = convert(document, struct)
-            key = found.metadata.namespace, found.metadata.name
-            changes.setdefault(kind, {})[key] = found
+            view = convert(document, struct)
+            key = view.metadata.namespace, view.metadata.name
+            changes.setdefault(kind, {})[key] = view
     changes.setdefault(Kind.CLASS, {}).update(
         {("", class_.metadata.name): class_ for class_ in classes}
     )
@@ -47,7 +47,7 @@ def knowing(documents: Iterable[Document], classes: Iterable[DeviceClass] = ()) 
     return knowledge.context(ClusterFacts(namespaces={NAMESPACE: {}}))
 
 
-def _named(name: str, document: Document) -> Document:
+def _with_name(name: str, document: Document) -> Document:
     return {**document, "metadata": {"name": name, "namespace": NAMESPACE}}
 
 
@@ -57,11 +57,11 @@ def small() -> Context:
         (
             *({"kind": "Node", "metadata": {"name": name}} for name in ("node-a", "node-b")),
             *(NODE_A, NODE_B),
-            _named("held", allocated_claim("gpu-0", "gpu-1", "gpu-2")),
-            _named("three", claim(example_request(count=3))),
-            _named("five", claim(example_request(count=5))),
-            _named("two", template(example_request(count=2))),
-            _named("five", template(example_request(count=5))),
+            _with_name("held", allocated_claim("gpu-0", "gpu-1", "gpu-2")),
+            _with_name("three", claim(example_request(count=3))),
+            _with_name("five", claim(example_request(count=5))),
+            _with_name("two", template(example_request(count=2))),
+            _with_name("five", template(example_request(count=5))),
         ),
         CLASSES,
     )

@@ -164,10 +164,10 @@ WISHES: Final = (
 
 def value(chance: Random) -> Any:
     """Return something that is hardly what is wanted."""
-    (drawn,) = chance.choices(
+    (pool,) = chance.choices(
         (SHAPES, TEXTS, AMOUNTS, NUMBERS, NOT_JSON, DEEP), (30, 25, 20, 15, 8, 2)
     )
-    return copy.copy(chance.choice(drawn))
+    return copy.copy(chance.choice(pool))
 
 
 def places_in(tree: Any) -> Iterator[tuple[Any, Any]]:
@@ -273,15 +273,15 @@ def devices_changed(pod: Document, chance: Random) -> None:
                 _redraw(container, chance)
     annotations = pod.setdefault("metadata", {}).get("annotations") or {}
     if chance.random() < 0.5:
-        made = _wish(chance) if chance.random() < 0.5 else chance.choice((*TEXTS, "A100,GPU-0"))
-        pod["metadata"]["annotations"] = {**annotations, chance.choice(STEERING): made}
+        text = _wish(chance) if chance.random() < 0.5 else chance.choice((*TEXTS, "A100,GPU-0"))
+        pod["metadata"]["annotations"] = {**annotations, chance.choice(STEERING): text}
 
 
 def _wish(chance: Random) -> str:
     """Return JSON as an annotation has it, with mistakes."""
-    made = copied(chance.choice(WISHES))
-    mutate(made, chance, chance.choice((0, 1, 3)))
-    text = msgspec.json.encode(made)
+    document = copied(chance.choice(WISHES))
+    mutate(document, chance, chance.choice((0, 1, 3)))
+    text = msgspec.json.encode(document)
     return (bent(text, chance) if chance.random() < 0.1 else text).decode(errors="replace")
 
 
@@ -305,10 +305,10 @@ def bent(body: bytes, chance: Random) -> bytes:
 
 
 def _flipped(body: bytes, chance: Random) -> bytes:
-    made = bytearray(body)
+    bytes_ = bytearray(body)
     for _ in range(chance.choice((1, 1, 1, 2, 8, 100))):
-        made[chance.randrange(len(made))] ^= 1 << chance.randrange(8)
-    return bytes(made)
+        bytes_[chance.randrange(len(bytes_))] ^= 1 << chance.randrange(8)
+    return bytes(bytes_)
 
 
 def _cut(body: bytes, chance: Random) -> bytes:
@@ -352,12 +352,12 @@ ACCIDENTS: Final = (_flipped, _flipped, _flipped, _cut, _lost, _doubled, _put, _
 # --- the request annotation -----------------------------------------------------------------------
 
 
-def forged(translated: Document, chance: Random) -> Document:
+def forged(pod_: Document, chance: Random) -> Document:
     """Return a translated pod whose annotation says something else.
 
     Mostly the pod uses just what the annotation derives, as a forger who read our code would have it.
     """
-    pod: Document = copied(translated)
+    pod: Document = copied(pod_)
     annotations = pod["metadata"]["annotations"]
     request = msgspec.json.decode(annotations[REQUEST_ANNOTATION])
     for _ in range(chance.choice((1, 1, 2, 4))):
@@ -392,8 +392,8 @@ def _use(pod: Document, claims: Sequence[Claim], chance: Random) -> None:
                 used = [use for use in claim.uses if use.container == container.get("name")]
                 uses = [{**name, "request": use.request} for use in used]
                 resources = container.setdefault("resources", {}) or {}
-                kept = [] if chance.random() < 0.5 else list(resources.get("claims") or ())
-                container["resources"] = {**resources, "claims": [*kept, *uses]}
+                claims_kept = [] if chance.random() < 0.5 else list(resources.get("claims") or ())
+                container["resources"] = {**resources, "claims": [*claims_kept, *uses]}
     if chance.random() < 0.7:
         entries = [*(pod["spec"].get("resourceClaims") or ()), *entries]
     pod["spec"]["resourceClaims"] = entries
@@ -401,10 +401,10 @@ def _use(pod: Document, claims: Sequence[Claim], chance: Random) -> None:
 
 def _add_keys(pod: Document, request: Any, chance: Random) -> None:
     """Let the containers ask the legacy way again, for what is recorded or for more."""
-    recorded = _recorded(request)
+    original_limits = _recorded(request)
     for field in ("initContainers", "containers"):
         for container in pod["spec"].get(field) or ():
-            limits = dict(recorded.get(container.get("name"), {}))
+            limits = dict(original_limits.get(container.get("name"), {}))
             if chance.random() < 0.4:
                 limits[chance.choice(ADDED)] = chance.choice(LIKELY_AMOUNTS)
             if limits and chance.random() < 0.7:
@@ -413,13 +413,13 @@ def _add_keys(pod: Document, request: Any, chance: Random) -> None:
 
 
 def _recorded(request: Any) -> Mapping[str, Mapping[str, str]]:
-    found = {}
+    limits_by_container = {}
     containers = request.get("containers") if isinstance(request, dict) else None
     for container in containers if isinstance(containers, list) else ():
         if isinstance(container, dict) and isinstance(container.get("limits"), dict):
             name = container.get("name")
-            found[name if isinstance(name, str) else ""] = container["limits"]
-    return found
+            limits_by_container[name if isinstance(name, str) else ""] = container["limits"]
+    return limits_by_container
 
 
 def _forge_tree(request: Any, chance: Random) -> None:
@@ -440,22 +440,22 @@ def _forge_facts(request: Any, chance: Random) -> None:
         "defaultIsPart": chance.random() < 0.5,
         "replicas": chance.sample((0, 1, 4, 2**31, -1, 2**70), 2),
     }
-    drawn = chance.sample(sorted(fact), chance.randint(1, 4))
+    fact_names = chance.sample(sorted(fact), chance.randint(1, 4))
     for used in _objects(request, "profiles"):
         used["facts"] = {
-            chance.choice(("gpu", "mig", "nic", "fpga")): {name: fact[name] for name in drawn}
+            chance.choice(("gpu", "mig", "nic", "fpga")): {name: fact[name] for name in fact_names}
         }
 
 
 def _forge_profiles(request: Any, chance: Random) -> None:
     profile = chance.choice(list(profiles().values()))
-    made = {
+    forged_profile = {
         "vocabulary": chance.choice((*sorted(VOCABULARIES), "none")),
         "name": profile.driver,
         "hash": profile.content_hash,
     }
     if isinstance(request.get("profiles"), list):
-        request["profiles"].insert(0, made)
+        request["profiles"].insert(0, forged_profile)
 
 
 def _forge_containers(request: Any, chance: Random) -> None:
@@ -463,13 +463,17 @@ def _forge_containers(request: Any, chance: Random) -> None:
     if containers:
         copied_from = chance.choice(containers)
         name = chance.choice((copied_from.get("name"), "main", *TEXTS))
-        one = {**copied_from, "name": name}
-        request["containers"] += [one] * chance.choice((1, 1, 2, 40, 300))
+        container_ = {**copied_from, "name": name}
+        request["containers"] += [container_] * chance.choice((1, 1, 2, 40, 300))
 
 
 def _objects(request: Any, field: str) -> Iterator[dict[str, Any]]:
-    found = request.get(field)
-    yield from (one for one in found if isinstance(one, dict)) if isinstance(found, list) else ()
+    value = request.get(field)
+    yield from (
+        (element for element in value if isinstance(element, dict))
+        if isinstance(value, list)
+        else ()
+    )
 
 
 FORGERIES: Final = (

@@ -42,41 +42,47 @@ def _honest() -> Sequence[Document]:
     rows = [row.document for row in ALL]
     rows += [row.document for row in (*INFEASIBLE, *PENDING, *PODS, *EXTENDED)]
     files = read_paths([str(EXAMPLES)])
-    found = [*rows, *(file.document for file in files)]
-    found += [pod(claim_entry(name)) for name in ("three", "five", "held")]
-    found += [
+    documents = [*rows, *(file.document for file in files)]
+    documents += [pod(claim_entry(name)) for name in ("three", "five", "held")]
+    documents += [
         pod(template_entry("two", "a"), template_entry("five", "b")),
         pod(template_entry("two"), claim_entry("three")),
     ]
-    return [one for one in found if (one["apiVersion"], one["kind"]) in RESOURCES]
+    return [
+        document
+        for document in documents
+        if (document["apiVersion"], document["kind"]) in RESOURCES
+    ]
 
 
 @cache
 def _by_kind() -> Mapping[str, Sequence[Document]]:
-    kinds = sorted({one["kind"] for one in _honest()})
-    return {kind: [one for one in _honest() if one["kind"] == kind] for kind in kinds}
+    kinds = sorted({document["kind"] for document in _honest()})
+    return {
+        kind: [document for document in _honest() if document["kind"] == kind] for kind in kinds
+    }
 
 
 _WEIGHTS: Final = {"ResourceClaim": 12, "ResourceClaimTemplate": 4, "DeviceClass": 4, "Pod": 4}
 """Of the kinds that are judged for more than their pods; 1 for others."""
 
 
-def asked_about(chance: Random, origins: Sequence[Origin]) -> Document:
+def object_review(chance: Random, origins: Sequence[Origin]) -> Document:
     """Return a review of an object, mostly hostile."""
-    made, old = _drawn(chance, origins), None
+    document, old = _draw_object(chance, origins), None
     if chance.random() < 0.8:
         for _ in range(chance.choice((1, 1, 2, 4))):
-            _asked_otherwise(made, chance)
+            _change_request(document, chance)
     if chance.random() < 0.2:
-        old = copied(_drawn(chance, origins)) if chance.random() < 0.5 else copied(made)
-    asked = about(made, old)
+        old = copied(_draw_object(chance, origins)) if chance.random() < 0.5 else copied(document)
+    review_ = about(document, old)
     if chance.random() < 0.5:
-        mutate({"object": asked["request"]["object"]}, chance, chance.choice((1, 1, 2, 4)))
+        mutate({"object": review_["request"]["object"]}, chance, chance.choice((1, 1, 2, 4)))
     if old is not None and chance.random() < 0.5:
         mutate({"old": old}, chance, 1)
     if chance.random() < 0.05:
-        mutate(asked, chance, 1)
-    return asked
+        mutate(review_, chance, 1)
+    return review_
 
 
 def about(document: Document, old: Document | None = None) -> Document:
@@ -93,23 +99,25 @@ def about(document: Document, old: Document | None = None) -> Document:
     )
 
 
-def _drawn(chance: Random, origins: Sequence[Origin]) -> Document:
-    found = _by_kind()
-    (kind,) = chance.choices(list(found), [_WEIGHTS.get(each, 1) for each in found])
-    made: Document = copied(chance.choice(found[kind]))
+def _draw_object(chance: Random, origins: Sequence[Origin]) -> Document:
+    documents_by_kind = _by_kind()
+    (kind,) = chance.choices(
+        list(documents_by_kind), [_WEIGHTS.get(kind_, 1) for kind_ in documents_by_kind]
+    )
+    document: Document = copied(chance.choice(documents_by_kind[kind]))
     if kind == "Pod" and chance.random() < 0.3:
         origin = chance.choice(origins)
-        made = copied(origin.translated or origin.legacy)
+        document = copied(origin.translated or origin.legacy)
     if kind == "Pod" and chance.random() < 0.3:
-        return _workload(made, chance)
-    return {**made, "apiVersion": made.get("apiVersion", "v1"), "kind": kind}
+        return _workload(document, chance)
+    return {**document, "apiVersion": document.get("apiVersion", "v1"), "kind": kind}
 
 
-def _workload(made: Any, chance: Random) -> Document:
+def _workload(document: Any, chance: Random) -> Document:
     version, kind = chance.choice(list(VALIDATED_KINDS))
     for field in reversed(pod_path(version, kind) or ()):
-        made = {field: made}
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, **made}
+        document = {field: document}
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, **document}
 
 
 # --- what is done to it ---------------------------------------------------------------------------
@@ -209,18 +217,18 @@ NAMES: Final = (
 )
 
 
-def _requests(found: Any, chance: Random) -> Any:
+def _requests(value: Any, chance: Random) -> Any:
     """Return the requests of a claim with more of them, names of requests, or amounts."""
-    if isinstance(found, dict):
-        return {**found, chance.choice(TEXTS): chance.choice(AMOUNTS)}
-    if not isinstance(found, list):
-        return found
+    if isinstance(value, dict):
+        return {**value, chance.choice(TEXTS): chance.choice(AMOUNTS)}
+    if not isinstance(value, list):
+        return value
     more = [example_request(name=f"r{number}", count=chance.choice((1, 2))) for number in range(3)]
-    return [*found, *more] * chance.choice((1, 1, 2, 9))
+    return [*value, *more] * chance.choice((1, 1, 2, 9))
 
 
 def _one_of(values: Sequence[Any]) -> Callable[[Any, Random], Any]:
-    return lambda _found, chance: copied(chance.choice(values))
+    return lambda _value, chance: copied(chance.choice(values))
 
 
 LIKELY: Final[Mapping[str, Callable[[Any, Random], Any]]] = {
@@ -238,60 +246,62 @@ LIKELY: Final[Mapping[str, Callable[[Any, Random], Any]]] = {
 """Name of a field to what draws another value of its kind."""
 
 
-def _asked_otherwise(made: Document, chance: Random) -> None:
+def _change_request(document: Document, chance: Random) -> None:
     """Ask for something else of the same kind, so that a review goes deep into the rules."""
     chance.choice((_field, _field, _field, _selector, _constraint, _config, _tolerations))(
-        made, chance
+        document, chance
     )
 
 
-def _field(made: Document, chance: Random) -> None:
-    found = [cluster_context for cluster_context in places_in(made) if cluster_context[1] in LIKELY]
-    if found:
-        parent, key = chance.choice(found)
+def _field(document: Document, chance: Random) -> None:
+    likely_places = [
+        cluster_context for cluster_context in places_in(document) if cluster_context[1] in LIKELY
+    ]
+    if likely_places:
+        parent, key = chance.choice(likely_places)
         parent[key] = LIKELY[key](parent[key], chance)
 
 
-def _selector(made: Document, chance: Random) -> None:
-    for one in _asking(made):
+def _selector(document: Document, chance: Random) -> None:
+    for request in _requests_in(document):
         expressions = chance.choices(EXPRESSIONS, k=chance.choice((1, 1, 2, 5, 33)))
-        one["selectors"] = [cel(expression) for expression in expressions]
+        request["selectors"] = [cel(expression) for expression in expressions]
 
 
-def _constraint(made: Document, chance: Random) -> None:
-    for devices in _devices(made):
+def _constraint(document: Document, chance: Random) -> None:
+    for devices in _devices(document):
         attribute = chance.choice((f"{EXAMPLE}/root", f"{EXAMPLE}/model", *TEXTS))
         field = chance.choice(("matchAttribute", "distinctAttribute"))
-        one = {field: attribute, "requests": chance.choice((None, [], ["gpu"], list(NAMES)))}
-        devices["constraints"] = [one] * chance.choice((1, 1, 2, 40))
+        constraint = {field: attribute, "requests": chance.choice((None, [], ["gpu"], list(NAMES)))}
+        devices["constraints"] = [constraint] * chance.choice((1, 1, 2, 40))
 
 
-def _config(made: Document, chance: Random) -> None:
-    for devices in _devices(made):
+def _config(document: Document, chance: Random) -> None:
+    for devices in _devices(document):
         driver = chance.choice((EXAMPLE, NVIDIA, *TEXTS))
         opaque = {"driver": driver, "parameters": copied(chance.choice(PARAMETERS))}
         devices["config"] = [{"opaque": opaque}] * chance.choice((1, 1, 2, 40))
 
 
-def _tolerations(made: Document, chance: Random) -> None:
-    for one in _asking(made):
+def _tolerations(document: Document, chance: Random) -> None:
+    for request in _requests_in(document):
         toleration = {
             "key": chance.choice((*TEXTS, "ill")),
             "operator": chance.choice(("Exists", "Equal", "", "x" * 300)),
             "effect": chance.choice(("NoSchedule", "None", "", "\x1b")),
         }
-        one["tolerations"] = [toleration] * chance.choice((1, 2, 16, 17, 100))
+        request["tolerations"] = [toleration] * chance.choice((1, 2, 16, 17, 100))
 
 
-def _devices(made: Document) -> Iterator[Any]:
-    for parent, key in list(places_in(made)):
+def _devices(document: Document) -> Iterator[Any]:
+    for parent, key in list(places_in(document)):
         if key == "devices" and isinstance(parent[key], dict):
             yield parent[key]
 
 
-def _asking(made: Document) -> Iterator[Any]:
-    for parent, key in list(places_in(made)):
+def _requests_in(document: Document) -> Iterator[Any]:
+    for parent, key in list(places_in(document)):
         if isinstance(parent[key], dict) and "deviceClassName" in parent[key]:
             yield parent[key]
-    if made["kind"] == "DeviceClass" and isinstance(made.get("spec"), dict):
-        yield made["spec"]
+    if document["kind"] == "DeviceClass" and isinstance(document.get("spec"), dict):
+        yield document["spec"]

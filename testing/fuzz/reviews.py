@@ -70,7 +70,7 @@ class Origin(NamedTuple):
 def places() -> Sequence[Place]:
     """Return what reviews are judged by: devices of two drivers, the examples' cluster, and no devices."""
     snapshot = read_paths([str(EXAMPLES / "cluster" / "cluster.yaml")])
-    recorded, _ = build_snapshot(profiles(), (), snapshot)
+    example_cluster, _ = build_snapshot(profiles(), (), snapshot)
     devices = translation_snapshot(
         driver_slice(HAMI, hami_gpu("80Gi"), hami_gpu("40Gi")),
         driver_slice(NVIDIA, nvidia_gpu(shared=True, replicas=True), mig_device()),
@@ -80,7 +80,7 @@ def places() -> Sequence[Place]:
             ClaimUnawareComponent.KARPENTER: frozenset(),
         },
     )
-    counted = translation_snapshot(
+    with_quota = translation_snapshot(
         quotas={NAMESPACE: {"gpus": Quota(names=frozenset({"requests.nvidia.com/gpu"}))}}
     )
     lenient = TranslationOptions(
@@ -90,8 +90,10 @@ def places() -> Sequence[Place]:
     )
     return (
         Place(devices, TranslationOptions(), small()),
-        Place(recorded, TranslationOptions(), knowing(one.document for one in snapshot)),
-        Place(counted, lenient, None),
+        Place(
+            example_cluster, TranslationOptions(), knowing(object_.document for object_ in snapshot)
+        ),
+        Place(with_quota, lenient, None),
     )
 
 
@@ -99,11 +101,12 @@ def origins(seed: int, count: int) -> Sequence[Origin]:
     """Return the pods of the examples, and `count` that hypothesis makes."""
     place = places()[0]
     return [
-        Origin(legacy, _translated(legacy, place)) for legacy in (*_examples(), *_made(seed, count))
+        Origin(legacy, _translate(legacy, place))
+        for legacy in (*_examples(), *_make_pods(seed, count))
     ]
 
 
-def _translated(legacy: Document, place: Place) -> Document | None:
+def _translate(legacy: Document, place: Place) -> Document | None:
     after, answer = admit(legacy, place.snapshot, place.options)
     return after if answer.decision is Decision.TRANSLATED else None
 
@@ -111,8 +114,8 @@ def _translated(legacy: Document, place: Place) -> Document | None:
 def _examples() -> Iterator[Document]:
     for file in sorted(EXAMPLES.glob("**/*.yaml")):
         for read_path in read_paths([str(file)]):
-            for made in _pods_in(read_path.document):
-                yield {"apiVersion": "v1", "kind": "Pod", "metadata": {}} | copy.deepcopy(made)
+            for template in _pods_in(read_path.document):
+                yield {"apiVersion": "v1", "kind": "Pod", "metadata": {}} | copy.deepcopy(template)
 
 
 def _pods_in(tree: Any) -> Iterator[Document]:
@@ -125,8 +128,8 @@ def _pods_in(tree: Any) -> Iterator[Document]:
                 yield from _pods_in(value)
 
 
-def _made(seed: int, count: int) -> Sequence[Document]:
-    made: list[Document] = []
+def _make_pods(seed: int, count: int) -> Sequence[Document]:
+    documents: list[Document] = []
 
     @hypothesis.seed(seed)
     @settings(
@@ -138,17 +141,17 @@ def _made(seed: int, count: int) -> Sequence[Document]:
     )
     @given(legacy_pods(hostile=True) | legacy_pods())
     def make(document: Document) -> None:
-        made.append(document)
+        documents.append(document)
 
     make()
-    return made
+    return documents
 
 
 def review(document: Any, old: Any = None, **request: Any) -> Document:
     """Return an AdmissionReview as the API server sends it."""
     pods = {"group": "", "version": "v1", "resource": "pods"}
     kind = {"group": "", "version": "v1", "kind": "Pod"}
-    asked = {
+    fields = {
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
         "kind": kind,
         "resource": pods,
@@ -166,7 +169,7 @@ def review(document: Any, old: Any = None, **request: Any) -> Document:
     return {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
-        "request": asked | request,
+        "request": fields | request,
     }
 
 
@@ -178,14 +181,14 @@ def copied(document: Any) -> Any:
 def applied_again(origin: Origin) -> Document:
     """Return the translated pod after `kubectl apply` of the legacy manifest."""
     assert origin.translated is not None
-    merged = copied(origin.translated)
+    document = copied(origin.translated)
     for field in ("initContainers", "containers"):
         pairs = zip(
-            merged["spec"].get(field) or (), origin.legacy["spec"].get(field) or (), strict=True
+            document["spec"].get(field) or (), origin.legacy["spec"].get(field) or (), strict=True
         )
         for container, legacy in pairs:
             for part, amounts in (legacy.get("resources") or {}).items():
                 if part != "claims" and isinstance(amounts, Mapping):
                     own = container.setdefault("resources", {})
                     own[part] = {**amounts, **(own.get(part) or {})}
-    return merged  # type: ignore[no-any-return]
+    return document  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from testing.fuzz.calls import Call, Calls, largest, posted
+from testing.fuzz.calls import Call, Calls, largest, post_call
 from testing.fuzz.endpoint import Answer, Stand, standing
 from testing.fuzz.judgement import (
     body_of,
@@ -100,7 +100,7 @@ async def _run(seed: int, reviews: int, part: int) -> Report:
         for number, call in enumerate(islice(calls, reviews)):
             place = number // ROUND % len(judged_in)
             stand.judge_in(place)
-            for complaint in await _judged(stand, call, number, report):
+            for complaint in await _complaints_about(stand, call, number, report):
                 report.complaints += 1
                 if len(report.failures) < MAX_REPORTED:
                     failure = Failure(
@@ -119,10 +119,10 @@ async def _run(seed: int, reviews: int, part: int) -> Report:
     return report
 
 
-async def _judged(stand: Stand, call: Call, number: int, report: Report) -> list[str]:
+async def _complaints_about(stand: Stand, call: Call, number: int, report: Report) -> list[str]:
     """Ask, count, and return what is wrong."""
     answer = await stand.ask(call)
-    found = list(complaints(call, answer, stand.log))
+    complaints_ = list(complaints(call, answer, stand.log))
     report.reviews += 1
     report.kinds[call.kind.partition(":")[0]] += 1
     report.statuses[str(answer.status) if answer else "none"] += 1
@@ -131,17 +131,17 @@ async def _judged(stand: Stand, call: Call, number: int, report: Report) -> list
         hold_s = await _hold_s(stand, call, answer)
         report.longest_hold = max(report.longest_hold, Slowest(cpu_s=hold_s, kind=call.kind))
         if hold_s > MAX_HOLD_S:
-            found.append(f"held the event loop for {hold_s * 1000:.0f} ms")
-        if answer.status == 200 and not found:
-            found += await _again(stand, call, answer, report)
+            complaints_.append(f"held the event loop for {hold_s * 1000:.0f} ms")
+        if answer.status == 200 and not complaints_:
+            complaints_ += await _again(stand, call, answer, report)
     if number % THROUGH_TLS == 0 and answer is not None:
         report.through_tls += 1
         other = await stand.ask_over_tls(call)
-        found += [f"through TLS: {fault}" for fault in complaints(call, other, stand.log)]
+        complaints_ += [f"through TLS: {fault}" for fault in complaints(call, other, stand.log)]
         # Where HTTP is odd, it may depend on the pace whether all of a body came in time.
         if call.is_http and (other is None or other.body != answer.body):
-            found.append(f"through TLS another answer: {other.status if other else None}")
-    return found
+            complaints_.append(f"through TLS another answer: {other.status if other else None}")
+    return complaints_
 
 
 async def _hold_s(stand: Stand, call: Call, answer: Answer) -> float:
@@ -160,20 +160,20 @@ async def _again(stand: Stand, call: Call, answer: Answer, report: Report) -> li
     response = response_of(answer.body)
     if "patch" not in response:
         return []
-    asked = sent_request(body_of(call))
-    body = reviewed_again(asked, patched(asked["object"], response))
+    request = sent_request(body_of(call))
+    body = reviewed_again(request, patched(request["object"], response))
     report.again += 1
-    again = await stand.ask(posted(body, "again"))
+    again = await stand.ask(post_call(body, "again"))
     if again is not None and again.status == 413:
         return []  # The patch made it so large.
     if again is None or again.status != 200:
         return [f"its own answer is no pod: {again.body[:300]!r}" if again else "no answer again"]
-    if _shares_container_names(asked["object"]):
+    if _shares_container_names(request["object"]):
         return []
-    said = response_of(again.body)
-    if not said["allowed"]:
-        return [f"refuses its own answer: {said['status']['message'][:300]}"]
-    return ["changes its own answer again"] if "patch" in said else []
+    second_response = response_of(again.body)
+    if not second_response["allowed"]:
+        return [f"refuses its own answer: {second_response['status']['message'][:300]}"]
+    return ["changes its own answer again"] if "patch" in second_response else []
 
 
 def _shares_container_names(pod: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from testing.oracle.coverage import Coverage, answered
+from testing.oracle.coverage import Coverage, answered_scenarios
 from testing.oracle.go import Oracle
 from testing.oracle.ours import verdicts
 from testing.oracle.scenarios import MAX_STEPS, Scenario
@@ -54,7 +54,7 @@ class Comparison:
 
     def add(self, oracle: Oracle, seeds: range) -> None:
         """Compare on the scenarios of these numbers."""
-        for seed, scenario, answer in answered(oracle, seeds):
+        for seed, scenario, answer in answered_scenarios(oracle, seeds):
             self.coverage.add(scenario, answer)
             theirs, ours = upstream(answer), verdicts(scenario)
             self.not_proved["upstream"] += sum(
@@ -82,12 +82,12 @@ def differing(
     seed: int, scenario: Scenario, ours: dict[str, Verdict], theirs: dict[str, Verdict]
 ) -> Iterator[Difference]:
     """Yield the nodes on which verdicts differ; if one side exhausted its budget nothing is known."""
-    for node, one in sorted(theirs.items()):
+    for node, verdict in sorted(theirs.items()):
         if (
-            BUDGET_EXHAUSTED not in (one.end, ours[node].end)
-            and ours[node].compared != one.compared
+            BUDGET_EXHAUSTED not in (verdict.end, ours[node].end)
+            and ours[node].compared != verdict.compared
         ):
-            yield Difference(seed, scenario, node, ours[node], one)
+            yield Difference(seed, scenario, node, ours[node], verdict)
 
 
 def smallest(oracle: Oracle, difference: Difference) -> Difference:
@@ -114,12 +114,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seeds", nargs="+", type=int, metavar="SEED")
     parser.add_argument("--shrink", action="store_true")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     comparison = Comparison()
     with Oracle() as oracle:
-        comparison.add(oracle, range(*asked.seeds))
+        comparison.add(oracle, range(*options.seeds))
         for difference in comparison.unexplained:
-            if asked.shrink:
+            if options.shrink:
                 small = smallest(oracle, difference)
                 print(f"{small}\n{json.dumps(small.scenario, indent=1)}")
             else:

@@ -87,111 +87,117 @@ class Coverage:
 # --- looking into a scenario ----------------------------------------------------------------------
 
 
-def slices(one: Scenario) -> Iterator[Json]:
+def slices(scenario: Scenario) -> Iterator[Json]:
     """The specs of its slices."""
-    return (slice_["spec"] for slice_ in one["slices"])
+    return (slice_["spec"] for slice_ in scenario["slices"])
 
 
-def devices(one: Scenario) -> Iterator[Json]:
+def devices(scenario: Scenario) -> Iterator[Json]:
     """Its devices."""
-    return (device for spec in slices(one) for device in spec.get("devices", ()))
+    return (device for spec in slices(scenario) for device in spec.get("devices", ()))
 
 
-def requests(one: Scenario) -> Iterator[Json]:
+def requests(scenario: Scenario) -> Iterator[Json]:
     """The requests of all its claims."""
-    return (r for c in one["claims"] for r in c["spec"]["devices"].get("requests", ()))
+    return (r for c in scenario["claims"] for r in c["spec"]["devices"].get("requests", ()))
 
 
-def asked(one: Scenario) -> Iterator[Json]:
+def alternatives_of(scenario: Scenario) -> Iterator[Json]:
     """What is asked, alternatives included."""
-    for request in requests(one):
+    for request in requests(scenario):
         yield from [request["exactly"]] if "exactly" in request else request["firstAvailable"]
 
 
-def constraints(one: Scenario) -> Iterator[Json]:
+def constraints(scenario: Scenario) -> Iterator[Json]:
     """The constraints of all its claims."""
-    return (c for claim in one["claims"] for c in claim["spec"]["devices"].get("constraints", ()))
+    return (
+        c for claim in scenario["claims"] for c in claim["spec"]["devices"].get("constraints", ())
+    )
 
 
-def results(one: Scenario) -> Iterator[Json]:
+def results(scenario: Scenario) -> Iterator[Json]:
     """What is allocated already."""
-    for holder in one["allocated"]:
+    for holder in scenario["allocated"]:
         yield from holder["status"]["allocation"]["devices"]["results"]
 
 
-def policies(one: Scenario) -> Iterator[Json]:
+def policies(scenario: Scenario) -> Iterator[Json]:
     """The request policies of its devices' capacities."""
-    for device in devices(one):
+    for device in devices(scenario):
         for amount in device["capacity"].values():
             if "requestPolicy" in amount:
                 yield amount["requestPolicy"]
 
 
-def expressions(one: Scenario) -> Iterator[str]:
+def expressions(scenario: Scenario) -> Iterator[str]:
     """The selectors of its requests."""
-    return (s["cel"]["expression"] for a in asked(one) for s in a.get("selectors", ()))
+    return (
+        s["cel"]["expression"] for a in alternatives_of(scenario) for s in a.get("selectors", ())
+    )
 
 
 def _gate(name: str) -> Callable[[Scenario], bool]:
-    return lambda one: one["features"].get(name, False)
+    return lambda scenario: scenario["features"].get(name, False)
 
 
 def _slice_with(key: str) -> Callable[[Scenario], bool]:
-    return lambda one: any(spec.get(key) for spec in slices(one))
+    return lambda scenario: any(spec.get(key) for spec in slices(scenario))
 
 
 def _device_with(key: str) -> Callable[[Scenario], bool]:
-    return lambda one: any(device.get(key) for device in devices(one))
+    return lambda scenario: any(device.get(key) for device in devices(scenario))
 
 
 def _asked_with(key: str) -> Callable[[Scenario], bool]:
-    return lambda one: any(each.get(key) for each in asked(one))
+    return lambda scenario: any(request.get(key) for request in alternatives_of(scenario))
 
 
 def _policy_with(key: str) -> Callable[[Scenario], bool]:
-    return lambda one: any(key in policy for policy in policies(one))
+    return lambda scenario: any(key in policy for policy in policies(scenario))
 
 
-def _several_generations(one: Scenario) -> bool:
-    seen = {(s["driver"], s["pool"]["name"], s["pool"]["generation"]) for s in slices(one)}
-    return len(seen) > len({pool[:2] for pool in seen})
+def _several_generations(scenario: Scenario) -> bool:
+    pools = {(s["driver"], s["pool"]["name"], s["pool"]["generation"]) for s in slices(scenario)}
+    return len(pools) > len({pool[:2] for pool in pools})
 
 
-def _several_hosts(one: Scenario) -> bool:
+def _several_hosts(scenario: Scenario) -> bool:
     hosts = {
-        (s["driver"], s["pool"]["name"], s["nodeName"]) for s in slices(one) if "nodeName" in s
+        (s["driver"], s["pool"]["name"], s["nodeName"]) for s in slices(scenario) if "nodeName" in s
     }
     return len(hosts) > len({host[:2] for host in hosts})
 
 
-def _wrong_count(one: Scenario) -> bool:
-    found = Counter((s["driver"], s["pool"]["name"], s["pool"]["generation"]) for s in slices(one))
+def _wrong_count(scenario: Scenario) -> bool:
+    counts = Counter(
+        (s["driver"], s["pool"]["name"], s["pool"]["generation"]) for s in slices(scenario)
+    )
     return any(
-        found[s["driver"], s["pool"]["name"], s["pool"]["generation"]]
+        counts[s["driver"], s["pool"]["name"], s["pool"]["generation"]]
         != s["pool"]["resourceSliceCount"]
-        for s in slices(one)
+        for s in slices(scenario)
     )
 
 
-def _broken_pool(one: Scenario) -> bool:
+def _broken_pool(scenario: Scenario) -> bool:
     names = Counter(
         (s["driver"], s["pool"]["name"], d["name"])
-        for s in slices(one)
+        for s in slices(scenario)
         for d in s.get("devices", ())
     )
     return max(names.values(), default=0) > 1 or any(
         "nothing" in (used["counterSet"], *used["counters"])
-        for device in devices(one)
+        for device in devices(scenario)
         for used in device.get("consumesCounters", ())
     )
 
 
-def _fraction(one: Scenario) -> bool:
-    return any("share" in device["capacity"] for device in devices(one))
+def _fraction(scenario: Scenario) -> bool:
+    return any("share" in device["capacity"] for device in devices(scenario))
 
 
-def _most_asked(one: Scenario) -> int:
-    return max((each.get("count", 0) for each in asked(one)), default=0)
+def _most_asked(scenario: Scenario) -> int:
+    return max((request.get("count", 0) for request in alternatives_of(scenario)), default=0)
 
 
 FEATURES: Final[Mapping[str, Callable[[Scenario], bool]]] = {
@@ -199,56 +205,68 @@ FEATURES: Final[Mapping[str, Callable[[Scenario], bool]]] = {
     "node-selected slices": _slice_with("nodeSelector"),
     "slices for all nodes": _slice_with("allNodes"),
     "per-device node selection": _slice_with("perDeviceNodeSelection"),
-    "several slices in a pool": lambda one: any(
-        s["pool"]["resourceSliceCount"] > 1 for s in slices(one)
+    "several slices in a pool": lambda scenario: any(
+        s["pool"]["resourceSliceCount"] > 1 for s in slices(scenario)
     ),
     "pools over several nodes": _several_hosts,
-    "several drivers": lambda one: len({s["driver"] for s in slices(one)}) > 1,
-    "several nodes": lambda one: len(one["nodes"]) > 1,
-    "several claims": lambda one: len(one["claims"]) > 1,
+    "several drivers": lambda scenario: len({s["driver"] for s in slices(scenario)}) > 1,
+    "several nodes": lambda scenario: len(scenario["nodes"]) > 1,
+    "several claims": lambda scenario: len(scenario["claims"]) > 1,
     "several generations": _several_generations,
     "incomplete pools": _wrong_count,
     "invalid pools": _broken_pool,
-    "devices held": lambda one: any("shareID" not in result for result in results(one)),
+    "devices held": lambda scenario: any("shareID" not in result for result in results(scenario)),
     "request selectors": _asked_with("selectors"),
-    "careless selectors": lambda one: any(text in BARE_SELECTORS for text in expressions(one)),
-    "broken selectors": lambda one: any(text in BROKEN_SELECTORS for text in expressions(one)),
-    "mode All": lambda one: any(each["allocationMode"] == "All" for each in asked(one)),
-    "several devices per request": lambda one: _most_asked(one) > 1,
-    "firstAvailable": lambda one: any("firstAvailable" in r for r in requests(one)),
-    "matchAttribute": lambda one: any("matchAttribute" in c for c in constraints(one)),
-    "distinctAttribute": lambda one: any("distinctAttribute" in c for c in constraints(one)),
-    "constraints on some requests": lambda one: any("requests" in c for c in constraints(one)),
+    "careless selectors": lambda scenario: any(
+        text in BARE_SELECTORS for text in expressions(scenario)
+    ),
+    "broken selectors": lambda scenario: any(
+        text in BROKEN_SELECTORS for text in expressions(scenario)
+    ),
+    "mode All": lambda scenario: any(
+        request["allocationMode"] == "All" for request in alternatives_of(scenario)
+    ),
+    "several devices per request": lambda scenario: _most_asked(scenario) > 1,
+    "firstAvailable": lambda scenario: any("firstAvailable" in r for r in requests(scenario)),
+    "matchAttribute": lambda scenario: any("matchAttribute" in c for c in constraints(scenario)),
+    "distinctAttribute": lambda scenario: any(
+        "distinctAttribute" in c for c in constraints(scenario)
+    ),
+    "constraints on some requests": lambda scenario: any(
+        "requests" in c for c in constraints(scenario)
+    ),
     "list attributes": _gate("DRAListTypeAttributes"),
     "derived attributes": _asked_with("derivedAttributes"),
     "admin access": _asked_with("adminAccess"),
     "shared counters": _slice_with("sharedCounters"),
-    "compatibility groups": lambda one: any(
+    "compatibility groups": lambda scenario: any(
         "compatibilityGroups" in used
-        for d in devices(one)
+        for d in devices(scenario)
         for used in d.get("consumesCounters", ())
     ),
     "multiple allocations": _device_with("allowMultipleAllocations"),
     "capacity requests": _asked_with("capacity"),
-    "capacity: only a default": lambda one: any(
-        policy.keys() == {"default"} for policy in policies(one)
+    "capacity: only a default": lambda scenario: any(
+        policy.keys() == {"default"} for policy in policies(scenario)
     ),
     "capacity: valid values": _policy_with("validValues"),
     "capacity: ranges": _policy_with("validRange"),
     "capacity: fractions": _fraction,
     "capacity: gate for fractions": _gate("DRAFractionalCapacityRange"),
-    "shares held": lambda one: any("shareID" in result for result in results(one)),
+    "shares held": lambda scenario: any("shareID" in result for result in results(scenario)),
     "taints": _device_with("taints"),
-    "taint rules": lambda one: bool(one.get("taintRules")),
+    "taint rules": lambda scenario: bool(scenario.get("taintRules")),
     "tolerations": _asked_with("tolerations"),
     "binding conditions": _device_with("bindingConditions"),
     "bindsToNode": _device_with("bindsToNode"),
-    "class configuration": lambda one: any("config" in c["spec"] for c in one["classes"]),
-    "claim configuration": lambda one: any("config" in c["spec"]["devices"] for c in one["claims"]),
+    "class configuration": lambda scenario: any("config" in c["spec"] for c in scenario["classes"]),
+    "claim configuration": lambda scenario: any(
+        "config" in c["spec"]["devices"] for c in scenario["claims"]
+    ),
     "skipped node operations": _slice_with("skipNodeOperations"),
-    "16 devices asked or more": lambda one: _most_asked(one) >= 16,
-    "gates off": lambda one: any(not on for on in one["features"].values()),
-    "experimental forced": lambda one: one.get("implementation") == "experimental",
+    "16 devices asked or more": lambda scenario: _most_asked(scenario) >= 16,
+    "gates off": lambda scenario: any(not on for on in scenario["features"].values()),
+    "experimental forced": lambda scenario: scenario.get("implementation") == "experimental",
 }
 """Each feature and how to see it in a scenario."""
 
@@ -256,12 +274,17 @@ FEATURES: Final[Mapping[str, Callable[[Scenario], bool]]] = {
 # --- asking --------------------------------------------------------------------------------------
 
 
-def answered(oracle: Oracle, seeds: range) -> Iterator[tuple[int, Scenario, Answer]]:
+def answered_scenarios(oracle: Oracle, seeds: range) -> Iterator[tuple[int, Scenario, Answer]]:
     """Yield each scenario of the numbers with upstream's answer."""
     for start in range(seeds.start, seeds.stop, CHUNK):
         numbers = range(start, min(start + CHUNK, seeds.stop))
-        made = [seeded(number) for number in numbers]
-        yield from zip(numbers, made, oracle.ask({"allocate": one} for one in made), strict=True)
+        scenarios = [seeded(number) for number in numbers]
+        yield from zip(
+            numbers,
+            scenarios,
+            oracle.ask({"allocate": scenario} for scenario in scenarios),
+            strict=True,
+        )
 
 
 def main() -> None:
@@ -269,7 +292,7 @@ def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000
     coverage = Coverage()
     with Oracle() as oracle:
-        for _, scenario, answer in answered(oracle, range(count)):
+        for _, scenario, answer in answered_scenarios(oracle, range(count)):
             coverage.add(scenario, answer)
     print("\n".join(coverage.table()))
 

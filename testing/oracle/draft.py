@@ -75,14 +75,14 @@ class Draft:
         """True with this chance."""
         return self.rng.random() < chance
 
-    def one(self, choices: Sequence[T]) -> T:
+    def pick(self, choices: Sequence[T]) -> T:
         """One of the choices, all alike."""
         return self.rng.choice(choices)
 
-    def some(self, choices: Sequence[T], chance: float = 0.5) -> list[T]:
+    def sample(self, choices: Sequence[T], chance: float = 0.5) -> list[T]:
         """At least one of the choices, each else with this chance, in order."""
-        chosen = [choice for choice in choices if self.maybe(chance)]
-        return chosen or [self.one(choices)] if choices else []
+        choices_made = [choice for choice in choices if self.maybe(chance)]
+        return choices_made or [self.pick(choices)] if choices else []
 
     def weighted(self, choices: Mapping[T, int]) -> T:
         """One of the choices by weight."""
@@ -92,12 +92,12 @@ class Draft:
 
     def slices(self) -> Iterator[Json]:
         """Every slice, pool by pool."""
-        return (one for pool in self.pools for one in pool)
+        return (slice_ for pool in self.pools for slice_ in pool)
 
     def devices(self, pool: Sequence[Json] | None = None) -> list[Json]:
         """The devices of one pool or of all."""
-        found = self.slices() if pool is None else iter(pool)
-        return [device for one in found for device in one["spec"].get("devices", ())]
+        slices = self.slices() if pool is None else iter(pool)
+        return [device for slice_ in slices for device in slice_["spec"].get("devices", ())]
 
     def requests(self) -> list[tuple[Json, Json]]:
         """Each claim's requests."""
@@ -106,9 +106,11 @@ class Draft:
     def asked(self) -> list[Json]:
         """What is asked of devices: `exactly` of each request, or each of its alternatives."""
         return [
-            one
+            alternative
             for _, request in self.requests()
-            for one in ([request["exactly"]] if "exactly" in request else request["firstAvailable"])
+            for alternative in (
+                [request["exactly"]] if "exactly" in request else request["firstAvailable"]
+            )
         ]
 
     # --- a plain cluster -------------------------------------------------------------------------
@@ -123,7 +125,11 @@ class Draft:
             self._add_claim(f"claim-{index}")
 
     def _node(self, number: int) -> Json:
-        labels = {"zone": self.one("ab"), "rack": self.one("xyz"), "kubernetes.io/os": "linux"}
+        labels = {
+            "zone": self.pick("ab"),
+            "rack": self.pick("xyz"),
+            "kubernetes.io/os": "linux",
+        }
         return {"metadata": {"name": f"n{number}", "labels": labels}}
 
     def _add_pools(self) -> None:
@@ -143,18 +149,18 @@ class Draft:
 
     def _placement(self) -> Json:
         selector = self.node_selector()
-        return self.one(
+        return self.pick(
             ({"allNodes": True}, {"nodeSelector": selector}, {"perDeviceNodeSelection": True})
         )
 
     def node_selector(self) -> Json:
         """A term on labels or on the node's name."""
         nodes = [node["metadata"]["name"] for node in self.nodes]
-        zone = {"key": "zone", "operator": "In", "values": self.some("ab", 0.7)}
-        rack = {"key": "rack", "operator": "NotIn", "values": [self.one("xyz")]}
+        zone = {"key": "zone", "operator": "In", "values": self.sample("ab", 0.7)}
+        rack = {"key": "rack", "operator": "NotIn", "values": [self.pick("xyz")]}
         label = {"key": "kubernetes.io/os", "operator": "Exists"}
-        field = {"key": "metadata.name", "operator": "In", "values": [self.one(nodes)]}
-        term: Json = self.one(
+        field = {"key": "metadata.name", "operator": "In", "values": [self.pick(nodes)]}
+        term: Json = self.pick(
             (
                 {"matchExpressions": [zone]},
                 {"matchExpressions": [label, rack]},
@@ -182,7 +188,7 @@ class Draft:
         cut = count // parts
         slices = [
             {
-                "metadata": {"name": f"{pool}-{driver.partition('.')[0]}-{self.one('abc')}{part}"},
+                "metadata": {"name": f"{pool}-{driver.partition('.')[0]}-{self.pick('abc')}{part}"},
                 "spec": {
                     "driver": driver,
                     "pool": {"name": pool, "generation": 2, "resourceSliceCount": parts},
@@ -197,7 +203,7 @@ class Draft:
 
     def _device_placement(self) -> Json:
         if self.maybe(0.4):
-            return {"nodeName": self.one(self.nodes)["metadata"]["name"]}
+            return {"nodeName": self.pick(self.nodes)["metadata"]["name"]}
         return {"nodeSelector": self._terms()} if self.maybe(0.5) else {"allNodes": True}
 
     def _device(self, driver: str, name: str, index: int) -> Json:
@@ -206,7 +212,7 @@ class Draft:
             "index": {"int": index},
             f"{driver}/numa" if self.maybe(0.1) else "numa": {"int": index % 2},
             "healthy": {"bool": self.maybe(0.85)},
-            "driverVersion": {"version": self.one(("1.2.0", "1.2.0", "1.10.0-rc.1", "1.1.0+x"))},
+            "driverVersion": {"version": self.pick(("1.2.0", "1.2.0", "1.10.0-rc.1", "1.1.0+x"))},
             ROOT: {"string": f"pci{index // 2 % 2}"},
             f"{driver}/uuid": {"string": f"{name}-{self.rng.randrange(10**6)}"},
         }
@@ -239,7 +245,7 @@ class Draft:
 
     def exactly(self, count: int | None = None) -> Json:
         """A plain request for devices."""
-        asked: Json = {
+        request: Json = {
             "deviceClassName": self.weighted(
                 {"gpu": 70, "a100": 9, "large": 6, "nic": 3, "any": 12}
             ),
@@ -247,8 +253,8 @@ class Draft:
             "count": count or self.weighted({1: 38, 2: 35, 3: 19, 4: 8}),
         }
         if self.maybe(0.2):
-            asked["selectors"] = chosen(self.one(SELECTORS))
-        return asked
+            request["selectors"] = chosen(self.pick(SELECTORS))
+        return request
 
 
 def chosen(*expressions: str) -> list[Json]:

@@ -87,7 +87,7 @@ def built() -> Path:
     binary = Path(home) / "drawbridge" / f"oracle-{hashlib.sha256(content).hexdigest()[:16]}"
     if not binary.exists():
         binary.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = binary.with_suffix(f".{os.getpid()}")
+        temporary = binary.with_suffix(f".{os.getpid()}")
         environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": ""}
         build = [
             str(go_command()),
@@ -95,10 +95,10 @@ def built() -> Path:
             "-trimpath",
             "-mod=readonly",
             "-o",
-            str(unfinished),
+            str(temporary),
             ".",
         ]
         subprocess.run(build, cwd=SOURCES, env=environment, check=True)
         # A rename is atomic: whoever looks sees no binary or a whole one.
-        unfinished.rename(binary)
+        temporary.rename(binary)
     return binary

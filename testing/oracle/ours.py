@@ -43,7 +43,7 @@ class Objects(msgspec.Struct, frozen=True, kw_only=True):
     features: Features
     slices: tuple[ResourceSlice, ...]
     classes: dict[str, DeviceClass]
-    allocated: tuple[ResourceClaim, ...]
+    allocated_claims: tuple[ResourceClaim, ...]
     claims: tuple[ResourceClaim, ...]
     nodes: tuple[Node, ...]
 
@@ -51,53 +51,62 @@ class Objects(msgspec.Struct, frozen=True, kw_only=True):
 def objects(scenario: Scenario) -> Objects:
     """Return the objects of a scenario."""
     features = msgspec.convert(scenario.get("features", {}), Features)
-    slices = _typed(scenario["slices"], ResourceSlice)
+    slices = _typed_objects(scenario["slices"], ResourceSlice)
     if features.device_taints and features.device_taint_rules:
-        slices = apply_taint_rules(slices, _typed(scenario.get("taintRules", ()), DeviceTaintRule))
+        slices = apply_taint_rules(
+            slices, _typed_objects(scenario.get("taintRules", ()), DeviceTaintRule)
+        )
     return Objects(
         features=features,
         slices=slices,
-        classes={one.metadata.name: one for one in _typed(scenario["classes"], DeviceClass)},
-        allocated=_typed(scenario["allocated"], ResourceClaim),
-        claims=_typed(scenario["claims"], ResourceClaim),
-        nodes=_typed(scenario["nodes"], Node),
+        classes={
+            class_.metadata.name: class_
+            for class_ in _typed_objects(scenario["classes"], DeviceClass)
+        },
+        allocated_claims=_typed_objects(scenario["allocated"], ResourceClaim),
+        claims=_typed_objects(scenario["claims"], ResourceClaim),
+        nodes=_typed_objects(scenario["nodes"], Node),
     )
 
 
-def _typed(documents: Sequence[Json], kind: type[T]) -> tuple[T, ...]:
+def _typed_objects(documents: Sequence[Json], kind: type[T]) -> tuple[T, ...]:
     return tuple(decode(encode(document), kind) for document in documents)
 
 
 def verdicts(scenario: Scenario) -> dict[str, Verdict]:
     """Return the verdict of FirstFit per node."""
-    given = objects(scenario)
-    rules = AllocatorOptions(features=given.features)
-    held = usage.gather_usage(given.allocated, given.features)
-    index = pools.build_index(given.slices, given.features)
-    found = {}
-    for node in given.nodes:
+    typed_objects = objects(scenario)
+    rules = AllocatorOptions(features=typed_objects.features)
+    usage_ = usage.gather_usage(typed_objects.allocated_claims, typed_objects.features)
+    index = pools.build_index(typed_objects.slices, typed_objects.features)
+    verdicts = {}
+    for node in typed_objects.nodes:
         try:
-            asked = requests.resolve_requests(given.claims, given.classes, given.features)
+            pending = requests.resolve_requests(
+                typed_objects.claims, typed_objects.classes, typed_objects.features
+            )
             devices = pools.node_devices(index, node)
-            found[node.metadata.name] = verdict(devices, asked, held, rules)
+            verdicts[node.metadata.name] = verdict(devices, pending, usage_, rules)
         except AttemptFailed as error:
-            found[node.metadata.name] = Verdict(FATAL, message=str(error))
-    return found
+            verdicts[node.metadata.name] = Verdict(FATAL, message=str(error))
+    return verdicts
 
 
 def verdict(
-    devices: NodeDevices, asked: PendingClaims, held: Usage, rules: AllocatorOptions
+    devices: NodeDevices, pending: PendingClaims, usage_: Usage, rules: AllocatorOptions
 ) -> Verdict:
     """Return the verdict on one node.
 
     Raises:
         AttemptFailed: The attempt ends on all nodes.
     """
-    outcome = allocate(devices, asked, held, rules, budget=BUDGET)
+    outcome = allocate(devices, pending, usage_, rules, budget=BUDGET)
     if isinstance(outcome, Plan):
         ids = results.share_ids("oracle")
-        made = results.allocations(outcome, asked, rules.features, ids)
-        return Verdict(FIT, normal([msgspec.json.decode(encode(one)) for one in made]))
+        allocations = results.allocations(outcome, pending, rules.features, ids)
+        return Verdict(
+            FIT, normal([msgspec.json.decode(encode(allocation)) for allocation in allocations])
+        )
     if isinstance(outcome, BudgetExhausted):
         return Verdict(BUDGET_EXHAUSTED, message=outcome.progress)
     return Verdict(NODE if outcome.invalid_pools else DOES_NOT_FIT)

@@ -23,7 +23,7 @@ def main() -> None:
 
 def recorded() -> dict[str, Any]:
     """Return the provenance, the devices, and a row per case with Go's two verdicts."""
-    asked = list(cases())
+    all_cases = list(cases())
     with Oracle() as oracle:
         (versions,) = oracle.ask([{"versions": True}])
         answers = oracle.ask(
@@ -34,7 +34,7 @@ def recorded() -> dict[str, Any]:
                     "device": DEVICES[case.device],
                 }
             }
-            for case in asked
+            for case in all_cases
             for environment in ENVIRONMENTS
         )
     verdicts = zip(answers[::2], answers[1::2], strict=True)
@@ -46,8 +46,8 @@ def recorded() -> dict[str, Any]:
         },
         "devices": DEVICES,
         "rows": [
-            {**case._asdict(), "new": new, "stored": stored}
-            for case, (new, stored) in zip(asked, verdicts, strict=True)
+            {**case._asdict(), "new": new, "stored": stored_verdict}
+            for case, (new, stored_verdict) in zip(all_cases, verdicts, strict=True)
         ],
     }
 

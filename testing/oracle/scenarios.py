@@ -33,15 +33,15 @@ def scenario(rng: Random) -> Scenario:
     """Return a scenario; the same chance gives the same one."""
     draft = Draft(rng)
     draft.build()
-    wanted = rng.choices(
+    themes = rng.choices(
         list(THEMES), list(THEMES.values()), k=draft.weighted({1: 10, 2: 30, 3: 35, 4: 25})
     )
     for theme in THEMES:
-        if theme in wanted:
+        if theme in themes:
             theme(draft)
     slices = list(draft.slices())
     rng.shuffle(slices)
-    made = {
+    scenario = {
         "features": draft.gates,
         "slices": slices,
         "classes": draft.classes,
@@ -51,21 +51,21 @@ def scenario(rng: Random) -> Scenario:
         "maxSteps": MAX_STEPS,
     }
     if draft.taint_rules:
-        made["taintRules"] = draft.taint_rules
-    return made | _implementation(draft)
+        scenario["taintRules"] = draft.taint_rules
+    return scenario | _implementation(draft)
 
 
 def _implementation(draft: Draft) -> Scenario:
     """Force an implementation now and then, and never leave it to the stable one: it has no order."""
     gates = draft.gates
     if any(gates.get(name) for name in ALPHA_GATES):
-        return draft.one(({}, {"implementation": "experimental"}))
+        return draft.pick(({}, {"implementation": "experimental"}))
     if not any(gates.get(name, True) for name in _BETA_GATES):
         return {"implementation": "incubating"}
     # With the gate off, the two differ in what nobody can publish then.
     if any("skipNodeOperations" in slice_["spec"] for slice_ in draft.slices()):
         return {}
-    return draft.one(({}, {}, {"implementation": "experimental"}))
+    return draft.pick(({}, {}, {"implementation": "experimental"}))
 
 
 def seeded(seed: int) -> Scenario:

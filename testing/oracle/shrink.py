@@ -65,13 +65,16 @@ def _remove(scenario: Scenario, path: Path) -> bool:
 
 def _without_slice(scenario: Scenario, index: int) -> Scenario:
     """Return the scenario without a slice that the others of its pool do not count any more."""
-    one = copy.deepcopy(scenario)
-    gone = one["slices"].pop(index)["spec"]
-    for slice_ in one["slices"]:
+    smaller = copy.deepcopy(scenario)
+    removed_spec = smaller["slices"].pop(index)["spec"]
+    for slice_ in smaller["slices"]:
         spec = slice_["spec"]
-        if (spec["driver"], spec["pool"]["name"]) == (gone["driver"], gone["pool"]["name"]):
+        if (spec["driver"], spec["pool"]["name"]) == (
+            removed_spec["driver"],
+            removed_spec["pool"]["name"],
+        ):
             spec["pool"]["resourceSliceCount"] -= 1
-    return one
+    return smaller
 
 
 def _removable(value: Any, path: Path = ()) -> Iterator[Path]:

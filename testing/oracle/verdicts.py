@@ -78,9 +78,10 @@ def normal(results: Sequence[Json]) -> tuple[Json, ...]:
     return tuple(
         {
             "results": [
-                _device(one, shares) for one in result.get("devices", {}).get("results") or ()
+                _device(result_, shares)
+                for result_ in result.get("devices", {}).get("results") or ()
             ],
-            "config": [_pruned(one) for one in result.get("devices", {}).get("config") or ()],
+            "config": [_pruned(entry) for entry in result.get("devices", {}).get("config") or ()],
             "nodeSelector": _pruned(result.get("nodeSelector")),
         }
         for result in results
@@ -89,13 +90,13 @@ def normal(results: Sequence[Json]) -> tuple[Json, ...]:
 
 def _share_ids(results: Iterable[Json]) -> Iterator[str]:
     for result in results:
-        for one in result.get("devices", {}).get("results") or ():
-            if one.get("shareID"):
-                yield one["shareID"]
+        for result_ in result.get("devices", {}).get("results") or ():
+            if result_.get("shareID"):
+                yield result_["shareID"]
 
 
-def _device(one: Json, shares: Mapping[str, str]) -> Any:
-    device = dict(one)
+def _device(result_: Json, shares: Mapping[str, str]) -> Any:
+    device = dict(result_)
     if device.get("shareID"):
         device["shareID"] = shares[device["shareID"]]
     return _pruned(device)

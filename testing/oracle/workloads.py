@@ -59,20 +59,24 @@ def varied(nodes: int) -> Scenario:
 def different(nodes: int) -> Scenario:
     """As `varied`, and the memory of each node's devices is like no other node's."""
     scenario = varied(nodes)
-    for number, one in enumerate(scenario["slices"]):
-        for device in one["spec"]["devices"]:
+    for number, slice_ in enumerate(scenario["slices"]):
+        for device in slice_["spec"]["devices"]:
             device["capacity"]["memory"]["value"] = f"{80 * 1024 + number}Mi"
     return scenario
 
 
-def _cluster(nodes: int, taken: Callable[[int], Iterable[int]]) -> Scenario:
+def _cluster(nodes: int, allocated_gpus: Callable[[int], Iterable[int]]) -> Scenario:
     names = [f"node-{number:05d}" for number in range(nodes)]
     devices = {"requests": [_two_large()], "constraints": [{"matchAttribute": ROOT}]}
     return _scenario(
         names,
         [_slice(name, [_gpu(name, index) for index in range(DEVICES_PER_NODE)]) for name in names],
         [claim("wanted", devices)],
-        [holder(name, index) for number, name in enumerate(names) for index in taken(number)],
+        [
+            holder(name, index)
+            for number, name in enumerate(names)
+            for index in allocated_gpus(number)
+        ],
     )
 
 
@@ -115,7 +119,7 @@ def unmatched(devices: int) -> Scenario:
 
 def alternatives(depth: int) -> Scenario:
     """Eight devices, four requests; each would rather have more devices than less, and at least 3."""
-    asked = [
+    requests = [
         {
             "name": f"r{number}",
             "firstAvailable": [
@@ -124,7 +128,7 @@ def alternatives(depth: int) -> Scenario:
         }
         for number in range(4)
     ]
-    return _node([_plain(index) for index in range(8)], asked)
+    return _node([_plain(index) for index in range(8)], requests)
 
 
 def batch(claims: int, spare: int = 0) -> Scenario:
@@ -146,8 +150,8 @@ def costly(loops: int) -> Scenario:
     text = "true"
     for number in range(loops):
         text = f"device.attributes.all(v{number}, v{number} != '' && {text})"
-    published = [_plain(index) | {"attributes": domains} for index in range(64)]
-    return _node(published, [_request("gpus", 2, text)])
+    devices = [_plain(index) | {"attributes": domains} for index in range(64)]
+    return _node(devices, [_request("gpus", 2, text)])
 
 
 _PLACEMENTS: Final[Mapping[str, tuple[int, Sequence[range]]]] = {
@@ -172,7 +176,7 @@ def mig(gpus: int) -> Scenario:
     ]
     for slice_ in slices:
         slice_["spec"]["pool"]["resourceSliceCount"] = len(slices)
-    asked = [
+    requests = [
         _request(
             profile.replace(".", "-"), count, f'device.attributes["{GPU}"].profile == "{profile}"'
         )
@@ -183,8 +187,8 @@ def mig(gpus: int) -> Scenario:
             ("1g.10gb", gpus),
         )
     ]
-    held = [holder("node-00000", f"gpu-{gpu}-3g-40gb-4") for gpu in range(0, gpus, 2)]
-    return _scenario(["node-00000"], slices, [claim("wanted", {"requests": asked})], held)
+    holders = [holder("node-00000", f"gpu-{gpu}-3g-40gb-4") for gpu in range(0, gpus, 2)]
+    return _scenario(["node-00000"], slices, [claim("wanted", {"requests": requests})], holders)
 
 
 def _whole(gpu: int) -> Json:
@@ -213,13 +217,13 @@ def _placements(gpu: int) -> Iterable[Json]:
 
 
 def _scenario(
-    nodes: Sequence[str], slices: list[Json], claims: list[Json], allocated: list[Json]
+    nodes: Sequence[str], slices: list[Json], claims: list[Json], allocated_claims: list[Json]
 ) -> Scenario:
     gpus = {"metadata": {"name": "gpu"}, "spec": {"selectors": chosen(f'device.driver == "{GPU}"')}}
     return {
         "slices": slices,
         "classes": [gpus],
-        "allocated": allocated,
+        "allocated": allocated_claims,
         "claims": claims,
         "nodes": [{"metadata": {"name": name, "labels": {}}} for name in nodes],
     }
@@ -231,10 +235,10 @@ def _node(devices: list[Json], requests: list[Json], constraints: Sequence[Json]
     slices = [_slice("node-00000", part, name=f"part-{index}") for index, part in enumerate(parts)]
     for slice_ in slices:
         slice_["spec"]["pool"]["resourceSliceCount"] = len(slices)
-    wanted: Json = {"requests": requests}
+    spec: Json = {"requests": requests}
     if constraints:
-        wanted["constraints"] = list(constraints)
-    return _scenario(["node-00000"], slices, [claim("wanted", wanted)], [])
+        spec["constraints"] = list(constraints)
+    return _scenario(["node-00000"], slices, [claim("wanted", spec)], [])
 
 
 def _slice(node: str, devices: list[Json], *, name: str = "gpus") -> Json:

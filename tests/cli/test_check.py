@@ -16,7 +16,7 @@ from kube.manifests.dump import dump_yaml
 from kube.names import ENFORCEMENT_LABEL
 from testing import rule_cases as cases
 from testing.builders import gpus, pod
-from testing.command import CLUSTER, ROOT, drawbridge, told, translate
+from testing.command import CLUSTER, ROOT, drawbridge, finding_lines, translate
 
 Document = Mapping[str, Any]
 
@@ -90,7 +90,7 @@ def test_json_holds_findings_only() -> None:
     said = answer(WRONG, DOUBTFUL)
 
     assert list(said) == ["findings"]
-    assert told(said) == [
+    assert finding_lines(said) == [
         "error tooManyDevices ResourceClaim/default/judged spec.devices.requests",
         (
             "warning noopToleration ResourceClaim/default/judged"
@@ -103,13 +103,13 @@ def test_json_holds_findings_only() -> None:
 def test_a_wrong_value_of_a_known_kind_is_a_finding() -> None:
     wrong = cases.claim(cases.exactly(count="many"))
 
-    assert told(answer(wrong)) == [
+    assert finding_lines(answer(wrong)) == [
         "error invalidObject ResourceClaim/default/judged spec.devices.requests[0].exactly.count"
     ]
 
 
 def test_legacy_pods_are_translated_and_judged() -> None:
-    assert told(answer(pod(gpus(1, mem="8Gi")))) == [
+    assert finding_lines(answer(pod(gpus(1, mem="8Gi")))) == [
         "error wrongUnit Pod/default/train spec.containers[0].resources.limits[nvidia.com/gpumem]"
     ]
     assert answer(pod(gpus(1, mem=3000)), options=["--snapshot", CLUSTER]) == {"findings": []}
@@ -124,7 +124,7 @@ def test_pods_of_a_controller_are_only_warned_of() -> None:
 def test_pods_of_workloads_are_judged_in_their_place() -> None:
     wrong = cases.pod({"name": "gpu"})
 
-    assert told(answer(deployment(wrong))) == [
+    assert finding_lines(answer(deployment(wrong))) == [
         "error invalidClaimSource Deployment/default/workers spec.template.spec.resourceClaims[0]"
     ]
 
@@ -144,7 +144,7 @@ def wanting(count: int, name: str = "train") -> Document:
 def test_every_pod_is_told_though_all_share_a_template() -> None:
     many = [owned(wanting(9, "of-a-set")), wanting(9, "one"), wanting(9, "other")]
 
-    assert told(answer(*GPUS, *many)) == [
+    assert finding_lines(answer(*GPUS, *many)) == [
         f"{severity} exceedsLargestNode Pod/default/{name}"
         " spec.containers[0].resources.limits[nvidia.com/gpu]"
         for severity, name in (("warning", "of-a-set"), ("error", "one"), ("error", "other"))
@@ -187,7 +187,7 @@ def test_a_template_that_is_written_out_is_judged_in_its_place(tmp_path: Path) -
     state.write_text(dump_yaml([cases.device_class()]))
     template, translated = yaml.safe_load_all(translate(wanting(1)).stdout)
 
-    assert told(answer(template, translated, options=["--snapshot", state])) == [
+    assert finding_lines(answer(template, translated, options=["--snapshot", state])) == [
         (
             "warning deviceClassMissing"
             f" ResourceClaimTemplate/default/{template['metadata']['name']}"
@@ -216,7 +216,7 @@ def test_objects_of_the_same_call_know_each_other() -> None:
     use = {"name": "gpu", "request": "gup"}
     wrong = cases.pod({"name": "gpu", "resourceClaimTemplateName": "judged"}, uses=(use,))
 
-    assert told(answer(template, wrong)) == [
+    assert finding_lines(answer(template, wrong)) == [
         "error unknownRequest Pod/default/judged spec.containers[0].resources.claims[0].request"
     ]
 
@@ -230,7 +230,7 @@ def test_slices_of_the_same_call_are_the_inventory() -> None:
     claim = cases.claim(asking)
 
     assert answer(device_class, claim) == {"findings": []}
-    assert told(answer(device_class, claim, cases.resource_slice(device))) == [
+    assert finding_lines(answer(device_class, claim, cases.resource_slice(device))) == [
         (
             "error capacityNotPublished ResourceClaim/default/judged"
             " spec.devices.requests[0].exactly.capacity.requests[memroy]"
@@ -275,7 +275,9 @@ def old_claim(**request: object) -> Document:
     ids=["right", "wrong value", "wrong", "doubtful", "unknown field", "v1beta2"],
 )
 def test_an_old_version_is_validated_at_its_own_paths(want: list[str], old: Document) -> None:
-    words = [line.replace(" ResourceClaim/default/judged", "") for line in told(answer(old))]
+    words = [
+        line.replace(" ResourceClaim/default/judged", "") for line in finding_lines(answer(old))
+    ]
 
     version = ["warning unservedVersion apiVersion"] * ("invalidObject" not in str(want))
     assert sorted([*want, *version]) == sorted(words)
@@ -290,7 +292,7 @@ def test_a_slice_of_an_old_version_is_the_inventory() -> None:
     )
 
     assert "error exceedsLargestDevice" in " ".join(
-        told(answer(device_class, cases.claim(large), published))
+        finding_lines(answer(device_class, cases.claim(large), published))
     )
 
 

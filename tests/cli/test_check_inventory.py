@@ -7,7 +7,7 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing import rule_cases as cases
-from testing.command import drawbridge, told
+from testing.command import drawbridge, finding_lines
 
 Document = cases.Document
 
@@ -32,7 +32,7 @@ def check(*given: Document, flags: tuple[str, ...] = ()) -> list[str]:
     said = msgspec.json.decode(result.stdout)
     has_errors = any(finding["severity"] == "error" for finding in said["findings"])
     assert result.exit_code == has_errors
-    return told(said)
+    return finding_lines(said)
 
 
 class Case(NamedTuple):

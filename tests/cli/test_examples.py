@@ -8,7 +8,7 @@ import pytest
 
 from cli.output.phrases import requests
 from kube.manifests.reader import read_objects
-from testing.command import CLUSTER, EXAMPLES, drawbridge, told
+from testing.command import CLUSTER, EXAMPLES, drawbridge, finding_lines
 
 HAMI = "of class hami-core-gpu.project-hami.io"
 NVIDIA = "of class gpu.nvidia.com"
@@ -110,7 +110,7 @@ def words(said: dict[str, Any]) -> list[str]:
 
 
 def codes(said: dict[str, Any]) -> list[str]:
-    return [" ".join(line.split()[:2]) for line in told(said)]
+    return [" ".join(line.split()[:2]) for line in finding_lines(said)]
 
 
 def test_every_example_stands_in_the_tables() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing import rule_cases as cases
-from testing.command import drawbridge, told
+from testing.command import drawbridge, finding_lines
 
 Document = dict[str, Any]
 
@@ -135,7 +135,7 @@ def test_check(case: Case, tmp_path: Any) -> None:
         "check", "-f", "-", "-o", "json", "--snapshot", str(snapshot), stdin=dump_yaml(case.given)
     )
 
-    findings = told(msgspec.json.decode(result.stdout))
+    findings = finding_lines(msgspec.json.decode(result.stdout))
     assert list(case.told) == sorted(line for line in findings if "exceedsQuota" in line)
 
 

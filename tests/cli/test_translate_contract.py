@@ -14,7 +14,7 @@ from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_objects
 from kube.names import REQUEST_ANNOTATION
 from testing.builders import EXAMPLE, HAMI, NVIDIA, container, gpus, pod, pod_view, profiles
-from testing.command import CLUSTER, EXAMPLES, answer, drawbridge, kinds, told, translate
+from testing.command import CLUSTER, EXAMPLES, answer, drawbridge, finding_lines, kinds, translate
 from translation.snapshot import TranslationOptions, TranslationSnapshot
 
 Document = dict[str, Any]
@@ -156,7 +156,7 @@ def test_a_mapped_resource_passes_through() -> None:
 
     assert said["objects"] == [WHOLE]
     path = "spec.containers[0].resources.limits[nvidia.com/gpu]"
-    assert [f"info passedThrough Pod/default/train {path}"] == told(said)
+    assert [f"info passedThrough Pod/default/train {path}"] == finding_lines(said)
 
 
 def test_an_object_of_f_replaces_its_namesake_of_the_snapshot() -> None:
@@ -190,13 +190,15 @@ def test_who_serves_a_name_that_two_classes_map(want: str, classes: list[Documen
 def test_a_class_that_the_cluster_lacks_is_a_warning() -> None:
     said = answer(SHARE, snapshot=[device_class(NVIDIA)])
 
-    assert told(said) == ["warning deviceClassMissing Pod/default/train spec.resourceClaims"]
+    assert finding_lines(said) == [
+        "warning deviceClassMissing Pod/default/train spec.resourceClaims"
+    ]
 
 
 def test_a_snapshot_of_other_kinds_does_not_say_that_there_is_no_class() -> None:
     said = answer(SHARE, snapshot=[{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}])
 
-    assert told(said) == []
+    assert finding_lines(said) == []
 
 
 def test_a_namespace_that_opts_out() -> None:
@@ -223,7 +225,7 @@ def test_a_quota_that_would_stop_counting_refuses() -> None:
 
     assert kinds(said) == ["template", "Pod b"]
     path = "spec.containers[0].resources.limits[nvidia.com/gpumem]"
-    assert f"error quotaNotCounted Pod/team/a {path}" in told(said)
+    assert f"error quotaNotCounted Pod/team/a {path}" in finding_lines(said)
 
 
 def test_a_wrong_value_in_the_snapshot_is_a_finding_and_counts_for_nothing() -> None:
@@ -232,7 +234,7 @@ def test_a_wrong_value_in_the_snapshot_is_a_finding_and_counts_for_nothing() -> 
     said = answer(SHARE, snapshot=[broken, device_class(HAMI)])
 
     assert kinds(said) == ["template", "Pod train"]
-    assert told(said) == ["error invalidObject DeviceClass//broken spec.selectors"]
+    assert finding_lines(said) == ["error invalidObject DeviceClass//broken spec.selectors"]
 
 
 # --- profiles -------------------------------------------------------------------------------------
@@ -278,7 +280,7 @@ def test_what_a_profile_cannot_express_is_an_error() -> None:
 
     assert said["objects"] == []
     path = "spec.containers[0].resources.limits[nvidia.com/gpucores]"
-    assert f"error cannotExpress Pod/default/train {path}" in told(said)
+    assert f"error cannotExpress Pod/default/train {path}" in finding_lines(said)
 
 
 @pytest.mark.parametrize(("want", "percent"), [(1, 1), (1, 50), (1, 99), (0, 100), (0, 0)])
@@ -366,7 +368,7 @@ def test_a_template_of_our_name_with_other_content_refuses() -> None:
     said = answer(taken, SHARE)
 
     assert kinds(said) == ["template"]
-    assert told(said) == ["error templateConflict Pod/default/train spec.resourceClaims"]
+    assert finding_lines(said) == ["error templateConflict Pod/default/train spec.resourceClaims"]
 
 
 def test_pods_equal_what_the_webhook_makes() -> None:
@@ -429,7 +431,7 @@ def test_workloads_are_translated_inside_their_template(
         "claims": [{"name": "gpu-main", "request": "gpu"}]
     }
     path = f"{prefix}spec.containers[0].resources.limits[nvidia.com/gpumem]"
-    assert [f"error wrongUnit {kind}/default/w {path}"] == told(said)
+    assert [f"error wrongUnit {kind}/default/w {path}"] == finding_lines(said)
 
 
 @pytest.mark.parametrize(
@@ -462,7 +464,7 @@ def test_pod_templates_of_other_kinds_are_reported_and_pass_unchanged(
     said = answer(document)
 
     assert [document] == said["objects"]
-    assert [f"info podTemplateNotRead {kind}/default/web spec.template"] == told(said)
+    assert [f"info podTemplateNotRead {kind}/default/web spec.template"] == finding_lines(said)
 
 
 def test_keys_that_are_not_translated_are_reported() -> None:
@@ -472,7 +474,7 @@ def test_keys_that_are_not_translated_are_reported() -> None:
 
     assert [document] == said["objects"]
     path = "spec.containers[0].resources.limits[amd.com/gpu]"
-    assert [f"info untranslatedDeviceKey Pod/default/train {path}"] == told(said)
+    assert [f"info untranslatedDeviceKey Pod/default/train {path}"] == finding_lines(said)
 
 
 # --- findings -------------------------------------------------------------------------------------
@@ -640,7 +642,7 @@ def test_a_wrong_value_in_a_known_kind_is_a_finding(want: str, document: Documen
     said = answer(document, named(SHARE, "next"))
 
     assert kinds(said) == ["template", "Pod next"]
-    assert [want] == told(said)
+    assert [want] == finding_lines(said)
 
 
 @pytest.mark.parametrize(

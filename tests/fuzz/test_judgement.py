@@ -10,13 +10,13 @@ from aiohttp.http_exceptions import BadHttpMessage
 
 from admission.webhook_configuration import VALIDATE_OBJECTS_PATH
 from testing.builders import Document, gpus, pod
-from testing.fuzz.calls import Call, posted
+from testing.fuzz.calls import Call, post_call
 from testing.fuzz.endpoint import Answer, Log
 from testing.fuzz.judgement import complaints
 from testing.fuzz.reviews import review
 
 UID = review(None)["request"]["uid"]
-CALL = posted(json.dumps(review(pod(gpus(1)))).encode(), "a pod")
+CALL = post_call(json.dumps(review(pod(gpus(1)))).encode(), "a pod")
 STEP = {"op": "add", "path": "/spec/schedulerName", "value": "a"}
 CAUSE = {"field": "spec", "message": "wrong", "reason": "FieldValueInvalid"}
 REFUSED: Document = {
@@ -120,13 +120,13 @@ WRONG = (
         "a patch of what is only judged",
         "only judged",
         answer(**patching(STEP)),
-        posted(CALL.body, "an object", VALIDATE_OBJECTS_PATH),
+        post_call(CALL.body, "an object", VALIDATE_OBJECTS_PATH),
     ),
     Wrong("a warning of two lines", "nobody sees", answer(warnings=["a\nb"])),
     Wrong("a long warning", "nobody sees", answer(warnings=["a" * 251])),
     Wrong("many warnings", "beyond what the API server", answer(warnings=["a" * 250] * 17)),
     Wrong("a status beside allowed", "a status", answer(**REFUSED | {"allowed": True})),
-    Wrong("what is no JSON", "answered what is no JSON", answer(), posted(b"{", "no JSON")),
+    Wrong("what is no JSON", "answered what is no JSON", answer(), post_call(b"{", "no JSON")),
     Wrong("a traceback", "logged a bug", answer(), CALL, Log([line("a", exception="b")], [])),
     Wrong("a long line", "logged 5", answer(), CALL, Log([line("a", pod="b" * 5000)], [])),
     Wrong("a library's bug", "a logged KeyError", answer(), CALL, Log([], [record(KeyError(1))])),

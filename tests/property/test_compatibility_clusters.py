@@ -84,7 +84,7 @@ def new(given: Objects, rules: AllocatorOptions) -> Cluster:
     return Cluster(
         slices=given.slices,
         nodes=given.nodes,
-        claims=given.allocated,
+        claims=given.allocated_claims,
         classes=given.classes,
         options=rules,
     )

@@ -22,7 +22,7 @@ def test_what_was_found_was_never_too_much(start: int) -> None:
     for seed in range(start, start + CHUNK):
         given = objects(seeded(seed))
         index = pools.build_index(given.slices, given.features)
-        held = usage.gather_usage(given.allocated, given.features)
+        held = usage.gather_usage(given.allocated_claims, given.features)
         for node in given.nodes:
             try:
                 pending = resolve_requests(given.claims, given.classes, given.features)

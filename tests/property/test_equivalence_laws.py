@@ -95,7 +95,7 @@ def test_updates_lead_to_the_state_of_a_fresh_start(
     kept = new(given, without_claims=True)
     try:
         together(kept, given)
-        for claim in given.allocated:
+        for claim in given.allocated_claims:
             kept.allocate(claim)
         for listed in given.slices[::2]:
             kept.replace_slice(listed, None)
@@ -104,7 +104,7 @@ def test_updates_lead_to_the_state_of_a_fresh_start(
         for node in given.nodes[::2]:
             kept.replace_node(node.metadata.name, None)
             kept.replace_node(node.metadata.name, node)
-        for claim in given.allocated[::2]:
+        for claim in given.allocated_claims[::2]:
             kept.release(claim)
             kept.allocate(claim)
         got: Any = together(kept, given)
@@ -125,7 +125,7 @@ def new(given: Objects, *, without_claims: bool = False) -> Cluster:
     return Cluster(
         slices=given.slices,
         nodes=given.nodes,
-        claims=() if without_claims else given.allocated,
+        claims=() if without_claims else given.allocated_claims,
         classes=given.classes,
         options=AllocatorOptions(features=given.features),
     )

@@ -57,7 +57,7 @@ def attempts(block: int, count: int = SCENARIOS) -> Iterator[Attempt]:
     """Scenarios of a block whose claims can be judged; whoever holds devices is a stranger."""
     for seed in range(block, count, BLOCKS):
         found = objects(seeded(seed))
-        held = tuple(map(_foreign, found.allocated))
+        held = tuple(map(_foreign, found.allocated_claims))
         index = pools.build_index(found.slices, found.features)
         try:
             yield Attempt(
@@ -178,7 +178,7 @@ def cluster_of(attempt: Attempt) -> Cluster:
     return Cluster(
         slices=given.slices,
         nodes=[*given.nodes, *map(_twin, given.nodes)],
-        claims=map(_foreign, given.allocated),
+        claims=map(_foreign, given.allocated_claims),
         classes=given.classes,
         options=attempt.rules,
     )

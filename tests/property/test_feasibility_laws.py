@@ -27,7 +27,7 @@ from rules.inventory import Inventory
 from testing.allocation.clusters import world
 from testing.feasibility_cases import BUSY, CLUSTER, WITH_CLAIMS
 from testing.oracle.ours import Objects
-from testing.rule_cases import Document, found
+from testing.rule_cases import Document, findings_of
 from tests.property.test_rule_laws import mutated
 
 pytestmark = pytest.mark.property
@@ -148,7 +148,7 @@ def test_slices_may_come_in_any_order(start: int) -> None:
 def test_no_object_is_too_strange_to_be_judged(document: Document) -> None:
     for there in (CLUSTER, WITH_CLAIMS, BUSY):
         try:
-            told = found(document, there)
+            told = findings_of(document, there)
         except msgspec.ValidationError:
             return  # It has no view, which others tell.
-        assert told == found(document, there)
+        assert told == findings_of(document, there)

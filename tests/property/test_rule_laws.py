@@ -13,7 +13,15 @@ from rules.context import Context
 from rules.engine import MAX_FINDINGS
 from rules.registry import RULES
 from rules.rule import KINDS, Category
-from testing.rule_cases import ALL, Document, claim, exactly, found, resource_slice, told
+from testing.rule_cases import (
+    ALL,
+    Document,
+    claim,
+    exactly,
+    finding_lines,
+    findings_of,
+    resource_slice,
+)
 from testing.rule_contexts import GPUS, context, with_templates
 
 pytestmark = pytest.mark.property
@@ -69,11 +77,11 @@ def mutated(draw: st.DrawFn) -> Document:
 def test_whatever_can_be_read_is_judged_alike_each_time(document: Document, known: Context) -> None:
     before = msgspec.json.encode(document)
     try:
-        first = found(document, known)
+        first = findings_of(document, known)
     except msgspec.ValidationError:
         return
 
-    assert first == found(document, known)
+    assert first == findings_of(document, known)
     assert before == msgspec.json.encode(document)
     assert len(first) <= MAX_FINDINGS
     for finding in first:
@@ -85,7 +93,7 @@ def test_whatever_can_be_read_is_judged_alike_each_time(document: Document, know
 @given(document=mutated())
 def test_errors_come_first_and_only_of_rules_that_may_deny(document: Document) -> None:
     try:
-        first = found(document)
+        first = findings_of(document)
     except msgspec.ValidationError:
         return
     may_deny = {
@@ -106,12 +114,12 @@ def test_the_order_of_slices_does_not_matter(order: list[int]) -> None:
     shuffled = context(*(slices[number] for number in order))
 
     document = resource_slice(name="s-0", count=5)
-    assert told(document, shuffled) == told(document, context(*slices))
+    assert finding_lines(document, shuffled) == finding_lines(document, context(*slices))
 
 
 @given(names=st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=6))
 def test_a_name_is_told_once_however_often_it_stands(names: list[str]) -> None:
-    said = told(claim(*(exactly(name) for name in names)))
+    said = finding_lines(claim(*(exactly(name) for name in names)))
 
     doubled = {name for name in names if names.count(name) > 1}
     assert len([each for each in said if "duplicateName" in each]) == len(doubled)

@@ -42,7 +42,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 def attempts(seed: int) -> Iterator[Attempt]:
     given = world(seed)
-    held = usage.gather_usage(given.allocated, given.features)
+    held = usage.gather_usage(given.allocated_claims, given.features)
     index = pools.build_index(given.slices, given.features)
     rules = AllocatorOptions(features=given.features)
     for node in given.nodes:
@@ -91,13 +91,15 @@ def test_a_search_restores_its_constraints(start: int) -> None:
 def test_a_search_changes_none_of_its_inputs(start: int) -> None:
     for seed in range(start, start + CHUNK):
         given = world(seed)
-        before = encode([given.slices, given.allocated, given.claims, given.nodes])
+        before = encode([given.slices, given.allocated_claims, given.claims, given.nodes])
         for attempt in attempts(seed):
-            held = usage.gather_usage(given.allocated, given.features)
+            held = usage.gather_usage(given.allocated_claims, given.features)
             allocate(attempt.node, attempt.pending, held, attempt.rules, budget=BUDGET)
 
-            assert held == usage.gather_usage(given.allocated, given.features), seed
-        assert before == encode([given.slices, given.allocated, given.claims, given.nodes]), seed
+            assert held == usage.gather_usage(given.allocated_claims, given.features), seed
+        assert before == encode(
+            [given.slices, given.allocated_claims, given.claims, given.nodes]
+        ), seed
 
 
 @pytest.mark.parametrize("start", CHUNKS)
@@ -122,7 +124,7 @@ def test_the_order_of_listed_objects_does_not_matter(start: int) -> None:
         if given.features.compatibility_groups:
             # Allocated devices that contradict each other are folded in the order of the slices.
             continue
-        slices, claims = list(given.slices), list(given.allocated)
+        slices, claims = list(given.slices), list(given.allocated_claims)
         rng.shuffle(slices)
         rng.shuffle(claims)
         node = next(node_ for node_ in given.nodes if node_.metadata.name == one.node.node)

@@ -73,7 +73,7 @@ def attempts(scenario: Scenario) -> Iterator[Attempt]:
         ]
     except AttemptFailed:
         return
-    held = usage.gather_usage(given_.allocated, given_.features)
+    held = usage.gather_usage(given_.allocated_claims, given_.features)
     for devices in nodes:
         yield Attempt(devices, pending, held, AllocatorOptions(features=given_.features))
 

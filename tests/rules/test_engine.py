@@ -19,21 +19,23 @@ from testing.rule_cases import (
     claim,
     device_class,
     exactly,
+    finding_lines,
+    findings_of,
     first,
-    found,
     sub,
-    told,
 )
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
 def test_judge(case: Case) -> None:
-    assert case.told == told(case.document)
+    assert case.expected_lines == finding_lines(case.document)
 
 
-@pytest.mark.parametrize("case", [case for case in ALL if case.told], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [case for case in ALL if case.expected_lines], ids=lambda case: case.name
+)
 def test_a_finding_is_one_line(case: Case) -> None:
-    for finding in found(case.document):
+    for finding in findings_of(case.document):
         assert finding.message.isprintable()
         assert finding.fix.isprintable()
         assert not finding.message.endswith(".")
@@ -45,11 +47,11 @@ WRONG = claim(exactly(count=33))
 def test_a_namespace_that_wants_to_be_warned_is_warned() -> None:
     context = Context(namespaces={NAMESPACE: {ENFORCEMENT_LABEL: "warn"}})
 
-    assert ("warning tooManyDevices spec.devices.requests",) == told(WRONG, context)
+    assert ("warning tooManyDevices spec.devices.requests",) == finding_lines(WRONG, context)
 
 
 def test_a_namespace_that_wants_no_judgement_gets_none() -> None:
-    assert told(WRONG, Context(namespaces={NAMESPACE: {ENFORCEMENT_LABEL: "off"}})) == ()
+    assert finding_lines(WRONG, Context(namespaces={NAMESPACE: {ENFORCEMENT_LABEL: "off"}})) == ()
 
 
 def test_what_a_controller_made_is_only_warned_of() -> None:
@@ -65,7 +67,7 @@ def test_what_a_controller_made_is_only_warned_of() -> None:
 def test_one_mistake_many_times_does_not_fill_the_answer() -> None:
     tolerations = [{"operator": "Equal", "value": str(number)} for number in range(500)]
 
-    assert len(told(claim(exactly(tolerations=tolerations)))) == MAX_FINDINGS
+    assert len(finding_lines(claim(exactly(tolerations=tolerations)))) == MAX_FINDINGS
 
 
 def test_what_is_beyond_the_bound_is_let_pass_and_told() -> None:
@@ -73,8 +75,8 @@ def test_what_is_beyond_the_bound_is_let_pass_and_told() -> None:
     broken = cel("device.")
     ways = [sub(f"a{number}", selectors=selectors[:32]) for number in range(8)]
 
-    assert told(claim(first(*ways))) == ()
-    assert told(claim(first(*ways), exactly("nic", selectors=[broken]))) == (
+    assert finding_lines(claim(first(*ways))) == ()
+    assert finding_lines(claim(first(*ways), exactly("nic", selectors=[broken]))) == (
         "warning partiallyEvaluated spec.devices.requests",
     )
 
@@ -83,7 +85,7 @@ def test_a_claim_of_strangers_is_looked_at_as_far_as_it_may_reach() -> None:
     requests = [exactly(f"r{number}", tolerations=[{"value": "v"}]) for number in range(1000)]
     both = {"matchAttribute": "a.b/c", "distinctAttribute": "a.b/d"}
 
-    said = told(claim(*requests, constraints=[both] * 1000))
+    said = finding_lines(claim(*requests, constraints=[both] * 1000))
 
     assert said.count("error tooManyRequests spec.devices.requests") == 1
     assert len([each for each in said if "conflictingConstraintAttributes" in each]) == 32
@@ -94,15 +96,15 @@ def test_unknown_fields_are_looked_for_in_no_more_than_there_may_be() -> None:
     odd = {**cel("true"), "y": 1}
     rest = [cel("true")] * MAX_ENTRIES
 
-    assert "unknownField" in str(told(device_class(selectors=[*rest[1:], odd])))
-    assert "unknownField" not in str(told(device_class(selectors=[*rest, odd])))
+    assert "unknownField" in str(finding_lines(device_class(selectors=[*rest[1:], odd])))
+    assert "unknownField" not in str(finding_lines(device_class(selectors=[*rest, odd])))
 
 
 def test_long_expressions_are_judged_until_there_is_no_room() -> None:
     long = cel("device.driver == 'a'" + " " * 10_000)
 
-    assert told(claim(exactly(selectors=[long]))) == ()
-    assert told(claim(exactly(selectors=[long] * 2))) == (
+    assert finding_lines(claim(exactly(selectors=[long]))) == ()
+    assert finding_lines(claim(exactly(selectors=[long] * 2))) == (
         "warning partiallyEvaluated spec.devices.requests",
     )
 
@@ -110,12 +112,12 @@ def test_long_expressions_are_judged_until_there_is_no_room() -> None:
 def test_an_old_version_is_named() -> None:
     old = {**WRONG, "apiVersion": "resource.k8s.io/v1beta1"}
 
-    assert ("warning unservedVersion apiVersion",) == told(old)
+    assert ("warning unservedVersion apiVersion",) == finding_lines(old)
 
 
 def test_judging_changes_nothing() -> None:
     before = msgspec.json.encode(WRONG)
 
-    found(WRONG)
+    findings_of(WRONG)
 
     assert before == msgspec.json.encode(WRONG)

@@ -20,12 +20,12 @@ from testing.rule_cases import (
     config,
     device,
     exactly,
-    found,
+    finding_lines,
+    findings_of,
     gpu_config,
     pod,
     policy,
     resource_slice,
-    told,
 )
 from testing.rule_contexts import GPUS, context, with_templates
 
@@ -337,7 +337,7 @@ POLICIES = (
 
 @pytest.mark.parametrize("case", [*SLICES, *PODS, *CONFIGS, *POLICIES], ids=lambda case: case.name)
 def test_judge(case: Case) -> None:
-    assert case.told == told(case.document, case.there)
+    assert case.told == finding_lines(case.document, case.there)
 
 
 def test_an_inventory_that_lost_a_generation_knows_the_newest() -> None:
@@ -359,7 +359,7 @@ def test_an_inventory_that_lost_a_generation_knows_the_newest() -> None:
     ],
 )
 def test_a_gate_that_is_off_by_default_is_worth_knowing(parameters: Document, gate: str) -> None:
-    (finding,) = found(asking(NVIDIA, requests=("gpu",), parameters=parameters))
+    (finding,) = findings_of(asking(NVIDIA, requests=("gpu",), parameters=parameters))
 
     assert finding.code == "requiresFeatureGate"
     assert gate in finding.message

@@ -27,7 +27,7 @@ def test_locked_packages() -> None:
 
 def test_a_package_that_is_not_installed_has_no_licence_and_needs_nobody() -> None:
     assert sbom.licence("no-such-package") == ""
-    assert sbom.needed("no-such-package", {}) == []
+    assert sbom.dependencies_of("no-such-package", {}) == []
 
 
 def test_the_bill_is_complete_and_the_same_each_time(

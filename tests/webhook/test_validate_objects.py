@@ -77,8 +77,8 @@ async def validate_object(
 async def test_an_object_is_answered_as_the_rules_say(case: Case, start: StartEndpoint) -> None:
     response = await validate_object(await start(), case.document)
 
-    errors = [each.split()[2] for each in case.told if each.startswith("error")]
-    warnings = [each for each in case.told if each.startswith("warning")]
+    errors = [each.split()[2] for each in case.expected_lines if each.startswith("error")]
+    warnings = [each for each in case.expected_lines if each.startswith("warning")]
     said = [line for line in response.get("warnings", []) if "]: fix: " not in line]
     causes = response.get("status", {}).get("details", {}).get("causes", [])
     assert response["allowed"] is not bool(errors)

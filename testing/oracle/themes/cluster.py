@@ -11,9 +11,11 @@ from testing.oracle.themes.usage import allocated
 def partitions(draft: Draft) -> None:
     """Devices that share counters: whole, half and quarter cards, as MIG has them."""
     plain = [
-        pool for pool in draft.pools if not any("sharedCounters" in one["spec"] for one in pool)
+        pool
+        for pool in draft.pools
+        if not any("sharedCounters" in slice_["spec"] for slice_ in pool)
     ]
-    for pool in draft.some(plain, 0.4):
+    for pool in draft.sample(plain, 0.4):
         _partition(draft, pool)
 
 
@@ -40,8 +42,8 @@ def _partition(draft: Draft, pool: list[Json], size_of_cards: int = 1) -> None:
                 {"counterSet": other, "counters": {"slices": {"value": "1"}}}
             )
     pool.append({"metadata": {"name": f"{pool[0]['metadata']['name']}-counters"}, "spec": spec})
-    for one in pool:
-        one["spec"]["pool"]["resourceSliceCount"] = len(pool)
+    for slice_ in pool:
+        slice_["spec"]["pool"]["resourceSliceCount"] = len(pool)
 
 
 def _counters(slices: str, memory: str) -> Json:
@@ -65,9 +67,9 @@ def groups(draft: Draft) -> None:
 def _group(draft: Draft, chance: float) -> None:
     choices = (["mig"], ["mig"], ["vgpu"], ["mig", "vgpu"], ["mig", "mps"])
     for device in draft.devices():
-        for consumed in device.get("consumesCounters", ()):
+        for consumption in device.get("consumesCounters", ()):
             if draft.maybe(chance):
-                consumed["compatibilityGroups"] = list(draft.one(choices))
+                consumption["compatibilityGroups"] = list(draft.pick(choices))
 
 
 def groups_over_hosts(draft: Draft) -> None:
@@ -83,29 +85,29 @@ def groups_over_hosts(draft: Draft) -> None:
 
 def capacity(draft: Draft) -> None:
     """Devices that several claims may share, and how much of them is asked."""
-    for device in draft.some(draft.devices(), 0.7):
+    for device in draft.sample(draft.devices(), 0.7):
         device["allowMultipleAllocations"] = draft.maybe(0.9)
         device["capacity"] |= {"memory": {"value": "80Gi"}, "cores": {"value": "100"}}
         if device["allowMultipleAllocations"]:
             _share(draft, device)
-    for asked in draft.some(draft.asked(), 0.8):
+    for request in draft.sample(draft.asked(), 0.8):
         amounts = {
-            "memory": draft.one(_MEMORY),
-            "cores": draft.one(("10", "25", "50", "60", "101")),
+            "memory": draft.pick(_MEMORY),
+            "cores": draft.pick(("10", "25", "50", "60", "101")),
         }
         if draft.maybe(0.06):
             amounts["absent"] = "1"
-        asked["capacity"] = {"requests": dict(draft.some(list(amounts.items())))}
+        request["capacity"] = {"requests": dict(draft.sample(list(amounts.items())))}
         if draft.maybe(0.04):
-            asked["capacity"] = {}
+            request["capacity"] = {}
     if draft.maybe(0.1):
-        device = draft.one(draft.devices())
+        device = draft.pick(draft.devices())
         device["capacity"][f"{GPU}/memory"] = device["capacity"].pop("memory", {"value": "1"})
     if draft.maybe(0.3):
-        selector = draft.one(
+        selector = draft.pick(
             ("device.allowMultipleAllocations", "!device.allowMultipleAllocations")
         )
-        draft.one(draft.asked())["selectors"] = chosen(selector)
+        draft.pick(draft.asked())["selectors"] = chosen(selector)
 
 
 _MEMORY: Final = ("1Gi", "10Gi", "16Gi", "20Gi", "30000Mi", "40Gi", "80Gi", "0")
@@ -113,7 +115,7 @@ _MEMORY: Final = ("1Gi", "10Gi", "16Gi", "20Gi", "30000Mi", "40Gi", "80Gi", "0")
 
 def _share(draft: Draft, device: Json) -> None:
     """Give a device's capacities a policy."""
-    memory: Json = draft.one(
+    memory: Json = draft.pick(
         (
             {},
             {"default": "10Gi"},
@@ -124,7 +126,7 @@ def _share(draft: Draft, device: Json) -> None:
             {"default": "0"},
         )
     )
-    cores: Json = draft.one(
+    cores: Json = draft.pick(
         ({}, {"default": "10"}, {"default": "20", "validRange": {"min": "5", "step": "5"}})
     )
     for key, policy in (("memory", memory), ("cores", cores)):
@@ -145,17 +147,17 @@ def fractions(draft: Draft) -> None:
         {"default": "100m"},
         {},
     )
-    for device in draft.some(draft.devices(), 0.8):
+    for device in draft.sample(draft.devices(), 0.8):
         device["allowMultipleAllocations"] = True
-        share: Json = {"value": draft.one(("4", "2500m", "4"))}
-        policy = draft.one(policies)
+        share: Json = {"value": draft.pick(("4", "2500m", "4"))}
+        policy = draft.pick(policies)
         if (
             policy.get("validRange", {}).get("max") == "4"
             or "3" in policy.get("validRange", {}).values()
         ):
             share["value"] = "4"
         device["capacity"]["share"] = share | ({"requestPolicy": policy} if policy else {})
-    for asked in draft.some(draft.asked(), 0.8):
+    for request in draft.sample(draft.asked(), 0.8):
         amount = draft.weighted(
             {
                 "200m": 20,
@@ -169,7 +171,7 @@ def fractions(draft: Draft) -> None:
                 "9e18": 1,
             }
         )
-        asked.setdefault("capacity", {}).setdefault("requests", {})["share"] = amount
+        request.setdefault("capacity", {}).setdefault("requests", {})["share"] = amount
 
 
 def lists(draft: Draft) -> None:
@@ -177,14 +179,14 @@ def lists(draft: Draft) -> None:
     draft.gates["DRAListTypeAttributes"] = draft.maybe(0.85)
     for device in draft.devices():
         if draft.maybe(0.9):
-            values: Json = draft.one(
+            values: Json = draft.pick(
                 ({"ints": [0]}, {"ints": [0, 1]}, {"ints": [1, 2]}, {"int": 0}, {"int": 1})
             )
-            device["attributes"][draft.one((NUMAS, "numas"))] = dict(values)
-    for one in draft.some(draft.claims):
-        constrain(draft, one, NUMAS)
+            device["attributes"][draft.pick((NUMAS, "numas"))] = dict(values)
+    for claim in draft.sample(draft.claims):
+        constrain(draft, claim, NUMAS)
     if draft.maybe(0.25):
-        draft.one(draft.asked())["selectors"] = chosen(draft.one(_OF_LISTS))
+        draft.pick(draft.asked())["selectors"] = chosen(draft.pick(_OF_LISTS))
 
 
 _NUMAS: Final = f'device.attributes["{GPU}"].numas'
@@ -197,8 +199,8 @@ _OF_LISTS: Final = (
 
 def tainted(draft: Draft) -> None:
     """Taints on devices, and requests that tolerate some."""
-    for device in draft.some(draft.devices(), 0.35):
-        device["taints"] = [dict(taint) for taint in draft.some(_TAINTS, 0.3)]
+    for device in draft.sample(draft.devices(), 0.35):
+        device["taints"] = [dict(taint) for taint in draft.sample(_TAINTS, 0.3)]
     tolerate(draft)
 
 
@@ -220,22 +222,26 @@ _TOLERATIONS: Final[tuple[Json, ...]] = (
 
 def tolerate(draft: Draft) -> None:
     """Let some of what is asked tolerate some taints."""
-    for asked in draft.some(draft.asked()):
-        asked["tolerations"] = [dict(one) for one in draft.some(_TOLERATIONS, 0.25)]
+    for request in draft.sample(draft.asked()):
+        request["tolerations"] = [
+            dict(toleration) for toleration in draft.sample(_TOLERATIONS, 0.25)
+        ]
 
 
 def taint_rules(draft: Draft) -> None:
     """Taints that an administrator lays on devices from outside."""
     for index in range(draft.weighted({1: 70, 2: 30})):
-        one = draft.one([slice_ for slice_ in draft.slices() if slice_["spec"].get("devices")])
+        tainted_slice = draft.pick(
+            [slice_ for slice_ in draft.slices() if slice_["spec"].get("devices")]
+        )
         selector = {
-            "driver": one["spec"]["driver"],
-            "pool": one["spec"]["pool"]["name"],
-            "device": draft.one(one["spec"]["devices"])["name"],
+            "driver": tainted_slice["spec"]["driver"],
+            "pool": tainted_slice["spec"]["pool"]["name"],
+            "device": draft.pick(tainted_slice["spec"]["devices"])["name"],
         }
-        spec: Json = {"taint": dict(draft.one(_TAINTS))}
+        spec: Json = {"taint": dict(draft.pick(_TAINTS))}
         if draft.maybe(0.95):
-            spec["deviceSelector"] = dict(draft.some(list(selector.items()), 0.75))
+            spec["deviceSelector"] = dict(draft.sample(list(selector.items()), 0.75))
         draft.taint_rules.append({"metadata": {"name": f"rule-{index}"}, "spec": spec})
     if draft.maybe(0.5):
         tolerate(draft)
@@ -245,9 +251,11 @@ def taint_rules(draft: Draft) -> None:
 
 def binding(draft: Draft) -> None:
     """Devices that must be made ready after they are chosen; their pools come last."""
-    for pool in draft.some(draft.pools, 0.4):
-        for device in draft.some(draft.devices(pool), 0.6):
-            device["bindingConditions"] = draft.some(("example.com/attached", "example.com/ready"))
+    for pool in draft.sample(draft.pools, 0.4):
+        for device in draft.sample(draft.devices(pool), 0.6):
+            device["bindingConditions"] = draft.sample(
+                ("example.com/attached", "example.com/ready")
+            )
             device["bindingFailureConditions"] = ["example.com/failed"]
             if draft.maybe(0.5):
                 device["bindsToNode"] = draft.maybe(0.8)
@@ -259,13 +267,15 @@ def node_operations(draft: Draft) -> None:
     for node in draft.nodes:
         if draft.maybe(0.7):
             node["status"] = {"declaredFeatures": ["DRAOptionalNodeOperations"]}
-    skipped = (
+    operations = (
         ["*"],
         ["NodeUnprepareResources"],
         ["NodePrepareResources", "NodeUnprepareResources"],
     )
-    for one in draft.some([slice_ for slice_ in draft.slices() if slice_["spec"].get("devices")]):
-        one["spec"]["skipNodeOperations"] = list(draft.one(skipped))
+    for device_slice in draft.sample(
+        [slice_ for slice_ in draft.slices() if slice_["spec"].get("devices")]
+    ):
+        device_slice["spec"]["skipNodeOperations"] = list(draft.pick(operations))
 
 
 def several_hosts(draft: Draft) -> None:
@@ -275,22 +285,22 @@ def several_hosts(draft: Draft) -> None:
     for number, pool in enumerate(same):
         for device in draft.devices(pool):
             device["name"] = f"h{number}-{device['name']}"
-    joined = [one for pool in same for one in pool]
-    if joined and draft.maybe(0.3):
-        joined.append(_another(joined[0], "empty"))
-        joined[-1]["spec"]["devices"] = []
-    for one in joined:
-        one["spec"]["pool"] = {
+    slices = [slice_ for pool in same for slice_ in pool]
+    if slices and draft.maybe(0.3):
+        slices.append(_another(slices[0], "empty"))
+        slices[-1]["spec"]["devices"] = []
+    for slice_ in slices:
+        slice_["spec"]["pool"] = {
             "name": "hosts",
             "generation": draft.weighted({2: 97, 3: 3}),
-            "resourceSliceCount": len(joined),
+            "resourceSliceCount": len(slices),
         }
-    draft.pools = [pool for pool in draft.pools if pool not in same] + ([joined] if joined else [])
+    draft.pools = [pool for pool in draft.pools if pool not in same] + ([slices] if slices else [])
 
 
 def generations(draft: Draft) -> None:
     """Pools in the middle of an update: old slices still there, new ones not all."""
-    for pool in draft.some(draft.pools, 0.3):
+    for pool in draft.sample(draft.pools, 0.3):
         first = pool[0]
         old = _another(first, "old")
         old["spec"]["pool"] |= {
@@ -300,46 +310,48 @@ def generations(draft: Draft) -> None:
         new = _another(first, "new")
         new["spec"]["pool"]["generation"] = 3
         if "nodeName" in new["spec"]:
-            new["spec"]["nodeName"] = draft.one(draft.nodes)["metadata"]["name"]
-        pool.extend(draft.one(([old], [old], [new], [old, new])))
+            new["spec"]["nodeName"] = draft.pick(draft.nodes)["metadata"]["name"]
+        pool.extend(draft.pick(([old], [old], [new], [old, new])))
         draft.rng.shuffle(pool)
 
 
 def incomplete(draft: Draft) -> None:
     """Pools with fewer or more slices than they say."""
-    for pool in draft.some(draft.pools, 0.2):
-        for one in draft.some(pool, 0.9):
-            said = one["spec"]["pool"]
-            said["resourceSliceCount"] = max(1, said["resourceSliceCount"] + draft.one((1, 1, -1)))
+    for pool in draft.sample(draft.pools, 0.2):
+        for slice_ in draft.sample(pool, 0.9):
+            pool_ = slice_["spec"]["pool"]
+            pool_["resourceSliceCount"] = max(
+                1, pool_["resourceSliceCount"] + draft.pick((1, 1, -1))
+            )
         if draft.maybe(0.3):
             pool.append(_another(pool[0], "more"))
 
 
 def invalid(draft: Draft) -> None:
     """Pools with a device twice, or with counters that nobody defined."""
-    pool = draft.one(draft.pools)
+    pool = draft.pick(draft.pools)
     devices = draft.devices(pool)
-    match draft.one(("twice", "unknown set", "unknown counter", "two sets")):
+    match draft.pick(("twice", "unknown set", "unknown counter", "two sets")):
         case "twice" if len(devices) > 1:
             devices[-1]["name"] = devices[0]["name"]
         case "unknown counter" if any("consumesCounters" in device for device in devices):
-            consumer = draft.one([device for device in devices if "consumesCounters" in device])
+            consumer = draft.pick([device for device in devices if "consumesCounters" in device])
             consumer["consumesCounters"][0]["counters"]["nothing"] = {"value": "1"}
-        case "two sets" if any("sharedCounters" in one["spec"] for one in pool):
-            for one in pool:
-                if "sharedCounters" in one["spec"]:
-                    one["spec"]["sharedCounters"] *= 2
+        case "two sets" if any("sharedCounters" in slice_["spec"] for slice_ in pool):
+            for slice_ in pool:
+                if "sharedCounters" in slice_["spec"]:
+                    slice_["spec"]["sharedCounters"] *= 2
         case _:
-            draft.one(devices)["consumesCounters"] = [
+            draft.pick(devices)["consumesCounters"] = [
                 {"counterSet": "nothing", "counters": {"slices": {"value": "1"}}}
             ]
 
 
-def _another(one: Json, suffix: str) -> Json:
+def _another(slice_: Json, suffix: str) -> Json:
     """A slice of the same pool under another name, with one device."""
-    spec = copy.deepcopy(one["spec"])
+    spec = copy.deepcopy(slice_["spec"])
     spec.pop("sharedCounters", None)
     spec["devices"] = spec.get("devices", [])[:1]
     for device in spec["devices"]:
         device["name"] += f"-{suffix}"
-    return {"metadata": {"name": f"{one['metadata']['name']}-{suffix}"}, "spec": spec}
+    return {"metadata": {"name": f"{slice_['metadata']['name']}-{suffix}"}, "spec": spec}

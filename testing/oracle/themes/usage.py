@@ -7,15 +7,15 @@ from testing.oracle.draft import GPU, Draft, Json, claim
 
 def allocated(draft: Draft) -> None:
     """Claims that hold devices already."""
-    chance = draft.one((0.15, 0.3, 0.5))
+    chance = draft.pick((0.15, 0.3, 0.5))
     for slice_ in list(draft.slices()):
         for device in slice_["spec"].get("devices", ()):
             if draft.maybe(chance):
                 for _ in range(2 if device.get("allowMultipleAllocations") else 1):
                     _hold(draft, slice_["spec"], device)
     if draft.maybe(0.1):
-        gone = {"driver": GPU, "pool": "gone", "device": "d0", "request": "r0"}
-        draft.allocated.append(_holder(draft, gone))
+        result = {"driver": GPU, "pool": "gone", "device": "d0", "request": "r0"}
+        draft.allocated.append(_holder(draft, result))
 
 
 def _hold(draft: Draft, spec: Json, device: Json) -> None:
@@ -30,11 +30,11 @@ def _hold(draft: Draft, spec: Json, device: Json) -> None:
     if draft.maybe(0.85 if device.get("allowMultipleAllocations") else 0.03):
         number = len(draft.allocated)
         result["shareID"] = f"00000000-0000-4000-8000-{number:012d}"
-        consumed = {
-            key: draft.one(_CONSUMED[key]) for key in device["capacity"] if key in _CONSUMED
+        capacity = {
+            key: draft.pick(_CONSUMED[key]) for key in device["capacity"] if key in _CONSUMED
         }
-        if consumed and draft.maybe(0.95):
-            result["consumedCapacity"] = consumed
+        if capacity and draft.maybe(0.95):
+            result["consumedCapacity"] = capacity
     draft.allocated.append(_holder(draft, result))
 
 

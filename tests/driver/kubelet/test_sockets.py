@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.kubelet.sockets import MAX_PATH, abandoned, sockets
+from driver.kubelet.sockets import MAX_PATH, abandoned_sockets, sockets
 from kube.errors import ConfigError
 
 UID = "7cd5f8fa-c1bf-4d19-b1fa-88c13677c5d9"
@@ -60,7 +60,7 @@ def test_only_sockets_without_a_listener_are_abandoned(tmp_path: Path) -> None:
         again.listen()
         (tmp_path / "gpu-4.sock").write_text("a file")
 
-        found = abandoned(tmp_path, "gpu-")
+        found = abandoned_sockets(tmp_path, "gpu-")
 
     assert ["gpu-1.sock", "gpu-2.sock"] == [path.name for path in found]
-    assert () == abandoned(tmp_path / "missing", "gpu-")
+    assert () == abandoned_sockets(tmp_path / "missing", "gpu-")

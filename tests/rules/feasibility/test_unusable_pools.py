@@ -21,9 +21,9 @@ from testing.rule_cases import (
     attributes,
     claim,
     device,
-    found,
+    finding_lines,
+    findings_of,
     resource_slice,
-    told,
 )
 
 GATES_OFF = Features(partitionable_devices=False)
@@ -135,7 +135,7 @@ UNUSABLE = (
 
 @pytest.mark.parametrize("case", UNUSABLE, ids=lambda case: case.name)
 def test_the_cause_is_named(case: Unusable) -> None:
-    (finding,) = found(claim(example_request()), case.context)
+    (finding,) = findings_of(claim(example_request()), case.context)
 
     assert ("warning", "noUsableDevice", EXACT) == (
         finding.severity,
@@ -149,22 +149,22 @@ def test_the_cause_is_named(case: Unusable) -> None:
 def test_groups_are_evaluated_with_their_gate() -> None:
     context = cluster_context(*GROUPED, features=GROUPS_ON)
 
-    assert told(claim(example_request()), context) == ()
-    assert told(claim(example_request(_MIG), example_request(_MPS, name="mps")), context) == (
-        "error incompatibleModes spec.devices.requests",
-    )
+    assert finding_lines(claim(example_request()), context) == ()
+    assert finding_lines(
+        claim(example_request(_MIG), example_request(_MPS, name="mps")), context
+    ) == ("error incompatibleModes spec.devices.requests",)
 
 
 def test_usable_pools_are_enough() -> None:
     context = cluster_context(NODE_B, pool(gpu("gpu-0"), gpu("gpu-0")))
 
-    assert told(claim(example_request()), context) == ()
+    assert finding_lines(claim(example_request()), context) == ()
 
 
 def test_an_incomplete_pool_is_the_reason_why_nothing_fits_now() -> None:
     incomplete = pool(gpu("gpu-0"), count=2)
 
-    (finding,) = found(claim(example_request()), cluster_context(incomplete))
+    (finding,) = findings_of(claim(example_request()), cluster_context(incomplete))
 
     assert finding.code == "doesNotFitNow"
     assert finding.message == (
@@ -175,6 +175,8 @@ def test_an_incomplete_pool_is_the_reason_why_nothing_fits_now() -> None:
 
 def test_a_device_in_use_is_no_unusable_device() -> None:
     names = tuple(published["name"] for published in NODE_A["spec"]["devices"])
-    context = cluster_context(NODE_A, allocated_claims=(allocated_claim(*names),))
+    context = cluster_context(NODE_A, current_claims=(allocated_claim(*names),))
 
-    assert told(claim(example_request()), context) == ("warning doesNotFitNow spec.devices",)
+    assert finding_lines(claim(example_request()), context) == (
+        "warning doesNotFitNow spec.devices",
+    )

@@ -21,7 +21,7 @@ from testing.rule_cases import (
     claim,
     config,
     exactly,
-    found,
+    findings_of,
     gpu_config,
     resource_slice,
 )
@@ -88,7 +88,9 @@ def cluster(
             "classes": classes,
             "current_cluster": current,
             "claims": devices,
-            "allocated": frozenset((one.metadata.namespace, one.metadata.name) for one in typed),
+            "allocated_claims": frozenset(
+                (one.metadata.namespace, one.metadata.name) for one in typed
+            ),
             "uniform_config_drivers": frozenset({NVIDIA}),
             **fields,
         }
@@ -98,7 +100,7 @@ def cluster(
 def messages(document: Document, context: Context) -> list[str]:
     return [
         str(finding.message)
-        for finding in found(document, context)
+        for finding in findings_of(document, context)
         if finding.code is Code.CONFLICTING_SHARING_CONFIG
     ]
 

@@ -38,10 +38,10 @@ from testing.rule_cases import (
     Document,
     claim,
     exactly,
-    found,
+    finding_lines,
+    findings_of,
     pod,
     resource_slice,
-    told,
 )
 
 # --- what is told ---------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ from testing.rule_cases import (
 
 @pytest.mark.parametrize("case", INFEASIBLE, ids=lambda case: case.name)
 def test_infeasible(case: Case) -> None:
-    assert case.told == told(case.document, case.context)
+    assert case.told == finding_lines(case.document, case.context)
 
 
 def test_the_message_has_a_reason_per_device_and_the_fix_the_closest_fit() -> None:
@@ -73,15 +73,15 @@ def test_the_message_has_the_rounded_amount() -> None:
 def test_long_selectors_get_no_closest_fit_and_too_long_ones_no_evaluation() -> None:
     padded = f'device.driver == "{EXAMPLE}"' + " " * 5000
 
-    (finding,) = found(claim(example_request(padded, count=5)), CLUSTER)
+    (finding,) = findings_of(claim(example_request(padded, count=5)), CLUSTER)
     assert (finding.code, finding.fix) == ("exceedsLargestNode", "")
-    assert "warning notEvaluated spec.devices" in told(
+    assert "warning notEvaluated spec.devices" in finding_lines(
         claim(example_request(padded, padded, padded)), CLUSTER
     )
 
 
 def only(document: Document, context: Context = CLUSTER) -> Finding:
-    (finding,) = found(document, context)
+    (finding,) = findings_of(document, context)
     return finding
 
 
@@ -90,12 +90,12 @@ def only(document: Document, context: Context = CLUSTER) -> Finding:
 
 @pytest.mark.parametrize("case", PODS, ids=lambda case: case.name)
 def test_pods(case: Case) -> None:
-    assert case.told == told(case.document, case.context)
+    assert case.told == finding_lines(case.document, case.context)
 
 
 @pytest.mark.parametrize("case", EXTENDED, ids=lambda case: case.name)
 def test_extended_resources(case: Case) -> None:
-    assert case.told == told(case.document, case.context)
+    assert case.told == finding_lines(case.document, case.context)
 
 
 def test_the_finding_of_a_pod_has_the_path_within_its_claim() -> None:
@@ -214,7 +214,7 @@ def test_a_denial_needs_evidence(case: Evidence) -> None:
 def test_enforcement_off_reports_nothing(configured: dict[str, Any]) -> None:
     context = cluster_context(NODE_A, enforcement=msgspec.convert(configured, EnforcementSettings))
 
-    assert told(MANY, context) == ()
+    assert finding_lines(MANY, context) == ()
 
 
 def test_an_unpublished_capacity_is_an_error_only_with_evidence() -> None:
@@ -240,7 +240,7 @@ def test_a_pod_of_a_controller_gets_warnings_only() -> None:
 def test_a_driver_without_slices_gets_warnings_only() -> None:
     document = claim(exactly(deviceClassName="nobody.example.com", count=99))
 
-    assert not [one for one in found(document, CLUSTER) if one.code == "exceedsLargestNode"]
+    assert not [one for one in findings_of(document, CLUSTER) if one.code == "exceedsLargestNode"]
 
 
 def test_a_search_above_its_budget_is_reported_as_not_evaluated(
@@ -249,7 +249,7 @@ def test_a_search_above_its_budget_is_reported_as_not_evaluated(
     monkeypatch.setattr("rules.feasibility.bounded_search.MAX_STEPS", 0)
     context = cluster_context(NODE_A)
 
-    assert told(claim(example_request(count=3), constraints=[SAME_ROOT]), context) == (
+    assert finding_lines(claim(example_request(count=3), constraints=[SAME_ROOT]), context) == (
         "warning notEvaluated spec.devices",
     )
 
@@ -280,7 +280,7 @@ def test_all_devices_of_incompatible_modes() -> None:
 
 @pytest.mark.parametrize("case", PENDING, ids=lambda case: case.name)
 def test_pending(case: Case) -> None:
-    assert case.told == told(case.document, case.context)
+    assert case.told == finding_lines(case.document, case.context)
 
 
 def test_the_fix_is_what_would_fit_now() -> None:

@@ -12,10 +12,10 @@ from testing.rule_cases import (
     claim,
     device_class,
     exactly,
+    finding_lines,
+    findings_of,
     first,
-    found,
     sub,
-    told,
 )
 from testing.rule_contexts import GPUS, context, named_class
 
@@ -146,13 +146,13 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_judge(case: Case) -> None:
-    assert case.told == told(case.document, case.there)
+    assert case.told == finding_lines(case.document, case.there)
 
 
 def test_the_cure_of_a_capacity_is_how_slices_spell_it() -> None:
     document = claim(asking(capacity=amount(f"{EXAMPLE}/memory")))
 
-    (finding,) = found(document, context(GPUS))
+    (finding,) = findings_of(document, context(GPUS))
 
     assert finding.fix == 'use "memory", as published'
 
@@ -196,7 +196,7 @@ def test_the_cure_of_a_capacity_is_how_slices_spell_it() -> None:
     ],
 )
 def test_a_failing_selector_gets_the_name_that_is_published(selector: str, fix: str) -> None:
-    findings = found(claim(asking(selector)), context(GPUS))
+    findings = findings_of(claim(asking(selector)), context(GPUS))
 
     assert [("selectorFails", fix)] == [(finding.code.value, finding.fix) for finding in findings]
 
@@ -205,7 +205,7 @@ def test_a_guarded_misspelling_that_matches_nothing_gets_the_name_that_is_publis
     domain = f'device.attributes["{EXAMPLE}"]'
     document = claim(asking(f'has({domain}.modle) && {domain}.modle == "large"'))
 
-    (finding,) = found(document, context(GPUS))
+    (finding,) = findings_of(document, context(GPUS))
 
     assert f"no device has attribute {EXAMPLE}/modle; did you mean {domain}.model?" == finding.fix
 
@@ -219,7 +219,7 @@ def test_a_guarded_misspelling_that_matches_nothing_gets_the_name_that_is_publis
     ],
 )
 def test_a_qualified_name_in_a_selector_is_taken_apart(expression: str, written: str) -> None:
-    findings = found(claim(asking(expression)))
+    findings = findings_of(claim(asking(expression)))
 
     assert [f'write device.{written}["{EXAMPLE}"].model'] == [finding.fix for finding in findings]
 
@@ -229,6 +229,6 @@ def test_two_classes_of_one_extended_resource() -> None:
     document = device_class(f'device.driver == "{EXAMPLE}"', extendedResourceName=name)
     twin = named_class("twin.example.com", extendedResourceName=name)
 
-    assert told(document, Context(classes={twin.metadata.name: twin})) == (
+    assert finding_lines(document, Context(classes={twin.metadata.name: twin})) == (
         "warning duplicateExtendedResource spec.extendedResourceName",
     )

@@ -8,7 +8,7 @@ from allocator.model.feature_gates import Features, features_of
 from rules.context import Context
 from rules.registry import RULES
 from rules.rule import BUILT_IN_VALIDATION, Scope
-from testing.rule_cases import found
+from testing.rule_cases import findings_of
 from testing.slice_cases import GATES, SLICES, SliceCase, recorded_verdicts
 
 VERDICTS: Final = recorded_verdicts()
@@ -28,8 +28,8 @@ ACCEPTED_AND_REJECTED_BY_US: Final = {
 
 
 def rejected_fields(case: SliceCase) -> set[str]:
-    features = features_of(dict.fromkeys(GATES, True)) if case.gated else Features()
-    findings = found(case.document, Context(features=features))
+    features = features_of(dict.fromkeys(GATES, True)) if case.is_gated else Features()
+    findings = findings_of(case.document, Context(features=features))
     return {
         str(finding.path) for finding in findings if finding.is_error and finding.code in BUILT_IN
     }
@@ -43,12 +43,12 @@ def _place(field: str) -> str:
 
 @pytest.mark.parametrize("case", SLICES, ids=lambda case: case.name)
 def test_the_verdict_is_that_of_the_api_server(case: SliceCase) -> None:
-    assert VERDICTS[case.name].accepted == (not rejected_fields(case))
+    assert VERDICTS[case.name].is_accepted == (not rejected_fields(case))
 
 
 @pytest.mark.parametrize(
     "case",
-    [case for case in SLICES if not VERDICTS[case.name].accepted],
+    [case for case in SLICES if not VERDICTS[case.name].is_accepted],
     ids=lambda case: case.name,
 )
 def test_every_field_that_the_api_server_rejects_is_found(case: SliceCase) -> None:
@@ -65,13 +65,15 @@ def test_every_field_that_the_api_server_rejects_is_found(case: SliceCase) -> No
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in SLICES if VERDICTS[case.name].accepted], ids=lambda case: case.name
+    "case", [case for case in SLICES if VERDICTS[case.name].is_accepted], ids=lambda case: case.name
 )
 def test_what_the_api_server_accepts_is_rejected_only_where_the_allocator_fails(
     case: SliceCase,
 ) -> None:
-    features = features_of(dict.fromkeys(GATES, True)) if case.gated else Features()
-    codes = {one.code for one in found(case.document, Context(features=features)) if one.is_error}
+    features = features_of(dict.fromkeys(GATES, True)) if case.is_gated else Features()
+    codes = {
+        one.code for one in findings_of(case.document, Context(features=features)) if one.is_error
+    }
 
     assert ACCEPTED_AND_REJECTED_BY_US.get(case.name, "") == "".join(codes)
 
@@ -79,13 +81,13 @@ def test_what_the_api_server_accepts_is_rejected_only_where_the_allocator_fails(
 def test_the_table_is_large_and_of_both_verdicts() -> None:
     assert len(SLICES) >= 60
     assert len({case.name for case in SLICES}) == len(SLICES)
-    assert {verdict.accepted for verdict in VERDICTS.values()} == {True, False}
+    assert {verdict.is_accepted for verdict in VERDICTS.values()} == {True, False}
 
 
 def test_a_name_has_a_suggestion() -> None:
     case = next(case for case in SLICES if case.name == "a device with dots")
 
-    (finding,) = found(case.document)
+    (finding,) = findings_of(case.document)
 
     assert finding.code == "invalidName"
     assert finding.fix == 'use "gpu-0-mig-1g-5gb-0"'
