@@ -1,4 +1,4 @@
-"""When a certificate authority is created, replaced and dropped so that no call fails.
+"""The rotation of a certificate authority: created, replaced and dropped so that no call fails.
 
 API servers and webhook replicas learn of a change at different times, and none of them confirms it.
 An authority is therefore trusted for a while before it signs, and after it stops signing for as

@@ -70,7 +70,7 @@ def _empty_cache(settings: ValidationSettings) -> RuleCache:
 
 
 class RuleEvaluator:
-    """What rules read of the cluster, and the thread on which they run.
+    """The cluster as rules read it, and the thread on which they run.
 
     Attributes:
         changed: Set when an object that rules read has changed, and at first.

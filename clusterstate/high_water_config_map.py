@@ -35,7 +35,7 @@ UNREADABLE: Final = "a declaration that cannot be read"
 
 
 class HighWaterMarks(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ConfigMap says.
+    """The content of the ConfigMap.
 
     Attributes:
         seen: By the controller.

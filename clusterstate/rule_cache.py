@@ -1,4 +1,4 @@
-"""What rules read of a cluster, kept up to date change by change.
+"""The cluster as rules read it, kept up to date change by change.
 
 It has three views of the inventory: published devices, the cluster with its allocations, and the idle
 cluster, in which nothing is allocated. Changes come in batches, and between two batches everything
@@ -30,7 +30,7 @@ from rules.inventory import Inventory
 
 
 class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What rules read besides devices and claims.
+    """Facts of the cluster that rules read besides devices and claims.
 
     Attributes:
         namespaces: Namespace to its labels.

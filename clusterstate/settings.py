@@ -28,7 +28,7 @@ Enforcement = Literal["deny", "warn", "off"]
 
 
 class TranslationSettings(Section, frozen=True, kw_only=True):
-    """How pods are translated."""
+    """Settings of the translation of pods."""
 
     profiles_directory: str | None = None
     """Driver profiles of this cluster, as files; a profile of a shipped driver replaces it.
@@ -115,7 +115,7 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
 
 
 class ValidationSettings(Section, frozen=True, kw_only=True):
-    """How objects of DRA, and what uses them, are validated."""
+    """Settings of the validation of DRA objects and of the objects that use them."""
 
     enforcement: Enforcement = "deny"
     """What is done about what the inventory can never give: `deny`, `warn` or `off`. A namespace

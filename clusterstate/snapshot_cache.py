@@ -1,4 +1,4 @@
-"""What a translation reads of the cluster, kept up to date by watches, so that a review makes no call.
+"""The cluster as a translation reads it, kept up to date by watches: a review makes no call.
 
 Of each object only what a translation reads is kept: of a slice a summary, of a template the digest of
 its spec and its classes, of a quota what it counts. A part of the snapshot is built again when the

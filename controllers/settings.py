@@ -11,7 +11,7 @@ from process.signing import SigningSettings
 
 
 class ControllerElectionSettings(LeaderElectionSettings, frozen=True, kw_only=True):
-    """Which of several replicas writes."""
+    """The leader election of the controllers."""
 
     resource_name: Name = "drawbridge-controller"
     """Name of the Lease, in `namespace`, whose holder writes."""
@@ -50,7 +50,7 @@ class ControllerSettings(ReconcileSettings, frozen=True, kw_only=True):
 
 
 class Settings(ProcessSettings, frozen=True, kw_only=True):
-    """What the controllers read of the file."""
+    """The settings of the controllers."""
 
     translation: TranslationSettings = TranslationSettings()
     validation: ValidationSettings = ValidationSettings()

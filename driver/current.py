@@ -1,4 +1,4 @@
-"""What the driver knows of its node at the moment; everything that decides reads it from here."""
+"""The current state of the node, from which every decision of the driver reads."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime

@@ -77,7 +77,7 @@ async def drive(process: Process[Settings], at_step: StepHook = nothing) -> None
 
 
 class _Sources:
-    """Where devices and their faults are learned, as the settings say.
+    """The sources of devices and of their faults that the settings name.
 
     Attributes:
         devices: All sources of devices as one.

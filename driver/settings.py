@@ -132,7 +132,7 @@ class DriverSettings(ServerSettings, frozen=True, kw_only=True):
 
 
 class Settings(ProcessSettings, frozen=True, kw_only=True):
-    """What the driver reads of the file."""
+    """The settings of the driver."""
 
     driver: DriverSettings = DriverSettings()
 

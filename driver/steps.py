@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Step(StrEnum):
-    """What has just been done."""
+    """A step that has just been completed."""
 
     CLAIMS_READ = "claimsRead"
     STARTED_WRITTEN = "startedWritten"

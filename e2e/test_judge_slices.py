@@ -28,10 +28,10 @@ def _ask(cluster: Access, case: SliceCase) -> Verdict:
     """Create a slice as `kubectl create --dry-run=server` does."""
     code, body = cluster.request("POST", _PATH, case.document)
     if code == http.client.CREATED:
-        return Verdict(is_accepted=True)
+        return Verdict(accepted=True)
     assert code == http.client.UNPROCESSABLE_ENTITY, (case.name, body)
     causes = json.loads(body)["details"].get("causes", [])
-    return Verdict(is_accepted=False, fields=tuple(sorted({cause["field"] for cause in causes})))
+    return Verdict(accepted=False, fields=tuple(sorted({cause["field"] for cause in causes})))
 
 
 def _compare(cluster: Access, *, gated: bool) -> None:

@@ -1,1 +1,1 @@
-"""What is said about an object: code, severity, place, message and fix. Pure."""
+"""Findings about objects: code, severity, place, message and fix. Pure."""

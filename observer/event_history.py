@@ -1,4 +1,4 @@
-"""Which waiting pods to evaluate, when, and which events they get: the observer's decisions.
+"""The observer's decisions: which pending pods to evaluate, when, and which events they get.
 
 A pod gets an event once, another one when something else is in the way, and rarely one in which only
 numbers have changed or nothing has. Clock, network and log belong to the caller.
@@ -30,7 +30,7 @@ class _Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _WaitingPod:
-    """What is known of one waiting pod.
+    """The history of one pending pod.
 
     Attributes:
         is_new: It was not evaluated yet.

@@ -70,7 +70,7 @@ class ObserverSettings(ServerSettings, frozen=True, kw_only=True):
 
 
 class Settings(ProcessSettings, frozen=True, kw_only=True):
-    """What the observer reads of the file."""
+    """The settings of the observer."""
 
     observer: ObserverSettings = ObserverSettings()
 

@@ -1,1 +1,1 @@
-"""What every process needs: logging, signals, probes, metrics, settings."""
+"""The common base of all processes: logging, signals, probes, metrics, settings."""

@@ -106,7 +106,7 @@ class _ClientConfig(ApiStruct, frozen=True, kw_only=True):
 
 
 class WebhookRule(ApiStruct, frozen=True, kw_only=True):
-    """Which requests a webhook is about."""
+    """The requests that a webhook receives."""
 
     api_groups: tuple[str, ...] = ()
     api_versions: tuple[str, ...] = ()

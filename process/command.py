@@ -33,7 +33,7 @@ S = TypeVar("S", bound=ProcessSettings)
 
 
 class Process(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
-    """What a process starts from.
+    """The settings, client and metrics that a process starts from.
 
     Attributes:
         kubeconfig: None for the pod's service account, else kubectl's files.

@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 class CloseReason(StrEnum):
-    """Why a connection was closed, or not accepted."""
+    """The reason why a connection was closed, or not accepted."""
 
     HANDSHAKE = "handshake"
     """The TLS handshake failed or took too long."""

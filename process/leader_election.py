@@ -22,7 +22,7 @@ from process.signals import run_forever, run_until_signal
 
 
 class LeaderElectionSettings(Section, frozen=True, kw_only=True):
-    """Which of several replicas writes; a process adds the name of its Lease.
+    """Settings of the leader election of a process, which adds the name of its Lease.
 
     Source: k8s.io/component-base LeaderElectionConfiguration, names and defaults.
     """
@@ -48,7 +48,7 @@ class LeaderElectionSettings(Section, frozen=True, kw_only=True):
 
 
 class ReconcileSettings(ServerSettings, frozen=True, kw_only=True):
-    """Where a process listens, and how soon its leader tries again what was refused."""
+    """The addresses of a process, and the backoff of its leader after a failed write."""
 
     initial_backoff: PositiveDuration = PositiveDuration(0.2)
     """Before the second attempt at something that the API server refused; then twice as long each
@@ -63,7 +63,7 @@ class ReconcileSettings(ServerSettings, frozen=True, kw_only=True):
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What a leader runs.
+    """The work of a leader.
 
     Attributes:
         controllers: To be run, and shown by the readiness probe.

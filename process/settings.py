@@ -1,4 +1,4 @@
-"""How a process reads its settings: one file, a few environment variables, flags.
+"""The settings of a process, from one file, a few environment variables and flags.
 
 Each process has a `Settings` of its own; the sections of a file that belong to other processes are
 left to them, so that one file can serve all. Fields are camelCase, durations are texts such as
@@ -46,7 +46,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ProcessSettings(Section, frozen=True, kw_only=True):
-    """What every process has."""
+    """Settings of every process."""
 
     namespace: Name = NAMESPACE
     """Where everything of Drawbridge is installed. DRAWBRIDGE_NAMESPACE sets it too."""
@@ -59,7 +59,7 @@ class ProcessSettings(Section, frozen=True, kw_only=True):
 
 
 class ServerSettings(Section, frozen=True, kw_only=True):
-    """Where a process listens."""
+    """The addresses on which a process listens."""
 
     bind_address: str = ""
     """An address to listen on; empty listens on all, IPv4 and IPv6, since a pod has one network."""

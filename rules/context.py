@@ -1,4 +1,4 @@
-"""What rules may know besides the object itself: a snapshot of a cluster, or of files."""
+"""The context of rules besides the object itself: a snapshot of a cluster, or of files."""
 
 from collections.abc import Collection, Mapping
 

@@ -40,7 +40,7 @@ def translate(
 def answer(
     *documents: Document, snapshot: Iterable[Document] | None = None, options: Iterable[object] = ()
 ) -> dict[str, Any]:
-    """What `-o json` says."""
+    """The answer of `-o json`."""
     result = translate(*documents, snapshot=snapshot, options=[*options, "-o", "json"])
     assert result.exit_code in (0, 1), result.stderr
     answer_: dict[str, Any] = msgspec.json.decode(result.stdout)

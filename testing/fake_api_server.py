@@ -51,7 +51,7 @@ _REASONS = {
 
 
 class Refusal(Exception):
-    """What the server answers instead of an object."""
+    """An error that the server answers instead of an object."""
 
     def __init__(self, status: int, message: str, reason: str = "", *, cause: str = "") -> None:
         super().__init__(message)
@@ -86,7 +86,7 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a path names: a collection, an object or a subresource."""
+    """The target of a path: a collection, an object or a subresource."""
 
     collection: tuple[str, str, str]
     namespace: str
@@ -197,12 +197,12 @@ class FakeApiServer:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many calls of each method there were; watches count as WATCH."""
+        """The number of calls by method; watches count as WATCH."""
         return Counter("WATCH" if call.is_watch else call.method for call in self.calls)
 
     @property
     def watching(self) -> int:
-        """How many watches are open."""
+        """The number of open watches."""
         return len(self._watchers)
 
     # Trouble

@@ -122,7 +122,7 @@ def dns_labels() -> st.SearchStrategy[str]:
 
 
 def device_lists(*, hostile: bool) -> st.SearchStrategy[str]:
-    """What stands in annotations that list models or UUIDs."""
+    """Values of annotations that list models or UUIDs."""
     plain = st.lists(
         st.sampled_from(("A100", "v100", "GPU-0", "GPU-1", "NVIDIA-NVIDIA A100")), min_size=1
     ).map(",".join)
@@ -244,7 +244,7 @@ def koordinator_pods(draw: st.DrawFn, *, hostile: bool = False) -> dict[str, Any
 
 
 def published_slices() -> st.SearchStrategy[list[ResourceSlice]]:
-    """What drivers may have published."""
+    """Slices that drivers may have published."""
     sizes = st.sampled_from(("80Gi", "40Gi", "24576Mi", "85899345920", "17179869183"))
     gpu = st.builds(hami_gpu, sizes)
     whole = st.builds(
@@ -282,7 +282,7 @@ def published_slices() -> st.SearchStrategy[list[ResourceSlice]]:
 
 
 def operators_options() -> st.SearchStrategy[TranslationOptions]:
-    """How an operator may want pods translated."""
+    """Translation options that an operator may choose."""
     gpus = st.sampled_from((HAMI, NVIDIA, EXAMPLE))
     nics = st.sampled_from((DRANET, SRIOV, NVIDIA))
     owners = {"hami": gpus, "nvidia": gpus, "koordinator": gpus, "rdma": nics, "sriov": nics}

@@ -33,7 +33,7 @@ class SliceCase(NamedTuple):
 class Verdict(msgspec.Struct, frozen=True):
     """The verdict of an API server; the fields that it rejects, sorted."""
 
-    is_accepted: bool
+    accepted: bool
     fields: tuple[str, ...] = ()
 
 

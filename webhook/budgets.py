@@ -23,7 +23,7 @@ _ALL: Final[Key] = ("all", "")
 
 
 class ReviewBudgets:
-    """What each user and namespace has left."""
+    """The remaining budgets of users and namespaces."""
 
     def __init__(
         self,

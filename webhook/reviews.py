@@ -1,4 +1,4 @@
-"""What the handlers of reviews share: decoding, answering, logging.
+"""The common steps of handlers of reviews: decoding, answering, logging.
 
 A problem of the object is an answer, a problem of the call a 4xx, and a problem of ours a 500, so that
 the administrator's failurePolicy decides; never `allowed: false`.

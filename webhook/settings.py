@@ -102,7 +102,7 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
 
 
 class Settings(ProcessSettings, frozen=True, kw_only=True):
-    """What the webhook reads of the file."""
+    """The settings of the webhook."""
 
     translation: TranslationSettings = TranslationSettings()
     validation: ValidationSettings = ValidationSettings()

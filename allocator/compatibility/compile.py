@@ -38,7 +38,7 @@ _MAX_CACHED: Final = 65536
 
 
 class FaultKind(StrEnum):
-    """Why an expression has no result."""
+    """The reason why an expression has no result."""
 
     INVALID = "ruleInvalid"
     NOT_BOOLEAN = "ruleNotBoolean"

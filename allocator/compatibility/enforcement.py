@@ -1,4 +1,4 @@
-"""Whether anything in a cluster enforces a DeviceCompatibilityPolicy.
+"""The enforcement of a DeviceCompatibilityPolicy by the schedulers and groups of a cluster.
 
 kube-scheduler evaluates no policies. It evaluates compatibilityGroups in ResourceSlices where the
 feature gate is on, so a policy is enforced where these reject all that it rejects. Else it is
@@ -30,7 +30,7 @@ class EnforcementReason(StrEnum):
 
 
 class PolicyEnforcement(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a policy is enforced.
+    """The answer whether a policy is enforced.
 
     Attributes:
         message: What enforces it, or why nothing does.

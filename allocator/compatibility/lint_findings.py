@@ -11,7 +11,7 @@ from findings.field_path import FieldPath
 
 
 class Severity(StrEnum):
-    """How much a finding matters."""
+    """The severity of a finding."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -113,7 +113,7 @@ Place = tuple[str, str]
 
 
 class PoolFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pool adds to the findings on a policy; refers to no device object.
+    """The findings on a policy that one pool adds; refers to no device object.
 
     Attributes:
         found: The findings on it.

@@ -58,7 +58,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether devices may be in use together; if not, the causes, the most telling first."""
+    """A verdict on devices in use together; without causes they are compatible."""
 
     causes: tuple[Cause, ...] = ()
 

@@ -209,7 +209,7 @@ def _closest_fit_in(
 
 
 class _Terms(NamedTuple):
-    """What changed claims are evaluated with."""
+    """The conditions under which changed claims are evaluated."""
 
     ask: Ask
     usage: Usage

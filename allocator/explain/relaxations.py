@@ -73,7 +73,7 @@ Edit = Callable[[DeviceClaim], DeviceClaim]
 
 
 class Kind(StrEnum):
-    """What is changed."""
+    """The part of a request that a relaxation changes."""
 
     COUNT = "count"
     CAPACITY = "capacity"

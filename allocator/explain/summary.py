@@ -83,7 +83,7 @@ _Counts = tuple[tuple[int, RejectionReason], ...]
 
 
 class _RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What is reported of one request, or of several with the same reasons."""
+    """The report about one request, or about several with the same reasons."""
 
     name: str
     counts: _Counts

@@ -1,4 +1,4 @@
-"""What the schedulers of a cluster evaluate, which decides what the verdict on a pod may depend on."""
+"""The features that schedulers evaluate, on which the verdict on a pod may depend."""
 
 import msgspec
 

@@ -1,1 +1,1 @@
-"""What a pod needs: its claims, the claim for its extended resources, the nodes that take it."""
+"""The needs of a pod: its claims, the claim for its extended resources, its eligible nodes."""

@@ -38,7 +38,7 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def message(self) -> str:
-        """That it does not exist."""
+        """A sentence that the object does not exist."""
         return f"{self.object} not found"
 
 

@@ -1,4 +1,4 @@
-"""What a claim or a pod counts against a ResourceQuota.
+"""The usage that a claim or a pod counts against a ResourceQuota.
 
 Source: k8s.io/kubernetes v1.37.1, pkg/quota/v1/evaluator/core: claimEvaluator.Usage, with the
 extended resources of DRAExtendedResource, and PodUsageFunc for the extended resources of pods.

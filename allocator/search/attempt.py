@@ -39,7 +39,7 @@ _NODES: Final = 8192
 
 
 class AllocatorOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the result depends on besides claims and inventory; the same for a whole cluster.
+    """Options of a search besides claims and inventory; the same for a whole cluster.
 
     Attributes:
         features: Feature gates.

@@ -1,1 +1,1 @@
-"""Where pods and claims would go, and why pending pods wait."""
+"""Simulated placement of pods and claims, and the reasons why pods are pending."""

@@ -40,7 +40,7 @@ class SimulationInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a simulation decides and what it explains.
+    """Options of a simulation: its strategy and what it explains.
 
     Attributes:
         strategy: Overrides those of pods and classes; None for theirs.

@@ -70,7 +70,7 @@ class PodProjection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a pod is pending.
+    """The reasons why a pod is pending.
 
     Attributes:
         note: One line of at most MAX_NOTE bytes, without names of other namespaces.

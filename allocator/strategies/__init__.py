@@ -1,1 +1,1 @@
-"""Which of several devices, and which of several nodes, a pod gets; never whether it gets any."""
+"""Strategies: preferences between devices and nodes that fit; none decides whether a pod fits."""

@@ -18,7 +18,7 @@ Value = str | int | bool | tuple[str, ...] | tuple[int, ...] | tuple[bool, ...]
 
 
 class DeviceState(StrEnum):
-    """How much of a device can be allocated."""
+    """The state of a device: how much of it can be allocated."""
 
     FREE = "free"
     ALLOCATED = "allocated"

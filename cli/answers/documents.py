@@ -9,7 +9,7 @@ from cli.answers.why import ObjectStatus
 
 
 class SimulationAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What `drawbridge simulate -o json` prints; its fields are those of `SimulationResult`."""
+    """The document of `drawbridge simulate -o json`; its fields are those of `SimulationResult`."""
 
     claims: tuple[PlacedClaim, ...]
     pods: tuple[PlacedPod, ...]
@@ -30,7 +30,7 @@ class PendingSimulation(SimulationAnswer, frozen=True, kw_only=True, rename="cam
 
 
 class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What `drawbridge why -o json` prints; its fields are those of `ObjectStatus`."""
+    """The document of `drawbridge why -o json`; its fields are those of `ObjectStatus`."""
 
     kind: str
     namespace: str

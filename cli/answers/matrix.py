@@ -78,7 +78,7 @@ class MatrixDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Attributes:
         policy: Its name; empty for the groups that slices declare.
-        omitted_kinds: How many kinds are left out.
+        omitted: How many kinds are left out.
         disabled_gate: The feature gate that is off and without which devices with groups are not
             allocated; empty where there is none.
     """
@@ -87,7 +87,7 @@ class MatrixDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     policy: str
     kinds: tuple[KindDocument, ...]
     pairs: tuple[PairDocument, ...]
-    omitted_kinds: int
+    omitted: int
     findings: tuple[PolicyFindingDocument, ...]
     disabled_gate: str
 
@@ -106,13 +106,13 @@ class GroupsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MatrixAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What `drawbridge matrix -o json` prints."""
+    """The document of `drawbridge matrix -o json`."""
 
     drivers: tuple[MatrixDocument, ...]
 
 
 class GroupsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What `drawbridge matrix --as-groups -o json` prints."""
+    """The document of `drawbridge matrix --as-groups -o json`."""
 
     drivers: tuple[GroupsDocument, ...]
 
@@ -200,7 +200,7 @@ def matrix_document(compatibility: DriverCompatibility) -> MatrixDocument:
             for row, kind in enumerate(table.kinds)
             for column in range(row + 1)
         ),
-        omitted_kinds=table.omitted,
+        omitted=table.omitted,
         findings=tuple(map(_finding_document, compatibility.findings)),
         disabled_gate=compatibility.disabled_gate,
     )

@@ -153,7 +153,7 @@ class _Account(msgspec.Struct, kw_only=True):
 
 
 class _PodRequest(NamedTuple):
-    """What one pod counts.
+    """The usage of one pod.
 
     Attributes:
         own: Its extended resources.

@@ -1,4 +1,4 @@
-"""What becomes of each object of a manifest: the decisions of `drawbridge translate`. Pure.
+"""The decisions of `drawbridge translate` about each object of a manifest. Pure.
 
 The decision about a pod is the webhook's own function. This module adds what files have beside pods:
 pod templates in workloads, the ResourceClaimTemplates of claims, and objects of other kinds.

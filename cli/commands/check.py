@@ -33,7 +33,7 @@ class Output(StrEnum):
 
 
 class CheckAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What `drawbridge check -o json` prints."""
+    """The document of `drawbridge check -o json`."""
 
     findings: tuple[FindingDocument, ...]
 

@@ -34,7 +34,7 @@ class Output(StrEnum):
 
 
 class OnRefusal(StrEnum):
-    """What YAML holds where an object would be rejected."""
+    """The content of the YAML where an object would be rejected."""
 
     FAIL = "fail"
     """Nothing at all, so that a pipe into kubectl applies all objects or none."""
@@ -45,7 +45,7 @@ class OnRefusal(StrEnum):
 
 
 class TranslateAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What `drawbridge translate -o json` prints."""
+    """The document of `drawbridge translate -o json`."""
 
     objects: tuple[Document, ...]
     findings: tuple[FindingDocument, ...]

@@ -1,1 +1,1 @@
-"""What subcommands read: files, a live cluster, profiles, options."""
+"""The inputs of subcommands: files, a live cluster, profiles, options."""

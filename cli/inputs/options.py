@@ -30,7 +30,7 @@ NO_CLUSTER: Final = "No cluster is given: use --snapshot FILE, or --live."
 
 
 class Scope(Enum):
-    """How much of a cluster's state a command depends on."""
+    """The part of a cluster's state that a command depends on."""
 
     TRANSLATION = auto()
     ALLOCATION = auto()
@@ -165,7 +165,7 @@ def with_allocation_inputs(command: _Command) -> _Command:
 
 
 def with_cluster(command: _Command) -> _Command:
-    """Give a command flags for a cluster and a namespace; call it with `given`."""
+    """Give a command flags for a cluster and a namespace; call it with `cluster_objects`."""
     return _with_cluster(command, (*_CLUSTER_FLAGS, _NAMESPACE_FLAG))
 
 
@@ -179,7 +179,7 @@ def _with_cluster(command: _Command, flags: Sequence[_Flag]) -> _Command:
     def called(**values: Any) -> None:
         cluster_objects = read_cluster(_pop_flags(_ClusterFlags, values))
         _print_notes(cluster_objects.notes)
-        command(given=cluster_objects, **values)
+        command(cluster_objects=cluster_objects, **values)
 
     return _add_flags(called, (_files_flag(is_required=False), *flags))
 

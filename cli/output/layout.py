@@ -63,7 +63,7 @@ def format_paragraph(paragraph: Paragraph, width: int) -> str:
 
 
 def format_rows(rows: Iterable[Row], width: int) -> str:
-    """Return rows as lines, text_lines beside their label."""
+    """Return rows as lines, wrapped beside their label."""
     lines: list[str] = []
     label = ""
     for row in rows:

@@ -1,4 +1,4 @@
-"""What the audit finds of stored objects, and the events that tell it. Pure.
+"""The findings of the audit about stored objects, and their events. Pure.
 
 Whatever was admitted before a rule existed, or while the webhook was away, stays as it is; here it is
 told. Only what would be denied is told beside the object; the rest is counted.
@@ -36,7 +36,7 @@ Audited = DeviceClass | ResourceSlice | ResourceClaimTemplate | ResourceClaim
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
-    """What one look at all objects found.
+    """The findings of one evaluation of all objects.
 
     Attributes:
         objects: Kind to how many were looked at.

@@ -1,4 +1,4 @@
-"""What the controller does about one translated pod. Pure.
+"""The actions of the controller for one translated pod. Pure.
 
 The request annotation of a pod is untrusted: anyone who may create pods can write it, past the
 webhook. So nothing is done for a pod without the webhook's signature, beyond an event if it waits for

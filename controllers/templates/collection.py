@@ -1,4 +1,4 @@
-"""Which templates no live pod and no workload uses any more. Pure."""
+"""The templates that no live pod and no workload uses any more. Pure."""
 
 from collections.abc import Collection, Mapping
 from typing import Any

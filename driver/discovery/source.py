@@ -1,4 +1,4 @@
-"""What a source of devices is."""
+"""The interface of a source of devices."""
 
 from collections.abc import Callable
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""What a source of faults is."""
+"""The interface of a source of faults."""
 
 from collections.abc import Mapping
 from typing import Protocol

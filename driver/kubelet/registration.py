@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 
 class Registration:
-    """What the kubelet was told, and what it said."""
+    """The registration with the kubelet, and its answer."""
 
     def __init__(self, driver: str, endpoint: Path) -> None:
         """Remember what to tell.

@@ -1,4 +1,4 @@
-"""Where the sockets of the driver are, and which of them a predecessor left behind.
+"""The sockets of the driver, and those that a predecessor left behind.
 
 Several instances of the driver run on one node while it is updated, so names hold the uid of the pod. A
 path of a socket has at most 107 bytes; what would be longer is shortened to a hash.

@@ -1,1 +1,1 @@
-"""What the driver keeps on the node: checkpoint, lock, CDI specs, and which boot it is."""
+"""The driver's files on the node: checkpoint, lock, CDI specs; and the id of the boot."""

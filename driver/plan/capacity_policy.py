@@ -1,4 +1,4 @@
-"""What the API server refuses of a capacity's request policy (KEP-5075).
+"""Faults of a capacity's request policy that the API server rejects (KEP-5075).
 
 Source: k8s.io/kubernetes v1.37.1, pkg/apis/resource/validation/validation.go,
 validateCapacityRequestPolicy and what it calls.

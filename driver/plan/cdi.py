@@ -1,4 +1,4 @@
-"""What containers get, as CDI specs: one per claim, with one device per allocated device.
+"""CDI specs of containers: one per claim, with one device per allocated device.
 
 A container that uses one request of a claim is given the devices of that request only. The driver's own
 variables are called after the device, whose name is unique on the node:

@@ -22,7 +22,7 @@ KIND: Final = "DeviceConfig"
 
 
 class TimeSlice(StrEnum):
-    """How long one container computes before another one on the same device."""
+    """The time that one container computes before another one on the same device."""
 
     DEFAULT = "Default"
     SHORT = "Short"
@@ -31,7 +31,7 @@ class TimeSlice(StrEnum):
 
 
 class Sharing(Part, frozen=True, kw_only=True):
-    """How the device is shared. All who share a device have to say the same.
+    """The sharing of a device; all consumers of a device have to configure the same.
 
     Attributes:
         time_slice: Told to containers, which have to keep to it.
@@ -49,7 +49,7 @@ class DeviceConfig(Part, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the parameters that apply to one request come to."""
+    """The settings of one request, from all parameters that apply to it."""
 
     time_slice: TimeSlice | None = None
 

@@ -45,7 +45,7 @@ class DeclaredCapacity(Part, frozen=True, kw_only=True):
 
 
 class DeclaredConsumption(Part, frozen=True, kw_only=True):
-    """What a device takes of a counter set while it is allocated.
+    """The counters that a device consumes of a counter set while it is allocated.
 
     Attributes:
         counter_set: Of the same pool.
@@ -87,7 +87,7 @@ class DeclaredMount(Part, frozen=True, kw_only=True):
 
 
 class DeclaredNetwork(Part, frozen=True, kw_only=True):
-    """What the status of a claim tells of a network device."""
+    """The data of a network device for the status of a claim."""
 
     interface_name: str = ""
     ips: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Which devices the driver taints by itself, so that no scheduler hands them out.
+"""The taints that the driver sets by itself, so that no scheduler allocates the devices.
 
 A pod that is deleted by force leaves the API at once, and its claim with it, while its containers may
 still run. Until they have ended, schedulers take the devices for free. The driver tells them otherwise,

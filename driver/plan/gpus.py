@@ -83,7 +83,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How GPUs are published.
+    """Options for publishing GPUs.
 
     Attributes:
         is_shared: Several claims may have a GPU at the same time.

@@ -1,4 +1,4 @@
-"""Which devices are unhealthy: a fault counts at once, and is over when it has not been seen for a while.
+"""The health of devices: a fault counts at once, and is over after some time without it.
 
 Each relapse doubles that while, up to a bound, so that a device that flaps does not drag pods along. A
 device that stays healthy for the bound is taken for a new one.
@@ -19,7 +19,7 @@ UNHEALTHY: Final = f"{GROUP}/unhealthy"
 
 
 class Effect(StrEnum):
-    """What a taint does: nothing, keep new claims away, or evict pods as well."""
+    """The effect of a taint: none, keep new claims away, or evict pods as well."""
 
     NONE = "None"
     NO_SCHEDULE = "NoSchedule"
@@ -39,7 +39,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with a device.
+    """A fault of a device.
 
     Attributes:
         kind: A label value, such as `linkDown`.
@@ -69,7 +69,7 @@ class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a device must be without a fault to be healthy again.
+    """The time without a fault after which a device is healthy again.
 
     Attributes:
         first_s: After the first fault.

@@ -41,7 +41,7 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Injection(msgspec.Struct, frozen=True, kw_only=True):
-    """What a container gets with a device.
+    """The environment, device nodes and mounts that a container gets with a device.
 
     Attributes:
         environment: Variables, beside those that tell the device and its share.

@@ -1,4 +1,4 @@
-"""Which texts Kubernetes, CDI and Linux take as names.
+"""The names that Kubernetes, CDI and Linux accept.
 
 Source: k8s.io/apimachinery v0.37.1, pkg/util/validation/validation.go; k8s.io/kubernetes v1.37.1,
 pkg/apis/resource/validation/validation.go; tags.cncf.io/container-device-interface v1.1.1,

@@ -1,4 +1,4 @@
-"""Where a PCI device is: root complex, switch and NUMA node, from what sysfs says of it.
+"""The place of a PCI device: root complex, switch and NUMA node, from sysfs.
 
 Unknown is left out, never written as -1 or as an empty text: two devices with the same value count as
 close to each other.
@@ -30,7 +30,7 @@ _PORTS_OF_A_SWITCH: Final = 4
 
 
 class PciLocation(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a device is; None is for unknown, or for a device without a switch.
+    """The place of a device; None is for unknown, or for a device without a switch.
 
     Attributes:
         address: `0000:3b:00.0`

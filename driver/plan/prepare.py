@@ -1,4 +1,4 @@
-"""Whether a claim can be prepared on this node, and what its containers get.
+"""The decision whether a claim can be prepared on this node, and what its containers get.
 
 The allocation is compared with what is prepared here, by the allocator's own constraints: whoever wrote
 it may have been wrong, or have been somebody else than the scheduler. Of two claims that exclude each
@@ -39,7 +39,7 @@ _SINGULAR: Final = {"are ": "is ", "do not ": "does not "}
 
 
 class RefusalReason(StrEnum):
-    """Why a claim is not prepared, for metrics; conflicts go by the allocator's reasons."""
+    """The reason why a claim is not prepared, for metrics; conflicts have the allocator's."""
 
     CLAIM_GONE = "claimGone"
     NOT_ALLOCATED = "notAllocated"
@@ -91,7 +91,7 @@ class Preparation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What decides on this node beside claims.
+    """The state of the node, on which preparing depends besides claims.
 
     Attributes:
         policies: Of the driver, those in force.

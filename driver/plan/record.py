@@ -1,4 +1,4 @@
-"""What the driver remembers of a claim that it prepares, and has prepared."""
+"""The record of a claim that is being prepared, or is prepared."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -18,7 +18,7 @@ from kube.api.resource import (
 
 
 class State(StrEnum):
-    """How far a claim is.
+    """The state of a claim on this node.
 
     STARTED: something may have been done for it on the node. COMPLETED: all of it, and the kubelet may
     have been told.

@@ -1,4 +1,4 @@
-"""Which ResourceSlices a node's devices are published in, and which writes lead there.
+"""The ResourceSlices that publish a node's devices, and the writes that lead there.
 
 A pool is split by the API's limits: counter sets into slices of their own, devices by number. Names of
 slices derive from node, driver, pool and number, so that two processes that publish the same write the
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose devices are published, and how.
+    """The owner of the published devices, and the form of publishing.
 
     Attributes:
         driver: The name of the driver.
@@ -61,7 +61,7 @@ class PlannedPool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Writes(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do, in this order, to get from what is published to what is planned.
+    """The writes, in this order, that turn the published slices into the planned ones.
 
     Attributes:
         applied: Slices as they have to be.

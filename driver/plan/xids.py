@@ -1,4 +1,4 @@
-"""Which errors of the NVIDIA driver ("Xid") say something about the GPU, not about a program on it.
+"""Errors of the NVIDIA driver ("Xid") that concern the GPU, not a program on it.
 
 Source: docs.nvidia.com/deploy/xid-errors; NVIDIA/k8s-device-plugin v0.17, internal/rm/health.go, which
 leaves out the same ones.

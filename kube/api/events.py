@@ -51,7 +51,7 @@ class ObjectReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be said about an object.
+    """A message about an object, before it is written.
 
     Attributes:
         regarding: The object.

@@ -22,14 +22,14 @@ MAX_RULES: Final = 64
 
 
 class Enforcement(StrEnum):
-    """Whether a policy rejects allocations, or only reports what it would reject."""
+    """The mode of a policy: reject allocations, or only report what it would reject."""
 
     ENFORCE = "Enforce"
     AUDIT = "Audit"
 
 
 class Undeclared(StrEnum):
-    """How devices without groups combine with devices that have groups.
+    """The treatment of devices without groups beside devices that have groups.
 
     ISOLATED devices are incompatible with them, as in KEP-5963; COMPATIBLE devices are compatible
     with every device, as in the earlier proposal.

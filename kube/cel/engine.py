@@ -1,4 +1,4 @@
-"""Where expressions are evaluated: here, or by an engine that the process provides.
+"""The engine that evaluates expressions: this one, or one that the process provides.
 
 Expressions come from strangers. A short and cheap one is compiled and evaluated in the process that asks.
 A process that must answer others meanwhile provides an engine for the rest; without one, as in the
@@ -26,7 +26,7 @@ SIMPLE_COST: Final = 10_000
 
 
 class Names(msgspec.Struct, frozen=True):
-    """What an expression reads, and what it may cost.
+    """The names that an expression reads, and its estimated cost.
 
     Attributes:
         attributes: As (domain, identifier); None if it may read any.

@@ -56,7 +56,7 @@ class EventResult(StrEnum):
 
 
 class EventRecorderSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast events are written.
+    """The rate at which events are written.
 
     Attributes:
         per_second: Writes at most.

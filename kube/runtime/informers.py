@@ -49,7 +49,7 @@ log = structlog.get_logger()
 
 
 class InformerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How an informer spaces its calls. Defaults follow client-go's reflector where it has them.
+    """The pace of an informer's calls. Defaults follow client-go's reflector where it has them.
 
     Attributes:
         backoff_s: The longest first pause after a failure; each further one may be twice as long.
@@ -77,7 +77,7 @@ class _Head(meta.ApiStruct, frozen=True, kw_only=True):
 
 
 class _Store(Generic[T]):
-    """What one projection keeps of the objects of an informer.
+    """The store of one projection of an informer's objects.
 
     Attributes:
         objects: Key to projected value.
@@ -278,7 +278,7 @@ class Informer:
 
 
 class Scope(NamedTuple):
-    """Which objects of a resource an informer follows; empty texts select all."""
+    """The objects of a resource that an informer follows; empty texts select all."""
 
     namespace: str = ""
     label_selector: str = ""

@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 
 class LeaderSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which Lease, who we are, and the times of the election.
+    """The Lease, our identity, and the times of the election.
 
     Attributes:
         namespace: Of the Lease.
@@ -88,7 +88,7 @@ class Lease(meta.ApiStruct, frozen=True, kw_only=True):
 
 
 class Step(StrEnum):
-    """What a candidate does about a Lease."""
+    """A step that a candidate takes about a Lease."""
 
     TAKE = "take"
     RENEW = "renew"

@@ -1,4 +1,4 @@
-"""What goes over the pipes between a process and its worker: length, then MessagePack.
+"""The messages between a process and its worker: length, then MessagePack.
 
 An expression and one device go in, a verdict comes out; never an inventory, a credential or a name of
 anything else.
@@ -52,7 +52,7 @@ class Fault(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Whether a device satisfies the expression."""
+    """The result of an expression on a device."""
 
     matches: bool
 

@@ -1,1 +1,1 @@
-"""What an inventory can ever serve: the idle cluster, its questions, and the high-water mark."""
+"""Feasibility on the whole inventory: the idle cluster, and the high-water mark."""

@@ -20,7 +20,7 @@ MAX_LISTED: Final = 2
 
 
 class Remedy(Enum):
-    """What may change, so that the devices can be used; the value completes "since ..."."""
+    """A change that would make the devices usable; the value completes "since ..."."""
 
     GATE = "the feature gate may be enabled"
     SLICES = "the driver may publish the pool again"

@@ -107,7 +107,7 @@ def amount(value: str, default: str | None = None, **policy: Any) -> DeviceCapac
 def consumes(
     counter_set: str = "set-0", *, groups: Sequence[str] | None = None, **counters: str | int
 ) -> DeviceCounterConsumption:
-    """What a device takes from a counter set: `consumes("gpu-0", memory="10Gi", groups="ab")`."""
+    """Consumption of a counter set: `consumes("gpu-0", memory="10Gi", groups="ab")`."""
     return DeviceCounterConsumption(
         counter_set=counter_set,
         counters=_counters(counters),
@@ -130,7 +130,7 @@ def device(
     *takes: DeviceCounterConsumption,
     attributes: Mapping[str, Attribute] | None = None,
     capacity: Mapping[str, str | DeviceCapacity] | None = None,
-    is_shared: bool | None = None,
+    shared: bool | None = None,
     selector: NodeSelector | None = None,
     node: str | None = None,
     **fields: Any,
@@ -148,7 +148,7 @@ def device(
         if capacity is not None
         else None,
         consumes_counters=takes or None,
-        allow_multiple_allocations=is_shared,
+        allow_multiple_allocations=shared,
         node_selector=selector,
         node_name=node,
         **fields,
@@ -347,7 +347,7 @@ def result(
     driver: str = DRIVER,
     pool: str = NODE,
     share: str | None = None,
-    capacity: Mapping[str, str | int] | None = None,
+    consumed: Mapping[str, str | int] | None = None,
     **fields: Any,
 ) -> DeviceRequestAllocationResult:
     """A device that a claim was given; `share` is the share id."""
@@ -357,7 +357,7 @@ def result(
         pool=pool,
         device=name,
         share_id=share,
-        consumed_capacity=quantities(capacity) if capacity is not None else None,
+        consumed_capacity=quantities(consumed) if consumed is not None else None,
         **fields,
     )
 
@@ -422,7 +422,7 @@ def _published(slice_: ResourceSlice) -> Iterable[PublishedDevice]:
 
 
 def node_with(*pools: Pool, name: str = NODE, features: Sequence[str] = ()) -> NodeDevices:
-    """What a node can be given, of pools that are taken as they are, in this order."""
+    """The devices of a node, from pools in this order."""
     indexed_devices = [
         (index, device_) for index, pool in enumerate(pools) for device_ in pool.devices
     ]

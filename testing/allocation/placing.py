@@ -1,4 +1,4 @@
-"""What a strategy makes of a claim on one node: the devices that the real search takes, the score.
+"""A strategy on one node: the devices that the real search allocates, and the score.
 
 Nodes are written as lists of devices; what is held before, as results of allocated claims.
 """
@@ -49,7 +49,7 @@ def share(name: str, **capacity: str | int) -> DeviceRequestAllocationResult:
 
 
 def usage(*results: DeviceRequestAllocationResult) -> Usage:
-    """What is held, each by a claim of its own."""
+    """A usage in which each result belongs to a claim of its own."""
     claims = [allocated(result_, name=f"other-{number}") for number, result_ in enumerate(results)]
     return gather_usage(claims, Features())
 

@@ -144,7 +144,7 @@ def prepared(
 
 
 def record_of(claim: ResourceClaim, devices: Mapping[str, Device], state: State) -> Record:
-    """What is remembered of a claim."""
+    """The record of a claim."""
     assert claim.status is not None
     assert claim.status.allocation is not None
     allocation = claim.status.allocation.devices

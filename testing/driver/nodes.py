@@ -68,7 +68,7 @@ class FolderNode:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """What is prepared."""
+        """The checkpoint of the node."""
         return self.checkpoint_file().load()
 
     @property

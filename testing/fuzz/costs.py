@@ -45,7 +45,7 @@ Gene = Any
 
 
 class Species(NamedTuple):
-    """What is searched.
+    """A kind of input that is searched.
 
     Attributes:
         draw: Returns a new one.

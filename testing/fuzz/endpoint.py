@@ -71,7 +71,7 @@ NAME: Final = "webhook.fuzz.svc"
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came back.
+    """An answer of the endpoint.
 
     Attributes:
         closes: Whether the server will close the connection.
@@ -148,7 +148,7 @@ class Recorded(LibraryLines):
 
 
 class Log:
-    """What was logged since it was last cleared."""
+    """The log since it was last cleared."""
 
     def __init__(
         self, lines: list[MutableMapping[str, Any]], records: list[logging.LogRecord]
@@ -208,7 +208,7 @@ class Holds:
 
 
 class Current:
-    """Where reviews are judged now.
+    """The place under which reviews are answered now.
 
     Attributes:
         place: The number of one of the places.
@@ -336,7 +336,7 @@ def _is_complete(data: bytearray) -> bool:
 
 
 class _Heard:
-    """What `http.client` takes for a socket."""
+    """Received bytes that `http.client` takes for a socket."""
 
     def __init__(self, data: bytes) -> None:
         self._sent = data

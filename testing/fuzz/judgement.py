@@ -1,4 +1,4 @@
-"""What must hold of every answer, whatever was asked.
+"""Laws that hold for every answer, whatever the request.
 
 The call and the answer are read by parsers that the webhook does not use.
 """

@@ -1,4 +1,4 @@
-"""What rules know where objects are judged: clusters with an inventory.
+"""Contexts of rules for the fuzzer: clusters with an inventory.
 
 They are told to the very code that serves, so that the rules about an inventory run with their
 searches and their nearest miss.

@@ -1,4 +1,4 @@
-"""What is done to honest reviews: to their trees, to their bytes, and to the request annotation.
+"""Mutations of honest reviews: of their trees, their bytes, and the request annotation.
 
 A tree is plain JSON in which `msgspec.Raw` stands for text that no honest encoder writes. Chance is
 an argument, so that a seed gives the same mutations again.

@@ -44,7 +44,7 @@ EXAMPLES: Final = Path(__file__).parent.parent.parent / "examples"
 
 
 class Place(NamedTuple):
-    """Where reviews are judged.
+    """A cluster and settings under which reviews are answered.
 
     Attributes:
         context: What rules know; None where they are too busy to look at an inventory.

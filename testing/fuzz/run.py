@@ -61,7 +61,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What came of a run."""
+    """The result of a run."""
 
     reviews: int = 0
     again: int = 0

@@ -1,4 +1,4 @@
-"""What a sample of scenarios reaches, as a table: `python -m testing.oracle.coverage [COUNT]`.
+"""The coverage of a sample of scenarios, as a table: `python -m testing.oracle.coverage [COUNT]`.
 
 A scenario counts for a feature when the feature is in its objects, whatever it was meant to be about.
 Fit and fatal are of the verdicts, one per node; steps are upstream's on all nodes of a scenario.
@@ -22,7 +22,7 @@ CHUNK: Final = 200
 
 
 class Row:
-    """What becomes of the scenarios that have a feature."""
+    """The verdicts on the scenarios that have a feature."""
 
     def __init__(self) -> None:
         self.scenarios = 0
@@ -43,7 +43,7 @@ class Row:
         return statistics.median(self.steps or [0])
 
     def share(self, end: str) -> float:
-        """How many of the verdicts end so, between 0 and 1."""
+        """The share of the verdicts that end so, between 0 and 1."""
         return self.ends[end] / max(1, self.ends.total())
 
 
@@ -64,7 +64,7 @@ class Coverage:
         self.pairs.update(combinations(present, 2))
 
     def present(self, feature: str) -> float:
-        """How many of the scenarios have it, between 0 and 1."""
+        """The share of the scenarios that have it, between 0 and 1."""
         return self.features[feature].scenarios / max(1, self.total.scenarios)
 
     def table(self) -> Iterator[str]:
@@ -103,7 +103,7 @@ def requests(scenario: Scenario) -> Iterator[Json]:
 
 
 def alternatives_of(scenario: Scenario) -> Iterator[Json]:
-    """What is asked, alternatives included."""
+    """The requests of a scenario, alternatives included."""
     for request in requests(scenario):
         yield from [request["exactly"]] if "exactly" in request else request["firstAvailable"]
 
@@ -116,7 +116,7 @@ def constraints(scenario: Scenario) -> Iterator[Json]:
 
 
 def results(scenario: Scenario) -> Iterator[Json]:
-    """What is allocated already."""
+    """The results that are allocated already."""
     for holder in scenario["allocated"]:
         yield from holder["status"]["allocation"]["devices"]["results"]
 

@@ -1,4 +1,4 @@
-"""Where our verdict on a recorded expression is not Go's, and why.
+"""Recorded expressions on which our verdict differs from Go's, with the reason.
 
 A difference that is gone fails the test, as does one that is not here.
 """

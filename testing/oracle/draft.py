@@ -104,7 +104,7 @@ class Draft:
         return [(c, r) for c in self.claims for r in c["spec"]["devices"]["requests"]]
 
     def asked(self) -> list[Json]:
-        """What is asked of devices: `exactly` of each request, or each of its alternatives."""
+        """The requests for devices: `exactly` of each request, or each of its alternatives."""
         return [
             alternative
             for _, request in self.requests()

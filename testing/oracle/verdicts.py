@@ -27,7 +27,7 @@ _ENDS: Final = {
 
 
 class Verdict(NamedTuple):
-    """How an attempt on one node ended.
+    """The end of an attempt on one node.
 
     Attributes:
         end: One of the words above.
@@ -41,7 +41,7 @@ class Verdict(NamedTuple):
 
     @property
     def compared(self) -> tuple[str, tuple[Json, ...]]:
-        """What must agree."""
+        """The parts of two verdicts that must agree."""
         return self.end, self.claims
 
     @property

@@ -322,6 +322,6 @@ def test_equal_nodes_in_use_are_counted_together() -> None:
     ]
     holder = {**allocated_claim("gpu-0"), "status": {"allocation": {"devices": {"results": held}}}}
 
-    finding = only(claim(example_request()), equal_nodes(allocated_claims=(holder,)))
+    finding = only(claim(example_request()), equal_nodes(current_claims=(holder,)))
 
     assert finding.message.endswith("(7 nodes: 1/1 devices in use)")

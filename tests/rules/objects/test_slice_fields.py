@@ -43,12 +43,12 @@ def _place(field: str) -> str:
 
 @pytest.mark.parametrize("case", SLICES, ids=lambda case: case.name)
 def test_the_verdict_is_that_of_the_api_server(case: SliceCase) -> None:
-    assert VERDICTS[case.name].is_accepted == (not rejected_fields(case))
+    assert VERDICTS[case.name].accepted == (not rejected_fields(case))
 
 
 @pytest.mark.parametrize(
     "case",
-    [case for case in SLICES if not VERDICTS[case.name].is_accepted],
+    [case for case in SLICES if not VERDICTS[case.name].accepted],
     ids=lambda case: case.name,
 )
 def test_every_field_that_the_api_server_rejects_is_found(case: SliceCase) -> None:
@@ -65,7 +65,7 @@ def test_every_field_that_the_api_server_rejects_is_found(case: SliceCase) -> No
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in SLICES if VERDICTS[case.name].is_accepted], ids=lambda case: case.name
+    "case", [case for case in SLICES if VERDICTS[case.name].accepted], ids=lambda case: case.name
 )
 def test_what_the_api_server_accepts_is_rejected_only_where_the_allocator_fails(
     case: SliceCase,
@@ -81,7 +81,7 @@ def test_what_the_api_server_accepts_is_rejected_only_where_the_allocator_fails(
 def test_the_table_is_large_and_of_both_verdicts() -> None:
     assert len(SLICES) >= 60
     assert len({case.name for case in SLICES}) == len(SLICES)
-    assert {verdict.is_accepted for verdict in VERDICTS.values()} == {True, False}
+    assert {verdict.accepted for verdict in VERDICTS.values()} == {True, False}
 
 
 def test_a_name_has_a_suggestion() -> None:
