@@ -12,6 +12,7 @@ Upstream caches only compiled selectors between two attempts, and has them here.
 finish within the deadline, it has no figure.
 """
 
+import gc
 import subprocess
 import sys
 import tempfile
@@ -121,6 +122,8 @@ def _cluster(upstream: Upstream, name: str, what: str, goal: float) -> Iterator[
 
 def _cold_node(upstream: Upstream) -> Iterator[Result]:
     """Yield the time of the first search of one node of 8 devices."""
+    gc.collect()  # The clusters measured before, which no process would hold, are not inspected again.
+    gc.freeze()
     scenario = workloads.free(1)
     file = upstream.write("one-node", scenario)
 
