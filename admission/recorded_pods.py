@@ -186,10 +186,12 @@ def _amounts(container: Container, key: str) -> list[Quantity]:
 
 def check_profiles(record: TranslationRecord, current: TranslationRecord) -> Iterator[Finding]:
     """Yield an error for each vocabulary that another profile, or none, serves in a new translation."""
-    names = {used.vocabulary: used.name for used in current.profiles}
+    names: dict[str, list[str]] = {}
+    for used in current.profiles:
+        names.setdefault(used.vocabulary, []).append(used.name)
     for used in record.profiles:
-        if names.get(used.vocabulary) != used.name:
-            served = names.get(used.vocabulary, "none")
+        if used.name not in names.get(used.vocabulary, ()):
+            served = " and ".join(names.get(used.vocabulary, ("none",)))
             yield error(
                 Code.PROFILE_CHANGED,
                 ANNOTATION_PATH,

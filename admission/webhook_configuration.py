@@ -271,7 +271,9 @@ def _has_device_keys(vocabularies: Iterable[Vocabulary], pods: Iterable[str]) ->
     amounts = ("container.?resources.?limits", "container.?resources.?requests")
     fields = ("containers", "initContainers")
     containers = [f"{pod}.?spec.?{field}" for pod in pods for field in fields]
-    return _some("container", containers, _some("key", amounts, handled))
+    # The API server bounds the cost of an expression, and every pod has amounts of cpu and memory.
+    of_a_domain = f'key.contains("/") && ({handled})'
+    return _some("container", containers, _some("key", amounts, of_a_domain))
 
 
 def _some(item: str, paths: Iterable[str], condition: str) -> str:

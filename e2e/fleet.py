@@ -107,6 +107,11 @@ def nic_nodes() -> tuple[list[Object], list[Object], dict[str, list[Object]]]:
     return _nodes_of("nics")
 
 
+def accelerator_nodes() -> tuple[list[Object], list[Object], dict[str, list[Object]]]:
+    """Return classes, nodes, and the slices of each node by name, of examples/accelerators."""
+    return _nodes_of("accelerators")
+
+
 def nodes_of_koordinator() -> tuple[list[Object], list[Object], dict[str, list[Object]]]:
     """Return classes, nodes and slices by node of examples/koordinator, and of a node besides.
 

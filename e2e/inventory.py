@@ -330,7 +330,7 @@ def example_gpus(node: str, *, gpus: int = 8, shared: bool = False) -> list[Obje
             "name": f"gpu-{index}",
             "attributes": {
                 "index": {"int": index},
-                **_string("uuid", f"gpu-{_identity(node, EXAMPLE, index)}"),
+                **_string("uuid", f"gpu-{device_identity(node, EXAMPLE, index)}"),
                 **_string("model", "LATEST-GPU-MODEL"),
                 "driverVersion": {"version": "1.0.0"},
             },
@@ -408,12 +408,12 @@ def resource_slices(
 
 def gpu_uuid(node: str, minor: int) -> str:
     """The UUID of a node's GPU: GPU-..., always the same."""
-    return f"GPU-{_identity(node, 'gpu', minor)}"
+    return f"GPU-{device_identity(node, 'gpu', minor)}"
 
 
 def mig_uuid(node: str, minor: int, place: int) -> str:
     """The UUID of the MIG device that begins at a memory slice of a node's GPU: MIG-...."""
-    return f"MIG-{_identity(node, 'mig', minor, place)}"
+    return f"MIG-{device_identity(node, 'mig', minor, place)}"
 
 
 def pci_bus_id(minor: int) -> str:
@@ -515,5 +515,6 @@ def _bytes(mib: int) -> int:
     return mib * MIB
 
 
-def _identity(*parts: object) -> uuid.UUID:
+def device_identity(*parts: object) -> uuid.UUID:
+    """The UUID of what the parts name, always the same."""
     return uuid.uuid5(_NAMESPACE, "/".join(str(part) for part in parts))

@@ -78,7 +78,7 @@ NOT_CALLED = (
     Case("limits and requests that are null", wanting(limits=None, requests=None)),
     Case("limits that are empty", wanting(limits={})),
     Case("other resources only", wanting(limits={"cpu": "1", "memory": "1Gi"})),
-    Case("another vendor's devices", wanting(limits={"amd.com/gpu": 1})),
+    Case("another vendor's devices", wanting(limits={"mthreads.com/vgpu": 1})),
     Case("a key that only begins like one of ours", wanting(limits={"nvidia.com/gpumemory": 1})),
     Case("init containers that are null", {"initContainers": None, "containers": [one()]}),
     Case(

@@ -3,6 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from e2e.accelerators import (
+    accelerator_classes,
+    amd_gpus,
+    amd_partitions,
+    gaudi_devices,
+    intel_gpus,
+    neuron_devices,
+    rebellions_devices,
+    tpu_chips,
+)
 from e2e.inventory import (
     A100_40GB,
     A100_80GB,
@@ -78,6 +88,21 @@ def koordinator_cluster() -> str:
         "hami-0": hami_gpus("hami-0"),
     }
     return dump_yaml([hami_class(), *nic_classes(), *_nodes(nodes), *_slices(nodes)])
+
+
+def accelerator_cluster() -> str:
+    """Return a cluster of a node per vendor, whose drivers give whole devices and partitions."""
+    nodes: Mapping[str, Sequence[Object]] = {
+        "amd-0": amd_gpus("amd-0", gpus=2),
+        "amd-1": amd_partitions("amd-1"),
+        "intel-0": [*intel_gpus("intel-0"), *gaudi_devices("intel-0", devices=2)],
+        "intel-1": intel_gpus("intel-1", module="i915"),
+        "tpu-0": tpu_chips("tpu-0", chips=8, topology="2x4"),
+        "tpu-1": tpu_chips("tpu-1"),
+        "neuron-0": neuron_devices("neuron-0"),
+        "rebellions-0": rebellions_devices("rebellions-0"),
+    }
+    return dump_yaml([*accelerator_classes(), *_nodes(nodes), *_slices(nodes)])
 
 
 def _nodes(nodes: Mapping[str, Sequence[Object]]) -> list[Object]:

@@ -22,7 +22,13 @@ from tools import (
     policy_crd,
     public_names,
 )
-from tools.example_cluster import cluster, koordinator_cluster, nic_cluster, sharing_cluster
+from tools.example_cluster import (
+    accelerator_cluster,
+    cluster,
+    koordinator_cluster,
+    nic_cluster,
+    sharing_cluster,
+)
 from translation.arbiter import VOCABULARIES
 
 ROOT: Final = Path(__file__).parent.parent
@@ -54,6 +60,11 @@ def example_sharing_cluster() -> str:
 def example_nic_cluster() -> str:
     """Return the cluster that the examples of NICs are shown against."""
     return HEADER.format(source="tools/example_cluster.py") + nic_cluster()
+
+
+def example_accelerator_cluster() -> str:
+    """Return the cluster that the examples of further vendors are shown against."""
+    return HEADER.format(source="tools/example_cluster.py") + accelerator_cluster()
 
 
 def example_koordinator_cluster() -> str:
@@ -94,6 +105,7 @@ GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     *((path, partial(kubelet_api.text, path)) for path in kubelet_api.paths()),
     ("docs/findings.md", findings_page.page),
     ("docs/vocabularies.md", keys_tables.page),
+    ("examples/accelerators/cluster.yaml", example_accelerator_cluster),
     ("examples/cluster/cluster.yaml", example_cluster),
     ("examples/driver/cluster.yaml", example_driver_cluster),
     ("examples/gpu-shared/cluster.yaml", example_sharing_cluster),

@@ -7,7 +7,7 @@ divides the keys as the webhook did.
 Bare `nvidia.com/gpu` and `mig-*` belong to the device plugin. Beside a key or annotation that only
 HAMi has, `nvidia.com/gpu` belongs to HAMi in the whole pod; `mig-*` stays with the device plugin.
 Beside an annotation about GPUs that only Koordinator has, `nvidia.com/gpu` belongs to Koordinator.
-NICs come last: names that profiles add to them, possibly of a whole vendor, take no key from another
+Whole devices of other vendors and NICs come last: names that profiles add to them, possibly of a whole vendor, take no key from another
 vocabulary.
 """
 
@@ -18,7 +18,7 @@ import msgspec
 
 from findings.finding import Code, Finding, error
 from translation.intents import LegacyPod, Vocabulary
-from translation.vocabularies import nvidia, rdma, sriov
+from translation.vocabularies import nvidia, rdma, resources, sriov
 from translation.vocabularies.hami.keys import COUNT as GPU_COUNT
 from translation.vocabularies.hami.keys import OWN_KEYS as HAMI_KEYS
 from translation.vocabularies.hami.translate import VOCABULARY as HAMI
@@ -33,6 +33,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
         HAMI,
         nvidia.VOCABULARY,
         KOORDINATOR,
+        resources.VOCABULARY,
         rdma.VOCABULARY,
         sriov.VOCABULARY,
     )
@@ -54,14 +55,19 @@ def companions(keys: Collection[str]) -> frozenset[str]:
     return frozenset(FOREIGN_GPUS if any(key in OWN_KEYS for key in keys) else ())
 
 
-def extended_vocabularies(named: Mapping[str, Iterable[str]]) -> Mapping[str, Vocabulary]:
+def extended_vocabularies(
+    named: Iterable[tuple[str, Iterable[str]]],
+) -> Mapping[str, Vocabulary]:
     """Return the vocabularies, extended by the resource names in profiles.
 
     Args:
-        named: Vocabulary to names; one that ends in `*` is a prefix.
+        named: Vocabulary and the names of a profile that serves it; one that ends in `*` is a prefix.
     """
+    added: dict[str, list[str]] = {}
+    for vocabulary, names in named:
+        added.setdefault(vocabulary, []).extend(names)
     return {
-        name: _extended(vocabulary, named.get(name, ()))
+        name: _extended(vocabulary, tuple(dict.fromkeys(added.get(name, ()))))
         for name, vocabulary in VOCABULARIES.items()
     }
 
@@ -103,7 +109,8 @@ def owners(
         default_gpu_owner == KOORDINATOR.name and not uses_hami
     ) or takes_whole_gpus(pod)
     ordered = (KOORDINATOR.name, *gpus) if koordinator_first else (*gpus, KOORDINATOR.name)
-    candidates = [vocabularies[name] for name in (*ordered, *NICS) if name in vocabularies]
+    last = (resources.VOCABULARY.name, *NICS)
+    candidates = [vocabularies[name] for name in (*ordered, *last) if name in vocabularies]
     split = divide_keys(named, candidates)
     return tuple(vocabulary.name for vocabulary in candidates if split[vocabulary.name])
 
@@ -128,14 +135,25 @@ def check_conflicts(pod: LegacyPod) -> Iterator[Finding]:
 def divide_keys(
     keys: Iterable[str], candidates: Sequence[Vocabulary]
 ) -> Mapping[str, frozenset[str]]:
-    """Return vocabulary name to the keys that it owns; each key has at most one owner."""
+    """Return vocabulary name to the keys that it owns; each key has at most one owner.
+
+    A foreign key belongs to a vocabulary that owns another key, so that it is rejected there, unless
+    a profile lists it.
+    """
     split: dict[str, set[str]] = {vocabulary.name: set() for vocabulary in candidates}
+    foreign: list[str] = []
     for key in keys:
-        handlers = (vocabulary for vocabulary in candidates if vocabulary.handles(key))
-        readers = (vocabulary for vocabulary in candidates if key in vocabulary.foreign)
-        owner = next(handlers, None) or next(readers, None)
-        if owner is not None:
+        owner = next((vocabulary for vocabulary in candidates if vocabulary.handles(key)), None)
+        if any(key in vocabulary.foreign for vocabulary in candidates):
+            foreign.append(key)
+        elif owner is not None:
             split[owner.name].add(key)
+    for key in foreign:
+        readers = [vocabulary for vocabulary in candidates if key in vocabulary.foreign]
+        handlers = [vocabulary for vocabulary in candidates if vocabulary.handles(key)]
+        listed = [one for one in handlers if not VOCABULARIES[one.name].handles(key)]
+        own = [vocabulary for vocabulary in readers if split[vocabulary.name].difference(foreign)]
+        split[(listed or own or handlers or readers)[0].name].add(key)
     return {name: frozenset(owned) for name, owned in split.items()}
 
 

@@ -31,6 +31,7 @@ from translation.device_request import RequestCompiler
 from translation.init_containers import reused_intents
 from translation.intents import DeviceKind, Intent, LegacyContainer
 from translation.profiles.profile import Granularity, Profile
+from translation.resource_profiles import check_rejected
 
 TRANSLATION_VERSION: Final = 1
 """The version of the translation, part of every template's name and of every record. Raise it when
@@ -190,6 +191,9 @@ def compile_claims(
         derived: What the pod has derived so far.
         prefix: The readable prefix of template names, a DNS label.
     """
+    rejected = tuple(check_rejected(intents, profile))
+    if rejected:
+        return CompiledClaims(findings=rejected)
     reused, reuse_findings = reused_intents(intents, containers)
     findings = list(reuse_findings)
     requested = [

@@ -10,7 +10,7 @@ import msgspec
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error
-from findings.text import quote_text
+from findings.text import printable, quote_text
 from translation import arbiter
 from translation.alignment import AlignedIntent, compile_aligned_claim
 from translation.bounds import DerivedSize
@@ -27,6 +27,12 @@ from translation.intents import (
 )
 from translation.profiles.profile import Profile
 from translation.record import TranslationRecord
+from translation.resource_profiles import (
+    has_devices_of,
+    names_for,
+    provider_name,
+    vocabulary_of,
+)
 
 Readings = Mapping[str, Translation]
 """Vocabulary name to its translation, in the order of ownership."""
@@ -67,13 +73,17 @@ def derive(
             )
             fix = "create the pod again from its legacy manifest"
             return Derivation(findings=(error(Code.PROFILE_CHANGED, path, changed, fix),))
-        providers[used.vocabulary] = profile
+        providers[provider_name(used.vocabulary, used.name, providers)] = profile
     legacy = record.legacy_pod(paths)
     facts = {used.name: used.facts for used in record.profiles}
     vocabularies = arbiter.extended_vocabularies(
-        {vocabulary: profile.resource_names() for vocabulary, profile in providers.items()}
+        [
+            (vocabulary_of(name), names_for(vocabulary_of(name), profile))
+            for name, profile in providers.items()
+        ]
     )
-    readings = read_keys(legacy, [vocabularies[name] for name in providers])
+    owners = dict.fromkeys(map(vocabulary_of, providers))
+    readings = read_keys(legacy, [vocabularies[name] for name in owners])
     return compile_readings(readings, legacy, providers, facts)
 
 
@@ -100,7 +110,7 @@ def compile_readings(
     """Compile the intents of all vocabularies to claims.
 
     Args:
-        providers: Vocabulary name to the profile that serves it.
+        providers: Vocabulary name to the profile that serves it; see `provider_name`.
         facts: Driver name to device kind to facts.
     """
     # Only those with keys: others are not recorded, so they must not make a name ambiguous.
@@ -204,8 +214,15 @@ def provider(intent: Intent, vocabulary: str, providers: Mapping[str, Profile]) 
 def serves(profile: Profile, intent: Intent) -> bool:
     """Return whether the profile's driver has devices for the intent."""
     device = profile.devices.get(intent.kind)
-    return device is not None and not (intent.through_mps and device.mps is None)
+    return (
+        device is not None
+        and not (intent.through_mps and device.mps is None)
+        and has_devices_of(device, intent)
+    )
 
 
 def _device_words(intent: Intent) -> str:
-    return "MPS server" if intent.through_mps else f"devices of kind {intent.kind}"
+    if intent.through_mps:
+        return "MPS server"
+    resource = intent.filter.resource
+    return f"devices of {printable(resource)}" if resource else f"devices of kind {intent.kind}"

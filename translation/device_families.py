@@ -31,6 +31,10 @@ def _mapped(driver: str, resource: str) -> str:
     )
 
 
+def _written(keys: str) -> str:
+    return f"write a key that is translated, {keys}, or keep the device plugin running"
+
+
 _PLUGIN: Final = "keep the device plugin running; no DRA driver for these devices is known"
 _HAMI_KEYS: Final = (
     "write HAMi's keys instead, which are translated: nvidia.com/gpu, nvidia.com/gpumem (MiB), "
@@ -41,18 +45,13 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
     DeviceFamily(
         owner="AMD's GPU device plugin, or HAMi on AMD GPUs",
         resources=("amd.com/*",),
-        annotations=("amd.com/use-gpu-uuid",),
-        advice=_mapped("gpu.amd.com", "amd.com/gpu"),
-    ),
-    DeviceFamily(
-        owner="Google's TPU device plugin",
-        resources=("google.com/tpu",),
-        advice=_mapped("tpu.google.com", "google.com/tpu"),
+        annotations=("amd.com/*",),
+        advice=_written("amd.com/gpu, or a partition such as amd.com/cpx_nps4"),
     ),
     DeviceFamily(
         owner="AWS's Neuron device plugin",
         resources=("aws.amazon.com/neuron*",),
-        advice=_mapped("neuron.aws.com", "aws.amazon.com/neuron"),
+        advice=_written("aws.amazon.com/neuron"),
     ),
     DeviceFamily(
         owner="AWS's virtual GPU device plugin",
@@ -61,17 +60,17 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
     ),
     DeviceFamily(
         owner="Intel's GPU device plugin",
-        resources=("gpu.intel.com/*", "intel.com/gpu"),
-        advice=_mapped("gpu.intel.com", "gpu.intel.com/i915"),
+        resources=("gpu.intel.com/*",),
+        advice=_written("gpu.intel.com/i915 or gpu.intel.com/xe"),
     ),
     DeviceFamily(
         owner="Intel's Gaudi device plugin",
-        resources=("habana.ai/*", "intel.com/gaudi"),
-        advice=_mapped("gaudi.intel.com", "habana.ai/gaudi"),
+        resources=("habana.ai/*",),
+        advice=_written("habana.ai/gaudi"),
     ),
     DeviceFamily(
         owner="Intel's QAT device plugin",
-        resources=("qat.intel.com/*", "intel.com/qat"),
+        resources=("qat.intel.com/*",),
         advice=_mapped("qat.intel.com", "qat.intel.com/generic"),
     ),
     DeviceFamily(
@@ -139,11 +138,6 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         resources=("hygon.com/*", "dcu.com/*"),
         annotations=("hygon.com/*",),
         advice=_mapped("dra.hygon.com", "hygon.com/dcu"),
-    ),
-    DeviceFamily(
-        owner="Rebellions' device plugin",
-        resources=("rebellions.ai/*",),
-        advice=_mapped("npu.rebellions.ai", "rebellions.ai/npu"),
     ),
     DeviceFamily(
         owner="MetaX's device plugin, or HAMi",

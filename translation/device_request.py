@@ -6,6 +6,7 @@ first, because a CEL error ends the whole scheduling attempt.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import msgspec
 
@@ -25,11 +26,26 @@ from translation.device_facts import PCIE_ROOT, Facts
 from translation.device_selectors import Selector, SelectorCompiler, as_selectors
 from translation.intents import DeviceKind, Intent, Scope
 from translation.memory_shares import as_capacity, shares_by_size, size_name
-from translation.profiles.profile import DeviceProfile, Mps, Profile, Sharing, put_at
+from translation.profiles.profile import (
+    DeviceProfile,
+    Mps,
+    NamedDevices,
+    Profile,
+    Sharing,
+    put_at,
+)
+
+CONNECTED: Final = "connected"
+ANY: Final = "any"
 
 
 class _Alternative(msgspec.Struct, frozen=True, kw_only=True):
-    """One alternative of a request: an additional selector, and amounts."""
+    """One alternative of a request.
+
+    Attributes:
+        selector: An additional one, of the memory; empty for none.
+        capacity: Additional amounts.
+    """
 
     name: str
     selector: str
@@ -77,10 +93,11 @@ class RequestCompiler:
         sources: dict[FieldPath, FieldPath] = {}
         named = self._selectors.named_devices()
         class_name = named.class_name or self._device.class_name
-        every = self._intent.every or (self._intent.pool and self._shared)
+        every = self._intent.every or (self._intent.pool and self._shared) or named.every is True
+        self._warn_variables(named)
         selectors = [*self._selectors.of_filter(), *self._selectors.of_name(named)]
         capacity = self._capacity()
-        alternatives = self._alternatives()
+        alternatives = self._alternatives() or self._connected_first(named)
         if self._intent.kind is DeviceKind.MIG and len(alternatives) == 1:
             selectors.append(Selector(alternatives.pop().selector, "memory"))
         expressions = [selector.expression for selector in selectors]
@@ -103,7 +120,9 @@ class RequestCompiler:
                 DeviceSubRequest(
                     name=alternative.name,
                     device_class_name=class_name,
-                    selectors=as_selectors([*expressions, alternative.selector]),
+                    selectors=as_selectors(
+                        list(filter(None, (*expressions, alternative.selector)))
+                    ),
                     allocation_mode="ExactCount",
                     count=self._intent.count,
                     capacity=as_capacity({**capacity, **alternative.capacity}),
@@ -114,7 +133,10 @@ class RequestCompiler:
         for index, alternative in enumerate(alternatives):
             sources |= self._sources(
                 FieldPath.of("firstAvailable", index),
-                [*selectors, Selector(alternative.selector, "memory")],
+                [
+                    *selectors,
+                    *[Selector(alternative.selector, "memory")] * bool(alternative.selector),
+                ],
                 {**capacity, **alternative.capacity},
             )
         return CompiledRequest(request=request, sources=sources)
@@ -142,6 +164,14 @@ class RequestCompiler:
         """Yield each constraint between the devices of the intent's requests, and its source."""
         if self._intent.count == 1 and not self._intent.every:
             return
+        connected = self._connected_by(self._selectors.matched_devices())
+        if connected is not None:
+            group = tuple(f"{name}/{CONNECTED}" for name in names)
+            match = self._selectors.full_name(connected)
+            yield (
+                DeviceConstraint(requests=group, match_attribute=match),
+                self._intent.path("count"),
+            )
         if self._shared and self._device.unique:
             distinct = self._selectors.full_name(self._device.unique)
             yield (
@@ -388,6 +418,16 @@ class RequestCompiler:
             for size, share in shares.items()
         ]
 
+    def _connected_first(self, named: NamedDevices) -> list[_Alternative]:
+        """Return the alternatives connected and any, where a name prefers connected devices."""
+        if self._connected_by(named) is None:
+            return []
+        return [_Alternative(name=CONNECTED, selector=""), _Alternative(name=ANY, selector="")]
+
+    def _connected_by(self, named: NamedDevices) -> str | None:
+        """Return the attribute that so many connected devices have in common; None for any."""
+        return (named.connected or {}).get(str(self._intent.count))
+
     def _smallest_first(self, memory: str | None, least: Quantity) -> list[_Alternative]:
         if memory is None:
             self._fail(Code.CANNOT_EXPRESS, "memory", f"{self._profile.driver} publishes no memory")
@@ -407,6 +447,14 @@ class RequestCompiler:
         ]
 
     # --- findings
+
+    def _warn_variables(self, named: NamedDevices) -> None:
+        for variable in named.variables or ():
+            self._warn(
+                Code.ENV_VAR_NOT_PROVIDED,
+                "count",
+                f"{variable}, which the device plugin sets, is not set by {self._profile.driver}",
+            )
 
     def _warn_feature_gate(self, mps: Mps) -> None:
         if isinstance(mps.feature_gate, str):

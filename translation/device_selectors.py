@@ -131,6 +131,11 @@ class SelectorCompiler:
             )
         return named
 
+    def matched_devices(self) -> NamedDevices:
+        """Return the devices that the legacy resource name means, without a finding."""
+        match = self._device.named(self._intent.filter.resource or "")
+        return NamedDevices() if match is None else match[1]
+
     def of_name(self, named: NamedDevices) -> Iterator[Selector]:
         """Yield the selectors of the devices that the legacy resource name means."""
         for attribute, value in sorted(named.where.items()):
@@ -140,6 +145,8 @@ class SelectorCompiler:
             (named.short_name, resource.partition("/")[2]),
             (named.full_name, resource),
         )
+        if isinstance(named.count_attribute, str):
+            yield Selector(self._equals(named.count_attribute, self._intent.count), "count")
         tests = [self._equals(attribute, text) for attribute, text in names if attribute]
         if tests:
             either = tests[0] if len(tests) == 1 else " || ".join(f"({test})" for test in tests)

@@ -86,6 +86,8 @@ class DeviceKind(StrEnum):
     MIG = "mig"
     NIC = "nic"
     FPGA = "fpga"
+    DEVICE = "device"
+    """Of any vendor; the resource name says which."""
 
 
 class Scope(StrEnum):

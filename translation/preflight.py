@@ -36,6 +36,7 @@ from translation.vocabularies.hami.translate import VOCABULARY as HAMI
 from translation.vocabularies.koordinator.replacements import takes_whole_gpus
 from translation.vocabularies.nvidia import PLUGIN_VARIABLES, SHARED_PRODUCT, VISIBLE_DEVICES
 from translation.vocabularies.nvidia import VOCABULARY as NVIDIA
+from translation.vocabularies.resources import NAME as RESOURCES
 
 NO_DEVICES: Final = frozenset({"", "void", "none"})
 """Values of NVIDIA_VISIBLE_DEVICES that expose no device."""
@@ -118,7 +119,7 @@ def is_native(
     if any(name in HAMI.annotations for name in legacy.annotations) or takes_whole_gpus(legacy):
         return False
     vocabularies = vocabularies_in_force(options, snapshot.profiles)
-    names = (NVIDIA.name, *arbiter.NICS)
+    names = (NVIDIA.name, RESOURCES, *arbiter.NICS)
     whole_devices = [vocabularies[name] for name in names if name in vocabularies]
     return all(
         any(vocabulary.handles(key) for vocabulary in whole_devices)

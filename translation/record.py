@@ -18,6 +18,7 @@ from translation.claims import TRANSLATION_VERSION
 from translation.device_facts import Facts
 from translation.intents import DeviceKind, LegacyContainer, LegacyPod, Vocabulary
 from translation.profiles.profile import Profile
+from translation.resource_profiles import vocabulary_of
 
 MAX_BYTES: Final = 64 * 1024
 MAX_CONTAINERS: Final = 256
@@ -158,7 +159,7 @@ def build_record(
     Args:
         pod: Its containers' limits hold only keys that these vocabularies own.
         vocabularies: The owners of the pod's keys.
-        profiles: Vocabulary name, the profile that serves it, and the facts that were used.
+        profiles: The name of a provider, its profile, and the facts that were used.
     """
     depends_on = {name for vocabulary in vocabularies for name in vocabulary.annotations}
     every_container = any(vocabulary.whole_pod for vocabulary in vocabularies)
@@ -166,12 +167,12 @@ def build_record(
         translation_version=TRANSLATION_VERSION,
         profiles=tuple(
             UsedProfile(
-                vocabulary=vocabulary,
+                vocabulary=vocabulary_of(provider),
                 name=profile.driver,
                 hash=profile.content_hash,
                 facts={kind: fact for kind, fact in facts.items() if fact != Facts()},
             )
-            for vocabulary, profile, facts in profiles
+            for provider, profile, facts in profiles
         ),
         containers=tuple(
             RecordedContainer(

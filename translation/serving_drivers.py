@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 
 from translation.profiles.profile import Profile
+from translation.resource_profiles import resource_profile, resource_profiles
 from translation.routing import GPUS, OWN_DRIVER
 from translation.snapshot import TranslationOptions, vocabularies_in_force
+from translation.vocabularies.resources import NAME as RESOURCES
 
 
 def serving_drivers(
@@ -16,9 +18,12 @@ def serving_drivers(
     vocabularies = vocabularies_in_force(options, profiles)
     names = {name for name, vocabulary in vocabularies.items() if vocabulary.handles(resource)}
     routed = (names & GPUS & options.profiles.keys()) - options.fixed
+    serving = resource_profiles(profiles, options.profiles) if RESOURCES in names else ()
+    of_any_vendor = resource_profile(resource, serving)
     return frozenset(
         {
-            *(options.profiles[name] for name in names if name in options.profiles),
+            *(options.profiles[name] for name in names - {RESOURCES} if name in options.profiles),
             *((OWN_DRIVER,) if routed and OWN_DRIVER in profiles else ()),
+            *((of_any_vendor.driver,) if of_any_vendor is not None else ()),
         }
     )

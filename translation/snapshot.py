@@ -18,6 +18,8 @@ from translation.intents import DeviceKind, Vocabulary
 from translation.limit_ranges import LimitRangeSummary
 from translation.profiles.profile import Profile
 from translation.quotas import Quota
+from translation.resource_profiles import names_for, resource_profiles
+from translation.vocabularies.resources import NAME as RESOURCES
 
 DEFAULT_PROFILES: Final = {
     "hami": "hami-core-gpu.project-hami.io",
@@ -143,8 +145,16 @@ def vocabularies_in_force(
 ) -> Mapping[str, Vocabulary]:
     """Return the chosen vocabularies, extended by the resource names in the profiles in force."""
     in_force = options.profiles.items()
+    serving = resource_profiles(profiles, options.profiles)
     return _extended(
-        tuple((name, profiles[driver]) for name, driver in in_force if driver in profiles),
+        (
+            *(
+                (name, profiles[driver])
+                for name, driver in in_force
+                if driver in profiles and name != RESOURCES
+            ),
+            *((RESOURCES, profile) for profile in serving),
+        ),
         options.vocabularies,
     )
 
@@ -155,6 +165,6 @@ def _extended(
 ) -> Mapping[str, Vocabulary]:
     # Called for every pod, and the same until a profile changes.
     extended = arbiter.extended_vocabularies(
-        {name: profile.resource_names() for name, profile in providers}
+        [(name, names_for(name, profile)) for name, profile in providers]
     )
     return {name: vocabulary for name, vocabulary in extended.items() if name in chosen}

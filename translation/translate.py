@@ -17,6 +17,7 @@ from translation.derive import Readings, compile_readings, provider, read_keys, 
 from translation.device_facts import UNKNOWN, Facts
 from translation.intents import Alignment, DeviceKind, Intent, LegacyPod, Scope, Variable
 from translation.legacy_pod import check_requests
+from translation.plugin_devices import check_device_plugins
 from translation.preflight import (
     check_class_configs,
     check_device_classes,
@@ -33,8 +34,10 @@ from translation.preflight import (
 )
 from translation.profiles.profile import Profile, Sharing
 from translation.record import TranslationRecord, build_record, excess_of
+from translation.resource_profiles import resource_profiles, resource_providers
 from translation.routing import RoutedPod, check_key_drivers, route
 from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
+from translation.vocabularies.resources import NAME as RESOURCES
 
 
 class Untouched(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +99,9 @@ def translate(
         return Refused(findings=faults)
     if passes_through and is_native(legacy, snapshot, options):
         return Untouched(findings=(native_finding(legacy, snapshot),))
+    left = tuple(check_device_plugins(legacy, snapshot, options)) if passes_through else ()
+    if left:
+        return Untouched(findings=left)
     return _translate_keys(legacy, namespace, snapshot, options)
 
 
@@ -199,12 +205,18 @@ def _providers(pod: RoutedPod) -> Mapping[str, Profile]:
         for name, driver in drivers.items()
         if driver in pod.snapshot.profiles
     }
-    own = {name: configured[name] for name in pod.readings if name in configured}
+    serving = resource_profiles(pod.snapshot.profiles, drivers)
+    named = pod.readings.get(RESOURCES)
+    own = {
+        name: configured[name] for name in pod.readings if name in configured and name != RESOURCES
+    }
+    if named is not None:
+        own.update(resource_providers(named.intents, serving))
     fallbacks = {
         _fallback_provider(intent, configured, own)
         for vocabulary, reading in pod.readings.items()
         for intent in reading.intents
-        if vocabulary in own and not serves(own[vocabulary], intent)
+        if vocabulary in own and vocabulary != RESOURCES and not serves(own[vocabulary], intent)
     }
     return own | {name: configured[name] for name in configured if name in fallbacks}
 

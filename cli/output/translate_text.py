@@ -23,6 +23,7 @@ from translation.claims import Claim
 from translation.patch import CONTAINER_FIELDS
 from translation.profiles.profile import Profile
 from translation.record import TranslationRecord, UsedProfile, decode_record
+from translation.resource_profiles import names_for, served_keys
 
 Profiles = Mapping[str, Profile]
 """Driver to profile."""
@@ -103,7 +104,7 @@ def _rows(result: TranslatedObject, profiles: Profiles) -> Iterator[Row]:
         if result.answer.claims:
             keys_by_vocabulary = _keys_by_vocabulary(request, profiles)
             yield from (
-                Row(label="served by", text=_driver(used, keys_by_vocabulary))
+                Row(label="served by", text=_driver(used, keys_by_vocabulary, profiles))
                 for used in request.profiles
             )
     for finding in sorted(result.findings, key=lambda finding: not finding.is_error):
@@ -157,20 +158,25 @@ def _keys_by_vocabulary(
     request: TranslationRecord, profiles: Profiles
 ) -> Mapping[str, frozenset[str]]:
     """Return vocabulary to the keys that it owns, among them those that its profile adds."""
-    resource_names = {
-        used.vocabulary: profiles[used.name].resource_names()
+    resource_names = [
+        (used.vocabulary, names_for(used.vocabulary, profiles[used.name]))
         for used in request.profiles
         if used.name in profiles
-    }
+    ]
     speaking = arbiter.extended_vocabularies(resource_names)
     return arbiter.divide_keys(
         request.keys(), [speaking[used.vocabulary] for used in request.profiles]
     )
 
 
-def _driver(used: UsedProfile, keys_by_vocabulary: Mapping[str, frozenset[str]]) -> str:
+def _driver(
+    used: UsedProfile, keys_by_vocabulary: Mapping[str, frozenset[str]], profiles: Profiles
+) -> str:
     """Return the driver, the keys that it serves, and the memory sizes that the claims depend on."""
-    keys = ", ".join(sorted(keys_by_vocabulary[used.vocabulary]))
+    of_vocabulary = keys_by_vocabulary[used.vocabulary]
+    if used.name in profiles:
+        of_vocabulary = served_keys(of_vocabulary, used.vocabulary, profiles[used.name])
+    keys = ", ".join(sorted(of_vocabulary))
     subject = f"{used.vocabulary}: {keys}" if keys else used.vocabulary
     sizes = sorted({size.size for facts in used.facts.values() for size in facts.sizes or ()})
     sizes_text = f"; published memory sizes: {', '.join(map(str, sizes))}" if sizes else ""

@@ -93,7 +93,12 @@ ROWS = (
         asked=False,
     ),
     created("a pool of NICs", pod(container(limits={"rdma/hca_a": "1"})), asked=True),
-    created("another vendor's device", pod(container(limits={"intel.com/qat": "1"})), asked=False),
+    created("a GPU of AMD", pod(container(limits={"amd.com/gpu": "1"})), asked=True),
+    created(
+        "a device that nobody translates",
+        pod(container(limits={"furiosa.ai/rngd": "1"})),
+        asked=False,
+    ),
     *(
         created(f"{name} makes others add keys", pod(PLAIN, annotations={name: "a"}), asked=True)
         for name in (

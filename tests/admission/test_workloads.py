@@ -123,9 +123,9 @@ CASES: Final = (
     ),
     Case(
         "keys that are not translated",
-        pod(container("main", {"nvidia.com/gpu": 1, "amd.com/gpu": 1})),
+        pod(container("main", {"nvidia.com/gpu": 1, "furiosa.ai/rngd": 1})),
         Decision.VALIDATED,
-        (f"info untranslatedDeviceKey {TEMPLATE}.{LIMITS}[amd.com/gpu]",),
+        (f"info untranslatedDeviceKey {TEMPLATE}.{LIMITS}[furiosa.ai/rngd]",),
     ),
     Case("a wrong unit", BYTES, Decision.REFUSED, (f"error wrongUnit {TEMPLATE}.{MEM}",)),
     Case(

@@ -112,10 +112,10 @@ def test_unreadable_text_ends_the_call_before_anything_is_printed(
         ("Missing option '-f'", ()),
         ("nowhere.yaml: No such file", ("-f", "nowhere.yaml")),
         ("nowhere.yaml: No such file", ("-f", "-", "--snapshot", "nowhere.yaml")),
-        ("known are: hami, koordinator, nvidia", ("-f", "-", "--profile", "kai=gpu.nvidia.com")),
+        ("known are: hami, koordinator, nvidia", ("-f", "-", "--profile", "nobody=gpu.nvidia.com")),
         (
             f"known are: {', '.join(sorted(profiles()))}",
-            ("-f", "-", "--profile", "hami=gpu.amd.com"),
+            ("-f", "-", "--profile", "hami=gpu.nobody.example"),
         ),
         ("write VOCABULARY=DRIVER, not 'hami'", ("-f", "-", "--profile", "hami")),
         ("nowhere: No such file", ("-f", "-", "--profiles", "nowhere")),
@@ -468,12 +468,12 @@ def test_pod_templates_of_other_kinds_are_reported_and_pass_unchanged(
 
 
 def test_keys_that_are_not_translated_are_reported() -> None:
-    document = pod(container("main", {"amd.com/gpu": 1}))
+    document = pod(container("main", {"mthreads.com/vgpu": 1}))
 
     said = answer(document)
 
     assert [document] == said["objects"]
-    path = "spec.containers[0].resources.limits[amd.com/gpu]"
+    path = "spec.containers[0].resources.limits[mthreads.com/vgpu]"
     assert [f"info untranslatedDeviceKey Pod/default/train {path}"] == finding_lines(said)
 
 

@@ -134,11 +134,12 @@ def test_part_of_leaves_other_limits_out() -> None:
 
 
 SPEAKING = arbiter.extended_vocabularies(
-    {
-        "rdma": ("rdma/ib", "acme.example/hca"),
-        "sriov": ("acme.example/*",),
-        "hami": ("a.example/b",),
-    }
+    [
+        ("rdma", ("rdma/ib",)),
+        ("rdma", ("acme.example/hca",)),
+        ("sriov", ("acme.example/*",)),
+        ("hami", ("a.example/b",)),
+    ]
 )
 
 
@@ -156,7 +157,7 @@ def test_profiles_give_names_to_vocabularies_that_take_them(key: str, want: list
 
 
 def test_a_vocabulary_that_gets_no_further_name_is_itself() -> None:
-    assert arbiter.extended_vocabularies({"rdma": ("rdma/*",)}) == arbiter.VOCABULARIES
+    assert arbiter.extended_vocabularies([("rdma", ("rdma/*",))]) == arbiter.VOCABULARIES
 
 
 class Conflict(NamedTuple):
@@ -208,8 +209,8 @@ OTHERS: tuple[tuple[str, Document, set[str]], ...] = (
         koordinator_container(gpu=50, amd=1),
         {"koordinator.sh/gpu", "amd.com/gpu"},
     ),
-    ("beside the device plugin's", koordinator_container(nvidia=1, amd=1), {"nvidia.com/gpu"}),
-    ("alone", koordinator_container(amd=1), set()),
+    ("beside the device plugin's", koordinator_container(nvidia=1, dcu=1), {"nvidia.com/gpu"}),
+    ("alone", koordinator_container(dcu=1), set()),
 )
 
 

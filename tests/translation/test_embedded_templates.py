@@ -40,10 +40,10 @@ CASES = (
         (
             (
                 "untranslatedDeviceKey",
-                "spec.template.spec.containers[0].resources.limits[amd.com/gpu]",
+                "spec.template.spec.containers[0].resources.limits[furiosa.ai/rngd]",
             ),
         ),
-        {"template": pod(container("main", {"amd.com/gpu": 1}))},
+        {"template": pod(container("main", {"furiosa.ai/rngd": 1}))},
     ),
     Case(
         "an init container",

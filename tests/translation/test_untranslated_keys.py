@@ -26,8 +26,8 @@ CASES = (
     Case("a key of no device", (), pod(container("main", {"example.com/license": 1}))),
     Case(
         "a key of another vendor",
-        ("spec.containers[0].resources.limits[amd.com/gpu]",),
-        pod(container("main", {"amd.com/gpu": 1})),
+        ("spec.containers[0].resources.limits[mthreads.com/vgpu]",),
+        pod(container("main", {"mthreads.com/vgpu": 1})),
     ),
     Case(
         "several keys of a vendor are one finding",
@@ -37,10 +37,10 @@ CASES = (
     Case(
         "keys of two vendors are two findings",
         (
-            "spec.containers[0].resources.limits[google.com/tpu]",
-            "spec.containers[1].resources.limits[habana.ai/gaudi]",
+            "spec.containers[0].resources.limits[furiosa.ai/rngd]",
+            "spec.containers[1].resources.limits[metax-tech.com/gpu]",
         ),
-        pod(container("a", {"google.com/tpu": 4}), container("b", {"habana.ai/gaudi": 1})),
+        pod(container("a", {"furiosa.ai/rngd": 4}), container("b", {"metax-tech.com/gpu": 1})),
     ),
     Case(
         "an annotation of a pod without device keys",
@@ -78,13 +78,13 @@ def test_untranslated_keys(case: Case) -> None:
 
 
 def test_a_key_that_a_class_maps_is_allocated_by_kubernetes() -> None:
-    asking = pod_view(pod(container("main", {"amd.com/gpu": 1})))
+    asking = pod_view(pod(container("main", {"furiosa.ai/rngd": 1})))
 
-    assert () == check_untranslated_keys(asking, extended_resources=("amd.com/gpu",))
+    assert () == check_untranslated_keys(asking, extended_resources=("furiosa.ai/rngd",))
 
 
 def test_a_key_that_a_profile_lists_is_translated() -> None:
-    vocabularies = extended_vocabularies({"sriov": ["intel.com/x700_pppoe"]})
+    vocabularies = extended_vocabularies([("sriov", ["intel.com/x700_pppoe"])])
     asking = pod_view(pod(container("main", {"intel.com/x700_pppoe": 1})))
 
     assert () == check_untranslated_keys(asking, vocabularies)

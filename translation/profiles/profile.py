@@ -4,7 +4,7 @@ There is one YAML file per driver in `translation/profiles`; a cluster adds its 
 driver needs no Python. The docstrings here are the reference for authors of profiles.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from hashlib import sha256
 from typing import Annotated, Any
@@ -111,12 +111,30 @@ class NamedDevices(_Part, frozen=True, kw_only=True):
         short_name: The attribute whose value is the resource name after the slash.
         full_name: The attribute whose value is the whole resource name; with `short_name`, one of
             the two must match.
+        every: The driver gives the devices of a node only all together, whatever their number.
+        count_attribute: The attribute with the number of devices of the node; with `every`, it must
+            equal the requested number.
+        connected: Number of devices to the attribute that is equal on so many connected ones. They
+            are preferred; where a driver publishes none, any are accepted.
+        variables: What the device plugin sets in containers and the driver does not; a finding says
+            so.
+        rejected: Why no device can be given for the name; a pod that requests it is denied.
+        advice: What to write instead, beside `rejected`.
     """
 
     class_name: str | None = msgspec.field(default=None, name="class")
     where: Mapping[str, AttributeValue] = {}
     short_name: str | None = None
     full_name: str | None = None
+    # Unset, not empty: profiles without them keep the content hash that live pods carry.
+    every: bool | msgspec.UnsetType = msgspec.UNSET
+    count_attribute: str | msgspec.UnsetType = msgspec.UNSET
+    connected: (
+        Mapping[Annotated[str, msgspec.Meta(pattern="^[1-9][0-9]?$")], str] | msgspec.UnsetType
+    ) = msgspec.UNSET
+    variables: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    rejected: str | msgspec.UnsetType = msgspec.UNSET
+    advice: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def distinguishes_names(self) -> bool:
@@ -238,14 +256,20 @@ class Profile(_Part, frozen=True, kw_only=True):
         return (domain, identifier) if slash else (self.driver, name)
 
 
-def parse_profile(text: bytes | str, source: str) -> Profile:
+def parse_profile(
+    text: bytes | str, source: str, load: Callable[[bytes | str], Any] | None = None
+) -> Profile:
     """Parse a profile from YAML.
+
+    Args:
+        source: The name of the text in messages.
+        load: Parses YAML; None for a parser that copes with any text.
 
     Raises:
         ConfigError: The text is not a profile; the message names source and field.
     """
     try:
-        read = msgspec.convert(yaml.safe_load(text), Profile)
+        read = msgspec.convert((load or yaml.safe_load)(text), Profile)
         blank = msgspec.structs.replace(read, content_hash="")
         canonical = msgspec.json.encode(blank, order="sorted")
     except yaml.MarkedYAMLError as fault:

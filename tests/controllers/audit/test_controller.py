@@ -266,8 +266,8 @@ def pod(name: str, **limits: str) -> Document:
 
 
 async def test_device_keys_that_nothing_translates_are_counted(server: FakeApiServer) -> None:
-    server.put(PODS, pod("amd-1", **{"amd.com/gpu": "1"}))
-    server.put(PODS, pod("amd-2", **{"amd.com/gpu": "1", "cpu": "1"}))
+    server.put(PODS, pod("mt-1", **{"mthreads.com/vgpu": "1"}))
+    server.put(PODS, pod("mt-2", **{"mthreads.com/vgpu": "1", "cpu": "1"}))
     server.put(PODS, pod("translated", **{"nvidia.com/gpu": "1"}))
     server.put(PODS, pod("plain", cpu="1"))
     labels = {"kind": "Pod", "severity": "info", "code": "untranslatedDeviceKey"}
@@ -276,7 +276,7 @@ async def test_device_keys_that_nothing_translates_are_counted(server: FakeApiSe
         await until(lambda: made.counted(**labels) == 2)
 
         mapping: Any = document(device_class(name="amd"))
-        mapping["spec"]["extendedResourceName"] = "amd.com/gpu"
+        mapping["spec"]["extendedResourceName"] = "mthreads.com/vgpu"
         server.put(DEVICE_CLASSES, mapping)
 
         await until(lambda: made.counted(**labels) == 0)

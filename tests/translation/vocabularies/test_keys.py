@@ -234,6 +234,50 @@ SRIOV_ROWS: Final = (
     said("v1.multus-cni.io/default-network", "net", FUNCTION),
 )
 
+
+def rejected(row: str) -> Example:
+    """An example of a key of which any amount is rejected."""
+    return amount(row, 1, 0)
+
+
+RESOURCES_ROWS: Final = (
+    *(
+        amount(row, 2, 1)
+        for row in (
+            "amd.com/gpu",
+            "amd.com/spx_*",
+            "amd.com/dpx_*",
+            "amd.com/qpx_*",
+            "amd.com/cpx_*",
+            "gpu.intel.com/i915",
+            "gpu.intel.com/xe",
+            "intel.com/gpu",
+            "habana.ai/gaudi",
+            "intel.com/gaudi",
+            "intel.com/qat",
+            "aws.amazon.com/neuron",
+            "aws.amazon.com/neurondevice",
+            "rebellions.ai/npu",
+            "rebellions.ai/*",
+        )
+    ),
+    amount("google.com/tpu", 8, 4),
+    *(
+        rejected(row)
+        for row in (
+            "amd.com/gpumem",
+            "amd.com/gpucores",
+            "gpu.intel.com/millicores",
+            "gpu.intel.com/memory.max",
+            "gpu.intel.com/tiles",
+            "gpu.intel.com/monitoring",
+            "gpu.intel.com/i915_monitoring",
+            "gpu.intel.com/xe_monitoring",
+            "aws.amazon.com/neuroncore",
+        )
+    ),
+)
+
 _HINT: Final = "scheduling.koordinator.sh/device-allocate-hint"
 _JOINT: Final = "scheduling.koordinator.sh/device-joint-allocate"
 _PARTITION: Final = "scheduling.koordinator.sh/gpu-partition-spec"
@@ -316,6 +360,7 @@ EXAMPLES: Final[Mapping[str, Sequence[Example]]] = {
     "koordinator": KOORDINATOR_ROWS,
     "rdma": RDMA_ROWS,
     "sriov": SRIOV_ROWS,
+    "resources": RESOURCES_ROWS,
 }
 
 

@@ -27,7 +27,7 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case("other resources are not ours", (container("main", {"cpu": 2, "intel.com/qat": 1}),)),
+    Case("other resources are not ours", (container("main", {"cpu": 2, "intel.com/other": 1}),)),
     Case("no function is asked by zero", (container("main", {RDMA: 0}),)),
     Case(
         "two functions, whose addresses no variable lists",
