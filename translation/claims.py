@@ -12,11 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, error
+from findings.finding import Finding
 from kube.api.meta import ObjectMeta
 from kube.api.resource import (
-    MAX_REQUESTS,
-    MAX_RESULTS,
     DeviceClaim,
     DeviceClaimConfiguration,
     DeviceClass,
@@ -26,6 +24,7 @@ from kube.api.resource import (
     ResourceClaimTemplate,
 )
 from translation.bounds import DerivedSize
+from translation.claim_division import RequestedDevices, check_limits, divide_devices
 from translation.device_facts import UNKNOWN, Facts
 from translation.device_request import RequestCompiler
 from translation.init_containers import reused_intents
@@ -197,7 +196,7 @@ def compile_claims(
     reused, reuse_findings = reused_intents(intents, containers)
     findings = list(reuse_findings)
     requested = [
-        _RequestedDevices(
+        RequestedDevices(
             intent=intent,
             users=(
                 *(intents[init].container for init, place in reused.items() if place == index),
@@ -208,11 +207,15 @@ def compile_claims(
         for index, intent in enumerate(intents)
         if index not in reused
     ]
-    groups = list(_grouped_by_claim(requested, profile))
+    groups = [
+        (label, part)
+        for label, group in _grouped_by_claim(requested, profile)
+        for part in divide_devices(group, profile, facts)
+    ]
     excess = list(derived.check_claims(intents, len(groups)))
     claims: list[Claim] = []
     for label, group in groups if not excess else ():
-        faults = list(_check_limits([devices.intent for devices in group]))
+        faults = list(check_limits([devices.intent for devices in group]))
         if faults:
             findings += faults
             continue
@@ -236,28 +239,21 @@ def compile_claims(
         if excess:
             break
         claims.append(claim)
-    return CompiledClaims(claims=tuple(claims), findings=(*findings, *excess))
+    return CompiledClaims(claims=tuple(claims), findings=tuple(dict.fromkeys((*findings, *excess))))
 
 
 # --- one claim ------------------------------------------------------------------------------------
 
 
-class _RequestedDevices(msgspec.Struct, frozen=True, kw_only=True):
-    """An intent that becomes a request, and the containers that use it."""
-
-    intent: Intent
-    users: tuple[str, ...]
-
-
 def _grouped_by_claim(
-    requested: Sequence[_RequestedDevices], profile: Profile
-) -> Iterator[tuple[str, list[_RequestedDevices]]]:
+    requested: Sequence[RequestedDevices], profile: Profile
+) -> Iterator[tuple[str, list[RequestedDevices]]]:
     """Yield the label of each claim and what it requests."""
     if profile.claims is Granularity.POD:
         if requested:
             yield requested[0].intent.kind.value, list(requested)
         return
-    by_container: dict[str, list[_RequestedDevices]] = {}
+    by_container: dict[str, list[RequestedDevices]] = {}
     for devices in requested:
         by_container.setdefault(devices.intent.container, []).append(devices)
     for container, group in by_container.items():
@@ -341,21 +337,3 @@ def _request_names(intents: Sequence[Intent]) -> list[str]:
         names.append(intent.kind.value if is_only else f"{intent.kind}-{used[intent.kind]}")
         used[intent.kind] += 1
     return names
-
-
-def _check_limits(intents: Sequence[Intent]) -> Iterator[Finding]:
-    total = sum(intent.count for intent in intents)
-    if total > MAX_RESULTS:
-        yield error(
-            Code.TOO_MANY_DEVICES,
-            intents[-1].path("count"),
-            f"{total} devices in one claim, Kubernetes allocates at most {MAX_RESULTS}",
-            "request fewer devices per pod",
-        )
-    if len(intents) > MAX_REQUESTS:
-        yield error(
-            Code.TOO_MANY_REQUESTS,
-            intents[-1].path("count"),
-            f"{len(intents)} requests in one claim, Kubernetes allows at most {MAX_REQUESTS}",
-            "use fewer containers with devices",
-        )

@@ -11,6 +11,7 @@ from kube.api.resource import ResourceClaimTemplate
 from testing.builders import (
     EXAMPLE,
     Document,
+    admit,
     container,
     devices_of,
     finding_codes,
@@ -151,7 +152,16 @@ class Limit(NamedTuple):
 
 LIMITS = (
     Limit("32 devices in one claim", pod(gpus(16, name="a"), gpus(16, name="b")), ()),
-    Limit("33 do not fit", pod(gpus(16, name="a"), gpus(17, name="b")), ("error tooManyDevices",)),
+    Limit(
+        "more shares than a claim holds",
+        pod(gpus(33, mem=1)),
+        ("error tooManyDevices",),
+    ),
+    Limit(
+        "more devices than all claims hold",
+        pod(gpus(64 * 32 + 1)),
+        ("error tooManyDevices",),
+    ),
     Limit(
         "devices that an init container shares count once",
         pod(gpus(20), init=(gpus(20, name="i"),)),
@@ -160,7 +170,7 @@ LIMITS = (
     Limit(
         "those that it keeps count",
         pod(gpus(20), init=(gpus(21, name="i"),)),
-        ("warning heldForPodLifetime", "error tooManyDevices"),
+        ("warning heldForPodLifetime",),
     ),
     Limit(
         "claims per container have room each",
@@ -175,9 +185,60 @@ LIMITS = (
     Limit(
         "33 requests of one device",
         pod(*(gpus(1, name=f"c{n}") for n in range(33))),
-        ("error tooManyDevices", "error tooManyRequests"),
+        (),
     ),
 )
+
+
+class Divided(NamedTuple):
+    name: str
+    pod: Document
+    want: tuple[tuple[int, ...], ...]
+
+
+DIVIDED = (
+    Divided("33 whole devices", pod(gpus(33)), ((32,), (1,))),
+    Divided("128 whole devices", pod(gpus(128)), ((32,),) * 4),
+    Divided(
+        "what fits in a claim stays together",
+        pod(gpus(16, name="a"), gpus(17, name="b")),
+        ((16,), (17,)),
+    ),
+    Divided(
+        "the rest of a large request and a small one",
+        pod(gpus(40, name="a"), gpus(2, name="b")),
+        ((32,), (8, 2)),
+    ),
+    Divided(
+        "33 requests",
+        pod(*(gpus(1, name=f"c{n}") for n in range(33))),
+        ((1,) * 32, (1,)),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", DIVIDED, ids=lambda case: case.name)
+def test_what_one_claim_cannot_hold_is_divided(case: Divided) -> None:
+    after, answer = admit(case.pod)
+
+    requested = [devices_of(claim)["requests"] for claim in answer.claims]
+    counts = tuple(tuple(one["exactly"]["count"] for one in claim) for claim in requested)
+    assert case.want == counts
+    names = [entry["name"] for entry in after["spec"]["resourceClaims"]]
+    assert len(set(names)) == len(case.want)
+    uses = [
+        (use["name"], use["request"])
+        for container in after["spec"]["containers"]
+        for use in container["resources"]["claims"]
+    ]
+    assert len(set(uses)) == sum(map(len, case.want))
+    assert (after, True) == (admit(after)[0], answer.allowed)
+
+
+def test_why_devices_are_not_divided_is_told() -> None:
+    (finding,) = translation_outcome(pod(gpus(33, mem=1))).findings
+
+    assert "no constraint spans claims" in finding.message
 
 
 @pytest.mark.parametrize("case", LIMITS, ids=lambda case: case.name)

@@ -198,12 +198,6 @@ def test_which_devices_a_selector_takes(case: Match) -> None:
 
 
 REFUSALS = (
-    Case(
-        "more than a claim holds",
-        pod(container("a", {EFA: 32}), container("b", {EFA: 1})),
-        (),
-        ("error tooManyDevices",),
-    ),
     Case("a share and a half", pod(container("main", {POOL: "1.5"})), (), ("error notAnInteger",)),
     Case(
         "a request without a limit",
