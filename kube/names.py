@@ -58,3 +58,15 @@ OBSERVER_NAMESPACE: Final = f"{NAME}-observer"
 
 CONTROLLER_REPORTER: Final = f"{NAME}.controller"
 """The reporting controller of the events of `python -m controllers`."""
+
+BRIDGE_ACCOUNT: Final = f"{NAME}-bridge"
+"""The service account of the bridge, of scheduler and sidecar, and the name of its Lease."""
+
+FIELD_MANAGER_PREFIX: Final = f"{NAME}/"
+"""Before the identity of the Lease's holder: the field manager of the bridge's writes to claims."""
+
+FENCE: Final = f"{NAME}-fence"
+"""The ValidatingAdmissionPolicy that lets one account allocate the devices of an owned driver."""
+
+HOLDER_FENCE: Final = f"{FENCE}-holder"
+"""The ValidatingAdmissionPolicy that lets the bridge write allocations only while it holds its Lease."""

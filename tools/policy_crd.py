@@ -8,11 +8,7 @@ What needs the published devices is not said here but in the status, by our cont
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
-from typing import Any, Final
-
-import msgspec
-from msgspec import inspect
+from typing import Final
 
 from allocator.compatibility.conflicts_in_use import MAX_SUSPECTS
 from controllers.policies.conditions import MAX_MESSAGE
@@ -21,14 +17,12 @@ from controllers.policies.status import (
     MAX_NAME,
     MAX_ROWS,
 )
-from kube.api.meta import ObjectMeta
 from kube.api.policy import (
     KIND,
     MAX_RULES,
     VERSION,
     CompatibilityRule,
     CompatibleOnlyWith,
-    Condition,
     Conflict,
     Conflicts,
     DeviceCompatibilityPolicy,
@@ -38,10 +32,17 @@ from kube.api.policy import (
 )
 from kube.api.resource import MAX_SELECTOR_BYTES, CelSelector, DeviceSelector
 from kube.api.urls import DEVICE_COMPATIBILITY_POLICIES
-from kube.names import GROUP, NAME
 from rules.objects.compatibility_policy import MAX_GROUPS
-
-Document = dict[str, Any]
+from tools.custom_resources import (
+    CONDITION_FIELDS,
+    CONDITION_REQUIRED,
+    SUBDOMAIN,
+    Document,
+    Entry,
+    KindWords,
+    column,
+    named,
+)
 
 SHORT_NAME: Final = "dcp"
 MAX_SELECTORS: Final = 32
@@ -49,24 +50,16 @@ MAX_SELECTORS: Final = 32
 MAX_PHYSICAL_ATTRIBUTES: Final = 8
 
 _LABEL: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-_SUBDOMAIN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-_ATTRIBUTE: Final = rf"^({_SUBDOMAIN[1:-1]}/)?[a-zA-Z_][a-zA-Z0-9_]*$"
+_ATTRIBUTE: Final = rf"^({SUBDOMAIN[1:-1]}/)?[a-zA-Z_][a-zA-Z0-9_]*$"
 """A C identifier, alone or below a domain (resource.k8s.io/v1, QualifiedName)."""
 
-Entry = Mapping[str, Any]
-"""More of a field's schema; `items` holds more of its items' schema."""
-
-
-def _named(pattern: str, most: int) -> Document:
-    return {"minLength": 1, "maxLength": most, "pattern": pattern}
-
-
 _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
+    **CONDITION_FIELDS,
     DeviceCompatibilityPolicySpec: {
         "driver": {
             "description": "Whose devices the rules are about: spec.driver of ResourceSlices. If "
             "several policies name one driver, the oldest counts.",
-            **_named(_SUBDOMAIN, 63),
+            **named(SUBDOMAIN, 63),
         },
         "enforcement": {
             "description": "Enforce: allocations that violate a rule are rejected. Audit: nothing is "
@@ -90,7 +83,7 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
             "maxItems": MAX_PHYSICAL_ATTRIBUTES,
             "x-kubernetes-list-type": "set",
             "items": {
-                **_named(_ATTRIBUTE, 96),
+                **named(_ATTRIBUTE, 96),
                 "x-kubernetes-validations": [
                     {
                         "rule": "self.split('/')[self.split('/').size() - 1].size() <= 32",
@@ -115,7 +108,7 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
         "name": {
             "description": "Unique in the policy; devices of one kind are named after the rules "
             "that match them.",
-            **_named(_LABEL, 63),
+            **named(_LABEL, 63),
         },
         "selectors": {
             "description": "The devices that the rule is about: those for which all are true, or "
@@ -128,7 +121,7 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
             "minItems": 1,
             "maxItems": MAX_GROUPS,
             "x-kubernetes-list-type": "set",
-            "items": _named(_LABEL, 63),
+            "items": named(_LABEL, 63),
         },
         "compatibleOnlyWith": {
             "description": "A condition on every other device in use on the same hardware.",
@@ -169,22 +162,6 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
         },
         "conflicts": {
             "description": "Devices in use together that violate the policy. They stay.",
-        },
-    },
-    Condition: {
-        "type": {"description": "The condition.", "maxLength": 316},
-        "status": {"description": "Whether it holds.", "enum": ["True", "False", "Unknown"]},
-        "reason": {
-            "description": "Why, in one word: the code of a finding, or what the controller did.",
-            "minLength": 1,
-            "maxLength": 1024,
-        },
-        "message": {"description": "Why, for people.", "maxLength": 32768},
-        "lastTransitionTime": {"description": "Since when.", "format": "date-time"},
-        "observedGeneration": {
-            "description": "Of the spec that this is about.",
-            "format": "int64",
-            "minimum": 0,
         },
     },
     MatrixRow: {
@@ -253,50 +230,17 @@ _REQUIRED: Final[Mapping[type, frozenset[str]]] = {
     DeviceCompatibilityPolicySpec: frozenset({"rules"}),
     DeviceSelector: frozenset({"cel"}),
     CompatibleOnlyWith: frozenset({"cel"}),
-    Condition: frozenset({"reason", "message", "lastTransitionTime"}),
+    **CONDITION_REQUIRED,
 }
 """Type to fields that the API wants and a view does without."""
 
 
 def definition() -> Document:
     """Return the definition as it is applied."""
-    names = DEVICE_COMPATIBILITY_POLICIES
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{names.plural}.{GROUP}",
-            "labels": {"app.kubernetes.io/name": NAME},
-        },
-        "spec": {
-            "group": GROUP,
-            "scope": "Cluster",
-            "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": names.plural,
-                "singular": KIND.lower(),
-                "shortNames": [SHORT_NAME],
-                "categories": [NAME],
-            },
-            "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": list(_columns()),
-                    "schema": {"openAPIV3Schema": _root()},
-                }
-            ],
-        },
-    }
+    return WORDS.definition()
 
 
 def _columns() -> Iterator[Document]:
-    def column(name: str, path: str, kind: str = "string", **more: Any) -> Document:
-        return {"name": name, "type": kind, "jsonPath": path, **more}
-
     yield column("Driver", ".spec.driver")
     yield column("Enforcement", ".spec.enforcement")
     for condition in ("Valid", "Symmetric", "Accepted", "Enforced"):
@@ -307,88 +251,20 @@ def _columns() -> Iterator[Document]:
     yield column("Age", ".metadata.creationTimestamp", "date")
 
 
-def _root() -> Document:
-    return {
-        "description": "Which devices of a driver may be in use together. Only Drawbridge reads it.",
-        "type": "object",
-        "required": ["spec"],
-        "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"type": "object"},
-            **{
-                field.encode_name: {
-                    "description": {
-                        "spec": "Rules for the devices of one driver.",
-                        "status": "What our controller found on the devices that are published.",
-                    }[field.encode_name],
-                    **_schema(inspect.type_info(field.type)),
-                }
-                for field in msgspec.structs.fields(DeviceCompatibilityPolicy)
-                if field.type is not ObjectMeta
-            },
-        },
-    }
-
-
-def _schema(kind: inspect.Type) -> Document:
-    """Return the structural schema of a type."""
-    match kind:
-        case inspect.UnionType(types=types):
-            (only,) = [type_ for type_ in types if not isinstance(type_, inspect.NoneType)]
-            return _schema(only)
-        case inspect.VarTupleType(item_type=item):
-            return {"type": "array", "items": _schema(item)}
-        case inspect.EnumType(cls=cls):
-            return {"type": "string", "enum": [str(member.value) for member in cls]}
-        case inspect.StructType(cls=cls):
-            return _object(cls)
-        case inspect.StrType():
-            return {"type": "string"}
-        case inspect.IntType():
-            return {"type": "integer"}
-        case _:
-            raise TypeError(f"no schema for {kind}")
-
-
-def _object(cls: type[msgspec.Struct]) -> Document:
-    """Return the schema of a Struct.
-
-    Raises:
-        ValueError: Its fields are not those that this module has words for.
-    """
-    fields = {field.encode_name: field for field in msgspec.structs.fields(cls)}
-    entries = _FIELDS.get(cls, {})
-    if fields.keys() != entries.keys():
-        raise ValueError(
-            f"{cls.__name__}: {sorted(fields.keys() ^ entries.keys())} only on one side"
-        )
-    required_names = [
-        name
-        for name, field in fields.items()
-        if field.required or name in _REQUIRED.get(cls, frozenset())
-    ]
-    rules = _RULES.get(cls, ())
-    return {
-        "type": "object",
-        **({"required": required_names} if required_names else {}),
-        **({"x-kubernetes-validations": list(rules)} if rules else {}),
-        "properties": {
-            name: _with(_schema(inspect.type_info(field.type)), entries[name], _default(field))
-            for name, field in fields.items()
-        },
-    }
-
-
-def _default(field: msgspec.structs.FieldInfo) -> Document:
-    value = field.default
-    if field.encode_name in _DEFAULTED and isinstance(value, StrEnum):
-        return {"default": value.value}
-    return {}
-
-
-def _with(schema: Document, entry: Entry, default: Document) -> Document:
-    """Return a field's schema with what its entry adds, the words first."""
-    first = {"description": entry["description"]}
-    items = {"items": {**schema["items"], **entry.get("items", {})}} if "items" in schema else {}
-    return {**first, **schema, **default, **entry, **items}
+WORDS: Final = KindWords(
+    kind=KIND,
+    short_name=SHORT_NAME,
+    version=VERSION,
+    resource=DEVICE_COMPATIBILITY_POLICIES,
+    view=DeviceCompatibilityPolicy,
+    description="Which devices of a driver may be in use together. Only Drawbridge reads it.",
+    parts={
+        "spec": "Rules for the devices of one driver.",
+        "status": "What our controller found on the devices that are published.",
+    },
+    columns=tuple(_columns()),
+    fields=_FIELDS,
+    rules=_RULES,
+    required=_REQUIRED,
+    defaulted=_DEFAULTED,
+)

@@ -59,7 +59,7 @@ from process.connections import CloseReason
 from process.probes import METRICS_PATH, probe_routes
 from process.settings import to_document
 from rules.registry import RULES
-from tools import policy_crd
+from tools import ownership_crd, policy_crd
 from translation.record import TranslationRecord
 
 ROOT: Final = Path(__file__).parent.parent
@@ -158,7 +158,10 @@ def event_makers() -> list[Path]:
 
 def kinds() -> set[str]:
     """Return columns, names and fields of our kinds."""
-    definition = policy_crd.definition()
+    return _names_of_kind(policy_crd.definition()) | _names_of_kind(ownership_crd.definition())
+
+
+def _names_of_kind(definition: Schema) -> set[str]:
     spec = definition["spec"]
     kind = spec["names"]["kind"]
     lines = {

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from kube.api import policy
+from kube.api import ownership, policy
 from kube.names import GROUP
 
 
@@ -102,4 +102,8 @@ CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
 
 DEVICE_COMPATIBILITY_POLICIES: Final = Resource(
     group=GROUP, version=policy.VERSION, plural="devicecompatibilitypolicies", namespaced=False
+)
+
+ALLOCATOR_OWNERSHIPS: Final = Resource(
+    group=GROUP, version=ownership.VERSION, plural="allocatorownerships", namespaced=False
 )

@@ -119,12 +119,12 @@ class Changed(ApiStruct, frozen=True, kw_only=True):
 
 @pytest.mark.parametrize("entries", [{}, {"driver": {}, "fresh": {}, "stale": {}}])
 def test_a_field_without_words_or_words_without_a_field_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, entries: Mapping[str, Any]
+    entries: Mapping[str, Any],
 ) -> None:
-    monkeypatch.setitem(policy_crd._FIELDS, Changed, entries)
+    words = msgspec.structs.replace(policy_crd.WORDS, fields={Changed: entries})
 
     with pytest.raises(ValueError, match="only on one side"):
-        policy_crd._object(Changed)
+        words.object_schema(Changed)
 
 
 def test_conditions_are_those_of_kubernetes() -> None:

@@ -1,0 +1,268 @@
+"""Each driver has one allocator: the fence on a real API server, with the accounts' own tokens.
+
+The policy is never deleted, here neither: if it is created again, the API server keeps the old value of
+its parameter.
+"""
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pytest
+
+from admission.fence import OPEN_PATCH, fence_patch, is_fence_of
+from e2e.access import Access, Object, stream
+from e2e.drawbridge import ROOT
+from kube.names import BRIDGE_ACCOUNT, FENCE, FIELD_MANAGER_PREFIX, HOLDER_FENCE, NAMESPACE
+from tools import ownership_crd
+
+OWNED: Final = "owned.example.com"
+FOREIGN: Final = "foreign.example.com"
+TEAM: Final = "bridge-ownership"
+SCHEDULER: Final = "system:kube-scheduler"
+WAIT_S: Final = 60.0
+LEASE: Final = ("lease", BRIDGE_ACCOUNT)
+
+_numbers = itertools.count(1)
+
+
+class Claims:
+    """Claims without allocation, and writes of their status by different users."""
+
+    def __init__(self, cluster: Access) -> None:
+        self.cluster = cluster
+        self._account = cluster.kubeconfig_for(NAMESPACE, BRIDGE_ACCOUNT)
+
+    def create(self) -> str:
+        """Create a claim for one device."""
+        name = f"claim-{next(_numbers)}"
+        request = {"name": "device", "exactly": {"deviceClassName": "any"}}
+        self.cluster.apply(
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {"name": name, "namespace": TEAM},
+                "spec": {"devices": {"requests": [request]}},
+            }
+        )
+        return name
+
+    def write(
+        self,
+        name: str,
+        status: Mapping[str, Any],
+        *,
+        user: str = "",
+        manager: str = "",
+        dry_run: bool = False,
+    ) -> str:
+        """Write a status; return why it was refused, empty where it was not.
+
+        Args:
+            user: Who writes; empty for the bridge with its token.
+        """
+        words = ["patch", "resourceclaim", name, "-n", TEAM, "--subresource=status"]
+        words += ["--type=merge", "-p", json.dumps({"status": status})]
+        words += [f"--field-manager={manager}"] if manager else []
+        words += [f"--as={user}"] if user else []
+        words += ["--dry-run=server"] if dry_run else []
+        account = None if user else self._account
+        done = self.cluster.kubectl(*words, check=False, kubeconfig=account)
+        return str(done.stderr) if done.returncode else ""
+
+    def wait(self, expected: str, name: str, what: str, **options: Any) -> None:
+        """Wait until a dry run of an allocation is refused with these words, or not if empty."""
+
+        def is_so() -> bool:
+            refusal = self.write(name, allocation(), dry_run=True, **options)
+            return expected in refusal if expected else not refusal
+
+        self.cluster.wait_until(is_so, what, timeout_s=WAIT_S)
+
+
+def allocation(driver: str = OWNED) -> Object:
+    """Return a status with a device of a driver."""
+    result = {"request": "device", "driver": driver, "pool": "pool", "device": "device-0"}
+    return {"allocation": {"devices": {"results": [result]}}}
+
+
+def manager(identity: str) -> str:
+    return f"{FIELD_MANAGER_PREFIX}{identity}"
+
+
+def lease(holder: str) -> Object:
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": BRIDGE_ACCOUNT, "namespace": NAMESPACE},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15},
+    }
+
+
+def patch_policy(cluster: Access, patch: Mapping[str, Any]) -> None:
+    words = ("patch", "validatingadmissionpolicy", FENCE, "--type=merge")
+    cluster.kubectl(*words, "-p", json.dumps(patch))
+
+
+def account() -> list[Object]:
+    """Return the bridge's account with the rights of an allocator."""
+    name = {"name": BRIDGE_ACCOUNT}
+    claims = ["resourceclaims", "resourceclaims/status", "resourceclaims/binding"]
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}},
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {**name, "namespace": NAMESPACE},
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "bridge-ownership"},
+            "rules": [
+                {
+                    "apiGroups": ["resource.k8s.io"],
+                    "resources": claims,
+                    "verbs": ["get", "patch", "update"],
+                }
+            ],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "bridge-ownership"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "bridge-ownership",
+            },
+            "subjects": [{"kind": "ServiceAccount", **name, "namespace": NAMESPACE}],
+        },
+    ]
+
+
+@pytest.fixture(scope="module")
+def claims(cluster: Access) -> Iterator[Claims]:
+    """Claims behind the fence of one driver; the Lease is held by `sidecar-1`."""
+    cluster.apply([*account(), lease("sidecar-1")])
+    if cluster.find("validatingadmissionpolicy", FENCE) is None:
+        cluster.kubectl("create", "-f", ROOT / "manifests" / "bridge" / "fence.yaml")
+    patch_policy(cluster, fence_patch([OWNED]))
+    made = Claims(cluster)
+    made.wait("only its bridge", made.create(), "the fence stands", user=SCHEDULER)
+    yield made
+    patch_policy(cluster, fence_patch(()))
+    cluster.kubectl("delete", "namespace", TEAM, "--wait=false")
+    cluster.kubectl("delete", "lease", BRIDGE_ACCOUNT, "-n", NAMESPACE, "--ignore-not-found")
+
+
+def test_only_the_holder_of_the_lease_allocates_an_owned_driver(claims: Claims) -> None:
+    name = claims.create()
+    holder = manager("sidecar-1")
+
+    # The stale holder, a holder without a name, kube-scheduler, and an administrator.
+    assert "does not hold the Lease" in claims.write(
+        name, allocation(), manager=manager("sidecar-0")
+    )
+    assert "does not hold the Lease" in claims.write(name, allocation(), manager="sidecar-1")
+    assert "does not hold the Lease" in claims.write(name, allocation())
+    assert "only its bridge" in claims.write(name, allocation(), user=SCHEDULER, manager=holder)
+    assert "only its bridge" in _as_administrator(claims.cluster, name)
+    assert not claims.write(name, allocation(), manager=holder)
+
+
+def _as_administrator(cluster: Access, name: str) -> str:
+    words = ["patch", "resourceclaim", name, "-n", TEAM, "--subresource=status", "--type=merge"]
+    done = cluster.kubectl(*words, "-p", json.dumps({"status": allocation()}), check=False)
+    return str(done.stderr)
+
+
+def test_the_bridge_allocates_nothing_else_and_others_go_on(claims: Claims) -> None:
+    name = claims.create()
+
+    refusal = claims.write(name, allocation(FOREIGN), manager=manager("sidecar-1"))
+
+    assert "of drivers that it owns" in refusal
+    assert not claims.write(name, allocation(FOREIGN), user=SCHEDULER)
+
+
+def test_a_status_without_another_allocation_and_a_deallocation_pass(claims: Claims) -> None:
+    name = claims.create()
+    consumer = {"resource": "pods", "name": "pod", "uid": "9d1c6b1e-0000-4000-8000-000000000000"}
+    assert not claims.write(name, allocation(), manager=manager("sidecar-1"))
+
+    assert not claims.write(name, {"reservedFor": [consumer]}, user=SCHEDULER)
+    assert not claims.write(name, {"reservedFor": None}, user=SCHEDULER)
+    stale = claims.write(name, {"allocation": None}, manager=manager("sidecar-0"))
+    assert "does not hold the Lease" in stale
+    assert not claims.write(name, {"allocation": None}, user=SCHEDULER)
+
+
+def test_the_fence_follows_the_lease(claims: Claims) -> None:
+    cluster, name = claims.cluster, claims.create()
+    new, old = manager("sidecar-2"), manager("sidecar-1")
+
+    cluster.apply(lease("sidecar-2"))
+    claims.wait("", name, "the new holder may write", manager=new)
+    assert "does not hold the Lease" in claims.write(name, allocation(), manager=old)
+
+    # Without a Lease other drivers are not affected, and owned ones are still the bridge's alone.
+    cluster.kubectl("delete", *LEASE, "-n", NAMESPACE)
+    claims.wait("", name, "the holder is not checked", manager=old)
+    assert "only its bridge" in claims.write(name, allocation(), user=SCHEDULER)
+    assert not claims.write(claims.create(), allocation(FOREIGN), user=SCHEDULER)
+
+    cluster.apply(lease("sidecar-1"))
+    claims.wait("does not hold", name, "the holder is checked again", manager=new)
+    assert not claims.write(name, allocation(), manager=old)
+
+
+def test_a_rescue_is_one_patch_and_the_fence_comes_back_in_place(claims: Claims) -> None:
+    cluster, name = claims.cluster, claims.create()
+
+    patch_policy(cluster, OPEN_PATCH)
+    claims.wait("", name, "kube-scheduler may write", user=SCHEDULER)
+    assert not claims.write(name, allocation(), user=SCHEDULER)
+
+    another = claims.create()
+    patch_policy(cluster, fence_patch([OWNED]))
+    claims.wait("only its bridge", another, "the fence stands again", user=SCHEDULER)
+    cluster.apply(lease("sidecar-3"))
+    claims.wait("", another, "it still follows the Lease", manager=manager("sidecar-3"))
+    cluster.apply(lease("sidecar-1"))
+    claims.wait("", another, "it still follows the Lease", manager=manager("sidecar-1"))
+
+
+def test_the_api_server_finds_no_fault_in_the_policies(claims: Claims) -> None:
+    assert is_fence_of(claims.cluster.get("validatingadmissionpolicy", FENCE), [OWNED])
+    for name in (FENCE, HOLDER_FENCE):
+        policy = claims.cluster.get("validatingadmissionpolicy", name)
+        assert not policy.get("status", {}).get("typeChecking", {}).get("expressionWarnings")
+
+
+def test_there_is_one_ownership_and_it_is_printed(cluster: Access) -> None:
+    cluster.apply([ownership_crd.definition()])
+    definition = "allocatorownerships.drawbridge.internal"
+    cluster.kubectl("wait", "--for=condition=Established", "crd", definition, "--timeout=60s")
+    stray = {**ownership("stray"), "spec": {"drivers": [{"name": OWNED}]}}
+
+    refused = cluster.kubectl("create", "-f", "-", input=stream(stray), check=False).stderr
+    assert "there is one AllocatorOwnership, and its name is default" in refused
+
+    cluster.apply({**ownership("default"), "spec": {"drivers": [{"name": OWNED}]}})
+    try:
+        shown = cluster.kubectl("get", "aown").stdout.split()
+        assert ["NAME", "DRIVERS", "HOLDER", "SERVING", "AGE"] == shown[:5]
+        assert shown[5:7] == ["default", OWNED]
+    finally:
+        cluster.kubectl("delete", "aown", "default")
+
+
+def ownership(name: str) -> Object:
+    return {
+        "apiVersion": "drawbridge.internal/v1alpha1",
+        "kind": "AllocatorOwnership",
+        "metadata": {"name": name},
+    }

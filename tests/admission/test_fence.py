@@ -1,0 +1,80 @@
+"""The fence's text: one list of drivers decides for everybody."""
+
+from typing import Any
+
+import pytest
+
+from admission.fence import OPEN_PATCH, fence_documents, fence_patch, is_fence_of
+from kube.names import BRIDGE_ACCOUNT, HOLDER_FENCE, NAMESPACE
+
+GPU = "gpu.nvidia.com"
+NIC = "dra.net"
+
+
+def expressions(*drivers: str) -> str:
+    policy, *_ = fence_documents(drivers)
+    spec = policy["spec"]
+    return "\n".join(
+        part["expression"] for part in (*spec["matchConditions"], *spec["validations"])
+    )
+
+
+def stored(*drivers: str) -> dict[str, Any]:
+    """Return the policy as the API server stores it, with a default of its own."""
+    policy, *_ = fence_documents(drivers)
+    return {**policy, "spec": {**policy["spec"], "matchPolicy": "Equivalent"}}
+
+
+def test_the_list_is_sorted_so_that_equal_sets_have_equal_text() -> None:
+    assert 'result.driver in ["dra.net", "gpu.nvidia.com"]' in expressions(GPU, NIC)
+    assert expressions(GPU, NIC) == expressions(NIC, GPU)
+
+
+def test_without_owned_drivers_nobody_but_the_bridge_is_asked() -> None:
+    assert "result.driver" not in expressions()
+
+
+def test_a_hostile_name_stays_a_string() -> None:
+    assert '["\\"] || true || [\\""]' in expressions('"] || true || ["')
+
+
+def test_a_missing_lease_refuses_nobody() -> None:
+    """A binding that denies without its parameter would refuse every status of every claim."""
+    *_, policy, binding = fence_documents([GPU])
+
+    assert (policy["metadata"]["name"], binding["spec"]["policyName"]) == (HOLDER_FENCE,) * 2
+    assert binding["spec"]["paramRef"] == {
+        "name": BRIDGE_ACCOUNT,
+        "namespace": NAMESPACE,
+        "parameterNotFoundAction": "Allow",
+    }
+
+
+def test_only_the_second_policy_has_a_parameter_and_it_names_no_driver() -> None:
+    first, _, second, _ = fence_documents([GPU])
+
+    assert "params" not in str(first)
+    assert GPU not in str(second)
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "drivers", "expected"),
+    [
+        ("the fence of these drivers", stored(GPU), [GPU], True),
+        ("one driver less", stored(GPU), [GPU, NIC], False),
+        ("one driver more", stored(GPU, NIC), [GPU], False),
+        ("opened by a rescue", {"spec": {**stored(GPU)["spec"], **OPEN_PATCH["spec"]}}, [], False),
+        ("something else", {"spec": {}}, [], False),
+        ("no spec", {}, [], False),
+    ],
+)
+def test_a_stored_policy_is_compared(
+    name: str, policy: dict[str, Any], drivers: list[str], *, expected: bool
+) -> None:
+    assert is_fence_of(policy, drivers) is expected, name
+
+
+def test_a_patch_replaces_every_list() -> None:
+    after = {**stored(GPU)["spec"], **OPEN_PATCH["spec"], **fence_patch([NIC])["spec"]}
+
+    assert is_fence_of({"spec": after}, [NIC])
