@@ -1,0 +1,1 @@
+"""The allocator as a service of kube-scheduler: reservations, writes, answers."""

@@ -1,0 +1,202 @@
+"""What the scheduler plugin and the sidecar say to each other: JSON over a unix socket.
+
+Every call is a POST below `/v1`. The plugin decides nothing: it passes on what the scheduler hands it,
+and does what the answer says. docs/bridge.md, section Protocol, has the rules in words.
+
+A reservation costs no call: the scheduler reserves in its serial cycle, and the plugin numbers the
+reservation and sends it with each later call until an answer acknowledges it. Whatever arrives twice,
+late or out of order changes nothing.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from kube.api.core import Pod
+
+PREFIX: Final = "/v1"
+MAX_NODES: Final = 100
+"""Names in an answer, unless all are asked for. The scheduler never samples so few.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/schedule_one.go, minFeasibleNodesToFind."""
+
+
+class Message(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
+):
+    """The base of requests and answers."""
+
+
+class Verdict(StrEnum):
+    """What the plugin does with a pod."""
+
+    SKIP = "skip"
+    """PreFilter: the pod needs no devices; the plugin has nothing to do with it."""
+    FITS = "fits"
+    """PreFilter: on the nodes of the answer."""
+    UNSCHEDULABLE = "unschedulable"
+    """PreFilter: fits nowhere, but victims could help. PreBind: the devices are gone; try again."""
+    UNRESOLVABLE = "unresolvable"
+    """PreFilter: fits nowhere, and no victim can help."""
+    ERROR = "error"
+    """The attempt failed and is to be repeated."""
+    OK = "ok"
+    """PreBind: the claims are allocated and reserved for the pod."""
+    CONTINUE = "continue"
+    """PostFilter: nothing was released; preemption may look for victims."""
+    WAIT = "wait"
+    """PostFilter: devices of pods that are gone are being released; no further victim."""
+    RELEASED = "released"
+    """PostFilter: a claim of the pod was deallocated; its event wakes the pod."""
+
+
+class Reservation(Message, frozen=True, kw_only=True):
+    """A node that the scheduler reserved for a pod.
+
+    Attributes:
+        number: Of this reservation; 1 for the first of a scheduler, then growing.
+        node: Its name.
+    """
+
+    number: int
+    pod_uid: str = msgspec.field(name="podUID")
+    pod_namespace: str = ""
+    pod_name: str = ""
+    node: str = ""
+
+
+class Request(Message, frozen=True, kw_only=True):
+    """What every request carries.
+
+    Attributes:
+        scheduler: Random text of this scheduler process.
+        instance: `instance` of the last answer to hello.
+        reservations: Those that no answer has acknowledged; in hello, all that are in force.
+        unreserved: Numbers of reservations that were given up, until an answer came to a request
+            that carried them.
+    """
+
+    scheduler: str = ""
+    instance: str = ""
+    reservations: tuple[Reservation, ...] = ()
+    unreserved: tuple[int, ...] = ()
+
+
+class HelloRequest(Request, frozen=True, kw_only=True):
+    """POST /v1/hello: the first call of a scheduler, and the one after status 409."""
+
+
+class PreFilterRequest(Request, frozen=True, kw_only=True):
+    """POST /v1/prefilter: where does this pod fit?
+
+    Attributes:
+        pod: All of it.
+        claim_versions: `namespace/name` of each claim of the pod that the plugin's informer has to
+            its resourceVersion; the sidecar waits until it has seen them, too.
+        all: Answer with all nodes that fit: the best did not pass the other filters.
+    """
+
+    pod: Pod
+    claim_versions: Mapping[str, str] = {}
+    all: bool = False
+
+
+class FilterRequest(Request, frozen=True, kw_only=True):
+    """POST /v1/filter: does a pod fit on one node, with other pods than there are now?
+
+    Attributes:
+        removed: UIDs of pods that are taken to be gone from the node.
+        added: UIDs of nominated pods that are taken to be there.
+    """
+
+    pod_uid: str = msgspec.field(name="podUID")
+    node: str = ""
+    removed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+
+
+class PreBindRequest(Request, frozen=True, kw_only=True):
+    """POST /v1/prebind: write the allocations of a reserved pod."""
+
+    pod_uid: str = msgspec.field(name="podUID")
+    pod_namespace: str = ""
+    pod_name: str = ""
+    node: str = ""
+
+
+class UnreserveRequest(Request, frozen=True, kw_only=True):
+    """POST /v1/unreserve: take back what PreBind wrote for a pod.
+
+    Needed after a PreBind only; otherwise `unreserved` of the next request is enough.
+    """
+
+    pod_uid: str = msgspec.field(name="podUID")
+    node: str = ""
+
+
+class PostFilterRequest(Request, frozen=True, kw_only=True):
+    """POST /v1/postfilter: what can be done for a pod that fits on no node?"""
+
+    pod_uid: str = msgspec.field(name="podUID")
+    pod_namespace: str = ""
+    pod_name: str = ""
+
+
+class Answer(Message, frozen=True, kw_only=True):
+    """What every answer carries, also those with status 409 and 503.
+
+    Attributes:
+        instance: Of this sidecar process while it leads. When it changes, the plugin says hello.
+        acknowledged: Highest number of a reservation that has arrived.
+        message: For people: why; without numbers where it becomes the pod's condition.
+    """
+
+    instance: str = ""
+    acknowledged: int = 0
+    message: str = ""
+
+
+class HelloAnswer(Answer, frozen=True, kw_only=True):
+    """Attributes: ready: The sidecar leads and has seen the cluster."""
+
+    ready: bool = False
+
+
+class ScoredNode(Message, frozen=True, kw_only=True):
+    """A node that fits, with its score from 0 to 100."""
+
+    name: str
+    score: int = 0
+
+
+class PreFilterAnswer(Answer, frozen=True, kw_only=True):
+    """Where a pod fits.
+
+    Attributes:
+        verdict: SKIP, FITS, UNSCHEDULABLE, UNRESOLVABLE or ERROR.
+        code: A stable word for the reason; empty with FITS and SKIP.
+        nodes: With FITS, best first.
+        complete: No further node fits. Otherwise, if none of `nodes` passes the other filters, the
+            next attempt has to ask for all.
+    """
+
+    verdict: Verdict
+    code: str = ""
+    nodes: tuple[ScoredNode, ...] = ()
+    complete: bool = True
+
+
+class FilterAnswer(Answer, frozen=True, kw_only=True):
+    """Whether a pod fits on one node."""
+
+    fits: bool = False
+    code: str = ""
+
+
+class VerdictAnswer(Answer, frozen=True, kw_only=True):
+    """The answer to prebind (OK, UNSCHEDULABLE, ERROR) and postfilter (CONTINUE, WAIT, RELEASED)."""
+
+    verdict: Verdict
+    code: str = ""
