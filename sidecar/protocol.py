@@ -85,7 +85,11 @@ class Request(Message, frozen=True, kw_only=True):
 
 
 class HelloRequest(Request, frozen=True, kw_only=True):
-    """POST /v1/hello: the first call of a scheduler, and the one after status 409."""
+    """POST /v1/hello: the first call of a scheduler, the one after status 409, and its heartbeat.
+
+    From a scheduler that is not known, `reservations` replace those of the one before. Otherwise it
+    is a request as any other.
+    """
 
 
 class PreFilterRequest(Request, frozen=True, kw_only=True):
@@ -95,11 +99,14 @@ class PreFilterRequest(Request, frozen=True, kw_only=True):
         pod: All of it.
         claim_versions: `namespace/name` of each claim of the pod that the plugin's informer has to
             its resourceVersion; the sidecar waits until it has seen them, too.
+        newest_claim_version: The newest resourceVersion of any claim that the plugin has seen: a
+            release of another claim may be what woke the pod. Waited for, too, but not for long.
         all: Answer with all nodes that fit: the best did not pass the other filters.
     """
 
     pod: Pod
     claim_versions: Mapping[str, str] = {}
+    newest_claim_version: str = ""
     all: bool = False
 
 
@@ -159,8 +166,14 @@ class Answer(Message, frozen=True, kw_only=True):
 
 
 class HelloAnswer(Answer, frozen=True, kw_only=True):
-    """Attributes: ready: The sidecar leads and has seen the cluster."""
+    """Whether the sidecar can answer.
 
+    Attributes:
+        leads: It holds the Lease. When it does not, the scheduler beside it ends.
+        ready: It leads, and has seen the cluster. Until then claim pods fail fast with `message`.
+    """
+
+    leads: bool = False
     ready: bool = False
 
 
@@ -189,9 +202,14 @@ class PreFilterAnswer(Answer, frozen=True, kw_only=True):
 
 
 class FilterAnswer(Answer, frozen=True, kw_only=True):
-    """Whether a pod fits on one node."""
+    """Whether a pod fits on one node.
+
+    Attributes:
+        unresolvable: It does not fit, and no victim on this node could help.
+    """
 
     fits: bool = False
+    unresolvable: bool = False
     code: str = ""
 
 

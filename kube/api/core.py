@@ -131,6 +131,10 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     active_deadline_seconds: int | None = None
     host_network: bool | None = None
     priority_class_name: str = ""
+    priority: int | None = None
+    preemption_policy: str | None = None
+    scheduling_group: Mapping[str, Any] | None = None
+    termination_grace_period_seconds: int | None = None
 
 
 class PodResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
@@ -168,6 +172,7 @@ class PodStatus(ApiStruct, frozen=True, kw_only=True):
     """The parts of core/v1 PodStatus that we read."""
 
     phase: str = ""
+    nominated_node_name: str = ""
     conditions: tuple[PodCondition, ...] | None = None
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] | None = None
     extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None

@@ -52,6 +52,8 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     generation: int = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    finalizers: tuple[str, ...] | None = None
     labels: Mapping[str, str] | None = None
     annotations: Mapping[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None

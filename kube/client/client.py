@@ -53,6 +53,10 @@ MAX_LINE_BYTES: Final = 16 * 2**20
 """The largest watch event. etcd stores objects of up to 1.5 MiB; JSON may be several times larger."""
 
 
+ANSWER_S: Final = 0.5
+"""For the answer to a call that the API server gave up."""
+
+
 class PatchType(StrEnum):
     """The content type of a patch."""
 
@@ -272,6 +276,7 @@ class Client:
         *,
         namespace: str = "",
         dry_run: bool = False,
+        field_manager: str = NAME,
     ) -> T:
         """Create an object and return it as stored.
 
@@ -281,11 +286,12 @@ class Client:
             kind: The view to return.
             namespace: Its namespace; empty for cluster-scoped objects.
             dry_run: Admit and validate, but store nothing.
+            field_manager: The owner of the fields.
 
         Raises:
             AlreadyExists: An object of this name exists.
         """
-        query = {"fieldManager": NAME, "dryRun": "All" if dry_run else ""}
+        query = {"fieldManager": field_manager, "dryRun": "All" if dry_run else ""}
         path = resource.path(namespace=namespace)
         return decode_response(await self._request("POST", path, query=query, body=document), kind)
 
@@ -301,6 +307,7 @@ class Client:
         subresource: str = "",
         field_manager: str = NAME,
         force: bool = False,
+        timeout_s: float | None = None,
     ) -> T:
         """Patch an object and return it as stored.
 
@@ -317,6 +324,8 @@ class Client:
             subresource: Such as `status`.
             field_manager: The owner of the patched fields.
             force: With APPLY, take over fields of other owners.
+            timeout_s: After which the API server gives up, too; None for the client's own timeout
+                alone. A write that timed out may have been made, or be made later.
 
         Raises:
             NotFound: The object does not exist, and the patch is not an APPLY.
@@ -327,8 +336,12 @@ class Client:
         query = {"fieldManager": field_manager}
         if patch_type is PatchType.APPLY:
             query["force"] = "true" if force else "false"
+        if timeout_s is not None:
+            query["timeout"] = f"{round(timeout_s * 1000)}ms"
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
-        body = await self._request("PATCH", path, query=query, body=patch, content_type=patch_type)
+        body = await self._request(
+            "PATCH", path, query=query, body=patch, content_type=patch_type, timeout_s=timeout_s
+        )
         return decode_response(body, kind)
 
     async def delete(
@@ -362,14 +375,21 @@ class Client:
         query: Mapping[str, str] | None = None,
         body: object = None,
         content_type: str = "application/json",
+        timeout_s: float | None = None,
     ) -> bytes:
+        limits = self._timeout
+        if timeout_s is not None:
+            # The server's clock starts when the request arrives, and its answer has to come back.
+            limits = aiohttp.ClientTimeout(
+                total=timeout_s + ANSWER_S, sock_connect=min(limits.sock_connect or timeout_s, timeout_s)
+            )
         async with self._open_response(
             method,
             path,
             query=query or {},
             body=body,
             content_type=content_type,
-            limits=self._timeout,
+            limits=limits,
         ) as answer:
             return await answer.read()
 

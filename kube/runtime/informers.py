@@ -5,6 +5,9 @@ SharedInformerFactory does. A subscription chooses by a projection what is kept 
 given the object's JSON, so that memory holds what is used and nothing else. Subscriptions with equal
 projections share one store.
 
+An informer never goes back behind an object that a write returned (`Subscription.put`): events and
+lists from before that write change nothing.
+
 An informer never ends by itself. A watch that breaks is resumed, one that is too old is followed by a
 new list, and failures are followed by pauses that grow.
 
@@ -26,6 +29,7 @@ import structlog
 
 from kube.api import meta
 from kube.api.urls import Resource
+from kube.api.versions import version_number
 from kube.backoff import Backoff
 from kube.client.client import PAGE_SIZE, Client
 from kube.client.responses import WatchEvent
@@ -153,6 +157,9 @@ class Informer:
         self._stores: dict[Projection[Any], _Store[Any]] = {}
         self._versions: dict[Key, str] = {}
         self._version = ""
+        # Versions that writes returned and that no event or list has reached yet.
+        self._written: dict[Key, int] = {}
+        self._progress = asyncio.Event()
         self._last_contact = -math.inf
         self._watching_since = math.inf
         self.resource: Final = resource
@@ -205,8 +212,46 @@ class Informer:
             self.failures += 1
             await asyncio.sleep(self._backoff.delay_s(self.failures, self._jitter()))
 
+    def put(self, raw: bytes) -> None:
+        """Take an object as a write returned it, unless it was deleted or changed since."""
+        metadata = _head(raw)
+        version = version_number(metadata.resource_version)
+        if version <= version_number(self._version):
+            return  # Whatever happened up to this version is known already.
+        if version > self._written.get(_key(metadata), 0):
+            self._take(raw)
+            self._written[_key(metadata)] = version
+            self._announce()
+
+    def has_seen(self, key: Key, version: str) -> bool:
+        """Return whether an object is known as of a resourceVersion, or a later one."""
+        known = max(version_number(self._versions.get(key, "")), version_number(self._version))
+        return known >= version_number(version)
+
+    async def wait_seen(self, versions: Mapping[Key, str]) -> None:
+        """Return once all objects are known as of their resourceVersions."""
+        while not all(self.has_seen(key, version) for key, version in versions.items()):
+            await self._progress.wait()
+
+    def _announce(self) -> None:
+        """Wake those that wait for a version."""
+        self._progress.set()
+        self._progress = asyncio.Event()
+
+    def _is_outdated(self, key: Key, version: str) -> bool:
+        """Return whether a version of an object is older than what a write returned."""
+        written = self._written.get(key)
+        if written is None:
+            return False
+        if version_number(version) >= written:
+            del self._written[key]
+            return False
+        return True
+
     async def _list(self) -> None:
         """Bring the store to the state of one list, page by page, and drop what is not in it."""
+        # This list reads from a quorum, so it knows every write that has returned by now.
+        self._written.clear()
         listed: set[Key] = set()
         version = ""
         pages = self._client.pages(
@@ -219,12 +264,14 @@ class Informer:
         async with aclosing(pages):
             async for page in pages:
                 self._last_contact = self._clock()
-                listed.update([_key(self._take(bytes(raw))) for raw in page.items])
+                listed.update([_key(self._take_unless_outdated(bytes(raw))) for raw in page.items])
                 version = page.resource_version
-        for key in sorted(self._versions.keys() - listed):
+        newer = {key for key, at in self._written.items() if at > version_number(version)}
+        for key in sorted(self._versions.keys() - listed - newer):
             self._forget(key)
         self._version = version
         self.synced.set()
+        self._announce()
 
     async def _watch(self) -> None:
         shortest, longest = self._settings.watch_s
@@ -246,10 +293,18 @@ class Informer:
     def _apply(self, event: WatchEvent) -> None:
         raw = bytes(event.object)
         is_there = event.type in {"ADDED", "MODIFIED"}
-        metadata = self._take(raw) if is_there else _head(raw)
-        if event.type == "DELETED":
-            self._forget(_key(metadata))
+        metadata = self._take_unless_outdated(raw) if is_there else _head(raw)
+        key = _key(metadata)
+        if event.type == "DELETED" and not self._is_outdated(key, metadata.resource_version):
+            self._forget(key)
         self._version = metadata.resource_version or self._version
+        self._announce()
+
+    def _take_unless_outdated(self, raw: bytes) -> meta.ObjectMeta:
+        metadata = _head(raw)
+        if self._written and self._is_outdated(_key(metadata), metadata.resource_version):
+            return metadata
+        return self._take(raw)
 
     def _take(self, raw: bytes) -> meta.ObjectMeta:
         """Project an object, unless this version of it was projected, and return its metadata."""
@@ -301,6 +356,14 @@ class Subscription(Generic[T]):
         self.resource: Final = informer.resource
         self.store: Final[Mapping[Key, T]] = MappingProxyType(store.objects)
         self.synced: Final = informer.synced
+
+    def put(self, raw: bytes) -> None:
+        """Take an object as a write returned it; the store never goes back behind it."""
+        self._informer.put(raw)
+
+    async def wait_seen(self, versions: Mapping[Key, str]) -> None:
+        """Return once all objects are known as of their resourceVersions, or are known as deleted."""
+        await self._informer.wait_seen(versions)
 
     @property
     def decode_errors(self) -> int:
