@@ -37,15 +37,19 @@ class ClusterCache:
         extended_resources: Name of an extended resource to name of the class that maps it.
     """
 
-    def __init__(self, features: Features) -> None:
+    def __init__(
+        self, features: Features, uniform_config_drivers: frozenset[str] = frozenset()
+    ) -> None:
         """Begin with an empty cluster.
 
         Args:
             features: Gates of the cluster's scheduler.
+            uniform_config_drivers: See `AllocatorOptions`.
         """
         self.version = 0
         self.extended_resources: Mapping[str, str] = {}
         self._features = features
+        self._uniform_config_drivers = uniform_config_drivers
         self._objects: dict[Kind, dict[Name, Any]] = {kind: {} for kind in Kind}
         self._published: dict[Name, ResourceSlice] = {}
         self._applied = 0
@@ -118,7 +122,9 @@ class ClusterCache:
             claims=self._objects[Kind.CLAIM].values(),
             classes=self.classes,
             options=AllocatorOptions(
-                features=self._features, policies=tuple(map(compile_policy, policies))
+                features=self._features,
+                policies=tuple(map(compile_policy, policies)),
+                uniform_config_drivers=self._uniform_config_drivers,
             ),
         )
 

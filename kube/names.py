@@ -53,6 +53,9 @@ CERTIFICATES_REPORTER: Final = f"{NAME}.certificates"
 OBSERVER_REPORTER: Final = f"{NAME}.observer"
 """The reporting controller of the events of `python -m observer`."""
 
+SIDECAR_REPORTER: Final = f"{NAME}.sidecar"
+"""The reporting controller of the events of `python -m sidecar`."""
+
 OBSERVER_NAMESPACE: Final = f"{NAME}-observer"
 """The namespace of manifests/observer."""
 

@@ -1,7 +1,7 @@
 """Processes of which one replica works: it leads, and the others wait for its Lease."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from kube.runtime.leader import Leader, LeaderSettings
 from process.command import Process
 from process.durations import PositiveDuration
 from process.metrics import leader_gauge
-from process.probes import ProbeServer
+from process.probes import Check, ProbeServer
 from process.settings import Section, ServerSettings
 from process.signals import run_forever, run_until_signal
 
@@ -86,6 +86,7 @@ async def run_while_leading(
     server: ServerSettings,
     registry: CollectorRegistry,
     loops: Sequence[Callable[[], Awaitable[None]]] = (),
+    checks: Mapping[str, Check] = {},
 ) -> None:
     """Stand for leader, and work while leading, until a signal comes.
 
@@ -94,6 +95,7 @@ async def run_while_leading(
         lease: Name of the Lease, in the namespace of the settings.
         server: Where probes and metrics are served.
         loops: To be run all the time.
+        checks: Further checks of readiness.
     """
     leader = Leader(
         client,
@@ -112,7 +114,7 @@ async def run_while_leading(
     probes = ProbeServer(
         server.bind_address,
         server.probe_port,
-        {"controllers": lambda: _unsynced_informers(running)},
+        {"controllers": lambda: _unsynced_informers(running), **checks},
         registry,
     )
 

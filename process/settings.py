@@ -24,6 +24,7 @@ SECTIONS: Final = frozenset(
         "controllers",
         "driver",
         "observer",
+        "sidecar",
         "signing",
         "translation",
         "validation",

@@ -137,10 +137,14 @@ class UnreserveRequest(Request, frozen=True, kw_only=True):
     """POST /v1/unreserve: take back what PreBind wrote for a pod.
 
     Needed after a PreBind only; otherwise `unreserved` of the next request is enough.
+
+    Attributes:
+        number: Of the reservation that is given up. A later one of the same pod stays.
     """
 
     pod_uid: str = msgspec.field(name="podUID")
     node: str = ""
+    number: int = 0
 
 
 class PostFilterRequest(Request, frozen=True, kw_only=True):

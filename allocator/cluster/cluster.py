@@ -99,8 +99,12 @@ class Cluster:
         *,
         strategy: Strategy = FIRST_FIT,
         budget: Budget = DEFAULT_BUDGET,
+        usage: Usage | None = None,
     ) -> Outcome:
         """Search one node and return the outcome with its own devices.
+
+        Args:
+            usage: Other usage than there is, such as without the claims of a victim.
 
         Raises:
             AttemptFailed: The attempt fails on all nodes.
@@ -109,8 +113,9 @@ class Cluster:
         if error is not None:
             raise error
         devices = self._devices[node]
-        order = strategy.order(devices, self.usage, pending)
-        return allocate(devices, pending, self.usage, self.options, budget=budget, order=order)
+        usage = self.usage if usage is None else usage
+        order = strategy.order(devices, usage, pending)
+        return allocate(devices, pending, usage, self.options, budget=budget, order=order)
 
     def verdicts(
         self,
@@ -177,6 +182,7 @@ class Cluster:
             cached = self._verdicts.get((request, class_key)) or (
                 self._verdicts.get((request, free)) if free is not None else None
             )
+            is_new = cached is None
             if cached is None:
                 outcome = self.verdict(pending, names[0], strategy=strategy, budget=budget)
                 devices, score = self._devices[names[0]], 0
@@ -193,6 +199,7 @@ class Cluster:
                 representative=cached.representative if same_order else self._devices[names[0]],
                 nodes=names,
                 same_order=same_order,
+                steps=cached.outcome.steps if is_new else 0,
             )
 
     def equivalence_classes(self, projection: Projection) -> Iterator[tuple[NodeDevices, int]]:

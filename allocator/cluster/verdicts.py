@@ -22,6 +22,7 @@ class ClassVerdict(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         nodes: All nodes of the class, by name.
         same_order: The plan holds for all nodes of the class by position. Otherwise it is that of a
             node with the same devices in another order, and the plan of a node needs a search.
+        steps: Cost of the search; 0 if the verdict was cached.
     """
 
     outcome: Outcome
@@ -29,6 +30,7 @@ class ClassVerdict(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     representative: NodeDevices
     nodes: tuple[str, ...]
     same_order: bool = True
+    steps: int = 0
 
 
 class Verdicts(msgspec.Struct, frozen=True, kw_only=True, eq=False):

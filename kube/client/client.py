@@ -381,7 +381,8 @@ class Client:
         if timeout_s is not None:
             # The server's clock starts when the request arrives, and its answer has to come back.
             limits = aiohttp.ClientTimeout(
-                total=timeout_s + ANSWER_S, sock_connect=min(limits.sock_connect or timeout_s, timeout_s)
+                total=timeout_s + ANSWER_S,
+                sock_connect=min(limits.sock_connect or timeout_s, timeout_s),
             )
         async with self._open_response(
             method,

@@ -231,7 +231,11 @@ class Informer:
     async def wait_seen(self, versions: Mapping[Key, str]) -> None:
         """Return once all objects are known as of their resourceVersions."""
         while not all(self.has_seen(key, version) for key, version in versions.items()):
-            await self._progress.wait()
+            await self.wait_change()
+
+    async def wait_change(self) -> None:
+        """Return after the next event, list or write."""
+        await self._progress.wait()
 
     def _announce(self) -> None:
         """Wake those that wait for a version."""
@@ -364,6 +368,10 @@ class Subscription(Generic[T]):
     async def wait_seen(self, versions: Mapping[Key, str]) -> None:
         """Return once all objects are known as of their resourceVersions, or are known as deleted."""
         await self._informer.wait_seen(versions)
+
+    async def wait_change(self) -> None:
+        """Return once something has changed, whatever it is."""
+        await self._informer.wait_change()
 
     @property
     def decode_errors(self) -> int:

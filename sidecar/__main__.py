@@ -1,0 +1,183 @@
+"""`python -m sidecar`: decides which devices pods get, for the kube-scheduler beside it.
+
+One of several replicas works: it holds the Lease, and the scheduler beside it works as well. The others
+wait. Everything that it knows comes from the API and, for what is not written yet, from the scheduler.
+"""
+
+import asyncio
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kube.client.client import Client
+from kube.names import SIDECAR_REPORTER
+from kube.runtime.events import EventRecorder, EventRecorderSettings
+from kube.runtime.informers import InformerFactory
+from process.command import Command, Process, run_command
+from process.leader_election import Work, run_while_leading
+from process.metrics import CacheCollector, event_counter, process_registry, stopped_counter
+from process.selectors.engine import WorkerEngine
+from sidecar.binder import Binder, BinderSettings
+from sidecar.ledger import Step
+from sidecar.metrics import SidecarMetrics
+from sidecar.rejection_events import RejectionEvents
+from sidecar.server import SchedulerServer
+from sidecar.service import Service, ServiceSettings
+from sidecar.settings import VARIABLES, Settings
+from sidecar.state import ClusterState
+from sidecar.writer import ClaimWriter
+
+NOT_LEADING: Final = "this sidecar does not lead"
+WAITING_FOR_WRITES: Final = "waiting until no write of the leader before can be under way"
+
+
+class LeaderSession:
+    """What a process is while it leads, or waits to lead."""
+
+    def __init__(self) -> None:
+        self._service: Service | None = None
+        self._check: Callable[[], str] = lambda: NOT_LEADING
+
+    @property
+    def service(self) -> Service | None:
+        """The service; None while this process does not lead."""
+        return self._service
+
+    def problem(self) -> str:
+        """Return why no call can be answered; empty if it can."""
+        return self._check()
+
+    def check(self) -> str:
+        """Return why this process is not ready; one that waits to lead is."""
+        return "" if self._service is None else self._check()
+
+    def begin(self, service: Service, check: Callable[[], str]) -> None:
+        """Begin to lead."""
+        self._service, self._check = service, check
+
+    def end(self) -> None:
+        """Lead no more."""
+        self._service, self._check = None, lambda: NOT_LEADING
+
+
+async def serve(process: Process[Settings]) -> None:
+    """Answer the scheduler while leading, until a signal comes."""
+    settings, registry = process.settings.sidecar, process_registry()
+    metrics, session = SidecarMetrics(registry), LeaderSession()
+    server = SchedulerServer(Path(settings.socket), session, metrics)
+    engine = WorkerEngine(count_stopped=stopped_counter(registry))
+    count_event = event_counter(registry)
+    async with await process.client() as client:
+        recorder = EventRecorder(
+            client,
+            controller=SIDECAR_REPORTER,
+            instance=process.identity,
+            now=process.now,
+            count=count_event,
+            settings=EventRecorderSettings(per_second=settings.events_per_second),
+        )
+        await run_while_leading(
+            process,
+            client,
+            lambda: _begin(_Parts(process, client, session, metrics, recorder, engine)),
+            lease=settings.leader_election.resource_name,
+            election=settings.leader_election,
+            server=settings,
+            registry=registry,
+            loops=[server.run, engine.run, recorder.run],
+            checks={"scheduler": session.check},
+        )
+
+
+class _Parts(NamedTuple):
+    """What outlives a leadership."""
+
+    process: Process[Settings]
+    client: Client
+    session: LeaderSession
+    metrics: SidecarMetrics
+    recorder: EventRecorder
+    engine: WorkerEngine
+
+
+def _begin(parts: _Parts) -> Work:
+    """Return the work of a leader: nothing that was known before counts."""
+    process, client, session, metrics, recorder, engine = parts
+    settings = process.settings.sidecar
+    informers = InformerFactory(client)
+    state = ClusterState(
+        informers,
+        settings.features(),
+        uniform_config_drivers=frozenset(settings.uniform_config_drivers),
+        drivers=frozenset(settings.drivers),
+        default_strategy=settings.default_strategy,
+    )
+    has_waited = asyncio.Event()
+    writer = ClaimWriter(
+        client,
+        holder=process.identity,
+        timeout_s=settings.write_timeout,
+        max_in_flight=settings.max_writes_in_flight,
+        may_write=lambda: session.service is service,
+    )
+    binder = Binder(
+        state,
+        writer,
+        BinderSettings(
+            write_deadline_s=settings.write_deadline, binding_timeout_s=settings.binding_timeout
+        ),
+        now=process.now,
+        count=metrics.written,
+    )
+    service = Service(
+        state,
+        binder,
+        ServiceSettings(
+            own_claims_s=settings.own_claims_timeout, other_claims_s=settings.other_claims_timeout
+        ),
+        instance=str(uuid.uuid4()),
+        metrics=metrics,
+        engine=engine,
+        on_rejection=RejectionEvents(recorder.record).rejected,
+    )
+    metrics.show_reservations(lambda: len(service.reservations.by_pod))
+    for step in Step:
+        metrics.show_holds(step, partial(_count_holds, state, step))
+
+    async def follow() -> None:
+        """Follow the cluster, once no write of the leader before can be under way."""
+        session.begin(service, lambda: state.check() if has_waited.is_set() else WAITING_FOR_WRITES)
+        try:
+            await asyncio.sleep(settings.write_timeout)
+            has_waited.set()
+            await informers.run()
+        finally:
+            session.end()
+
+    return Work(controllers=(), loops=(follow, binder.run), collectors=(CacheCollector(informers),))
+
+
+def _count_holds(state: ClusterState, step: Step) -> int:
+    return len(state.holds_in(step))
+
+
+COMMAND: Final = Command(
+    package="sidecar",
+    description=__doc__,
+    kind=Settings,
+    section="sidecar",
+    variables=VARIABLES,
+    start=serve,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit status."""
+    return run_command(COMMAND, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

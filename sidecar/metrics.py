@@ -1,0 +1,78 @@
+"""Metrics of the sidecar."""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from process.metrics import SECONDS
+from sidecar.writes import Outcome
+
+WRITTEN = "written"
+
+
+class SidecarMetrics:
+    """Counts calls of the scheduler, reservations and writes."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._calls = Histogram(
+            "drawbridge_sidecar_call_duration_seconds",
+            "Time to answer a call of the scheduler, by extension point and verdict.",
+            ("point", "verdict"),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._waits = Histogram(
+            "drawbridge_sidecar_version_wait_seconds",
+            "Time that PreFilter waited for a claim that the scheduler had seen before us.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._rejections = Counter(
+            "drawbridge_sidecar_rejections",
+            "Total pods that PreFilter rejected, by code.",
+            ("code",),
+            registry=registry,
+        )
+        self._reservations = Gauge(
+            "drawbridge_sidecar_reservations",
+            "Reservations of the scheduler that are in force.",
+            registry=registry,
+        )
+        self._holds = Gauge(
+            "drawbridge_sidecar_holds",
+            "Claims with devices that are promised and not seen in the API, by step.",
+            ("step",),
+            registry=registry,
+        )
+        self._writes = Counter(
+            "drawbridge_sidecar_claim_writes",
+            "Total writes of claims, by result.",
+            ("result",),
+            registry=registry,
+        )
+        for result in (WRITTEN, *Outcome):
+            self._writes.labels(result)
+
+    def called(self, point: str, verdict: str, seconds: float) -> None:
+        """Count one call."""
+        self._calls.labels(point, verdict).observe(seconds)
+
+    def waited(self, seconds: float) -> None:
+        """Count one wait for a version."""
+        self._waits.observe(seconds)
+
+    def rejected(self, code: str) -> None:
+        """Count one rejected pod."""
+        self._rejections.labels(code).inc()
+
+    def written(self, outcome: Outcome | None) -> None:
+        """Count one write by its outcome, None for success."""
+        self._writes.labels(WRITTEN if outcome is None else outcome.value).inc()
+
+    def show_reservations(self, count: Callable[[], int]) -> None:
+        """Show how many reservations are in force."""
+        self._reservations.set_function(lambda: float(count()))
+
+    def show_holds(self, step: str, count: Callable[[], int]) -> None:
+        """Show how many holds are at a step."""
+        self._holds.labels(step).set_function(lambda: float(count()))

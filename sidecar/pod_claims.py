@@ -1,0 +1,121 @@
+"""The claims of a pod as a scheduler must see them: those that exist, belong to it, and may be used.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/dynamicresources, PreFilter and
+foreachPodResourceClaim; k8s.io/dynamic-resource-allocation v0.37.1, resourceclaim/claim.go.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from allocator.pods.claims import Name, PodClaims, allocation_of, claim_name
+from allocator.pods.extended_resource_claim import mapped_resources
+from kube.api.core import Pod, PodResourceClaim
+from kube.api.resource import ResourceClaim
+from sidecar.rejections import Code, Rejection, unresolvable
+from sidecar.writes import MAX_CONSUMERS, consumers, is_reserved_for
+
+NO_CLAIMS: Final = PodClaims()
+
+
+def find_claims(
+    pod: Pod, claims: Mapping[Name, ResourceClaim], extended_resources: Mapping[str, str]
+) -> PodClaims | Rejection:
+    """Return the claims of a pod, or why it cannot have devices whatever is free.
+
+    Args:
+        claims: All claims, with the devices that are promised to them.
+        extended_resources: Name of an extended resource to the class that maps it.
+    """
+    mapped = mapped_resources(pod, extended_resources)
+    if mapped:
+        return unresolvable(
+            Code.EXTENDED_RESOURCE,
+            f"extended resource {min(mapped)} is served by a DeviceClass, which this scheduler does "
+            "not support; request the device by a ResourceClaim",
+        )
+    entries = pod.spec.resource_claims or ()
+    if not entries:
+        return NO_CLAIMS
+    if pod.spec.scheduling_group:
+        return unresolvable(
+            Code.POD_GROUP, "this scheduler does not support claims of pods in a schedulingGroup"
+        )
+    return _classify(pod, entries, claims)
+
+
+def claim_names(pod: Pod) -> tuple[Name, ...]:
+    """Return the names of the claims of a pod, as far as they are known, each once."""
+    recorded = {
+        status.name: status.resource_claim_name
+        for status in (pod.status.resource_claim_statuses if pod.status else None) or ()
+    }
+    names = [
+        entry.resource_claim_name or recorded.get(entry.name)
+        for entry in pod.spec.resource_claims or ()
+    ]
+    return tuple(dict.fromkeys((pod.metadata.namespace, name) for name in names if name))
+
+
+def _classify(
+    pod: Pod, entries: tuple[PodResourceClaim, ...], claims: Mapping[Name, ResourceClaim]
+) -> PodClaims | Rejection:
+    by_name: dict[Name, ResourceClaim] = {}
+    for entry in entries:
+        claim = _find(pod, entry, claims)
+        if isinstance(claim, Rejection):
+            return claim
+        if claim is not None:
+            by_name[claim_name(claim)] = claim
+    return PodClaims(
+        open=tuple(claim for claim in by_name.values() if allocation_of(claim) is None),
+        held=tuple(claim for claim in by_name.values() if allocation_of(claim) is not None),
+    )
+
+
+def _find(
+    pod: Pod, entry: PodResourceClaim, claims: Mapping[Name, ResourceClaim]
+) -> ResourceClaim | Rejection | None:
+    """Return the claim of an entry; None when none is needed."""
+    name = entry.resource_claim_name
+    is_generated = name is None
+    if name is None:
+        recorded = {
+            status.name: status.resource_claim_name
+            for status in (pod.status.resource_claim_statuses if pod.status else None) or ()
+        }
+        if entry.name not in recorded:
+            return unresolvable(
+                Code.CLAIM_NOT_CREATED, f"the ResourceClaim of {entry.name} is not created yet"
+            )
+        name = recorded[entry.name]
+        if name is None:
+            return None
+    claim = claims.get((pod.metadata.namespace, name))
+    if claim is None:
+        return unresolvable(Code.CLAIM_NOT_FOUND, f"ResourceClaim {name} not found")
+    if is_generated and not _is_owned(claim, pod):
+        return unresolvable(
+            Code.CLAIM_NOT_OWNED, f"ResourceClaim {name} was not created for this pod"
+        )
+    return _usable(pod, claim)
+
+
+def _usable(pod: Pod, claim: ResourceClaim) -> ResourceClaim | Rejection:
+    if claim.metadata.deletion_timestamp is not None:
+        return unresolvable(
+            Code.CLAIM_DELETED, f"ResourceClaim {claim.metadata.name} is being deleted"
+        )
+    is_full = len(consumers(claim)) >= MAX_CONSUMERS
+    if is_full and not is_reserved_for(claim, pod.metadata.uid):
+        return unresolvable(
+            Code.TOO_MANY_CONSUMERS,
+            f"ResourceClaim {claim.metadata.name} is reserved for as many pods as it can be",
+        )
+    return claim
+
+
+def _is_owned(claim: ResourceClaim, pod: Pod) -> bool:
+    return any(
+        reference.controller and reference.uid == pod.metadata.uid
+        for reference in claim.metadata.owner_references or ()
+    )

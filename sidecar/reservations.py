@@ -1,0 +1,90 @@
+"""Which reservations of the scheduler are in force, whatever order its requests arrive in.
+
+Each request carries every reservation that is not acknowledged, so the highest number that arrived
+says which have: a number at or below it that comes again is old news, also if it was given up since.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from sidecar.protocol import HelloRequest, Request, Reservation
+
+
+class Reservations(msgspec.Struct, frozen=True, kw_only=True):
+    """The reservations of one scheduler process.
+
+    Attributes:
+        scheduler: Its random text; empty before the first hello.
+        acknowledged: The highest number that has arrived.
+        by_pod: UID of a pod to its reservation.
+    """
+
+    scheduler: str = ""
+    acknowledged: int = 0
+    by_pod: Mapping[str, Reservation] = {}
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request changed.
+
+    Attributes:
+        ended: Given up, or replaced by a newer one of the same pod.
+        begun: In order of their numbers.
+    """
+
+    ended: tuple[Reservation, ...] = ()
+    begun: tuple[Reservation, ...] = ()
+
+
+def greet(known: Reservations, request: HelloRequest) -> tuple[Reservations, Difference]:
+    """Return the reservations after a hello; a new scheduler's replace those of the one before."""
+    if request.scheduler == known.scheduler:
+        return accept(known, request)
+    fresh, difference = accept(Reservations(scheduler=request.scheduler), request)
+    kept = {
+        reservation.pod_uid
+        for reservation in difference.begun
+        if _is_same(known.by_pod.get(reservation.pod_uid), reservation)
+    }
+    return fresh, Difference(
+        ended=tuple(old for pod, old in known.by_pod.items() if pod not in kept),
+        begun=tuple(new for new in difference.begun if new.pod_uid not in kept),
+    )
+
+
+def accept(known: Reservations, request: Request) -> tuple[Reservations, Difference]:
+    """Return the reservations after a request, and the difference; the same if it brings no news."""
+    given_up = frozenset(request.unreserved)
+    new = sorted(
+        (
+            reservation
+            for reservation in request.reservations
+            if reservation.number > known.acknowledged
+        ),
+        key=lambda reservation: reservation.number,
+    )
+    highest = max(
+        (known.acknowledged, *request.unreserved, *(reservation.number for reservation in new))
+    )
+    if highest == known.acknowledged and not given_up:
+        return known, Difference()
+    latest = {reservation.pod_uid: reservation for reservation in new}
+    begun = tuple(
+        reservation for reservation in latest.values() if reservation.number not in given_up
+    )
+    ended = tuple(
+        old for pod, old in known.by_pod.items() if old.number in given_up or pod in latest
+    )
+    gone = {old.pod_uid for old in ended}
+    by_pod = {pod: old for pod, old in known.by_pod.items() if pod not in gone}
+    by_pod |= {reservation.pod_uid: reservation for reservation in begun}
+    return (
+        replace(known, acknowledged=highest, by_pod=by_pod),
+        Difference(ended=ended, begun=begun),
+    )
+
+
+def _is_same(old: Reservation | None, new: Reservation) -> bool:
+    return old is not None and old.node == new.node

@@ -1,0 +1,177 @@
+"""The unix socket on which the scheduler plugin calls: decode, answer, encode.
+
+Only those who may open the socket's file are served: the plugin, in the same pod.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from kube.api import meta
+from sidecar.metrics import SidecarMetrics
+from sidecar.protocol import (
+    PREFIX,
+    Answer,
+    FilterAnswer,
+    FilterRequest,
+    HelloAnswer,
+    HelloRequest,
+    PostFilterRequest,
+    PreBindRequest,
+    PreFilterAnswer,
+    PreFilterRequest,
+    Request,
+    UnreserveRequest,
+    VerdictAnswer,
+)
+from sidecar.service import Service, UnknownScheduler
+
+BACKLOG: Final = 4096
+"""Connections that wait to be accepted: the scheduler binds hundreds of pods at once."""
+MAX_REQUEST_BYTES: Final = 8 << 20
+KEEP_ALIVE_S: Final = 90.0
+
+R = TypeVar("R", bound=Request)
+
+log = structlog.get_logger()
+
+
+class Session(Protocol):
+    """What a process is while it leads, or waits to lead."""
+
+    @property
+    def service(self) -> Service | None:
+        """The service; None while this process does not lead."""
+        ...
+
+    def problem(self) -> str:
+        """Return why no call can be answered; empty if it can."""
+        ...
+
+
+class SchedulerServer:
+    """Serves the scheduler plugin over a unix socket."""
+
+    def __init__(self, path: Path, session: Session, metrics: SidecarMetrics) -> None:
+        """Begin without a socket.
+
+        Args:
+            path: Of the socket; what is there is replaced.
+        """
+        self._path = path
+        self._session = session
+        self._metrics = metrics
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        app = web.Application(client_max_size=MAX_REQUEST_BYTES)
+        app.add_routes([web.post(f"{PREFIX}/hello", self._hello)])
+        for point, endpoint in _ENDPOINTS.items():
+            app.add_routes([web.post(f"{PREFIX}/{point}", self._handler(point, endpoint))])
+        runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=KEEP_ALIVE_S
+        )
+        await runner.setup()
+        try:
+            self._path.unlink(missing_ok=True)
+            site = web.UnixSite(runner, str(self._path), backlog=BACKLOG)
+            await site.start()
+            self._path.chmod(0o600)
+            log.info("scheduler.listening", socket=str(self._path))
+            await _forever()
+        finally:
+            await runner.cleanup()
+            self._path.unlink(missing_ok=True)
+
+    async def _hello(self, request: web.Request) -> web.Response:
+        service = self._session.service
+        if service is None:
+            return _response(HelloAnswer(message=self._session.problem()))
+        greeting = _decode(await request.read(), HelloRequest)
+        return _response(await service.hello(greeting))
+
+    def _handler(
+        self, point: str, endpoint: "_Endpoint"
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def handle(request: web.Request) -> web.Response:
+            began, verdict = time.perf_counter(), "error"
+            try:
+                service, problem = self._session.service, self._session.problem()
+                if service is None or problem:
+                    verdict = "unavailable"
+                    return _response(Answer(message=problem), status=503)
+                decoded = _decode(await request.read(), endpoint.kind)
+                try:
+                    answer = await endpoint.answer(service, decoded)
+                except UnknownScheduler:
+                    verdict = "unknown_scheduler"
+                    refusal = Answer(instance=service.instance, message="say hello first")
+                    return _response(refusal, status=409)
+                verdict = _verdict_of(answer)
+                return _response(answer)
+            finally:
+                self._metrics.called(point, verdict, time.perf_counter() - began)
+
+        return handle
+
+
+class _Endpoint(NamedTuple):
+    kind: type[Request]
+    answer: Callable[[Service, Request], Awaitable[Answer]]
+
+
+def _endpoint(kind: type[R], answer: Callable[[Service, R], Awaitable[Answer]]) -> _Endpoint:
+    async def call(service: Service, request: Request) -> Answer:
+        if not isinstance(request, kind):
+            raise TypeError(f"{request} is not a {kind.__name__}")
+        return await answer(service, request)
+
+    return _Endpoint(kind, call)
+
+
+_ENDPOINTS: Final = {
+    "prefilter": _endpoint(PreFilterRequest, Service.prefilter),
+    "filter": _endpoint(FilterRequest, Service.filter),
+    "prebind": _endpoint(PreBindRequest, Service.prebind),
+    "unreserve": _endpoint(UnreserveRequest, Service.unreserve),
+    "postfilter": _endpoint(PostFilterRequest, Service.postfilter),
+}
+
+
+def _decode(body: bytes, kind: type[R]) -> R:
+    """Decode a request.
+
+    Raises:
+        HTTPBadRequest: It cannot be decoded; the message says where.
+    """
+    try:
+        try:
+            return meta.decode(body, kind)
+        except RecursionError:
+            return meta.decode(meta.prune(body), kind)
+    except msgspec.DecodeError as error:
+        text = msgspec.json.encode(Answer(message=str(error))).decode()
+        raise web.HTTPBadRequest(text=text, content_type="application/json") from error
+
+
+def _response(answer: Answer, status: int = 200) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(answer), status=status, content_type="application/json"
+    )
+
+
+def _verdict_of(answer: Answer) -> str:
+    if isinstance(answer, PreFilterAnswer | VerdictAnswer):
+        return answer.verdict.value
+    return "fits" if isinstance(answer, FilterAnswer) and answer.fits else "does_not_fit"
+
+
+async def _forever() -> None:
+    """Wait to be cancelled."""
+    await asyncio.Event().wait()

@@ -1,0 +1,404 @@
+"""The answers to the scheduler plugin: reservations first, then the decision, then what follows of it.
+
+Decisions are made one after the other on a thread, so that the event loop goes on renewing the Lease
+and reading watches. Whatever changes the devices in use waits for the next decision.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+import structlog
+
+from allocator.pods.claims import Name, allocation_of
+from allocator.pods.node_eligibility import is_for
+from kube.api.core import Pod
+from kube.api.resource import ResourceClaim
+from kube.cel.engine import SelectorEngine, use_engine
+from sidecar.binder import Binder, PodReference
+from sidecar.decisions import Fits, NoDevicesNeeded, Placement, find_nodes, fits_with, place
+from sidecar.metrics import SidecarMetrics
+from sidecar.pod_claims import claim_names
+from sidecar.protocol import (
+    FilterAnswer,
+    FilterRequest,
+    HelloAnswer,
+    HelloRequest,
+    PostFilterRequest,
+    PreBindRequest,
+    PreFilterAnswer,
+    PreFilterRequest,
+    Request,
+    Reservation,
+    UnreserveRequest,
+    Verdict,
+    VerdictAnswer,
+)
+from sidecar.rejections import Code, Rejection, failed
+from sidecar.reservations import Difference, Reservations, accept, greet
+from sidecar.snapshot import Snapshot
+from sidecar.state import ClusterState
+from sidecar.writes import consumers
+
+MAX_PODS: Final = 4096
+"""Pods that PreFilter saw, remembered with all their fields."""
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+class UnknownScheduler(Exception):
+    """The request is of a scheduler, or to an instance, that must say hello first."""
+
+
+class ServiceSettings(NamedTuple):
+    """How long PreFilter waits for versions, in seconds.
+
+    Attributes:
+        own_claims_s: For the pod's own claims.
+        other_claims_s: For the newest version of any claim.
+    """
+
+    own_claims_s: float
+    other_claims_s: float
+
+
+class Service:
+    """Answers one scheduler while this process leads.
+
+    Attributes:
+        instance: Random text of this service.
+        reservations: Those in force.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        binder: Binder,
+        settings: ServiceSettings,
+        *,
+        instance: str,
+        metrics: SidecarMetrics,
+        engine: SelectorEngine | None = None,
+        on_rejection: Callable[[Pod, Rejection], None] = lambda _pod, _rejection: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without a scheduler.
+
+        Args:
+            engine: Evaluates selectors; None evaluates them here.
+            on_rejection: Called with each pod that PreFilter rejects.
+            clock: Monotonic seconds.
+        """
+        self.instance: Final = instance
+        self.reservations = Reservations()
+        self._state = state
+        self._binder = binder
+        self._settings = settings
+        self._metrics = metrics
+        self._engine = engine
+        self._on_rejection = on_rejection
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._pods: OrderedDict[str, Pod] = OrderedDict()
+        # Reservations whose devices were not free any more when they arrived.
+        self._rejected: dict[str, Rejection] = {}
+        # Pods whose claims were written, so that they may have been bound.
+        self._written: set[str] = set()
+
+    # --- extension points -------------------------------------------------------------------------
+
+    async def hello(self, request: HelloRequest) -> HelloAnswer:
+        """Take over the reservations of a scheduler."""
+        problem = self._state.check()
+        if not problem:
+            async with self._turn:
+                self.reservations, difference = greet(self.reservations, request)
+                await self._apply(difference)
+        return HelloAnswer(
+            instance=self.instance,
+            acknowledged=self.reservations.acknowledged,
+            leads=True,
+            ready=not problem,
+            message=problem,
+        )
+
+    async def prefilter(self, request: PreFilterRequest) -> PreFilterAnswer:
+        """Return the nodes that have devices for a pod."""
+        pod = request.pod
+        self._remember(pod)
+        outcome: Fits | NoDevicesNeeded | Rejection | None = await self._wait_seen(request)
+        async with self._turn:
+            await self._accept(request)
+            if outcome is None:
+                outcome = await self._decide(partial(find_nodes, pod, all_nodes=request.all))
+        acknowledged = self.reservations.acknowledged
+        if isinstance(outcome, Fits):
+            return PreFilterAnswer(
+                instance=self.instance,
+                acknowledged=acknowledged,
+                verdict=Verdict.FITS,
+                nodes=outcome.nodes,
+                complete=outcome.complete,
+            )
+        if isinstance(outcome, NoDevicesNeeded):
+            return PreFilterAnswer(
+                instance=self.instance, acknowledged=acknowledged, verdict=Verdict.SKIP
+            )
+        self._metrics.rejected(outcome.code)
+        self._on_rejection(pod, outcome)
+        return PreFilterAnswer(
+            instance=self.instance,
+            acknowledged=acknowledged,
+            verdict=outcome.verdict,
+            code=outcome.code,
+            message=outcome.message,
+        )
+
+    async def filter(self, request: FilterRequest) -> FilterAnswer:
+        """Return whether a pod fits on a node with other pods than there are."""
+        pod = self._find_pod(request.pod_uid)
+        async with self._turn:
+            await self._accept(request)
+            outcome: Placement | Rejection = failed(Code.POD_UNKNOWN, "the pod is not known")
+            if pod is not None:
+                outcome = await self._decide(
+                    partial(
+                        fits_with,
+                        pod,
+                        request.node,
+                        removed=request.removed,
+                        added=request.added,
+                    )
+                )
+        rejection = outcome if isinstance(outcome, Rejection) else None
+        return FilterAnswer(
+            instance=self.instance,
+            acknowledged=self.reservations.acknowledged,
+            fits=rejection is None,
+            unresolvable=rejection is not None and rejection.verdict is Verdict.UNRESOLVABLE,
+            code=rejection.code if rejection else "",
+            message=rejection.message if rejection else "",
+        )
+
+    async def prebind(self, request: PreBindRequest) -> VerdictAnswer:
+        """Write the allocations of a reserved pod."""
+        await self._accept_in_turn(request)
+        rejection = await self._bind(request)
+        if rejection is not None:
+            return self._answer(rejection.verdict, rejection.code, rejection.message)
+        if request.pod_uid in self.reservations.by_pod:
+            self._written.add(request.pod_uid)
+        return self._answer(Verdict.OK)
+
+    async def unreserve(self, request: UnreserveRequest) -> VerdictAnswer:
+        """Take back what was promised and written for a pod."""
+        await self._accept_in_turn(request)
+        reservation = self.reservations.by_pod.get(request.pod_uid)
+        if reservation is not None:
+            if request.number and reservation.number > request.number:
+                return self._answer(Verdict.OK)  # The pod was tried again since.
+            self.reservations, difference = accept(
+                self.reservations, Request(unreserved=(reservation.number,))
+            )
+            self._end(difference)
+        pod = self._find_pod(request.pod_uid)
+        if pod is not None:
+            reference = PodReference(pod.metadata.uid, pod.metadata.namespace, pod.metadata.name)
+            # A pod whose PreBind succeeded may be bound, whatever the scheduler was told.
+            deallocate = request.pod_uid not in self._written
+            for name in claim_names(pod):
+                claim = self._state.claims.store.get(name)
+                if claim is not None:
+                    await self._binder.release(
+                        reference, name, claim.metadata.uid, deallocate=deallocate
+                    )
+            self._written.discard(request.pod_uid)
+        return self._answer(Verdict.OK)
+
+    async def postfilter(self, request: PostFilterRequest) -> VerdictAnswer:
+        """Release a claim of the pod's own that keeps it from nodes, or wait for other releases."""
+        await self._accept_in_turn(request)
+        pod = self._find_pod(request.pod_uid)
+        if pod is None:
+            return self._answer(Verdict.CONTINUE)
+        reference = PodReference(pod.metadata.uid, pod.metadata.namespace, pod.metadata.name)
+        for claim in self._releasable(pod):
+            name = (claim.metadata.namespace, claim.metadata.name)
+            if await self._binder.release(reference, name, claim.metadata.uid, deallocate=True):
+                return self._answer(
+                    Verdict.RELEASED, message=f"deallocated ResourceClaim {name[1]}"
+                )
+        if self._is_releasing():
+            return self._answer(
+                Verdict.WAIT, message="devices of pods that are gone are being released"
+            )
+        return self._answer(Verdict.CONTINUE)
+
+    # --- reservations -----------------------------------------------------------------------------
+
+    async def _accept_in_turn(self, request: Request) -> None:
+        self._check(request)
+        if accept(self.reservations, request)[0] is self.reservations:
+            return
+        async with self._turn:
+            await self._accept(request)
+
+    async def _accept(self, request: Request) -> None:
+        """Take the reservations of a request; called in turn."""
+        self._check(request)
+        self.reservations, difference = accept(self.reservations, request)
+        await self._apply(difference)
+
+    def _check(self, request: Request) -> None:
+        if (request.instance, request.scheduler) != (self.instance, self.reservations.scheduler):
+            raise UnknownScheduler
+
+    async def _apply(self, difference: Difference) -> None:
+        """Take back and make promises."""
+        self._end(difference)
+        for reservation in difference.begun:
+            await self._promise(reservation)
+
+    def _end(self, difference: Difference) -> None:
+        for reservation in difference.ended:
+            self._state.unreserve(reservation.pod_uid)
+            self._rejected.pop(reservation.pod_uid, None)
+
+    async def _promise(self, reservation: Reservation) -> None:
+        """Promise the devices that a pod gets on its node."""
+        uid = reservation.pod_uid
+        pod = self._find_pod(uid) or self._state.pod(
+            reservation.pod_namespace, reservation.pod_name
+        )
+        if pod is None or pod.metadata.uid != uid:
+            self._rejected[uid] = failed(Code.POD_UNKNOWN, "the pod is not known")
+            return
+        placement = await self._decide(partial(place, pod, reservation.node))
+        if isinstance(placement, Rejection):
+            self._rejected[uid] = placement
+            log.info("reservation.rejected", pod=uid, node=reservation.node, code=placement.code)
+            return
+        for claim, allocation in placement.allocations:
+            self._state.reserve(claim, allocation, uid)
+        for name in claim_names(pod):
+            shared = self._state.claims.store.get(name)
+            if shared is not None:
+                self._state.join(shared, uid)
+
+    # --- decisions --------------------------------------------------------------------------------
+
+    async def _decide(self, decide: Callable[[Snapshot], T]) -> T:
+        """Make a decision on the cluster as it is now; one at a time."""
+        changes = self._state.take_changes()
+
+        def run() -> T:
+            use_engine(self._engine)
+            return decide(self._state.snapshot(changes))
+
+        try:
+            return await asyncio.to_thread(run)
+        except Exception:
+            self._state.rebuild()  # A change may have been applied in part.
+            raise
+
+    async def _wait_seen(self, request: PreFilterRequest) -> Rejection | None:
+        """Wait until we have seen the claims that the scheduler has seen."""
+        began = self._clock()
+        names = claim_names(request.pod)
+        own: Mapping[Name, str] = {
+            name: version
+            for name in names
+            if (version := request.claim_versions.get("/".join(name))) is not None
+        }
+        try:
+            async with asyncio.timeout(self._settings.own_claims_s):
+                await self._state.claims.wait_seen(own)
+        except TimeoutError:
+            return failed(Code.CLAIMS_BEHIND, "the sidecar has not seen the pod's claims yet")
+        try:
+            async with asyncio.timeout(self._settings.other_claims_s):
+                await self._state.claims.wait_seen({("", ""): request.newest_claim_version})
+        except TimeoutError:
+            log.info("claims.behind", version=request.newest_claim_version)
+        self._metrics.waited(self._clock() - began)
+        return None
+
+    async def _bind(self, request: PreBindRequest) -> Rejection | None:
+        uid = request.pod_uid
+        rejection = self._rejected.get(uid)
+        if rejection is not None:
+            return rejection
+        pod = self._find_pod(uid)
+        node = self._state.node(request.node)
+        if pod is None or node is None or uid not in self.reservations.by_pod:
+            return failed(Code.POD_UNKNOWN, "the pod has no reservation")
+        claims = [
+            (name, claim.metadata.uid)
+            for name in claim_names(pod)
+            if (claim := self._state.claims.store.get(name)) is not None
+        ]
+        reference = PodReference(uid, request.pod_namespace, request.pod_name)
+        return await self._binder.bind(reference, node, claims)
+
+    def _releasable(self, pod: Pod) -> list[ResourceClaim]:
+        """Return the claims that only this pod has and that keep it from some node."""
+        return [
+            claim
+            for name in claim_names(pod)
+            if (claim := self._state.claims.store.get(name)) is not None
+            and all(consumer.uid == pod.metadata.uid for consumer in consumers(claim))
+            and self._limits_nodes(claim)
+            and self._state.owns(claim)
+        ]
+
+    def _limits_nodes(self, claim: ResourceClaim) -> bool:
+        allocation = allocation_of(claim)
+        if allocation is None:
+            return False
+        selector = allocation.node_selector
+        has_conditions = any(
+            result.binding_conditions for result in allocation.devices.results or ()
+        )
+        return has_conditions or (
+            selector is not None
+            and not all(is_for(selector, node) for node in self._state.nodes.values())
+        )
+
+    def _is_releasing(self) -> bool:
+        """Return whether some claim is allocated for pods that are all gone."""
+        for claim in self._state.claims.store.values():
+            users = consumers(claim)
+            if (
+                users
+                and allocation_of(claim) is not None
+                and all(
+                    user.resource == "pods" and user.uid not in self._state.pods for user in users
+                )
+            ):
+                return True
+        return False
+
+    # --- pods -------------------------------------------------------------------------------------
+
+    def _remember(self, pod: Pod) -> None:
+        self._pods[pod.metadata.uid] = pod
+        self._pods.move_to_end(pod.metadata.uid)
+        if len(self._pods) > MAX_PODS:
+            self._pods.popitem(last=False)
+
+    def _find_pod(self, uid: str) -> Pod | None:
+        return self._pods.get(uid) or self._state.pods.get(uid)
+
+    def _answer(self, verdict: Verdict, code: str = "", message: str = "") -> VerdictAnswer:
+        return VerdictAnswer(
+            instance=self.instance,
+            acknowledged=self.reservations.acknowledged,
+            verdict=verdict,
+            code=code,
+            message=message,
+        )

@@ -1,0 +1,112 @@
+"""Settings of the sidecar, `python -m sidecar`."""
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
+from allocator.model.feature_gates import Features, features_of
+from allocator.strategies import registry
+from kube.errors import FieldError
+from kube.names import NAME
+from process.durations import PositiveDuration
+from process.leader_election import LeaderElectionSettings
+from process.settings import Name, Positive, ProcessSettings, Rate, ServerSettings
+
+LEASE: Final = f"{NAME}-scheduler"
+"""The Lease by which one sidecar, and the scheduler beside it, works."""
+
+MAX_SOCKET_PATH: Final = 107
+"""Bytes; Linux has no longer ones."""
+
+Driver = Annotated[str, msgspec.Meta(min_length=1, max_length=63)]
+
+
+class SidecarElectionSettings(LeaderElectionSettings, frozen=True, kw_only=True):
+    """The election of the sidecar that works."""
+
+    resource_name: Name = LEASE
+    """Of the Lease, in `namespace`."""
+
+
+class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
+    """The sidecar."""
+
+    socket: Annotated[str, msgspec.Meta(min_length=1)] = f"/run/{NAME}/sidecar.sock"
+    """The unix socket on which the scheduler plugin calls; both containers mount its folder.
+    DRAWBRIDGE_SOCKET sets it too."""
+
+    drivers: tuple[Driver, ...] = ()
+    """Drivers whose devices this scheduler gives; no other allocator may give them. Empty: none, so
+    that nothing is given twice before somebody has decided who gives what."""
+
+    leader_election: SidecarElectionSettings = SidecarElectionSettings()
+    """Which of several replicas works."""
+
+    write_timeout: PositiveDuration = PositiveDuration(5)
+    """Of one write, in the API server, too. A new leader waits for as long before it begins, so that
+    no write of the one before is under way."""
+
+    write_deadline: PositiveDuration = PositiveDuration(20)
+    """For allocating one claim, with all attempts."""
+
+    max_writes_in_flight: Positive = 16
+    """Further writes wait. More make none faster, and hold up answers."""
+
+    binding_timeout: PositiveDuration = PositiveDuration(600)
+    """For the binding conditions of devices, as kube-scheduler has it."""
+
+    own_claims_timeout: PositiveDuration = PositiveDuration(2)
+    """For seeing the claims of a pod as the scheduler has seen them; then the attempt is repeated."""
+
+    other_claims_timeout: PositiveDuration = PositiveDuration(0.5)
+    """For seeing the newest claim that the scheduler has seen; then the answer does without."""
+
+    default_strategy: str = registry.DEFAULT
+    """The strategy where neither the pod nor a DeviceClass names one."""
+
+    feature_gates: Mapping[str, bool] = {}
+    """Gates of allocation that this cluster sets otherwise than Kubernetes 1.37 does, by upstream's
+    names: `DRADeviceCompatibilityGroups: true`."""
+
+    uniform_config_drivers: tuple[str, ...] = tuple(sorted(UNIFORM_CONFIG_DRIVERS))
+    """Drivers that reject a pod if the sharing configuration of its device contradicts that of
+    another tenant. Such devices are not given together."""
+
+    events_per_second: Rate = 20.0
+    """At most; the others wait."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        features_of(self.feature_gates)
+        strategy = registry.find_strategy(self.default_strategy, "defaultStrategy")
+        if isinstance(strategy, FieldError):
+            raise ValueError(f"{strategy.path}: {strategy.message}; use {strategy.fix}")  # noqa: TRY004
+        if len(self.socket.encode()) > MAX_SOCKET_PATH:
+            raise ValueError(f"socket: a path has at most {MAX_SOCKET_PATH} bytes")
+        if self.write_deadline < self.write_timeout:
+            raise ValueError("writeDeadline must not be below writeTimeout")
+        repeated = sorted({name for name in self.drivers if self.drivers.count(name) > 1})
+        if repeated:
+            raise ValueError(f"drivers: {', '.join(repeated)} is there twice")
+
+    def features(self) -> Features:
+        """Return the gates that are in force."""
+        return features_of(self.feature_gates)
+
+
+class Settings(ProcessSettings, frozen=True, kw_only=True):
+    """What the sidecar reads of the file."""
+
+    sidecar: SidecarSettings = SidecarSettings()
+
+
+VARIABLES: Final[Mapping[str, str]] = {
+    "DRAWBRIDGE_LOG_LEVEL": "logLevel",
+    "DRAWBRIDGE_NAMESPACE": "namespace",
+    "DRAWBRIDGE_BIND": "sidecar.bindAddress",
+    "DRAWBRIDGE_PROBE_PORT": "sidecar.probePort",
+    "DRAWBRIDGE_SOCKET": "sidecar.socket",
+}
+"""Environment variable to the field that it sets."""

@@ -1,0 +1,33 @@
+"""What an answer depends on beside the pod: values of one moment."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from allocator.cluster.cluster import Cluster
+from allocator.pods.claims import Name
+from allocator.strategies import registry
+from kube.api.core import Pod
+from kube.api.resource import DeviceClass, ResourceClaim
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A cluster as the scheduler beside us has to see it.
+
+    Attributes:
+        cluster: Devices and their usage, what is promised included.
+        claims: With the devices that are promised to them.
+        classes: By name.
+        extended_resources: Name of an extended resource to the class that maps it.
+        pods: By UID, those with claims.
+        drivers: Drivers whose devices may be given.
+        default_strategy: Where neither the pod nor a class names one.
+    """
+
+    cluster: Cluster
+    claims: Mapping[Name, ResourceClaim]
+    classes: Mapping[str, DeviceClass]
+    extended_resources: Mapping[str, str]
+    pods: Mapping[str, Pod]
+    drivers: frozenset[str]
+    default_strategy: str = registry.DEFAULT

@@ -1,0 +1,83 @@
+"""Writes to claims: bounded in number and in time, under the name of the leader.
+
+Every write names its field manager, `drawbridge/<holder of the Lease>`, by which a policy of the API
+server tells the leader's writes from those of a process that no longer leads.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from allocator.pods.claims import Name
+from kube.api.urls import RESOURCE_CLAIMS
+from kube.client.client import Client, PatchType
+from kube.errors import KubeError
+from kube.names import NAME
+from sidecar.writes import Patch
+
+LOCKED: Final = 423
+"""The status of a write that was not sent, since this process may not write any more."""
+
+
+class ClaimWriter:
+    """Patches claims and reads them from a quorum."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        holder: str,
+        timeout_s: float,
+        max_in_flight: int,
+        may_write: Callable[[], bool],
+    ) -> None:
+        """Begin without a write.
+
+        Args:
+            holder: Identity in the Lease.
+            timeout_s: Of each write, in the API server, too.
+            may_write: Asked before each write; false once a renewal of the Lease is late.
+        """
+        self._client = client
+        self._field_manager = f"{NAME}/{holder}"
+        self._timeout_s = timeout_s
+        self._slots = asyncio.Semaphore(max_in_flight)
+        self._may_write = may_write
+
+    async def patch(self, name: Name, patch: Patch, *, status: bool) -> bytes:
+        """Patch a claim, or its status, and return it as stored.
+
+        Raises:
+            KubeError: It was refused, or there was no answer; `writes.outcome_of` says which.
+        """
+        async with self._slots:
+            if not self._may_write():
+                raise KubeError("this process does not hold the Lease any more", status=LOCKED)
+            namespace, claim = name
+            return bytes(
+                await self._client.patch(
+                    RESOURCE_CLAIMS,
+                    claim,
+                    patch,
+                    PatchType.MERGE,
+                    msgspec.Raw,
+                    namespace=namespace,
+                    subresource="status" if status else "",
+                    field_manager=self._field_manager,
+                    timeout_s=self._timeout_s,
+                )
+            )
+
+    async def read(self, name: Name) -> bytes:
+        """Return a claim from a quorum.
+
+        Raises:
+            NotFound: It does not exist.
+            KubeError: There was no answer.
+        """
+        namespace, claim = name
+        return bytes(
+            await self._client.get(RESOURCE_CLAIMS, claim, msgspec.Raw, namespace=namespace)
+        )

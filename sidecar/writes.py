@@ -1,0 +1,135 @@
+"""What is written to a claim, as patches, and what the answer to a write proves.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/dynamicresources, bindClaim;
+pkg/registry/resource/resourceclaim/strategy.go: the status endpoint drops the finalizer silently, so
+that allocation and finalizer need two writes.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from kube.api.resource import (
+    AllocationResult,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+)
+from kube.errors import KubeError
+from kube.names import GROUP
+
+FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+"""Source: k8s.io/api v0.37.1, resource/v1, Finalizer."""
+SETTLED_ANNOTATION: Final = f"{GROUP}/settled"
+"""Changes the version of a claim, so that no earlier write can land any more."""
+MAX_CONSUMERS: Final = 256
+"""Source: k8s.io/api v0.37.1, resource/v1, ResourceClaimReservedForMaxSize."""
+
+Patch = Mapping[str, Any]
+
+
+class Outcome(StrEnum):
+    """What a failed write proves."""
+
+    CONFLICT = "conflict"
+    """Not made: the claim has changed."""
+    GONE = "gone"
+    """Not made: the claim does not exist."""
+    REFUSED = "refused"
+    """Not made: the API server refused it."""
+    UNKNOWN = "unknown"
+    """It may have been made, or may be made later."""
+
+
+def outcome_of(error: KubeError) -> Outcome:
+    """Return what an error proves about the write that ended with it."""
+    match error.status:
+        case 409:
+            return Outcome.CONFLICT
+        case 404:
+            return Outcome.GONE
+        case 408:
+            return Outcome.UNKNOWN
+        case status if 400 <= status < 500:
+            return Outcome.REFUSED
+        case _:
+            return Outcome.UNKNOWN
+
+
+def finalizer_patch(claim: ResourceClaim) -> Patch:
+    """Return the patch that protects a claim from deletion while it is allocated."""
+    finalizers = [*(claim.metadata.finalizers or ()), FINALIZER]
+    return _on(claim, finalizers=finalizers)
+
+
+def settling_patch(claim: ResourceClaim, number: int) -> Patch:
+    """Return a patch that changes nothing but the version."""
+    return _on(claim, annotations={SETTLED_ANNOTATION: str(number)})
+
+
+def has_finalizer(claim: ResourceClaim) -> bool:
+    """Return whether a claim is protected from deletion."""
+    return FINALIZER in (claim.metadata.finalizers or ())
+
+
+def allocation_patch(
+    claim: ResourceClaim,
+    allocation: AllocationResult,
+    pod: ResourceClaimConsumerReference,
+    timestamp: str,
+) -> Patch:
+    """Return the patch of the status that allocates a claim and reserves it for a pod.
+
+    Args:
+        timestamp: Now, as the API writes it.
+    """
+    dated = replace(allocation, allocation_timestamp=timestamp)
+    return _on(claim) | {"status": {"allocation": dated, "reservedFor": _with(claim, pod)}}
+
+
+def reservation_patch(claim: ResourceClaim, pod: ResourceClaimConsumerReference) -> Patch:
+    """Return the patch of the status that reserves an allocated claim for one more pod."""
+    return _on(claim) | {"status": {"reservedFor": _with(claim, pod)}}
+
+
+def release_patch(claim: ResourceClaim, pod_uid: str) -> Patch:
+    """Return the patch of the status that takes a pod out, and the allocation with the last one."""
+    left = [consumer for consumer in consumers(claim) if consumer.uid != pod_uid]
+    if left:
+        return _on(claim) | {"status": {"reservedFor": left}}
+    return _on(claim) | {"status": {"allocation": None, "reservedFor": None, "devices": None}}
+
+
+def leave_patch(claim: ResourceClaim, pod_uid: str) -> Patch:
+    """Return the patch of the status that takes a pod out, and leaves the allocation."""
+    left = [consumer for consumer in consumers(claim) if consumer.uid != pod_uid]
+    return _on(claim) | {"status": {"reservedFor": left or None}}
+
+
+def consumers(claim: ResourceClaim) -> tuple[ResourceClaimConsumerReference, ...]:
+    """Return the consumers of a claim."""
+    return (claim.status.reserved_for if claim.status is not None else None) or ()
+
+
+def is_reserved_for(claim: ResourceClaim, pod_uid: str) -> bool:
+    """Return whether a claim is reserved for a pod."""
+    return any(consumer.uid == pod_uid for consumer in consumers(claim))
+
+
+def _with(
+    claim: ResourceClaim, pod: ResourceClaimConsumerReference
+) -> list[ResourceClaimConsumerReference]:
+    others = [consumer for consumer in consumers(claim) if consumer.uid != pod.uid]
+    return [*others, pod]
+
+
+def _on(claim: ResourceClaim, **metadata: object) -> dict[str, Any]:
+    """Return a patch that is conditional on this very version of this very claim."""
+    return {
+        "metadata": {
+            "uid": claim.metadata.uid,
+            "resourceVersion": claim.metadata.resource_version,
+            **metadata,
+        }
+    }

@@ -1,0 +1,1 @@
+"""Fakes of what surrounds the sidecar."""

@@ -1,0 +1,241 @@
+"""A scheduler plugin as the sidecar sees it, and a sidecar beside a fake API server."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from kube.api.urls import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from sidecar.binder import Binder, BinderSettings
+from sidecar.metrics import SidecarMetrics
+from sidecar.rejection_events import RejectionEvents
+from sidecar.server import SchedulerServer
+from sidecar.service import Service, ServiceSettings
+from sidecar.settings import SidecarSettings
+from sidecar.state import ClusterState
+from sidecar.writer import ClaimWriter
+from testing.allocation.builders import DRIVER, claim, device_class, devices, node, request, slice_of
+from testing.builders import Document
+from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
+
+HOLDER: Final = "sidecar-0"
+
+
+class FakeScheduler:
+    """Calls a sidecar, numbers reservations and keeps those that are not acknowledged.
+
+    Attributes:
+        instance: Of the sidecar, as its last hello said.
+    """
+
+    def __init__(self, socket: Path, name: str = "scheduler-0") -> None:
+        self._socket = socket
+        self.name = name
+        self.instance = ""
+        self.reservations: dict[str, Document] = {}
+        self.unreserved: list[int] = []
+        self.acknowledged = 0
+        self._numbers = 0
+
+    async def call(self, point: str, **fields: Any) -> tuple[int, Document]:
+        """Return status and answer of one call."""
+        everything = point == "hello"
+        body = {
+            "scheduler": self.name,
+            "instance": self.instance,
+            "reservations": [
+                reservation
+                for reservation in self.reservations.values()
+                if everything or reservation["number"] > self.acknowledged
+            ],
+            "unreserved": self.unreserved,
+            **fields,
+        }
+        connector = aiohttp.UnixConnector(path=str(self._socket))
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            session.post(f"http://sidecar/v1/{point}", data=msgspec.json.encode(body)) as response,
+        ):
+            answer = msgspec.json.decode(await response.read())
+            if response.status == 200:
+                self.acknowledged = max(self.acknowledged, answer["acknowledged"])
+                self.unreserved = []
+            return response.status, answer
+
+    async def hello(self) -> Document:
+        """Say hello."""
+        _, answer = await self.call("hello")
+        self.instance = answer["instance"]
+        return answer
+
+    async def prefilter(self, pod: Document, **fields: Any) -> Document:
+        """Return where a pod fits."""
+        status, answer = await self.call("prefilter", pod=pod, **fields)
+        assert status == 200, answer
+        return answer
+
+    def reserve(self, pod: Document, node_name: str) -> None:
+        """Reserve a node for a pod, which costs no call."""
+        self._numbers += 1
+        metadata = pod["metadata"]
+        self.reservations[metadata["uid"]] = {
+            "number": self._numbers,
+            "podUID": metadata["uid"],
+            "podNamespace": metadata["namespace"],
+            "podName": metadata["name"],
+            "node": node_name,
+        }
+
+    async def prebind(self, pod: Document) -> Document:
+        """Bind the claims of a reserved pod."""
+        reservation = self.reservations[pod["metadata"]["uid"]]
+        fields = {name: value for name, value in reservation.items() if name != "number"}
+        status, answer = await self.call("prebind", **fields)
+        assert status == 200, answer
+        return answer
+
+    async def unreserve(self, pod: Document) -> Document:
+        """Give up a pod."""
+        reservation = self.reservations.pop(pod["metadata"]["uid"])
+        self.unreserved.append(reservation["number"])
+        status, answer = await self.call(
+            "unreserve",
+            podUID=reservation["podUID"],
+            node=reservation["node"],
+            number=reservation["number"],
+        )
+        assert status == 200, answer
+        return answer
+
+    def drop(self, pod: Document) -> None:
+        """Give up a pod before PreBind, which costs no call."""
+        self.unreserved.append(self.reservations.pop(pod["metadata"]["uid"])["number"])
+
+
+class Sidecar:
+    """A sidecar that leads, and what it runs on."""
+
+    def __init__(
+        self, server: FakeApiServer, state: ClusterState, service: Service, socket: Path
+    ) -> None:
+        self.server = server
+        self.state = state
+        self.service: Service | None = service
+        self.socket = socket
+        self.registry = CollectorRegistry()
+
+    def problem(self) -> str:
+        """Return why no call can be answered."""
+        return self.state.check() if self.service is not None else "this sidecar does not lead"
+
+    def claim(self, name: str) -> Document:
+        """Return a claim as stored."""
+        stored = self.server.find(RESOURCE_CLAIMS, name, "default")
+        assert stored is not None
+        return stored
+
+    def devices_of(self, name: str) -> list[str]:
+        """Return pool and device of each device that a claim has."""
+        allocation = self.claim(name).get("status", {}).get("allocation") or {}
+        return [
+            f"{result['pool']}/{result['device']}"
+            for result in allocation.get("devices", {}).get("results", [])
+        ]
+
+
+@asynccontextmanager
+async def sidecar_beside(
+    server: FakeApiServer,
+    folder: Path,
+    settings: SidecarSettings = SidecarSettings(drivers=(DRIVER,)),  # noqa: B008 - a frozen value
+    *,
+    instance: str = "instance-0",
+    write_timeout_s: float = 2.0,
+    binder: Mapping[str, float] = {},
+) -> AsyncIterator[Sidecar]:
+    """Run a sidecar that leads, beside a fake API server."""
+    registry = CollectorRegistry()
+    metrics = SidecarMetrics(registry)
+    async with server.client(timeout_s=5.0) as client:
+        informers = quick_informers(client)
+        recorder = quick_recorder(client)
+        state = ClusterState(
+            informers,
+            settings.features(),
+            uniform_config_drivers=frozenset(settings.uniform_config_drivers),
+            drivers=frozenset(settings.drivers),
+            default_strategy=settings.default_strategy,
+        )
+        writer = ClaimWriter(
+            client,
+            holder=HOLDER,
+            timeout_s=write_timeout_s,
+            max_in_flight=settings.max_writes_in_flight,
+            may_write=lambda: True,
+        )
+        times = {"write_deadline_s": 5.0, "binding_timeout_s": 5.0, **binder}
+        made = Binder(
+            state,
+            writer,
+            BinderSettings(**times),
+            now=lambda: datetime(2026, 11, 21, tzinfo=UTC),
+            count=metrics.written,
+        )
+        service = Service(
+            state,
+            made,
+            ServiceSettings(own_claims_s=1.0, other_claims_s=0.2),
+            instance=instance,
+            metrics=metrics,
+            on_rejection=RejectionEvents(recorder.record).rejected,
+        )
+        sidecar = Sidecar(server, state, service, folder / f"{instance}.sock")
+        sidecar.registry = registry
+        listener = SchedulerServer(sidecar.socket, sidecar, metrics)
+        async with running(informers.run, recorder.run, made.run, listener.run):
+            await until(lambda: not state.check() and sidecar.socket.exists())
+            yield sidecar
+
+
+def document(value: object) -> Document:
+    """Return an object as JSON has it."""
+    return msgspec.to_builtins(value, enc_hook=str)  # type: ignore[no-any-return]
+
+
+def pod_with(name: str, *claims: str, **spec: Any) -> Document:
+    """Return a pod that refers to claims."""
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+        "spec": {
+            "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
+            **spec,
+        },
+        "status": {"phase": "Pending"},
+    }
+
+
+def publish(server: FakeApiServer, *nodes: str, per_node: int = 2) -> None:
+    """Store a class and nodes with devices gpu-0, gpu-1, ... each."""
+    server.put(DEVICE_CLASSES, document(device_class()))
+    for name in nodes:
+        server.put(NODES, document(node(name)))
+        names = [f"gpu-{index}" for index in range(per_node)]
+        published = slice_of(*devices(*names), node=name, pool=name)
+        server.put(RESOURCE_SLICES, document(published))
+
+
+def put_claim(server: FakeApiServer, name: str, **fields: Any) -> Document:
+    """Store a claim for one device."""
+    made = document(claim(request(**fields), name=name))
+    del made["metadata"]["uid"]
+    return server.put(RESOURCE_CLAIMS, made)
+
+
+def put_pod(server: FakeApiServer, name: str, *claims: str, **spec: Any) -> Document:
+    """Store a pod that refers to claims."""
+    return server.put(PODS, pod_with(name, *claims, **spec))
