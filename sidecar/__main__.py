@@ -21,8 +21,8 @@ from process.leader_election import Work, run_while_leading
 from process.metrics import CacheCollector, event_counter, process_registry, stopped_counter
 from process.selectors.engine import WorkerEngine
 from sidecar.binder import Binder, BinderSettings
-from sidecar.ledger import Step
 from sidecar.metrics import SidecarMetrics
+from sidecar.plan.ledger import Step
 from sidecar.rejection_events import RejectionEvents
 from sidecar.server import SchedulerServer
 from sidecar.service import Service, ServiceSettings

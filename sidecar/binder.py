@@ -19,12 +19,12 @@ from kube.api.core import Node
 from kube.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from kube.api.timestamps import rfc3339
 from kube.errors import KubeError, NotFound
-from sidecar import ledger, writes
-from sidecar.binding import Binding, binding_state
-from sidecar.ledger import Hold, Step
-from sidecar.rejections import Code, Rejection, failed, unschedulable
+from sidecar.plan import ledger, writes
+from sidecar.plan.binding import Binding, binding_state
+from sidecar.plan.ledger import Hold, Step
+from sidecar.plan.rejections import Code, Rejection, failed, unschedulable
+from sidecar.plan.writes import Outcome, Patch
 from sidecar.state import ClusterState
-from sidecar.writes import Outcome, Patch
 
 MAX_CONFLICTS: Final = 10
 RETRY_S: Final = 0.25

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from process.metrics import SECONDS
-from sidecar.writes import Outcome
+from sidecar.plan.writes import Outcome
 
 WRITTEN = "written"
 

@@ -23,9 +23,7 @@ MAX_NODES: Final = 100
 Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/schedule_one.go, minFeasibleNodesToFind."""
 
 
-class Message(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
-):
+class Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """The base of requests and answers."""
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from kube.api.core import Pod
 from kube.api.events import Event, ObjectReference
-from sidecar.rejections import Rejection
+from sidecar.plan.rejections import Rejection
 
 REASON: Final = "DevicesMissing"
 ACTION: Final = "Scheduling"

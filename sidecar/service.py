@@ -19,9 +19,13 @@ from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 from kube.cel.engine import SelectorEngine, use_engine
 from sidecar.binder import Binder, PodReference
-from sidecar.decisions import Fits, NoDevicesNeeded, Placement, find_nodes, fits_with, place
 from sidecar.metrics import SidecarMetrics
-from sidecar.pod_claims import claim_names
+from sidecar.plan.decisions import Fits, NoDevicesNeeded, Placement, find_nodes, fits_with, place
+from sidecar.plan.pod_claims import claim_names
+from sidecar.plan.rejections import Code, Rejection, failed
+from sidecar.plan.reservations import Difference, Reservations, accept, greet
+from sidecar.plan.snapshot import Snapshot
+from sidecar.plan.writes import consumers
 from sidecar.protocol import (
     FilterAnswer,
     FilterRequest,
@@ -37,11 +41,7 @@ from sidecar.protocol import (
     Verdict,
     VerdictAnswer,
 )
-from sidecar.rejections import Code, Rejection, failed
-from sidecar.reservations import Difference, Reservations, accept, greet
-from sidecar.snapshot import Snapshot
 from sidecar.state import ClusterState
-from sidecar.writes import consumers
 
 MAX_PODS: Final = 4096
 """Pods that PreFilter saw, remembered with all their fields."""

@@ -16,10 +16,10 @@ from kube.api.core import Node, Pod
 from kube.api.resource import AllocationResult, ResourceClaim
 from kube.api.urls import PODS, RESOURCE_CLAIMS
 from kube.runtime.informers import InformerFactory, Subscription, unsynced, wait_synced
-from sidecar import ledger
-from sidecar.ledger import Hold, Step
+from sidecar.plan import ledger
+from sidecar.plan.ledger import Hold, Step
+from sidecar.plan.snapshot import Snapshot
 from sidecar.projections import INVENTORY, project_claim, project_pod
-from sidecar.snapshot import Snapshot
 
 OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY})
 """Kinds that a cluster may not serve."""

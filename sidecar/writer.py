@@ -15,7 +15,7 @@ from kube.api.urls import RESOURCE_CLAIMS
 from kube.client.client import Client, PatchType
 from kube.errors import KubeError
 from kube.names import NAME
-from sidecar.writes import Patch
+from sidecar.plan.writes import Patch
 
 LOCKED: Final = 423
 """The status of a write that was not sent, since this process may not write any more."""

@@ -46,7 +46,15 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_process_is_started() -> None:
-    assert ("controllers", "controllers.certificates", "driver", "observer", "webhook") == PROCESSES
+    started = (
+        "controllers",
+        "controllers.certificates",
+        "driver",
+        "observer",
+        "sidecar",
+        "webhook",
+    )
+    assert started == PROCESSES
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

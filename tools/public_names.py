@@ -25,6 +25,7 @@ import controllers.__main__ as controllers_process
 import controllers.certificates.__main__ as certificates_process
 import driver.__main__ as driver_process
 import observer.__main__ as observer_process
+import sidecar.__main__ as sidecar_process
 import webhook.__main__ as webhook_process
 from admission.pods import Decision
 from admission.webhook_configuration import (
@@ -59,6 +60,7 @@ from process.connections import CloseReason
 from process.probes import METRICS_PATH, probe_routes
 from process.settings import to_document
 from rules.registry import RULES
+from sidecar.plan import rejections
 from tools import ownership_crd, policy_crd
 from translation.record import TranslationRecord
 
@@ -73,6 +75,7 @@ PROCESSES: Final[tuple[Command[Any], ...]] = (
     driver_process.COMMAND,
     driver_process.STATE,
     observer_process.COMMAND,
+    sidecar_process.COMMAND,
     webhook_process.COMMAND,
 )
 DOCUMENTS: Final[Mapping[str, type]] = {
@@ -97,6 +100,7 @@ def page() -> str:
         "annotation, label and taint keys": annotation_keys(),
         "codes of findings": {code.value for code in (*Code, *lint_findings.Code)},
         "codes of reasons why devices or nodes do not fit": _reason_codes(),
+        "codes of the sidecar": {code.value for code in rejections.Code},
         "command line": command_line(),
         "console scripts": console_scripts(),
         "environment variables": environment_variables(),
@@ -151,7 +155,7 @@ def event_makers() -> list[Path]:
     return [
         path
         for path in product_files()
-        if path.is_relative_to(ROOT / "controllers") or path.is_relative_to(ROOT / "observer")
+        if any(path.is_relative_to(ROOT / room) for room in ("controllers", "observer", "sidecar"))
         if set(calls_of(path, ("Event", "RecordEvent"))) - {"asyncio.Event"}
     ]
 

@@ -19,7 +19,15 @@ from sidecar.service import Service, ServiceSettings
 from sidecar.settings import SidecarSettings
 from sidecar.state import ClusterState
 from sidecar.writer import ClaimWriter
-from testing.allocation.builders import DRIVER, claim, device_class, devices, node, request, slice_of
+from testing.allocation.builders import (
+    DRIVER,
+    claim,
+    device_class,
+    devices,
+    node,
+    request,
+    slice_of,
+)
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
 

@@ -11,8 +11,8 @@ from allocator.pods.claims import Name, PodClaims, allocation_of, claim_name
 from allocator.pods.extended_resource_claim import mapped_resources
 from kube.api.core import Pod, PodResourceClaim
 from kube.api.resource import ResourceClaim
-from sidecar.rejections import Code, Rejection, unresolvable
-from sidecar.writes import MAX_CONSUMERS, consumers, is_reserved_for
+from sidecar.plan.rejections import Code, Rejection, unresolvable
+from sidecar.plan.writes import MAX_CONSUMERS, consumers, is_reserved_for
 
 NO_CLAIMS: Final = PodClaims()
 

@@ -27,12 +27,12 @@ from kube.api.resource import (
     ResourceClaimStatus,
 )
 from kube.errors import FieldError
-from sidecar.binding import Binding, binding_state
-from sidecar.pod_claims import find_claims
+from sidecar.plan.binding import Binding, binding_state
+from sidecar.plan.pod_claims import find_claims
+from sidecar.plan.rejections import Code, Rejection, failed, unresolvable, unschedulable
+from sidecar.plan.snapshot import Snapshot
+from sidecar.plan.writes import consumers
 from sidecar.protocol import MAX_NODES, ScoredNode
-from sidecar.rejections import Code, Rejection, failed, unresolvable, unschedulable
-from sidecar.snapshot import Snapshot
-from sidecar.writes import consumers
 
 NODE_STEPS: Final = 100_000
 """Steps of the search on one node."""

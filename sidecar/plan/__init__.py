@@ -1,0 +1,1 @@
+"""What the sidecar decides, as functions from values to values."""
