@@ -104,6 +104,8 @@ class Service:
         self._on_rejection = on_rejection
         self._clock = clock
         self._turn = asyncio.Lock()
+        # Reservations have arrived whose devices are not chosen yet.
+        self._promising = False
         self._pods: OrderedDict[str, Pod] = OrderedDict()
         # Reservations whose devices were not free any more when they arrived.
         self._rejected: dict[str, Rejection] = {}
@@ -243,7 +245,8 @@ class Service:
 
     async def _accept_in_turn(self, request: Request) -> None:
         self._check(request)
-        if accept(self.reservations, request)[0] is self.reservations:
+        has_news = accept(self.reservations, request)[0] is not self.reservations
+        if not has_news and not self._promising:
             return
         async with self._turn:
             await self._accept(request)
@@ -261,8 +264,12 @@ class Service:
     async def _apply(self, difference: Difference) -> None:
         """Take back and make promises."""
         self._end(difference)
-        for reservation in difference.begun:
-            await self._promise(reservation)
+        self._promising = True
+        try:
+            for reservation in difference.begun:
+                await self._promise(reservation)
+        finally:
+            self._promising = False
 
     def _end(self, difference: Difference) -> None:
         for reservation in difference.ended:

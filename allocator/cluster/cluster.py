@@ -199,7 +199,7 @@ class Cluster:
                 representative=cached.representative if same_order else self._devices[names[0]],
                 nodes=names,
                 same_order=same_order,
-                steps=cached.outcome.steps if is_new else 0,
+                steps=max(1, cached.outcome.steps) if is_new else 0,
             )
 
     def equivalence_classes(self, projection: Projection) -> Iterator[tuple[NodeDevices, int]]:

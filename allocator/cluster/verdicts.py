@@ -22,7 +22,7 @@ class ClassVerdict(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         nodes: All nodes of the class, by name.
         same_order: The plan holds for all nodes of the class by position. Otherwise it is that of a
             node with the same devices in another order, and the plan of a node needs a search.
-        steps: Cost of the search; 0 if the verdict was cached.
+        steps: Cost of the search, at least 1; 0 if the verdict was cached.
     """
 
     outcome: Outcome

@@ -211,7 +211,7 @@ class _Question:
         """Return the nodes that fit, or why none does."""
         fitting: list[ScoredNode] = []
         is_complete = True
-        budget = Budget(steps=min(NODE_STEPS, steps))
+        budget = Budget(steps=NODE_STEPS)
         verdicts = self._snapshot.cluster.class_verdicts(
             self._pending, strategy=self._strategy, budget=budget
         )
@@ -221,7 +221,8 @@ class _Question:
                 if isinstance(verdict.outcome, Plan):
                     fitting += self._nodes_of(verdict.outcome, verdict.nodes, verdict.score)
                 self._cut_off |= isinstance(verdict.outcome, BudgetExhausted)
-                if steps <= 0 or (self._is_settled(fitting) and not all_nodes):
+                is_spent = steps <= 0 and verdict.steps
+                if is_spent or (self._is_settled(fitting) and not all_nodes):
                     is_complete = False
                     break
         except AttemptFailed as error:

@@ -10,6 +10,7 @@ import controllers.certificates.settings
 import controllers.settings
 import driver.settings
 import observer.settings
+import sidecar.settings
 import webhook.settings
 from clusterstate.settings import TranslationSettings
 from controllers.settings import Settings as ControllersSettings
@@ -158,6 +159,7 @@ PROCESSES = (
     controllers.settings,
     controllers.certificates.settings,
     observer.settings,
+    sidecar.settings,
     driver.settings,
 )
 

@@ -84,6 +84,21 @@ async def test_create_get_patch_and_delete() -> None:
         assert server.objects(PODS) == []
 
 
+async def test_a_patch_tells_the_server_its_timeout() -> None:
+    async with FakeApiServer() as server, server.client() as client:
+        await client.create(PODS, pod(), Pod, namespace="default", field_manager="us")
+        server.hang()
+
+        with pytest.raises(KubeError, match="no response"):
+            await client.patch(
+                PODS, "a", {}, PatchType.MERGE, Pod, namespace="default", timeout_s=0.05
+            )
+
+        assert server.calls[0].query == {"fieldManager": "us"}
+        assert server.calls[1].query["timeout"] == "50ms"
+        server.resume()
+
+
 async def test_a_dry_run_stores_nothing() -> None:
     async with FakeApiServer() as server, server.client() as client:
         made = await client.create(PODS, pod(), Pod, namespace="default", dry_run=True)

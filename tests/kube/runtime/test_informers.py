@@ -475,3 +475,62 @@ async def test_readiness_names_the_resources_that_are_waited_for() -> None:
         async with running(factory.run):
             await wait_synced((pods, others))
         assert "" == unsynced((pods, others))
+
+
+async def test_the_store_never_goes_back_behind_a_write() -> None:
+    async with following("a") as followed:
+        await followed.sees(a="n")
+        stale = followed.server.find(PODS, "a", "default")
+        assert stale is not None
+        written = followed.server.put(PODS, pod("a", "m"))
+        await followed.sees(a="m")
+        ahead = {**written, "spec": {"nodeName": "k"}}
+        ahead["metadata"] = {**written["metadata"], "resourceVersion": "1000"}
+
+        followed.pods.put(msgspec.json.encode(ahead))
+        followed.pods.put(msgspec.json.encode(stale))
+        followed.server.send("MODIFIED", stale)
+        followed.server.send("DELETED", stale)
+        followed.server.put(PODS, pod("b"))
+        await until(lambda: "b" in followed.nodes)
+
+        assert followed.nodes == {"a": "k", "b": "n"}
+
+
+async def test_an_event_that_is_newer_than_a_write_counts() -> None:
+    async with following("a") as followed:
+        await followed.sees(a="n")
+        written = followed.server.put(PODS, pod("a", "m"))
+        followed.pods.put(msgspec.json.encode(written))
+        assert followed.nodes == {"a": "m"}
+
+        followed.server.put(PODS, pod("a", "o"))
+
+        await followed.sees(a="o")
+
+
+async def test_a_list_after_a_write_knows_more_than_the_write() -> None:
+    async with following("a") as followed:
+        await followed.sees(a="n")
+        written = followed.server.put(PODS, pod("a", "m"))
+        followed.pods.put(msgspec.json.encode(written))
+        followed.server.remove(PODS, "a", "default")
+        followed.server.expire()
+        followed.server.break_watches()
+
+        await followed.sees()
+
+
+async def test_a_version_can_be_waited_for() -> None:
+    async with following("a") as followed:
+        await followed.sees(a="n")
+        written = followed.server.put(PODS, pod("a", "m"))
+
+        async with asyncio.timeout(5):
+            await followed.pods.wait_seen(
+                {("default", "a"): written["metadata"]["resourceVersion"]}
+            )
+        assert followed.nodes == {"a": "m"}
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await followed.pods.wait_seen({("default", "a"): "1000"})

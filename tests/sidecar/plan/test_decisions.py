@@ -1,0 +1,307 @@
+"""Where a pod's claims fit, and the reason where they do not."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from allocator.cluster.cluster import Cluster
+from allocator.pods.claims import claim_name
+from allocator.search.attempt import AllocatorOptions
+from kube.api.core import Node, Pod
+from kube.api.extended_resources import extended_resources
+from kube.api.meta import convert
+from kube.api.resource import (
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+    ResourceSlice,
+)
+from sidecar.plan.decisions import (
+    Fits,
+    NoDevicesNeeded,
+    Placement,
+    find_nodes,
+    fits_with,
+    place,
+    with_allocation,
+)
+from sidecar.plan.rejections import Code, Rejection
+from sidecar.plan.snapshot import Snapshot
+from sidecar.protocol import MAX_NODES, Verdict
+from testing.allocation.builders import (
+    DRIVER,
+    allocated,
+    claim,
+    device_class,
+    devices,
+    node,
+    request,
+    result,
+    slice_of,
+)
+
+
+def pod(*claims: str, name: str = "a", priority: int = 0, **spec: Any) -> Pod:
+    return convert(
+        {
+            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+            "spec": {
+                "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
+                "priority": priority,
+                **spec,
+            },
+        },
+        Pod,
+    )
+
+
+def snapshot(
+    *claims: ResourceClaim,
+    nodes: Sequence[Node] = (node("node-1"), node("node-2")),
+    slices: Sequence[ResourceSlice] | None = None,
+    classes: Sequence[DeviceClass] = (device_class(),),
+    pods: Sequence[Pod] = (),
+    drivers: Sequence[str] = (DRIVER,),
+) -> Snapshot:
+    names = [each.metadata.name for each in nodes]
+    by_name: Mapping[str, DeviceClass] = {each.metadata.name: each for each in classes}
+    if slices is None:
+        slices = [slice_of(*devices("gpu-0", "gpu-1"), pool=name, node=name) for name in names]
+    return Snapshot(
+        cluster=Cluster(
+            slices=slices, nodes=nodes, claims=claims, classes=by_name, options=AllocatorOptions()
+        ),
+        claims={claim_name(each): each for each in claims},
+        classes=by_name,
+        extended_resources=extended_resources(classes),
+        pods={each.metadata.uid: each for each in pods},
+        drivers=frozenset(drivers),
+    )
+
+
+def used_by(held: ResourceClaim, *uids: str) -> ResourceClaim:
+    status = held.status or ResourceClaimStatus()
+    users = tuple(
+        ResourceClaimConsumerReference(resource="pods", name=uid, uid=uid) for uid in uids
+    )
+    return replace(held, status=replace(status, reserved_for=users))
+
+
+def full(*uids: str) -> ResourceClaim:
+    """All devices of both nodes, in one claim of these pods."""
+    return used_by(
+        allocated(
+            *(result(f"gpu-{n}", pool=f"node-{m}") for n in (0, 1) for m in (1, 2)), name="held"
+        ),
+        *uids,
+    )
+
+
+def names(outcome: object) -> list[str]:
+    assert isinstance(outcome, Fits), outcome
+    return [each.name for each in outcome.nodes]
+
+
+def rejected(outcome: object) -> tuple[Verdict, Code]:
+    assert isinstance(outcome, Rejection), outcome
+    return outcome.verdict, outcome.code
+
+
+def test_a_pod_without_claims_is_none_of_ours() -> None:
+    assert find_nodes(pod(), snapshot()) == NoDevicesNeeded()
+
+
+def test_a_pod_fits_where_devices_are_free() -> None:
+    in_use = allocated(result("gpu-0"), result("gpu-1"), name="held")
+
+    assert names(find_nodes(pod("gpu"), snapshot(in_use, claim(request(), name="gpu")))) == [
+        "node-2"
+    ]
+
+
+def test_only_nodes_that_the_pod_may_use_are_named() -> None:
+    cluster = snapshot(
+        claim(request(), name="gpu"), nodes=(node("node-1", zone="a"), node("node-2", zone="b"))
+    )
+
+    assert names(find_nodes(pod("gpu", nodeSelector={"zone": "b"}), cluster)) == ["node-2"]
+
+
+def test_the_best_hundred_are_named_unless_all_are_asked_for() -> None:
+    nodes = [node(f"node-{number:03}") for number in range(MAX_NODES + 20)]
+    cluster = snapshot(claim(request(), name="gpu"), nodes=nodes)
+
+    best = find_nodes(pod("gpu"), cluster)
+    everything = find_nodes(pod("gpu"), cluster, all_nodes=True)
+
+    assert isinstance(best, Fits)
+    assert (MAX_NODES, False) == (len(best.nodes), best.complete)
+    assert isinstance(everything, Fits)
+    assert (len(nodes), True) == (len(everything.nodes), everything.complete)
+
+
+def test_the_better_nodes_are_named_first() -> None:
+    in_use = allocated(result("gpu-0", pool="node-2"), name="held")
+    packed = pod("gpu")
+    metadata = replace(
+        packed.metadata, annotations={"drawbridge.internal/strategy": "CompactFirst"}
+    )
+    cluster = snapshot(in_use, claim(request(), name="gpu"))
+
+    assert names(find_nodes(replace(packed, metadata=metadata), cluster)) == ["node-2", "node-1"]
+
+
+def test_a_full_cluster_is_final_where_nobody_can_be_preempted() -> None:
+    cluster = snapshot(
+        full("uid-low"), claim(request(), name="gpu"), pods=[pod("held", name="low", priority=5)]
+    )
+
+    assert rejected(find_nodes(pod("gpu", priority=5), cluster)) == (
+        Verdict.UNRESOLVABLE,
+        Code.NO_DEVICES,
+    )
+    assert rejected(find_nodes(pod("gpu", priority=6), cluster)) == (
+        Verdict.UNSCHEDULABLE,
+        Code.NO_DEVICES,
+    )
+    never = pod("gpu", priority=6, preemptionPolicy="Never")
+    assert rejected(find_nodes(never, cluster))[0] is Verdict.UNRESOLVABLE
+
+
+def test_a_message_has_no_number_and_no_name_of_a_node() -> None:
+    outcome = find_nodes(pod("gpu"), snapshot(full(), claim(request(), name="gpu")))
+
+    assert isinstance(outcome, Rejection)
+    assert outcome.message == "no node has free devices for the pod's ResourceClaims"
+
+
+def test_devices_of_a_driver_that_is_not_owned_are_never_given() -> None:
+    cluster = snapshot(claim(request(), name="gpu"), drivers=["another.example.com"])
+
+    assert rejected(find_nodes(pod("gpu"), cluster)) == (
+        Verdict.UNRESOLVABLE,
+        Code.DRIVER_NOT_OWNED,
+    )
+    assert rejected(place(pod("gpu"), "node-1", cluster))[1] is Code.DRIVER_NOT_OWNED
+
+
+def test_an_allocated_claim_limits_the_nodes() -> None:
+    cluster = snapshot(claim(request(), name="gpu"))
+    placement = place(pod("gpu"), "node-2", cluster)
+    assert isinstance(placement, Placement)
+    held = with_allocation(*placement.allocations[0])
+
+    cluster = snapshot(held)
+
+    assert names(find_nodes(pod("gpu"), cluster)) == ["node-2"]
+    assert rejected(place(pod("gpu"), "node-1", cluster))[1] is Code.CLAIM_NOT_AVAILABLE
+    assert place(pod("gpu"), "node-2", cluster) == Placement(allocations=())
+
+
+@pytest.mark.parametrize(
+    ("code", "claims", "spec"),
+    [
+        (Code.CLAIM_NOT_FOUND, (), {}),
+        (Code.ATTEMPT_FAILED, (claim(request(device_class_name="none"), name="gpu"),), {}),
+        (Code.ATTEMPT_FAILED, (claim(request("req-0", "device.what"), name="gpu"),), {}),
+        (
+            Code.POD_GROUP,
+            (claim(request(), name="gpu"),),
+            {"schedulingGroup": {"podGroupName": "ring"}},
+        ),
+        (
+            Code.EXTENDED_RESOURCE,
+            (claim(request(), name="gpu"),),
+            {
+                "containers": [
+                    {"resources": {"requests": {"deviceclass.resource.kubernetes.io/gpu": "1"}}}
+                ]
+            },
+        ),
+        (Code.NO_DEVICES, (claim(request(count=3), name="gpu"),), {}),
+    ],
+    ids=lambda value: str(value) if isinstance(value, Code) else "",
+)
+def test_a_pod_that_cannot_get_devices_waits_with_a_code(
+    code: Code, claims: Sequence[ResourceClaim], spec: Mapping[str, Any]
+) -> None:
+    assert rejected(find_nodes(pod("gpu", **spec), snapshot(*claims))) == (
+        Verdict.UNRESOLVABLE,
+        code,
+    )
+
+
+def test_a_claim_that_is_being_deleted_is_not_used() -> None:
+    open_claim = claim(request(), name="gpu")
+    going = replace(
+        open_claim,
+        metadata=replace(open_claim.metadata, deletion_timestamp="2026-11-21T00:00:00Z"),
+    )
+
+    assert rejected(find_nodes(pod("gpu"), snapshot(going)))[1] is Code.CLAIM_DELETED
+
+
+def test_a_generated_claim_must_belong_to_the_pod() -> None:
+    made = convert(
+        {
+            "metadata": {"name": "a", "namespace": "default", "uid": "uid-a"},
+            "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]},
+            "status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "a-gpu-x"}]},
+        },
+        Pod,
+    )
+    waiting = replace(made, status=None)
+
+    cluster = snapshot(claim(request(), name="a-gpu-x"))
+
+    assert rejected(find_nodes(made, cluster))[1] is Code.CLAIM_NOT_OWNED
+    assert rejected(find_nodes(waiting, cluster))[1] is Code.CLAIM_NOT_CREATED
+
+
+def test_a_search_that_costs_too_much_goes_on_with_the_next_attempt() -> None:
+    in_use = allocated(result("gpu-0", pool="node-2"), name="held")
+    cluster = snapshot(in_use, claim(request(count=2), name="gpu"))
+    only_node_3 = pod("gpu", nodeSelector={"zone": "none"})
+
+    outcomes = [rejected(find_nodes(only_node_3, cluster, steps=1)) for _ in range(4)]
+
+    assert outcomes[0] == (Verdict.ERROR, Code.BUDGET_EXHAUSTED)
+    assert outcomes[-1] == (Verdict.UNRESOLVABLE, Code.NO_ELIGIBLE_NODE)
+
+
+def test_victims_free_their_devices() -> None:
+    cluster = snapshot(
+        used_by(allocated(result("gpu-0"), result("gpu-1"), name="held"), "uid-low"),
+        claim(request(), name="gpu"),
+    )
+
+    kept = fits_with(pod("gpu"), "node-1", cluster, removed=(), added=())
+    freed = fits_with(pod("gpu"), "node-1", cluster, removed=("uid-low",), added=())
+
+    assert rejected(kept)[1] is Code.NO_DEVICES
+    assert isinstance(freed, Placement)
+
+
+def test_a_victim_that_shares_its_claim_with_a_survivor_frees_nothing() -> None:
+    held = allocated(result("gpu-0"), result("gpu-1"), name="held")
+    cluster = snapshot(used_by(held, "uid-low", "uid-other"), claim(request(), name="gpu"))
+
+    alone = fits_with(pod("gpu"), "node-1", cluster, removed=("uid-low",), added=())
+    both = fits_with(pod("gpu"), "node-1", cluster, removed=("uid-low", "uid-other"), added=())
+
+    assert rejected(alone)[1] is Code.NO_DEVICES
+    assert isinstance(both, Placement)
+
+
+def test_nominated_pods_take_their_devices_first() -> None:
+    nominated = pod("two", name="b")
+    cluster = snapshot(
+        claim(request(count=2), name="two"), claim(request(), name="gpu"), pods=[nominated]
+    )
+
+    outcome = fits_with(pod("gpu"), "node-1", cluster, removed=(), added=("uid-b",))
+
+    assert rejected(outcome)[1] is Code.NO_DEVICES

@@ -1,0 +1,84 @@
+"""What is promised stays promised until the API says so, or can never say so any more."""
+
+from kube.api.meta import ObjectMeta
+from kube.api.resource import AllocationResult, ResourceClaim, ResourceClaimStatus
+from sidecar.plan.ledger import Hold, Step, begin, observe, refused, reserve, unanswered, unreserve
+
+ALLOCATION = AllocationResult(allocation_timestamp="ours")
+
+
+def seen(version: str, *, uid: str = "claim", allocation: str = "") -> ResourceClaim:
+    status = ResourceClaimStatus(allocation=AllocationResult(allocation_timestamp=allocation))
+    return ResourceClaim(
+        metadata=ObjectMeta(name="gpu", namespace="default", uid=uid, resource_version=version),
+        status=status if allocation else None,
+    )
+
+
+def reserved(*pods: str) -> Hold:
+    hold = None
+    for pod in pods or ("pod",):
+        hold = reserve(hold, seen("5"), ALLOCATION, pod)
+    assert hold is not None
+    return hold
+
+
+def test_a_reservation_that_is_given_up_before_a_write_frees_the_devices() -> None:
+    assert unreserve(reserved(), "pod") is None
+
+
+def test_pods_that_share_a_claim_share_what_is_promised_to_it() -> None:
+    hold = unreserve(reserved("a", "b"), "a")
+
+    assert hold is not None
+    assert hold.pods == {"b"}
+
+
+def test_a_claim_that_is_seen_allocated_is_the_api_s_business() -> None:
+    assert observe(begin(reserved(), "5"), seen("6", allocation="ours")) is None
+    assert observe(reserved(), seen("6", allocation="of somebody else")) is None
+
+
+def test_a_claim_that_was_deleted_or_recreated_ends_the_promise() -> None:
+    assert observe(unanswered(begin(reserved(), "5")), None) is None
+    assert observe(reserved(), seen("9", uid="another")) is None
+
+
+def test_a_write_without_an_answer_is_not_settled_by_reading_the_same_version() -> None:
+    hold = unanswered(begin(reserved(), "5"))
+    given_up = unreserve(hold, "pod")
+
+    assert given_up is not None
+    assert observe(given_up, seen("5")) == given_up
+
+
+def test_a_write_without_an_answer_is_settled_once_the_version_has_changed() -> None:
+    hold = unanswered(begin(reserved(), "5"))
+    settled = observe(hold, seen("6"))
+
+    assert settled is not None
+    assert settled.step is Step.RESERVED
+    given_up = unreserve(hold, "pod")
+    assert given_up is not None
+    assert observe(given_up, seen("6")) is None
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    hold = unanswered(begin(reserved(), "10"))
+
+    assert observe(hold, seen("9")) == hold
+
+
+def test_a_refused_write_leaves_the_reservation() -> None:
+    hold = refused(begin(reserved(), "5"))
+
+    assert hold is not None
+    assert hold.step is Step.RESERVED
+
+
+def test_a_refused_second_write_says_nothing_about_the_first() -> None:
+    hold = refused(begin(unanswered(begin(reserved(), "5")), "5"))
+
+    assert hold is not None
+    assert hold.step is Step.UNKNOWN
+    assert unreserve(hold, "pod") is not None

@@ -1,0 +1,88 @@
+"""Reservations arrive twice, late and out of order; what is in force is the same."""
+
+import itertools
+
+from sidecar.plan.reservations import Reservations, accept, greet
+from sidecar.protocol import HelloRequest, Request, Reservation
+
+
+def reservation(number: int, pod: str = "", node: str = "node-1") -> Reservation:
+    return Reservation(number=number, pod_uid=pod or f"pod-{number}", node=node)
+
+
+def request(*numbers: int, unreserved: tuple[int, ...] = ()) -> Request:
+    return Request(reservations=tuple(map(reservation, numbers)), unreserved=unreserved)
+
+
+def after(*requests: Request) -> Reservations:
+    known = Reservations(scheduler="scheduler")
+    for each in requests:
+        known, _ = accept(known, each)
+    return known
+
+
+def in_force(known: Reservations) -> set[int]:
+    return {each.number for each in known.by_pod.values()}
+
+
+def test_a_reservation_counts_once_however_often_it_arrives() -> None:
+    known, difference = accept(after(request(1)), request(1, 2))
+
+    assert [each.number for each in difference.begun] == [2]
+    assert known.acknowledged == 2
+
+
+def test_a_late_request_does_not_bring_back_what_was_given_up() -> None:
+    known = after(request(1, 2), request(2, unreserved=(2,)), request(1, 2))
+
+    assert in_force(known) == {1}
+
+
+def test_a_reservation_that_was_given_up_before_it_arrived_never_counts() -> None:
+    known = after(request(1, unreserved=(1,)), request(1))
+
+    assert in_force(known) == set()
+    assert known.acknowledged == 1
+
+
+def test_a_pod_that_is_reserved_again_gives_up_the_reservation_before() -> None:
+    known = after(request(1))
+    again = Request(reservations=(reservation(2, "pod-1", "node-2"),))
+
+    known, difference = accept(known, again)
+
+    assert [each.number for each in difference.ended] == [1]
+    assert in_force(known) == {2}
+
+
+def test_any_order_of_arrival_ends_alike() -> None:
+    """Each request carries what was not acknowledged when it was sent, as the plugin does."""
+    sent = (
+        request(1),
+        request(1, 2),
+        request(1, 2, 3, unreserved=(2,)),
+        request(3, unreserved=(1,)),
+    )
+    # The last two were sent after all that came before was answered or is repeated in them.
+    for order in itertools.permutations(sent):
+        assert in_force(after(*order, *sent[2:])) == {3}, order
+
+
+def test_a_new_scheduler_replaces_the_reservations_of_the_one_before() -> None:
+    known = after(request(1, 2))
+    hello = HelloRequest(
+        scheduler="next", reservations=(reservation(1, "pod-2"), reservation(4, "pod-4"))
+    )
+
+    known, difference = greet(known, hello)
+
+    assert in_force(known) == {1, 4}
+    assert [each.pod_uid for each in difference.ended] == ["pod-1"]
+    assert [each.pod_uid for each in difference.begun] == ["pod-4"]
+    assert known.acknowledged == 4
+
+
+def test_a_heartbeat_drops_nothing() -> None:
+    known = after(request(1, 2))
+
+    assert greet(known, HelloRequest(scheduler="scheduler"))[0] is known

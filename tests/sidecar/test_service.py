@@ -1,0 +1,384 @@
+"""A pod's way through the sidecar, over its socket and against an API server."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.api.urls import EVENTS, PODS, RESOURCE_CLAIMS
+from sidecar.plan.ledger import Step
+from testing.builders import Document
+from testing.fake_api_server import Call, FakeApiServer, until
+from testing.sidecar.scheduler import (
+    HOLDER,
+    FakeScheduler,
+    Sidecar,
+    publish,
+    put_claim,
+    put_pod,
+    sidecar_beside,
+)
+
+
+def names(answer: Document) -> list[str]:
+    assert answer["verdict"] == "fits", answer
+    return [node["name"] for node in answer["nodes"]]
+
+
+def is_status_write(call: Call) -> bool:
+    return call.method == "PATCH" and call.path.endswith("/status")
+
+
+async def greeted(sidecar: Sidecar, name: str = "scheduler-0") -> FakeScheduler:
+    scheduler = FakeScheduler(sidecar.socket, name)
+    assert (await scheduler.hello())["ready"]
+    return scheduler
+
+
+def allocate(server: FakeApiServer, name: str, node: str, *uids: str) -> None:
+    """Store that a claim has the first device of a node, for these pods."""
+    stored = server.find(RESOURCE_CLAIMS, name, "default")
+    assert stored is not None
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    result = {"request": "req-0", "driver": "gpu.example.com", "pool": node, "device": "gpu-0"}
+    stored["status"] = {
+        "allocation": {
+            "devices": {"results": [result]},
+            "nodeSelector": {"nodeSelectorTerms": [term]},
+        },
+        "reservedFor": [{"resource": "pods", "name": uid, "uid": uid} for uid in uids],
+    }
+    server.put(RESOURCE_CLAIMS, stored)
+
+
+async def test_a_pod_gets_its_device(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1", "node-2")
+        put_claim(server, "gpu-a")
+        pod = put_pod(server, "a", "gpu-a")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+
+            assert names(await scheduler.prefilter(pod)) == ["node-1", "node-2"]
+            scheduler.reserve(pod, "node-2")
+            assert (await scheduler.prebind(pod))["verdict"] == "ok"
+
+            assert sidecar.devices_of("gpu-a") == ["node-2/gpu-0"]
+            claim = sidecar.claim("gpu-a")
+            consumer = {"resource": "pods", "name": "a", "uid": pod["metadata"]["uid"]}
+            assert claim["status"]["reservedFor"] == [consumer]
+            assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+            assert claim["status"]["allocation"]["allocationTimestamp"] == "2026-11-21T00:00:00Z"
+            writes = [call for call in server.calls if call.method == "PATCH"]
+            assert [call.path.endswith("/status") for call in writes] == [False, True]
+            assert {call.query["fieldManager"] for call in writes} == {f"drawbridge/{HOLDER}"}
+            assert {call.query["timeout"] for call in writes} == {"2000ms"}
+
+
+async def test_a_reservation_takes_its_devices_before_the_next_pod(tmp_path: Path) -> None:
+    """It costs no call: the next one carries it."""
+    async with FakeApiServer() as server:
+        publish(server, "node-1", per_node=1)
+        first, second = (put_pod(server, name, f"gpu-{name}") for name in "ab")
+        for name in "ab":
+            put_claim(server, f"gpu-{name}")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+            await scheduler.prefilter(first)
+            scheduler.reserve(first, "node-1")
+
+            answer = await scheduler.prefilter(second)
+
+            assert (answer["verdict"], answer["code"]) == ("unresolvable", "noDevices")
+            assert scheduler.acknowledged == 1
+            scheduler.drop(first)
+            assert names(await scheduler.prefilter(second)) == ["node-1"]
+
+
+async def test_pods_that_share_a_claim_share_its_devices(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1", "node-2", per_node=1)
+        put_claim(server, "shared")
+        pods = [put_pod(server, name, "shared") for name in "ab"]
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+            await scheduler.prefilter(pods[0])
+            scheduler.reserve(pods[0], "node-2")
+
+            assert names(await scheduler.prefilter(pods[1])) == ["node-2"]
+            scheduler.reserve(pods[1], "node-2")
+            answers = await asyncio.gather(*map(scheduler.prebind, pods))
+
+            assert [answer["verdict"] for answer in answers] == ["ok", "ok"]
+            assert sidecar.devices_of("shared") == ["node-2/gpu-0"]
+            assert len(sidecar.claim("shared")["status"]["reservedFor"]) == 2
+
+
+async def test_what_was_written_for_a_pod_is_taken_back(tmp_path: Path) -> None:
+    """The second claim cannot be written, so the first is free again."""
+    async with FakeApiServer() as server:
+        publish(server, "node-1")
+        for name in ("gpu-1", "gpu-2"):
+            put_claim(server, name)
+        pod = put_pod(server, "a", "gpu-1", "gpu-2")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+            await scheduler.prefilter(pod)
+            scheduler.reserve(pod, "node-1")
+            server.fail(403, matches=lambda call: "gpu-2" in call.path and call.method == "PATCH")
+
+            answer = await scheduler.prebind(pod)
+            assert (answer["verdict"], answer["code"]) == ("error", "writeRefused")
+            assert sidecar.devices_of("gpu-1")
+            await scheduler.unreserve(pod)
+
+            assert not sidecar.devices_of("gpu-1")
+            assert "reservedFor" not in sidecar.claim("gpu-1")["status"]
+            assert not sidecar.state.holds
+
+
+async def test_a_pod_that_may_be_bound_keeps_its_devices(tmp_path: Path) -> None:
+    """A Binding without an answer may have been made, so Unreserve frees no device."""
+    async with FakeApiServer() as server:
+        publish(server, "node-1")
+        put_claim(server, "gpu-a")
+        pod = put_pod(server, "a", "gpu-a")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+            await scheduler.prefilter(pod)
+            scheduler.reserve(pod, "node-1")
+            await scheduler.prebind(pod)
+
+            await scheduler.unreserve(pod)
+
+            assert sidecar.devices_of("gpu-a") == ["node-1/gpu-0"]
+            assert "reservedFor" not in sidecar.claim("gpu-a")["status"]
+
+
+@pytest.mark.parametrize("status", [504, None], ids=["timeout", "closed connection"])
+async def test_a_write_without_an_answer_is_made_again(tmp_path: Path, status: int | None) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1")
+        put_claim(server, "gpu-a")
+        pod = put_pod(server, "a", "gpu-a")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+            await scheduler.prefilter(pod)
+            scheduler.reserve(pod, "node-1")
+            server.fail(status, matches=is_status_write)
+
+            assert (await scheduler.prebind(pod))["verdict"] == "ok"
+            assert sidecar.devices_of("gpu-a") == ["node-1/gpu-0"]
+
+
+async def test_devices_of_an_unknown_write_are_not_given_away(tmp_path: Path) -> None:
+    """Until a write of ours changes the version, so that the late one cannot land any more."""
+    async with FakeApiServer() as server:
+        publish(server, "node-1", per_node=1)
+        put_claim(server, "gpu-a")
+        put_claim(server, "gpu-b")
+        pod, other = put_pod(server, "a", "gpu-a"), put_pod(server, "b", "gpu-b")
+        async with sidecar_beside(server, tmp_path, binder={"write_deadline_s": 0.4}) as sidecar:
+            scheduler = await greeted(sidecar)
+            await scheduler.prefilter(pod)
+            scheduler.reserve(pod, "node-1")
+            server.fail(504, times=1000, matches=is_status_write)
+
+            answer = await scheduler.prebind(pod)
+            assert (answer["verdict"], answer["code"]) == ("error", "writeUnknown")
+            version = sidecar.claim("gpu-a")["metadata"]["resourceVersion"]
+            await scheduler.unreserve(pod)
+
+            assert len(sidecar.state.holds_in(Step.UNKNOWN)) == 1
+            assert (await scheduler.prefilter(other))["code"] == "noDevices"
+            await until(lambda: not sidecar.state.holds)
+            assert sidecar.claim("gpu-a")["metadata"]["resourceVersion"] != version
+            assert names(await scheduler.prefilter(other)) == ["node-1"]
+
+
+async def test_a_claim_that_changed_meanwhile_is_read_and_written_again(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1")
+        put_claim(server, "gpu-a")
+        pod = put_pod(server, "a", "gpu-a")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+            await scheduler.prefilter(pod)
+            scheduler.reserve(pod, "node-1")
+            server.fail(409, times=2, matches=lambda call: call.method == "PATCH")
+
+            assert (await scheduler.prebind(pod))["verdict"] == "ok"
+
+
+async def test_a_claim_that_was_allocated_elsewhere_sends_the_pod_back(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1", "node-2")
+        put_claim(server, "gpu-a")
+        pod = put_pod(server, "a", "gpu-a")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+            await scheduler.prefilter(pod)
+            scheduler.reserve(pod, "node-1")
+            allocate(server, "gpu-a", "node-2")
+
+            answer = await scheduler.prebind(pod)
+
+            assert (answer["verdict"], answer["code"]) == ("unschedulable", "claimNotAvailable")
+
+
+async def test_a_claim_that_was_recreated_is_not_the_one_that_was_reserved(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1")
+        put_claim(server, "gpu-a")
+        pod = put_pod(server, "a", "gpu-a")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+            await scheduler.prefilter(pod)
+            scheduler.reserve(pod, "node-1")
+            await scheduler.call("postfilter", podUID="nobody")  # Brings the reservation.
+            server.remove(RESOURCE_CLAIMS, "gpu-a", "default")
+            put_claim(server, "gpu-a")
+            await until(lambda: not sidecar.state.holds)
+
+            answer = await scheduler.prebind(pod)
+
+            assert (answer["verdict"], answer["code"]) == ("unschedulable", "devicesGone")
+            assert not sidecar.devices_of("gpu-a")
+
+
+async def test_a_restarted_sidecar_asks_for_all_reservations(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1", per_node=1)
+        for name in "ab":
+            put_claim(server, f"gpu-{name}")
+        first, second = (put_pod(server, name, f"gpu-{name}") for name in "ab")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+            await scheduler.prefilter(first)
+            scheduler.reserve(first, "node-1")
+            await scheduler.prefilter(second)
+        async with sidecar_beside(server, tmp_path, instance="instance-0") as sidecar:
+            status, answer = await scheduler.call("prefilter", pod=second)
+            assert status == 409, answer
+
+            await scheduler.hello()
+
+            assert (await scheduler.prefilter(second))["code"] == "noDevices"
+            assert (await scheduler.prebind(first))["verdict"] == "ok"
+
+
+async def test_the_claims_that_the_scheduler_has_seen_are_waited_for(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1")
+        stored = put_claim(server, "gpu-a")
+        pod = put_pod(server, "a", "gpu-a")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+            version = int(stored["metadata"]["resourceVersion"])
+            ahead = {"default/gpu-a": str(version + 100)}
+
+            answer = await scheduler.prefilter(pod, claimVersions=ahead)
+            assert (answer["verdict"], answer["code"]) == ("error", "claimsBehind")
+            seen = {"default/gpu-a": str(version)}
+            assert names(
+                await scheduler.prefilter(
+                    pod, claimVersions=seen, newestClaimVersion=str(version + 100)
+                )
+            )
+
+
+async def test_a_pod_s_own_claim_that_keeps_it_from_nodes_is_released(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1", "node-2")
+        put_claim(server, "gpu-a")
+        pod = put_pod(server, "a", "gpu-a")
+        allocate(server, "gpu-a", "node-1", pod["metadata"]["uid"])
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+            await scheduler.prefilter(pod)
+
+            _, answer = await scheduler.call("postfilter", podUID=pod["metadata"]["uid"])
+
+            assert answer["verdict"] == "released"
+            assert not sidecar.devices_of("gpu-a")
+
+
+async def test_a_claim_of_others_is_not_released(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1", "node-2")
+        put_claim(server, "gpu-a")
+        pod = put_pod(server, "a", "gpu-a")
+        other = put_pod(server, "b", "gpu-a")
+        allocate(server, "gpu-a", "node-1", other["metadata"]["uid"])
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+            await scheduler.prefilter(pod)
+
+            _, answer = await scheduler.call("postfilter", podUID=pod["metadata"]["uid"])
+
+            assert answer["verdict"] == "continue"
+            assert sidecar.devices_of("gpu-a") == ["node-1/gpu-0"]
+
+
+async def test_no_further_victim_while_devices_of_pods_that_are_gone_are_released(
+    tmp_path: Path,
+) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1", per_node=1)
+        put_claim(server, "gpu-a")
+        put_claim(server, "gpu-v")
+        pod, victim = put_pod(server, "a", "gpu-a"), put_pod(server, "v", "gpu-v")
+        allocate(server, "gpu-v", "node-1", victim["metadata"]["uid"])
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+            await scheduler.prefilter(pod)
+            fields: dict[str, Any] = {"podUID": pod["metadata"]["uid"]}
+            assert (await scheduler.call("postfilter", **fields))[1]["verdict"] == "continue"
+            server.remove(PODS, "v", "default")
+            await until(lambda: victim["metadata"]["uid"] not in sidecar.state.pods)
+
+            assert (await scheduler.call("postfilter", **fields))[1]["verdict"] == "wait"
+
+
+async def test_a_pod_is_told_once_why_it_waits(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1", per_node=1)
+        put_claim(server, "gpu-a", count=2)
+        pod = put_pod(server, "a", "gpu-a")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+
+            for _ in range(3):
+                await scheduler.prefilter(pod)
+
+            await until(lambda: bool(server.objects(EVENTS)))
+            (event,) = server.objects(EVENTS)
+            assert event["reason"] == "DevicesMissing"
+            assert len([call for call in server.calls if call.method == "POST"]) == 1
+
+
+async def test_a_request_that_cannot_be_read_says_where(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+
+            status, answer = await scheduler.call("prefilter", pod={"spec": 7})
+
+            assert status == 400
+            assert "$.pod.spec" in answer["message"]
+
+
+async def test_a_sidecar_that_does_not_lead_says_so(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = FakeScheduler(sidecar.socket)
+            sidecar.service = None
+
+            hello = await scheduler.hello()
+            status, answer = await scheduler.call("prebind", podUID="a")
+
+            assert (hello["leads"], hello["ready"]) == (False, False)
+            assert (status, answer["message"]) == (503, "this sidecar does not lead")
