@@ -124,6 +124,8 @@ class Code(StrEnum):
     """A pod in the host's network requests a NIC, which its driver could not move into the pod."""
     CLASS_CONFIG_MISSING = "classConfigMissing"
     """The driver needs a configuration that a translation cannot write, and the class has none."""
+    NO_PARTITION_OF_SIZE = "noPartitionOfSize"
+    """The driver divides the GPUs of a node into partitions, and none has as many GPUs."""
     POLICY_DROPPED = "policyDropped"
     """A claim cannot express this placement policy of another scheduler."""
     NOT_PUBLISHED_BY_DRIVER = "notPublishedByDriver"

@@ -246,6 +246,13 @@ def device_at_root(root: str, gpu: Document | None = None) -> Document:
     return document
 
 
+def in_partitions(gpu: Document, *sizes: int) -> Document:
+    """Return a GPU of NVIDIA's driver that is in the first partition of each of these sizes."""
+    document = copy.deepcopy(gpu)
+    document["attributes"] |= {f"partition{size}": {"int": size} for size in sizes}
+    return document
+
+
 def mig_device(memory: str = "9728Mi", profile: str = "1g.10gb") -> Document:
     """Return a MIG device as NVIDIA's driver publishes it."""
     return device(

@@ -4,7 +4,8 @@ Constraints cannot span claims, so aligned devices are always in one claim, what
 single constraint over all of them would require one root for everything, so there is one constraint
 per group: as many devices of the first kind as share a root on most nodes, and with them the others.
 Where alignment is only preferred, each request has two alternatives, `aligned` and `any`, and the
-constraint names only the first: a node without a feasible root is accepted, too.
+constraint names only the first: a node without a feasible root is accepted, too. Groups without a
+device of another kind get one where as many are free, by alternatives of descending number.
 
 A PCIe root may contain several switches, so this is coarser than Koordinator's SamePCIe.
 Source: Koordinator, pkg/scheduler/plugins/deviceshare/device_allocator.go; KEP-4816 for
@@ -36,6 +37,8 @@ from translation.profiles.profile import Profile
 
 ALIGNED: Final = "aligned"
 ANY: Final = "any"
+FURTHER: Final = "devices"
+"""The beginning of the names of alternatives with more devices than were requested."""
 
 Group = Mapping[DeviceKind, int]
 """The number of devices of each kind in a group; kinds without any are left out."""
@@ -95,7 +98,10 @@ def compile_aligned_claim(
     excess = list(_check_derived(members, groups, derived))
     if excess:
         return CompiledClaims(findings=(*findings, *excess))
-    claim, claim_findings = _claim(alignment, members, groups, prefix, align=not unrooted)
+    further = _further(alignment, members, size, MAX_RESULTS - total)
+    claim, claim_findings = _claim(
+        alignment, members, groups, prefix, align=not unrooted, further=further
+    )
     excess = list(derived.check_spec(members[-1].intent, claim.size))
     if excess:
         return CompiledClaims(findings=(*findings, *excess))
@@ -166,6 +172,25 @@ def _groups(alignment: Alignment, members: Sequence[AlignedIntent], size: int) -
     return [*groups, {first.intent.kind: alone}] if alone else groups
 
 
+def _further(
+    alignment: Alignment, members: Sequence[AlignedIntent], size: int, free: int
+) -> Mapping[DeviceKind, int]:
+    """Return kind to the devices that a preferred alignment adds for groups without any.
+
+    Source: allocateDevices and defaultAllocateDevices, whose maxDesiredCount is the number of PCIe
+    roots of the first kind's devices.
+
+    Args:
+        free: The number of devices that the claim may still have.
+    """
+    if alignment.required:
+        return {}
+    first, *others = members
+    groups = len(_split(first.intent.count, size))
+    further = {other.intent.kind: groups - other.intent.count for other in others}
+    return {kind: min(count, free) for kind, count in further.items() if min(count, free) > 0}
+
+
 def _divided(count: int, groups: int) -> list[int]:
     quotient, remainder = divmod(count, groups)
     return [quotient + (index < remainder) for index in range(groups)]
@@ -181,7 +206,14 @@ def _claim(
     prefix: str,
     *,
     align: bool,
+    further: Mapping[DeviceKind, int],
 ) -> tuple[Claim, list[Finding]]:
+    """Return the claim and its findings.
+
+    Args:
+        align: The groups have a PCIe root each.
+        further: Kind to the number of devices beyond those of the groups, as many as are free.
+    """
     numbered = {kind for group in groups[1:] for kind in group}
     parts: list[_Part] = []
     constraints: list[tuple[DeviceConstraint, FieldPath]] = []
@@ -196,10 +228,15 @@ def _claim(
             in_group = _align(in_group, alignment)
             constraints += ((constraint, alignment.path) for constraint in _constraint(in_group))
         parts += in_group
+    further = further if align else {}
+    for kind, count in further.items():
+        last = max(index for index, part in enumerate(parts) if part.kind is kind)
+        parts[last] = _with_further(parts[last], count)
     findings = [finding for part in parts for finding in part.findings]
     for member in members:
         kind = member.intent.kind
-        compiler = _compiler(member, sum(group.get(kind, 0) for group in groups))
+        count = sum(group.get(kind, 0) for group in groups) + further.get(kind, 0)
+        compiler = _compiler(member, count)
         constraints += compiler.constraints(
             *(part.compiled.request.name for part in parts if part.kind is kind)
         )
@@ -235,7 +272,11 @@ def _claim(
 def _compiler(member: AlignedIntent, count: int) -> RequestCompiler:
     intent = msgspec.structs.replace(member.intent, count=count)
     device = member.profile.devices[intent.kind]
-    return RequestCompiler(member.profile, device, member.facts, intent)
+    facts = member.facts
+    if not intent.partition:
+        # Groups are aligned by their roots; partitions have a number of devices of their own.
+        facts = msgspec.structs.replace(facts, partitions=None)
+    return RequestCompiler(member.profile, device, facts, intent)
 
 
 def _part(member: AlignedIntent, count: int, name: str) -> _Part:
@@ -286,6 +327,43 @@ def _aligned(part: _Part, alignment: Alignment) -> _Part:
         compiled=compiled,
         aligned=tuple(f"{request.name}/{alternative.name}" for alternative in preferred),
     )
+
+
+def _with_further(part: _Part, further: int) -> _Part:
+    """Return the part with alternatives for more devices before its own, most devices first.
+
+    A constraint of a group would require one root for all of them, so these are not aligned.
+    """
+    request = part.compiled.request
+    own = request.first_available or _only(request.exactly)
+    room = MAX_ALTERNATIVES - len(own)
+    counts = range(further + 1, 1, -1)[: max(room, 0)] if request.first_available else ()
+    more = tuple(
+        msgspec.structs.replace(own[-1], name=f"{FURTHER}-{count}", count=count) for count in counts
+    )
+    if not more:
+        return part
+    sources = part.compiled.sources
+    moved = {_moved(field, len(more)): path for field, path in sources.items()}
+    repeated = {
+        FieldPath.of("firstAvailable", index, *field.steps[2:]): path
+        for field, path in sources.items()
+        if field.steps[:2] == ("firstAvailable", len(own) - 1)
+        for index in range(len(more))
+    }
+    compiled = CompiledRequest(
+        request=DeviceRequest(name=request.name, first_available=(*more, *own)),
+        sources={**moved, **repeated},
+    )
+    return msgspec.structs.replace(part, compiled=compiled)
+
+
+def _moved(field: FieldPath, by: int) -> FieldPath:
+    match field.steps:
+        case ("firstAvailable", int(index), *below):
+            return FieldPath.of("firstAvailable", index + by, *below)
+        case _:
+            return field
 
 
 def _repeat_sources(

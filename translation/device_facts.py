@@ -60,6 +60,8 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
             publish none, None when no device is known.
         per_root: Distinct numbers of devices under one PCIe root, that of most nodes first. Where
             they matter, empty when known devices publish no root; else None.
+        partitions: Distinct numbers of devices in a partition, ascending. Where they matter, empty
+            when known devices publish none; else None.
     """
 
     sizes: tuple[MemorySize, ...] | None = None
@@ -67,6 +69,7 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
     default_is_part: bool = False
     replicas: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLICAS)], ...] | None = None
     per_root: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_RESULTS)], ...] | None = None
+    partitions: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_RESULTS)], ...] | None = None
 
 
 UNKNOWN = Facts()
@@ -97,7 +100,7 @@ def summary(published: ResourceSlice, profiles: Mapping[str, Profile]) -> SliceS
         generation=published.spec.pool.generation,
         facts={
             kind: merge_facts(
-                _facts(device, kind_profile)
+                _facts(device, kind_profile, profile.driver)
                 for device in published.spec.devices or ()
                 if _is_of(device, kind_profile, profile)
             )
@@ -173,6 +176,8 @@ def merge_facts(parts: Iterable[Facts]) -> Facts:
         shared=any(part.shared for part in known),
         default_is_part=any(part.default_is_part for part in known),
         replicas=tuple(sorted({count for part in known for count in part.replicas or ()})),
+        partitions=tuple(sorted({size for part in known for size in part.partitions or ()}))
+        or None,
     )
 
 
@@ -202,7 +207,7 @@ def _roots(devices: Iterable[Device], kind: DeviceProfile, profile: Profile) -> 
     return dict(counts)
 
 
-def _facts(device: Device, kind: DeviceProfile) -> Facts:
+def _facts(device: Device, kind: DeviceProfile, driver: str) -> Facts:
     capacities = device.capacity or {}
     memory = capacities.get(kind.memory) if kind.memory else None
     policy = memory.request_policy if memory else None
@@ -212,7 +217,19 @@ def _facts(device: Device, kind: DeviceProfile) -> Facts:
         shared=bool(device.allow_multiple_allocations),
         default_is_part=memory is not None and default is not None and default < memory.value,
         replicas=_replicas(capacities.get(kind.replicas or "")),
+        partitions=_partitions(device, kind, driver),
     )
+
+
+def _partitions(device: Device, kind: DeviceProfile, driver: str) -> tuple[int, ...]:
+    """Return the sizes of the partitions to which a device belongs, by the names of attributes."""
+    prefix = kind.attributes.partition
+    if not isinstance(prefix, str):
+        return ()
+    names = (name.removeprefix(f"{driver}/") for name in device.attributes or {})
+    texts = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+    sizes = {int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 3}
+    return tuple(sorted(size for size in sizes if 1 <= size <= MAX_RESULTS))
 
 
 def _replicas(capacity: DeviceCapacity | None) -> tuple[int, ...]:

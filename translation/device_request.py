@@ -22,9 +22,10 @@ from kube.api.resource import (
     OpaqueDeviceConfiguration,
 )
 from kube.quantity import Quantity
-from translation.device_facts import PCIE_ROOT, Facts
+from translation.device_constraints import ConstraintCompiler
+from translation.device_facts import Facts
 from translation.device_selectors import Selector, SelectorCompiler, as_selectors
-from translation.intents import DeviceKind, Intent, Scope
+from translation.intents import DeviceKind, Intent
 from translation.memory_shares import as_capacity, shares_by_size, size_name
 from translation.profiles.profile import (
     DeviceProfile,
@@ -87,6 +88,9 @@ class RequestCompiler:
         )
         self.findings: list[Finding] = []
         self._selectors = SelectorCompiler(profile, device, intent, self.findings)
+        self._constraints = ConstraintCompiler(
+            profile, facts, intent, self._selectors, self.findings, shared=self._shared
+        )
 
     def request(self, name: str) -> CompiledRequest:
         """Compile the request; `findings` has what it cannot express."""
@@ -162,6 +166,10 @@ class RequestCompiler:
 
     def constraints(self, *names: str) -> Iterator[tuple[DeviceConstraint, FieldPath]]:
         """Yield each constraint between the devices of the intent's requests, and its source."""
+        yield from self._connected(names)
+        yield from self._constraints.between(names)
+
+    def _connected(self, names: tuple[str, ...]) -> Iterator[tuple[DeviceConstraint, FieldPath]]:
         if self._intent.count == 1 and not self._intent.every:
             return
         connected = self._connected_by(self._selectors.matched_devices())
@@ -172,56 +180,6 @@ class RequestCompiler:
                 DeviceConstraint(requests=group, match_attribute=match),
                 self._intent.path("count"),
             )
-        if self._shared and self._device.unique:
-            distinct = self._selectors.full_name(self._device.unique)
-            yield (
-                DeviceConstraint(requests=names, distinct_attribute=distinct),
-                self._intent.path("count"),
-            )
-        yield from self._within(names)
-        if self._intent.same_numa:
-            numa = self._device.attributes.numa
-            if numa:
-                yield (
-                    DeviceConstraint(
-                        requests=names, match_attribute=self._selectors.full_name(numa)
-                    ),
-                    self._intent.path("numa"),
-                )
-            else:
-                self._warn(
-                    Code.NOT_PUBLISHED_BY_DRIVER,
-                    "numa",
-                    f"{self._profile.driver} publishes no NUMA node; the devices may be on "
-                    "different ones",
-                )
-
-    def _within(self, names: tuple[str, ...]) -> Iterator[tuple[DeviceConstraint, FieldPath]]:
-        path = self._intent.path("scope")
-        match self._intent.within:
-            case None:
-                return
-            case Scope.PCIE_ROOT if self._facts.per_root == ():
-                self._fail(
-                    Code.UNSUPPORTED_AS_PUBLISHED,
-                    "scope",
-                    f"no device of {self._profile.driver} publishes its PCIe root",
-                    "use a driver that publishes it, or remove the scope",
-                )
-            case Scope.PCIE_ROOT:
-                yield DeviceConstraint(requests=names, match_attribute=PCIE_ROOT), path
-            case Scope.NUMA_NODE:
-                numa = self._device.attributes.numa
-                if numa is None:
-                    self._fail(
-                        Code.CANNOT_EXPRESS,
-                        "scope",
-                        f"{self._profile.driver} publishes no NUMA node",
-                        "use a driver that publishes it, or remove the scope",
-                    )
-                else:
-                    name = self._selectors.full_name(numa)
-                    yield DeviceConstraint(requests=names, match_attribute=name), path
 
     def configs(self, name: str) -> Iterator[tuple[DeviceClaimConfiguration, FieldPath]]:
         """Yield each configuration that the driver needs for the request, and its source."""
@@ -381,6 +339,8 @@ class RequestCompiler:
         if intent.kind is DeviceKind.MIG and intent.memory is not None:
             return self._smallest_first(memory, intent.memory)
         default_is_part = self._shared and self._facts.default_is_part
+        if ways := self._constraints.partition_ways():
+            return [_Alternative(name=name, selector=selector) for name, selector in ways]
         percent = 100 if default_is_part and intent.takes_all_memory else intent.memory_percent
         if intent.through_mps or intent.replica or percent is None:
             return []

@@ -165,6 +165,10 @@ class SelectorCompiler:
             f"{capacity}.{name}.compareTo(quantity({quote(str(size))})) {comparison}"
         )
 
+    def has(self, attribute: str) -> str:
+        """Return the expression that a device has an attribute."""
+        return self._present(attribute)
+
     def full_name(self, attribute: str) -> str:
         """Return the name of an attribute with its domain."""
         return "/".join(self._profile.qualified(attribute))

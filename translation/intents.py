@@ -129,10 +129,12 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
         through_mps: The device is shared through an MPS server.
         same_numa: All devices of the container are on one NUMA node.
         within: The topology scope that must contain all of the devices.
+        partition: The devices must be exactly one partition of those that the driver publishes.
         every: All matching devices of a node; `count` is 1 then.
         pool: A share of all matching devices of a node; one device where they cannot be shared.
         also: Further containers that use the same devices.
-        paths: Aspect (a field of the filter, "count", "memory", "cores", "mode", "numa", "scope")
+        paths: Aspect (a field of the filter, "count", "memory", "cores", "mode", "numa", "scope",
+            "partition")
             to the path of the key that requested it.
     """
 
@@ -147,6 +149,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     through_mps: bool = False
     same_numa: bool = False
     within: Scope | None = None
+    partition: bool = False
     every: bool = False
     pool: bool = False
     also: tuple[str, ...] = ()

@@ -298,7 +298,14 @@ def _relevant_to(
         replicas=facts.replicas
         if any(_depends_on_replicas(intent, facts) for intent in intents)
         else None,
+        partitions=_relevant_partitions(facts, intents),
     )
+
+
+def _relevant_partitions(facts: Facts, intents: Sequence[Intent]) -> tuple[int, ...] | None:
+    if any(intent.partition for intent in intents):
+        return () if facts.partitions is None and facts != UNKNOWN else facts.partitions
+    return facts.partitions if any(intent.exclusive for intent in intents) else None
 
 
 def _depends_on_replicas(intent: Intent, facts: Facts) -> bool:

@@ -214,12 +214,14 @@ def test_preferred_alignment_names_only_the_aligned_alternatives() -> None:
     ] == got["constraints"]
 
 
-def test_preferred_alignment_brings_no_more_nics_than_were_asked_for() -> None:
+def test_preferred_alignment_brings_a_nic_for_each_group_where_as_many_are_free() -> None:
     got = devices(asking(TOGETHER, nvidia=4, rdma=100), world(node("a", 1, 1, 1, 1)))
 
+    more = [alternative(f"devices-{count}", "nic", count) for count in (4, 3, 2)]
+    nics = either("nic", "nic")
     assert [
         either("gpu-0", HAMI, 1, cores="100"),
-        either("nic", "nic"),
+        nics | {"firstAvailable": more + nics["firstAvailable"]},
         gpu("gpu-1", 3),
     ] == got["requests"]
     assert [together("gpu-0/aligned", "nic/aligned"), distinct(HAMI, "gpu-0", "gpu-1")] == (

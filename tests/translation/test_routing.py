@@ -18,6 +18,7 @@ from testing.builders import (
     finding_texts,
     gpus,
     hami_gpu,
+    in_partitions,
     koordinator_annotations,
     koordinator_container,
     mig_device,
@@ -64,6 +65,11 @@ def cluster(
     )
 
 
+def partitioned(*sizes: int) -> TranslationSnapshot:
+    gpu = in_partitions(nvidia_gpu(), *sizes)
+    return translation_snapshot(driver_slice(NVIDIA, gpu), driver_slice(HAMI, hami_gpu()))
+
+
 UNKNOWN = translation_snapshot()
 BARE = pod(gpus(2))
 WITH_TYPE = pod(gpus(1), annotations={"nvidia.com/use-gputype": "A100"})
@@ -73,6 +79,10 @@ JOINT = pod(
     annotations=koordinator_annotations(joint={"deviceTypes": ["gpu", "rdma"]}),
 )
 PARTITION = pod(koordinator_container(nvidia=2), annotations=koordinator_annotations(partition={}))
+HINT = pod(
+    koordinator_container(nvidia=2),
+    annotations=koordinator_annotations(hint={"gpu": {"requiredTopologyScope": "Node"}}),
+)
 OWN_WHOLE = pod(koordinator_container(gpu=200))
 OWN_SHARE = pod(koordinator_container(gpu=50))
 
@@ -145,7 +155,8 @@ CASES = (
     Case("joint allocation, nothing known", JOINT, UNKNOWN, NVIDIA),
     Case("joint allocation where both have devices", JOINT, published(HAMI, NVIDIA), NVIDIA),
     Case("joint allocation where only HAMi has devices", JOINT, published(HAMI), HAMI),
-    Case("a partition", PARTITION, published(HAMI, NVIDIA), NVIDIA),
+    Case("a partition", PARTITION, partitioned(2), NVIDIA),
+    Case("a hint about GPUs", HINT, published(HAMI, NVIDIA), NVIDIA),
     Case("Koordinator's own keys for whole GPUs", OWN_WHOLE, published(HAMI, NVIDIA), HAMI),
     Case("the same where only NVIDIA has devices", OWN_WHOLE, published(NVIDIA), NVIDIA),
     Case(

@@ -175,7 +175,13 @@ TRANSLATED = (
     Case(
         "so does one of Koordinator's",
         pod(gpus(1), annotations=koordinator_annotations(partition={})),
-        (f"warning policyDropped {PARTITION}",),
+        (f"warning notPublishedByDriver {PARTITION}",),
+        ON_CLASS,
+    ),
+    Case(
+        "so does a hint",
+        pod(gpus(1), annotations=koordinator_annotations(hint={"gpu": {}})),
+        (),
         ON_CLASS,
     ),
     Case(

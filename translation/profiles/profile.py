@@ -48,12 +48,16 @@ class Attributes(_Part, frozen=True, kw_only=True):
         model: The product name, as in users' lists of card types.
         mig_profile: The name of a MIG profile, such as `1g.10gb+me`.
         numa: The NUMA node.
+        partition: The id of the partition of N devices to which a device belongs, without the N at
+            its end: `partition` for `partition2` and `partition4`. Unset where there are none.
     """
 
     uuid: str | None = None
     model: str | None = None
     mig_profile: str | None = None
     numa: str | None = None
+    # Unset, not empty: profiles without it keep the content hash that live pods carry.
+    partition: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Cores(_Part, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from testing.builders import (
     device_at_root,
     devices_of,
     driver_slice,
+    in_partitions,
     koordinator_annotations,
     nvidia_gpu,
     pod,
@@ -63,6 +64,7 @@ def cluster(nvidia: Document) -> TranslationSnapshot:
 
 
 SNAPSHOT: Final = cluster(nvidia_gpu())
+PARTITIONED: Final = cluster(in_partitions(nvidia_gpu(), 1, 2, 4, 8))
 SHARING: Final = cluster(nvidia_gpu(shared=True, replicas=True))
 AS_SHIPPED: Final = TranslationOptions()
 WITH_OTHERS: Final = TranslationOptions(profiles={**AS_SHIPPED.profiles, "rdma": OTHERS})
@@ -338,8 +340,14 @@ KOORDINATOR_ROWS: Final = (
     hint("`selector`, `vfSelector`", "gpu", HALF, selector={"matchLabels": {"a": "b"}}),
     hint("`selector: {}`", "gpu", HALF, selector={}),
     hint("`vfSelector: {}`", "rdma", NIC, vfSelector={}),
-    said(f"{_PARTITION} (`allocatePolicy: Restricted`)", '{"allocatePolicy": "Restricted"}', HALF),
-    said(f"{_PARTITION} (any other)", '{"allocatePolicy": "BestEffort"}', HALF),
+    Example(
+        f"{_PARTITION} (whole GPUs)",
+        asks(limits=GPUS, annotations={_PARTITION: "{}"}),
+        asks(limits=GPUS),
+        snapshot=PARTITIONED,
+    ),
+    said(f"{_PARTITION} (shares)", '{"allocatePolicy": "BestEffort"}', HALF),
+    said(f"{_PARTITION} (`ringBusBandwidth`)", '{"ringBusBandwidth": "200Gi"}', GPUS),
     said("scheduling.koordinator.sh/device-allocated", '{"gpu": [{"minor": 0}]}', HALF),
     said(
         f"{_REPLACE} (to a key of Koordinator's)",

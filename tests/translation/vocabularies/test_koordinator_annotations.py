@@ -276,18 +276,18 @@ ANSWERS = (
     Said(
         "a restricted partition",
         {"partition": {"allocatePolicy": "Restricted", "ringBusBandwidth": "200Gi"}},
-        (f"error cannotExpress {PARTITION}",),
+        (f"warning policyDropped {PARTITION}", f"error cannotExpress {PARTITION}"),
     ),
     Said(
-        "a preferred partition",
+        "a partition under the policy BestEffort",
         {"partition": {"allocatePolicy": "BestEffort"}},
-        (f"warning policyDropped {PARTITION}",),
+        (),
     ),
-    Said("preferred by default", {"partition": {}}, (f"warning policyDropped {PARTITION}",)),
+    Said("an empty partition spec", {"partition": {}}, ()),
     Said(
         "a policy that does not exist",
         {"partition": {"allocatePolicy": "Loose"}},
-        (f"warning policyDropped {PARTITION}",) * 2,
+        (f"warning policyDropped {PARTITION}",),
     ),
     Said(
         "the devices of an earlier pod, as in a restored one",
@@ -302,6 +302,13 @@ def test_answers(case: Said) -> None:
     got = read(BOTH, **case.annotations)
 
     assert case.said == tuple(finding_texts(got.findings))
+
+
+def test_a_partition_requires_whole_gpus_to_be_one() -> None:
+    whole, share = read(BOTH, partition={}), read(koordinator_container(gpu=50), partition={})
+
+    assert [True, False] == [reading.intents[0].partition for reading in (whole, share)]
+    assert [f"warning policyDropped {PARTITION}"] == finding_texts(share.findings)
 
 
 def test_annotations_mean_nothing_to_a_pod_without_devices() -> None:

@@ -46,7 +46,7 @@ class _PartitionSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The gpu-partition-spec annotation."""
 
     allocate_policy: str = ""
-    ring_bus_bandwidth: str = ""
+    ring_bus_bandwidth: str | int | float | None = None
 
 
 class Annotations(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +54,7 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
 
     hints: Mapping[str, Hint] = {}
     joint: _JointAllocate | None = None
+    partition: bool = False
 
 
 _STRATEGIES: Final = ("", "ApplyForAll", "RequestsAsCount")
@@ -158,29 +159,55 @@ def read_annotations(annotations: Mapping[str, str], findings: list[Finding]) ->
                 "remove the annotation",
             )
         )
-    return Annotations(hints=hints, joint=joint)
+    return Annotations(hints=hints, joint=joint, partition=partition is not None)
 
 
 def _check_partition(spec: _PartitionSpec, findings: list[Finding]) -> None:
+    """Add a finding for each part of the spec that partitions of a driver do not have.
+
+    Source: allocateByPartition: the GPUs of a pod must be one partition under every policy.
+    """
     policies = ("", "BestEffort", "Restricted")
     _check_known(PARTITION, "allocatePolicy", spec.allocate_policy, policies, findings)
     if spec.allocate_policy == "Restricted":
         findings.append(
+            warning(
+                Code.POLICY_DROPPED,
+                annotation_path(PARTITION),
+                "partitions of a driver have no allocation score, so Restricted accepts every partition "
+                "of the size",
+            )
+        )
+    if spec.ring_bus_bandwidth not in {None, "", "0"}:
+        findings.append(
             error(
                 Code.CANNOT_EXPRESS,
                 annotation_path(PARTITION),
-                "no driver publishes Koordinator's table of partitions, which Restricted requires",
-                "write BestEffort, or remove the annotation",
+                "no driver publishes the bandwidth of a partition, which ringBusBandwidth requires",
+                "remove ringBusBandwidth",
             )
         )
-    else:
+
+
+def apply_partition(intent: Intent, findings: list[Finding]) -> Intent:
+    """Return the intent with the requirement of one partition; without effect on shares."""
+    if not _whole_gpus(intent):
         findings.append(
             warning(
                 Code.POLICY_DROPPED,
                 annotation_path(PARTITION),
-                "a claim cannot prefer a partition of GPUs; the preference is dropped",
+                "a partition has no effect on shares of GPUs, as in Koordinator",
             )
         )
+        return intent
+    return msgspec.structs.replace(intent, partition=True)
+
+
+def hints_gpus(text: str) -> bool:
+    """Return whether the hint annotation has a hint about GPUs; also where it cannot be read."""
+    findings: list[Finding] = []
+    hints = _decode({HINT: text}, HINT, dict[str, Hint], findings)
+    return bool(findings) or "gpu" in (hints or {})
 
 
 def alignment_of(

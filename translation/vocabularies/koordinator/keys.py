@@ -84,8 +84,9 @@ TABLE: Final[Table] = (
         WHOLE_GPU,
         "GPUs",
         KeyOutcome.COUNT,
-        "N whole GPUs, where an annotation makes it Koordinator's key; else it belongs to the device "
-        "plugin or HAMi",
+        "N whole GPUs, where an annotation makes it Koordinator's key: a hint about `gpu`, joint "
+        "allocation beside a key of Koordinator's, a partition, or a replacement; else it belongs to "
+        "the device plugin or HAMi",
     ),
     limit(
         RDMA,
@@ -138,8 +139,9 @@ TABLE: Final[Table] = (
         JOINT,
         KeyOutcome.CONSTRAINT,
         "the same groups, with the requested number of NICs, each aligned with a group if possible: "
-        "`firstAvailable` with `aligned` and `any`. Koordinator would add a NIC for each further "
-        "group if one is free; a claim cannot",
+        "`firstAvailable` with `aligned` and `any`. Where there are more groups than NICs, "
+        "alternatives with a NIC for each group come first, in descending number; those NICs are not "
+        "aligned",
         case="without",
     ),
     annotation(
@@ -211,15 +213,24 @@ TABLE: Final[Table] = (
     ),
     annotation(
         PARTITION,
-        KeyOutcome.REFUSED,
-        "no driver publishes the table of partitions",
-        case="`allocatePolicy: Restricted`",
+        KeyOutcome.CONSTRAINT,
+        "the GPUs of the pod are one partition of their number, under every policy: the same "
+        "`gpu.nvidia.com/partition<N>`, which the driver publishes with its gate "
+        "`FabricManagerPartitioning`. Rejected where it publishes none, or none of that size "
+        "(`noPartitionOfSize`). `Restricted` loses its allocation scores, with a warning",
+        case="whole GPUs",
     ),
     annotation(
         PARTITION,
         KeyOutcome.DROPPED,
-        "a claim cannot prefer a partition",
-        case="any other",
+        "a share is in no partition, as in Koordinator",
+        case="shares",
+    ),
+    annotation(
+        PARTITION,
+        KeyOutcome.REFUSED,
+        "no driver publishes the bandwidth of a partition",
+        case="`ringBusBandwidth`",
     ),
     annotation(
         ALLOCATED,

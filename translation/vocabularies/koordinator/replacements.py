@@ -10,9 +10,10 @@ from kube.quantity import Quantity
 from translation.intents import (
     LegacyPod,
 )
-from translation.vocabularies.koordinator.annotations import annotation_path
+from translation.vocabularies.koordinator.annotations import annotation_path, hints_gpus
 from translation.vocabularies.koordinator.keys import (
     FOREIGN_GPUS,
+    HINT,
     JOINT,
     OWN_KEYS,
     PARTITION,
@@ -24,13 +25,14 @@ from translation.vocabularies.koordinator.keys import (
 def takes_whole_gpus(pod: LegacyPod) -> bool:
     """Return whether `nvidia.com/gpu` belongs to Koordinator in this pod.
 
-    It does beside an annotation about GPUs that only Koordinator has: joint allocation, partitions,
-    or the replacement of a key.
+    It does beside an annotation about GPUs that only Koordinator has: a hint, joint allocation,
+    partitions, or the replacement of a key.
     """
     named = {key for container in pod.containers for key in container.limits}
     return (
         (JOINT in pod.annotations and any(key in named for key in OWN_KEYS))
         or PARTITION in pod.annotations
+        or (HINT in pod.annotations and hints_gpus(pod.annotations[HINT]))
         or any(WHOLE_GPU in pair for pair in _replacements(pod.annotations.get(REPLACE, "")))
     )
 

@@ -6,7 +6,7 @@ devicehandler_gpu.go, devicehandler_default.go, device_allocator.go), apis/exten
 pkg/webhook/pod/mutating/device_resource_spec.go, whose defaults (on, unless the gate
 DisableDeviceResourceSpec is) are applied here.
 Not translated: the keys of other vendors that Koordinator reads (Huawei, AMD, Hygon), labels of its
-Device objects, and restricted partitions.
+Device objects, and the bandwidth of partitions.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,10 +30,12 @@ from translation.intents import (
 )
 from translation.keys import Place, annotations, names
 from translation.vocabularies.koordinator.annotations import (
+    Annotations,
     Hint,
     alignment_of,
     annotation_path,
     apply_hint,
+    apply_partition,
     check_isolation,
     read_annotations,
 )
@@ -44,6 +46,7 @@ from translation.vocabularies.koordinator.keys import (
     GPU_KEYS,
     HINT,
     MEMORY,
+    PARTITION,
     PERCENT,
     RATIO,
     RDMA,
@@ -105,7 +108,7 @@ def translate(pod: LegacyPod) -> Translation:
     intents = [
         intent
         for intent in (
-            _gpu_intent(totals, requirements.hints.get("gpu", Hint()), findings),
+            _gpu_intent(totals, requirements, findings),
             _percent_intent(
                 DeviceKind.NIC, RDMA, totals, requirements.hints.get("rdma", Hint()), findings
             ),
@@ -241,7 +244,9 @@ def _default_shared(amounts: Mapping[str, int]) -> int:
 # --- GPUs -----------------------------------------------------------------------------------------
 
 
-def _gpu_intent(totals: _Totals, hint: Hint, findings: list[Finding]) -> Intent | None:
+def _gpu_intent(
+    totals: _Totals, requirements: Annotations, findings: list[Finding]
+) -> Intent | None:
     amounts = {
         key: totals.amounts[key]
         for key in (WHOLE_GPU, CORE, MEMORY, RATIO, SHARED)
@@ -267,13 +272,16 @@ def _gpu_intent(totals: _Totals, hint: Hint, findings: list[Finding]) -> Intent 
             "memory": totals.path(MEMORY, RATIO, PERCENT),
             "cores": totals.path(CORE, PERCENT),
             "scope": annotation_path(HINT),
+            "partition": annotation_path(PARTITION),
         },
     )
     if WHOLE_GPU in amounts:
         intent = msgspec.structs.replace(intent, exclusive=True, cores_percent=WHOLE)
     else:
         intent = _share(intent, amounts, count)
-    return apply_hint(intent, hint, findings)
+    if requirements.partition:
+        intent = apply_partition(intent, findings)
+    return apply_hint(intent, requirements.hints.get("gpu", Hint()), findings)
 
 
 def _share(intent: Intent, amounts: Mapping[str, int], count: int) -> Intent:
