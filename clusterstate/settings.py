@@ -13,6 +13,7 @@ from kube.errors import ConfigError
 from process.durations import PositiveDuration
 from process.settings import Name, Positive, Section
 from translation import arbiter
+from translation.choices import Choices, Exclusivity, InitContainers
 from translation.profiles.profile import Profile
 from translation.snapshot import (
     DEFAULT_PROFILES,
@@ -61,6 +62,16 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
     """Which of `clusterAutoscaler`, `karpenter` and `kueue` see claims in this cluster; nothing looks
     for them then, and nobody is warned. Empty: as installed, none of them does."""
 
+    exclusivity: Exclusivity = Exclusivity.POLICIES
+    """Which shares become whole devices: `always`, `policies` (HAMi's `mutex`, Koordinator's
+    `DeviceLevel`) or `never`. `policies`: their users say that they want a device of their own; all
+    cores with a part of the memory could mean only that."""
+
+    init_containers: InitContainers = InitContainers.LARGEST
+    """The devices of an init container that needs more than every app container: `largest`, those
+    of an app container with the larger amounts of both, or `separate`, its own. `largest`: the pod
+    reserves as much as in the legacy system, so it fits where it fitted."""
+
     def options(self) -> TranslationOptions:
         """Return the same, as the translation takes it."""
         by_vocabulary, by_key = split_profiles(self.profiles)
@@ -73,6 +84,7 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
             quota=self.quota,
             claim_aware_components=frozenset(self.claim_aware_components),
             vocabularies=frozenset(self.vocabularies),
+            choices=Choices(exclusivity=self.exclusivity, init_containers=self.init_containers),
         )
 
     def checked_options(self, profiles: Mapping[str, Profile]) -> TranslationOptions:

@@ -142,6 +142,8 @@ class Code(StrEnum):
     """Nodes differ in how many devices share a PCIe root, and groups fit only some of them."""
     SMALLEST_DEVICE_NOT_PREFERRED = "smallestDeviceNotPreferred"
     """The smallest sufficient MIG device is not preferred, because the sizes are unknown."""
+    INIT_RAISES_LIMIT = "initRaisesLimit"
+    """An app container gets the larger amounts of an init container with which it shares devices."""
     INIT_SHARES_DEVICE = "initSharesDevice"
     """An init container uses the devices of an app container and sees more than it requested."""
     HELD_FOR_POD_LIFETIME = "heldForPodLifetime"

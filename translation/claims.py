@@ -27,7 +27,7 @@ from translation.bounds import DerivedSize
 from translation.claim_division import RequestedDevices, check_limits, divide_devices
 from translation.device_facts import UNKNOWN, Facts
 from translation.device_request import RequestCompiler
-from translation.init_containers import reused_intents
+from translation.init_containers import merge_init_intents, reused_intents
 from translation.intents import DeviceKind, Intent, LegacyContainer
 from translation.profiles.profile import Granularity, Profile
 from translation.resource_profiles import check_rejected
@@ -180,6 +180,7 @@ def compile_claims(
     derived: DerivedSize,
     *,
     prefix: str,
+    merges_init: bool = False,
 ) -> CompiledClaims:
     """Compile the intents that one driver serves to claims; stop where the pod derives too much.
 
@@ -189,12 +190,17 @@ def compile_claims(
         facts: Device kind to the facts of the driver's published devices.
         derived: What the pod has derived so far.
         prefix: The readable prefix of template names, a DNS label.
+        merges_init: Init containers that need more share the devices of an app container.
     """
     rejected = tuple(check_rejected(intents, profile))
     if rejected:
         return CompiledClaims(findings=rejected)
+    findings: list[Finding] = []
+    if merges_init:
+        intents, raised_findings = merge_init_intents(intents, containers)
+        findings += raised_findings
     reused, reuse_findings = reused_intents(intents, containers)
-    findings = list(reuse_findings)
+    findings += reuse_findings
     requested = [
         RequestedDevices(
             intent=intent,

@@ -14,6 +14,7 @@ from findings.text import printable, quote_text
 from translation import arbiter
 from translation.alignment import AlignedIntent, compile_aligned_claim
 from translation.bounds import DerivedSize
+from translation.choices import InitContainers
 from translation.claims import Claim, CompiledClaims, compile_claims
 from translation.device_facts import UNKNOWN, Facts
 from translation.intents import (
@@ -137,6 +138,7 @@ def compile_readings(
                 facts.get(profile.driver, {}),
                 derived,
                 prefix=vocabulary,
+                merges_init=legacy.choices.init_containers is InitContainers.LARGEST,
             )
             claims += compiled.claims
             findings += compiled.findings

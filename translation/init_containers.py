@@ -3,12 +3,17 @@
 Kubernetes accounts for the larger of the init containers and the sum of the app containers, since
 init containers run first. Claims are held for the pod's lifetime, so without reuse the pod would
 need the sum of all. An init container that needs no more than another container reuses its request;
-sidecars run beside the app containers, so they neither reuse devices nor have theirs reused.
+sidecars run beside the app containers, so they neither reuse devices nor have theirs reused. Where
+the operator chooses so, an app container's request is raised to what an init container needs, so that
+it can be reused, too: then the pod reserves as much as in the legacy system.
 
-Source: KEP-753 for sidecars; k8s.io/component-helpers resource, PodRequests, for the accounting.
+Source: Project-HAMi/HAMi 4707fb0, pkg/scheduler/score.go, and docs/develop/initContainer-design.md,
+which reserve the larger of both; KEP-753 for sidecars; k8s.io/component-helpers resource, PodRequests, for the accounting.
 """
 
 from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from findings.finding import Code, Finding, warning
 from kube.quantity import Quantity
@@ -58,6 +63,102 @@ def reused_intents(
     return reused, tuple(findings)
 
 
+def merge_init_intents(
+    intents: Sequence[Intent], containers: Mapping[str, LegacyContainer]
+) -> tuple[Sequence[Intent], tuple[Finding, ...]]:
+    """Return the intents with those of app containers raised to what init containers need.
+
+    An init container's intent for more whole devices than the app container's becomes two: one that
+    reuses the app container's devices, and one for the others.
+
+    Args:
+        intents: In the order of the pod's containers.
+        containers: By name.
+    """
+    merged = list(intents)
+    findings: list[Finding] = []
+    init = [index for index, intent in enumerate(intents) if _runs_first(containers, intent)]
+    apps = [
+        index
+        for index, intent in enumerate(intents)
+        if index not in init and not containers[intent.container].sidecar
+    ]
+    further: dict[int, Intent] = {}
+    in_use: dict[str, set[int]] = {}
+    for index in sorted(init, key=lambda index: _size(intents[index]), reverse=True):
+        intent = intents[index]
+        taken = in_use.setdefault(intent.container, set())
+        free = [app for app in apps if app not in taken]
+        match = next((app for app in free if _covers(merged[app], intent)), None)
+        if match is None:
+            mergeable = [app for app in free if _merges(merged[app], intent)]
+            match = max(mergeable, key=lambda app: _size(merged[app]), default=None)
+        if match is None:
+            continue
+        taken.add(match)
+        app = merged[match]
+        if intent.count > app.count:
+            merged[index] = _replaced(intent, count=app.count)
+            further[index] = _replaced(intent, count=intent.count - app.count)
+        elif not _covers(app, intent):
+            merged[match] = _raised(app, intent)
+            findings.append(_raised_finding(app, intent))
+    return (
+        [
+            part
+            for index, intent in enumerate(merged)
+            for part in ((intent, further[index]) if index in further else (intent,))
+        ],
+        tuple(findings),
+    )
+
+
+def _replaced(intent: Intent, count: int) -> Intent:
+    return msgspec.structs.replace(intent, count=count)
+
+
+def _merges(app: Intent, init: Intent) -> bool:
+    """Return whether devices for both containers can be requested at once."""
+    same = ("kind", "filter", "replica", "through_mps", "same_numa", "within", "every", "pool")
+    if any(getattr(app, field) != getattr(init, field) for field in same) or app.through_mps:
+        return False
+    if init.count > app.count:
+        # Constraints and distinct devices of a share span one request only.
+        is_whole = init.exclusive and app.exclusive and _covers_memory(app, init)
+        return is_whole and not (init.same_numa or init.within)
+    by_percent = {intent.memory_percent is not None for intent in (app, init)}
+    all_memory = app.takes_all_memory or init.takes_all_memory
+    return app.kind is DeviceKind.GPU and (all_memory or len(by_percent) == 1)
+
+
+def _raised(app: Intent, init: Intent) -> Intent:
+    """Return the app container's intent with the larger amounts of both."""
+    exclusive = app.exclusive or init.exclusive
+    takes_all = exclusive or app.takes_all_memory or init.takes_all_memory
+    memories = [intent.memory for intent in (app, init) if intent.memory is not None]
+    percents = [
+        intent.memory_percent for intent in (app, init) if intent.memory_percent is not None
+    ]
+    return msgspec.structs.replace(
+        app,
+        exclusive=exclusive,
+        memory=None if takes_all else max(memories, default=None),
+        memory_percent=None if takes_all else max(percents, default=None),
+        cores_percent=max(app.cores_percent or 0, init.cores_percent or 0),
+    )
+
+
+def _raised_finding(app: Intent, init: Intent) -> Finding:
+    return warning(
+        Code.INIT_RAISES_LIMIT,
+        app.path("count"),
+        f"init container {init.container} needs more: the pod reserves the larger amounts once, and "
+        f"container {app.container} may use them, too",
+        "to keep their limits apart, set translation.initContainers to separate: the pod reserves "
+        "the sum then",
+    )
+
+
 def _runs_first(containers: Mapping[str, LegacyContainer], intent: Intent) -> bool:
     container = containers[intent.container]
     return container.init and not container.sidecar
@@ -103,7 +204,7 @@ def _held_finding(intent: Intent) -> Finding:
         Code.HELD_FOR_POD_LIFETIME,
         intent.path("count"),
         "no app container requests as much, so the pod holds the init container's devices for its "
-        "whole lifetime",
+        "whole lifetime, beside those of its app containers: it may fit on no node",
     )
 
 

@@ -13,6 +13,7 @@ import msgspec
 from findings.field_path import FieldPath
 from findings.finding import Finding
 from kube.quantity import Quantity
+from translation.choices import Choices
 from translation.keys import Table
 from translation.quotas import PodScopes
 
@@ -56,6 +57,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):
         annotations: Those that vocabularies or preflight checks read; likewise labels and
             node_selector.
         scopes: The quota scopes that match the pod.
+        choices: The operator's; those that make no difference to the pod have their defaults.
         recorded_drivers: Vocabulary name to the driver of the pod's translation record, which stays
             its driver as long as it is a candidate.
     """
@@ -67,6 +69,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):
     node_name: str = ""
     scheduler_name: str = ""
     scopes: PodScopes = PodScopes()
+    choices: Choices = Choices()
     recorded_drivers: Mapping[str, str] = {}
 
     @property

@@ -14,6 +14,7 @@ import msgspec
 from findings.field_path import FieldPath
 from kube.api.meta import decode
 from kube.quantity import Quantity
+from translation.choices import Choices
 from translation.claims import TRANSLATION_VERSION
 from translation.device_facts import Facts
 from translation.intents import DeviceKind, LegacyContainer, LegacyPod, Vocabulary
@@ -25,6 +26,10 @@ MAX_CONTAINERS: Final = 256
 MAX_SIZES: Final = 64
 
 _TOO_LONG: Final = f"longer than {MAX_BYTES} bytes"
+
+
+RECORDED: Final = Choices()
+"""The choices of records without any."""
 
 
 class RecordError(ValueError):
@@ -66,12 +71,14 @@ class TranslationRecord(_Part, frozen=True, kw_only=True, omit_defaults=True):
         containers: Those with device keys, in the order of the pod; all of them where a vocabulary
             gives its devices to the whole pod.
         annotations: The pod annotations that its vocabularies depend on.
+        choices: The operator's choices that made a difference.
     """
 
     translation_version: int
     profiles: tuple[UsedProfile, ...]
     containers: tuple[RecordedContainer, ...]
     annotations: Mapping[str, str] = {}
+    choices: Choices = RECORDED
 
     def encode(self) -> str:
         """Return the annotation's text; the same record always gives the same text."""
@@ -101,6 +108,7 @@ class TranslationRecord(_Part, frozen=True, kw_only=True, omit_defaults=True):
                 for container in self.containers
             ),
             annotations=self.annotations,
+            choices=self.choices,
         )
 
     def keys(self) -> frozenset[str]:
@@ -187,4 +195,6 @@ def build_record(
         annotations={
             name: text for name, text in sorted(pod.annotations.items()) if name in depends_on
         },
+        # The same object, since only that is left out.
+        choices=RECORDED if pod.choices == RECORDED else pod.choices,
     )

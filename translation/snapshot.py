@@ -13,6 +13,7 @@ import msgspec
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
 from translation import arbiter
+from translation.choices import Choices, InitContainers
 from translation.device_facts import Facts
 from translation.intents import DeviceKind, Vocabulary
 from translation.limit_ranges import LimitRangeSummary
@@ -107,6 +108,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
         quota: The reaction to quotas that would stop counting.
         claim_aware_components: Components that are configured to count claims.
         vocabularies: The vocabularies whose keys are translated; the keys of others are unknown.
+        choices: Between what a legacy system reserves and what it limits.
     """
 
     profiles: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(DEFAULT_PROFILES))
@@ -117,6 +119,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     quota: QuotaPolicy = QuotaPolicy.DENY
     claim_aware_components: frozenset[ClaimUnawareComponent] = frozenset()
     vocabularies: frozenset[str] = frozenset(arbiter.VOCABULARIES)
+    choices: Choices = Choices(init_containers=InitContainers.LARGEST)
 
     def scheduler_for(self, name: str) -> str | None:
         """Return the scheduler for the translated pods of a scheduler; None for no translation.

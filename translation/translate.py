@@ -6,12 +6,14 @@ reads the pod and the snapshot and builds the translation record, with only the 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, has_errors
 from translation import arbiter
+from translation.choices import Choices, InitContainers
 from translation.claims import Claim
 from translation.derive import Readings, compile_readings, provider, read_keys, serves
 from translation.device_facts import UNKNOWN, Facts
@@ -38,6 +40,8 @@ from translation.resource_profiles import resource_profiles, resource_providers
 from translation.routing import RoutedPod, check_key_drivers, route
 from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
 from translation.vocabularies.resources import NAME as RESOURCES
+
+SEPARATE: Final = InitContainers.SEPARATE
 
 
 class Untouched(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +115,7 @@ def _translate_keys(
     snapshot: TranslationSnapshot,
     options: TranslationOptions,
 ) -> Outcome:
+    legacy = msgspec.structs.replace(legacy, choices=_relevant_choices(legacy, options.choices))
     vocabularies = vocabularies_in_force(options, snapshot.profiles)
     owners = [
         vocabularies[name]
@@ -173,6 +178,15 @@ def _translate_keys(
         scheduler_name=scheduler if scheduler != legacy.scheduler_name else None,
         findings=findings,
     )
+
+
+def _relevant_choices(legacy: LegacyPod, choices: Choices) -> Choices:
+    """Return the choices with the defaults of a record where they make no difference."""
+    runs_first = any(
+        container.init and not container.sidecar and container.limits
+        for container in legacy.containers
+    )
+    return choices if runs_first else msgspec.structs.replace(choices, init_containers=SEPARATE)
 
 
 def _check_size(record: TranslationRecord, annotation: str) -> Iterator[Finding]:

@@ -4,13 +4,28 @@ from typing import NamedTuple
 
 import pytest
 
-from testing.builders import Document, finding_codes, gpus, pod, sidecar, translation_of
+from testing.builders import (
+    Document,
+    derived_claims,
+    devices_of,
+    finding_codes,
+    gpus,
+    pod,
+    sidecar,
+    translation_of,
+    translation_snapshot,
+)
+from translation.choices import Choices
+from translation.snapshot import TranslationOptions
+
+SEPARATE = TranslationOptions(choices=Choices())
+LARGEST = TranslationOptions()
 
 
-def hosted(document: Document) -> dict[str, str]:
+def hosted(document: Document, options: TranslationOptions) -> dict[str, str]:
     """Init container to the container whose request it uses."""
     found: dict[str, str] = {}
-    for claim in translation_of(document).claims:
+    for claim in translation_of(document, None, options).claims:
         users: dict[str, list[str]] = {}
         for use in claim.uses:
             users.setdefault(use.request, []).append(use.container)
@@ -91,8 +106,102 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_hosts(case: Case) -> None:
-    assert case.want == hosted(case.pod)
-    assert case.said == tuple(finding_codes(translation_of(case.pod).findings))
+    assert case.want == hosted(case.pod, SEPARATE)
+    assert case.said == tuple(finding_codes(translation_of(case.pod, None, SEPARATE).findings))
+
+
+class Merged(NamedTuple):
+    name: str
+    pod: Document
+    want: tuple[str, ...]
+    """Count and amounts of each request, with its users."""
+    said: tuple[str, ...] = ()
+
+
+RAISED = ("warning initRaisesLimit",)
+
+MERGED = (
+    Merged("as much", after(gpus(2, name="i")), ("2 for i, main",)),
+    Merged("less", after(gpus(1, name="i")), ("2 for i, main",), SEES_MORE),
+    Merged(
+        "more whole GPUs: those beyond are the init container's",
+        after(gpus(3, name="i")),
+        ("1 for i", "2 for i, main"),
+        HELD,
+    ),
+    Merged(
+        "one after the other needs the larger of both",
+        after(gpus(3, name="i"), gpus(4, name="j")),
+        ("2 for i, j", "2 for i, j, main"),
+        (*SEES_MORE, *HELD),
+    ),
+    Merged(
+        "more memory",
+        share_after(gpus(1, mem=11, cores=10, name="i")),
+        ("1 memory 11Mi cores 50 for i, main",),
+        (*RAISED, *SEES_MORE),
+    ),
+    Merged(
+        "more cores",
+        share_after(gpus(1, mem=5, cores=60, name="i")),
+        ("1 memory 10Mi cores 60 for i, main",),
+        (*RAISED, *SEES_MORE),
+    ),
+    Merged(
+        "all memory",
+        share_after(gpus(1, cores=10, name="i")),
+        ("1 cores 50 for i, main",),
+        (*RAISED, *SEES_MORE),
+    ),
+    Merged(
+        "a whole GPU before a share",
+        share_after(gpus(1, cores=100, name="i")),
+        ("1 cores 100 for i, main",),
+        RAISED,
+    ),
+    Merged(
+        "shares of more GPUs keep their own",
+        share_after(gpus(2, mem=10, cores=50, name="i")),
+        ("2 memory 10Mi cores 50 for i", "1 memory 10Mi cores 50 for main"),
+        HELD,
+    ),
+    Merged(
+        "of two app containers the larger one is raised",
+        pod(
+            gpus(1, mem=10, cores=0, name="a"),
+            gpus(1, mem=20, cores=0, name="b"),
+            init=(gpus(1, mem=30, cores=0, name="i"),),
+        ),
+        ("1 memory 10Mi cores 0 for a", "1 memory 30Mi cores 0 for i, b"),
+        RAISED,
+    ),
+    Merged(
+        "another kind keeps its own",
+        after(gpus(mig_1g_5gb=1, name="i")),
+        ("1 for i", "2 for main"),
+        HELD,
+    ),
+)
+
+
+def reserved(document: Document) -> tuple[str, ...]:
+    found = []
+    for claim in translation_of(document, None, LARGEST).claims:
+        for request in devices_of(claim)["requests"]:
+            users = ", ".join(use.container for use in claim.uses if use.request == request["name"])
+            amounts = request["exactly"].get("capacity", {}).get("requests", {})
+            parts = [f"{name} {amounts[name]}" for name in ("memory", "cores") if name in amounts]
+            found.append(" ".join([str(request["exactly"]["count"]), *parts, "for", users]))
+    return tuple(found)
+
+
+@pytest.mark.parametrize("case", MERGED, ids=lambda case: case.name)
+def test_the_pod_reserves_the_larger_of_both(case: Merged) -> None:
+    got = translation_of(case.pod, None, LARGEST)
+
+    assert sorted(case.want) == sorted(reserved(case.pod))
+    assert sorted(case.said) == sorted(finding_codes(got.findings))
+    assert got.claims == derived_claims(case.pod, got.annotation, translation_snapshot())
 
 
 def test_one_container_never_uses_one_device_twice() -> None:

@@ -63,6 +63,7 @@ def test_it_holds_keys_and_values_and_what_the_translation_depends_on() -> None:
             },
         ],
         "annotations": {"nvidia.com/use-gputype": 'A100 "é"'},
+        "choices": {"initContainers": "largest"},
     } == written
 
 

@@ -85,7 +85,9 @@ TABLE: Final[Table] = (
         "percent",
         KeyOutcome.CAPACITY,
         "`cores: <C>`; absent it is `0`, which reserves none and sets no limit. Above 100 it is 100, "
-        "with a warning",
+        "with a warning. All cores with a part of the memory are a share, with a warning, or the "
+        "whole card, if the setting `translation.exclusivity` is `always`. HAMi places no share "
+        "without cores on a card whose cores are all reserved; a claim may be",
     ),
     limit(
         PRIORITY,
@@ -136,7 +138,12 @@ TABLE: Final[Table] = (
         case="`mps`",
     ),
     annotation(MODE, KeyOutcome.REFUSED, "no card has such a mode", case="any other"),
-    annotation(GPU_POLICY, KeyOutcome.CAPACITY, "the whole card", case="`mutex`"),
+    annotation(
+        GPU_POLICY,
+        KeyOutcome.CAPACITY,
+        "the whole card; a share with a warning, if the setting `translation.exclusivity` is `never`",
+        case="`mutex`",
+    ),
     annotation(
         GPU_POLICY,
         KeyOutcome.DROPPED,

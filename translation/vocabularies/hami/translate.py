@@ -7,20 +7,17 @@ Not translated: other vendors' keys, and settings of the chart that differ from 
 """
 
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
-from string import ascii_lowercase, ascii_uppercase
 from typing import Final
 
 import msgspec
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, has_errors, warning
-from findings.text import quote_text
 from kube.quantity import Format, Quantity
 from translation.amounts import is_in_bytes, whole_amount
+from translation.choices import Exclusivity
 from translation.intents import (
     MEBIBYTE,
-    DeviceFilter,
     DeviceKind,
     Intent,
     LegacyContainer,
@@ -30,6 +27,12 @@ from translation.intents import (
     Vocabulary,
 )
 from translation.keys import Place, annotations, names
+from translation.vocabularies.hami.annotations import (
+    Mode,
+    Requirements,
+    annotation_path,
+    read_annotations,
+)
 from translation.vocabularies.hami.keys import (
     CORES_PERCENT,
     COUNT,
@@ -39,11 +42,9 @@ from translation.vocabularies.hami.keys import (
     MODE,
     NO_USE_TYPE,
     NO_USE_UUID,
-    NODE_POLICY,
     NUMA_BIND,
     OWN_KEYS,
     PRIORITY,
-    SCORING_WEIGHTS,
     TABLE,
     USE_TYPE,
     USE_UUID,
@@ -52,10 +53,6 @@ from translation.vocabularies.hami.keys import (
 DEFAULT_COUNT: Final = 1
 MAX_MEMORY_MIB: Final = 2**31 - 1
 TASK_PRIORITY: Final = "CUDA_TASK_PRIORITY"
-
-_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
-"""The values that Go's strconv.ParseBool parses as true."""
-
 
 _ASPECTS: Final = {
     "mode": MODE,
@@ -66,23 +63,6 @@ _ASPECTS: Final = {
     "not_uuids": NO_USE_UUID,
 }
 """Aspect of an intent to the annotation that requests it."""
-
-
-class Mode(StrEnum):
-    """The mode of sharing of a card, in the order of preference when a pod allows several."""
-
-    CORE = "hami-core"
-    MIG = "mig"
-    MPS = "mps"
-
-
-class _Requirements(msgspec.Struct, frozen=True, kw_only=True):
-    """The requirements in the annotations, for every container of the pod."""
-
-    filter: DeviceFilter = DeviceFilter()
-    mode: Mode = Mode.CORE
-    same_numa: bool = False
-    mutex: bool = False
 
 
 class _Amounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +77,7 @@ class _Amounts(msgspec.Struct, frozen=True, kw_only=True):
 
 def translate(pod: LegacyPod) -> Translation:
     """Translate the GPUs and shares of GPUs that each container requests."""
-    requirements, annotation_findings = _read_annotations(pod.annotations)
+    requirements, annotation_findings = read_annotations(pod.annotations)
     findings: list[Finding] = []
     intents: list[Intent] = []
     variables: list[Variable] = []
@@ -110,7 +90,7 @@ def translate(pod: LegacyPod) -> Translation:
             continue
         if amounts.priority is not None:
             variables.append(_priority(container, amounts.priority))
-        intent, intent_findings = _intent(container, amounts, requirements)
+        intent, intent_findings = _intent(container, amounts, requirements, pod.choices.exclusivity)
         findings += intent_findings
         if intent is not None:
             intents.append(intent)
@@ -189,7 +169,10 @@ def _check_ranges(container: LegacyContainer, amounts: _Amounts) -> Iterator[Fin
 
 
 def _intent(
-    container: LegacyContainer, amounts: _Amounts, requirements: _Requirements
+    container: LegacyContainer,
+    amounts: _Amounts,
+    requirements: Requirements,
+    exclusivity: Exclusivity,
 ) -> tuple[Intent | None, list[Finding]]:
     count = _count(amounts)
     if not count:
@@ -208,7 +191,7 @@ def _intent(
         case Mode.MPS:
             return _as_mps(intent, amounts), []
         case Mode.CORE:
-            return _as_share(intent, amounts, mutex=requirements.mutex)
+            return _as_share(intent, amounts, exclusivity, mutex=requirements.mutex)
 
 
 def _count(amounts: _Amounts) -> int:
@@ -219,18 +202,22 @@ def _count(amounts: _Amounts) -> int:
     return DEFAULT_COUNT if any(amount is not None for amount in companions) else 0
 
 
-def _as_share(intent: Intent, amounts: _Amounts, *, mutex: bool) -> tuple[Intent, list[Finding]]:
-    takes_all = _cores(amounts) == 100 and _memory(amounts) == (None, None)
-    if takes_all or mutex:
-        findings = [] if takes_all else [_mutex_finding(intent)]
-        return msgspec.structs.replace(intent, exclusive=True, cores_percent=100), findings
+def _as_share(
+    intent: Intent, amounts: _Amounts, exclusivity: Exclusivity, *, mutex: bool
+) -> tuple[Intent, list[Finding]]:
+    all_cores = _cores(amounts) == 100
+    whole = msgspec.structs.replace(intent, exclusive=True, cores_percent=100)
+    if all_cores and _memory(amounts) == (None, None):
+        return whole, []
+    if mutex and exclusivity is not Exclusivity.NEVER:
+        return whole, [_mutex_finding(intent)]
+    if all_cores and exclusivity is Exclusivity.ALWAYS:
+        return whole, [_all_cores_finding(intent)]
     memory, percent = _memory(amounts)
-    return (
-        msgspec.structs.replace(
-            intent, memory=memory, memory_percent=percent, cores_percent=_cores(amounts)
-        ),
-        [],
+    share = msgspec.structs.replace(
+        intent, memory=memory, memory_percent=percent, cores_percent=_cores(amounts)
     )
+    return share, [_shared_mutex_finding()] if mutex else []
 
 
 def _cores(amounts: _Amounts) -> int:
@@ -257,6 +244,24 @@ def _memory(amounts: _Amounts) -> tuple[Quantity | None, int | None]:
     if amounts.memory_percent and amounts.memory_percent < 100:
         return None, amounts.memory_percent
     return None, None
+
+
+def _all_cores_finding(intent: Intent) -> Finding:
+    return warning(
+        Code.WHOLE_DEVICE,
+        intent.path("cores"),
+        "HAMi gives all cores only of an unused GPU: the claim requests all its memory, too, which is "
+        "the container's limit then",
+    )
+
+
+def _shared_mutex_finding() -> Finding:
+    return warning(
+        Code.NOT_EXCLUSIVE,
+        annotation_path(GPU_POLICY),
+        "policy mutex requires an unused GPU; the claim requests a share, and others may be on the GPU",
+        "for a GPU of its own, set translation.exclusivity to policies",
+    )
 
 
 def _mutex_finding(intent: Intent) -> Finding:
@@ -319,7 +324,7 @@ def _paths(container: LegacyContainer) -> Mapping[str, FieldPath]:
         paths["memory"] = container.limit_path(MEMORY_PERCENT)
     if COUNT not in container.limits:
         paths["count"] = container.limit_path(min(container.limits))
-    return paths | {aspect: _annotation_path(key) for aspect, key in _ASPECTS.items()}
+    return paths | {aspect: annotation_path(key) for aspect, key in _ASPECTS.items()}
 
 
 def _check_companions(container: LegacyContainer, amounts: _Amounts) -> Iterator[Finding]:
@@ -352,129 +357,6 @@ def _check_privileged(pod: LegacyPod) -> Iterator[Finding]:
                 "a privileged container sees every GPU of its node, so HAMi allows no share in its pod",
                 "remove privileged, or request whole GPUs without HAMi's keys",
             )
-
-
-# --- annotations ----------------------------------------------------------------------------------
-
-
-def _read_annotations(annotations: Mapping[str, str]) -> tuple[_Requirements, list[Finding]]:
-    findings: list[Finding] = []
-    policies = _items(annotations.get(GPU_POLICY, ""))
-    requirements = _Requirements(
-        filter=_filter(annotations, findings),
-        mode=_mode(annotations.get(MODE, ""), findings),
-        same_numa=annotations.get(NUMA_BIND, "") in _TRUE,
-        mutex="mutex" in policies,
-    )
-    for policy in policies:
-        if policy == "numa":
-            # Source: gpu_policy.go: it sorts cards, and spans NUMA nodes where one has too few.
-            findings.append(
-                warning(
-                    Code.POLICY_DROPPED,
-                    _annotation_path(GPU_POLICY),
-                    "a claim cannot prefer one NUMA node; the devices may be on different ones",
-                    f"to require one NUMA node, set {NUMA_BIND}",
-                )
-            )
-        elif policy != "mutex":
-            findings.append(
-                warning(
-                    Code.POLICY_DROPPED,
-                    _annotation_path(GPU_POLICY),
-                    f"a claim cannot express the GPU policy {quote_text(policy)}; it is dropped",
-                )
-            )
-    for key in (NODE_POLICY, SCORING_WEIGHTS):
-        if annotations.get(key, "").strip():
-            findings.append(
-                warning(
-                    Code.POLICY_DROPPED,
-                    _annotation_path(key),
-                    f"{key} configures HAMi's own scheduler; it is dropped",
-                )
-            )
-    return requirements, findings
-
-
-def _filter(annotations: Mapping[str, str], findings: list[Finding]) -> DeviceFilter:
-    def listed(key: str, *, excludes: bool) -> tuple[str, ...] | None:
-        text = annotations.get(key, "")
-        if not text.strip():  # Blank means no constraint.
-            return None
-        items = _items(text)
-        if not items and not excludes:
-            findings.append(
-                error(
-                    Code.EMPTY_DEVICE_LIST,
-                    _annotation_path(key),
-                    f"{quote_text(text)} contains only separators, so no GPU would match",
-                    "name a GPU, or remove the annotation",
-                )
-            )
-        return items
-
-    models = listed(USE_TYPE, excludes=False)
-    if models is not None and any(map(_is_every_card, models)):
-        models = None
-    excluded = listed(NO_USE_TYPE, excludes=True) or ()
-    if any(map(_is_every_card, excluded)):
-        findings.append(
-            error(
-                Code.EMPTY_DEVICE_LIST,
-                _annotation_path(NO_USE_TYPE),
-                f"{quote_text(annotations[NO_USE_TYPE])} excludes every GPU, so none would match",
-                "name the types to exclude",
-            )
-        )
-    return DeviceFilter(
-        models=None if models is None else tuple(_model(item) for item in models),
-        not_models=tuple(_model(item) for item in excluded),
-        uuids=listed(USE_UUID, excludes=False),
-        not_uuids=listed(NO_USE_UUID, excludes=True) or (),
-    )
-
-
-def _items(text: str) -> tuple[str, ...]:
-    return tuple(item for part in text.split(",") if (item := part.strip()))
-
-
-_LOWER_ASCII: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
-
-
-def _is_every_card(item: str) -> bool:
-    """Return whether a type is part of the name of every card: HAMi registers `NVIDIA-<name>`."""
-    return item.translate(_LOWER_ASCII) in {"nvidia", "nvidia-"}
-
-
-def _model(item: str) -> str:
-    # Older HAMi registered every card as "NVIDIA-<name>", so manifests say "NVIDIA-NVIDIA A100".
-    prefix = "nvidia-"
-    # As lowerAscii in the selector, other letters keep their case.
-    lowered = item.translate(_LOWER_ASCII)
-    return lowered.removeprefix(prefix) or lowered
-
-
-def _mode(text: str, findings: list[Finding]) -> Mode:
-    if not text.strip():
-        return Mode.CORE
-    # Source: checkType. The text must contain the mode of a card.
-    allowed = [mode for mode in Mode if mode.value in text]
-    if not allowed:
-        findings.append(
-            error(
-                Code.UNKNOWN_MODE,
-                _annotation_path(MODE),
-                f"{quote_text(text)} contains no mode of a card",
-                f"write one of {', '.join(Mode)}",
-            )
-        )
-        return Mode.CORE
-    return allowed[0]
-
-
-def _annotation_path(key: str) -> FieldPath:
-    return FieldPath.of("metadata", "annotations").key(key)
 
 
 VOCABULARY: Final = Vocabulary(

@@ -8,6 +8,7 @@ import msgspec
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, has_errors, warning
 from findings.text import quote_text
+from translation.choices import Exclusivity
 from translation.intents import (
     Alignment,
     DeviceKind,
@@ -78,7 +79,9 @@ _TYPES: Final = {"gpu": DeviceKind.GPU, "rdma": DeviceKind.NIC, "fpga": DeviceKi
 _SAME_PCIE: Final = "SamePCIe"
 
 
-def apply_hint(intent: Intent, hint: Hint, findings: list[Finding]) -> Intent:
+def apply_hint(
+    intent: Intent, hint: Hint, exclusivity: Exclusivity, findings: list[Finding]
+) -> Intent:
     """Return the intent with the requirements of its hint."""
     scope = hint.required_topology_scope
     is_gpu = intent.kind is DeviceKind.GPU
@@ -99,17 +102,36 @@ def apply_hint(intent: Intent, hint: Hint, findings: list[Finding]) -> Intent:
     if is_gpu and _SCOPES.get(scope) and intent.count > 1 and not _whole_gpus(intent):
         findings.append(_invalid_scope("Koordinator supports no scope for shares of several GPUs"))
     if hint.exclusive_policy == "DeviceLevel" and not intent.exclusive:
+        intent = _at_device_level(intent, hint, exclusivity, findings)
+    return msgspec.structs.replace(intent, within=_SCOPES.get(scope))
+
+
+def _at_device_level(
+    intent: Intent, hint: Hint, exclusivity: Exclusivity, findings: list[Finding]
+) -> Intent:
+    """Return the intent for exclusive devices; unchanged where a share is to stay a share.
+
+    Source: DefaultDeviceHandler. Koordinator's code reads the policy only beside RequestsAsCount, its
+    documentation promises exclusive devices everywhere.
+    """
+    counted = hint.allocate_strategy == "RequestsAsCount" and intent.kind is not DeviceKind.GPU
+    if exclusivity is Exclusivity.NEVER and not counted:
         findings.append(
-            warning(
-                Code.WHOLE_DEVICE,
-                intent.path("count"),
-                "exclusivePolicy DeviceLevel requires exclusive devices: the claim requests all of each",
+            _dropped(
+                "exclusivePolicy DeviceLevel: others may share the devices, as in Koordinator's code"
             )
         )
-        intent = msgspec.structs.replace(
-            intent, exclusive=True, memory=None, memory_percent=None, cores_percent=WHOLE
+        return intent
+    findings.append(
+        warning(
+            Code.WHOLE_DEVICE,
+            intent.path("count"),
+            "exclusivePolicy DeviceLevel requires exclusive devices: the claim requests all of each",
         )
-    return msgspec.structs.replace(intent, within=_SCOPES.get(scope))
+    )
+    return msgspec.structs.replace(
+        intent, exclusive=True, memory=None, memory_percent=None, cores_percent=WHOLE
+    )
 
 
 def _whole_gpus(intent: Intent) -> bool:

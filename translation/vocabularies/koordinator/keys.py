@@ -184,7 +184,8 @@ TABLE: Final[Table] = (
     annotation(
         HINT,
         KeyOutcome.CAPACITY,
-        "the whole device, with a warning where a share was requested",
+        "the whole device, with a warning where a share was requested; dropped with a warning, if "
+        "the setting `translation.exclusivity` is `never`, except beside `RequestsAsCount`",
         case="`exclusivePolicy: DeviceLevel`",
     ),
     annotation(

@@ -18,6 +18,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, has_errors
 from kube.quantity import Format, Quantity
 from translation.amounts import whole_amount
+from translation.choices import Exclusivity
 from translation.intents import (
     SPEC,
     DeviceFilter,
@@ -108,13 +109,9 @@ def translate(pod: LegacyPod) -> Translation:
     intents = [
         intent
         for intent in (
-            _gpu_intent(totals, requirements, findings),
-            _percent_intent(
-                DeviceKind.NIC, RDMA, totals, requirements.hints.get("rdma", Hint()), findings
-            ),
-            _percent_intent(
-                DeviceKind.FPGA, FPGA, totals, requirements.hints.get("fpga", Hint()), findings
-            ),
+            _gpu_intent(totals, requirements, pod.choices.exclusivity, findings),
+            _percent_intent(_NIC, totals, requirements, pod.choices.exclusivity, findings),
+            _percent_intent(_FPGA, totals, requirements, pod.choices.exclusivity, findings),
         )
         if intent is not None
     ]
@@ -245,7 +242,10 @@ def _default_shared(amounts: Mapping[str, int]) -> int:
 
 
 def _gpu_intent(
-    totals: _Totals, requirements: Annotations, findings: list[Finding]
+    totals: _Totals,
+    requirements: Annotations,
+    exclusivity: Exclusivity,
+    findings: list[Finding],
 ) -> Intent | None:
     amounts = {
         key: totals.amounts[key]
@@ -281,7 +281,7 @@ def _gpu_intent(
         intent = _share(intent, amounts, count)
     if requirements.partition:
         intent = apply_partition(intent, findings)
-    return apply_hint(intent, requirements.hints.get("gpu", Hint()), findings)
+    return apply_hint(intent, requirements.hints.get("gpu", Hint()), exclusivity, findings)
 
 
 def _share(intent: Intent, amounts: Mapping[str, int], count: int) -> Intent:
@@ -372,13 +372,31 @@ def _illegal_combination(amounts: Mapping[str, int], totals: _Totals) -> Finding
 # --- NICs and FPGAs -------------------------------------------------------------------------------
 
 
+class _PercentKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key of which 100 percent are one device."""
+
+    kind: DeviceKind
+    key: str
+    hint: str
+
+
+_NIC: Final = _PercentKey(kind=DeviceKind.NIC, key=RDMA, hint="rdma")
+_FPGA: Final = _PercentKey(kind=DeviceKind.FPGA, key=FPGA, hint="fpga")
+
+
 def _percent_intent(
-    kind: DeviceKind, key: str, totals: _Totals, hint: Hint, findings: list[Finding]
+    requested: _PercentKey,
+    totals: _Totals,
+    requirements: Annotations,
+    exclusivity: Exclusivity,
+    findings: list[Finding],
 ) -> Intent | None:
     """Return the intent for devices of which each is 100 percent; None without any.
 
     Source: DefaultDeviceHandler. The strategies have no effect on an amount above 100 percent.
     """
+    kind, key = requested.kind, requested.key
+    hint = requirements.hints.get(requested.hint, Hint())
     amount = totals.amounts.get(key, 0)
     path = totals.path(key)
     if not amount:
@@ -399,7 +417,7 @@ def _percent_intent(
         filter=DeviceFilter(resource=key if kind is DeviceKind.NIC else None),
         paths={"count": path, "cores": path, "memory": path, "scope": annotation_path(HINT)},
     )
-    return apply_hint(intent, hint, findings)
+    return apply_hint(intent, hint, exclusivity, findings)
 
 
 VOCABULARY: Final = Vocabulary(

@@ -1,0 +1,170 @@
+"""HAMi's annotations: which cards, in which mode, and how exclusively.
+
+Source: Project-HAMi/HAMi v2.10, pkg/device/devices.go (CheckType, CheckUUID) and
+pkg/device/nvidia/device.go.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from string import ascii_lowercase, ascii_uppercase
+from typing import Final
+
+import msgspec
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error, warning
+from findings.text import quote_text
+from translation.intents import DeviceFilter
+from translation.vocabularies.hami.keys import (
+    GPU_POLICY,
+    MODE,
+    NO_USE_TYPE,
+    NO_USE_UUID,
+    NODE_POLICY,
+    NUMA_BIND,
+    SCORING_WEIGHTS,
+    USE_TYPE,
+    USE_UUID,
+)
+
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+"""The values that Go's strconv.ParseBool parses as true."""
+
+
+class Mode(StrEnum):
+    """The mode of sharing of a card, in the order of preference when a pod allows several."""
+
+    CORE = "hami-core"
+    MIG = "mig"
+    MPS = "mps"
+
+
+class Requirements(msgspec.Struct, frozen=True, kw_only=True):
+    """The requirements in the annotations, for every container of the pod."""
+
+    filter: DeviceFilter = DeviceFilter()
+    mode: Mode = Mode.CORE
+    same_numa: bool = False
+    mutex: bool = False
+
+
+def read_annotations(annotations: Mapping[str, str]) -> tuple[Requirements, list[Finding]]:
+    """Read the annotations; values that cannot be expressed become findings."""
+    findings: list[Finding] = []
+    policies = _items(annotations.get(GPU_POLICY, ""))
+    requirements = Requirements(
+        filter=_filter(annotations, findings),
+        mode=_mode(annotations.get(MODE, ""), findings),
+        same_numa=annotations.get(NUMA_BIND, "") in _TRUE,
+        mutex="mutex" in policies,
+    )
+    for policy in policies:
+        if policy == "numa":
+            # Source: gpu_policy.go: it sorts cards, and spans NUMA nodes where one has too few.
+            findings.append(
+                warning(
+                    Code.POLICY_DROPPED,
+                    annotation_path(GPU_POLICY),
+                    "a claim cannot prefer one NUMA node; the devices may be on different ones",
+                    f"to require one NUMA node, set {NUMA_BIND}",
+                )
+            )
+        elif policy != "mutex":
+            findings.append(
+                warning(
+                    Code.POLICY_DROPPED,
+                    annotation_path(GPU_POLICY),
+                    f"a claim cannot express the GPU policy {quote_text(policy)}; it is dropped",
+                )
+            )
+    for key in (NODE_POLICY, SCORING_WEIGHTS):
+        if annotations.get(key, "").strip():
+            findings.append(
+                warning(
+                    Code.POLICY_DROPPED,
+                    annotation_path(key),
+                    f"{key} configures HAMi's own scheduler; it is dropped",
+                )
+            )
+    return requirements, findings
+
+
+def _filter(annotations: Mapping[str, str], findings: list[Finding]) -> DeviceFilter:
+    def listed(key: str, *, excludes: bool) -> tuple[str, ...] | None:
+        text = annotations.get(key, "")
+        if not text.strip():  # Blank means no constraint.
+            return None
+        items = _items(text)
+        if not items and not excludes:
+            findings.append(
+                error(
+                    Code.EMPTY_DEVICE_LIST,
+                    annotation_path(key),
+                    f"{quote_text(text)} contains only separators, so no GPU would match",
+                    "name a GPU, or remove the annotation",
+                )
+            )
+        return items
+
+    models = listed(USE_TYPE, excludes=False)
+    if models is not None and any(map(_is_every_card, models)):
+        models = None
+    excluded = listed(NO_USE_TYPE, excludes=True) or ()
+    if any(map(_is_every_card, excluded)):
+        findings.append(
+            error(
+                Code.EMPTY_DEVICE_LIST,
+                annotation_path(NO_USE_TYPE),
+                f"{quote_text(annotations[NO_USE_TYPE])} excludes every GPU, so none would match",
+                "name the types to exclude",
+            )
+        )
+    return DeviceFilter(
+        models=None if models is None else tuple(_model(item) for item in models),
+        not_models=tuple(_model(item) for item in excluded),
+        uuids=listed(USE_UUID, excludes=False),
+        not_uuids=listed(NO_USE_UUID, excludes=True) or (),
+    )
+
+
+def _items(text: str) -> tuple[str, ...]:
+    return tuple(item for part in text.split(",") if (item := part.strip()))
+
+
+_LOWER_ASCII: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+
+
+def _is_every_card(item: str) -> bool:
+    """Return whether a type is part of the name of every card: HAMi registers `NVIDIA-<name>`."""
+    return item.translate(_LOWER_ASCII) in {"nvidia", "nvidia-"}
+
+
+def _model(item: str) -> str:
+    # Older HAMi registered every card as "NVIDIA-<name>", so manifests say "NVIDIA-NVIDIA A100".
+    prefix = "nvidia-"
+    # As lowerAscii in the selector, other letters keep their case.
+    lowered = item.translate(_LOWER_ASCII)
+    return lowered.removeprefix(prefix) or lowered
+
+
+def _mode(text: str, findings: list[Finding]) -> Mode:
+    if not text.strip():
+        return Mode.CORE
+    # Source: checkType. The text must contain the mode of a card.
+    allowed = [mode for mode in Mode if mode.value in text]
+    if not allowed:
+        findings.append(
+            error(
+                Code.UNKNOWN_MODE,
+                annotation_path(MODE),
+                f"{quote_text(text)} contains no mode of a card",
+                f"write one of {', '.join(Mode)}",
+            )
+        )
+        return Mode.CORE
+    return allowed[0]
+
+
+def annotation_path(key: str) -> FieldPath:
+    """Return the path of an annotation of a pod."""
+    return FieldPath.of("metadata", "annotations").key(key)
