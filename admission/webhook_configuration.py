@@ -26,7 +26,8 @@ the spec is new and no controller owns the object. ResourceSlices never depend o
 policies in manifests/policies and the audit validate them.
 
 The configurations are applied without rules, so that nothing depends on a webhook that has never
-answered. `webhook_rules` has the rules; controllers/certificates fills them in.
+answered, and without paths, whose last part is a secret. `webhook_rules` has the rules;
+controllers/certificates fills both in.
 
 Source: k8s.io/apiserver pkg/admission/plugin/webhook/matchconditions, predicates and mutating.
 """
@@ -56,6 +57,12 @@ VALIDATE_OBJECTS_PATH: Final = "/validate/objects"
 WORKLOADS_WEBHOOK: Final = f"workloads.{GROUP}"
 OBJECTS_WEBHOOK: Final = f"objects.{GROUP}"
 """The names in a denial."""
+WEBHOOK_PATHS: Final[Mapping[str, str]] = {
+    PODS_WEBHOOK: MUTATE_PATH,
+    WORKLOADS_WEBHOOK: VALIDATE_WORKLOADS_PATH,
+    OBJECTS_WEBHOOK: VALIDATE_OBJECTS_PATH,
+}
+"""The fixed part of each webhook's path. A random key follows, which controllers/certificates writes."""
 TIMEOUT_S: Final = 5
 """The p99 is milliseconds, so a longer call has failed, and the client should not wait for it."""
 EXEMPT_NAMESPACES: Final = ("kube-system", NAMESPACE)
@@ -65,26 +72,23 @@ EXEMPT_NAMESPACES: Final = ("kube-system", NAMESPACE)
 def configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str, Any]:
     """Return the MutatingWebhookConfiguration as it is applied.
 
-    It has neither rules nor caBundles: controllers/certificates writes them, and an apply without
-    the fields does not change them.
+    It has neither rules nor caBundles nor paths: controllers/certificates writes them, and an apply
+    without the fields does not change them.
     """
-    webhook = _webhook(PODS_WEBHOOK, MUTATE_PATH, "Fail", match_conditions(vocabularies))
+    webhook = _webhook(PODS_WEBHOOK, "Fail", match_conditions(vocabularies))
     return _configuration(
         "MutatingWebhookConfiguration", {**webhook, "reinvocationPolicy": "IfNeeded"}
     )
 
 
 def validating_configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str, Any]:
-    """Return the ValidatingWebhookConfiguration as it is applied, without rules and caBundles, too."""
+    """Return the ValidatingWebhookConfiguration as it is applied, in the same way."""
     known = tuple(vocabularies)
     return _configuration(
         "ValidatingWebhookConfiguration",
-        _webhook(
-            WORKLOADS_WEBHOOK, VALIDATE_WORKLOADS_PATH, "Ignore", workload_match_conditions(known)
-        ),
+        _webhook(WORKLOADS_WEBHOOK, "Ignore", workload_match_conditions(known)),
         _webhook(
             OBJECTS_WEBHOOK,
-            VALIDATE_OBJECTS_PATH,
             "Ignore",
             object_match_conditions(known),
             opt_out=ENFORCEMENT_LABEL,
@@ -132,7 +136,6 @@ def _configuration(kind: str, *webhooks: Mapping[str, Any]) -> Mapping[str, Any]
 
 def _webhook(
     name: str,
-    path: str,
     failure_policy: str,
     conditions: Mapping[str, str],
     *,
@@ -141,9 +144,7 @@ def _webhook(
 ) -> Mapping[str, Any]:
     return {
         "name": name,
-        "clientConfig": {
-            "service": {"name": SERVICE, "namespace": NAMESPACE, "path": path, "port": 443}
-        },
+        "clientConfig": {"service": {"name": SERVICE, "namespace": NAMESPACE, "port": 443}},
         "namespaceSelector": {
             "matchExpressions": [
                 _not_in("kubernetes.io/metadata.name", *EXEMPT_NAMESPACES),

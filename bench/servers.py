@@ -29,6 +29,7 @@ from process.durations import Duration
 from process.logs import log_to
 from testing.review_runner import review_runner
 from testing.signing import fixed_signing
+from testing.webhook_paths import fixed_path
 from translation.snapshot import TranslationOptions
 from webhook.endpoint import Endpoint
 from webhook.metrics import WebhookMetrics
@@ -86,8 +87,14 @@ async def serve(authority: Authority) -> None:
         review_runner(metrics),
         signing=fixed_signing,
     )
-    ours = Endpoint(settings, {MUTATE_PATH: mutation.handle}, metrics, chance=random.random)
-    await ours.start(context, {})
+    ours = Endpoint(
+        settings,
+        {MUTATE_PATH: mutation.handle},
+        metrics,
+        find_path=fixed_path,
+        chance=random.random,
+    )
+    await ours.start(context)
 
     app = web.Application()
     app.add_routes([web.post("/mutate", no_op)])

@@ -28,10 +28,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
 
+from admission.webhook_configuration import PODS_WEBHOOK, WEBHOOK_PATHS
 from e2e.access import Access, Object, stream
 from e2e.cluster import free_ports
 from e2e.processes import Child
@@ -189,25 +191,44 @@ class Drawbridge:
         """The webhook configurations as they are applied here."""
         return [each for each in self.applied() if each["kind"] in _WEBHOOKS]
 
-    def url(self, path: str = "/mutate") -> str:
-        """Where the API server reaches the webhook."""
+    def url(self, path: str = "/") -> str:
+        """A path of the webhook, as the API server reaches it."""
         return f"https://{self.endpoints.host}:{self.endpoints.webhook}{path}"
 
     def post(
-        self, body: bytes, *, content_type: str = "application/json", path: str = "/mutate"
+        self, body: bytes, *, content_type: str = "application/json", path: str | None = None
     ) -> tuple[int, bytes]:
-        """Post to the webhook as anybody can who reaches it; returns status and body."""
-        configuration, *_ = self._webhook_configurations()  # One authority vouches for all.
-        bundle = self._read(configuration)["webhooks"][0]["clientConfig"]["caBundle"]
+        """Post to the webhook as anybody can who reaches it; returns status and body.
+
+        Args:
+            path: None for that of pods, with the key that only its configuration tells.
+        """
+        config = self.client_config()  # One authority vouches for all.
+        url = urlsplit(config["url"])
         connection = http.client.HTTPSConnection(
-            self.endpoints.host, self.endpoints.webhook, timeout=10, context=_trusting(bundle)
+            url.hostname or "", url.port, timeout=10, context=_trusting(config["caBundle"])
         )
         try:
-            connection.request("POST", path, body=body, headers={"Content-Type": content_type})
+            connection.request(
+                "POST", path or url.path, body=body, headers={"Content-Type": content_type}
+            )
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:
             connection.close()
+
+    def client_config(self, webhook: str = PODS_WEBHOOK) -> Object:
+        """How the API server reaches a webhook of ours now."""
+        for configuration in self._webhook_configurations():
+            for found in self._read(configuration)["webhooks"]:
+                if found["name"] == webhook:
+                    config: Object = found["clientConfig"]
+                    return config
+        raise AssertionError(f"no webhook {webhook}")
+
+    def path(self, webhook: str = PODS_WEBHOOK) -> str:
+        """The path of a webhook of ours with its key."""
+        return urlsplit(self.client_config(webhook)["url"]).path
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Return when all processes are ready and the API server can believe the webhook.
@@ -260,6 +281,8 @@ class Drawbridge:
             for webhook in self._read(configuration)["webhooks"]:
                 if not self._is_believed(webhook["clientConfig"].get("caBundle", "")):
                     return f"{webhook['name']}: its caBundle does not vouch for the webhook"
+                if webhook["clientConfig"]["url"].endswith(WEBHOOK_PATHS[webhook["name"]]):
+                    return f"{webhook['name']}: its path has no key"
                 if not webhook.get("rules"):
                     return f"{webhook['name']}: its rules are not filled in"
         return ""
@@ -294,8 +317,8 @@ class Drawbridge:
             return document
         changed = copy.deepcopy(document)
         for webhook in changed["webhooks"]:
-            service = webhook["clientConfig"].pop("service")
-            webhook["clientConfig"]["url"] = self.url(service.get("path", "/"))
+            del webhook["clientConfig"]["service"]
+            webhook["clientConfig"]["url"] = self.url(WEBHOOK_PATHS[webhook["name"]])
         return changed
 
     def _webhook_configurations(self) -> list[Object]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
+from admission.webhook_configuration import WEBHOOK_PATHS
 from e2e.access import Access, Object
 from e2e.balancer import Balancer
 from e2e.cluster import free_ports
@@ -76,7 +77,9 @@ class Replicas:
         """Return when all get connections and a pod of ours is admitted; how long that took."""
         began = time.monotonic()
         self._cluster.wait_until(
-            lambda: self._balancer.ready() == set(self.ports) and self.is_told(),
+            lambda: (
+                self._balancer.ready() == set(self.ports) and self.is_told() and self.has_keys()
+            ),
             "all replicas are ready",
             timeout_s=TIMEOUT_S,
         )
@@ -121,6 +124,10 @@ class Replicas:
     def is_told(self) -> bool:
         """Whether caBundles are what the Secret says."""
         return self.bundles() == {self.secret().get("bundle.crt", "")}
+
+    def has_keys(self) -> bool:
+        """Whether the API server knows the keys of all our paths."""
+        return all(self._drawbridge.path(name) != fixed for name, fixed in WEBHOOK_PATHS.items())
 
     # --- inside ----------------------------------------------------------------------------------
 

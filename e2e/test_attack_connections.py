@@ -16,10 +16,6 @@ from e2e.drawbridge import WEBHOOK, Drawbridge
 from e2e.objects import pod
 
 LIMITS: Final = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
-HEAD: Final = (
-    b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-    b"Content-Length: 10000\r\n\r\n{"
-)
 HONEST: Final = 8
 HELD: Final = 120
 """Connections with a body that does not come: more than `maxInFlight` and `maxReading`."""
@@ -78,9 +74,15 @@ def test_bodies_that_do_not_come_hold_up_no_honest_pod(
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     address = (drawbridge.endpoints.host, drawbridge.endpoints.webhook)
 
+    # A client that has learned the path; another is not read at all.
+    head = (
+        f"POST {drawbridge.path()} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        "Content-Length: 10000\r\n\r\n{"
+    )
+
     def send_half() -> socket.socket:
         connection = context.wrap_socket(socket.create_connection(address, timeout=5))
-        connection.sendall(HEAD)
+        connection.sendall(head.encode())
         return connection
 
     # The API server has the attacker's address here: only a connection with a valid request keeps it

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+from admission.webhook_configuration import MUTATE_PATH
 from e2e.access import stream
 from e2e.cluster import Cluster
 from e2e.credentials import Authority, certificate_user, cluster_entry, kubeconfig, write_secret
@@ -82,8 +83,8 @@ def create(cluster: Cluster) -> tuple[int, str]:
     return done.returncode, done.stdout or done.stderr
 
 
-def asked(guarded: Guarded, name: str | None, callers: Authority) -> int:
-    """The status that a caller of that name gets."""
+def asked(guarded: Guarded, name: str | None, callers: Authority, path: str | None = None) -> int:
+    """The status that a caller of that name gets who knows the path."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if name is not None:
@@ -93,7 +94,8 @@ def asked(guarded: Guarded, name: str | None, callers: Authority) -> int:
         endpoints.host, endpoints.webhook, timeout=10, context=context
     )
     try:
-        connection.request("POST", "/mutate", b"{}", {"Content-Type": "application/json"})
+        keyed = path or guarded.drawbridge.path()
+        connection.request("POST", keyed, b"{}", {"Content-Type": "application/json"})
         return connection.getresponse().status
     finally:
         connection.close()
@@ -113,7 +115,12 @@ def is_translated(cluster: Cluster) -> bool:
 
 def test_nobody_else_is_answered(guarded: Guarded) -> None:
     others = Authority("others")
+    guarded.cluster.wait_until(
+        lambda: guarded.drawbridge.path() != MUTATE_PATH, "the API server knows the path"
+    )
 
+    for caller in (CALLER, "system:node:a"):
+        assert asked(guarded, caller, guarded.callers, MUTATE_PATH) == http.client.NOT_FOUND
     assert asked(guarded, CALLER, guarded.callers) == http.client.BAD_REQUEST
     assert asked(guarded, "system:node:a", guarded.callers) == http.client.FORBIDDEN
     for name, authority in ((None, others), (CALLER, others)):

@@ -3,8 +3,9 @@
 import pytest
 
 from e2e.access import Access, Object
-from e2e.drawbridge import CERTIFICATES, MANIFESTS, WEBHOOK, rendered
+from e2e.drawbridge import CERTIFICATES, CONTROLLER, MANIFESTS, WEBHOOK, rendered
 from kube.names import SIGNING_SECRET
+from process.certificates import CertificateSettings
 
 OVERLAY = MANIFESTS.parent / "overlays" / "cert-manager"
 
@@ -20,15 +21,23 @@ def named(objects: list[Object], kind: str) -> dict[str, Object]:
     }
 
 
-def test_nobody_of_ours_can_reach_a_secret_but_the_signing_keys(objects: list[Object]) -> None:
-    names = [
-        rule.get("resourceNames")
+def test_nobody_of_ours_can_reach_a_secret_but_those_of_signatures_and_paths(
+    objects: list[Object],
+) -> None:
+    names = {
+        (role["metadata"]["name"], *rule["resourceNames"])
         for role in objects
         if role["kind"] in {"Role", "ClusterRole"}
         for rule in role["rules"]
         if "secrets" in rule["resources"]
-    ]
-    assert names == [[SIGNING_SECRET]] * 3
+    }
+    path = CertificateSettings().path_secret
+    assert names == {
+        (WEBHOOK, SIGNING_SECRET, path),
+        (CONTROLLER, SIGNING_SECRET),
+        (CERTIFICATES, SIGNING_SECRET),
+        (CERTIFICATES, path),
+    }
 
 
 def test_processes_know_whose_the_certificates_are(objects: list[Object]) -> None:

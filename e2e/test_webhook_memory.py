@@ -19,7 +19,6 @@ SIZE = 7 * MEBIBYTE - 1
 CALLERS = 40
 HELD_S = 0.5
 """So that as many bodies as may be are there at the same time."""
-HEAD = b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 
 pytestmark = pytest.mark.usefixtures("fleet")
 
@@ -31,7 +30,7 @@ def peak(pid: int) -> int:
     return int(found[1]) * 1024
 
 
-def posted(drawbridge: Drawbridge, body: bytes) -> int:
+def posted(drawbridge: Drawbridge, path: str, body: bytes) -> int:
     """Post, and hold back the last byte for a while; returns the status, 0 for none."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -41,7 +40,8 @@ def posted(drawbridge: Drawbridge, body: bytes) -> int:
             socket.create_connection(address, timeout=20) as plain,
             context.wrap_socket(plain) as connection,
         ):
-            connection.sendall(HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode())
+            head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
             connection.sendall(body[:-1])
             time.sleep(HELD_S)
             connection.sendall(body[-1:])
@@ -62,10 +62,10 @@ def test_many_large_bodies(cluster: Access, drawbridge: Drawbridge, name: str, b
     record = cluster.children[WEBHOOK].record
     assert record is not None
     statuses: list[int] = []
-    body = body or many_containers()
+    body, path = body or many_containers(), drawbridge.path()
 
     threads = [
-        threading.Thread(target=lambda: statuses.append(posted(drawbridge, body)))
+        threading.Thread(target=lambda: statuses.append(posted(drawbridge, path, body)))
         for _ in range(CALLERS)
     ]
     for thread in threads:

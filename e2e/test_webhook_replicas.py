@@ -3,6 +3,7 @@
 `pytest -s` shows the costs; docs/operations.md repeats them.
 """
 
+import http.client
 import json
 import signal
 import time
@@ -147,6 +148,7 @@ def test_a_new_authority_and_new_leaves_lose_nothing(
         port: replicas.child(port).log.read_text().count("certificate.replaced")
         for port in replicas.ports
     }
+    path = drawbridge.path()
     began = time.monotonic()
 
     asked = ("annotate", "-n", drawbridge.namespace, "secret", "drawbridge-ca")
@@ -159,7 +161,9 @@ def test_a_new_authority_and_new_leaves_lose_nothing(
     cluster.wait_until(lambda: replicas.trusted() == 1, "the old authority is forgotten")
     took_s = time.monotonic() - began
     assert replicas.bundles() == {replicas.secret()["ca.crt"]}
-    time.sleep(0.5)  # And its leaves are really gone.
+    assert drawbridge.path() != path
+    time.sleep(0.5)  # And its leaves, and its path, are really gone.
+    assert drawbridge.post(b"{}", path=path)[0] == http.client.NOT_FOUND
     print(load.told(f"rotation in {took_s:.1f} s"))
     assert load.failures == []
     for port, before in leaves.items():

@@ -132,6 +132,12 @@ class RegisteredWebhook(ApiStruct, frozen=True, kw_only=True):
         return url.hostname or "", url.port or HTTPS_PORT
 
     @property
+    def path(self) -> str:
+        """Where reviews are posted; empty where nothing is said."""
+        service = self.client_config.service
+        return urlsplit(self.client_config.url).path if service is None else service.path
+
+    @property
     def ca_bundle(self) -> str:
         """The certificates that the API server trusts, as base64 of PEM."""
         return self.client_config.ca_bundle
@@ -178,6 +184,10 @@ class CertificateSettings(Section, frozen=True, kw_only=True):
     serving_secret: Name = "drawbridge-webhook-tls"  # noqa: S105  The name of a Secret.
     """The Secret of type kubernetes.io/tls, in `namespace`, through which the replicas of the webhook
     get their certificate. The certificate controller creates it."""
+
+    path_secret: Name = "drawbridge-webhook-path"  # noqa: S105  The name of a Secret.
+    """The Secret, in `namespace`, with the random keys of the webhook's paths. The manifests ship it
+    empty; the certificate controller fills it in, and the webhook reads it."""
 
     webhook_configuration: Name = CONFIGURATION
     """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration of this name are ours:

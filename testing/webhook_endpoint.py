@@ -33,6 +33,7 @@ from testing.builders import (
 from testing.fake_api_server import running
 from testing.review_runner import UNLIMITED_S, review_runner
 from testing.signing import fixed_signing
+from testing.webhook_paths import fixed_path
 from translation.snapshot import TranslationOptions, TranslationSnapshot
 from webhook.endpoint import Endpoint
 from webhook.metrics import WebhookMetrics
@@ -125,8 +126,10 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
                 VALIDATE_WORKLOADS_PATH: workloads.handle,
                 VALIDATE_OBJECTS_PATH: objects.handle,
             }
-            endpoint = Endpoint(settings_, reviews, metrics, chance=lambda: 0.5)
-            await endpoint.start(Listener(LEAF).context, {"always": str})
+            endpoint = Endpoint(
+                settings_, reviews, metrics, find_path=fixed_path, chance=lambda: 0.5
+            )
+            await endpoint.start(Listener(LEAF).context)
             await undo.enter_async_context(running(endpoint.run))
             undo.push_async_callback(endpoint.stop)
             client = ClientSession(

@@ -149,10 +149,11 @@ def test_the_key_of_the_authority_is_in_one_process() -> None:
 
     assert secrets == {
         ("drawbridge-webhook", settings.serving_secret),
-        ("drawbridge-webhook", signing),
+        ("drawbridge-webhook", signing, settings.path_secret),
         ("drawbridge-controller", signing),
         ("drawbridge-certificates", settings.authority_secret, settings.serving_secret),
         ("drawbridge-certificates", signing),
+        ("drawbridge-certificates", settings.path_secret),
     }
 
 
@@ -184,12 +185,16 @@ def test_a_role_that_may_create_is_bound_by_a_policy() -> None:
     ]
 
 
-def test_the_secret_of_the_signing_keys_is_ours_and_empty() -> None:
-    (secret,) = of_kind("Secret")
+def test_the_secrets_of_keys_are_ours_and_empty() -> None:
+    secrets = list(of_kind("Secret"))
 
-    assert secret["metadata"]["name"] == Settings().signing.secret
-    assert MANAGED_LABELS.items() <= secret["metadata"]["labels"].items()
-    assert not secret.keys() & {"data", "stringData", "immutable"}
+    assert {secret["metadata"]["name"] for secret in secrets} == {
+        Settings().signing.secret,
+        CertificateSettings().path_secret,
+    }
+    for secret in secrets:
+        assert MANAGED_LABELS.items() <= secret["metadata"]["labels"].items()
+        assert not secret.keys() & {"data", "stringData", "immutable"}
 
 
 def test_every_field_of_a_webhook_is_kept_as_it_is_or_is_the_accounts_to_write() -> None:

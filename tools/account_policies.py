@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from admission.webhook_configuration import webhook_rules
+from admission.webhook_configuration import WEBHOOK_PATHS, webhook_rules
 from clusterstate.settings import ValidationSettings
 from controllers.certificates.settings import Settings as CertificateSettings
 from controllers.settings import Settings as ControllerSettings
@@ -25,6 +25,7 @@ from kube.names import (
     OBSERVER_REPORTER,
 )
 from process.certificates import TLS_TYPE
+from process.webhook_paths import KEY_PATTERN
 
 Document = Mapping[str, Any]
 
@@ -41,10 +42,26 @@ _SAME_FIELDS: Final = (
     "admissionReviewVersions",
     "reinvocationPolicy",
     "matchConditions",
-    "clientConfig.?url",
-    "clientConfig.?service",
+    "clientConfig.?service.?name",
+    "clientConfig.?service.?namespace",
+    "clientConfig.?service.?port",
 )
-"""Every field of a webhook but caBundle and rules, as of Kubernetes 1.37."""
+"""Every field of a webhook but caBundle, path, url and rules, as of Kubernetes 1.37."""
+_KEYED: Final = f'matches("/{KEY_PATTERN}$")'
+_KEY_LENGTH: Final = 33
+"""With the slash."""
+_SAME_PATH: Final = f"""\
+  new.name == old.name
+  && new.clientConfig.?service.hasValue() == old.clientConfig.?service.hasValue()
+  && (new.clientConfig.?service.?path == old.clientConfig.?service.?path
+    || [new.clientConfig.?service.?path.orValue("")].all(path, path.{_KEYED}
+      && path.substring(0, path.size() - {_KEY_LENGTH}) == variables.paths[?new.name].orValue("")))
+  && (new.clientConfig.?url == old.clientConfig.?url
+    || [new.clientConfig.?url.orValue("")].all(url, url.{_KEYED}
+      && [old.clientConfig.?url.orValue("")].all(before,
+        url.substring(0, url.size() - {_KEY_LENGTH}) == (before.{_KEYED}
+          ? before.substring(0, before.size() - {_KEY_LENGTH}) : before))))"""
+"""A key may be put behind the fixed part of a path, or replaced; what is before it stays."""
 _SAME_METADATA: Final = ("labels", "annotations", "ownerReferences", "finalizers")
 _DERIVED_NAME: Final = "-[0-9a-f]{16}$"
 """How the name of a template ends that a pod's keys were translated to."""
@@ -80,6 +97,7 @@ def _certificates() -> tuple[Document, Document]:
     secrets = {
         settings.certificates.authority_secret: "Opaque",
         settings.certificates.serving_secret: TLS_TYPE,
+        settings.certificates.path_secret: "Opaque",
         settings.signing.secret: "Opaque",
     }
     lease = settings.certificate_controller.leader_election.resource_name
@@ -115,7 +133,12 @@ def _certificates() -> tuple[Document, Document]:
                 _ADMISSION,
                 "variables.webhooks.size() == oldObject.webhooks.size()"
                 f"\n&& variables.webhooks.all(new, oldObject.webhooks.exists(old,\n  {same}))",
-                "of a webhook only caBundle and rules are its to change",
+                "of a webhook only caBundle, rules and the key in the path are its to change",
+            ),
+            _only(
+                _ADMISSION,
+                f"variables.webhooks.all(new, oldObject.webhooks.exists(old,\n{_SAME_PATH}))",
+                "of the path of a webhook only the key is its to change",
             ),
             _only(
                 _ADMISSION,
@@ -141,6 +164,7 @@ def _certificates() -> tuple[Document, Document]:
             ),
         ],
         variables={
+            "paths": json.dumps(WEBHOOK_PATHS),
             "rules": _listed_rules(),
             "webhooks": "object.?webhooks.orValue([])",
         },

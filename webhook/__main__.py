@@ -35,6 +35,7 @@ from process.profile_files import load_profiles
 from process.selectors.engine import WorkerEngine
 from process.signals import run_forever, run_until_signal
 from process.signing import SigningKeyCache
+from process.webhook_paths import PathKeyCache
 from translation.profiles.profile import Profile
 from translation.snapshot import vocabularies_in_force
 from webhook.budgets import ReviewBudgets
@@ -75,6 +76,7 @@ async def serve(process: Process[Settings]) -> None:
         engine = WorkerEngine(count_stopped=stopped_counter(registry))
         evaluator = RuleEvaluator(informers, settings.namespace, settings.validation, engine=engine)
         signing_keys = SigningKeyCache(informers, settings.namespace, settings.signing)
+        path_keys = PathKeyCache(informers, settings.namespace, settings.certificates)
         certificates = CertificateWatcher(
             _certificate_source(client, process),
             process.now,
@@ -88,6 +90,7 @@ async def serve(process: Process[Settings]) -> None:
             settings.webhook,
             _handlers(process, snapshots, evaluator, signing_keys, metrics),
             metrics,
+            find_path=path_keys.find,
             chance=random.random,
         )
         self_check = SelfCheck(
@@ -102,6 +105,7 @@ async def serve(process: Process[Settings]) -> None:
         checks = {
             "informers": snapshots.check,
             "signingKeys": signing_keys.check,
+            "pathKeys": path_keys.check,
             "certificate": certificates.check,
             "caBundle": ca_bundle_check.check,
             "endpoint": self_check.check,
@@ -115,7 +119,8 @@ async def serve(process: Process[Settings]) -> None:
             # An empty cache would pass for an empty cluster: no answer is better.
             await snapshots.wait_synced()
             await signing_keys.wait_first()
-            await endpoint.start((await certificates.wait_first()).context, checks)
+            await path_keys.wait_first()
+            await endpoint.start((await certificates.wait_first()).context)
             # What exists now stays, so the garbage collector need not inspect it again.
             gc.collect()
             gc.freeze()

@@ -14,17 +14,21 @@ from aiohttp import hdrs, web
 
 from certs.serving import peer_names
 from process.connections import Connections
-from process.probes import Check, probe_routes
 from webhook.body_reader import BodyReader
 from webhook.metrics import WebhookMetrics
 from webhook.reviews import RETRY_AFTER_S, UID
 from webhook.settings import WebhookSettings
 
+ANONYMOUS: Final = {hdrs.SERVER: ""}
+"""Without this header aiohttp would name itself and its version."""
 LINGERING_S: Final = 1.0
 """For how long the rest of a rejected body is read and dropped."""
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 """Answers a review; it may raise web.HTTPException."""
+
+FindPath = Callable[[str], str | None]
+"""Returns a requested path without its key; None where the key is not right."""
 
 log = structlog.get_logger()
 
@@ -42,17 +46,20 @@ class Endpoint:
         handlers: Mapping[str, Handler],
         metrics: WebhookMetrics,
         *,
+        find_path: FindPath,
         chance: Callable[[], float],
     ) -> None:
         """Set up limits and metrics; `start` listens.
 
         Args:
-            handlers: Path to the handler of POSTs.
+            handlers: Fixed part of a path to the handler of POSTs.
+            find_path: Which of these a requested path stands for.
             chance: Uniform from 0 to 1.
         """
         self._settings = settings
         self._handlers = handlers
         self._metrics = metrics
+        self._find_path = find_path
         self._chance = chance
         self._client_names = frozenset(settings.client_names) if settings.client_ca_file else None
         self._last_review_s = 0.0
@@ -79,22 +86,17 @@ class Endpoint:
         self._context: ssl.SSLContext | None = None
         self._runner: web.AppRunner | None = None
 
-    def application(self, checks: Mapping[str, Check]) -> web.Application:
-        """Return the routes with the limits around them."""
+    def application(self) -> web.Application:
+        """Return the handler of all requests with the limits around it."""
         app = web.Application(client_max_size=self._settings.max_body_bytes)
-        posts = [web.post(path, partial(self._review, path)) for path in self._handlers]
-        app.add_routes([*posts, *probe_routes(checks)])
+        app.router.add_route(hdrs.METH_ANY, "/{path:.*}", self._route)
         return app
 
-    async def start(self, context: ssl.SSLContext, checks: Mapping[str, Check]) -> None:
-        """Listen; `run` answers.
-
-        Args:
-            checks: Readiness checks, which are served over TLS as well.
-        """
+    async def start(self, context: ssl.SSLContext) -> None:
+        """Listen; `run` answers."""
         settings = self._settings
         self._runner = web.AppRunner(
-            self.application(checks),
+            self.application(),
             access_log=None,
             auto_decompress=False,
             keepalive_timeout=settings.keepalive_timeout,
@@ -161,6 +163,16 @@ class Endpoint:
     def check(self) -> str:
         """Return why no new reviews should be sent here, as a readiness check."""
         return "draining" if self.draining else ""
+
+    async def _route(self, request: web.Request) -> web.Response:
+        """Answer a review; everything else alike, so that nobody learns which paths there are."""
+        path = self._find_path(request.rel_url.raw_path)
+        if request.method != hdrs.METH_POST or path is None or path not in self._handlers:
+            self._metrics.unknown_paths.inc()
+            response = web.Response(status=404, headers=ANONYMOUS)
+            response.force_close()  # The body is not read.
+            return response
+        return await self._review(path, request)
 
     async def _review(self, path: str, request: web.Request) -> web.Response:
         """Answer within the limits, and count.

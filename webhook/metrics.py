@@ -47,6 +47,11 @@ class WebhookMetrics:
             "Total requests answered with 503, beyond maxInFlight or maxBytesInFlight.",
             registry=registry,
         )
+        self.unknown_paths = Counter(
+            "drawbridge_requests_to_unknown_paths",
+            "Total requests answered with 404, whose path has no valid key; one in 10 s is our own check.",
+            registry=registry,
+        )
         self.over_budget = Counter(
             "drawbridge_requests_over_budget",
             "Total requests answered with 503, since their user or namespace took too much time.",

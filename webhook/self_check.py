@@ -67,8 +67,8 @@ class SelfCheck:
         try:
             if self._endpoint.wants_certificate:
                 return ""  # There is none here, and the server certificate was verified.
-            writer.write(b"GET /livez HTTP/1.1\r\nHost: self\r\nConnection: close\r\n\r\n")
+            writer.write(b"GET / HTTP/1.1\r\nHost: self\r\nConnection: close\r\n\r\n")
             status = (await reader.readline()).split(b" ")
         finally:
             writer.close()
-        return "" if status[1:2] == [b"200"] else "no HTTP 200"
+        return "" if status[1:2] == [b"404"] else "no HTTP 404, with which strangers are answered"

@@ -1,9 +1,10 @@
-"""The controller of certificates: two Secrets, and the caBundles and rules of the webhooks.
+"""The controller of certificates: three Secrets, and caBundles, paths and rules of the webhooks.
 
 It stores the authorities in one Secret, as `certs.rotation` decides, and writes all trusted ones into
 the webhook configurations. It signs the certificate of the webhook and hands it out through another
-Secret, so that nobody else holds the key of an authority. Once the webhook answers, it fills in the
-rules of the configurations; until then the API server asks nobody, and pods are admitted as they are.
+Secret, so that nobody else holds the key of an authority. The third one holds the random keys that
+end the paths of the webhook. Once the webhook answers, it fills in the rules of the configurations;
+until then the API server asks nobody, and pods are admitted as they are.
 
 The configurations are watched, so that one that is applied again is repaired; none is created. The
 Secrets are read from time to time, so that one that was deleted or damaged is repaired.
@@ -41,6 +42,8 @@ from controllers.certificates.patches import (
     serving_document,
     serving_patch,
 )
+from controllers.certificates.path_keys import authority_ids, choose_key, named_keys, path_patch
+from controllers.certificates.path_secret import PathSecret
 from controllers.certificates.serving import needs_renewal
 from controllers.certificates.settings import Settings
 from kube.api.urls import SECRETS, WEBHOOK_CONFIGURATIONS, Resource
@@ -95,6 +98,7 @@ class CertificateController:
         self._clock_skew = timedelta()
         self._authorities = Authorities()
         self._serving: ServingCertificate | None = None
+        self._path_secret = PathSecret(client, settings, now)
         self._published: tuple[bytes, datetime] | None = None
         self._waiting: list[str] = []
         self._webhooks: dict[tuple[Resource, str], tuple[RegisteredWebhook, ...]] = {}
@@ -167,6 +171,7 @@ class CertificateController:
             await self._reconcile_authorities()
             await self._reconcile_serving_certificate()
             await self._publish()
+        await self._write_paths()
         are_complete = await self._fill_in_rules()
         settings = self._settings
         return (
@@ -297,6 +302,19 @@ class CertificateController:
             await self._patch(resource, name, ca_bundle_patch(webhooks, ca_bundle), "caBundle")
         if self._published is None or self._published[0] != ca_bundle:
             self._published = ca_bundle, self._now()
+
+    async def _write_paths(self) -> None:
+        """Write the paths whose key is not the one that they should have."""
+        authorities, named = authority_ids(self._authorities), named_keys(self._all_webhooks())
+        keys = await self._path_secret.reconcile(authorities, named)
+        # Replicas follow the Secret; the second period is the margin.
+        propagation = timedelta(seconds=2 * self._settings.certificates.resync_period)
+
+        def choose(present: str) -> str:
+            return choose_key(keys, authorities[-1], present, self._now(), propagation)
+
+        for (resource, name), webhooks in list(self._webhooks.items()):
+            await self._patch(resource, name, path_patch(webhooks, choose), "path")
 
     async def _fill_in_rules(self) -> bool:
         """Write the rules of webhooks that answer; return whether all have them."""

@@ -106,7 +106,7 @@ def ca_bundle_patch(
     operations: list[Mapping[str, Any]] = []
     for index, webhook in enumerate(webhooks):
         if webhook.ca_bundle != encoded:
-            operations.append(_same_name(index, webhook))
+            operations.append(same_name(index, webhook))
             path = pointer("webhooks", index, "clientConfig", "caBundle")
             operations.append({"op": "add", "path": path, "value": encoded})
     return operations
@@ -123,7 +123,7 @@ def rules_patch(
     operations: list[Mapping[str, Any]] = []
     for index, webhook in enumerate(webhooks):
         if webhook.name in reached and lacks_rules(webhook, rules):
-            operations.append(_same_name(index, webhook))
+            operations.append(same_name(index, webhook))
             path = pointer("webhooks", index, "rules")
             operations.append({"op": "add", "path": path, "value": rules[webhook.name]})
     return operations
@@ -136,5 +136,6 @@ def lacks_rules(webhook: RegisteredWebhook, rules: Rules) -> bool:
     return (webhook.rules or ()) != msgspec.convert(rules[webhook.name], tuple[WebhookRule, ...])
 
 
-def _same_name(index: int, webhook: RegisteredWebhook) -> Mapping[str, Any]:
+def same_name(index: int, webhook: RegisteredWebhook) -> Mapping[str, Any]:
+    """Return the operation that tests whether a list of webhooks is still the one that was read."""
     return {"op": "test", "path": pointer("webhooks", index, "name"), "value": webhook.name}

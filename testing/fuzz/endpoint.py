@@ -43,6 +43,7 @@ from testing.fuzz.calls import Call
 from testing.fuzz.reviews import Place
 from testing.review_runner import review_runner
 from testing.signing import fixed_signing
+from testing.webhook_paths import fixed_path
 from webhook.endpoint import Endpoint
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import PodReviewHandler
@@ -370,9 +371,11 @@ async def standing(places: Sequence[Place]) -> AsyncIterator[Stand]:
     reviews = dict.fromkeys(
         (MUTATE_PATH, VALIDATE_WORKLOADS_PATH, VALIDATE_OBJECTS_PATH), current.review
     )
-    endpoint = Endpoint(SETTINGS, reviews, current.metrics, chance=lambda: 0.5)
+    endpoint = Endpoint(
+        SETTINGS, reviews, current.metrics, find_path=fixed_path, chance=lambda: 0.5
+    )
     with recorded_log() as log:
-        await endpoint.start(Listener(leaf).context, {"always": str})
+        await endpoint.start(Listener(leaf).context)
         async with running(endpoint.run):
             try:
                 yield Stand(endpoint, current, log, client_tls_context(leaf.authority))

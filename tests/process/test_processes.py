@@ -175,6 +175,10 @@ async def test_from_nothing_to_a_template(server: FakeApiServer, setup: Setup) -
         found: Any = server.objects(MUTATING_WEBHOOK_CONFIGURATIONS)[0]
         return str(found["webhooks"][0]["clientConfig"].get("caBundle", ""))
 
+    def url() -> str:
+        found: Any = server.objects(MUTATING_WEBHOOK_CONFIGURATIONS)[0]
+        return str(found["webhooks"][0]["clientConfig"]["url"])
+
     def rules() -> Any:
         found: Any = server.objects(MUTATING_WEBHOOK_CONFIGURATIONS)[0]
         return found["webhooks"][0].get("rules")
@@ -184,13 +188,12 @@ async def test_from_nothing_to_a_template(server: FakeApiServer, setup: Setup) -
         await ready(controllers.probe_port)
         await ready(certificates.probe_port)
         await until(lambda: bundle() != "")
+        await until(lambda: not url().endswith("/mutate"))
         trusted = client_tls_context(base64.b64decode(bundle()))
         legacy = pod(gpus(1))
         async with (
             ClientSession() as session,
-            session.post(
-                f"https://127.0.0.1:{webhook.port}/mutate", json=review(legacy), ssl=trusted
-            ) as answer,
+            session.post(url(), json=review(legacy), ssl=trusted) as answer,
         ):
             response = (await answer.json())["response"]
         patch = msgspec.json.decode(base64.b64decode(response["patch"]))
@@ -216,7 +219,7 @@ async def test_from_nothing_to_a_template(server: FakeApiServer, setup: Setup) -
     assert 'drawbridge_certificate_expiration_timestamp_seconds{kind="serving"}' in metrics
     assert 'drawbridge_cache_synced{resource="resourceslices"} 1.0' in metrics
     assert (
-        "[+]informers ok\n[+]signingKeys ok\n[+]certificate ok\n[+]caBundle ok\n[+]endpoint ok\n[+]drain ok"
+        "[+]informers ok\n[+]signingKeys ok\n[+]pathKeys ok\n[+]certificate ok\n[+]caBundle ok\n[+]endpoint ok\n[+]drain ok"
         in verbose
     )
     assert 'drawbridge_certificate_expiration_timestamp_seconds{kind="ca"}' in keeping
@@ -256,10 +259,12 @@ async def test_a_mounted_certificate_is_served_and_the_authority_left_to_others(
             ClientSession() as session,
             session.get(url, ssl=client_tls_context(authority.certificate_pem)) as answer,
         ):
-            assert answer.status == 200
+            assert answer.status == 404  # As for every path without key.
 
-    (secret,) = server.objects(SECRETS)
-    assert secret["metadata"]["name"] == SIGNING_SECRET
+    assert {secret["metadata"]["name"] for secret in server.objects(SECRETS)} == {
+        SIGNING_SECRET,
+        certificates.path_secret,
+    }
 
 
 # --- flags ----------------------------------------------------------------------------------------
@@ -315,7 +320,7 @@ async def test_the_observer_needs_nothing_else_of_ours(server: FakeApiServer, se
     assert server.counts["POST"] == 1
 
 
-WATCHES: Final = {"serve": 17, "control": 13, "observe": 7, "keep_certificates": 3}
+WATCHES: Final = {"serve": 18, "control": 13, "observe": 7, "keep_certificates": 3}
 """Process to the informers that it has; a lower number than there are would prove less."""
 
 

@@ -16,6 +16,7 @@ from certs.serving import Listener, client_tls_context, issue_serving_certificat
 from process import connections
 from process.durations import Duration, PositiveDuration
 from testing.fake_api_server import running, until
+from testing.webhook_paths import fixed_path
 from webhook.endpoint import Endpoint
 from webhook.metrics import WebhookMetrics
 from webhook.settings import WebhookSettings
@@ -48,7 +49,7 @@ class Server:
         served = WebhookSettings(bind_address="127.0.0.1", port=0, drain=Duration(0), **settings)
         reviews = {"/mutate": self.answer}
         metrics = WebhookMetrics(self.registry)
-        self.endpoint = Endpoint(served, reviews, metrics, chance=lambda: 0.5)
+        self.endpoint = Endpoint(served, reviews, metrics, find_path=fixed_path, chance=lambda: 0.5)
 
     async def answer(self, request: web.Request) -> web.Response:
         await request.read()
@@ -101,7 +102,7 @@ class Server:
 @asynccontextmanager
 async def standing(**settings: Any) -> AsyncIterator[Server]:
     made = Server(**settings)
-    await made.endpoint.start(Listener(LEAF).context, {})
+    await made.endpoint.start(Listener(LEAF).context)
     async with asyncio.timeout(10), running(made.endpoint.run):
         yield made
         made.close()

@@ -30,6 +30,7 @@ from testing.builders import translation_snapshot
 from testing.fake_api_server import running, until
 from testing.review_runner import review_runner
 from testing.signing import fixed_signing
+from testing.webhook_paths import fixed_path
 from translation.snapshot import TranslationOptions
 from webhook.endpoint import Endpoint
 from webhook.metrics import WebhookMetrics
@@ -75,9 +76,10 @@ async def started(
         settings,
         {MUTATE_PATH: mutation.handle},
         metrics,
+        find_path=fixed_path,
         chance=lambda: 0.5,
     )
-    await made.start(listener.context, {"drain": made.check})
+    await made.start(listener.context)
     async with running(made.run):
         yield made
         await made.stop()
@@ -99,18 +101,17 @@ async def test_a_draining_endpoint_is_unready_and_answers_before_it_closes(
     endpoint: Endpoint,
 ) -> None:
     async with session(endpoint) as client, asyncio.TaskGroup() as group:
-        assert (await client.get("/readyz")).status == 200
+        assert endpoint.check() == ""
         draining = group.create_task(endpoint.drain())
         await until(lambda: endpoint.draining)
 
-        ready = await client.get("/readyz")
-        assert (ready.status, await ready.text()) == (503, "[-]drain draining\n")
+        assert (await client.post(MUTATE_PATH, json={})).status == 400
+        assert endpoint.check() == "draining"
         await draining
-        assert (await client.get("/livez")).status == 200  # On the open connection.
 
     async with session(endpoint) as another:
         with pytest.raises(ClientConnectorError):
-            await another.get("/livez")
+            await another.post(MUTATE_PATH, json={})
 
 
 async def test_a_draining_endpoint_waits_for_quiet_and_closes_connections(

@@ -31,6 +31,7 @@ from controllers.certificates.patches import (
     secret_document,
     serving_document,
 )
+from controllers.certificates.path_keys import authority_ids
 from controllers.certificates.serving import needs_renewal
 from controllers.certificates.settings import CertificateControllerSettings, Settings
 from kube.api.urls import MUTATING_WEBHOOK_CONFIGURATIONS, SECRETS, WEBHOOK_CONFIGURATIONS
@@ -43,8 +44,10 @@ from process.certificates import (
     project_webhooks,
 )
 from process.durations import PositiveDuration
+from process.webhook_paths import PathKey
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
+from testing.webhook_paths import path_secret
 from translation.arbiter import VOCABULARIES
 
 NOW: Final = datetime(2026, 11, 20, tzinfo=UTC)
@@ -144,6 +147,11 @@ def put_serving(server: FakeApiServer, certificate: ServingCertificate, **fields
     server.put(SECRETS, document | fields)
 
 
+def put_path_key(server: FakeApiServer) -> None:
+    (authority,) = authority_ids(TRUST)
+    server.put(SECRETS, path_secret(PathKey(authority=authority, created=NOW, key="0" * 32)))
+
+
 def put(server: FakeApiServer, trust: Authorities, **metadata: Any) -> None:
     document = msgspec.to_builtins(
         secret_document(trust, namespace=SETTINGS.namespace, name=CERTIFICATES.authority_secret)
@@ -232,12 +240,13 @@ async def test_the_first_authority_signs_and_is_trusted_at_once(server: FakeApiS
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
     async with keeping(server) as trust:
         await until(lambda: bundles(written(server)) == told(server))
+        await until(trust.is_published)
 
     life = timedelta(seconds=CERTIFICATES.authority_duration)
     serving_life = timedelta(seconds=CERTIFICATES.serving_duration)
     assert trust.not_after() == {"ca": NOW + life, "serving": NOW + serving_life}
     assert signer_of_webhook(server) == stored(server).ca_bundle
-    assert (trust.trusted(), trust.is_published()) == (1, True)
+    assert trust.trusted() == 1
     found = secret(server) or {}
     assert found["metadata"]["labels"] == {"app.kubernetes.io/name": "drawbridge"}
 
@@ -245,6 +254,7 @@ async def test_the_first_authority_signs_and_is_trusted_at_once(server: FakeApiS
 async def test_what_is_in_good_order_is_not_written(server: FakeApiServer) -> None:
     put(server, TRUST)
     put_serving(server, issued())
+    put_path_key(server)
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED, TRUSTED))
     async with keeping(server):
         await until(lambda: server.counts["GET"] > 10)
@@ -276,9 +286,11 @@ async def test_a_rotation_takes_three_steps_and_leaves_one_authority(
         clock.now += timedelta(seconds=CERTIFICATES.serving_duration) + DAY
         await until(lambda: stored(server).trusted == (successor.certificate,))
         await until(lambda: bundles(written(server)) == told(server))
+        await looked(server)
 
-    # Three of the authorities, two of the configuration, two of the serving certificate.
-    assert server.counts["PATCH"] == 7
+    # Three of the authorities, two of the configuration, two of the serving certificate, one of the
+    # path keys.
+    assert server.counts["PATCH"] == 8
 
 
 async def test_who_asks_gets_one_new_authority(server: FakeApiServer) -> None:
@@ -581,7 +593,7 @@ def rules_of_mutating(server: FakeApiServer) -> list[Any]:
     return [webhook.get("rules") for webhook in (written(server) or {})["webhooks"]]
 
 
-async def test_with_certificates_of_others_only_the_rules_are_written(
+async def test_with_certificates_of_others_only_paths_and_rules_are_written(
     server: FakeApiServer,
 ) -> None:
     put_generated(server)
@@ -592,7 +604,8 @@ async def test_with_certificates_of_others_only_the_rules_are_written(
     async with keeping(server, settings=foreign):
         await until(lambda: rules_of(server) == RULES)
 
-    assert not server.objects(SECRETS)
+    (secret,) = server.objects(SECRETS)
+    assert secret["metadata"]["name"] == CERTIFICATES.path_secret
     assert bundles(written(server)) == [None]
 
 

@@ -1,0 +1,22 @@
+"""Paths of the webhook and their keys, for tests."""
+
+import msgspec
+
+from controllers.certificates.path_secret import secret_document
+from kube.names import NAMESPACE
+from process.certificates import CertificateSettings
+from process.webhook_paths import PathKey
+from testing.builders import Document
+
+
+def fixed_path(path: str) -> str:
+    """Take every path for one whose key was right."""
+    return path
+
+
+def path_secret(*keys: PathKey) -> Document:
+    """Return the Secret with path keys."""
+    document: Document = msgspec.to_builtins(
+        secret_document(keys, namespace=NAMESPACE, name=CertificateSettings().path_secret)
+    )
+    return document
