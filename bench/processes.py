@@ -110,9 +110,10 @@ async def running_process(package: str, server: FakeApiServer) -> AsyncIterator[
         kubeconfig, log = Path(folder) / "kubeconfig", Path(folder) / "log"
         kubeconfig.write_text(dump_yaml([_kubeconfig(server.url)]))
         command = ("-m", package, "--kubeconfig", str(kubeconfig), "--probe-port", "0")
+        ports = ("--metrics-port", "0")
         with log.open("wb") as stderr:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, *command, "--bind", "127.0.0.1", stderr=stderr
+                sys.executable, *command, *ports, "--bind", "127.0.0.1", stderr=stderr
             )
         try:
             yield RunningProcess(process.pid, log)

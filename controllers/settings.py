@@ -64,5 +64,6 @@ VARIABLES: Final[Mapping[str, str]] = {
     "DRAWBRIDGE_PROFILES": "translation.profilesDirectory",
     "DRAWBRIDGE_BIND": "controllers.bindAddress",
     "DRAWBRIDGE_PROBE_PORT": "controllers.probePort",
+    "DRAWBRIDGE_METRICS_PORT": "controllers.metricsPort",
 }
 """Environment variable to the field that it sets."""

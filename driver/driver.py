@@ -214,9 +214,7 @@ class _Driver:
             on_settled=self._read_policies,
             ending=health.end,
         )
-        self._probes = ProbeServer(
-            settings.bind_address, settings.probe_port, self._checks(), registry
-        )
+        self._probes = ProbeServer(settings, self._checks(), registry)
 
     async def run(self) -> None:
         """Run until a signal comes."""

@@ -141,6 +141,7 @@ VARIABLES: Final[Mapping[str, str]] = {
     "DRAWBRIDGE_LOG_LEVEL": "logLevel",
     "DRAWBRIDGE_BIND": "driver.bindAddress",
     "DRAWBRIDGE_PROBE_PORT": "driver.probePort",
+    "DRAWBRIDGE_METRICS_PORT": "driver.metricsPort",
     "DRAWBRIDGE_NODE_NAME": "driver.nodeName",
     "DRAWBRIDGE_POD_UID": "driver.podUid",
     "DRAWBRIDGE_INVENTORY": "driver.inventory",

@@ -70,12 +70,14 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         host: The address under which the API server reaches the webhook.
         webhook: The webhook's port, HTTPS.
-        probes: Deployment's name to the port of its probes and metrics, plain HTTP.
+        probes: Deployment's name to the port of its probes, plain HTTP.
+        metrics: Deployment's name to the port of its metrics, plain HTTP.
     """
 
     host: str
     webhook: int
     probes: Mapping[str, int]
+    metrics: Mapping[str, int]
 
 
 class Drawbridge:
@@ -97,11 +99,13 @@ class Drawbridge:
             if document["kind"] == "Deployment"
         }
         (self.namespace,) = {_namespace(deployment) for deployment in self._deployments.values()}
-        port, *probes = free_ports(1 + len(self._deployments))
+        port, *ports = free_ports(1 + 2 * len(self._deployments))
+        probes, metrics = ports[::2], ports[1::2]
         self.endpoints = Endpoints(
             host=os.environ.get(HOST_VARIABLE, "127.0.0.1"),
             webhook=port,
             probes=dict(zip(self._deployments, probes, strict=True)),
+            metrics=dict(zip(self._deployments, metrics, strict=True)),
         )
         # Two installations of one cluster have settings of their own.
         self._settings_file = cluster.directory / f"{self.namespace}.json"
@@ -170,7 +174,7 @@ class Drawbridge:
 
     def metrics(self, name: str) -> str:
         """The metrics of a process, in Prometheus' text format."""
-        status, text = self._probe(name, "/metrics")
+        status, text = self._get(self.endpoints.metrics[name], "/metrics")
         assert status == http.client.OK, f"{name} gives no metrics: {status} {text}"
         return text
 
@@ -254,7 +258,11 @@ class Drawbridge:
     def _settings(self) -> dict[str, Any]:
         """Settings that differ because these are no pods."""
         parts: dict[str, Any] = {
-            _SECTIONS[name]: {"bindAddress": self.endpoints.host, "probePort": port}
+            _SECTIONS[name]: {
+                "bindAddress": self.endpoints.host,
+                "probePort": port,
+                "metricsPort": self.endpoints.metrics[name],
+            }
             for name, port in self.endpoints.probes.items()
         }
         if WEBHOOK in self.endpoints.probes:
@@ -274,7 +282,7 @@ class Drawbridge:
         for name in self._deployments:
             child = self._cluster.children[name]
             assert child.exit_status is None, f"{name} ended:\n{child.tail()}"
-            status, answer = self._probe(name, "/readyz")
+            status, answer = self._get(self.endpoints.probes[name], "/readyz")
             if status != http.client.OK:
                 return f"{name} is not ready: {status} {answer}"
         for configuration in self._webhook_configurations():
@@ -287,9 +295,8 @@ class Drawbridge:
                     return f"{webhook['name']}: its rules are not filled in"
         return ""
 
-    def _probe(self, name: str, path: str) -> tuple[int, str]:
-        """Status and text of a process' probe; 0 and why when it does not answer."""
-        port = self.endpoints.probes[name]
+    def _get(self, port: int, path: str) -> tuple[int, str]:
+        """Status and text of a probe or of metrics; 0 and why when there is no answer."""
         connection = http.client.HTTPConnection(self.endpoints.host, port, timeout=2)
         try:
             connection.request("GET", path)

@@ -97,7 +97,7 @@ def _start(directory: Path, chosen: ExampleState | None) -> None:
             _fill_with_example(cluster, chosen)
         say("Drawbridge runs as processes of this machine, not as pods, with metrics at")
         for drawbridge in installed:
-            for name, port in drawbridge.endpoints.probes.items():
+            for name, port in drawbridge.endpoints.metrics.items():
                 say(f"  {name}: http://{drawbridge.endpoints.host}:{port}/metrics")
         undo.pop_all()
     cluster.leave()

@@ -33,9 +33,10 @@ class Replicas:
         self._drawbridge = drawbridge
         self._file = cluster.directory / "replicas.json"
         self._file.write_text(json.dumps(merged(drawbridge.settings, settings)))
-        ports = free_ports(2 * COUNT)
+        ports = free_ports(3 * COUNT)
         self.ports = ports[:COUNT]
-        self._probes = dict(zip(self.ports, ports[COUNT:], strict=True))
+        self._probes = dict(zip(self.ports, ports[COUNT : 2 * COUNT], strict=True))
+        self._metrics = dict(zip(self.ports, ports[2 * COUNT :], strict=True))
         self._balancer = Balancer(drawbridge.endpoints.host, self._probes)
 
     @contextmanager
@@ -60,6 +61,7 @@ class Replicas:
             "DRAWBRIDGE_CONFIG": str(self._file),
             "DRAWBRIDGE_PORT": str(port),
             "DRAWBRIDGE_PROBE_PORT": str(self._probes[port]),
+            "DRAWBRIDGE_METRICS_PORT": str(self._metrics[port]),
         }
         return self._drawbridge.start(WEBHOOK, replica=_name(port), environment=environment)
 
@@ -89,7 +91,7 @@ class Replicas:
         """How many reviews a replica has answered with 200."""
         line = 'controller_runtime_webhook_requests_total{code="200",webhook="/mutate"}'
         connection = http.client.HTTPConnection(
-            self._drawbridge.endpoints.host, self._probes[port], timeout=5
+            self._drawbridge.endpoints.host, self._metrics[port], timeout=5
         )
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()

@@ -41,7 +41,7 @@ def test_no_pod_fails_to_start_during_an_update(
     assert uids == {each["metadata"]["uid"] for each in driver.slices()}, "slices were written"
 
     # The next instance has taken over publishing.
-    status, answer = driver.probe("/readyz?verbose", "next")
+    status, answer = driver.probe("/readyz", "next")
     assert http.client.OK == status, answer
     delete_pods(cluster, namespace, driver, *names)
     driver.start()

@@ -48,6 +48,7 @@ def start(cluster: Cluster, python: Path, deployment: Object, probe_port: int) -
         cluster.kubeconfig_for(deployment["metadata"]["namespace"], account),
     ]
     flags += ["--bind", "127.0.0.1", "--probe-port", str(probe_port)]
+    flags += ["--metrics-port", "0"]
     if "webhook" in arguments:
         flags += ["--port", str(free_ports(1)[0])]
     return cluster.run(deployment["metadata"]["name"], [python, "-I", *arguments, *flags])

@@ -40,9 +40,7 @@ async def observe(process: Process[Settings]) -> None:
         observer = Observer(informers, recorder, settings, ObserverMetrics(registry), engine=engine)
         registry.register(CacheCollector(informers))
         registry.register(QueueCollector([observer.controller]))
-        probes = ProbeServer(
-            settings.bind_address, settings.probe_port, {"informers": observer.check}, registry
-        )
+        probes = ProbeServer(settings, {"informers": observer.check}, registry)
         loops = [probes.run, engine.run, informers.run, recorder.run, observer.run]
         await run_until_signal(loops)
 

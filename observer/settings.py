@@ -79,5 +79,6 @@ VARIABLES: Final[Mapping[str, str]] = {
     "DRAWBRIDGE_LOG_LEVEL": "logLevel",
     "DRAWBRIDGE_BIND": "observer.bindAddress",
     "DRAWBRIDGE_PROBE_PORT": "observer.probePort",
+    "DRAWBRIDGE_METRICS_PORT": "observer.metricsPort",
 }
 """Environment variable to the field that it sets."""

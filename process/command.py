@@ -1,9 +1,9 @@
 """The command line of a process: settings from a file, the environment and flags; then a loop.
 
 Every process takes `--config FILE` (or DRAWBRIDGE_CONFIG), `--kubeconfig FILE` (without: the service
-account of the pod, else kubectl's files), `--bind ADDRESS`, `--probe-port PORT` and
-`--print-settings`. Flags win over the environment, which wins over the file. SIGTERM drains; a second
-one ends at once. Exit status: 0 after a signal, 1 when something broke, 2 when the settings make no
+account of the pod, else kubectl's files), `--bind ADDRESS`, `--probe-port PORT`, `--metrics-port PORT`
+and `--print-settings`. Flags win over the environment, which wins over the file. SIGTERM drains; a
+second one ends at once. Exit status: 0 after a signal, 1 when something broke, 2 when the settings make no
 sense.
 """
 
@@ -67,7 +67,7 @@ class Command(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     Attributes:
         package: As in `python -m <package>`.
         kind: Its settings.
-        section: The settings section with its bindAddress and probePort.
+        section: The settings section with its bindAddress, probePort and metricsPort.
         variables: Environment variable to the field that it sets.
         flags: Further flag to the field that it sets and its help, such as `--port`.
         start: Runs until a signal comes.
@@ -136,6 +136,7 @@ def _settings(command: Command[S], given: argparse.Namespace) -> S:
     values = {
         f"{command.section}.bindAddress": given.bind,
         f"{command.section}.probePort": given.probe_port,
+        f"{command.section}.metricsPort": given.metrics_port,
     }
     values |= {field: getattr(given, _name(flag)) for flag, (field, _) in command.flags.items()}
     return override(settings, {path: one for path, one in values.items() if one is not None})
@@ -158,6 +159,7 @@ def build_parser(
     parser.add_argument("--kubeconfig", metavar="FILE", help="use it, not the service account")
     parser.add_argument("--bind", metavar="ADDRESS", help="listen on this address only")
     parser.add_argument("--probe-port", type=int, metavar="PORT", help="plain HTTP")
+    parser.add_argument("--metrics-port", type=int, metavar="PORT", help="plain HTTP")
     parser.add_argument("--print-settings", action="store_true", help="print them and exit")
     for flag, (_, text) in command.flags.items():
         parser.add_argument(flag, type=int, metavar="PORT", help=text)

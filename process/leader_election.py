@@ -112,8 +112,7 @@ async def run_while_leading(
     leader_gauge(registry, lease, lambda: leader.leading)
     running: list[Controller[Any]] = []
     probes = ProbeServer(
-        server.bind_address,
-        server.probe_port,
+        server,
         {"controllers": lambda: _unsynced_informers(running), **checks},
         registry,
     )

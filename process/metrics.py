@@ -1,6 +1,6 @@
 """Metrics that every process has: informers, work queues, the process itself."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -117,6 +117,29 @@ def event_counter(registry: CollectorRegistry) -> Callable[[EventResult], None]:
     for result in EventResult:
         counter.labels(result.value)
     return lambda result: counter.labels(result.value).inc()
+
+
+class ReadinessCollector(Collector):
+    """Readiness checks of this process."""
+
+    def __init__(self, checks: Mapping[str, Callable[[], str]]) -> None:
+        """Remember the checks.
+
+        Args:
+            checks: Name to a function that returns why the process is not ready, empty if it is.
+        """
+        self._checks = checks
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield whether each check passes."""
+        passes = GaugeMetricFamily(
+            "drawbridge_readiness_check",
+            "Whether a readiness check passes (1) or not (0); the log has the reason.",
+            labels=("check",),
+        )
+        for name, check in self._checks.items():
+            passes.add_metric((name,), float(not check()))
+        yield passes
 
 
 def stopped_counter(registry: CollectorRegistry) -> Callable[[], None]:

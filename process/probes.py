@@ -1,7 +1,8 @@
-"""Probes and metrics over HTTP: /healthz, /livez, /readyz and /metrics.
+"""Probes over HTTP, /healthz, /livez and /readyz, and on a port of its own /metrics.
 
 A process is live while its event loop runs. That depends on nothing else, so that trouble elsewhere
-never causes a restart. It is ready while every check passes; `/readyz?verbose` names each.
+never causes a restart. It is ready while every check passes. Whoever can reach the probe port learns
+that and no more: which check fails, and why, is in the log and in the metrics.
 """
 
 import asyncio
@@ -9,92 +10,138 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
-from aiohttp import web
+from aiohttp import hdrs, web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from process.connections import Connections
+from process.metrics import ReadinessCollector
+from process.settings import ServerSettings
 
 Check = Callable[[], str]
 """Returns why the process is not ready; empty when the check passes."""
 
 METRICS_PATH: Final = "/metrics"
 MAX_CONNECTIONS: Final = 32
+"""Of one port."""
 MAX_CONNECTIONS_PER_ADDRESS: Final = 16
 CONNECTION_TIMEOUT_S: Final = 5.0
 """For everything on one connection; a probe takes milliseconds."""
+PORTS: Final = 2
+ANONYMOUS: Final = {hdrs.SERVER: ""}
+"""Without this header aiohttp would name itself and its version."""
 
 log = structlog.get_logger()
 
 
-def run_checks(checks: Mapping[str, Check]) -> tuple[bool, str]:
-    """Return whether all checks pass, and a line for each.
+class Readiness:
+    """The readiness checks of a process: asked by probes, told in the log."""
 
-    >>> print(run_checks({"informers": lambda: "", "certificate": lambda: "none yet"})[1])
-    [+]informers ok
-    [-]certificate none yet
-    """
-    problems = {name: check() for name, check in checks.items()}
-    lines = (
-        f"[{'-' if problem else '+'}]{name} {problem or 'ok'}" for name, problem in problems.items()
-    )
-    return not any(problems.values()), "\n".join(lines)
+    def __init__(self, checks: Mapping[str, Check]) -> None:
+        self._checks = checks
+        self._failing: tuple[str, ...] | None = None
+
+    def is_ready(self) -> bool:
+        """Return whether all checks pass, and log when another set of checks fails."""
+        problems = {name: problem for name, check in self._checks.items() if (problem := check())}
+        failing = tuple(problems)
+        if failing != self._failing:
+            self._failing = failing
+            if problems:
+                log.warning("process.not_ready", problems=problems)
+            else:
+                log.info("process.ready")
+        return not problems
 
 
-def probe_routes(checks: Mapping[str, Check]) -> list[web.RouteDef]:
+def probe_routes(readiness: Readiness) -> list[web.RouteDef]:
     """Return the routes of the liveness and readiness probes."""
 
     async def live(_request: web.Request) -> web.Response:
-        return web.Response(text="ok")
+        return web.Response(text="ok", headers=ANONYMOUS)
 
-    async def ready(request: web.Request) -> web.Response:
-        is_ready, lines = run_checks(checks)
-        if is_ready and "verbose" not in request.query:
-            return web.Response(text="ok")
-        return web.Response(text=f"{lines}\n", status=200 if is_ready else 503)
+    async def ready(_request: web.Request) -> web.Response:
+        if readiness.is_ready():
+            return web.Response(text="ok", headers=ANONYMOUS)
+        return web.Response(text="not ready", status=503, headers=ANONYMOUS)
 
     return [web.get("/healthz", live), web.get("/livez", live), web.get("/readyz", ready)]
 
 
 class ProbeServer:
-    """Serves probes and metrics over plain HTTP.
+    """Serves probes and metrics over plain HTTP, each on a port of its own, within the same bounds.
 
     Attributes:
-        port: The port, once `started` is set.
+        port: The port of the probes, once `started` is set.
+        metrics_port: The port of the metrics, once `started` is set.
         started: Set when it listens.
     """
 
     def __init__(
-        self, host: str, port: int, checks: Mapping[str, Check], registry: CollectorRegistry
+        self, settings: ServerSettings, checks: Mapping[str, Check], registry: CollectorRegistry
     ) -> None:
-        self._host = host
-        self._checks = checks
+        self._host = settings.bind_address
+        self._readiness = Readiness(checks)
         self._registry = registry
-        self.port = port
+        registry.register(ReadinessCollector(checks))
+        self.port = settings.probe_port
+        self.metrics_port = settings.metrics_port
         self.started = asyncio.Event()
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        app = web.Application()
-        app.add_routes([*probe_routes(self._checks), web.get(METRICS_PATH, self._metrics)])
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        connections = Connections(
+        probes, metrics = _Port(self._host), _Port(self._host)
+        try:
+            self.port = await probes.listen(self.port, probe_routes(self._readiness))
+            routes = [web.get(METRICS_PATH, self._metrics)]
+            self.metrics_port = await metrics.listen(self.metrics_port, routes)
+            log.info("probes.listening", port=self.port, metrics_port=self.metrics_port)
+            self.started.set()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(probes.run())
+                group.create_task(metrics.run())
+        finally:
+            await probes.close()
+            await metrics.close()
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        body = generate_latest(self._registry)
+        headers = {str(hdrs.SERVER): "", "Content-Type": CONTENT_TYPE_LATEST}
+        return web.Response(body=body, headers=headers)
+
+
+class _Port:
+    """A port with its routes and its bounds."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._runner: web.AppRunner | None = None
+        self._connections = Connections(
             MAX_CONNECTIONS,
             max_unused_per_address=MAX_CONNECTIONS_PER_ADDRESS,
             header_timeout_s=CONNECTION_TIMEOUT_S,
         )
-        await runner.setup()
-        try:
-            if runner.server is None:
-                raise RuntimeError("the runner was not set up")
-            await connections.listen(self._host, self.port)
-            self.port = connections.port
-            log.info("probes.listening", port=self.port)
-            self.started.set()
-            await connections.run(runner.server)
-        finally:
-            await connections.close()
-            await runner.cleanup()
 
-    async def _metrics(self, _request: web.Request) -> web.Response:
-        body = generate_latest(self._registry)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def listen(self, port: int, routes: list[web.RouteDef]) -> int:
+        """Listen, and return the port."""
+        app = web.Application()
+        app.add_routes(routes)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        await self._connections.listen(self._host, port)
+        return self._connections.port
+
+    async def run(self) -> None:
+        """Serve until cancelled.
+
+        Raises:
+            RuntimeError: `listen` was not called.
+        """
+        if self._runner is None or self._runner.server is None:
+            raise RuntimeError("listen first")
+        await self._connections.run(self._runner.server)
+
+    async def close(self) -> None:
+        """Stop to listen."""
+        await self._connections.close()
+        if self._runner is not None:
+            await self._runner.cleanup()

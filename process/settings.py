@@ -66,7 +66,10 @@ class ServerSettings(Section, frozen=True, kw_only=True):
     """An address to listen on; empty listens on all, IPv4 and IPv6, since a pod has one network."""
 
     probe_port: Port = 8080
-    """Plain HTTP: /healthz, /livez, /readyz, /metrics."""
+    """Plain HTTP: /healthz, /livez, /readyz."""
+
+    metrics_port: Port = 8081
+    """Plain HTTP: /metrics."""
 
 
 S = TypeVar("S", bound=ProcessSettings)

@@ -107,6 +107,7 @@ VARIABLES: Final[Mapping[str, str]] = {
     "DRAWBRIDGE_NAMESPACE": "namespace",
     "DRAWBRIDGE_BIND": "sidecar.bindAddress",
     "DRAWBRIDGE_PROBE_PORT": "sidecar.probePort",
+    "DRAWBRIDGE_METRICS_PORT": "sidecar.metricsPort",
     "DRAWBRIDGE_SOCKET": "sidecar.socket",
 }
 """Environment variable to the field that it sets."""

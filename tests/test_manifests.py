@@ -274,13 +274,16 @@ def test_a_budget_lets_a_node_be_drained_and_keeps_a_replica() -> None:
 def test_only_ports_that_are_served_are_open() -> None:
     for policy, deployment in zip(of_kind("NetworkPolicy"), of_kind("Deployment"), strict=True):
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        (rule,) = policy["spec"]["ingress"]
+        rules = policy["spec"]["ingress"]
 
         assert policy["spec"]["podSelector"] == deployment["spec"]["selector"]
         assert policy["spec"]["policyTypes"] == ["Ingress"]
         assert [port["name"] for port in container["ports"]] == [
-            port["port"] for port in rule["ports"]
+            port["port"] for rule in rules for port in rule["ports"]
         ]
+        (metrics,) = (rule for rule in rules if "from" in rule)
+        assert metrics["from"] == [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}]
+        assert metrics["ports"] == [{"protocol": "TCP", "port": "metrics"}]
 
 
 def test_names_are_those_of_the_default_settings() -> None:

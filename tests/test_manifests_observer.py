@@ -122,15 +122,18 @@ def test_its_namespace_takes_restricted_pods_only() -> None:
     assert base["metadata"]["labels"] == namespace["metadata"]["labels"]
 
 
-def test_only_its_probes_can_be_reached() -> None:
+def test_only_its_probes_and_metrics_can_be_reached() -> None:
     (policy,) = of_kind("NetworkPolicy")
     (deployment,) = of_kind("Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    (rule,) = policy["spec"]["ingress"]
+    rules = policy["spec"]["ingress"]
+    settings = Settings().observer
 
     assert policy["spec"]["podSelector"] == deployment["spec"]["selector"]
-    assert [port["name"] for port in container["ports"]] == [each["port"] for each in rule["ports"]]
-    assert [Settings().observer.probe_port] == [
+    assert [port["name"] for port in container["ports"]] == [
+        port["port"] for rule in rules for port in rule["ports"]
+    ]
+    assert [settings.probe_port, settings.metrics_port] == [
         port["containerPort"] for port in container["ports"]
     ]
 

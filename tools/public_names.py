@@ -57,7 +57,7 @@ from kube import names
 from kube.runtime.events import EventResult
 from process.command import Command, build_parser
 from process.connections import CloseReason
-from process.probes import METRICS_PATH, probe_routes
+from process.probes import METRICS_PATH, Readiness, probe_routes
 from process.settings import to_document
 from rules.registry import RULES
 from sidecar.plan import rejections
@@ -333,7 +333,7 @@ def _fields(document: Mapping[str, Any], kind: type, place: str = "") -> Iterato
 def http_paths() -> set[str]:
     """Return method and path of everything that is served."""
     reviews = (MUTATE_PATH, VALIDATE_WORKLOADS_PATH, VALIDATE_OBJECTS_PATH)
-    probes = {f"{route.method} {route.path}" for route in probe_routes({})}
+    probes = {f"{route.method} {route.path}" for route in probe_routes(Readiness({}))}
     return {*(f"POST {path}" for path in reviews), *probes, f"GET {METRICS_PATH}"}
 
 

@@ -30,6 +30,7 @@ from process.command import Command, Process, run_command
 from process.metrics import CacheCollector, process_registry, stopped_counter
 from process.open_files import check_open_file_limit
 from process.probes import MAX_CONNECTIONS as MAX_PROBE_CONNECTIONS
+from process.probes import PORTS as PROBE_PORTS
 from process.probes import ProbeServer
 from process.profile_files import load_profiles
 from process.selectors.engine import WorkerEngine
@@ -59,7 +60,8 @@ async def serve(process: Process[Settings]) -> None:
     """Answer the API server until a signal comes."""
     settings, registry = process.settings, process_registry()
     check_open_file_limit(
-        settings.webhook.max_connections + MAX_PROBE_CONNECTIONS, "webhook.maxConnections"
+        settings.webhook.max_connections + PROBE_PORTS * MAX_PROBE_CONNECTIONS,
+        "webhook.maxConnections",
     )
     profiles = profiles_of(settings)
     options = settings.translation.checked_options(profiles)
@@ -111,9 +113,7 @@ async def serve(process: Process[Settings]) -> None:
             "endpoint": self_check.check,
             "drain": endpoint.check,
         }
-        probes = ProbeServer(
-            settings.webhook.bind_address, settings.webhook.probe_port, checks, registry
-        )
+        probes = ProbeServer(settings.webhook, checks, registry)
 
         async def answer() -> None:
             # An empty cache would pass for an empty cluster: no answer is better.

@@ -14,13 +14,12 @@ from aiohttp import hdrs, web
 
 from certs.serving import peer_names
 from process.connections import Connections
+from process.probes import ANONYMOUS
 from webhook.body_reader import BodyReader
 from webhook.metrics import WebhookMetrics
 from webhook.reviews import RETRY_AFTER_S, UID
 from webhook.settings import WebhookSettings
 
-ANONYMOUS: Final = {hdrs.SERVER: ""}
-"""Without this header aiohttp would name itself and its version."""
 LINGERING_S: Final = 1.0
 """For how long the rest of a rejected body is read and dropped."""
 

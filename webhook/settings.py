@@ -121,6 +121,7 @@ VARIABLES: Final[Mapping[str, str]] = {
     "DRAWBRIDGE_BIND": "webhook.bindAddress",
     "DRAWBRIDGE_PORT": "webhook.port",
     "DRAWBRIDGE_PROBE_PORT": "webhook.probePort",
+    "DRAWBRIDGE_METRICS_PORT": "webhook.metricsPort",
     "DRAWBRIDGE_DRAIN": "webhook.drain",
 }
 """Environment variable to the field that it sets."""

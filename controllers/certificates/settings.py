@@ -45,5 +45,6 @@ VARIABLES: Final[Mapping[str, str]] = {
     "DRAWBRIDGE_CERTIFICATES": "certificates.directory",
     "DRAWBRIDGE_BIND": "certificateController.bindAddress",
     "DRAWBRIDGE_PROBE_PORT": "certificateController.probePort",
+    "DRAWBRIDGE_METRICS_PORT": "certificateController.metricsPort",
 }
 """Environment variable to the field that it sets."""

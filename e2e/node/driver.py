@@ -60,7 +60,7 @@ class NodeDriver:
         self._settings = dict(settings)
         self._inventory = node.folder / "inventory"
         self._kubeconfig: Path | None = None
-        self._ports: dict[str, int] = {}
+        self._ports: dict[str, tuple[int, int]] = {}
 
     def install(self) -> None:
         """Apply the manifests, all but what needs an image."""
@@ -115,8 +115,9 @@ class NodeDriver:
             variable["name"]: fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
             for variable in container["env"]
         }
-        self._ports[name] = self._ports.get(name) or free_ports(1)[0]
-        section = {"bindAddress": "127.0.0.1", "probePort": self._ports[name]}
+        self._ports[name] = self._ports.get(name) or _two_ports()
+        probes, metrics = self._ports[name]
+        section = {"bindAddress": "127.0.0.1", "probePort": probes, "metricsPort": metrics}
         file = self.node.folder / f"{name}.json"
         file.write_text(json.dumps({"driver": {**section, **self._settings, **settings}}))
         told |= {
@@ -171,7 +172,9 @@ class NodeDriver:
 
     def probe(self, path: str, name: str = "driver") -> tuple[int, str]:
         """Status and text of a probe; 0 and why when there is no answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._ports[name], timeout=2)
+        probes, metrics = self._ports[name]
+        port = metrics if path == "/metrics" else probes
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -352,3 +355,9 @@ def python(*words: str) -> tuple[str, ...]:
 def environment_of(text: str) -> dict[str, str]:
     """The environment that the box program printed."""
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def _two_ports() -> tuple[int, int]:
+    """Of the probes and of the metrics."""
+    probes, metrics = free_ports(2)
+    return probes, metrics

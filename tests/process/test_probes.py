@@ -2,15 +2,19 @@
 
 import asyncio
 import resource
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 
 import pytest
+from aiohttp import ClientSession
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from kube.errors import ConfigError
 from process import connections
 from process.open_files import RESERVE, check_open_file_limit, raise_open_file_limit
-from process.probes import MAX_CONNECTIONS_PER_ADDRESS, ProbeServer
+from process.probes import MAX_CONNECTIONS_PER_ADDRESS, Check, ProbeServer
+from process.settings import ServerSettings
 from testing.fake_api_server import running
 
 GET = b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
@@ -19,10 +23,24 @@ GET = b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 @pytest.fixture
 async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
     monkeypatch.setattr(connections, "CHECK_INTERVAL_S", 0.05)
-    server = ProbeServer("127.0.0.1", 0, {}, CollectorRegistry())
+    async with serving({}) as server:
+        yield server.port
+
+
+@asynccontextmanager
+async def serving(checks: Mapping[str, Check]) -> AsyncIterator[ProbeServer]:
+    settings = ServerSettings(bind_address="127.0.0.1", probe_port=0, metrics_port=0)
+    server = ProbeServer(settings, checks, CollectorRegistry())
     async with running(server.run):
         await server.started.wait()
-        yield server.port
+        yield server
+
+
+async def get(port: int, path: str) -> tuple[int, str, Mapping[str, str]]:
+    """Return status, text and headers of a response."""
+    url = f"http://127.0.0.1:{port}{path}"
+    async with ClientSession() as session, session.get(url) as answer:
+        return answer.status, await answer.text(), dict(answer.headers)
 
 
 async def answer(port: int, address: str = "127.0.0.1") -> bytes:
@@ -45,6 +63,69 @@ async def hold(port: int, address: str, count: int) -> list[asyncio.StreamWriter
         writer.write(GET[:20])
         writers.append(writer)
     return writers
+
+
+async def test_a_probe_tells_strangers_only_whether_the_process_is_ready() -> None:
+    problem = ["none yet"]
+    checks = {"certificate": lambda: problem[0], "informers": lambda: ""}
+    async with serving(checks) as server:
+        for path in ("/readyz", "/readyz?verbose"):
+            status, text, headers = await get(server.port, path)
+            assert (status, text, headers["Server"]) == (503, "not ready", "")
+        problem[0] = ""
+        assert (await get(server.port, "/readyz?verbose"))[:2] == (200, "ok")
+
+
+async def test_the_log_and_the_metrics_have_the_reasons() -> None:
+    problem = ["none yet"]
+    with capture_logs() as log:
+        async with serving({"certificate": lambda: problem[0], "informers": str}) as server:
+            for _ in range(3):
+                await get(server.port, "/readyz")
+            _, text, _ = await get(server.metrics_port, "/metrics")
+            assert 'drawbridge_readiness_check{check="certificate"} 0.0' in text
+            assert 'drawbridge_readiness_check{check="informers"} 1.0' in text
+            problem[0] = ""
+            await get(server.port, "/readyz")
+
+    told = [line for line in log if line["event"].startswith("process.")]
+    assert told == [
+        {
+            "event": "process.not_ready",
+            "problems": {"certificate": "none yet"},
+            "log_level": "warning",
+        },
+        {"event": "process.ready", "log_level": "info"},
+    ]
+
+
+async def test_probes_and_metrics_have_ports_of_their_own() -> None:
+    async with serving({}) as server:
+        assert server.port != server.metrics_port
+        assert (await get(server.port, "/metrics"))[0] == 404
+        assert (await get(server.metrics_port, "/metrics"))[0] == 200
+        assert (await get(server.metrics_port, "/readyz"))[0] == 404
+
+
+@pytest.mark.parametrize("attacked", ["port", "metrics_port"])
+async def test_both_ports_have_the_same_bounds(
+    attacked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "CHECK_INTERVAL_S", 0.05)
+    async with serving({}) as server, asyncio.timeout(10):
+        held = [
+            writer
+            for host in range(2, 6)
+            for writer in await hold(
+                getattr(server, attacked), f"127.0.0.{host}", MAX_CONNECTIONS_PER_ADDRESS
+            )
+        ]
+
+        assert (await get(server.port, "/livez"))[0] == 200
+        assert (await get(server.metrics_port, "/metrics"))[0] == 200
+
+        for writer in held:
+            writer.transport.abort()
 
 
 async def test_probes_are_answered_while_others_hold_connections(port: int) -> None:

@@ -107,24 +107,30 @@ def setup(server: FakeApiServer, tmp_path: Path, unused_tcp_port_factory: Any) -
                 bind_address=local,
                 port=unused_tcp_port_factory(),
                 probe_port=unused_tcp_port_factory(),
+                metrics_port=unused_tcp_port_factory(),
                 drain=Duration(0),
             ),
         ),
         controllers=ControllersSettings(
             controllers=ControllerSettings(
-                bind_address=local, probe_port=unused_tcp_port_factory()
+                bind_address=local,
+                probe_port=unused_tcp_port_factory(),
+                metrics_port=unused_tcp_port_factory(),
             ),
         ),
         certificates=CertificateProcessSettings(
             certificates=certificates,
             certificate_controller=CertificateControllerSettings(
-                bind_address=local, probe_port=unused_tcp_port_factory()
+                bind_address=local,
+                probe_port=unused_tcp_port_factory(),
+                metrics_port=unused_tcp_port_factory(),
             ),
         ),
         observer=ObserverProcessSettings(
             observer=ObserverSettings(
                 bind_address=local,
                 probe_port=unused_tcp_port_factory(),
+                metrics_port=unused_tcp_port_factory(),
                 initial_delay=PositiveDuration(0.01),
             )
         ),
@@ -206,10 +212,9 @@ async def test_from_nothing_to_a_template(server: FakeApiServer, setup: Setup) -
         server.put(PODS, persisted)
 
         await until(lambda: bool(server.objects(RESOURCE_CLAIM_TEMPLATES)))
-        _, metrics = await status(f"http://127.0.0.1:{webhook.probe_port}/metrics")
-        _, verbose = await status(f"http://127.0.0.1:{webhook.probe_port}/readyz?verbose")
-        _, leading = await status(f"http://127.0.0.1:{controllers.probe_port}/metrics")
-        _, keeping = await status(f"http://127.0.0.1:{certificates.probe_port}/metrics")
+        _, metrics = await status(f"http://127.0.0.1:{webhook.metrics_port}/metrics")
+        _, leading = await status(f"http://127.0.0.1:{controllers.metrics_port}/metrics")
+        _, keeping = await status(f"http://127.0.0.1:{certificates.metrics_port}/metrics")
         await until(lambda: rules() == webhook_rules()[PODS_WEBHOOK])
 
     assert (
@@ -218,10 +223,16 @@ async def test_from_nothing_to_a_template(server: FakeApiServer, setup: Setup) -
     )
     assert 'drawbridge_certificate_expiration_timestamp_seconds{kind="serving"}' in metrics
     assert 'drawbridge_cache_synced{resource="resourceslices"} 1.0' in metrics
-    assert (
-        "[+]informers ok\n[+]signingKeys ok\n[+]pathKeys ok\n[+]certificate ok\n[+]caBundle ok\n[+]endpoint ok\n[+]drain ok"
-        in verbose
-    )
+    for check in (
+        "informers",
+        "signingKeys",
+        "pathKeys",
+        "certificate",
+        "caBundle",
+        "endpoint",
+        "drain",
+    ):
+        assert f'drawbridge_readiness_check{{check="{check}"}} 1.0' in metrics
     assert 'drawbridge_certificate_expiration_timestamp_seconds{kind="ca"}' in keeping
     assert 'leader_election_master_status{name="drawbridge-certificates"} 1.0' in keeping
     assert 'leader_election_master_status{name="drawbridge-controller"} 1.0' in leading
@@ -308,11 +319,11 @@ async def test_the_observer_needs_nothing_else_of_ours(server: FakeApiServer, se
         "status": {"phase": "Pending"},
     }
     server.put(PODS, waiting)
-    port = setup.observer.observer.probe_port
+    served = setup.observer.observer
     async with running(setup.observe):
-        await ready(port)
+        await ready(served.probe_port)
         await until(lambda: bool(server.objects(EVENTS)))
-        _, metrics = await status(f"http://127.0.0.1:{port}/metrics")
+        _, metrics = await status(f"http://127.0.0.1:{served.metrics_port}/metrics")
 
     (event,) = server.objects(EVENTS)
     assert event["note"] == "ResourceClaim default/forgotten not found."
