@@ -5,6 +5,8 @@ Several modules, because each pins other libraries than the rest:
 * `e2e/controlplane`: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and
   kubectl in one binary, which is each of them by the name it is called by.
 * `e2e/kwok`: simulated nodes, from kwok's own command.
+* `bridge`: the scheduler of this project, kube-scheduler with one plugin. Only stories of the bridge
+  build it; most of it is compiled already once the control plane is.
 * `e2e/containerd`: containerd, its shim for runc, `ctr`, and the CNI plugin for loopback, from their
   own commands. Only stories with a real node build it, and `e2e/box`, which is in their images.
 
@@ -57,7 +59,11 @@ KUBERNETES: Final = _pinned("k8s.io/kubernetes")
 """Linked into the programs, or what compares versions misbehaves."""
 
 _MAJOR, _MINOR, _ = KUBERNETES.split(".")
-_ENVIRONMENT: Final = {
+_KUBERNETES_FLAGS: Final = (
+    f"-s -w -X {_VERSION}.gitVersion=v{KUBERNETES}"
+    f" -X {_VERSION}.gitMajor={_MAJOR} -X {_VERSION}.gitMinor={_MINOR}"
+)
+BUILD_ENVIRONMENT: Final = {
     "GOTOOLCHAIN": "local",
     "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false",
     "CGO_ENABLED": "0",
@@ -65,7 +71,7 @@ _ENVIRONMENT: Final = {
 
 
 class Module(msgspec.Struct, frozen=True, kw_only=True):
-    """One Go module of this folder, and how its programs are built.
+    """One Go module, and how its programs are built.
 
     Attributes:
         packages: One is built as the module's name, and called by all of `names`; several are built
@@ -77,6 +83,12 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[str, ...]
     ldflags: str
     names: tuple[str, ...]
+    parent: Path = _HERE
+
+    @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return self.parent / self.name
 
 
 MODULES: Final = (
@@ -84,10 +96,7 @@ MODULES: Final = (
         name="controlplane",
         packages=(".",),
         sources=("go.mod", "go.sum", "main.go"),
-        ldflags=(
-            f"-s -w -X {_VERSION}.gitVersion=v{KUBERNETES}"
-            f" -X {_VERSION}.gitMajor={_MAJOR} -X {_VERSION}.gitMinor={_MINOR}"
-        ),
+        ldflags=_KUBERNETES_FLAGS,
         names=COMPONENTS,
     ),
     Module(
@@ -113,6 +122,25 @@ CONTAINERD: Final = Module(
 
 BOX: Final = Module(
     name="box", packages=(".",), sources=("go.mod", "main.go"), ldflags="-s -w", names=("box",)
+)
+
+
+BRIDGE_FOLDER: Final = _HERE.parent / "bridge"
+BRIDGE: Final = Module(
+    name="bridge",
+    packages=(".",),
+    sources=(
+        "go.mod",
+        "go.sum",
+        *sorted(
+            str(file.relative_to(BRIDGE_FOLDER))
+            for file in BRIDGE_FOLDER.rglob("*.go")
+            if not file.name.endswith("_test.go")
+        ),
+    ),
+    ldflags=_KUBERNETES_FLAGS,
+    names=("drawbridge-scheduler",),
+    parent=BRIDGE_FOLDER.parent,
 )
 
 
@@ -155,12 +183,17 @@ def box() -> Path:
     return _built(BOX) / "box"
 
 
+def scheduler() -> Path:
+    """The scheduler of this project, built first where the cache lacks it."""
+    return _built(BRIDGE) / "drawbridge-scheduler"
+
+
 def fingerprint(module: Module) -> str:
     """A hash of all that decides what a build of `module` gives."""
     digest = hashlib.sha256()
     for source in module.sources:
-        digest.update((_HERE / module.name / source).read_bytes() + b"\0")
-    settings = (*module.packages, module.ldflags, *module.names, *_ENVIRONMENT.values())
+        digest.update((module.folder / source).read_bytes() + b"\0")
+    settings = (*module.packages, module.ldflags, *module.names, *BUILD_ENVIRONMENT.values())
     machine = (platform.system(), platform.machine())
     digest.update("\0".join((*settings, *machine)).encode())
     return digest.hexdigest()[:16]
@@ -188,8 +221,8 @@ def _build(module: Module, folder: Path) -> None:
         output = partial / module.name if len(module.packages) == 1 else partial
         subprocess.run(
             [go, "build", "-o", output, "-ldflags", module.ldflags, *module.packages],
-            cwd=_HERE / module.name,
-            env={**os.environ, **_ENVIRONMENT},
+            cwd=module.folder,
+            env={**os.environ, **BUILD_ENVIRONMENT},
             stdout=sys.stderr,
             check=True,
         )

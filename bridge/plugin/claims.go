@@ -1,0 +1,218 @@
+package plugin
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/util"
+)
+
+// claims are the scheduler's cache of ResourceClaims and the pods that name them.
+type claims struct {
+	tracker fwk.ResourceClaimTracker
+	pods    cache.Indexer
+	index   string
+	newest  atomic.Uint64 // Version of the newest claim that an event was about.
+}
+
+// of returns the claims of a pod that exist.
+func (c *claims) of(pod *v1.Pod) []*resourceapi.ResourceClaim {
+	var held []*resourceapi.ResourceClaim
+	for _, name := range claimNames(pod) {
+		if claim, err := c.tracker.Get(pod.Namespace, name); err == nil {
+			held = append(held, claim)
+		}
+	}
+	return held
+}
+
+// versions returns the resourceVersion of each claim of a pod by `namespace/name`.
+//
+// The scheduler's watch can be ahead of the sidecar's. Without these a pod that an event woke is told
+// "no" by a sidecar that has not seen the event yet, and sleeps until the next one.
+func (c *claims) versions(pod *v1.Pod) map[string]string {
+	versions := map[string]string{}
+	for _, claim := range c.of(pod) {
+		versions[claim.Namespace+"/"+claim.Name] = claim.ResourceVersion
+	}
+	return versions
+}
+
+// newestVersion returns the version of the newest claim that an event was about; empty without any.
+func (c *claims) newestVersion() string {
+	if newest := c.newest.Load(); newest > 0 {
+		return strconv.FormatUint(newest, 10)
+	}
+	return ""
+}
+
+// see takes note of an event's version. Versions of one resource are numbers in their order (KEP-5504).
+func (c *claims) see(claim *resourceapi.ResourceClaim) {
+	version, err := strconv.ParseUint(claim.ResourceVersion, 10, 64)
+	if err != nil {
+		return
+	}
+	for {
+		newest := c.newest.Load()
+		if version <= newest || c.newest.CompareAndSwap(newest, version) {
+			return
+		}
+	}
+}
+
+// claimNames returns the names of those claims of a pod that have been created.
+func claimNames(pod *v1.Pod) []string {
+	var names []string
+	for i := range pod.Spec.ResourceClaims {
+		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+		if err == nil && name != nil {
+			names = append(names, *name)
+		}
+	}
+	return names
+}
+
+// claimKeys indexes pods by the claims that they name.
+func claimKeys(object any) ([]string, error) {
+	pod, ok := object.(*v1.Pod)
+	if !ok {
+		return nil, nil
+	}
+	var keys []string
+	for _, name := range claimNames(pod) {
+		keys = append(keys, pod.Namespace+"/"+name)
+	}
+	return keys, nil
+}
+
+// EventsToRegister says which events may help a pod that this plugin turned away.
+func (pl *Drawbridge) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
+	return []fwk.ClusterEventWithHint{
+		// Nodes that the pod's own selector, affinity or tolerations left out are not in answers.
+		{Event: fwk.ClusterEvent{
+			Resource:   fwk.Node,
+			ActionType: fwk.Add | fwk.UpdateNodeLabel | fwk.UpdateNodeTaint | fwk.UpdateNodeAllocatable,
+		}},
+		{
+			Event:             fwk.ClusterEvent{Resource: fwk.ResourceClaim, ActionType: fwk.Add | fwk.Update | fwk.Delete},
+			PreQueueingHintFn: pl.podsOfClaim,
+			QueueingHintFn:    pl.afterClaim,
+		},
+		// A reservation that is given up frees devices without any claim being changed.
+		{
+			Event:          fwk.ClusterEvent{Resource: fwk.AssignedPod, ActionType: fwk.Delete},
+			QueueingHintFn: afterForgottenPod,
+		},
+		{Event: fwk.ClusterEvent{
+			Resource:   fwk.TargetPod,
+			ActionType: fwk.UpdatePodGeneratedResourceClaim | fwk.UpdatePodToleration | fwk.UpdatePodLabel,
+		}},
+		{Event: fwk.ClusterEvent{Resource: fwk.DeviceClass, ActionType: fwk.Add | fwk.Update}},
+		// A deleted slice can complete a pool whose other slices are of a newer generation.
+		{Event: fwk.ClusterEvent{Resource: fwk.ResourceSlice, ActionType: fwk.Add | fwk.Update | fwk.Delete}},
+	}, nil
+}
+
+// podsOfClaim narrows a claim's event to the pods that it can help.
+func (pl *Drawbridge) podsOfClaim(_ klog.Logger, before, after any) (fwk.PreQueueingHintResult, error) {
+	old, changed, err := util.As[*resourceapi.ResourceClaim](before, after)
+	if err != nil || (old == nil && changed == nil) {
+		return fwk.PreQueueingHintResult{AllPods: true}, nil
+	}
+	claim := changed
+	if claim == nil {
+		claim = old
+	}
+	pl.claims.see(claim)
+	if frees(old, changed) {
+		return fwk.PreQueueingHintResult{AllPods: true}, nil
+	}
+	objects, err := pl.claims.pods.ByIndex(pl.claims.index, claim.Namespace+"/"+claim.Name)
+	if err != nil {
+		return fwk.PreQueueingHintResult{}, err
+	}
+	var pods []types.NamespacedName
+	for _, object := range objects {
+		if pod, ok := object.(*v1.Pod); ok {
+			pods = append(pods, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
+		}
+	}
+	return fwk.PreQueueingHintResult{Pods: pods}, nil
+}
+
+// afterClaim decides whether a claim's event is worth another attempt for a pod.
+func (pl *Drawbridge) afterClaim(_ klog.Logger, pod *v1.Pod, before, after any) (fwk.QueueingHint, error) {
+	old, changed, err := util.As[*resourceapi.ResourceClaim](before, after)
+	if err != nil || (old == nil && changed == nil) {
+		return fwk.Queue, nil // The state at a deletion is not known.
+	}
+	if changed != nil {
+		pl.claims.see(changed)
+	}
+	if frees(old, changed) {
+		return fwk.Queue, nil
+	}
+	if changed == nil || !names(pod, changed) {
+		return fwk.QueueSkip, nil
+	}
+	// A finalizer that is added is the first half of a binding.
+	if old != nil && old.UID == changed.UID && equality.Semantic.DeepEqual(old.Status, changed.Status) &&
+		(old.DeletionTimestamp == nil) == (changed.DeletionTimestamp == nil) {
+		return fwk.QueueSkip, nil
+	}
+	return fwk.Queue, nil
+}
+
+func names(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
+	if pod.Namespace != claim.Namespace {
+		return false
+	}
+	for _, name := range claimNames(pod) {
+		if name == claim.Name {
+			return true
+		}
+	}
+	return false
+}
+
+// frees reports whether devices that other pods can use became free, or may have.
+func frees(old, changed *resourceapi.ResourceClaim) bool {
+	if old == nil {
+		return false
+	}
+	if old.Status.Allocation != nil {
+		return changed == nil || changed.Status.Allocation == nil ||
+			!equality.Semantic.DeepEqual(old.Status.Allocation.Devices.Results, changed.Status.Allocation.Devices.Results)
+	}
+	// After a relist one update can stand for an allocation and its release. It looks like this: the
+	// version is another, and nothing else is.
+	return changed != nil && changed.Status.Allocation == nil && old.ResourceVersion != changed.ResourceVersion && sameButVersion(old, changed)
+}
+
+// sameButVersion reports whether two states of an unallocated claim differ in nothing that is seen.
+func sameButVersion(old, changed *resourceapi.ResourceClaim) bool {
+	before, after := old.DeepCopy(), changed.DeepCopy()
+	for _, claim := range []*resourceapi.ResourceClaim{before, after} {
+		claim.ResourceVersion, claim.ManagedFields = "", nil
+	}
+	return equality.Semantic.DeepEqual(before, after)
+}
+
+// afterForgottenPod queues pods when the scheduler gives up a placement before it was bound. A pod
+// that is deleted frees its devices later, and its claims' events say so.
+func afterForgottenPod(_ klog.Logger, _ *v1.Pod, before, _ any) (fwk.QueueingHint, error) {
+	gone, ok := before.(*v1.Pod)
+	if ok && (len(gone.Spec.ResourceClaims) == 0 || gone.DeletionTimestamp != nil) {
+		return fwk.QueueSkip, nil
+	}
+	return fwk.Queue, nil
+}

@@ -1,0 +1,136 @@
+package plugin
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// claim is allocated where a device is given.
+func claim(name, version string, devices ...string) *resourceapi.ResourceClaim {
+	made := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: version,
+	}}
+	for _, device := range devices {
+		if made.Status.Allocation == nil {
+			made.Status.Allocation = &resourceapi.AllocationResult{}
+		}
+		results := &made.Status.Allocation.Devices.Results
+		*results = append(*results, resourceapi.DeviceRequestAllocationResult{Device: device})
+	}
+	return made
+}
+
+func changed(base *resourceapi.ResourceClaim, change func(*resourceapi.ResourceClaim)) *resourceapi.ResourceClaim {
+	change(base)
+	return base
+}
+
+func TestWhichClaimEventsWakeAPod(t *testing.T) {
+	own, other := "p-gpu", "other"
+	cases := map[string]struct {
+		before, after any
+		want          fwk.QueueingHint
+		all           bool // Whether pods that do not name the claim are looked at.
+	}{
+		"its claim was made":                 {nil, claim(own, "1"), fwk.Queue, false},
+		"its claim was allocated":            {claim(own, "1"), claim(own, "2", "gpu-0"), fwk.Queue, false},
+		"another claim was made":             {nil, claim(other, "1"), fwk.QueueSkip, false},
+		"another claim was allocated":        {claim(other, "1"), claim(other, "2", "gpu-0"), fwk.QueueSkip, false},
+		"another claim was released":         {claim(other, "1", "gpu-0"), claim(other, "2"), fwk.Queue, true},
+		"an allocated claim was deleted":     {claim(other, "1", "gpu-0"), nil, fwk.Queue, true},
+		"a claim without devices is deleted": {claim(other, "1"), nil, fwk.QueueSkip, false},
+		"a deletion was missed":              {cache.DeletedFinalStateUnknown{}, nil, fwk.Queue, true},
+		"released and allocated again": {
+			claim(other, "1", "gpu-0"), claim(other, "2", "gpu-1"), fwk.Queue, true,
+		},
+		// One update after a relist.
+		"allocated and released unseen": {claim(other, "1"), claim(other, "3"), fwk.Queue, true},
+		"nothing changed":               {claim(other, "1"), claim(other, "1"), fwk.QueueSkip, false},
+		"the finalizer of a binding": {
+			claim(own, "1"),
+			changed(claim(own, "2"), func(c *resourceapi.ResourceClaim) { c.Finalizers = []string{"f"} }),
+			fwk.QueueSkip, false,
+		},
+		"its claim is being deleted": {
+			claim(own, "1"),
+			changed(claim(own, "2"), func(c *resourceapi.ResourceClaim) { c.DeletionTimestamp = &metav1.Time{} }),
+			fwk.Queue, false,
+		},
+	}
+	for name, row := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t)
+			narrowed, err := s.plugin.podsOfClaim(klog.Background(), row.before, row.after)
+			if err != nil || narrowed.AllPods != row.all {
+				t.Errorf("all pods: %t, %v", narrowed.AllPods, err)
+			}
+			hint, err := s.plugin.afterClaim(klog.Background(), devicePod("p"), row.before, row.after)
+			if err != nil || hint != row.want {
+				t.Errorf("got %s, %v, want %s", hint, err, row.want)
+			}
+		})
+	}
+}
+
+func TestAClaimEventIsNarrowedToThePodsThatNameIt(t *testing.T) {
+	s := newStory(t)
+	for _, pod := range []*v1.Pod{devicePod("p"), devicePod("q"), plainPod("r")} {
+		if err := s.plugin.claims.pods.Add(pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	narrowed, err := s.plugin.podsOfClaim(klog.Background(), nil, claim("q-gpu", "1"))
+	if err != nil || len(narrowed.Pods) != 1 || narrowed.Pods[0].Name != "q" {
+		t.Errorf("got %v, %v", narrowed.Pods, err)
+	}
+}
+
+// The scheduler's watch can be ahead of the sidecar's.
+func TestARequestTellsHowFarTheSchedulerHasSeen(t *testing.T) {
+	s := newStory(t)
+	s.fits(true, "n")
+	s.handle.claims.claims["ns/p-gpu"] = claim("p-gpu", "41")
+	for _, version := range []string{"97", "105", "99", "not a number"} {
+		if _, err := s.plugin.podsOfClaim(klog.Background(), nil, claim("other", version)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.begin(devicePod("p"))
+
+	body := s.sidecar.Requests("prefilter")[0].Body
+	if got := body["claimVersions"].(map[string]any)["ns/p-gpu"]; got != "41" {
+		t.Errorf("its claim: version %v", got)
+	}
+	if got := body["newestClaimVersion"]; got != "105" {
+		t.Errorf("any claim: version %v, want the newest", got)
+	}
+}
+
+// A placement that fails before it is bound frees reserved devices, and changes no claim.
+func TestAForgottenPlacementWakesPods(t *testing.T) {
+	ending := devicePod("p")
+	ending.DeletionTimestamp = &metav1.Time{}
+	cases := map[string]struct {
+		gone any
+		want fwk.QueueingHint
+	}{
+		"a placement was given up":     {devicePod("p"), fwk.Queue},
+		"one of a pod without devices": {plainPod("p"), fwk.QueueSkip},
+		"a pod was deleted":            {ending, fwk.QueueSkip},
+		"a deletion was missed":        {cache.DeletedFinalStateUnknown{}, fwk.Queue},
+	}
+	for name, row := range cases {
+		t.Run(name, func(t *testing.T) {
+			if hint, _ := afterForgottenPod(klog.Background(), nil, row.gone, nil); hint != row.want {
+				t.Errorf("got %s", hint)
+			}
+		})
+	}
+}

@@ -1,0 +1,90 @@
+package plugin
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"drawbridge.internal/bridge/sidecar"
+)
+
+// Factory makes the plugin of each profile. Profiles with one socket share a client, since
+// reservations are numbered per process.
+type Factory struct {
+	mutex   sync.Mutex
+	err     error
+	clients map[Settings]*sidecar.Client
+}
+
+// NewFactory returns a factory without clients.
+func NewFactory() *Factory { return &Factory{clients: map[Settings]*sidecar.Client{}} }
+
+// Err returns the last error of New.
+func (f *Factory) Err() error {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	return f.err
+}
+
+// New returns the plugin of a profile once the sidecar is ready: the scheduler starts when its sidecar
+// leads.
+func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	plugin, err := f.plugin(ctx, args, handle)
+	f.err = err
+	if err != nil {
+		return nil, err
+	}
+	return plugin, nil
+}
+
+func (f *Factory) plugin(ctx context.Context, args runtime.Object, handle fwk.Handle) (*Drawbridge, error) {
+	settings, err := readSettings(args)
+	if err != nil {
+		return nil, err
+	}
+	client, ok := f.clients[*settings]
+	if !ok {
+		client = sidecar.NewClient(settings.client(), rand.Text())
+		if err := client.WaitReady(ctx); err != nil {
+			return nil, fmt.Errorf("waiting for the sidecar: %w", err)
+		}
+		f.clients[*settings] = client
+		go end(ctx, client, settings.ExitAfter.Duration)
+	}
+	return newDrawbridge(client, handle)
+}
+
+// end ends the process when the sidecar does not lead any more, as a kube-scheduler does that lost
+// its Lease: another replica's scheduler has started, or will.
+func end(ctx context.Context, client *sidecar.Client, patience time.Duration) {
+	if state := client.Follow(ctx, patience); !state.Ready {
+		klog.FromContext(ctx).Error(nil, "The sidecar is lost; the scheduler ends", "reason", state.Message)
+		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
+	}
+}
+
+func newDrawbridge(client *sidecar.Client, handle fwk.Handle) (*Drawbridge, error) {
+	pods := handle.SharedInformerFactory().Core().V1().Pods().Informer()
+	index := "drawbridgePodsByClaim-" + handle.ProfileName()
+	if err := pods.AddIndexers(cache.Indexers{index: claimKeys}); err != nil {
+		return nil, fmt.Errorf("indexing pods by claim: %w", err)
+	}
+	plugin := &Drawbridge{
+		client: client,
+		handle: handle,
+		claims: claims{tracker: handle.SharedDRAManager().ResourceClaims(), pods: pods.GetIndexer(), index: index},
+		parked: newParked(handle),
+		wide:   newPodSet(),
+	}
+	client.OnRecovery(plugin.parked.release)
+	return plugin, nil
+}

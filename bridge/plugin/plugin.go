@@ -1,0 +1,365 @@
+// Package plugin is the scheduler framework plugin Drawbridge: it passes on what the scheduler hands
+// it to a sidecar, and does what the answer says. It decides nothing about devices.
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"drawbridge.internal/bridge/sidecar"
+)
+
+// Name is the plugin's name in the scheduler's configuration.
+const Name = "Drawbridge"
+
+const (
+	stateKey    fwk.StateKey = Name
+	unavailable              = "the device allocator is not available"
+	misfit                   = "the devices that the pod's claims ask for are not free on the node"
+	widening                 = "none of the best nodes passed the other filters; all are looked at next"
+)
+
+// Drawbridge is the plugin of one profile.
+type Drawbridge struct {
+	client *sidecar.Client
+	handle fwk.Handle
+	claims claims
+	parked *parked
+	// Pods that are to ask for all nodes: with NodeNames in an answer every other node is unresolvable,
+	// so a pod whose hundred best nodes lack CPU would sleep although others fit, and be answered the
+	// same hundred when it wakes.
+	wide *podSet
+}
+
+var (
+	_ fwk.PreFilterPlugin     = &Drawbridge{}
+	_ fwk.PreFilterExtensions = &Drawbridge{}
+	_ fwk.FilterPlugin        = &Drawbridge{}
+	_ fwk.PostFilterPlugin    = &Drawbridge{}
+	_ fwk.PreScorePlugin      = &Drawbridge{}
+	_ fwk.ScorePlugin         = &Drawbridge{}
+	_ fwk.ReservePlugin       = &Drawbridge{}
+	_ fwk.PreBindPlugin       = &Drawbridge{}
+	_ fwk.PostBindPlugin      = &Drawbridge{}
+	_ fwk.EnqueueExtensions   = &Drawbridge{}
+	_ fwk.SignPlugin          = &Drawbridge{}
+)
+
+// Name returns the plugin's name.
+func (pl *Drawbridge) Name() string { return Name }
+
+// placement is the answer about one pod, shared by all clones of a cycle's state.
+type placement struct {
+	verdict  sidecar.Verdict
+	scores   map[string]int64 // Of the nodes that fit.
+	complete bool             // No other node fits.
+	narrowed bool             // The scheduler looks at these nodes only.
+	lost     bool             // The sidecar did not answer.
+}
+
+// cycle is the state of one attempt. The scheduler clones it per node in a dry run of preemption, so
+// the sets are copied and everything else is shared.
+type cycle struct {
+	*placement
+	removed sets.Set[types.UID]
+	added   sets.Set[types.UID]
+	bound   bool // PreBind was called.
+}
+
+// Clone returns a copy whose pods can be removed and added apart from this one's.
+func (c *cycle) Clone() fwk.StateData {
+	return &cycle{placement: c.placement, removed: c.removed.Clone(), added: c.added.Clone(), bound: c.bound}
+}
+
+// cycleOf returns the state of an attempt; nil where the sidecar has nothing to do with the pod.
+func cycleOf(state fwk.CycleState) *cycle {
+	data, err := state.Read(stateKey)
+	if err != nil {
+		return nil
+	}
+	return data.(*cycle)
+}
+
+// SignPod keeps pods with devices out of batches of equal pods: what fits one does not fit the next.
+// A profile with a plugin that does not sign has no batches at all.
+func (pl *Drawbridge) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+	if concerns(pod) {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "pods with devices are not signable")
+	}
+	return nil, nil
+}
+
+// PreFilter asks once where the pod fits.
+func (pl *Drawbridge) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	if !concerns(pod) {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	wide := pl.wide.has(pod.UID)
+	answer, err := pl.client.PreFilter(ctx, &sidecar.PreFilterRequest{
+		Pod:                pod,
+		ClaimVersions:      pl.claims.versions(pod),
+		NewestClaimVersion: pl.claims.newestVersion(),
+		All:                wide,
+	})
+	if err != nil {
+		state.Write(stateKey, newCycle(&placement{lost: true}))
+		return nil, pl.failed(pod, err)
+	}
+	place := &placement{verdict: answer.Verdict, complete: true}
+	switch answer.Verdict {
+	case sidecar.Skip:
+		return nil, fwk.NewStatus(fwk.Skip)
+	case sidecar.Unschedulable:
+		// From here and not from Filter: no node is filtered, the words become the pod's condition, and
+		// preemption still looks at all nodes.
+		pl.wide.remove(pod.UID)
+		state.Write(stateKey, newCycle(place))
+		return nil, fwk.NewStatus(fwk.Unschedulable, answer.Message)
+	case sidecar.Unresolvable:
+		pl.wide.remove(pod.UID)
+		state.Write(stateKey, newCycle(place))
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, answer.Message)
+	case sidecar.Fits:
+		if len(answer.Nodes) == 0 {
+			// NodeNames without names would say that no node can ever be resolved.
+			return nil, fwk.AsStatus(errors.New("the allocator said that the pod fits, and named no node"))
+		}
+	default:
+		return nil, fwk.AsStatus(fmt.Errorf("the allocator answered %q: %s", answer.Verdict, answer.Message))
+	}
+	place.complete = answer.IsComplete()
+	place.scores = make(map[string]int64, len(answer.Nodes))
+	names := make(sets.Set[string], len(answer.Nodes))
+	for _, node := range answer.Nodes {
+		place.scores[node.Name] = max(fwk.MinNodeScore, min(node.Score, fwk.MaxNodeScore))
+		names.Insert(node.Name)
+	}
+	// A pod that asks for all nodes and may preempt gets every node filtered: preemption looks only at
+	// nodes that Filter, not NodeNames, turned down.
+	place.narrowed = !wide || !mayPreempt(pod)
+	state.Write(stateKey, newCycle(place))
+	if !place.narrowed {
+		return nil, nil
+	}
+	return &fwk.PreFilterResult{NodeNames: names}, nil
+}
+
+func newCycle(place *placement) *cycle {
+	return &cycle{placement: place, removed: sets.New[types.UID](), added: sets.New[types.UID]()}
+}
+
+// failed returns the status for a call that failed. While the sidecar is not usable, a pod waits
+// until it is; preemption would evict pods for nothing.
+func (pl *Drawbridge) failed(pod *v1.Pod, err error) *fwk.Status {
+	if errors.Is(err, sidecar.ErrUnavailable) {
+		klog.Background().V(2).Info("A pod waits for the sidecar", "pod", klog.KObj(pod), "err", err)
+		pl.parked.add(pod)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, unavailable)
+	}
+	return fwk.AsStatus(err)
+}
+
+// PreFilterExtensions returns what is told about pods that come and go in a dry run.
+func (pl *Drawbridge) PreFilterExtensions() fwk.PreFilterExtensions { return pl }
+
+// AddPod takes note of a pod that is taken to be on the node: one that was removed before, or one
+// that is nominated, whose claims may hold nothing yet.
+func (pl *Drawbridge) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, pod fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
+	if cycle := cycleOf(state); cycle != nil && concerns(pod.GetPod()) {
+		if uid := pod.GetPod().UID; cycle.removed.Has(uid) {
+			cycle.removed.Delete(uid)
+		} else {
+			cycle.added.Insert(uid)
+		}
+	}
+	return nil
+}
+
+// RemovePod takes note of a pod that is taken to be gone from the node.
+func (pl *Drawbridge) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, pod fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
+	if cycle := cycleOf(state); cycle != nil && concerns(pod.GetPod()) {
+		if uid := pod.GetPod().UID; cycle.added.Has(uid) {
+			cycle.added.Delete(uid)
+		} else {
+			cycle.removed.Insert(uid)
+		}
+	}
+	return nil
+}
+
+// Filter answers from PreFilter's answer. It asks only where that does not say: with pods added or
+// removed, and for a node beyond the names, since a nominated node is filtered before NodeNames count.
+func (pl *Drawbridge) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
+	cycle := cycleOf(state)
+	if cycle == nil {
+		return nil
+	}
+	if cycle.lost {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, unavailable)
+	}
+	name := node.Node().Name
+	if cycle.removed.Len() == 0 && cycle.added.Len() == 0 {
+		if _, fits := cycle.scores[name]; fits {
+			return nil
+		}
+		if cycle.complete {
+			return fwk.NewStatus(fwk.Unschedulable, misfit)
+		}
+	}
+	answer, err := pl.client.Filter(ctx, &sidecar.FilterRequest{
+		PodUID:  pod.UID,
+		Node:    name,
+		Removed: sets.List(cycle.removed),
+		Added:   sets.List(cycle.added),
+	})
+	if err != nil {
+		return pl.failed(pod, err)
+	}
+	switch {
+	case answer.Fits:
+		return nil
+	case answer.Unresolvable:
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, answer.Message)
+	default:
+		return fwk.NewStatus(fwk.Unschedulable, answer.Message)
+	}
+}
+
+// PostFilter runs before DefaultPreemption. It sees to a second attempt with all nodes, and ends the
+// attempt while devices are being released: between the end of a victim and the release of its claim
+// no pod terminates on the node, and preemption would evict one more.
+func (pl *Drawbridge) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	cycle := cycleOf(state)
+	if cycle == nil {
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
+	if cycle.lost {
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
+	}
+	if pl.asksInVain(cycle, pod) {
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
+	answer, err := pl.client.PostFilter(ctx, &sidecar.PodRequest{PodUID: pod.UID, PodNamespace: pod.Namespace, PodName: pod.Name})
+	if err != nil {
+		return nil, pl.failed(pod, err)
+	}
+	switch answer.Verdict {
+	case sidecar.Continue:
+	case sidecar.Wait, sidecar.Released:
+		// A result of nil keeps the nomination.
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, answer.Message)
+	default:
+		return nil, fwk.AsStatus(fmt.Errorf("the allocator answered %q: %s", answer.Verdict, answer.Message))
+	}
+	if cycle.verdict == sidecar.Fits && cycle.narrowed && (!cycle.complete || mayPreempt(pod)) {
+		pl.wide.add(pod.UID)
+		pl.handle.Activate(klog.FromContext(ctx), map[string]*v1.Pod{string(pod.UID): pod})
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, widening)
+	}
+	return nil, fwk.NewStatus(fwk.Unschedulable)
+}
+
+// asksInVain reports whether PostFilter need not ask: no victim helps, so none will be evicted, and
+// no claim of the pod holds devices that could be given back.
+func (pl *Drawbridge) asksInVain(cycle *cycle, pod *v1.Pod) bool {
+	if cycle.verdict != sidecar.Unresolvable {
+		return false
+	}
+	for _, claim := range pl.claims.of(pod) {
+		if claim.Status.Allocation != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// PreScore skips Score for pods that the sidecar has nothing to do with.
+func (pl *Drawbridge) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
+	if cycle := cycleOf(state); cycle == nil || len(cycle.scores) == 0 {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	return nil
+}
+
+// Score returns the score of PreFilter's answer, from 0 to 100.
+func (pl *Drawbridge) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+	if cycle := cycleOf(state); cycle != nil {
+		return cycle.scores[node.Node().Name], nil
+	}
+	return 0, nil
+}
+
+// ScoreExtensions returns nil: the scores are between 0 and 100 already.
+func (pl *Drawbridge) ScoreExtensions() fwk.ScoreExtensions { return nil }
+
+// Reserve numbers a reservation; the next request tells the sidecar.
+func (pl *Drawbridge) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
+	if cycleOf(state) != nil {
+		pl.wide.remove(pod.UID)
+		pl.client.Reserve(pod, node)
+	}
+	return nil
+}
+
+// Unreserve gives the reservation up, and has taken back what PreBind wrote.
+func (pl *Drawbridge) Unreserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) {
+	cycle := cycleOf(state)
+	if cycle == nil {
+		return
+	}
+	if !cycle.bound {
+		pl.client.Drop(pod.UID)
+		return
+	}
+	if err := pl.client.Unreserve(ctx, request(pod, node)); err != nil {
+		// Later requests say that the reservation is given up.
+		klog.FromContext(ctx).Info("Unreserve failed", "pod", klog.KObj(pod), "node", node, "err", err)
+	}
+}
+
+func request(pod *v1.Pod, node string) *sidecar.PodRequest {
+	return &sidecar.PodRequest{PodUID: pod.UID, PodNamespace: pod.Namespace, PodName: pod.Name, Node: node}
+}
+
+// PreBindPreFlight skips PreBind, and the nomination that is written before it, for other pods.
+func (pl *Drawbridge) PreBindPreFlight(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ string) (*fwk.PreBindPreFlightResult, *fwk.Status) {
+	if cycleOf(state) == nil {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	return &fwk.PreBindPreFlightResult{AllowParallel: true}, nil
+}
+
+// PreBind has the claims allocated and reserved for the pod; it waits for binding conditions.
+func (pl *Drawbridge) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
+	cycle := cycleOf(state)
+	if cycle == nil {
+		return nil
+	}
+	cycle.bound = true
+	answer, err := pl.client.PreBind(ctx, request(pod, node))
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	switch answer.Verdict {
+	case sidecar.OK:
+		return nil
+	case sidecar.Unschedulable:
+		return fwk.NewStatus(fwk.Unschedulable, answer.Message)
+	default:
+		return fwk.AsStatus(fmt.Errorf("the allocator answered %q: %s", answer.Verdict, answer.Message))
+	}
+}
+
+// PostBind forgets the reservation: what it said is in the pod's claims.
+func (pl *Drawbridge) PostBind(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ string) {
+	if cycleOf(state) != nil {
+		pl.client.Settle(pod.UID)
+	}
+}

@@ -1,0 +1,110 @@
+package plugin
+
+import (
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/resource"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// concerns reports whether the sidecar has to be asked about a pod: it may need devices, or be
+// refused for asking for them in a way that is not served.
+func concerns(pod *v1.Pod) bool {
+	if resource.IsPodResizeDeferred(pod) {
+		return false // It runs already and asks for CPU and memory only.
+	}
+	if len(pod.Spec.ResourceClaims) > 0 || pod.Spec.SchedulingGroup != nil {
+		return true
+	}
+	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for _, container := range containers {
+			for _, amounts := range []v1.ResourceList{container.Resources.Requests, container.Resources.Limits} {
+				for name := range amounts {
+					if isExtended(name) {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+// isExtended reports whether a class may be mapped to the name. The implicit names of classes are
+// below kubernetes.io.
+func isExtended(name v1.ResourceName) bool {
+	domain, _, qualified := strings.Cut(string(name), "/")
+	return qualified && domain != "kubernetes.io"
+}
+
+// mayPreempt reports whether the scheduler may evict pods for this one.
+func mayPreempt(pod *v1.Pod) bool {
+	return pod.Spec.PreemptionPolicy == nil || *pod.Spec.PreemptionPolicy != v1.PreemptNever
+}
+
+// maxPods bounds a set of pods, of which some end without a word to us.
+const maxPods = 10_000
+
+// podSet is a bounded set of pods' UIDs.
+type podSet struct {
+	mutex sync.Mutex
+	pods  map[types.UID]struct{}
+}
+
+func newPodSet() *podSet { return &podSet{pods: map[types.UID]struct{}{}} }
+
+// add takes a pod in. A full set is emptied: it holds what saves a second attempt, not what is right.
+func (s *podSet) add(pod types.UID) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if len(s.pods) >= maxPods {
+		clear(s.pods)
+	}
+	s.pods[pod] = struct{}{}
+}
+
+func (s *podSet) remove(pod types.UID) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	delete(s.pods, pod)
+}
+
+func (s *podSet) has(pod types.UID) bool {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	_, ok := s.pods[pod]
+	return ok
+}
+
+// parked are pods that were turned away while the sidecar was not usable. No event of the cluster
+// says that it is back.
+type parked struct {
+	handle fwk.Handle
+	mutex  sync.Mutex
+	pods   map[string]*v1.Pod
+}
+
+func newParked(handle fwk.Handle) *parked {
+	return &parked{handle: handle, pods: map[string]*v1.Pod{}}
+}
+
+func (p *parked) add(pod *v1.Pod) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.pods[string(pod.UID)] = pod
+}
+
+// release puts all of them back into the scheduling queue.
+func (p *parked) release() {
+	p.mutex.Lock()
+	pods := p.pods
+	p.pods = map[string]*v1.Pod{}
+	p.mutex.Unlock()
+	if len(pods) > 0 {
+		p.handle.Activate(klog.Background(), pods)
+	}
+}

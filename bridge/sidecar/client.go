@@ -1,0 +1,363 @@
+package sidecar
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+)
+
+const (
+	maxAnswer = 8 << 20
+	maxWords  = 256
+	// Below the 75 s after which the sidecar closes an idle connection: a request that meets the
+	// closing of its connection fails.
+	idleTimeout = 30 * time.Second
+	// Bursts of bindings open many connections at once; what the listener's backlog does not hold is
+	// refused with "resource temporarily unavailable".
+	maxConnections     = 1024
+	maxIdleConnections = 64
+)
+
+// ErrUnavailable is what calls fail with at once while the sidecar is not usable.
+var ErrUnavailable = errors.New("the allocator is not available")
+
+// Config says how a sidecar is reached. Durations are above 0.
+type Config struct {
+	Socket string
+	// CallTimeout is what a call of the scheduler's serial cycle may take.
+	CallTimeout time.Duration
+	// BindTimeout is what PreBind may take; it waits for binding conditions of devices.
+	BindTimeout time.Duration
+	// Heartbeat is the time between two greetings.
+	Heartbeat time.Duration
+}
+
+// Client speaks to one sidecar. It is safe for use by many goroutines.
+type Client struct {
+	config       Config
+	scheduler    string
+	http         *http.Client
+	reservations *reservations
+	greeting     sync.Mutex // Held while a hello is under way.
+
+	mutex    sync.Mutex
+	instance string
+	reason   string // Why the sidecar is not usable; empty when it is.
+	times    int    // How often it became usable.
+	wake     []func()
+}
+
+// NewClient returns a client that regards the sidecar as unusable until Greet finds it ready.
+//
+// scheduler is text that no other scheduler process has.
+func NewClient(config Config, scheduler string) *Client {
+	dialer := net.Dialer{}
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", config.Socket)
+		},
+		MaxConnsPerHost:     maxConnections,
+		MaxIdleConnsPerHost: maxIdleConnections,
+		IdleConnTimeout:     idleTimeout,
+		DisableCompression:  true,
+	}
+	return &Client{
+		config:       config,
+		scheduler:    scheduler,
+		http:         &http.Client{Transport: transport},
+		reservations: newReservations(),
+		reason:       "not greeted yet",
+	}
+}
+
+// OnRecovery has a function called each time that the sidecar becomes usable.
+func (c *Client) OnRecovery(call func()) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.wake = append(c.wake, call)
+}
+
+// Reserve takes note of a reservation; no call.
+func (c *Client) Reserve(pod *v1.Pod, node string) { c.reservations.add(pod, node) }
+
+// Settle forgets the reservation of a pod that is bound; no call.
+func (c *Client) Settle(pod types.UID) { c.reservations.settle(pod) }
+
+// Drop gives up a reservation of which nothing was written; no call.
+func (c *Client) Drop(pod types.UID) { c.reservations.drop(pod) }
+
+// PreFilter asks where a pod fits.
+func (c *Client) PreFilter(ctx context.Context, request *PreFilterRequest) (*PreFilterAnswer, error) {
+	answer := &PreFilterAnswer{}
+	return answer, c.callInCycle(ctx, "prefilter", request, answer)
+}
+
+// Filter asks whether a pod fits on one node.
+func (c *Client) Filter(ctx context.Context, request *FilterRequest) (*FilterAnswer, error) {
+	answer := &FilterAnswer{}
+	return answer, c.callInCycle(ctx, "filter", request, answer)
+}
+
+// PostFilter asks what can be done for a pod that fits nowhere.
+func (c *Client) PostFilter(ctx context.Context, request *PodRequest) (*VerdictAnswer, error) {
+	answer := &VerdictAnswer{}
+	return answer, c.callInCycle(ctx, "postfilter", request, answer)
+}
+
+// PreBind has the allocations of a reserved pod written.
+func (c *Client) PreBind(ctx context.Context, request *PodRequest) (*VerdictAnswer, error) {
+	answer := &VerdictAnswer{}
+	ctx, cancel := context.WithTimeout(ctx, c.config.BindTimeout)
+	defer cancel()
+	return answer, c.call(ctx, "prebind", request, answer)
+}
+
+// Unreserve gives up a reservation and takes back what PreBind wrote for it. When the call fails,
+// later requests carry the number of the reservation.
+func (c *Client) Unreserve(ctx context.Context, request *PodRequest) error {
+	request.Number = c.reservations.drop(request.PodUID)
+	return c.callInCycle(ctx, "unreserve", request, &VerdictAnswer{})
+}
+
+// callInCycle makes a call that the scheduler's serial cycle waits for.
+//
+// The call outlives its context: the scheduler cancels Filter once it has enough nodes, and a
+// cancelled request would cost its connection and look like a sidecar that does not answer.
+func (c *Client) callInCycle(ctx context.Context, point string, request request, answer answer) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.CallTimeout)
+	defer cancel()
+	return c.call(ctx, point, request, answer)
+}
+
+// call makes a call, after a greeting where the sidecar does not know us.
+func (c *Client) call(ctx context.Context, point string, request request, answer answer) error {
+	header := request.header()
+	times, err := c.address(header)
+	if err != nil {
+		return err
+	}
+	status, err := c.post(ctx, point, request, answer)
+	if err == nil && status == http.StatusConflict {
+		// Another process than the one that we greeted: it may miss reservations, so it did nothing.
+		if err := c.greetAgain(ctx, header.Instance); err != nil {
+			return err
+		}
+		if times, err = c.address(header); err != nil {
+			return err
+		}
+		status, err = c.post(ctx, point, request, answer)
+	}
+	switch {
+	case err != nil && ctx.Err() != nil && point == "prebind":
+		// It waits for people and drivers, not only for the sidecar.
+		return fmt.Errorf("%s: %w", point, err)
+	case err != nil:
+		c.lose(times, fmt.Sprintf("it does not answer: %v", err))
+		return fmt.Errorf("%w: %s: %w", ErrUnavailable, point, err)
+	case status == http.StatusServiceUnavailable:
+		c.lose(times, answer.base().Message)
+		return fmt.Errorf("%w: %s", ErrUnavailable, answer.base().Message)
+	case status != http.StatusOK:
+		// One pod's trouble, such as a request that is malformed: others go on.
+		return fmt.Errorf("%s: the allocator answered %d: %s", point, status, answer.base().Message)
+	}
+	c.reservations.answered(answer.base().Instance, answer.base().Acknowledged, header.Unreserved)
+	return nil
+}
+
+// address fills a header in, or returns why the sidecar is not usable.
+func (c *Client) address(header *Header) (times int, err error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.reason != "" {
+		return 0, fmt.Errorf("%w: %s", ErrUnavailable, c.reason)
+	}
+	header.Scheduler, header.Instance = c.scheduler, c.instance
+	c.reservations.fill(header, false)
+	return c.times, nil
+}
+
+// post makes one request and returns the status of its answer.
+func (c *Client) post(ctx context.Context, point string, request request, answer answer) (int, error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return 0, err
+	}
+	posted, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://sidecar/v1/"+point, bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	posted.Header.Set("Content-Type", "application/json")
+	// Every call may arrive twice, so net/http may repeat one whose connection was closed while idle.
+	// Present without values, the header is not sent.
+	posted.Header["Idempotency-Key"] = nil
+	response, err := c.http.Do(posted)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	if err != nil {
+		return 0, err
+	}
+	*answer.base() = Answer{} // The protocol leaves out what is zero, and this may be a second answer.
+	if len(text) > maxAnswer {
+		answer.base().Message = fmt.Sprintf("more than %d bytes", maxAnswer)
+		return http.StatusInternalServerError, nil
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		// An error of the HTTP server itself is text for people.
+		answer.base().Message = strings.ToValidUTF8(string(text[:min(len(text), maxWords)]), "")
+		return max(response.StatusCode, http.StatusInternalServerError), nil
+	}
+	return response.StatusCode, nil
+}
+
+// State is what a greeting found.
+type State struct {
+	Ready bool
+	// Leads is false only where the sidecar said so itself.
+	Leads   bool
+	Message string
+}
+
+// Greet says hello with all that is in force, and decides by the answer whether the sidecar is usable.
+func (c *Client) Greet(ctx context.Context) State {
+	c.greeting.Lock()
+	defer c.greeting.Unlock()
+	return c.greet(ctx)
+}
+
+// greetAgain greets a sidecar that did not know us, once for all calls that met it.
+func (c *Client) greetAgain(ctx context.Context, known string) error {
+	c.greeting.Lock()
+	defer c.greeting.Unlock()
+	c.mutex.Lock()
+	done := c.instance != known && c.reason == ""
+	c.mutex.Unlock()
+	if done {
+		return nil
+	}
+	if state := c.greet(ctx); !state.Ready {
+		return fmt.Errorf("%w: %s", ErrUnavailable, state.Message)
+	}
+	return nil
+}
+
+func (c *Client) greet(ctx context.Context) State {
+	ctx, cancel := context.WithTimeout(ctx, c.config.CallTimeout)
+	defer cancel()
+	hello := &helloRequest{}
+	c.mutex.Lock()
+	hello.Scheduler, hello.Instance = c.scheduler, c.instance
+	times := c.times
+	c.mutex.Unlock()
+	c.reservations.fill(&hello.Header, true)
+	answer := &helloAnswer{}
+	status, err := c.post(ctx, "hello", hello, answer)
+	switch {
+	case err != nil:
+		return c.lose(times, fmt.Sprintf("it does not answer: %v", err))
+	case status == http.StatusOK && answer.Ready:
+		c.reservations.greeted(answer.Instance)
+		c.reservations.answered(answer.Instance, answer.Acknowledged, hello.Unreserved)
+		c.recover(answer.Instance)
+		return State{Ready: true, Leads: true}
+	case status == http.StatusOK:
+		state := c.lose(times, answer.Message)
+		state.Leads = answer.Leads
+		return state
+	default:
+		return c.lose(times, fmt.Sprintf("it answered %d: %s", status, answer.Message))
+	}
+}
+
+// lose takes the sidecar for unusable: calls fail at once until a greeting succeeds. The failure of
+// a call that began before the last recovery says nothing about now.
+func (c *Client) lose(times int, reason string) State {
+	if reason == "" {
+		reason = "it is not ready"
+	}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if times == c.times {
+		if c.reason == "" {
+			klog.Background().Info("The sidecar is not usable", "reason", reason)
+		}
+		c.reason = reason
+	}
+	return State{Leads: true, Message: reason}
+}
+
+// recover takes the sidecar for usable.
+func (c *Client) recover(instance string) {
+	c.mutex.Lock()
+	c.instance = instance
+	recovered := c.reason != ""
+	var wake []func()
+	if recovered {
+		c.reason = ""
+		c.times++
+		wake = append(wake, c.wake...)
+	}
+	c.mutex.Unlock()
+	if recovered {
+		klog.Background().Info("The sidecar is usable", "instance", instance)
+	}
+	for _, call := range wake {
+		call()
+	}
+}
+
+// Follow greets until the context ends, and returns when the sidecar said that another one leads, or
+// was not usable for as long as given.
+func (c *Client) Follow(ctx context.Context, patience time.Duration) State {
+	ticker := time.NewTicker(c.config.Heartbeat)
+	defer ticker.Stop()
+	usable := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return State{Ready: true, Leads: true}
+		case <-ticker.C:
+		}
+		state := c.Greet(ctx)
+		if state.Ready {
+			usable = time.Now()
+		} else if !state.Leads || time.Since(usable) >= patience {
+			return state
+		}
+	}
+}
+
+// WaitReady greets until the sidecar is usable.
+func (c *Client) WaitReady(ctx context.Context) error {
+	said := ""
+	for {
+		state := c.Greet(ctx)
+		if state.Ready {
+			return nil
+		}
+		if state.Message != said {
+			klog.FromContext(ctx).Info("Waiting for the sidecar", "reason", state.Message)
+			said = state.Message
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(c.config.Heartbeat):
+		}
+	}
+}

@@ -1,0 +1,132 @@
+// Package sidecar is the scheduler's side of the protocol in docs/bridge.md: calls over a unix
+// socket, reservations that are sent until they are acknowledged, and a circuit breaker.
+package sidecar
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Verdict says what the plugin does with a pod.
+type Verdict string
+
+// The verdicts; sidecar/protocol.py says what each means.
+const (
+	Skip          Verdict = "skip"
+	Fits          Verdict = "fits"
+	Unschedulable Verdict = "unschedulable"
+	Unresolvable  Verdict = "unresolvable"
+	Error         Verdict = "error"
+	OK            Verdict = "ok"
+	Continue      Verdict = "continue"
+	Wait          Verdict = "wait"
+	Released      Verdict = "released"
+)
+
+// Reservation is a node that the scheduler reserved for a pod.
+type Reservation struct {
+	Number       int64     `json:"number"`
+	PodUID       types.UID `json:"podUID"`
+	PodNamespace string    `json:"podNamespace"`
+	PodName      string    `json:"podName"`
+	Node         string    `json:"node"`
+}
+
+// Header is what every request carries; Client fills it in.
+type Header struct {
+	Scheduler    string        `json:"scheduler"`
+	Instance     string        `json:"instance"`
+	Reservations []Reservation `json:"reservations,omitempty"`
+	Unreserved   []int64       `json:"unreserved,omitempty"`
+}
+
+// Answer is what every answer carries, also those with status 409 and 503.
+type Answer struct {
+	Instance     string `json:"instance"`
+	Acknowledged int64  `json:"acknowledged"`
+	Message      string `json:"message"`
+}
+
+type request interface{ header() *Header }
+
+type answer interface{ base() *Answer }
+
+func (h *Header) header() *Header { return h }
+
+func (a *Answer) base() *Answer { return a }
+
+type helloRequest struct{ Header }
+
+type helloAnswer struct {
+	Answer
+	// Leads is whether the sidecar holds the Lease.
+	Leads bool `json:"leads"`
+	// Ready is whether it leads and has seen the cluster.
+	Ready bool `json:"ready"`
+}
+
+// PreFilterRequest asks where a pod fits.
+type PreFilterRequest struct {
+	Header
+	Pod *v1.Pod `json:"pod"`
+	// ClaimVersions has the resourceVersion of each of the pod's claims in the scheduler's cache.
+	ClaimVersions map[string]string `json:"claimVersions,omitempty"`
+	// NewestClaimVersion is the newest of all claims' events that could have woken the pod.
+	NewestClaimVersion string `json:"newestClaimVersion,omitempty"`
+	// All is set when none of the best nodes passed the other filters.
+	All bool `json:"all,omitempty"`
+}
+
+// ScoredNode is a node that fits, with its score from 0 to 100.
+type ScoredNode struct {
+	Name  string `json:"name"`
+	Score int64  `json:"score"`
+}
+
+// PreFilterAnswer says where a pod fits.
+type PreFilterAnswer struct {
+	Answer
+	Verdict  Verdict      `json:"verdict"`
+	Code     string       `json:"code"`
+	Nodes    []ScoredNode `json:"nodes"`
+	Complete *bool        `json:"complete"`
+}
+
+// IsComplete reports whether no further node fits; the protocol leaves out what is the default.
+func (a *PreFilterAnswer) IsComplete() bool { return a.Complete == nil || *a.Complete }
+
+// FilterRequest asks whether a pod fits on one node with other pods than there are.
+type FilterRequest struct {
+	Header
+	PodUID  types.UID   `json:"podUID"`
+	Node    string      `json:"node"`
+	Removed []types.UID `json:"removed,omitempty"`
+	Added   []types.UID `json:"added,omitempty"`
+}
+
+// FilterAnswer says whether it does.
+type FilterAnswer struct {
+	Answer
+	Fits bool `json:"fits"`
+	// Unresolvable is set when no victim on the node could help.
+	Unresolvable bool   `json:"unresolvable"`
+	Code         string `json:"code"`
+}
+
+// PodRequest names a pod, and for PreBind and Unreserve its node.
+type PodRequest struct {
+	Header
+	PodUID       types.UID `json:"podUID"`
+	PodNamespace string    `json:"podNamespace"`
+	PodName      string    `json:"podName"`
+	Node         string    `json:"node,omitempty"`
+	// Number is that of the reservation that Unreserve gives up.
+	Number int64 `json:"number,omitempty"`
+}
+
+// VerdictAnswer is the answer to PreBind and PostFilter.
+type VerdictAnswer struct {
+	Answer
+	Verdict Verdict `json:"verdict"`
+	Code    string  `json:"code"`
+}

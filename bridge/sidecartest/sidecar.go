@@ -1,0 +1,141 @@
+// Package sidecartest has a sidecar for tests: it answers what a test says, over a real socket.
+package sidecartest
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// Request is what arrived: the point, such as `prefilter`, and the body's members.
+type Request struct {
+	Point string
+	Body  map[string]any
+}
+
+// Reply is an answer to one request. A nil Body is an empty object.
+type Reply struct {
+	Status int // 0 is 200.
+	Body   map[string]any
+	Text   string          // In place of Body.
+	Wait   <-chan struct{} // What the answer waits for.
+}
+
+// Sidecar serves on Socket. It acknowledges all reservations that arrive, and is ready.
+type Sidecar struct {
+	Socket string
+
+	mutex    sync.Mutex
+	instance string
+	highest  float64
+	known    bool
+	replies  map[string][]Reply
+	requests []Request
+}
+
+// Start serves until the test ends.
+func Start(t *testing.T) *Sidecar {
+	t.Helper()
+	sidecar := &Sidecar{
+		Socket:   filepath.Join(t.TempDir(), "s"),
+		instance: "first",
+		replies:  map[string][]Reply{},
+	}
+	listener, err := net.Listen("unix", sidecar.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: sidecar}
+	t.Cleanup(func() { _ = server.Close() })
+	go func() { _ = server.Serve(listener) }()
+	return sidecar
+}
+
+// Say has the next requests to a point answered so, in turn; the last is repeated.
+func (s *Sidecar) Say(point string, replies ...Reply) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.replies[point] = replies
+}
+
+// Restart makes it another instance that knows nothing.
+func (s *Sidecar) Restart(instance string) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.instance, s.highest, s.known = instance, 0, false
+}
+
+// Requests returns what arrived at a point so far.
+func (s *Sidecar) Requests(point string) []Request {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	var arrived []Request
+	for _, request := range s.requests {
+		if request.Point == point {
+			arrived = append(arrived, request)
+		}
+	}
+	return arrived
+}
+
+// ServeHTTP answers one request.
+func (s *Sidecar) ServeHTTP(writer http.ResponseWriter, request *http.Request) {
+	text, _ := io.ReadAll(request.Body)
+	body := map[string]any{}
+	_ = json.Unmarshal(text, &body)
+	reply := s.reply(request.URL.Path[len("/v1/"):], body)
+	if reply.Wait != nil {
+		select {
+		case <-reply.Wait:
+		case <-request.Context().Done():
+			return
+		}
+	}
+	if reply.Status != 0 {
+		writer.WriteHeader(reply.Status)
+	}
+	if reply.Text != "" {
+		_, _ = io.WriteString(writer, reply.Text)
+		return
+	}
+	_ = json.NewEncoder(writer).Encode(reply.Body)
+}
+
+func (s *Sidecar) reply(point string, body map[string]any) Reply {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.requests = append(s.requests, Request{Point: point, Body: body})
+	var reply Reply
+	if scripted := s.replies[point]; len(scripted) > 0 {
+		reply = scripted[0]
+		if len(scripted) > 1 {
+			s.replies[point] = scripted[1:]
+		}
+	}
+	answer := map[string]any{"instance": s.instance}
+	if point == "hello" {
+		answer["leads"], answer["ready"] = true, true
+	} else if body["instance"] != s.instance || !s.known {
+		return Reply{Status: http.StatusConflict, Body: answer}
+	}
+	for name, value := range reply.Body {
+		answer[name] = value
+	}
+	if reply.Status == 0 {
+		s.known = s.known || answer["ready"] == true
+		reservations, _ := body["reservations"].([]any)
+		for _, reservation := range reservations {
+			number, _ := reservation.(map[string]any)["number"].(float64)
+			s.highest = max(s.highest, number)
+		}
+		if _, scripted := answer["acknowledged"]; !scripted {
+			answer["acknowledged"] = s.highest
+		}
+	}
+	reply.Body = answer
+	return reply
+}
