@@ -16,6 +16,7 @@ import pytest
 
 from e2e import inventory
 from e2e.access import Access
+from e2e.bridge import Bridge
 from e2e.cluster import Cluster, ExistingCluster
 from e2e.drawbridge import Drawbridge, install_drawbridge
 from e2e.fleet import examples_fleet
@@ -121,6 +122,23 @@ def drawbridge(cluster: Access) -> Iterator[Drawbridge]:
     installed = install_drawbridge(cluster, settings=IMPATIENT)
     yield installed
     installed.uninstall()
+
+
+@pytest.fixture(scope="session")
+def installed_bridge(cluster: Access) -> Iterator[Bridge]:
+    """The bridge, installed from its manifests, for the devices of all drivers of the inventory."""
+    drivers = (inventory.NVIDIA, inventory.HAMI, inventory.EXAMPLE, inventory.DRANET)
+    bridge = Bridge(cluster, drivers=drivers)
+    bridge.install()
+    yield bridge
+    bridge.uninstall()
+
+
+@pytest.fixture
+def bridge(installed_bridge: Bridge) -> Bridge:
+    """The bridge with one replica at work, `a`."""
+    installed_bridge.ensure()
+    return installed_bridge
 
 
 @pytest.fixture(scope="session")

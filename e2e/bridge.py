@@ -1,0 +1,275 @@
+"""The bridge in a cluster without images: its manifests as they are, processes in place of containers.
+
+Each replica is two processes, `sidecar-<replica>` and `scheduler-<replica>`, with the commands of the
+Deployment's containers, a folder per volume, and a token of the Deployment's account, so that roles and
+the scheduler's configuration in the manifests are what is tested. Nobody restarts a process that
+ended; a story that needs it does.
+"""
+
+import http.client
+import json
+import re
+import ssl
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from e2e.access import Access, Object, stream
+from e2e.binaries import scheduler
+from e2e.cluster import free_ports
+from e2e.drawbridge import command_of, merged, rendered
+from e2e.processes import Child
+from kube.names import NAMESPACE, SCHEDULER_NAME
+
+ROOT: Final = Path(__file__).parent.parent
+MANIFESTS: Final = ROOT / "manifests" / "bridge"
+NAMESPACE_FILE: Final = ROOT / "manifests" / "base" / "namespace.yaml"
+LEASE: Final = "drawbridge-scheduler"
+PROGRAM: Final = "drawbridge-scheduler"
+READY_TIMEOUT_S: Final = 90.0
+
+_STAYS: Final = frozenset({"Deployment", "ConfigMap"})
+_IMPATIENT: Final = {
+    "leaderElection": {"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "500ms"},
+    "writeTimeout": "2s",
+}
+"""Of the sidecar, so that no story waits for a Lease of the usual length."""
+
+
+class Replica(msgspec.Struct, frozen=True, kw_only=True):
+    """One pod's worth of processes.
+
+    Attributes:
+        folder: What its volumes hold: `run` with the socket, `etc` with the configuration.
+        probes: The sidecar's port of probes and metrics.
+        scheduler: The scheduler's port, HTTPS.
+    """
+
+    name: str
+    folder: Path
+    probes: int
+    scheduler: int
+
+
+class Bridge:
+    """Scheduler and sidecar beside a cluster."""
+
+    def __init__(
+        self, cluster: Access, *, drivers: Sequence[str], settings: Mapping[str, Any] | None = None
+    ) -> None:
+        """Name what to start; nothing runs yet.
+
+        Args:
+            drivers: Those whose devices it gives.
+            settings: Of the sidecar, besides.
+        """
+        self._cluster = cluster
+        self._objects = rendered(cluster, MANIFESTS)
+        self._settings = merged({**_IMPATIENT, "drivers": list(drivers)}, settings or {})
+        self._replicas: dict[str, Replica] = {}
+
+    def install(self) -> None:
+        """Apply the manifests, all but what needs an image."""
+        self._cluster.apply(NAMESPACE_FILE.read_text())
+        self._cluster.apply([each for each in self._objects if each["kind"] not in _STAYS])
+
+    def uninstall(self) -> None:
+        """End the processes and delete what was applied, all but the namespace."""
+        for name in self._replicas:
+            self.stop(name)
+        flags = ("--ignore-not-found", "--wait=false")
+        applied = [each for each in self._objects if each["kind"] not in _STAYS]
+        self._cluster.kubectl("delete", *flags, "-f", "-", input=stream(applied))
+        self._cluster.kubectl("delete", "lease", LEASE, "-n", NAMESPACE, *flags)
+
+    # --- processes -------------------------------------------------------------------------------
+
+    def start(self, name: str = "a") -> None:
+        """Start both processes of a replica; those that run are left alone."""
+        for part in ("sidecar", "scheduler"):
+            self.start_part(part, name)
+
+    def start_part(self, part: str, name: str = "a") -> Child:
+        """Start one process of a replica, unless it runs."""
+        child = self._cluster.children.get(f"{part}-{name}")
+        if child is not None and child.exit_status is None:
+            return child
+        replica = self._replica(name)
+        container = self._container(part)
+        environment = {
+            "KUBECONFIG": str(replica.folder / "kubeconfig"),
+            "PYTHONPATH": str(ROOT),
+            **{
+                variable["name"]: self._local(variable["value"], replica)
+                for variable in container.get("env", ())
+                if "value" in variable
+            },
+            "DRAWBRIDGE_NAMESPACE": NAMESPACE,
+        }
+        words = tuple(self._local(word, replica) for word in command_of(container))
+        if words[0] == PROGRAM:
+            port = f"--secure-port={replica.scheduler}"
+            words = (str(scheduler()), *words[1:], "--bind-address=127.0.0.1", port)
+        return self._cluster.run(f"{part}-{name}", words, environment)
+
+    def child(self, part: str, name: str = "a") -> Child:
+        """A process of a replica: `sidecar` or `scheduler`."""
+        return self._cluster.children[f"{part}-{name}"]
+
+    def stop(self, name: str = "a") -> None:
+        """End a replica in good order; fine when it has ended."""
+        for part in ("scheduler", "sidecar"):
+            child = self._cluster.children.pop(f"{part}-{name}", None)
+            if child is not None:
+                child.stop()
+
+    def ensure(self) -> None:
+        """Have exactly one replica, at work; whatever a story left behind."""
+        for name in set(self._replicas) - {"a"}:
+            self.stop(name)
+        self.start()
+        self.wait_working("a")
+
+    def working(self) -> list[str]:
+        """The replicas whose schedulers work."""
+        return [name for name, replica in self._replicas.items() if self._schedules(replica)]
+
+    def wait_working(self, *names: str) -> str:
+        """Return the first of these replicas, or of all, whose scheduler works."""
+        wanted = set(names or self._replicas)
+        self._cluster.wait_until(
+            lambda: bool(wanted & set(self.working())),
+            f"a scheduler of {sorted(wanted)} works",
+            timeout_s=READY_TIMEOUT_S,
+        )
+        return next(name for name in self.working() if name in wanted)
+
+    # --- what they say ---------------------------------------------------------------------------
+
+    def calls(self, point: str, verdict: str = "", name: str = "a") -> int:
+        """How often the sidecar answered at an extension point, with a verdict or with any."""
+        pattern = re.compile(
+            r"^drawbridge_sidecar_call_duration_seconds_count\{(.*)\} (\S+)$", re.MULTILINE
+        )
+        return sum(
+            int(float(count))
+            for labels, count in pattern.findall(self.metrics(name))
+            if f'point="{point}"' in labels and (not verdict or f'verdict="{verdict}"' in labels)
+        )
+
+    def metrics(self, name: str = "a") -> str:
+        """The sidecar's metrics, in Prometheus' text format."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._replicas[name].probes, timeout=5)
+        try:
+            connection.request("GET", "/metrics")
+            return connection.getresponse().read().decode()
+        finally:
+            connection.close()
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _replica(self, name: str) -> Replica:
+        if name not in self._replicas:
+            folder = self._cluster.directory / f"bridge-{name}"
+            probes, port = free_ports(2)
+            replica = Replica(name=name, folder=folder, probes=probes, scheduler=port)
+            self._write(replica)
+            self._replicas[name] = replica
+        return self._replicas[name]
+
+    def _write(self, replica: Replica) -> None:
+        """Fill the folders of a replica's volumes from the manifests."""
+        for volume in ("run", "etc"):
+            (replica.folder / volume).mkdir(parents=True)
+        account = self._pod["serviceAccountName"]
+        kubeconfig = replica.folder / "kubeconfig"
+        kubeconfig.write_bytes(self._cluster.kubeconfig_for(NAMESPACE, account).read_bytes())
+        kubeconfig.chmod(0o600)
+        (data,) = (each["data"] for each in self._objects if each["kind"] == "ConfigMap")
+        settings = {
+            **self._settings,
+            "bindAddress": "127.0.0.1",
+            "probePort": replica.probes,
+        }
+        documents = {
+            "settings.yaml": merged(yaml.safe_load(data["settings.yaml"]), {"sidecar": settings}),
+            "scheduler.yaml": merged(
+                yaml.safe_load(self._local(data["scheduler.yaml"], replica)),
+                {"clientConnection": {"kubeconfig": str(kubeconfig)}},
+            ),
+        }
+        for file, document in documents.items():
+            (replica.folder / "etc" / file).write_text(json.dumps(document, indent=1))
+
+    def _local(self, text: str, replica: Replica) -> str:
+        """A text of the manifests with the paths of this machine."""
+        for mount, volume in {"/run/drawbridge": "run", "/etc/drawbridge": "etc"}.items():
+            text = text.replace(mount, str(replica.folder / volume))
+        return text
+
+    @property
+    def _pod(self) -> Object:
+        (deployment,) = (each for each in self._objects if each["kind"] == "Deployment")
+        spec: Object = deployment["spec"]["template"]["spec"]
+        return spec
+
+    def _container(self, part: str) -> Object:
+        (container,) = (each for each in self._pod["containers"] if each["name"] == part)
+        return dict(container)
+
+    def _schedules(self, replica: Replica) -> bool:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", replica.scheduler, timeout=5, context=context
+        )
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+
+def bridged(pod: Object, nodes: Sequence[str] = ()) -> Object:
+    """Have the bridge schedule a pod, on some of the nodes only."""
+    spec = {**pod["spec"], "schedulerName": SCHEDULER_NAME}
+    if nodes:
+        wanted = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(nodes)}
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
+        spec["affinity"] = {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+        }
+    return {**pod, "spec": spec}
+
+
+def is_waiting(pod: Object) -> bool:
+    """Whether the scheduler has said that a pod fits nowhere."""
+    return any(
+        condition["type"] == "PodScheduled" and condition["reason"] == "Unschedulable"
+        for condition in pod["status"].get("conditions", ())
+    )
+
+
+def doubly_held(cluster: Access) -> list[str]:
+    """Return the devices that several claims hold though none of them is a share.
+
+    It looks at what is stored, with nothing of ours.
+    """
+    holders: dict[tuple[str, str, str], list[str]] = {}
+    for claim in cluster.objects("resourceclaims"):
+        allocation = claim.get("status", {}).get("allocation", {})
+        for result in allocation.get("devices", {}).get("results", ()):
+            if "shareID" not in result and not result.get("adminAccess"):
+                device = (result["driver"], result["pool"], result["device"])
+                holder = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
+                holders.setdefault(device, []).append(holder)
+    return [
+        f"{'/'.join(device)}: {', '.join(claims)}"
+        for device, claims in sorted(holders.items())
+        if len(claims) > 1
+    ]

@@ -1,0 +1,94 @@
+"""Pods that the bridge schedules: their claims are allocated, and their devices released again."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from e2e.access import Access, Object, stream
+from e2e.bridge import Bridge, bridged, doubly_held, is_waiting
+from e2e.inventory import EXAMPLE
+from e2e.objects import claim_template, pod
+from e2e.translated import devices
+
+TIMEOUT_S: Final = 90.0
+FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+
+
+def test_a_pod_gets_a_device_and_its_end_releases_it(
+    cluster: Access, bridge: Bridge, namespace: str, nodes: list[str]
+) -> None:
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "kept"},
+        "spec": claim_template("kept", EXAMPLE)["spec"]["spec"],
+    }
+    user = bridged(pod("user"), nodes)
+    user["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "kept"}]
+    user["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream([claim, user]))
+
+    running = cluster.wait_running("user", namespace, timeout_s=TIMEOUT_S)
+
+    stored = cluster.get("resourceclaims", "kept", namespace)
+    (result,) = stored["status"]["allocation"]["devices"]["results"]
+    assert running["spec"]["nodeName"] == result["pool"]
+    assert result["pool"] in nodes
+    assert [FINALIZER] == stored["metadata"]["finalizers"]
+    (consumer,) = stored["status"]["reservedFor"]
+    assert running["metadata"]["uid"] == consumer["uid"]
+
+    cluster.kubectl("delete", "pod", "user", "-n", namespace, "--wait=false")
+    released = cluster.wait_for(
+        "resourceclaims",
+        "kept",
+        namespace,
+        until=lambda claim: "allocation" not in claim.get("status", {}),
+        timeout_s=TIMEOUT_S,
+    )
+    assert "reservedFor" not in released["status"]
+    assert bridge.calls("prebind", "ok") > 0
+
+
+def test_pods_that_fit_nowhere_wait_and_get_what_is_released(
+    cluster: Access, bridge: Bridge, namespace: str, nodes: list[str]
+) -> None:
+    names = [f"pod-{number}" for number in range(10)]
+    cluster.kubectl(
+        "apply", "-n", namespace, "-f", "-", input=stream(_pods_with_a_device(names, nodes))
+    )
+    cluster.wait_until(
+        lambda: len(_running(cluster, namespace)) == 8, "8 pods run", timeout_s=TIMEOUT_S
+    )
+    waiting = [name for name in names if name not in _running(cluster, namespace)]
+    for name in waiting:
+        told = cluster.wait_for("pods", name, namespace, until=is_waiting, timeout_s=TIMEOUT_S)
+        (condition,) = told["status"]["conditions"]
+        assert "devices" in condition["message"]
+    filtered = bridge.calls("filter")
+
+    gone = _running(cluster, namespace)[:2]
+    cluster.kubectl("delete", "pod", *gone, "-n", namespace, "--wait=false")
+
+    for name in waiting:
+        cluster.wait_running(name, namespace, timeout_s=TIMEOUT_S)
+    assert doubly_held(cluster) == []
+    assert filtered == bridge.calls("filter")
+    pods = {each["metadata"]["name"]: each for each in cluster.objects("pods", namespace)}
+    claims = cluster.objects("resourceclaims", namespace)
+    for name in waiting:
+        assert len(devices(pods[name], claims)["main"]) == 1
+
+
+def _pods_with_a_device(names: Sequence[str], nodes: Sequence[str]) -> list[Object]:
+    return [
+        claim_template("one", EXAMPLE),
+        *(bridged(pod(name, claims={"gpu": "one"}), nodes) for name in names),
+    ]
+
+
+def _running(cluster: Access, namespace: str) -> list[str]:
+    return [
+        each["metadata"]["name"]
+        for each in cluster.objects("pods", namespace)
+        if each["status"].get("phase") == "Running"
+    ]

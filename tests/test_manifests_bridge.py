@@ -1,0 +1,164 @@
+"""The bridge's manifests: least privileged, hardened, and configured as the plugin needs it."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from kube.manifests.reader import read_paths
+from kube.names import NAMESPACE, SCHEDULER_NAME
+from sidecar.settings import Settings
+
+ROOT: Final = Path(__file__).parent.parent
+BRIDGE: Final = ROOT / "manifests" / "bridge"
+BASE: Final = ROOT / "manifests" / "base"
+SETTINGS: Final = Settings().sidecar
+
+Document = Mapping[str, Any]
+
+
+def of_kind(kind: str, folder: Path = BRIDGE) -> Iterator[Document]:
+    return (
+        read_path.document
+        for read_path in read_paths([str(folder)])
+        if read_path.document["kind"] == kind
+    )
+
+
+def containers() -> dict[str, Document]:
+    (deployment,) = of_kind("Deployment")
+    made = deployment["spec"]["template"]["spec"]["containers"]
+    return {container["name"]: container for container in made}
+
+
+def data(file: str) -> Any:
+    (configuration,) = of_kind("ConfigMap")
+    return yaml.safe_load(configuration["data"][file])
+
+
+def granted(role: Document) -> set[str]:
+    return {
+        f"{verb} {resource}.{group}".rstrip(".")
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_the_kustomization_lists_every_file_but_the_fence() -> None:
+    """A fence that is applied again loses the drivers in its text."""
+    (kustomization,) = of_kind("Kustomization")
+
+    assert {path.name for path in BRIDGE.iterdir()} - {"kustomization.yaml", "fence.yaml"} == set(
+        kustomization["resources"]
+    )
+
+
+def test_it_writes_what_scheduling_and_allocating_need_and_nothing_else() -> None:
+    (role,) = of_kind("ClusterRole")
+    reading = {right for right in granted(role) if right.split()[0] in {"get", "list", "watch"}}
+
+    assert granted(role) - reading == {
+        "create events.events.k8s.io",
+        "create pods/binding",
+        "create subjectaccessreviews.authorization.k8s.io",
+        "create tokenreviews.authentication.k8s.io",
+        "delete pods",
+        "patch events.events.k8s.io",
+        "patch persistentvolumeclaims",
+        "patch persistentvolumes",
+        "patch pods/status",
+        "patch resourceclaims.resource.k8s.io",
+        "patch resourceclaims/binding.resource.k8s.io",
+        "patch resourceclaims/status.resource.k8s.io",
+        "update persistentvolumeclaims",
+        "update persistentvolumes",
+    }
+    assert not {right for right in reading if "secrets" in right or "configmaps" in right}
+
+
+def test_it_renews_its_own_lease_only() -> None:
+    (role,) = of_kind("Role")
+    (named,) = (rule for rule in role["rules"] if "resourceNames" in rule)
+
+    assert named["resourceNames"] == [SETTINGS.leader_election.resource_name]
+    assert granted(role) == {
+        f"{verb} leases.coordination.k8s.io" for verb in ("create", "get", "patch")
+    }
+
+
+def test_one_account_has_all_rights() -> None:
+    (account,) = of_kind("ServiceAccount")
+    (deployment,) = of_kind("Deployment")
+    subject = {"kind": "ServiceAccount", "name": "drawbridge-bridge", "namespace": NAMESPACE}
+
+    assert account["metadata"]["name"] == subject["name"]
+    for binding in (*of_kind("ClusterRoleBinding"), *of_kind("RoleBinding")):
+        assert [subject] == binding["subjects"]
+        assert binding["roleRef"]["name"] == "drawbridge-bridge"
+    assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == subject["name"]
+
+
+def test_both_containers_are_hardened_as_the_webhook_is() -> None:
+    (deployment,) = of_kind("Deployment")
+    (webhook,) = (
+        each for each in of_kind("Deployment", BASE) if each["metadata"]["name"].endswith("webhook")
+    )
+    pod = deployment["spec"]["template"]["spec"]
+    like = webhook["spec"]["template"]["spec"]
+
+    # The group owns the folder of the socket.
+    assert pod["securityContext"] == {**like["securityContext"], "fsGroup": 65532}
+    for container in containers().values():
+        assert container["securityContext"] == like["containers"][0]["securityContext"]
+        assert set(container["resources"]) == {"requests", "limits"}
+    assert not {"hostNetwork", "hostPID"} & set(pod)
+    assert deployment["spec"]["replicas"] == 2
+
+
+def test_plugin_and_sidecar_meet_at_one_socket() -> None:
+    (profile,) = data("scheduler.yaml")["profiles"]
+    (plugin,) = profile["pluginConfig"]
+    (deployment,) = of_kind("Deployment")
+    (folder,) = (
+        volume["name"]
+        for volume in deployment["spec"]["template"]["spec"]["volumes"]
+        if "emptyDir" in volume
+    )
+
+    assert plugin == {"name": "Drawbridge", "args": {"socket": SETTINGS.socket}}
+    for container in containers().values():
+        (mount,) = (each for each in container["volumeMounts"] if each["name"] == folder)
+        assert SETTINGS.socket.startswith(f"{mount['mountPath']}/")
+
+
+def test_the_profile_asks_nobody_else_for_devices() -> None:
+    configuration = data("scheduler.yaml")
+    (profile,) = configuration["profiles"]
+    plugins = profile["plugins"]
+
+    assert profile["schedulerName"] == SCHEDULER_NAME
+    assert plugins["multiPoint"]["disabled"] == [{"name": "DynamicResources"}]
+    assert plugins["preEnqueue"]["enabled"] == [{"name": "DynamicResources"}]
+    # Points of their own come before multiPoint, so before DefaultPreemption.
+    assert plugins["postFilter"]["enabled"] == [{"name": "Drawbridge"}]
+    (drawbridge,) = plugins["multiPoint"]["enabled"]
+    assert drawbridge["weight"] >= 100
+    assert configuration["leaderElection"] == {"leaderElect": False}
+
+
+def test_no_device_is_given_before_somebody_says_of_which_driver() -> None:
+    assert data("settings.yaml") == {"sidecar": {"drivers": []}}
+
+
+def test_only_probes_and_metrics_can_be_reached() -> None:
+    (policy,) = of_kind("NetworkPolicy")
+    (deployment,) = of_kind("Deployment")
+    (rule,) = policy["spec"]["ingress"]
+    ports = [port for container in containers().values() for port in container["ports"]]
+
+    assert policy["spec"]["podSelector"] == deployment["spec"]["selector"]
+    assert [port["name"] for port in ports] == [each["port"] for each in rule["ports"]]
+    assert SETTINGS.probe_port == containers()["sidecar"]["ports"][0]["containerPort"]
