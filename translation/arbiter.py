@@ -18,7 +18,16 @@ import msgspec
 
 from findings.finding import Code, Finding, error
 from translation.intents import LegacyPod, Vocabulary
-from translation.vocabularies import nvidia, rdma, resources, sriov
+from translation.vocabularies import (
+    aliyun,
+    nvidia,
+    rdma,
+    resources,
+    sriov,
+    tencent,
+    volcano,
+    volcengine,
+)
 from translation.vocabularies.hami.keys import COUNT as GPU_COUNT
 from translation.vocabularies.hami.keys import OWN_KEYS as HAMI_KEYS
 from translation.vocabularies.hami.translate import VOCABULARY as HAMI
@@ -26,6 +35,13 @@ from translation.vocabularies.koordinator.keys import FOREIGN_GPUS, GPU_KEYS, OW
 from translation.vocabularies.koordinator.replacements import takes_whole_gpus
 from translation.vocabularies.koordinator.translate import VOCABULARY as KOORDINATOR
 
+SHARES: Final = (
+    volcano.VOCABULARY.name,
+    aliyun.VOCABULARY.name,
+    tencent.VOCABULARY.name,
+    volcengine.VOCABULARY.name,
+)
+"""Systems that divide GPUs, and have keys of their own only."""
 NICS: Final = (rdma.VOCABULARY.name, sriov.VOCABULARY.name)
 VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
     vocabulary.name: vocabulary
@@ -33,6 +49,10 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
         HAMI,
         nvidia.VOCABULARY,
         KOORDINATOR,
+        volcano.VOCABULARY,
+        aliyun.VOCABULARY,
+        tencent.VOCABULARY,
+        volcengine.VOCABULARY,
         resources.VOCABULARY,
         rdma.VOCABULARY,
         sriov.VOCABULARY,
@@ -109,15 +129,16 @@ def owners(
         default_gpu_owner == KOORDINATOR.name and not uses_hami
     ) or takes_whole_gpus(pod)
     ordered = (KOORDINATOR.name, *gpus) if koordinator_first else (*gpus, KOORDINATOR.name)
-    last = (resources.VOCABULARY.name, *NICS)
+    last = (*SHARES, resources.VOCABULARY.name, *NICS)
     candidates = [vocabularies[name] for name in (*ordered, *last) if name in vocabularies]
     split = divide_keys(named, candidates)
     return tuple(vocabulary.name for vocabulary in candidates if split[vocabulary.name])
 
 
 def check_conflicts(pod: LegacyPod) -> Iterator[Finding]:
-    """Yield an error for each key of HAMi in a pod whose GPUs belong to Koordinator."""
+    """Yield an error for each key of a system in a pod whose GPUs belong to another."""
     named = {key for container in pod.containers for key in container.limits}
+    yield from _check_shares(pod, named)
     whole_gpus = GPU_COUNT in named and takes_whole_gpus(pod)
     if not whole_gpus and not any(key in named for key in GPU_KEYS):
         return
@@ -128,6 +149,25 @@ def check_conflicts(pod: LegacyPod) -> Iterator[Finding]:
                     Code.AMBIGUOUS_OWNER,
                     container.limit_path(key),
                     "belongs to HAMi, and the pod's GPUs belong to Koordinator",
+                    "use the keys of one of them",
+                )
+
+
+def _check_shares(pod: LegacyPod, named: Collection[str]) -> Iterator[Finding]:
+    """Yield an error for each key of a second system that divides GPUs: both count the same cards."""
+    dividing = {
+        HAMI.name: HAMI_KEYS,
+        KOORDINATOR.name: GPU_KEYS,
+        **{name: VOCABULARIES[name].keys for name in SHARES},
+    }
+    present = [name for name, keys in dividing.items() if not set(keys).isdisjoint(named)]
+    for name in present[1:] if not set(present) <= {HAMI.name, KOORDINATOR.name} else ():
+        for container in pod.containers:
+            for key in sorted(set(dividing[name]) & container.limits.keys()):
+                yield error(
+                    Code.AMBIGUOUS_OWNER,
+                    container.limit_path(key),
+                    f"belongs to {name}, and other keys of the pod divide GPUs by {present[0]}",
                     "use the keys of one of them",
                 )
 

@@ -88,13 +88,7 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
     DeviceFamily(
         owner="Volcano's GPU sharing",
         resources=("volcano.sh/vgpu-*", "volcano.sh/gpu-*"),
-        annotations=(
-            "volcano.sh/vgpu-mode",
-            "volcano.sh/vgpu-use-gpuuuid",
-            "volcano.sh/vgpu-nouse-gpuuuid",
-            "volcano.sh/vgpu-podgroup-policy",
-        ),
-        advice=_HAMI_KEYS,
+        advice="write volcano.sh/vgpu-number and volcano.sh/vgpu-memory, which are translated",
     ),
     DeviceFamily(
         owner="Alibaba Cloud's GPU sharing",
@@ -108,8 +102,8 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
     ),
     DeviceFamily(
         owner="Tencent Cloud's GPU sharing",
-        resources=("tencent.com/vcuda-*", "tke.cloud.tencent.com/qgpu-*", "tencent.com/qgpu-*"),
-        advice=_HAMI_KEYS,
+        resources=("tencent.com/*", "tke.cloud.tencent.com/*"),
+        advice="write tencent.com/vcuda-core or tke.cloud.tencent.com/qgpu-core, which are translated",
     ),
     DeviceFamily(
         owner="Volcano Engine's GPU sharing",

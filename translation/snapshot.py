@@ -26,6 +26,10 @@ DEFAULT_PROFILES: Final = {
     "hami": "hami-core-gpu.project-hami.io",
     "nvidia": "gpu.nvidia.com",
     "koordinator": "hami-core-gpu.project-hami.io",
+    "volcano": "hami-core-gpu.project-hami.io",
+    "aliyun": "hami-core-gpu.project-hami.io",
+    "tencent": "hami-core-gpu.project-hami.io",
+    "volcengine": "hami-core-gpu.project-hami.io",
     "rdma": "dra.net",
     "sriov": "sriovnetwork.k8snetworkplumbingwg.io",
 }

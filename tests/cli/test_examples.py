@@ -226,6 +226,30 @@ def test_what_an_example_of_another_vendor_becomes(name: str) -> None:
     assert ACCELERATORS[name] == (words(said), codes(said))
 
 
+OTHER_SHARES: dict[str, list[str]] = {
+    "aliyun.yaml": [f"gpu: 1 device {HAMI}, with cores 50, memory 6Gi"],
+    "tencent.yaml": [f"gpu: 1 device {HAMI}, with cores 30, memory 5Gi"],
+    "volcano.yaml": [
+        f"gpu: 2 devices {HAMI}, each with cores 50, memory 3000Mi; with different uuid"
+    ],
+    "volcengine.yaml": [
+        f"gpu: 2 devices {HAMI}, each with cores 30, memory 4Gi; with different uuid"
+    ],
+}
+"""Example of another system's shares to its requests."""
+
+
+def test_every_example_of_other_shares_stands_in_the_table() -> None:
+    assert set(OTHER_SHARES) == {path.name for path in (EXAMPLES / "shares").glob("*.yaml")}
+
+
+@pytest.mark.parametrize("name", OTHER_SHARES)
+def test_what_an_example_of_other_shares_becomes(name: str) -> None:
+    assert OTHER_SHARES[name] == words(
+        answer("-f", EXAMPLES / "shares" / name, "--snapshot", CLUSTER)
+    )
+
+
 SHARE = f"gpu: 2 devices {HAMI}, each with cores 50, memory 2Gi; with different uuid"
 JOINT = [
     line
@@ -311,6 +335,10 @@ KEYS = (
     "habana.ai/",
     "google.com/",
     "aws.amazon.com/",
+    "volcano.sh/",
+    "aliyun.com/",
+    "tencent.com/",
+    "vke.volcengine.com/mgpu",
 )
 
 

@@ -237,6 +237,74 @@ SRIOV_ROWS: Final = (
 )
 
 
+GPU_OF_VOLCANO: Final = {"volcano.sh/vgpu-number": 1}
+VGPU: Final = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 3000}
+VOLCANO_ROWS: Final = (
+    Example(
+        "volcano.sh/vgpu-number",
+        asks(limits=VGPU | {"volcano.sh/vgpu-number": 2}),
+        asks(limits=VGPU),
+    ),
+    amount("volcano.sh/vgpu-memory", 3000, 4000),
+    *(
+        Example(
+            key, asks(limits=GPU_OF_VOLCANO | {key: 30}), asks(limits=GPU_OF_VOLCANO | {key: 40})
+        )
+        for key in ("volcano.sh/vgpu-memory-percentage", "volcano.sh/vgpu-cores")
+    ),
+    said("volcano.sh/vgpu-mode (`hami-core`)", "hami-core", VGPU),
+    said("volcano.sh/vgpu-mode (`mig`)", "mig", VGPU),
+    said("volcano.sh/vgpu-mode (any other)", "warp", VGPU),
+    said("volcano.sh/vgpu-use-gpuuuid", "GPU-0", VGPU),
+    said("volcano.sh/vgpu-nouse-gpuuuid", "GPU-0", VGPU),
+    said("nvidia.com/use-gputype", "A100", VGPU),
+    said("nvidia.com/nouse-gputype", "A100", VGPU),
+    said("volcano.sh/vgpu-podgroup-policy", "spread", VGPU),
+)
+
+GPU_MEMORY: Final = {"aliyun.com/gpu-mem": 4}
+ALIYUN_ROWS: Final = (
+    amount("aliyun.com/gpu-mem", 4, 2),
+    Example(
+        "aliyun.com/gpu-core.percentage",
+        asks(limits=GPU_MEMORY | {"aliyun.com/gpu-core.percentage": 30}),
+        asks(limits=GPU_MEMORY),
+    ),
+    amount("alibabacloud.com/gpu-memory.percentage", 30, 40),
+    amount("alibabacloud.com/gpu-core.percentage", 30, 40),
+    Example(
+        "aliyun.com/gpu-count (above 1)",
+        asks(limits=GPU_MEMORY, labels={"aliyun.com/gpu-count": "2"}),
+        asks(limits=GPU_MEMORY),
+    ),
+    Example("ALIYUN_COM_GPU_MEM_CONTAINER", asks(limits=GPU_MEMORY), asks(limits={})),
+    Example("ALIYUN_COM_GPU_MEM_DEV", asks(limits=GPU_MEMORY), asks(limits=GPU_MEMORY)),
+)
+
+
+def card_share(prefix: str) -> tuple[Example, ...]:
+    """Examples of a percentage of a card, and of its memory."""
+    cores, memory = f"{prefix}-core", f"{prefix}-memory"
+    return tuple(
+        Example(row, asks(limits=share | {row: 10}), asks(limits=share | {row: 20}))
+        for row in (cores, memory)
+        for share in ({cores: 50, memory: 4},)
+    )
+
+
+MGPU: Final = {"vke.volcengine.com/mgpu-core": 50, "vke.volcengine.com/mgpu-memory": 4000}
+TENCENT_ROWS: Final = (
+    *card_share("tencent.com/vcuda"),
+    *card_share("tke.cloud.tencent.com/qgpu"),
+)
+VOLCENGINE_ROWS: Final = (
+    *card_share("vke.volcengine.com/mgpu"),
+    said("vke.volcengine.com/container-multiple-gpu", "2", MGPU),
+    said("vke.volcengine.com/mgpu-compute-policy (`fixed-share`)", "fixed-share", MGPU),
+    said("vke.volcengine.com/mgpu-compute-policy (any other)", "native-burst-share", MGPU),
+)
+
+
 def rejected(row: str) -> Example:
     """An example of a key of which any amount is rejected."""
     return amount(row, 1, 0)
@@ -369,6 +437,10 @@ EXAMPLES: Final[Mapping[str, Sequence[Example]]] = {
     "rdma": RDMA_ROWS,
     "sriov": SRIOV_ROWS,
     "resources": RESOURCES_ROWS,
+    "volcano": VOLCANO_ROWS,
+    "aliyun": ALIYUN_ROWS,
+    "tencent": TENCENT_ROWS,
+    "volcengine": VOLCENGINE_ROWS,
 }
 
 

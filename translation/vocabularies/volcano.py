@@ -1,0 +1,236 @@
+"""Volcano's shares of NVIDIA GPUs: volcano.sh/vgpu-number, vgpu-memory, vgpu-cores and annotations.
+
+Amounts are per GPU; HAMi-core limits them, as with HAMi's own keys. Unlike with HAMi, a number of GPUs
+alone takes all memory and no cores, and an annotation of excluded types has no effect beside one of
+types to use.
+
+Source: volcano-sh/volcano, pkg/scheduler/api/devices/nvidia/vgpu/utils.go (resourcereqs, checkGPUtype)
+and pkg/scheduler/api/devices/config/vgpu.go. Its versions differ in which of vgpu-memory and
+vgpu-memory-percentage precedes, so both together are rejected.
+Not translated: volcano.sh/gpu-memory and gpu-number, deprecated since 1.9.
+"""
+
+from typing import Final
+
+import msgspec
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error, has_errors, warning
+from findings.text import quote_text
+from translation.intents import (
+    DeviceFilter,
+    DeviceKind,
+    Intent,
+    LegacyContainer,
+    LegacyPod,
+    Translation,
+    Vocabulary,
+)
+from translation.keys import KeyOutcome, Place, Table, annotation, annotations, limit, names
+from translation.share_amounts import (
+    MIB,
+    AmountReader,
+    annotation_path,
+    in_bytes,
+    list_items,
+    listed_devices,
+)
+
+COUNT: Final = "volcano.sh/vgpu-number"
+MEMORY_MIB: Final = "volcano.sh/vgpu-memory"
+MEMORY_PERCENT: Final = "volcano.sh/vgpu-memory-percentage"
+CORES_PERCENT: Final = "volcano.sh/vgpu-cores"
+MODE: Final = "volcano.sh/vgpu-mode"
+USE_UUID: Final = "volcano.sh/vgpu-use-gpuuuid"
+NO_USE_UUID: Final = "volcano.sh/vgpu-nouse-gpuuuid"
+USE_TYPE: Final = "nvidia.com/use-gputype"
+NO_USE_TYPE: Final = "nvidia.com/nouse-gputype"
+PODGROUP_POLICY: Final = "volcano.sh/vgpu-podgroup-policy"
+CORE: Final = "hami-core"
+MIG: Final = "mig"
+
+TABLE: Final[Table] = (
+    limit(
+        COUNT,
+        "devices",
+        KeyOutcome.COUNT,
+        "N distinct GPUs. Absent beside `vgpu-memory` it is 1; `0` requests nothing",
+    ),
+    limit(
+        MEMORY_MIB,
+        "MiB",
+        KeyOutcome.CAPACITY,
+        "`memory: <M>Mi`; absent or `0` it is all of it. Rejected beside `vgpu-memory-percentage`",
+    ),
+    limit(
+        MEMORY_PERCENT,
+        "percent",
+        KeyOutcome.CAPACITY,
+        "one alternative per published memory size. Rejected above 100",
+    ),
+    limit(
+        CORES_PERCENT,
+        "percent",
+        KeyOutcome.CAPACITY,
+        "`cores: <C>`; absent it is `0`, which sets no limit. Rejected above 100, where Volcano finds "
+        "no node. Alone it requests no GPU",
+    ),
+    annotation(MODE, KeyOutcome.KEPT, "the default", case=f"`{CORE}`"),
+    annotation(
+        MODE,
+        KeyOutcome.CLASS,
+        "MIG devices with at least that memory, the smallest first. Needs `vgpu-memory`",
+        case=f"`{MIG}`",
+    ),
+    annotation(MODE, KeyOutcome.REFUSED, "no node has such a mode", case="any other"),
+    annotation(USE_UUID, KeyOutcome.SELECTOR, "the UUID is one of the items"),
+    annotation(NO_USE_UUID, KeyOutcome.SELECTOR, "the UUID is none of the items"),
+    annotation(USE_TYPE, KeyOutcome.SELECTOR, "the product name contains one of the items"),
+    annotation(
+        NO_USE_TYPE,
+        KeyOutcome.SELECTOR,
+        "the product name contains none of the items. No effect beside `use-gputype`",
+    ),
+    annotation(
+        PODGROUP_POLICY,
+        KeyOutcome.DROPPED,
+        "it relates pods, and a claim relates devices of one pod",
+    ),
+)
+
+
+def translate(pod: LegacyPod) -> Translation:
+    """Translate the shares of GPUs that each container requests."""
+    findings: list[Finding] = []
+    intents: list[Intent] = []
+    pod_findings: list[Finding] = []
+    device_filter = _filter(pod, pod_findings)
+    mode = _mode(pod, pod_findings)
+    for container in pod.containers:
+        if container.limits:
+            intents += _intents(container, device_filter, mode, findings)
+    if intents or has_errors(findings):
+        findings = [*pod_findings, *findings]
+    return Translation(intents=tuple(intents), findings=tuple(findings))
+
+
+def _intents(
+    container: LegacyContainer, device_filter: DeviceFilter, mode: str, findings: list[Finding]
+) -> list[Intent]:
+    faults: list[Finding] = []
+    reader = AmountReader(container, faults)
+    count = reader.integer(COUNT)
+    memory = reader.memory(MEMORY_MIB, MIB)
+    percent = reader.percent(MEMORY_PERCENT)
+    cores = reader.percent(CORES_PERCENT)
+    if memory and percent:
+        reader.fail(
+            Code.INVALID_COMBINATION,
+            MEMORY_PERCENT,
+            f"stands beside {MEMORY_MIB}, and versions of Volcano differ in which precedes",
+            "keep one of the two",
+        )
+    findings += faults
+    if faults:
+        return []
+    if count is None:
+        count = 1 if memory is not None else 0
+        if not count:
+            key = min(container.limits)
+            message = f"{key} has no effect without {COUNT} or {MEMORY_MIB}: no GPU is claimed"
+            findings.append(warning(Code.NO_DEVICE_REQUESTED, container.limit_path(key), message))
+    if not count:
+        return []
+    intent = Intent(
+        container=container.name,
+        kind=DeviceKind.GPU,
+        count=count,
+        memory=in_bytes(memory, MIB) if memory else None,
+        memory_percent=percent if percent and percent < 100 and not memory else None,
+        cores_percent=cores or 0,
+        filter=device_filter,
+        paths=_paths(container),
+    )
+    return [intent] if mode == CORE else _as_mig(intent, findings)
+
+
+def _as_mig(intent: Intent, findings: list[Finding]) -> list[Intent]:
+    if intent.memory is None:
+        findings.append(
+            error(
+                Code.MEMORY_AMOUNT_REQUIRED,
+                intent.path("memory"),
+                "in vgpu-mode mig the memory selects the MIG profile",
+                f"set {MEMORY_MIB}",
+            )
+        )
+        return []
+    return [
+        msgspec.structs.replace(intent, kind=DeviceKind.MIG, exclusive=True, cores_percent=None)
+    ]
+
+
+def _paths(container: LegacyContainer) -> dict[str, FieldPath]:
+    keys = {"count": COUNT, "memory": MEMORY_MIB, "cores": CORES_PERCENT}
+    paths = {
+        aspect: container.limit_path(key) for aspect, key in keys.items() if key in container.limits
+    }
+    if MEMORY_PERCENT in container.limits and MEMORY_MIB not in container.limits:
+        paths["memory"] = container.limit_path(MEMORY_PERCENT)
+    paths.setdefault("count", container.limit_path(min(container.limits)))
+    aspects = {
+        "mode": MODE,
+        "uuids": USE_UUID,
+        "not_uuids": NO_USE_UUID,
+        "models": USE_TYPE,
+        "not_models": NO_USE_TYPE,
+    }
+    return paths | {aspect: annotation_path(key) for aspect, key in aspects.items()}
+
+
+def _filter(pod: LegacyPod, findings: list[Finding]) -> DeviceFilter:
+    models = listed_devices(pod.annotations, USE_TYPE, findings)
+    excluded = list_items(pod.annotations.get(NO_USE_TYPE, "")) if models is None else ()
+    if PODGROUP_POLICY in pod.annotations:
+        findings.append(
+            warning(
+                Code.POLICY_DROPPED,
+                annotation_path(PODGROUP_POLICY),
+                f"{PODGROUP_POLICY} relates pods, and a claim relates devices of one pod; it is "
+                "dropped",
+            )
+        )
+    return DeviceFilter(
+        models=None if models is None else tuple(map(_model, models)),
+        not_models=tuple(map(_model, excluded)),
+        uuids=listed_devices(pod.annotations, USE_UUID, findings),
+        not_uuids=list_items(pod.annotations.get(NO_USE_UUID, "")),
+    )
+
+
+def _model(item: str) -> str:
+    # Types are compared in capitals there, in small letters in selectors.
+    return "".join(letter.lower() if letter.isascii() else letter for letter in item)
+
+
+def _mode(pod: LegacyPod, findings: list[Finding]) -> str:
+    mode = pod.annotations.get(MODE, CORE)
+    if mode not in {CORE, MIG}:
+        findings.append(
+            error(
+                Code.UNKNOWN_MODE,
+                annotation_path(MODE),
+                f"{quote_text(mode)} is the mode of no node",
+                f"write {CORE} or {MIG}",
+            )
+        )
+    return mode
+
+
+VOCABULARY: Final = Vocabulary(
+    name="volcano",
+    table=TABLE,
+    keys=names(TABLE, Place.LIMIT),
+    annotations=annotations(TABLE),
+    translate=translate,
+)
