@@ -7,6 +7,10 @@ Sources:
     tpu.google.com: kubernetes-sigs/dra-driver-google-tpu, commit f5a9d8c,
         cmd/tpu-dra-kubeletplugin/manager.go.
     neuron.aws.com: AWS's documentation of its driver, whose code is closed.
+    ascend.project-hami.io: Project-HAMi/ascend-dra-driver, commit dc1db52,
+        cmd/ascend-dra-kubeletplugin/discovery.go, with its gate HAMivNPUCore.
+    dra.hygon.com: HYGON-AI/k8s-hcu-dra-driver, commit 643ba6d,
+        internal/driver/allocatable_device.go.
     npu.rebellions.ai: RBLN-SW/rbln-k8s-dra-driver, commit dd9af1b, cmd/npu-kubelet-plugin/state.go.
 """
 
@@ -27,6 +31,8 @@ GAUDI: Final = "gaudi.intel.com"
 TPU: Final = "tpu.google.com"
 NEURON: Final = "neuron.aws.com"
 REBELLIONS: Final = "npu.rebellions.ai"
+ASCEND: Final = "ascend.project-hami.io"
+HYGON: Final = "dra.hygon.com"
 
 _ROOT: Final = "resource.kubernetes.io/pcieRoot"
 _BUS: Final = "resource.kubernetes.io/pciBusID"
@@ -35,9 +41,19 @@ _BUS: Final = "resource.kubernetes.io/pciBusID"
 def accelerator_classes() -> list[Object]:
     """The classes of the charts of these drivers; only Rebellions' maps a name by default."""
     mapped = {REBELLIONS: "rebellions.ai/npu"}
-    return [
+    whole = [
         device_class(name, f"device.driver == '{name}'", extended_resource=mapped.get(name, ""))
         for name in (AMD, INTEL, GAUDI, TPU, NEURON, REBELLIONS)
+    ]
+    return [
+        *whole,
+        device_class(
+            "hami-vnpu-core.project-hami.io",
+            f"device.driver == '{ASCEND}' && device.attributes['{ASCEND}'].type == 'HAMivNPUCore'",
+        ),
+        device_class(
+            HYGON, f"device.driver == '{HYGON}' && device.attributes['{HYGON}'].type == 'hcu'"
+        ),
     ]
 
 
@@ -205,6 +221,69 @@ def rebellions_devices(node: str, *, devices: int = 2) -> list[Object]:
         for number in range(devices)
     ]
     return resource_slices(REBELLIONS, node, published)
+
+
+def ascend_npus(node: str, *, npus: int = 2) -> list[Object]:
+    """What HAMi's driver publishes for Ascend NPUs that it divides."""
+    devices = [
+        {
+            "name": f"npu-{number}",
+            "allowMultipleAllocations": True,
+            "attributes": {
+                **_texts(
+                    type="HAMivNPUCore",
+                    uuid=f"{node}-{number}",
+                    model="Ascend310P3",
+                    productName="Ascend310P3",
+                    brand="Huawei",
+                ),
+                "index": {"int": number},
+                "physicalID": {"int": number},
+            },
+            "capacity": {
+                "memory": _divided("21527Mi", least="1Mi"),
+                "cores": _divided("100", least="0", step="1"),
+            },
+        }
+        for number in range(npus)
+    ]
+    return resource_slices(ASCEND, node, devices)
+
+
+def hygon_devices(node: str, *, devices: int = 2) -> list[Object]:
+    """What Hygon's driver publishes."""
+    published = [
+        {
+            "name": f"hcu-0000-{number + 5:02x}-00-0",
+            "allowMultipleAllocations": True,
+            "attributes": _texts(
+                type="hcu",
+                uuid=f"TPXS30000210060{number}",
+                productName="K100_AI",
+                architecture="",
+                brand="HYGON",
+            ),
+            "capacity": {
+                "cores": _divided("120", least="0", step="1"),
+                "memory": _divided("64Gi", least="0"),
+                "slices": {
+                    "value": "4",
+                    "requestPolicy": {
+                        "default": "1",
+                        "validRange": {"min": "1", "max": "4", "step": "1"},
+                    },
+                },
+            },
+        }
+        for number in range(devices)
+    ]
+    return resource_slices(HYGON, node, published)
+
+
+def _divided(value: str, *, least: str, step: str = "1Mi") -> Object:
+    """Return a capacity of which a claim gets all, unless it says less."""
+    valid_range = {"min": least, "max": value, "step": step}
+    return {"value": value, "requestPolicy": {"default": value, "validRange": valid_range}}
 
 
 def _texts(**attributes: str) -> Object:

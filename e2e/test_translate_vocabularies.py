@@ -5,14 +5,15 @@ from typing import Final
 
 import pytest
 
-from e2e.accelerators import GAUDI, INTEL, NEURON, TPU
+from e2e.accelerators import ASCEND, GAUDI, HYGON, INTEL, NEURON, TPU
 from e2e.access import Access, Object, stream
 from e2e.fleet import EXAMPLES, accelerator_nodes
 from e2e.objects import pod
 from e2e.translated import devices
 from kube.names import REQUEST_ANNOTATION
+from kube.quantity import Quantity
 
-pytestmark = pytest.mark.usefixtures("drawbridge", "accelerators")
+pytestmark = pytest.mark.usefixtures("fleet", "drawbridge", "accelerators")
 
 CONTAINERS: Final = 60
 """With amounts of ten resources each: more than any pod has."""
@@ -41,14 +42,42 @@ def started(cluster: Access, namespace: str, name: str) -> dict[str, list[str]]:
 
 
 def test_whole_devices_of_other_vendors_are_allocated(cluster: Access, namespace: str) -> None:
-    examples = [EXAMPLES / "accelerators" / f"{name}.yaml" for name in ("intel", "neuron", "tpu")]
+    names = ("intel", "neuron", "tpu", "hygon")
+    examples = [EXAMPLES / "accelerators" / f"{name}.yaml" for name in names]
     files = [argument for path in examples for argument in ("-f", str(path))]
 
     cluster.kubectl("apply", "-n", namespace, *files)
 
     assert {INTEL, GAUDI} == set(started(cluster, namespace, "intel")["render"])
     assert [TPU] * 4 == started(cluster, namespace, "tpu")["train"]
+    assert [HYGON] * 2 == started(cluster, namespace, "hygon")["train"]
     assert [NEURON] * 8 == started(cluster, namespace, "neuron")["train"]
+
+
+def test_shares_of_other_systems_are_of_their_amounts(cluster: Access, namespace: str) -> None:
+    examples = [
+        EXAMPLES / "accelerators" / "ascend.yaml",
+        *(EXAMPLES / "shares" / f"{name}.yaml" for name in ("aliyun", "volcano")),
+    ]
+    files = [argument for path in examples for argument in ("-f", str(path))]
+
+    cluster.kubectl("apply", "-n", namespace, *files)
+
+    names = ("ascend", "aliyun", "volcano")
+    pods = {name: cluster.wait_running(name, namespace) for name in names}
+    claims = cluster.objects("resourceclaims", namespace)
+    (npu,) = devices(pods["ascend"], claims)["serve"]
+    both = devices(pods["aliyun"], claims)
+    shares = devices(pods["volcano"], claims)["train"]
+    assert (ASCEND, Quantity(20), Quantity("3Gi")) == (
+        npu.driver,
+        npu.amounts["cores"],
+        npu.amounts["memory"],
+    )
+    assert both["serve"] == both["embed"]
+    assert Quantity("6Gi") == both["serve"][0].amounts["memory"]
+    assert len({(share.pool, share.device) for share in shares}) == 2
+    assert [Quantity(50)] * 2 == [share.amounts["cores"] for share in shares]
 
 
 def test_the_api_server_bears_the_conditions_for_a_large_pod(

@@ -7,7 +7,9 @@ from e2e.accelerators import (
     accelerator_classes,
     amd_gpus,
     amd_partitions,
+    ascend_npus,
     gaudi_devices,
+    hygon_devices,
     intel_gpus,
     neuron_devices,
     rebellions_devices,
@@ -101,6 +103,8 @@ def accelerator_cluster() -> str:
         "tpu-1": tpu_chips("tpu-1"),
         "neuron-0": neuron_devices("neuron-0"),
         "rebellions-0": rebellions_devices("rebellions-0"),
+        "ascend-0": ascend_npus("ascend-0"),
+        "hygon-0": hygon_devices("hygon-0"),
     }
     return dump_yaml([*accelerator_classes(), *_nodes(nodes), *_slices(nodes)])
 

@@ -20,6 +20,8 @@ from findings.finding import Code, Finding, error
 from translation.intents import LegacyPod, Vocabulary
 from translation.vocabularies import (
     aliyun,
+    ascend,
+    hygon,
     nvidia,
     rdma,
     resources,
@@ -42,6 +44,12 @@ SHARES: Final = (
     volcengine.VOCABULARY.name,
 )
 """Systems that divide GPUs, and have keys of their own only."""
+OTHER_VENDORS: Final = (
+    ascend.VOCABULARY.name,
+    hygon.VOCABULARY.name,
+    resources.VOCABULARY.name,
+)
+"""Devices of other vendors than NVIDIA; NICs are not among them."""
 NICS: Final = (rdma.VOCABULARY.name, sriov.VOCABULARY.name)
 VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
     vocabulary.name: vocabulary
@@ -53,6 +61,8 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
         aliyun.VOCABULARY,
         tencent.VOCABULARY,
         volcengine.VOCABULARY,
+        ascend.VOCABULARY,
+        hygon.VOCABULARY,
         resources.VOCABULARY,
         rdma.VOCABULARY,
         sriov.VOCABULARY,
@@ -129,7 +139,7 @@ def owners(
         default_gpu_owner == KOORDINATOR.name and not uses_hami
     ) or takes_whole_gpus(pod)
     ordered = (KOORDINATOR.name, *gpus) if koordinator_first else (*gpus, KOORDINATOR.name)
-    last = (*SHARES, resources.VOCABULARY.name, *NICS)
+    last = (*SHARES, *OTHER_VENDORS, *NICS)
     candidates = [vocabularies[name] for name in (*ordered, *last) if name in vocabularies]
     split = divide_keys(named, candidates)
     return tuple(vocabulary.name for vocabulary in candidates if split[vocabulary.name])

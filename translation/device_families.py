@@ -82,8 +82,8 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
     DeviceFamily(
         owner="Huawei's Ascend device plugin, HAMi or MindX",
         resources=("huawei.com/*",),
-        annotations=("huawei.com/*", "hami.io/use-nputype"),
-        advice=_mapped("ascend.project-hami.io", "huawei.com/Ascend910"),
+        annotations=("huawei.com/*",),
+        advice=_written("huawei.com/Ascend910B3"),
     ),
     DeviceFamily(
         owner="Volcano's GPU sharing",
@@ -131,7 +131,7 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         owner="Hygon's DCU device plugin, or HAMi",
         resources=("hygon.com/*", "dcu.com/*"),
         annotations=("hygon.com/*",),
-        advice=_mapped("dra.hygon.com", "hygon.com/dcu"),
+        advice=_written("hygon.com/dcunum"),
     ),
     DeviceFamily(
         owner="MetaX's device plugin, or HAMi",

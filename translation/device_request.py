@@ -36,6 +36,7 @@ from translation.profiles.profile import (
     put_at,
 )
 
+_WITHOUT_MEMORY: Final = frozenset({DeviceKind.NIC, DeviceKind.FPGA})
 CONNECTED: Final = "connected"
 ANY: Final = "any"
 
@@ -207,7 +208,7 @@ class RequestCompiler:
             return self._through_mps()
         if intent.kind is DeviceKind.MIG:
             return {}
-        if intent.kind is not DeviceKind.GPU and intent.cores_percent is not None:
+        if intent.kind in _WITHOUT_MEMORY and intent.cores_percent is not None:
             return self._part_of_other(intent.cores_percent)
         return self._all_of_it() if intent.exclusive else self._share()
 
@@ -264,7 +265,9 @@ class RequestCompiler:
                     self._unsupported if percent == 100 else Code.CANNOT_EXPRESS,
                     "cores",
                     f"{self._profile.driver} publishes no share of compute",
-                    "remove the cores, or use a driver that shares them: --profile hami=NAME",
+                    "remove the cores, or use a driver that shares them: --profile hami=NAME"
+                    if self._intent.kind is DeviceKind.GPU
+                    else "remove the cores, or say in a profile which capacity they are",
                 )
             return {}
         # Explicitly, even for 0: the default of a capacity may be all of it. A small share must not

@@ -89,6 +89,8 @@ class DeviceKind(StrEnum):
     MIG = "mig"
     NIC = "nic"
     FPGA = "fpga"
+    NPU = "npu"
+    HCU = "hcu"
     DEVICE = "device"
     """Of any vendor; the resource name says which."""
 

@@ -6,7 +6,7 @@ from findings.finding import Code, Finding, info
 from findings.text import printable
 from kube.quantity import Quantity
 from translation import arbiter
-from translation.intents import DeviceKind, LegacyPod
+from translation.intents import LegacyPod
 from translation.resource_profiles import resource_profile, resource_profiles
 from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
 from translation.vocabularies.resources import NAME as RESOURCES
@@ -19,25 +19,42 @@ def check_device_plugins(
 
     A pod with one is left as it is: its device plugin gives the devices until the driver is installed.
     """
-    vocabulary = vocabularies_in_force(options, snapshot.profiles).get(RESOURCES)
-    if vocabulary is None or snapshot.classes is None:
+    if snapshot.classes is None:
         return
+    vocabularies = vocabularies_in_force(options, snapshot.profiles)
+    of_vendors = [vocabularies[name] for name in arbiter.OTHER_VENDORS if name in vocabularies]
     rejected = arbiter.companions({key for one in legacy.containers for key in one.limits})
-    serving = resource_profiles(snapshot.profiles, options.profiles)
     for container in legacy.containers:
         for key, amount in sorted(container.limits.items()):
-            profile = resource_profile(key, serving) if vocabulary.handles(key) else None
-            if profile is None or key in rejected or not amount > Quantity(0):
+            vocabulary = next((one for one in of_vendors if one.handles(key)), None)
+            if vocabulary is None or key in rejected or not amount > Quantity(0):
                 continue
-            device = profile.devices[DeviceKind.DEVICE]
-            match = device.named(key)
-            class_name = (match[1].class_name if match else None) or device.class_name
+            serving = _serving_device(vocabulary.name, key, snapshot, options)
+            if serving is None:
+                continue
+            driver, class_name = serving
             if class_name not in snapshot.classes:
                 yield info(
                     Code.UNTRANSLATED_DEVICE_KEY,
                     container.limit_path(key),
                     f"{printable(key)} is left to its device plugin: DeviceClass {class_name} does "
                     "not exist",
-                    f"to use DRA, install the driver {profile.driver}; until then the device plugin "
+                    f"to use DRA, install the driver {driver}; until then the device plugin "
                     "must keep running",
                 )
+
+
+def _serving_device(
+    vocabulary: str, key: str, snapshot: TranslationSnapshot, options: TranslationOptions
+) -> tuple[str, str] | None:
+    """Return the driver that serves a key, and the DeviceClass; None if no profile serves it."""
+    if vocabulary == RESOURCES:
+        profile = resource_profile(key, resource_profiles(snapshot.profiles, options.profiles))
+    else:
+        profile = snapshot.profiles.get(options.profiles.get(vocabulary, ""))
+    if profile is None:
+        return None
+    devices = profile.devices.values()
+    device = next((one for one in devices if one.named(key) is not None), next(iter(devices)))
+    match = device.named(key)
+    return profile.driver, (match[1].class_name if match else None) or device.class_name

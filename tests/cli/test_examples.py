@@ -190,6 +190,13 @@ ACCELERATORS: dict[str, tuple[list[str], list[str]]] = {
         ["device: 1 device of class gpu.amd.com, where partitionProfile is cpx_nps4"],
         [],
     ),
+    "ascend.yaml": (
+        [
+            "npu: 1 device of class hami-vnpu-core.project-hami.io, with cores 20, memory 3Gi",
+        ],
+        ["warning notPublishedByDriver"],
+    ),
+    "hygon.yaml": (["hcu: 2 devices of class dra.hygon.com; with different uuid"], []),
     "intel.yaml": (
         [
             "device: 1 device of class gpu.intel.com, where driver is xe",
@@ -336,6 +343,8 @@ KEYS = (
     "google.com/",
     "aws.amazon.com/",
     "volcano.sh/",
+    "huawei.com/",
+    "hygon.com/",
     "aliyun.com/",
     "tencent.com/",
     "vke.volcengine.com/mgpu",

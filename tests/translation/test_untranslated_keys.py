@@ -31,8 +31,8 @@ CASES = (
     ),
     Case(
         "several keys of a vendor are one finding",
-        ("spec.containers[0].resources.limits[huawei.com/Ascend910]",),
-        pod(container("main", {"huawei.com/Ascend910": 1, "huawei.com/Ascend910-memory": 5})),
+        ("spec.containers[0].resources.limits[cambricon.com/vmlu]",),
+        pod(container("main", {"cambricon.com/vmlu": 1, "cambricon.com/vmlu.smlu": 5})),
     ),
     Case(
         "keys of two vendors are two findings",

@@ -305,6 +305,54 @@ VOLCENGINE_ROWS: Final = (
 )
 
 
+HCU: Final = {"hygon.com/dcunum": 1, "hygon.com/dcumem": 4000}
+HYGON_ROWS: Final = (
+    *(
+        example
+        for prefix in ("hygon.com/dcu", "hygon.com/hcu")
+        for example in (
+            amount(f"{prefix}num", 2, 1),
+            Example(
+                f"{prefix}mem",
+                asks(limits={f"{prefix}num": 1, f"{prefix}mem": 4000}),
+                asks(limits={f"{prefix}num": 1}),
+            ),
+            Example(
+                f"{prefix}cores",
+                asks(limits={f"{prefix}num": 1, f"{prefix}cores": 30}),
+                asks(limits={f"{prefix}num": 1}),
+            ),
+        )
+    ),
+    said("hygon.com/use-gpuuuid", "HCU-0", HCU),
+    said("hygon.com/nouse-gpuuuid", "HCU-0", HCU),
+    said("hygon.com/use-dcutype", "K100", HCU),
+    said("hygon.com/nouse-dcutype", "K100", HCU),
+)
+
+_CHIPS: Final = ("910A", "910B2", "910B3", "910B4-1", "910B4", "310P", "910C")
+NPU: Final = {"huawei.com/Ascend310P": 1, "huawei.com/Ascend310P-memory": 4000}
+ASCEND_ROWS: Final = (
+    amount("huawei.com/Ascend*", 2, 1),
+    Example(
+        "huawei.com/Ascend*-memory", asks(limits=NPU), asks(limits={"huawei.com/Ascend310P": 1})
+    ),
+    Example(
+        "huawei.com/Ascend*-core",
+        asks(limits=NPU | {"huawei.com/Ascend310P-core": 30}),
+        asks(limits=NPU | {"huawei.com/Ascend310P-core": 40}),
+    ),
+    *(
+        said(f"hami.io/{use}-Ascend{chip}-uuid", "NPU-0", {f"huawei.com/Ascend{chip}": 1})
+        for chip in _CHIPS
+        for use in ("use", "no-use")
+    ),
+    said("hami.io/use-nputype", "310P", NPU),
+    said("huawei.com/vnpu-mode (`hami-core`)", "hami-core", NPU),
+    said("huawei.com/vnpu-mode (any other)", "template", NPU),
+)
+
+
 def rejected(row: str) -> Example:
     """An example of a key of which any amount is rejected."""
     return amount(row, 1, 0)
@@ -437,6 +485,8 @@ EXAMPLES: Final[Mapping[str, Sequence[Example]]] = {
     "rdma": RDMA_ROWS,
     "sriov": SRIOV_ROWS,
     "resources": RESOURCES_ROWS,
+    "hygon": HYGON_ROWS,
+    "ascend": ASCEND_ROWS,
     "volcano": VOLCANO_ROWS,
     "aliyun": ALIYUN_ROWS,
     "tencent": TENCENT_ROWS,

@@ -1,0 +1,162 @@
+"""NPUs of Ascend and DCUs of Hygon, as HAMi requests them, also beside GPUs."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pytest
+
+from findings.finding import Severity
+from testing.builders import (
+    Document,
+    admit,
+    container,
+    devices_of,
+    finding_texts,
+    pod,
+    profiles,
+    translation_of,
+    translation_outcome,
+)
+from translation.profiles.profile import parse_profile
+from translation.snapshot import TranslationSnapshot
+from translation.translate import Refused, Untouched
+
+LIMITS = "spec.containers[0].resources.limits"
+CHIP = "huawei.com/Ascend310P"
+NPUS = "hami-vnpu-core.project-hami.io"
+HCUS = "dra.hygon.com"
+HYGON_WITH_CORES = """
+driver: dra.hygon.com
+claims: container
+devices:
+  hcu: {class: dra.hygon.com, sharing: always, unique: uuid, memory: memory,
+        cores: {capacity: cores, whole: 120}}
+"""
+
+
+def limited(amounts: Mapping[str, object], **annotations: str) -> Document:
+    return pod(container("main", amounts), annotations=annotations)
+
+
+def request_of(document: Document, snapshot: TranslationSnapshot | None = None) -> Any:
+    (claim,) = translation_of(document, snapshot).claims
+    (request,) = devices_of(claim)["requests"]
+    return request["exactly"]
+
+
+class Case(NamedTuple):
+    name: str
+    limits: Mapping[str, object]
+    device_class: str
+    devices: int
+    capacity: Mapping[str, str] | None
+
+
+CASES = (
+    Case("whole NPUs", {CHIP: 2}, NPUS, 2, None),
+    Case(
+        "memory is not rounded up", {CHIP: 1, f"{CHIP}-memory": 2000}, NPUS, 1, {"memory": "2000Mi"}
+    ),
+    Case(
+        "memory and cores",
+        {CHIP: 1, f"{CHIP}-memory": 2000, f"{CHIP}-core": 20},
+        NPUS,
+        1,
+        {"memory": "2000Mi", "cores": "20"},
+    ),
+    Case("whole DCUs", {"hygon.com/dcunum": 2}, HCUS, 2, None),
+    Case(
+        "memory of a DCU",
+        {"hygon.com/hcunum": 1, "hygon.com/hcumem": 4000, "hygon.com/hcucores": 100},
+        HCUS,
+        1,
+        {"memory": "4000Mi"},
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_a_request_becomes(case: Case) -> None:
+    exactly = request_of(limited(case.limits))
+
+    assert (case.device_class, case.devices) == (exactly["deviceClassName"], exactly["count"])
+    assert case.capacity == (exactly.get("capacity") or {}).get("requests")
+
+
+def test_a_percentage_of_compute_units_needs_a_profile_that_counts_them() -> None:
+    share = limited({"hygon.com/dcunum": 1, "hygon.com/dcumem": 4000, "hygon.com/dcucores": 50})
+    counted = TranslationSnapshot(
+        profiles={**profiles(), HCUS: parse_profile(HYGON_WITH_CORES, "hygon")}
+    )
+
+    refused = translation_outcome(share)
+
+    assert isinstance(refused, Refused)
+    assert [f"error cannotExpress {LIMITS}[hygon.com/dcucores]"] == finding_texts(refused.findings)
+    assert "60" == request_of(share, counted)["capacity"]["requests"]["cores"]
+
+
+REJECTED = (
+    (
+        {CHIP: "500m", f"{CHIP}-memory": "2Gi"},
+        [f"notAnInteger {LIMITS}[{CHIP}]", f"wrongUnit {LIMITS}[{CHIP}-memory]"],
+    ),
+    ({CHIP: 1, f"{CHIP}-core": 101}, [f"outOfRange {LIMITS}[{CHIP}-core]"]),
+    ({"hygon.com/dcunum": -1}, [f"negative {LIMITS}[hygon.com/dcunum]"]),
+)
+
+
+@pytest.mark.parametrize(("limits", "want"), REJECTED, ids=lambda value: str(value)[:40])
+def test_faulty_amounts_are_rejected_with_the_field(
+    limits: Mapping[str, object], want: list[str]
+) -> None:
+    outcome = translation_outcome(limited(limits))
+
+    assert isinstance(outcome, Refused)
+    errors = [one for one in outcome.findings if one.severity is Severity.ERROR]
+    assert want == [text.removeprefix("error ") for text in finding_texts(errors)]
+
+
+def test_memory_without_cores_takes_the_npu_from_others_and_says_so() -> None:
+    outcome = translation_of(limited({CHIP: 1, f"{CHIP}-memory": 2000}))
+
+    assert f"warning wholeDevice {LIMITS}[{CHIP}-memory]" in finding_texts(outcome.findings)
+
+
+def test_devices_of_three_vendors_in_one_container() -> None:
+    amounts = {"nvidia.com/gpumem": 3000, f"{CHIP}": 1, "hygon.com/dcunum": 1}
+
+    after, answer = admit(limited(amounts))
+
+    assert {"hami-core-gpu.project-hami.io", NPUS, HCUS} == {
+        name for claim in answer.claims for name in claim.class_names()
+    }
+    (main,) = after["spec"]["containers"]
+    assert "limits" not in main["resources"]
+    assert ["gpu", "npu", "hcu"] == [use["request"] for use in main["resources"]["claims"]]
+    assert after == admit(after)[0]
+
+
+def test_a_pod_is_left_to_the_plugin_where_the_class_does_not_exist() -> None:
+    snapshot = TranslationSnapshot(profiles=profiles(), classes=frozenset({HCUS}))
+
+    outcome = translation_outcome(limited({CHIP: 1, "hygon.com/dcunum": 1}), snapshot)
+
+    assert isinstance(outcome, Untouched)
+    assert [f"info untranslatedDeviceKey {LIMITS}[{CHIP}]"] == finding_texts(outcome.findings)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {f"{CHIP}-memory": 5},
+        {"hygon.com/dcumem": 5},
+        {"hygon.com/dcunum": 0, "hygon.com/dcumem": 5},
+    ],
+)
+def test_amounts_without_a_device_are_told(limits: Mapping[str, object]) -> None:
+    outcome = translation_outcome(limited(limits))
+
+    assert any(
+        text.startswith("warning noDeviceRequested") for text in finding_texts(outcome.findings)
+    )

@@ -1,0 +1,149 @@
+"""HAMi on Hygon's DCUs: hygon.com/dcunum, dcumem and dcucores, or hcunum, hcumem and hcucores.
+
+Amounts are per device. Without memory or cores a device is taken as a whole.
+
+Source: Project-HAMi/HAMi v2.10, pkg/device/hygon, for the names with dcu; Project-HAMi/HAMi-DRA 052848d,
+pkg/config/dra_device.go, for those with hcu; HYGON-AI/k8s-hcu-dra-driver 643ba6d,
+internal/driver/allocatable_device.go: the capacity of cores counts compute units, of which a card has a
+number of its own, so a percentage needs a profile that says it (`cores.whole`), as it needs
+referenceComputeUnits there.
+"""
+
+from typing import Final
+
+from findings.finding import Code, Finding, has_errors, warning
+from translation.intents import (
+    DeviceFilter,
+    DeviceKind,
+    Intent,
+    LegacyContainer,
+    LegacyPod,
+    Translation,
+    Vocabulary,
+)
+from translation.keys import KeyOutcome, Place, Table, annotation, annotations, limit, names
+from translation.share_amounts import (
+    MIB,
+    AmountReader,
+    annotation_path,
+    in_bytes,
+    list_items,
+    listed_devices,
+)
+
+PREFIXES: Final = ("hygon.com/dcu", "hygon.com/hcu")
+USE_TYPE: Final = "hygon.com/use-dcutype"
+NO_USE_TYPE: Final = "hygon.com/nouse-dcutype"
+USE_UUID: Final = "hygon.com/use-gpuuuid"
+NO_USE_UUID: Final = "hygon.com/nouse-gpuuuid"
+
+TABLE: Final[Table] = (
+    *(
+        row
+        for prefix in PREFIXES
+        for row in (
+            limit(
+                f"{prefix}num",
+                "devices",
+                KeyOutcome.COUNT,
+                "N distinct devices. Without an amount the whole of each; `0` requests nothing",
+            ),
+            limit(
+                f"{prefix}mem",
+                "MiB",
+                KeyOutcome.CAPACITY,
+                "`memory: <M>Mi`; absent or `0` it is all of it. Alone it requests no device",
+            ),
+            limit(
+                f"{prefix}cores",
+                "percent",
+                KeyOutcome.REFUSED,
+                "below 100 it is a number of compute units, which a profile must say (`cores`); "
+                "absent or `100` it is all of them",
+            ),
+        )
+    ),
+    annotation(USE_UUID, KeyOutcome.SELECTOR, "the UUID is one of the items"),
+    annotation(NO_USE_UUID, KeyOutcome.SELECTOR, "the UUID is none of the items"),
+    annotation(USE_TYPE, KeyOutcome.SELECTOR, "the product name contains one of the items"),
+    annotation(NO_USE_TYPE, KeyOutcome.SELECTOR, "the product name contains none of the items"),
+)
+
+
+def translate(pod: LegacyPod) -> Translation:
+    """Translate the devices and shares of devices that each container requests."""
+    findings: list[Finding] = []
+    pod_findings: list[Finding] = []
+    models = listed_devices(pod.annotations, USE_TYPE, pod_findings)
+    device_filter = DeviceFilter(
+        models=None if models is None else tuple(map(str.lower, models)),
+        not_models=tuple(map(str.lower, list_items(pod.annotations.get(NO_USE_TYPE, "")))),
+        uuids=listed_devices(pod.annotations, USE_UUID, pod_findings),
+        not_uuids=list_items(pod.annotations.get(NO_USE_UUID, "")),
+    )
+    intents = [
+        intent
+        for container in pod.containers
+        for prefix in PREFIXES
+        for intent in _intents(container, prefix, device_filter, findings)
+    ]
+    if intents or has_errors(findings):
+        findings = [*pod_findings, *findings]
+    return Translation(intents=tuple(intents), findings=tuple(findings))
+
+
+def _intents(
+    container: LegacyContainer, prefix: str, device_filter: DeviceFilter, findings: list[Finding]
+) -> list[Intent]:
+    keys = {"count": f"{prefix}num", "memory": f"{prefix}mem", "cores": f"{prefix}cores"}
+    present = [key for key in keys.values() if key in container.limits]
+    if not present:
+        return []
+    faults: list[Finding] = []
+    reader = AmountReader(container, faults)
+    count = reader.integer(keys["count"])
+    memory, cores = reader.memory(keys["memory"], MIB), reader.percent(keys["cores"])
+    findings += faults
+    if faults:
+        return []
+    if not count:
+        if keys["count"] not in present or len(present) > 1:
+            message = f"{', '.join(present)} requests no device without {keys['count']}"
+            findings.append(
+                warning(Code.NO_DEVICE_REQUESTED, container.limit_path(present[0]), message)
+            )
+        return []
+    aspects = {
+        "uuids": USE_UUID,
+        "not_uuids": NO_USE_UUID,
+        "models": USE_TYPE,
+        "not_models": NO_USE_TYPE,
+    }
+    return [
+        Intent(
+            container=container.name,
+            kind=DeviceKind.HCU,
+            count=count,
+            memory=in_bytes(memory, MIB) if memory else None,
+            # All of them is the default of the driver, whatever the card has.
+            cores_percent=cores if cores and cores < 100 else None,
+            filter=device_filter,
+            paths={
+                **{
+                    aspect: container.limit_path(key)
+                    for aspect, key in keys.items()
+                    if key in container.limits
+                },
+                **{aspect: annotation_path(key) for aspect, key in aspects.items()},
+            },
+        )
+    ]
+
+
+VOCABULARY: Final = Vocabulary(
+    name="hygon",
+    table=TABLE,
+    keys=names(TABLE, Place.LIMIT),
+    annotations=annotations(TABLE),
+    translate=translate,
+)
