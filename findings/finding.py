@@ -68,8 +68,6 @@ class Code(StrEnum):
     """In vgpu-mode mig or mps the memory has to be an amount, since a percentage has no known size."""
     MEMORY_SIZES_UNKNOWN = "memorySizesUnknown"
     """A percentage of memory needs the published sizes of the devices, which are unknown."""
-    TOO_MANY_MEMORY_SIZES = "tooManyMemorySizes"
-    """The devices have more memory sizes than a request may have alternatives."""
     TOO_MANY_DEVICES = "tooManyDevices"
     """A claim has at most 32 devices."""
     TOO_MANY_REQUESTS = "tooManyRequests"
@@ -132,6 +130,12 @@ class Code(StrEnum):
     """The driver publishes no attribute or capacity for this request."""
     WHOLE_DEVICE = "wholeDevice"
     """A share was requested, and a whole device will be allocated."""
+    UNCAPPED_CORES = "uncappedCores"
+    """A share without cores may be placed on a device whose cores are all reserved."""
+    EQUAL_MEMORY_SIZES = "equalMemorySizes"
+    """All devices of a request must have one memory size; the legacy system mixes sizes."""
+    MEMORY_SIZES_MERGED = "memorySizesMerged"
+    """Devices of near memory sizes get the share of the smallest of them."""
     NOT_EXCLUSIVE = "notExclusive"
     """The pod requests an exclusive device, but other pods may still share it."""
     DUPLICATE_CLAIM = "duplicateClaim"
@@ -313,7 +317,6 @@ class Code(StrEnum):
 TRANSIENT_CAUSES: Final[Mapping[Code, str]] = {
     Code.UNSUPPORTED_AS_PUBLISHED: "the driver's settings may change before the next pods are created",
     Code.MEMORY_SIZES_UNKNOWN: "drivers publish slices when they start, often after workloads are applied",
-    Code.TOO_MANY_MEMORY_SIZES: "nodes are added and removed, and the sizes of their devices with them",
     Code.QUOTA_NOT_COUNTED: "quotas and workloads are applied in any order",
     Code.LIMIT_RANGE_CONFLICT: "LimitRanges and workloads are applied in any order",
     Code.TEMPLATE_CONFLICT: "the template is deleted by its owner or by the controller",

@@ -5,7 +5,7 @@ warning. User input reaches CEL only as quoted literals, and every attribute is 
 first, because a CEL error ends the whole scheduling attempt.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -26,7 +26,7 @@ from translation.device_constraints import ConstraintCompiler
 from translation.device_facts import Facts
 from translation.device_selectors import Selector, SelectorCompiler, as_selectors
 from translation.intents import DeviceKind, Intent
-from translation.memory_shares import as_capacity, shares_by_size, size_name
+from translation.memory_shares import as_capacity, merged_sizes, shares_by_size, size_name
 from translation.profiles.profile import (
     DeviceProfile,
     Mps,
@@ -363,23 +363,42 @@ class RequestCompiler:
         if not self._shared:
             return []
         shares = shares_by_size(self._facts.sizes, percent)
-        if len(shares) > MAX_ALTERNATIVES:
-            self._fail(
-                Code.TOO_MANY_MEMORY_SIZES,
-                "memory",
-                f"{len(shares)} memory sizes are published, a request can have at most "
-                f"{MAX_ALTERNATIVES} alternatives",
-                "request an amount of memory, not a percentage",
-            )
-            return []
+        ranges = merged_sizes(list(shares), MAX_ALTERNATIVES)
+        if len(ranges) < len(shares):
+            self._warn_merged_sizes(ranges)
+        if len(shares) > 1 and intent.count > 1 and percent < 100:
+            self._warn_equal_sizes(len(shares))
         return [
             _Alternative(
-                name=size_name(size),
-                selector=self._selectors.memory_is("== 0", size),
-                capacity={memory: share},
+                name=size_name(least),
+                selector=self._memory_between(least, most),
+                capacity={memory: shares[least]},
             )
-            for size, share in shares.items()
+            for least, most in ranges
         ]
+
+    def _memory_between(self, least: Quantity, most: Quantity) -> str:
+        if least == most:
+            return self._selectors.memory_is("== 0", least)
+        from_least = self._selectors.memory_is(">= 0", least)
+        return f"{from_least} && {self._selectors.memory_is('<= 0', most)}"
+
+    def _warn_merged_sizes(self, ranges: Sequence[tuple[Quantity, Quantity]]) -> None:
+        listed = ", ".join(f"{least} to {most}" for least, most in ranges if least != most)
+        self._warn(
+            Code.MEMORY_SIZES_MERGED,
+            "memory",
+            f"a request has at most {MAX_ALTERNATIVES} alternatives: devices of {listed} get the "
+            "percentage of the smallest of them",
+        )
+
+    def _warn_equal_sizes(self, sizes: int) -> None:
+        self._warn(
+            Code.EQUAL_MEMORY_SIZES,
+            "memory",
+            f"devices of {sizes} memory sizes are published, and the {self._intent.count} devices must "
+            "have the same: devices of several sizes on one node are not combined",
+        )
 
     def _connected_first(self, named: NamedDevices) -> list[_Alternative]:
         """Return the alternatives connected and any, where a name prefers connected devices."""

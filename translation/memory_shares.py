@@ -1,6 +1,6 @@
 """Percentages of memory as amounts that published devices accept."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from kube.api.resource import (
     CapacityRequirements,
@@ -17,6 +17,26 @@ def shares_by_size(sizes: Iterable[MemorySize], percent: int) -> dict[Quantity, 
         other = shares.get(memory.size)
         shares[memory.size] = share if other is None else min(other, share)
     return dict(sorted(shares.items()))
+
+
+def merged_sizes(sizes: Sequence[Quantity], most: int) -> Sequence[tuple[Quantity, Quantity]]:
+    """Return smallest and largest of each group of sizes, at most so many; the nearest are merged.
+
+    Args:
+        sizes: Ascending.
+
+    >>> merged_sizes([Quantity("10Gi"), Quantity("11Gi"), Quantity("20Gi")], 2)
+    [(Quantity('10Gi'), Quantity('11Gi')), (Quantity('20Gi'), Quantity('20Gi'))]
+    """
+    groups = [(size, size) for size in sizes]
+    while len(groups) > most:
+        # The one that loses the least share of its largest size.
+        index = min(
+            range(len(groups) - 1),
+            key=lambda index: groups[index + 1][1].nanos * 1000 // groups[index][0].nanos,
+        )
+        groups[index : index + 2] = [(groups[index][0], groups[index + 1][1])]
+    return groups
 
 
 def _rounded_down(memory: MemorySize, percent: int) -> Quantity:

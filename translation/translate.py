@@ -39,6 +39,7 @@ from translation.record import TranslationRecord, build_record, excess_of
 from translation.resource_profiles import resource_profiles, resource_providers
 from translation.routing import RoutedPod, check_key_drivers, route
 from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
+from translation.uncapped_cores import check_uncapped_cores
 from translation.vocabularies.resources import NAME as RESOURCES
 
 SEPARATE: Final = InitContainers.SEPARATE
@@ -149,6 +150,7 @@ def _translate_keys(
         *_check_size(record, annotation),
         *check_key_drivers(routed),
         *derivation.findings,
+        *check_uncapped_cores(readings, providers, snapshot),
         *check_device_classes(derivation.claims, snapshot),
         *check_published_devices(derivation.claims, providers.values(), snapshot),
         *check_class_configs(derivation.claims, providers.values(), snapshot),

@@ -173,15 +173,6 @@ CASES: Final = (
         translation_snapshot(),
     ),
     Case(
-        "a percentage of too many sizes",
-        pod(gpus(pct=50)),
-        Decision.VALIDATED,
-        (f"warning tooManyMemorySizes {TEMPLATE}.{PERCENT}",),
-        translation_snapshot(
-            driver_slice(HAMI, *(hami_gpu(f"{size}Gi") for size in range(10, 19)))
-        ),
-    ),
-    Case(
         "replicas that the driver does not publish now",
         pod(gpus(shared=1)),
         Decision.VALIDATED,

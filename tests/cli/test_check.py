@@ -112,7 +112,9 @@ def test_legacy_pods_are_translated_and_judged() -> None:
     assert finding_lines(answer(pod(gpus(1, mem="8Gi")))) == [
         "error wrongUnit Pod/default/train spec.containers[0].resources.limits[nvidia.com/gpumem]"
     ]
-    assert answer(pod(gpus(1, mem=3000)), options=["--snapshot", CLUSTER]) == {"findings": []}
+    assert answer(pod(gpus(1, mem=3000, cores=30)), options=["--snapshot", CLUSTER]) == {
+        "findings": []
+    }
 
 
 def test_pods_of_a_controller_are_only_warned_of() -> None:

@@ -73,10 +73,14 @@ ALONE: dict[str, list[str]] = IN_THE_CLUSTER | {
 """The same without a cluster."""
 
 FINDINGS: dict[str, list[str]] = {
-    "init-and-sidecar.yaml": ["warning initSharesDevice"],
+    "by-uuid.yaml": ["info uncappedCores"],
+    "half-of-each.yaml": ["warning equalMemorySizes"],
+    "init-and-sidecar.yaml": ["warning initSharesDevice", "info uncappedCores"],
+    "list.yaml": ["info uncappedCores", "info uncappedCores"],
     "mig-mode.yaml": ["warning policyDropped"],
     "mps.yaml": ["warning sharedWithinPodOnly", "warning requiresFeatureGate"],
-    "numa-bind.yaml": ["warning notPublishedByDriver"],
+    "nightly.yaml": ["info uncappedCores"],
+    "numa-bind.yaml": ["warning notPublishedByDriver", "info uncappedCores"],
     "opted-out.yaml": ["info optedOut"],
     "whole-gpu.yaml": ["info passedThrough"],
 }

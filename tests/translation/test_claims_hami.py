@@ -278,12 +278,6 @@ NINE_SIZES = driver_slice(HAMI, *(hami_gpu(f"{size}Gi") for size in range(10, 19
 
 REFUSALS = (
     Refusal("a percentage of unknown sizes", asking(1, pct=50), ("error memorySizesUnknown",)),
-    Refusal(
-        "more sizes than alternatives",
-        asking(1, pct=50),
-        ("error tooManyMemorySizes",),
-        (NINE_SIZES,),
-    ),
     Refusal("33 cards", asking(33, mem=1), ("error tooManyDevices",)),
     Refusal("more cards than an int64 counts", asking("1e30", mem=1), ("error tooManyDevices",)),
     Refusal(
@@ -335,3 +329,15 @@ def test_warned(case: Refusal) -> None:
     assert case.want == tuple(
         finding_codes(translation_of(case.pod, translation_snapshot(*case.slices)).findings)
     )
+
+
+def test_the_nearest_of_more_sizes_than_alternatives_are_merged() -> None:
+    outcome = translation_of(asking(1, pct=50), translation_snapshot(NINE_SIZES))
+
+    (claim,) = outcome.claims
+    ways = devices_of(claim)["requests"][0]["firstAvailable"]
+    amounts = [way["capacity"]["requests"]["memory"] for way in ways]
+    assert ["5Gi", "5632Mi", "6Gi", "6656Mi", "7Gi", "7680Mi", "8Gi", "8704Mi"] == amounts
+    last = ways[-1]["selectors"][0]["cel"]["expression"]
+    assert ("17Gi" in last, "18Gi" in last) == (True, True)
+    assert ["warning memorySizesMerged"] == finding_codes(outcome.findings)

@@ -76,9 +76,10 @@ TABLE: Final[Table] = (
         MEMORY_PERCENT,
         "percent",
         KeyOutcome.CAPACITY,
-        "one alternative per published memory size, each with its share rounded down. Rejected "
-        "above 100, and where no size is known; `100` and `0` are all of it; `gpumem` takes "
-        "precedence",
+        "one alternative per published memory size, each with its share rounded down; of more than "
+        "8 sizes the nearest are merged, with the share of the smaller one and a warning. Several "
+        "cards must have one size, with a warning where several are published. Rejected above 100, "
+        "and where no size is known; `100` and `0` are all of it; `gpumem` takes precedence",
     ),
     limit(
         CORES_PERCENT,

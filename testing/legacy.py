@@ -1,0 +1,286 @@
+"""Scenarios of a legacy scheduler, run through our translation and our simulation.
+
+A scenario is nodes with cards, and pods in order with what the legacy scheduler grants each: a memory
+in MiB and a percentage of cores for every card that the pod holds, or a refusal. Ours must grant the
+same amounts, or a finding of the pod or of one before it must say what differs.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import yaml
+
+from allocator.model.feature_gates import Features
+from allocator.simulation.model import SimulationInput, SimulationOptions
+from allocator.simulation.simulate import simulate_in_order
+from cli.inputs.cluster_state import ClusterState, build_state
+from cli.inputs.objects import NamespacedObject
+from kube.api.core import Pod
+from kube.api.meta import convert
+from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
+from testing.builders import (
+    DRANET,
+    HAMI,
+    NAMESPACE,
+    NVIDIA,
+    Document,
+    admit,
+    container,
+    device,
+    driver_slice,
+    hami_gpu,
+    in_partitions,
+    mig_device,
+    nvidia_gpu,
+    pod,
+    profiles,
+    translation_snapshot,
+)
+from translation.snapshot import TranslationOptions, TranslationSnapshot
+
+FOLDER: Final = Path(__file__).parent.parent / "tests" / "legacy"
+REFUSED: Final = "refused"
+NUMA: Final = "resource.kubernetes.io/numaNode"
+ROOT: Final = "resource.kubernetes.io/pcieRoot"
+MEBIBYTE: Final = 2**20
+_OPTIONS: Final = TranslationOptions()
+
+Amounts = tuple[int, int]
+"""Memory in MiB and percent of cores of one card."""
+
+
+class LegacyCard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A card, or a MIG device, or a NIC, of a node."""
+
+    memory: int = 0
+    model: str = "NVIDIA A100"
+    numa: int | None = None
+    root: str | None = None
+    mig: str | None = None
+    nic: bool = False
+    partitions: Mapping[int, int] = {}
+
+
+class LegacyPod(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pod, and what the legacy scheduler does with it.
+
+    Attributes:
+        limits: Of a single container; else `containers`.
+        legacy: What is granted for each GPU, or "refused".
+        nics: The number of NICs that are granted.
+        told: The codes of the findings that say how ours differs; empty where it does not.
+    """
+
+    limits: Mapping[str, Any] = {}
+    containers: Mapping[str, Mapping[str, Any]] = {}
+    init: Mapping[str, Mapping[str, Any]] = {}
+    annotations: Mapping[str, str] = {}
+    privileged: bool = False
+    legacy: str | list[tuple[int, int]]
+    nics: int = 0
+    told: tuple[str, ...] = ()
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Pods in order on the cards of nodes.
+
+    Attributes:
+        source: File and function that decide it.
+        driver: The driver that publishes the GPUs; None for the file's.
+    """
+
+    name: str
+    source: str = msgspec.field(name="from")
+    driver: str | None = None
+    nodes: Mapping[str, list[int | LegacyCard]]
+    pods: tuple[LegacyPod, ...]
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose scheduler it is."""
+
+    repository: str
+    commit: str
+
+
+class ScenarioFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The scenarios of one legacy scheduler."""
+
+    source: Source
+    driver: str
+    scenarios: tuple[Scenario, ...]
+
+
+class Grant(NamedTuple):
+    """What a pod gets: amounts of each GPU, in ascending order, and a number of NICs."""
+
+    gpus: tuple[Amounts, ...]
+    nics: int = 0
+
+
+class Result(NamedTuple):
+    """Ours for one pod; None for a refusal, also where it fits no node."""
+
+    grant: Grant | None
+    codes: frozenset[str]
+
+
+def read_scenarios(name: str) -> ScenarioFile:
+    """Read the scenarios of one legacy scheduler."""
+    return msgspec.convert(yaml.safe_load((FOLDER / name).read_text()), ScenarioFile)
+
+
+def legacy_grant(asked: LegacyPod) -> Grant | None:
+    """Return what the legacy scheduler grants."""
+    if isinstance(asked.legacy, str):
+        assert asked.legacy == REFUSED
+        return None
+    return Grant(tuple(sorted(asked.legacy)), asked.nics)
+
+
+def run_scenario(scenario: Scenario, driver: str) -> Iterator[Result]:
+    """Yield ours for each pod, in order; what one is given is in use for the next."""
+    slices = list(_slices(scenario, scenario.driver or driver))
+    snapshot = translation_snapshot(
+        *slices,
+        classes=frozenset(name for each in profiles().values() for name in each.class_names()),
+        publishes=frozenset(each.spec.driver for each in slices),
+    )
+    state = build_state(
+        [NamespacedObject(namespace="", value=value) for value in (*slices, *_classes())]
+    )
+    cluster = state.cluster(Features())
+    for index, asked in enumerate(scenario.pods):
+        yield _run(asked, f"pod-{index}", snapshot, state, cluster)
+
+
+def _run(
+    asked: LegacyPod, name: str, snapshot: TranslationSnapshot, state: ClusterState, cluster: Any
+) -> Result:
+    document = _document(asked, name)
+    translated, answer = admit(document, snapshot, _OPTIONS)
+    codes = frozenset(str(finding.code) for finding in answer.findings)
+    if not answer.allowed:
+        return Result(None, codes)
+    templates = {
+        (NAMESPACE, claim.template): convert(
+            {
+                "metadata": {"name": claim.template, "namespace": NAMESPACE},
+                "spec": msgspec.to_builtins(claim.spec, enc_hook=str),
+            },
+            ResourceClaimTemplate,
+        )
+        for claim in answer.claims
+    }
+    question = SimulationInput(
+        pods=(convert(translated, Pod),), templates=templates, classes=state.classes
+    )
+    simulated = simulate_in_order(cluster, question, SimulationOptions())
+    if not simulated.all_placed:
+        return Result(None, codes)
+    gpus: list[Amounts] = []
+    nics = 0
+    for claim in simulated.claims:
+        assert claim.allocation is not None
+        for result in claim.allocation.devices.results or ():
+            if result.driver == DRANET:
+                nics += 1
+            else:
+                gpus.append(_amounts(result, state.slices))
+    return Result(Grant(tuple(sorted(gpus)), nics), codes)
+
+
+def _amounts(result: Any, slices: Sequence[ResourceSlice]) -> Amounts:
+    consumed = result.consumed_capacity or {}
+    memory, cores = consumed.get("memory"), consumed.get("cores")
+    if memory is None:
+        (memory,) = (
+            published.capacity["memory"].value
+            for slice_ in slices
+            if (slice_.spec.driver, slice_.spec.pool.name) == (result.driver, result.pool)
+            for published in slice_.spec.devices or ()
+            if published.name == result.device and published.capacity
+        )
+    return int(memory) // MEBIBYTE, 100 if cores is None else int(cores)
+
+
+def _document(asked: LegacyPod, name: str) -> Document:
+    def made(key: str, limits: Mapping[str, Any]) -> Document:
+        fields = {"securityContext": {"privileged": True}} if asked.privileged else {}
+        return container(key, limits, **fields)
+
+    document = pod(
+        *(
+            made(key, limits)
+            for key, limits in (asked.containers or {"main": asked.limits}).items()
+        ),
+        init=tuple(made(key, limits) for key, limits in asked.init.items()),
+        annotations=asked.annotations,
+    )
+    document["metadata"] |= {"name": name, "namespace": NAMESPACE}
+    return document
+
+
+# --- the cluster ----------------------------------------------------------------------------------
+
+
+def _classes() -> Iterator[DeviceClass]:
+    for profile in profiles().values():
+        for kind in profile.devices.values():
+            tests = [f"device.driver == '{profile.driver}'"]
+            tests += [
+                f"device.attributes['{profile.driver}'].{name} == '{value}'"
+                for name, value in kind.where.items()
+            ]
+            yield convert(
+                {
+                    "metadata": {"name": kind.class_name},
+                    "spec": {"selectors": [{"cel": {"expression": " && ".join(tests)}}]},
+                },
+                DeviceClass,
+            )
+
+
+def _slices(scenario: Scenario, driver: str) -> Iterator[ResourceSlice]:
+    for node, listed in scenario.nodes.items():
+        cards = [LegacyCard(memory=card) if isinstance(card, int) else card for card in listed]
+        gpus = [
+            _gpu(card, f"GPU-{node}-{n}", driver) for n, card in enumerate(cards) if not card.nic
+        ]
+        nics = [_nic(card) for card in cards if card.nic]
+        if gpus:
+            yield driver_slice(driver, *gpus, pool=node)
+        if nics:
+            yield driver_slice(DRANET, *nics, pool=node)
+
+
+def _gpu(card: LegacyCard, uuid: str, driver: str) -> Document:
+    memory = f"{card.memory}Mi"
+    if card.mig is not None:
+        made = mig_device(memory, card.mig)
+        made["attributes"]["parentUUID"] = {"string": uuid}
+        return made
+    made = hami_gpu(memory, card.model) if driver == HAMI else nvidia_gpu(memory)
+    made["attributes"]["uuid"] = {"string": uuid}
+    made["attributes"]["productName"] = {"string": card.model}
+    if driver == NVIDIA:
+        if card.numa is not None:
+            made["attributes"][NUMA] = {"int": card.numa}
+        made = in_partitions(made, *card.partitions)
+        for size, partition in card.partitions.items():
+            made["attributes"][f"partition{size}"] = {"int": partition}
+    return _at_root(made, card)
+
+
+def _nic(card: LegacyCard) -> Document:
+    made = device()
+    made["attributes"]["dra.net/rdma"] = {"bool": True}
+    return _at_root(made, card)
+
+
+def _at_root(made: Document, card: LegacyCard) -> Document:
+    if card.root is not None:
+        made["attributes"][ROOT] = {"string": card.root}
+    return made

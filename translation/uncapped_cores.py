@@ -1,0 +1,37 @@
+"""Shares of HAMi without cores, which a claim places where HAMi would not."""
+
+from collections.abc import Iterator, Mapping
+
+from findings.finding import Code, Finding, info
+from translation.derive import Readings, provider
+from translation.profiles.profile import Profile
+from translation.snapshot import TranslationSnapshot
+from translation.vocabularies.hami.translate import VOCABULARY as HAMI
+
+
+def check_uncapped_cores(
+    readings: Readings, providers: Mapping[str, Profile], snapshot: TranslationSnapshot
+) -> Iterator[Finding]:
+    """Yield a finding for the first share without cores on devices that are published.
+
+    Source: HAMi 4707fb0, pkg/device/nvidia/device.go, Fit: no share without cores on a card whose
+    cores are all reserved.
+    """
+    reading = readings.get(HAMI.name)
+    for intent in reading.intents if reading is not None else ():
+        profile = provider(intent, HAMI.name, providers)
+        if (
+            profile is not None
+            and profile.driver in (snapshot.publishes or ())
+            and profile.devices[intent.kind].cores is not None
+            and intent.cores_percent == 0
+            and not intent.exclusive
+        ):
+            yield info(
+                Code.UNCAPPED_CORES,
+                intent.path("cores"),
+                "no cores are requested: the share may be placed on a device whose cores are all "
+                "reserved, where HAMi would not place it",
+                "request cores, if some must be left",
+            )
+            return  # It is said once of a pod.
