@@ -5,23 +5,26 @@ it changes: an allocation concerns the nodes of its pools, a local slice concern
 costs one search per equivalence class of nodes without a cached verdict.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import count
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count, islice
 
 from allocator.cluster import equivalence
 from allocator.cluster.equivalence import Projection
+from allocator.cluster.least_recently_used import LeastRecentlyUsed
+from allocator.cluster.ranking import Limits, RankedNodes, Ranking
 from allocator.cluster.verdict_cache import (
     MAX_KEYS,
-    MAX_KEYS_PER_NODE,
     MAX_PARTITIONS,
+    MAX_RANKINGS,
     MAX_VERDICTS,
-    CachedVerdict,
-    ClassKey,
     Entry,
     Partition,
+    Question,
     request_key,
 )
-from allocator.cluster.verdicts import ClassVerdict, Outcome, Verdicts
+from allocator.cluster.verdicts import CachedVerdict, ClassKey, ClassVerdict, Outcome, Verdicts
 from allocator.model import pools
 from allocator.model.devices import NodeDevices, Pool, PoolId
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
@@ -61,12 +64,15 @@ class Cluster:
         self._entries: dict[str, Entry] = {}
         self._nodes_of_pool: dict[PoolId, dict[str, None]] = {}
         self._devices: dict[str, NodeDevices] = {}
-        self._interned: dict[Hashable, int] = {}
+        self._interned = LeastRecentlyUsed[Hashable, int](MAX_KEYS)
         # Never reset, so that no number ever stands for two keys.
         self._numbers = count(1)
-        self._pool_use_numbers: dict[tuple[int, int], tuple[Pool, PoolUse, int]] = {}
+        self._pool_use_numbers = LeastRecentlyUsed[tuple[int, int], tuple[Pool, PoolUse, int]](
+            MAX_KEYS
+        )
         self._partitions: dict[Hashable, Partition] = {}
-        self._verdicts: dict[Hashable, CachedVerdict] = {}
+        self._verdicts = LeastRecentlyUsed[Hashable, CachedVerdict](MAX_VERDICTS)
+        self._ranked: OrderedDict[tuple[Hashable, Hashable], None] = OrderedDict()
         for name in sorted(self._nodes):
             self._add_node(name)
 
@@ -165,33 +171,17 @@ class Cluster:
         Raises:
             AttemptFailed: The attempt fails on all nodes.
         """
-        projection = equivalence.build_projection(
-            pending, strategy.fields, reads_capacities=strategy.reads_capacities
-        )
-        partition = self._partition(projection)
-        request = (request_key(pending), strategy.name, budget.steps)
-        ignores_order = strategy is FIRST_FIT and equivalence.is_order_independent(pending)
+        question = self._question(pending, strategy, budget)
+        partition = self._partition(question.projection)
         wanted = None if nodes is None else frozenset(nodes)
         for class_key, members in partition.members.items():
             names = tuple(members) if wanted is None else tuple(wanted.intersection(members))
             if not names:
                 continue
-            free = None
-            if ignores_order:
-                free = self._free_signature(partition, class_key, names[0], projection)
-            cached = self._verdicts.get((request, class_key)) or (
-                self._verdicts.get((request, free)) if free is not None else None
-            )
+            cached = self._find_verdict(question, partition, class_key)
             is_new = cached is None
             if cached is None:
-                outcome = self.verdict(pending, names[0], strategy=strategy, budget=budget)
-                devices, score = self._devices[names[0]], 0
-                if isinstance(outcome, Plan):
-                    score = strategy.score(devices, self.usage, outcome)
-                cached = CachedVerdict(outcome, score, devices, class_key)
-                self._cache_verdict((request, class_key), cached)
-                if free is not None and not isinstance(cached.outcome, BudgetExhausted):
-                    self._cache_verdict((request, free), cached)
+                cached = self._search_class(question, partition, class_key, names[0])
             same_order = cached.class_key == class_key
             yield ClassVerdict(
                 outcome=cached.outcome,
@@ -199,8 +189,45 @@ class Cluster:
                 representative=cached.representative if same_order else self._devices[names[0]],
                 nodes=names,
                 same_order=same_order,
-                steps=max(1, cached.outcome.steps) if is_new else 0,
+                steps=cached.outcome.steps if is_new else 0,
             )
+
+    def rank_nodes(
+        self,
+        pending: PendingClaims,
+        *,
+        strategy: Strategy = FIRST_FIT,
+        budget: Budget = DEFAULT_BUDGET,
+        limit: int | None = None,
+        accepts: Callable[[str, Plan], bool] = lambda _name, _plan: True,
+        limits: Limits | None = None,
+    ) -> RankedNodes:
+        """Return the best nodes for claims.
+
+        The cost is that of the nodes which changed since the claims were asked for last, of the classes
+        that are searched, and of the nodes that are looked at; not that of all nodes.
+
+        Args:
+            pending: The claims.
+            strategy: Order of devices and score of nodes.
+            budget: Maximum cost of each search.
+            limit: Maximum number of nodes; None for all.
+            accepts: Whether the caller may use a node, with the plan of a node of its class.
+            limits: The most that the answer may cost; None for all that is needed.
+
+        Raises:
+            AttemptFailed: The attempt fails on all nodes.
+        """
+        question = self._question(pending, strategy, budget)
+        partition = self._partition(question.projection, limits)
+        ranking = self._ranking(question, partition)
+        ranking.update(partition.class_of, partial(self._find_verdict, question, partition))
+        steps = ranking.search(
+            partition.members, partial(self._search_class, question, partition), limits
+        )
+        return ranking.answer(
+            limit, accepts, steps=steps, has_unassigned=bool(partition.unassigned)
+        )
 
     def equivalence_classes(self, projection: Projection) -> Iterator[tuple[NodeDevices, int]]:
         """Yield a representative and the number of nodes of each class of a projection."""
@@ -275,17 +302,66 @@ class Cluster:
 
     # --- caches -----------------------------------------------------------------------------------
 
-    def _cache_verdict(self, key: Hashable, verdict: CachedVerdict) -> None:
-        if len(self._verdicts) >= MAX_VERDICTS:
-            self._verdicts.clear()
-        self._verdicts[key] = verdict
+    def _question(self, pending: PendingClaims, strategy: Strategy, budget: Budget) -> Question:
+        return Question(
+            pending=pending,
+            strategy=strategy,
+            budget=budget,
+            projection=equivalence.build_projection(
+                pending, strategy.fields, reads_capacities=strategy.reads_capacities
+            ),
+            key=(request_key(pending), strategy.name, budget.steps),
+            ignores_order=strategy is FIRST_FIT and equivalence.is_order_independent(pending),
+        )
+
+    def _find_verdict(
+        self, question: Question, partition: Partition, class_key: ClassKey
+    ) -> CachedVerdict | None:
+        """Return the cached verdict about a class; None if it has to be searched."""
+        cached = self._verdicts.get((question.key, class_key))
+        if cached is None and question.ignores_order:
+            free = self._free_signature(partition, class_key, question.projection)
+            cached = None if free is None else self._verdicts.get((question.key, free))
+        return cached
+
+    def _search_class(
+        self, question: Question, partition: Partition, class_key: ClassKey, node: str
+    ) -> CachedVerdict:
+        """Search a node of a class, and cache the verdict."""
+        strategy = question.strategy
+        outcome = self.verdict(question.pending, node, strategy=strategy, budget=question.budget)
+        devices, score = self._devices[node], 0
+        if isinstance(outcome, Plan):
+            score = strategy.score(devices, self.usage, outcome)
+        verdict = CachedVerdict(outcome, score, devices, class_key)
+        self._verdicts[question.key, class_key] = verdict
+        if question.ignores_order and not isinstance(outcome, BudgetExhausted):
+            free = self._free_signature(partition, class_key, question.projection)
+            if free is not None:
+                self._verdicts[question.key, free] = verdict
+        return verdict
+
+    def _ranking(self, question: Question, partition: Partition) -> Ranking:
+        """Return the ranking of a question, kept with the partition of its projection."""
+        place = (question.projection.key, question.key)
+        ranking = partition.rankings.get(question.key)
+        if ranking is None:
+            ranking = partition.rankings[question.key] = Ranking(partition.class_of)
+        self._ranked[place] = None
+        self._ranked.move_to_end(place)
+        if len(self._ranked) > MAX_RANKINGS:
+            (projection_key, key), _ = self._ranked.popitem(last=False)
+            if projection_key in self._partitions:
+                self._partitions[projection_key].rankings.pop(key, None)
+        return ranking
 
     def _free_signature(
-        self, partition: Partition, class_key: ClassKey, node: str, projection: Projection
+        self, partition: Partition, class_key: ClassKey, projection: Projection
     ) -> int | None:
         """Return the number of a class's free signature; None if the order of devices may matter."""
         number = partition.free_signatures.get(class_key)
         if number is None:
+            node = next(iter(partition.members[class_key]))
             published, _, projected = class_key
             signature = partition.signatures.get((published, projected))
             if signature is None:
@@ -299,29 +375,40 @@ class Cluster:
             partition.free_signatures[class_key] = number
         return number or None
 
-    def _partition(self, projection: Projection) -> Partition:
-        """Return the up-to-date partition of a projection."""
-        self._evict()
+    def _partition(self, projection: Projection, limits: Limits | None = None) -> Partition:
+        """Return the partition of a projection, up to date for all nodes that are in a class.
+
+        Args:
+            limits: How many of the others are assigned to a class; None for all.
+        """
         key = projection.key
-        partition = self._partitions.get(key)
+        partition = self._partitions.pop(key, None)
         if partition is None:
             if len(self._partitions) >= MAX_PARTITIONS:
                 self._partitions.pop(next(iter(self._partitions)))
-            partition = self._partitions[key] = Partition()
-            partition.stale.update(self._entries)
-        for name in partition.stale:
-            entry = self._entries.get(name)
-            if entry is None:
-                partition.projected.pop(name, None)
-                partition.assign(name, None)
-                continue
-            projected = partition.projected.get(name)
-            if projected is None or projected[0] is not entry:
-                number = self._intern(equivalence.projected_key(entry.devices, projection))
-                projected = partition.projected[name] = (entry, number)
-            partition.assign(name, (entry.published, entry.usage, projected[1]))
+            partition = Partition(sorted(self._entries))
+        self._partitions[key] = partition  # The last is the one that was used last.
+        number = None if limits is None else limits.nodes
+        chosen = list(islice(partition.unassigned, number))
+        for name in (*partition.stale, *chosen):
+            self._assign(partition, name, projection)
         partition.stale.clear()
+        for name in chosen:
+            del partition.unassigned[name]
         return partition
+
+    def _assign(self, partition: Partition, name: str, projection: Projection) -> None:
+        """Assign a node to its class in a partition."""
+        entry = self._entries.get(name)
+        if entry is None:
+            partition.projected.pop(name, None)
+            partition.assign(name, None)
+            return
+        projected = partition.projected.get(name)
+        if projected is None or projected[0] is not entry:
+            number = self._intern(equivalence.projected_key(entry.devices, projection))
+            projected = partition.projected[name] = (entry, number)
+        partition.assign(name, (entry.published, entry.usage, projected[1]))
 
     def _add_node(self, name: str) -> None:
         """Add a node, or update one."""
@@ -351,7 +438,6 @@ class Cluster:
 
     def _change_usage(self, claim: ResourceClaim, usage: Usage) -> None:
         """Replace the usage by one that differs in the devices of one claim."""
-        self._evict()
         before, self.usage = self.usage, usage
         allocation = claim.status.allocation if claim.status else None
         results = (allocation.devices.results if allocation else None) or ()
@@ -374,8 +460,6 @@ class Cluster:
         key = (id(pool), id(pool_use))
         cached = self._pool_use_numbers.get(key)
         if cached is None:
-            if len(self._pool_use_numbers) >= MAX_VERDICTS:
-                self._pool_use_numbers.clear()
             number = self._intern(equivalence.usage_key(pool, pool_use, self.options))
             # The entry refers to both objects, so that their ids are not reused.
             cached = self._pool_use_numbers[key] = (pool, pool_use, number)
@@ -383,24 +467,11 @@ class Cluster:
 
     def _invalidate(self, name: str) -> None:
         for partition in self._partitions.values():
-            partition.stale.add(name)
+            partition.invalidate(name)
 
     def _intern(self, key: Hashable) -> int:
         number = self._interned.get(key)
         if number is None:
+            # A key that comes back after it was evicted gets another number, and so another class.
             number = self._interned[key] = next(self._numbers)
         return number
-
-    def _evict(self) -> None:
-        """Drop all caches if there are more interned keys than the nodes can have.
-
-        Every way to use a device is a key, and most of them never recur.
-        """
-        if len(self._interned) <= MAX_KEYS + MAX_KEYS_PER_NODE * len(self._nodes):
-            return
-        self._interned.clear()
-        self._pool_use_numbers.clear()
-        self._partitions.clear()
-        self._verdicts.clear()
-        for name in sorted(self._nodes):
-            self._add_node(name)

@@ -3,35 +3,47 @@
 Keys of nodes are interned as numbers, so that classes compare and hash cheaply.
 """
 
+from collections.abc import Hashable, Iterable
 from typing import Final, NamedTuple
 
-from allocator.cluster.equivalence import NodeSignature
-from allocator.cluster.verdicts import Outcome
+from allocator.cluster.equivalence import NodeSignature, Projection
+from allocator.cluster.least_recently_used import LeastRecentlyUsed
+from allocator.cluster.ranking import Ranking
+from allocator.cluster.verdicts import ClassKey
 from allocator.model.devices import NodeDevices
 from allocator.model.outcome import AttemptFailed
+from allocator.model.plan import Budget
 from allocator.model.requests import PendingClaims
+from allocator.strategies.strategy import Strategy
 from kube.api.meta import encode
-
-ClassKey = tuple[int, int, int]
-"""Numbers of the published key, the usage key and the projected key of a node."""
 
 MAX_PARTITIONS: Final = 64
 
+MAX_RANKINGS: Final = 64
+"""Requests whose nodes are kept in order; of each node a ranking holds some hundred bytes."""
+
 MAX_VERDICTS: Final = 1 << 16
 
-MAX_KEYS: Final = 1 << 16
+MAX_SIGNATURES: Final = 1 << 14
 
-MAX_KEYS_PER_NODE: Final = 256
-"""Interned keys in addition to `MAX_KEYS`; more than a node has in all partitions."""
+MAX_KEYS: Final = 1 << 18
+"""Interned keys; more than 5,000 nodes in 32 states each have."""
 
 
-class CachedVerdict(NamedTuple):
-    """An outcome, the score, the node that was searched, and the class of that node."""
+class Question(NamedTuple):
+    """Claims about which verdicts are wanted, and how they are searched.
 
-    outcome: Outcome
-    score: int
-    representative: NodeDevices
-    class_key: ClassKey
+    Attributes:
+        key: Everything about it that a verdict depends on, beside the node.
+        ignores_order: The order of devices cannot affect whether the claims fit.
+    """
+
+    pending: PendingClaims
+    strategy: Strategy
+    budget: Budget
+    projection: Projection
+    key: tuple[bytes, str, int]
+    ignores_order: bool
 
 
 class Entry:
@@ -61,22 +73,35 @@ class Partition:
         class_of: Node to its class.
         signatures: Published and projected key to the signature; () if order may matter.
         free_signatures: Class to the number of its free signature; 0 if order may matter.
+        unassigned: Nodes that are in no class yet, in order.
         stale: Nodes that changed since they were assigned to a class.
+        rankings: Key of a question to the ranking of the nodes for it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: Iterable[str]) -> None:
+        self.unassigned = dict.fromkeys(nodes)
         self.members: dict[ClassKey, dict[str, None]] = {}
         self.projected: dict[str, tuple[Entry, int]] = {}
         self.class_of: dict[str, ClassKey] = {}
-        self.signatures: dict[tuple[int, int], NodeSignature] = {}
+        self.signatures = LeastRecentlyUsed[tuple[int, int], NodeSignature](MAX_SIGNATURES)
         self.free_signatures: dict[ClassKey, int] = {}
         self.stale: set[str] = set()
+        self.rankings: dict[Hashable, Ranking] = {}
+
+    def invalidate(self, name: str) -> None:
+        """Note that a node changed, or is new."""
+        if name in self.class_of:
+            self.stale.add(name)
+        else:
+            self.unassigned[name] = None
 
     def assign(self, name: str, class_key: ClassKey | None) -> None:
         """Assign a node to a class; None if the node is gone."""
         before = self.class_of.get(name)
         if before == class_key:
             return
+        for ranking in self.rankings.values():
+            ranking.changed.add(name)
         if before is not None:
             del self.members[before][name]
             if not self.members[before]:

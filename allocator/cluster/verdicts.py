@@ -1,6 +1,7 @@
 """The verdicts about the nodes of a cluster, one per equivalence class."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -10,6 +11,19 @@ from allocator.model.outcome import BudgetExhausted, DoesNotFit
 from allocator.model.plan import Choice, Plan
 
 Outcome = Plan | DoesNotFit | BudgetExhausted
+
+
+ClassKey = tuple[int, int, int]
+"""Numbers of the published key, the usage key and the projected key of a node."""
+
+
+class CachedVerdict(NamedTuple):
+    """An outcome, the score, the node that was searched, and the class of that node."""
+
+    outcome: Outcome
+    score: int
+    representative: NodeDevices
+    class_key: ClassKey
 
 
 class ClassVerdict(msgspec.Struct, frozen=True, kw_only=True, eq=False):

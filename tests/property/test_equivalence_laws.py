@@ -1,5 +1,6 @@
 """Nodes of one class get the verdict that each would get alone."""
 
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -7,10 +8,13 @@ import msgspec
 import pytest
 
 from allocator.cluster.cluster import Cluster
+from allocator.cluster.ranking import Limits, RankedNodes
 from allocator.cluster.verdicts import Outcome
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Budget, Plan
 from allocator.search.attempt import AllocatorOptions
+from allocator.strategies.registry import ALL as STRATEGIES
+from allocator.strategies.strategy import Strategy
 from kube.api.resource import ResourceClaim
 from testing.allocation.builders import (
     DRIVER,
@@ -89,24 +93,14 @@ def test_updates_lead_to_the_state_of_a_fresh_start(
     seed: int, evicts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if evicts:
-        monkeypatch.setattr("allocator.cluster.cluster.MAX_KEYS", 0)
-        monkeypatch.setattr("allocator.cluster.cluster.MAX_KEYS_PER_NODE", 0)
+        for bound in ("MAX_KEYS", "MAX_VERDICTS", "MAX_PARTITIONS", "MAX_RANKINGS"):
+            monkeypatch.setattr(f"allocator.cluster.cluster.{bound}", 1)
     given = crowd(seed)
     kept = new(given, without_claims=True)
     try:
         together(kept, given)
-        for claim in given.allocated_claims:
-            kept.allocate(claim)
-        for listed in given.slices[::2]:
-            kept.replace_slice(listed, None)
-        for listed in given.slices[::2]:
-            kept.replace_slice(None, listed)
-        for node in given.nodes[::2]:
-            kept.replace_node(node.metadata.name, None)
-            kept.replace_node(node.metadata.name, node)
-        for claim in given.allocated_claims[::2]:
-            kept.release(claim)
-            kept.allocate(claim)
+        for _ in changes(kept, given):
+            pass
         got: Any = together(kept, given)
     except AttemptFailed:
         got = None
@@ -119,6 +113,84 @@ def test_updates_lead_to_the_state_of_a_fresh_start(
 
     if want is not None and got is not None:
         assert want == got
+
+
+@pytest.mark.parametrize("seed", range(0, 200, 5))
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
+def test_a_ranking_follows_every_change(seed: int, strategy: Strategy) -> None:
+    given = crowd(seed)
+    cluster = new(given, without_claims=True)
+
+    def check() -> None:
+        """Compare the ranking, built in small steps, with all verdicts."""
+        pending = cluster.resolve(given.claims)
+        try:
+            verdicts = list(cluster.verdicts(pending, strategy=strategy, budget=BUDGET))
+        except AttemptFailed:
+            return
+        fitting = [(name, score) for name, outcome, score in verdicts if isinstance(outcome, Plan)]
+        expected = tuple(sorted(fitting, key=lambda node: (-node[1], node[0])))
+        ranked = cluster.rank_nodes(pending, strategy=strategy, budget=BUDGET)
+        best = cluster.rank_nodes(pending, strategy=strategy, budget=BUDGET, limit=2)
+        assert expected == ranked.nodes, seed
+        assert (expected[:2], len(expected) <= 2) == (best.nodes, best.complete), seed
+
+    try:
+        check()
+        for _ in changes(cluster, given):
+            check()
+    except AttemptFailed:
+        return  # The claims can be resolved in no state of this cluster.
+
+
+@pytest.mark.parametrize("seed", range(0, 200, 20))
+def test_a_ranking_that_is_searched_in_parts_becomes_the_whole_one(seed: int) -> None:
+    given = crowd(seed)
+    try:
+        pending = new(given).resolve(given.claims)
+        expected = new(given).rank_nodes(pending, budget=BUDGET)
+    except AttemptFailed:
+        return
+    cluster = new(given)
+
+    def rank_a_part() -> RankedNodes:
+        limits = Limits(nodes=2, searches=1, steps=BUDGET.steps)
+        return cluster.rank_nodes(pending, budget=BUDGET, limits=limits)
+
+    part = rank_a_part()
+    for _ in given.nodes:
+        assert part.complete is part.is_known
+        assert set(part.nodes) <= set(expected.nodes)
+        part = rank_a_part()
+
+    assert (expected.nodes, True) == (part.nodes, part.is_known)
+
+
+def changes(cluster: Cluster, given: Objects) -> Iterator[None]:
+    """Change a cluster without allocated claims in every way, and yield after each kind of change.
+
+    In the end all claims are allocated, and the first half of the slices is listed last.
+    """
+    for number, claim_ in enumerate(given.allocated_claims):
+        cluster.allocate(claim_)
+        if number % 2:
+            yield
+    for slice_ in given.slices[::2]:
+        cluster.replace_slice(slice_, None)
+    yield
+    for slice_ in given.slices[::2]:
+        cluster.replace_slice(None, slice_)
+    for node_ in given.nodes[::2]:
+        cluster.replace_node(node_.metadata.name, None)
+    yield
+    for node_ in given.nodes[::2]:
+        cluster.replace_node(node_.metadata.name, node_)
+    for claim_ in given.allocated_claims[::2]:
+        cluster.release(claim_)
+    yield
+    for claim_ in given.allocated_claims[::2]:
+        cluster.allocate(claim_)
+    yield
 
 
 def new(given: Objects, *, without_claims: bool = False) -> Cluster:
