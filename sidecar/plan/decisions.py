@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from allocator.cluster.ranking import Limits, RankedNodes
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
 from allocator.model.plan import Budget, Plan
 from allocator.model.requests import PendingClaims
@@ -36,9 +37,12 @@ from sidecar.protocol import MAX_NODES, ScoredNode
 
 NODE_STEPS: Final = 100_000
 """Steps of the search on one node."""
-QUESTION_STEPS: Final = 400_000
-"""Steps of all searches for one answer. What was searched is remembered, so that the next answer goes
-on from there."""
+ANSWER_LIMITS: Final = Limits(nodes=256, searches=128, steps=100_000)
+"""The cost of one part of an answer about a request that was not asked for before, some 30 ms."""
+MAX_PARTS: Final = 40
+"""Parts of an answer while no node fits, about a second. What was searched is remembered, so that the
+next answer goes on from there."""
+_KNOWN_ONLY: Final = Limits(nodes=0, searches=0, steps=0)
 
 _NEVER: Final = "Never"
 
@@ -69,13 +73,15 @@ def find_nodes(
     snapshot: Snapshot,
     *,
     all_nodes: bool = False,
-    steps: int = QUESTION_STEPS,
+    limits: Limits = ANSWER_LIMITS,
+    max_parts: int = MAX_PARTS,
 ) -> Fits | NoDevicesNeeded | Rejection:
     """Return the nodes that have the devices for a pod.
 
     Args:
         all_nodes: Return all, and not only the best.
-        steps: Maximum cost of searches that nobody has made before.
+        limits: Cost of a part of the answer.
+        max_parts: Parts while no node fits.
     """
     claims = find_claims(pod, snapshot.claims, snapshot.extended_resources)
     if isinstance(claims, Rejection):
@@ -91,7 +97,9 @@ def find_nodes(
     if isinstance(pending, Rejection):
         return pending
     strategy = choose_strategy(pod, claims.open, snapshot)
-    return _Question(pod, claims, pending, strategy, snapshot).answer(steps, all_nodes=all_nodes)
+    return _Question(pod, claims, pending, strategy, snapshot).answer(
+        limits, max_parts, all_nodes=all_nodes
+    )
 
 
 def place(
@@ -203,62 +211,71 @@ class _Question:
             for request in alternatives
         )
         self._highest_score = 100 if has_alternatives else 0
-        self._rejected_nodes = 0
-        self._cut_off = False
-        self._not_owned = False
+        self._not_owned = self._has_ineligible = False
 
-    def answer(self, steps: int, *, all_nodes: bool) -> Fits | Rejection:
+    def answer(self, limits: Limits, max_parts: int, *, all_nodes: bool) -> Fits | Rejection:
         """Return the nodes that fit, or why none does."""
-        fitting: list[ScoredNode] = []
-        is_complete = True
-        budget = Budget(steps=NODE_STEPS)
-        verdicts = self._snapshot.cluster.class_verdicts(
-            self._pending, strategy=self._strategy, budget=budget
-        )
+        limit = None if all_nodes else MAX_NODES
         try:
-            for verdict in verdicts:
-                steps -= verdict.steps
-                if isinstance(verdict.outcome, Plan):
-                    fitting += self._nodes_of(verdict.outcome, verdict.nodes, verdict.score)
-                self._cut_off |= isinstance(verdict.outcome, BudgetExhausted)
-                is_spent = steps <= 0 and verdict.steps
-                if is_spent or (self._is_settled(fitting) and not all_nodes):
-                    is_complete = False
-                    break
+            ranked = self._rank(limit, _KNOWN_ONLY)
+            if all_nodes or not self._is_settled(ranked):
+                ranked = self._search(limit, limits, max_parts, all_nodes=all_nodes)
         except AttemptFailed as error:
             return _attempt_failed(error)
-        if fitting:
-            best = _best(tuple(fitting), all_nodes=all_nodes)
-            return msgspec.structs.replace(best, complete=best.complete and is_complete)
-        if not is_complete:
+        if ranked.nodes:
+            nodes = tuple(ScoredNode(name=name, score=score) for name, score in ranked.nodes)
+            return Fits(nodes=nodes, complete=ranked.complete)
+        if not ranked.is_known:
             return failed(
                 Code.BUDGET_EXHAUSTED, "the search for devices goes on with the next attempt"
             )
-        return self._rejection()
+        return self._rejection(ranked)
 
-    def _nodes_of(self, plan: Plan, names: Iterable[str], score: int) -> Iterator[ScoredNode]:
-        """Yield those nodes of a class that the pod may use."""
+    def _search(
+        self, limit: int | None, limits: Limits, max_parts: int, *, all_nodes: bool
+    ) -> RankedNodes:
+        """Return the nodes after at least one part of the search, more while none fits."""
+        ranked = self._rank(limit, limits)
+        for _ in range(max_parts - 1):
+            if ranked.is_known or (ranked.nodes and not all_nodes):
+                break
+            ranked = self._rank(limit, limits)
+        return ranked
+
+    def _rank(self, limit: int | None, limits: Limits) -> RankedNodes:
+        return self._snapshot.cluster.rank_nodes(
+            self._pending,
+            strategy=self._strategy,
+            budget=Budget(steps=NODE_STEPS),
+            limit=limit,
+            accepts=self._accepts,
+            limits=limits,
+        )
+
+    def _accepts(self, name: str, plan: Plan) -> bool:
+        """Return whether the pod may use a node that has devices for it."""
         if not _is_owned(plan, self._snapshot.drivers):
             self._not_owned = True
-            return
-        for name in names:
-            if _is_eligible(self._pod, self._snapshot.cluster.nodes[name], self._claims.held):
-                yield ScoredNode(name=name, score=score)
-            else:
-                self._rejected_nodes += 1
-
-    def _is_settled(self, fitting: Sequence[ScoredNode]) -> bool:
-        """Return whether further nodes cannot be better than those that there are."""
-        if self._strategy is not FIRST_FIT or len(fitting) < MAX_NODES:
             return False
-        return sum(node.score >= self._highest_score for node in fitting) >= MAX_NODES
+        node = self._snapshot.cluster.nodes[name]
+        is_eligible = _is_eligible(self._pod, node, self._claims.held)
+        self._has_ineligible |= not is_eligible
+        return is_eligible
 
-    def _rejection(self) -> Rejection:
-        if self._not_owned and not self._rejected_nodes:
+    def _is_settled(self, ranked: RankedNodes) -> bool:
+        """Return whether further nodes cannot be better than those that there are."""
+        if ranked.is_known:
+            return True
+        if self._strategy is not FIRST_FIT or len(ranked.nodes) < MAX_NODES:
+            return False
+        return all(score >= self._highest_score for _, score in ranked.nodes)
+
+    def _rejection(self, ranked: RankedNodes) -> Rejection:
+        if self._not_owned and not self._has_ineligible:
             return _not_owned()
-        if self._cut_off:
+        if ranked.cut_off:
             return unresolvable(Code.BUDGET_EXHAUSTED, "the search for devices was cut off")
-        if self._rejected_nodes:
+        if self._has_ineligible:
             return self._by_victims(
                 Code.NO_ELIGIBLE_NODE,
                 "devices are free on nodes that the pod may not use "

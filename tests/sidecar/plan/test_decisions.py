@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
+from allocator.cluster.ranking import Limits
 from allocator.pods.claims import claim_name
 from allocator.search.attempt import AllocatorOptions
 from kube.api.core import Node, Pod
@@ -266,7 +267,11 @@ def test_a_search_that_costs_too_much_goes_on_with_the_next_attempt() -> None:
     cluster = snapshot(in_use, claim(request(count=2), name="gpu"))
     only_node_3 = pod("gpu", nodeSelector={"zone": "none"})
 
-    outcomes = [rejected(find_nodes(only_node_3, cluster, steps=1)) for _ in range(4)]
+    one_node = Limits(nodes=1, searches=1, steps=1)
+
+    outcomes = [
+        rejected(find_nodes(only_node_3, cluster, limits=one_node, max_parts=1)) for _ in range(4)
+    ]
 
     assert outcomes[0] == (Verdict.ERROR, Code.BUDGET_EXHAUSTED)
     assert outcomes[-1] == (Verdict.UNRESOLVABLE, Code.NO_ELIGIBLE_NODE)
