@@ -16,12 +16,14 @@ from bench import (
     observer,
     policies,
     processes,
+    ranking,
 )
 from bench.report import Result, show, write_lines
 
 SUITES = {
     "allocator": allocator.measure,
     "command": command.measure,
+    "ranking": ranking.measure,
     "endpoint": endpoint.measure,
     "cluster": cluster.measure,
     "observer": observer.measure,

@@ -37,9 +37,9 @@ from sidecar.protocol import MAX_NODES, ScoredNode
 
 NODE_STEPS: Final = 100_000
 """Steps of the search on one node."""
-ANSWER_LIMITS: Final = Limits(nodes=256, searches=128, steps=100_000)
-"""The cost of one part of an answer about a request that was not asked for before, some 30 ms."""
-MAX_PARTS: Final = 40
+ANSWER_LIMITS: Final = Limits(nodes=128, searches=64, steps=50_000)
+"""The cost of one part of an answer about a request that was not asked for before, some 20 ms."""
+MAX_PARTS: Final = 60
 """Parts of an answer while no node fits, about a second. What was searched is remembered, so that the
 next answer goes on from there."""
 _KNOWN_ONLY: Final = Limits(nodes=0, searches=0, steps=0)
