@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
-from clusterstate.settings import TranslationSettings, ValidationSettings
+from clusterstate.settings import ValidationSettings
 from process.durations import PositiveDuration
 from process.leader_election import LeaderElectionSettings, ReconcileSettings
 from process.settings import Name, Positive, ProcessSettings
 from process.signing import SigningSettings
+from process.translation import TranslationSettings
 
 
 class ControllerElectionSettings(LeaderElectionSettings, frozen=True, kw_only=True):

@@ -32,12 +32,10 @@ from process.open_files import check_open_file_limit
 from process.probes import MAX_CONNECTIONS as MAX_PROBE_CONNECTIONS
 from process.probes import PORTS as PROBE_PORTS
 from process.probes import ProbeServer
-from process.profile_files import load_profiles
 from process.selectors.engine import WorkerEngine
 from process.signals import run_forever, run_until_signal
 from process.signing import SigningKeyCache
 from process.webhook_paths import PathKeyCache
-from translation.profiles.profile import Profile
 from translation.snapshot import vocabularies_in_force
 from webhook.budgets import ReviewBudgets
 from webhook.ca_bundle_check import CaBundleCheck
@@ -63,7 +61,7 @@ async def serve(process: Process[Settings]) -> None:
         settings.webhook.max_connections + PROBE_PORTS * MAX_PROBE_CONNECTIONS,
         "webhook.maxConnections",
     )
-    profiles = profiles_of(settings)
+    profiles = settings.translation.load_profiles()
     options = settings.translation.checked_options(profiles)
     async with await process.client() as client:
         informers = InformerFactory(client)
@@ -148,7 +146,7 @@ def _handlers(
 ) -> Mapping[str, Handler]:
     """Return path to handler."""
     settings = process.settings
-    profiles = profiles_of(settings)
+    profiles = settings.translation.load_profiles()
     options = settings.translation.checked_options(profiles)
     budgets = ReviewBudgets(settings.webhook.user_cpu_fraction, settings.webhook.user_cpu_burst)
     runner = ReviewRunner(budgets, metrics)
@@ -167,19 +165,9 @@ def _handlers(
     }
 
 
-def profiles_of(settings: Settings) -> dict[str, Profile]:
-    """Return the driver profiles of the settings.
-
-    Raises:
-        ConfigError: A file of theirs is not a profile.
-    """
-    directory = settings.translation.profiles_directory
-    return dict(load_profiles(Path(directory) if directory else None))
-
-
 def print_configuration(settings: Settings) -> str:
     """Return the webhook configurations that the profiles need, as YAML."""
-    profiles = profiles_of(settings)
+    profiles = settings.translation.load_profiles()
     options = settings.translation.checked_options(profiles)
     known = vocabularies_in_force(options, profiles).values()
     return dump_yaml([configuration(known), validating_configuration(known)])

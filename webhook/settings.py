@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
-from clusterstate.settings import TranslationSettings, ValidationSettings
+from clusterstate.settings import ValidationSettings
 from process.certificates import CertificateSettings
 from process.durations import Duration, PositiveDuration
 from process.settings import Fraction, Name, Port, Positive, ProcessSettings, ServerSettings
 from process.signing import SigningSettings
+from process.translation import TranslationSettings
 
 MEBIBYTE: Final = 2**20
 

@@ -21,11 +21,15 @@ from process.certificate_metrics import CertificateCollector
 from process.command import Command, Process, run_command
 from process.leader_election import Work, run_while_leading
 from process.metrics import CacheCollector, QueueCollector, event_counter, process_registry
+from translation.snapshot import vocabularies_in_force
 
 
 async def keep_certificates(process: Process[Settings]) -> None:
     """Stand for leader, and keep certificates while leading, until a signal comes."""
     settings, registry = process.settings, process_registry()
+    profiles = settings.translation.load_profiles()
+    options = settings.translation.checked_options(profiles)
+    vocabularies = vocabularies_in_force(options, profiles)
     count_event = event_counter(registry)
     async with await process.client() as client:
 
@@ -43,6 +47,7 @@ async def keep_certificates(process: Process[Settings]) -> None:
                 informers,
                 recorder,
                 settings.certificates.webhook_configuration,
+                vocabularies.values(),
                 settings.certificate_controller.backoff(),
                 grace_s=settings.certificate_controller.configuration_grace_period,
             )

@@ -1,7 +1,7 @@
 """How a webhook configuration differs from the one that this version would apply. Pure.
 
-caBundles are not compared, since the controller writes them; nor are expressions of matchConditions,
-which depend on the driver profiles of the webhook, and the address, which an installation may choose.
+caBundles and paths are not compared, since the controller writes them; nor is the address, which an
+installation may choose.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,9 +53,28 @@ def _webhook_differences(
     for field, value in expected.items():
         if field not in _NOT_COMPARED and stored.get(field) != value:
             yield f"{field} is {_shown_value(stored.get(field))}, not {_shown_value(value)}"
-    names = [condition.get("name") for condition in stored.get("matchConditions") or ()]
-    if names != [condition["name"] for condition in expected["matchConditions"]]:
-        yield "its matchConditions are not those of this version"
+    yield from _condition_differences(
+        _by_name(stored.get("matchConditions") or ()), _by_name(expected["matchConditions"])
+    )
+
+
+def _condition_differences(
+    stored: Mapping[str, object], expected: Mapping[str, object]
+) -> Iterator[str]:
+    if missing := expected.keys() - stored.keys():
+        yield f"matchConditions lack {', '.join(sorted(missing))}"
+    if others := stored.keys() - expected.keys():
+        yield f"matchConditions have {', '.join(sorted(others))[:200]}"
+    for name in sorted(stored.keys() & expected.keys()):
+        if stored[name] != expected[name]:
+            yield (
+                f"the expression of the matchCondition {name} is not that of this version and these"
+                " settings"
+            )
+
+
+def _by_name(conditions: Sequence[Document]) -> Mapping[str, object]:
+    return {str(condition.get("name")): condition.get("expression") for condition in conditions}
 
 
 def _shown_value(value: object) -> str:

@@ -5,7 +5,7 @@ want it so.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from kube.backoff import Backoff
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory, Subscription
+from translation.intents import Vocabulary
 
 REASON: Final = "WebhookConfigurationDiffers"
 ACTION: Final = "Compare"
@@ -53,6 +54,7 @@ class ConfigurationWatch:
         informers: InformerFactory,
         recorder: EventRecorder,
         name: str,
+        vocabularies: Iterable[Vocabulary],
         backoff: Backoff,
         *,
         grace_s: float,
@@ -62,6 +64,7 @@ class ConfigurationWatch:
 
         Args:
             name: Of both configurations.
+            vocabularies: Those in force, whose keys are in the matchConditions.
             grace_s: For how long a difference has to last.
             clock: Monotonic seconds.
         """
@@ -69,7 +72,8 @@ class ConfigurationWatch:
         self._name = name
         self._clock = clock
         self._grace_s = grace_s
-        generated = (configuration(()), validating_configuration(()))
+        known = tuple(vocabularies)
+        generated = (configuration(known), validating_configuration(known))
         self._expected = dict(zip(WEBHOOK_CONFIGURATIONS, generated, strict=True))
         self._differences = {resource: _Difference() for resource in WEBHOOK_CONFIGURATIONS}
         self._subscriptions: dict[Resource, Subscription[Mapping[str, Any]]] = {

@@ -8,6 +8,7 @@ from process.durations import PositiveDuration
 from process.leader_election import LeaderElectionSettings, ReconcileSettings
 from process.settings import Name, ProcessSettings
 from process.signing import SigningSettings
+from process.translation import TranslationSettings
 
 
 class CertificateElectionSettings(LeaderElectionSettings, frozen=True, kw_only=True):
@@ -35,12 +36,14 @@ class Settings(ProcessSettings, frozen=True, kw_only=True):
 
     certificates: CertificateSettings = CertificateSettings()
     signing: SigningSettings = SigningSettings()
+    translation: TranslationSettings = TranslationSettings()
     certificate_controller: CertificateControllerSettings = CertificateControllerSettings()
 
 
 VARIABLES: Final[Mapping[str, str]] = {
     "DRAWBRIDGE_NAMESPACE": "namespace",
     "DRAWBRIDGE_LOG_LEVEL": "logLevel",
+    "DRAWBRIDGE_PROFILES": "translation.profilesDirectory",
     "DRAWBRIDGE_SERVING_NAMES": "certificates.extraNames",
     "DRAWBRIDGE_CERTIFICATES": "certificates.directory",
     "DRAWBRIDGE_BIND": "certificateController.bindAddress",

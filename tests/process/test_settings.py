@@ -12,7 +12,6 @@ import driver.settings
 import observer.settings
 import sidecar.settings
 import webhook.settings
-from clusterstate.settings import TranslationSettings
 from controllers.settings import Settings as ControllersSettings
 from kube.errors import ConfigError
 from observer.settings import Settings as ObserverProcessSettings
@@ -26,6 +25,7 @@ from process.settings import (
     parse_settings,
     to_document,
 )
+from process.translation import TranslationSettings
 from translation.snapshot import DEFAULT_PROFILES, TranslationOptions
 from webhook.settings import VARIABLES, Settings, WebhookSettings
 

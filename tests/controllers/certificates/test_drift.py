@@ -22,7 +22,8 @@ from testing.fake_api_server import FakeApiServer, quick_informers, quick_record
 from translation.arbiter import VOCABULARIES
 
 RULES: Final = webhook_rules()
-EXPECTED: Final = configuration(())
+KNOWN: Final = tuple(VOCABULARIES.values())
+EXPECTED: Final = configuration(KNOWN)
 
 
 def stored(kind: Callable[[Any], Mapping[str, Any]] = configuration) -> Document:
@@ -45,7 +46,23 @@ ROWS: Final = (
     Row("no rules", {"rules": []}, "it has no rules, so nothing is sent to it"),
     Row("without CREATE", {"rules": [{**RULES[PODS_WEBHOOK][0], "operations": ["UPDATE"]}]},
         "its rules are not those of this version"),
-    Row("no matchConditions", {"matchConditions": []}, "its matchConditions are not those of this version"),
+    Row("no matchConditions", {"matchConditions": []},
+        "matchConditions lack create-of-a-pod-with-devices, status-update-of-the-annotation, "
+        "update-of-a-translated-pod"),
+    Row("one more matchCondition",
+        {"matchConditions": [*EXPECTED["webhooks"][0]["matchConditions"],
+                             {"name": "never", "expression": "false"}]},
+        "matchConditions have never"),
+    Row("an expression that is never true",
+        {"matchConditions": [{**EXPECTED["webhooks"][0]["matchConditions"][0], "expression": "false"},
+                             *EXPECTED["webhooks"][0]["matchConditions"][1:]]},
+        "the expression of the matchCondition create-of-a-pod-with-devices is not that of this version "
+        "and these settings"),
+    Row("the expressions of other vocabularies",
+        {"matchConditions": configuration(KNOWN[:1])["webhooks"][0]["matchConditions"]},
+        "the expression of the matchCondition create-of-a-pod-with-devices is not that of this version "
+        "and these settings; the expression of the matchCondition update-of-a-translated-pod is not that"
+        " of this version and these settings"),
     Row("only some objects", {"objectSelector": {"matchLabels": {"a": "b"}}}, "objectSelector is set"),
     Row("a longer wait", {"timeoutSeconds": 30}, "timeoutSeconds is 30, not 5"),
     Row("no second call", {"reinvocationPolicy": "Never"}, "reinvocationPolicy is Never, not IfNeeded"),
@@ -57,14 +74,16 @@ def test_a_changed_webhook_differs(row: Row) -> None:
     document = stored()
     document["webhooks"][0] |= row.change
 
-    assert find_differences(document, EXPECTED, RULES) == (f"{PODS_WEBHOOK}: {row.want}",)
+    assert find_differences(document, EXPECTED, RULES) == tuple(
+        f"{PODS_WEBHOOK}: {want}" for want in row.want.split("; ")
+    )
 
 
 def test_a_configuration_as_it_has_to_be_does_not_differ() -> None:
     validating = stored(validating_configuration)
 
     assert find_differences(stored(), EXPECTED, RULES) == ()
-    assert find_differences(validating, validating_configuration(()), RULES) == ()
+    assert find_differences(validating, validating_configuration(KNOWN), RULES) == ()
 
 
 def test_what_is_absent_differs() -> None:
@@ -92,6 +111,7 @@ async def test_a_difference_that_lasts_is_told_once_and_so_is_its_end(
             informers,
             recorder,
             CONFIGURATION,
+            KNOWN,
             Backoff(initial_s=0.01, max_s=0.01),
             clock=lambda: time[0],
             grace_s=0.01,

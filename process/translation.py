@@ -1,0 +1,130 @@
+"""Settings of the translation of pods.
+
+Webhook, controllers, certificate controller and command line share them, so that they cannot disagree.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kube.errors import ConfigError
+from process.profile_files import load_profiles
+from process.settings import Section
+from translation import arbiter
+from translation.choices import Choices, Exclusivity, InitContainers
+from translation.profiles.profile import Profile
+from translation.snapshot import (
+    DEFAULT_PROFILES,
+    ClaimUnawareComponent,
+    QuotaPolicy,
+    TranslationOptions,
+    split_profiles,
+    vocabularies_in_force,
+)
+from translation.vocabularies import nvidia
+
+
+class TranslationSettings(Section, frozen=True, kw_only=True):
+    """Settings of the translation of pods."""
+
+    profiles_directory: str | None = None
+    """Driver profiles of this cluster, as files; a profile of a shipped driver replaces it.
+    None: the shipped ones only. DRAWBRIDGE_PROFILES sets it too."""
+
+    profiles: Mapping[str, str] = {}
+    """Vocabulary, or resource name, to the driver that serves it, whatever exists: `hami`, or
+    `nvidia.com/gpu`, which precedes. Empty: the driver of the project that a vocabulary comes from,
+    and for GPUs the first in docs/vocabularies.md that has devices."""
+
+    vocabularies: tuple[str, ...] = tuple(arbiter.VOCABULARIES)
+    """The vocabularies whose keys are translated. The keys of others have no effect, as without us, and
+    their pods do not depend on the webhook: apply the webhook configuration that
+    `python -m webhook --print-configuration` prints. All of them, since a key that nobody uses costs
+    nothing."""
+
+    default_gpu_owner: str = "nvidia"
+    """The vocabulary that owns `nvidia.com/gpu` where nothing else in the pod says. `nvidia`, since
+    the key is the device plugin's; clusters that ran HAMi everywhere want `hami`."""
+
+    adopt_schedulers: Mapping[str, str] = {}
+    """Foreign schedulerName to the scheduler that gets its translated pods; the same name keeps
+    them there. Empty: whether a foreign scheduler understands claims is not ours to guess."""
+
+    quota: QuotaPolicy = QuotaPolicy.DENY
+    """`deny` or `warn`, where a ResourceQuota counts a key that a translation takes away. `deny`:
+    a quota that silently stops counting is worse than a refused pod."""
+
+    claim_aware_components: tuple[ClaimUnawareComponent, ...] = ()
+    """Which of `clusterAutoscaler`, `karpenter` and `kueue` see claims in this cluster; nothing looks
+    for them then, and nobody is warned. Empty: as installed, none of them does."""
+
+    exclusivity: Exclusivity = Exclusivity.POLICIES
+    """Which shares become whole devices: `always`, `policies` (HAMi's `mutex`, Koordinator's
+    `DeviceLevel`) or `never`. `policies`: their users say that they want a device of their own; all
+    cores with a part of the memory could mean only that."""
+
+    init_containers: InitContainers = InitContainers.LARGEST
+    """The devices of an init container that needs more than every app container: `largest`, those
+    of an app container with the larger amounts of both, or `separate`, its own. `largest`: the pod
+    reserves as much as in the legacy system, so it fits where it fitted."""
+
+    def options(self) -> TranslationOptions:
+        """Return the same, as the translation takes it."""
+        by_vocabulary, by_key = split_profiles(self.profiles)
+        return TranslationOptions(
+            profiles={**DEFAULT_PROFILES, **by_vocabulary},
+            fixed=frozenset(by_vocabulary),
+            drivers=by_key,
+            default_gpu_owner=self.default_gpu_owner,
+            adopt_schedulers=self.adopt_schedulers,
+            quota=self.quota,
+            claim_aware_components=frozenset(self.claim_aware_components),
+            vocabularies=frozenset(self.vocabularies),
+            choices=Choices(exclusivity=self.exclusivity, init_containers=self.init_containers),
+        )
+
+    def checked_options(self, profiles: Mapping[str, Profile]) -> TranslationOptions:
+        """Return how to translate, once it is known to make sense with the profiles that there are.
+
+        Raises:
+            ConfigError: A vocabulary or a driver is not known.
+        """
+        options = self.options()
+        known = ", ".join(sorted(arbiter.VOCABULARIES))
+        for vocabulary in sorted(options.vocabularies - arbiter.VOCABULARIES.keys()):
+            raise ConfigError(
+                f"translation.vocabularies: no vocabulary {vocabulary}; known are {known}"
+            )
+        for vocabulary in sorted(options.profiles.keys() - arbiter.VOCABULARIES.keys()):
+            raise ConfigError(
+                f"translation.profiles: no vocabulary {vocabulary}; known are {known}"
+            )
+        handlers = vocabularies_in_force(options, profiles).values()
+        for key in sorted(options.drivers):
+            if not any(handler.handles(key) for handler in handlers):
+                raise ConfigError(
+                    f"translation.profiles: no vocabulary has {key}; list it under resources in a "
+                    "profile"
+                )
+        for name, driver in (*options.profiles.items(), *options.drivers.items()):
+            if driver not in profiles:
+                raise ConfigError(
+                    f"translation.profiles.{name}: no profile {driver}; known are "
+                    f"{', '.join(sorted(profiles))}"
+                )
+        owners = {name for name, one in arbiter.VOCABULARIES.items() if one.handles(nvidia.GPU)}
+        chosen = owners & options.vocabularies
+        if options.default_gpu_owner not in (chosen or owners):
+            raise ConfigError(
+                f"translation.defaultGpuOwner: {options.default_gpu_owner} cannot own {nvidia.GPU}; "
+                f"{', '.join(sorted(chosen or owners))} can"
+            )
+        return options
+
+    def load_profiles(self) -> dict[str, Profile]:
+        """Return the driver profiles: the shipped ones, and those of the directory.
+
+        Raises:
+            ConfigError: A file of theirs is not a profile.
+        """
+        directory = self.profiles_directory
+        return dict(load_profiles(Path(directory) if directory else None))
