@@ -51,3 +51,29 @@ def test_the_index_links_every_page() -> None:
     ]
 
     assert [] == missing
+
+
+THREAT_MODEL: Final = (ROOT / "docs/threat-model.md").read_text()
+
+
+def test_the_tests_that_the_threat_model_names_exist() -> None:
+    files = set(re.findall(r"`((?:tests|e2e|testing|translation|manifests)/[^`]*)`", THREAT_MODEL))
+    stories = set(re.findall(r"make e2e STORY=(\w+)", THREAT_MODEL))
+
+    assert [name for name in sorted(files) if not (ROOT / name).exists()] == []
+    assert [name for name in sorted(stories) if not [*ROOT.glob(f"e2e/test_{name}*.py")]] == []
+
+
+def test_each_promise_of_the_threat_model_names_a_test() -> None:
+    promises = re.findall(
+        r"^- .*?(?=^- |^\n|^#)", THREAT_MODEL.partition("\n## Tests")[0], re.MULTILINE | re.DOTALL
+    )
+    unproved = [
+        promise
+        for promise in promises
+        if not promise.startswith("- **Not mitigated:**")
+        and not re.search(r"`(?:tests|e2e)/|`make fuzz`", promise)
+    ]
+
+    assert promises
+    assert unproved == []
