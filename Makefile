@@ -109,6 +109,10 @@ fuzz: setup ## what costs most, and hostile reviews through the real endpoint; S
 	$(BIN)/python -m testing.fuzz.costs $(if $(SEED),--seed "$(SEED)")
 	$(BIN)/python -m testing.fuzz $(if $(SEED),--seed "$(SEED)") $(if $(REVIEWS),--reviews "$(REVIEWS)")
 
+.PHONY: soak
+soak: setup ## honest and hostile load with faults on a real control plane; MINUTES=n, an hour without
+	$(BIN)/python -m e2e.soak $(if $(MINUTES),--minutes "$(MINUTES)")
+
 .PHONY: bench
 bench: setup ## measure side by side with the anchors; OUT=file for JSON lines
 	$(BIN)/python -m bench $(if $(OUT),--out "$(OUT)")

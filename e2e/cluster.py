@@ -19,6 +19,7 @@ import itertools
 import json
 import os
 import random
+import signal
 import socket
 import ssl
 import tempfile
@@ -193,6 +194,13 @@ class Cluster(Access):
     def server(self) -> str:
         """The API server's URL."""
         return f"https://127.0.0.1:{self._ports.api}"
+
+    def restart(self, name: str) -> None:
+        """Kill a component as the kernel would, and start it again."""
+        child = self.children[name]
+        child.signal(signal.SIGKILL)
+        child.wait(READY_TIMEOUT_S)
+        self._start(name)
 
     # --- inside ----------------------------------------------------------------------------------
 

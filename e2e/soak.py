@@ -1,0 +1,342 @@
+"""Honest and hostile load with faults for as long as is wished: `make soak MINUTES=n`.
+
+Two replicas of the webhook stand behind a balancer. Honest clients create pods with device keys, try
+again for a while as controllers do, and wait until the pods run. Hostile ones send what costs most, and
+one fault follows the other. Figures are JSON lines; the last one is the result. The exit status is 1
+if an honest pod was lost or admitted with its keys, or if a process grew.
+"""
+
+import argparse
+import http.client
+import itertools
+import json
+import signal
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from e2e.access import Object
+from e2e.cluster import Cluster
+from e2e.drawbridge import CERTIFICATES, CONTROLLER, Drawbridge, install_drawbridge
+from e2e.fleet import examples_fleet
+from e2e.inventory import HAMI
+from e2e.objects import pod
+from e2e.replicas import Replicas
+from e2e.translated import legacy_keys
+from kube.names import REQUEST_ANNOTATION, ROTATE_ANNOTATION
+
+NAMESPACE: Final = "soak"
+HONEST: Final = 3
+"""Clients, each with one pod at a time."""
+HONEST_PAUSE_S: Final = 0.5
+HOSTILE_PER_SECOND: Final = 10
+ADMITTED_WITHIN_S: Final = 60.0
+RUNNING_WITHIN_S: Final = 120.0
+"""What a controller and its user would wait for, during a fault on a busy machine."""
+FAULT_PAUSE_S: Final = 30.0
+SAMPLE_PAUSE_S: Final = 10.0
+GROWTH: Final = 1.3
+GROWTH_MIB: Final = 32
+"""A process may be so much larger in the last quarter than in the second one."""
+PATTERN: Final = r"(?i)(\\pL|.){0,700}c"
+SETTINGS: Final = {
+    "certificates": {"resyncPeriod": "5s", "authorityPublishPeriod": "5s"},
+    "webhook": {"drain": "1s", "maxDrain": "5s"},
+    "controllers": {"templateUnusedPeriod": "30s", "auditPeriod": "30s"},
+}
+
+
+class Figures:
+    """What has happened so far; every thread counts here."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.counts: dict[str, int] = dict.fromkeys(
+            ("admitted", "running", "retried", "lost", "untranslated", "hostile", "rejected"), 0
+        )
+        self.took_ms: list[float] = []
+        self.lost: list[str] = []
+        self.memory: list[Mapping[str, int]] = []
+
+    def count(self, name: str, reason: str = "") -> None:
+        """Count something, and remember why a pod was lost."""
+        with self._lock:
+            self.counts[name] += 1
+            if reason:
+                self.lost.append(reason[:300])
+
+    def percentiles(self) -> Mapping[str, float]:
+        """Return how long the admission of honest pods took, without attempts that failed."""
+        took = sorted(self.took_ms) or [0.0]
+        return {
+            f"p{part}_ms": round(took[min(len(took) - 1, len(took) * part // 100)], 1)
+            for part in (50, 99)
+        }
+
+    def grown(self) -> Mapping[str, Sequence[int]]:
+        """Return the processes that were much larger in the last quarter than in the second one."""
+        quarter = len(self.memory) // 4
+        if not quarter:
+            return {}
+        early, late = (
+            {name: max(sample.get(name, 0) for sample in samples) for name in self.memory[-1]}
+            for samples in (self.memory[quarter : 2 * quarter], self.memory[-quarter:])
+        )
+        return {
+            name: (early[name], late[name])
+            for name in late
+            if late[name] > GROWTH * early[name] + GROWTH_MIB
+        }
+
+
+class Soak:
+    """The load and the faults."""
+
+    def __init__(self, cluster: Cluster, drawbridge: Drawbridge, replicas: Replicas) -> None:
+        self._cluster = cluster
+        self._drawbridge = drawbridge
+        self._replicas = replicas
+        self._ended = threading.Event()
+        self._numbers = itertools.count()
+        self._began = time.monotonic()
+        self.figures = Figures()
+
+    def run(self, minutes: float) -> bool:
+        """Run for some minutes; returns whether all went well."""
+        self._prepare()
+        loops = [*[self._create_honest] * HONEST, self._attack, self._sample]
+        threads = [threading.Thread(target=loop) for loop in loops]
+        for thread in threads:
+            thread.start()
+        try:
+            self._fail_until(time.monotonic() + minutes * 60)
+        finally:
+            self._ended.set()
+            for thread in threads:
+                thread.join()
+        figures, grown = self.figures, self.figures.grown()
+        is_good = not (figures.counts["lost"] or figures.counts["untranslated"] or grown)
+        self._print("result", ok=is_good, lost_reasons=figures.lost[:5], grown=grown)
+        return is_good
+
+    # --- honest ----------------------------------------------------------------------------------
+
+    def _create_honest(self) -> None:
+        while not self._ended.wait(HONEST_PAUSE_S):
+            name = f"honest-{next(self._numbers)}"
+            keys = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
+            if self._is_admitted(pod(name, limits=keys)):
+                self._await_running(name)
+                self._request("DELETE", f"{_path('pods')}/{name}?gracePeriodSeconds=0")
+
+    def _is_admitted(self, document: Object) -> bool:
+        """Create a pod, and try again as a controller does."""
+        deadline, answer = time.monotonic() + ADMITTED_WITHIN_S, b""
+        while time.monotonic() < deadline:
+            began = time.monotonic()
+            status, answer = self._request("POST", _path("pods"), document)
+            if status in {http.client.CREATED, http.client.CONFLICT}:
+                self.figures.took_ms.append((time.monotonic() - began) * 1e3)
+                self.figures.count("admitted")
+                if status == http.client.CREATED and legacy_keys(json.loads(answer)):
+                    self.figures.count("untranslated")
+                return True
+            self.figures.count("retried")
+            time.sleep(0.5)
+        self.figures.count("lost", answer.decode(errors="replace"))
+        return False
+
+    def _await_running(self, name: str) -> None:
+        deadline, answer = time.monotonic() + RUNNING_WITHIN_S, b""
+        while time.monotonic() < deadline:
+            status, answer = self._request("GET", f"{_path('pods')}/{name}")
+            if status == http.client.OK and b'"phase":"Running"' in answer.replace(b" ", b""):
+                self.figures.count("running")
+                return
+            time.sleep(0.5)
+        self.figures.count("lost", f"not running: {answer.decode(errors='replace')[-250:]}")
+
+    # --- hostile ---------------------------------------------------------------------------------
+
+    def _attack(self) -> None:
+        attacks: Sequence[Callable[[], int]] = (
+            lambda: self._send(_forged()),
+            lambda: self._send(_costly_claim(), "resourceclaims"),
+            lambda: self._send(_many_containers()),
+            self._visit_as_stranger,
+        )
+        for attack in itertools.cycle(attacks):
+            if self._ended.wait(1 / HOSTILE_PER_SECOND):
+                return
+            with suppress(OSError):
+                self.figures.count("hostile")
+                self.figures.count("rejected" if attack() >= http.client.BAD_REQUEST else "hostile")
+
+    def _send(self, document: Object, plural: str = "pods") -> int:
+        return self._request("POST", f"{_path(plural)}?dryRun=All", document, user="mallory")[0]
+
+    def _visit_as_stranger(self) -> int:
+        """Post half a body to the path that everybody knows."""
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        address = (self._drawbridge.endpoints.host, self._replicas.ports[0])
+        with (
+            socket.create_connection(address, timeout=2) as plain,
+            context.wrap_socket(plain) as connection,
+        ):
+            connection.sendall(b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{")
+            return int(connection.recv(64).split()[1])
+
+    # --- faults ----------------------------------------------------------------------------------
+
+    def _fail_until(self, deadline: float) -> None:
+        for fault in itertools.cycle(self._faults()):
+            left_s = deadline - time.monotonic()
+            time.sleep(max(0.0, min(FAULT_PAUSE_S, left_s)))
+            if left_s <= FAULT_PAUSE_S:
+                return
+            self._print("fault", name=fault.__name__.strip("_"))
+            fault()
+
+    def _faults(self) -> Sequence[Callable[[], None]]:
+        return (
+            self._kill_replica,
+            self._kill_controller,
+            self._rotate_authority,
+            self._kill_certificates,
+            self._restart_api_server,
+            self._delete_path_secret,
+        )
+
+    def _kill_replica(self) -> None:
+        port = self._replicas.ports[next(self._numbers) % len(self._replicas.ports)]
+        self._replicas.child(port).signal(signal.SIGKILL)
+        self._replicas.child(port).wait(10)
+        self._replicas.stop(port)
+        self._replicas.start(port)
+
+    def _kill_controller(self) -> None:
+        self._kill(CONTROLLER)
+
+    def _kill_certificates(self) -> None:
+        self._kill(CERTIFICATES)
+
+    def _kill(self, name: str) -> None:
+        self._cluster.children[name].signal(signal.SIGKILL)
+        self._cluster.children[name].wait(10)
+        self._drawbridge.stop(name)
+        self._drawbridge.start(name)
+
+    def _restart_api_server(self) -> None:
+        self._cluster.restart("kube-apiserver")
+
+    def _rotate_authority(self) -> None:
+        secret = ("secret", "drawbridge-ca", "-n", self._drawbridge.namespace)
+        self._cluster.kubectl("annotate", "--overwrite", *secret, f"{ROTATE_ANNOTATION}=now")
+
+    def _delete_path_secret(self) -> None:
+        namespace = ("-n", self._drawbridge.namespace)
+        self._cluster.kubectl("delete", *namespace, "secret", "drawbridge-webhook-path")
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        classes, nodes, slices = examples_fleet()
+        self._cluster.apply(classes)
+        self._cluster.add_nodes(nodes, lambda node: slices.get(node, ()))
+        self._cluster.kubectl("create", "namespace", NAMESPACE)
+        binding = ("mallory", "--clusterrole=edit", "--user=mallory", "-n", NAMESPACE)
+        self._cluster.kubectl("create", "rolebinding", *binding)
+        # What audit and observer look at as long as it is stored.
+        stored = {**_costly_claim(), "metadata": {"name": "stored", "namespace": NAMESPACE}}
+        self._cluster.apply(stored)
+
+    def _request(
+        self, method: str, path: str, body: object = None, user: str = ""
+    ) -> tuple[int, bytes]:
+        """Ask the API server; 0 and why where it does not answer."""
+        try:
+            return self._cluster.request(method, path, body, user=user)
+        except (OSError, http.client.HTTPException) as error:
+            return 0, str(error).encode()
+
+    def _sample(self) -> None:
+        while not self._ended.wait(SAMPLE_PAUSE_S):
+            memory = {
+                child.name: _resident_mib(child.record.pid)
+                for child in tuple(self._cluster.children.values())
+                if child.name.startswith("drawbridge-") and child.record is not None
+            }
+            self.figures.memory.append(memory)
+            self._print("sample", memory_mib=memory)
+
+    def _print(self, event: str, **fields: Any) -> None:
+        at_s = round(time.monotonic() - self._began, 1)
+        figures = {**self.figures.counts, **self.figures.percentiles()}
+        print(json.dumps({"event": event, "at_s": at_s, **figures, **fields}), flush=True)
+
+
+def _path(plural: str) -> str:
+    prefix = "/api/v1" if plural == "pods" else "/apis/resource.k8s.io/v1"
+    return f"{prefix}/namespaces/{NAMESPACE}/{plural}"
+
+
+def _forged() -> Object:
+    """Return a pod with a large record that the webhook never wrote."""
+    document = pod("forged", limits={"nvidia.com/gpu": 1})
+    document["metadata"]["annotations"] = {REQUEST_ANNOTATION: '{"v":1,"x":"' + "y" * 29_000 + '"}'}
+    return document
+
+
+def _costly_claim() -> Object:
+    expression = f'device.attributes["{HAMI}"].uuid.matches("{PATTERN}")'
+    exactly = {"deviceClassName": HAMI, "selectors": [{"cel": {"expression": expression}}]}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "costly"},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+    }
+
+
+def _many_containers() -> Object:
+    document = pod("many", limits={"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1})
+    (container,) = document["spec"]["containers"]
+    document["spec"]["containers"] = [{**container, "name": f"c{n}"} for n in range(200)]
+    return document
+
+
+def _resident_mib(pid: int) -> int:
+    with suppress(OSError):
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return pages * 4096 // 2**20
+    return 0
+
+
+@contextmanager
+def _installed() -> Iterator[Soak]:
+    with TemporaryDirectory(prefix="drawbridge-soak-") as folder, ExitStack() as undo:
+        cluster = undo.enter_context(Cluster(Path(folder) / "cluster"))
+        drawbridge = install_drawbridge(cluster, settings=SETTINGS)
+        replicas = undo.enter_context(Replicas(cluster, drawbridge, {}).running())
+        yield Soak(cluster, drawbridge, replicas)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    given = parser.parse_args(arguments)
+    with _installed() as soak:
+        return 0 if soak.run(given.minutes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
