@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
@@ -26,6 +27,7 @@ DIFFERENT = 5000
 """Pods of which no two are alike, more than the webhook remembers."""
 SECONDS = 2.0
 MANY = 16
+ATTACKS_PER_SECOND = 10
 
 
 def measure() -> Iterator[Result]:
@@ -72,6 +74,15 @@ def measure() -> Iterator[Result]:
             _of(single, "p50"),
             _of(one_anchor, "p50"),
         )
+        attacked, quiet_rounds = _alternately(
+            lambda: _under_attack(ports["ours"], folder, lambda: load("ours", translating, 1)),
+            lambda: load("ours", translating, 1),
+        )
+        yield informative(
+            f"p99 in ms, honest, under {ATTACKS_PER_SECOND} hostile reviews/s, against none",
+            _of(attacked, "p99"),
+            _of(quiet_rounds, "p99"),
+        )
         still, still_anchor = _alternately(
             lambda: load("ours", quiet, MANY), lambda: load("anchor", quiet, MANY)
         )
@@ -93,6 +104,28 @@ def _alternately(
 
 def _of(rounds: Sequence[Measured], what: str) -> float:
     return float(median(getattr(round_, what) for round_ in rounds))
+
+
+def _under_attack(port: int, folder: str, measure_load: Callable[[], Measured]) -> Measured:
+    """Return what honest clients get while one user sends what costs most."""
+    attack = Job(
+        port=port,
+        path="/mutate",
+        bodies=reviews.hostile(),
+        connections=1,
+        seconds=2 * SECONDS,
+        authority=str(Path(folder) / "ca.pem"),
+        per_second=ATTACKS_PER_SECOND,
+        statuses=(200, 503),
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.load"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as attacker:
+        assert attacker.stdin is not None
+        attacker.stdin.write(msgspec.msgpack.encode(attack))
+        attacker.stdin.close()
+        time.sleep(SECONDS / 4)  # It has to start.
+        return measure_load()
 
 
 def _run_load(job: Job) -> Measured:

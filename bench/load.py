@@ -22,6 +22,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         bodies: Sent in turn.
         connections: Open at the same time, all the while.
         seconds: How long to send.
+        per_second: Requests of each connection; 0 sends the next when the last one is answered.
+        statuses: Of answers that are expected.
     """
 
     port: int
@@ -31,6 +33,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     authority: str
     host: str = "127.0.0.1"
+    per_second: float = 0
+    statuses: tuple[int, ...] = (200,)
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,11 +97,13 @@ async def _connection(
                 break
             writer.write(next(pending))
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            if not head.startswith(b"http/1.1 200"):
+            if int(head[9:12]) not in job.statuses:
                 raise RuntimeError(f"answered {head[:60]!r}")
             await reader.readexactly(_content_length(head))
             latencies.append(time.perf_counter() - sent_at)
             closing = b"\r\nconnection: close\r\n" in head
+            if job.per_second:
+                await asyncio.sleep(max(0, sent_at + 1 / job.per_second - time.perf_counter()))
         writer.close()
 
 

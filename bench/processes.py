@@ -58,13 +58,14 @@ class RunningProcess(NamedTuple):
 
 
 def measure() -> Iterator[Result]:
-    """Yield memory, watches and CPU of webhook and leading controllers."""
+    """Yield memory, watches and CPU of webhook, leading controllers and certificate controller."""
     for package, readiness in (
         ("webhook", {"rules.synced"}),
         (
             "controllers",
             {"rules.synced", "controller.synced policies", "controller.synced templates"},
         ),
+        ("controllers.certificates", {"controller.synced certificates", "certificate.issued"}),
     ):
         yield from asyncio.run(_measure(package, readiness))
 

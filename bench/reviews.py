@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from kube.names import REQUEST_ANNOTATION
 from kube.quantity import Quantity
 from process.profile_files import load_profiles
 from translation.device_facts import Facts, MemorySize
@@ -40,6 +41,36 @@ def shares(count: int) -> Sequence[bytes]:
         )
         for number in range(count)
     ]
+
+
+def hostile() -> Sequence[bytes]:
+    """Return reviews of one user that cost as much as they can: records that nobody wrote."""
+    record = json.dumps({"v": 1, "containers": ["x" * 60] * 450})
+    keys = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}
+    many: list[dict[str, Any]] = [
+        {"name": f"c{number}", "image": "a", "resources": {"limits": keys}} for number in range(200)
+    ]
+    return [
+        _with_pod(_review(keys, number), annotations, containers)
+        for number, (annotations, containers) in enumerate(
+            [
+                ({REQUEST_ANNOTATION: record}, many[:1]),
+                ({}, many),
+                ({REQUEST_ANNOTATION: "{}"}, many),
+            ]
+        )
+    ]
+
+
+def _with_pod(
+    review: bytes, annotations: dict[str, str], containers: Sequence[dict[str, Any]]
+) -> bytes:
+    document: dict[str, Any] = json.loads(review)
+    request = document["request"]
+    request["userInfo"] = {"username": "mallory", "groups": ["system:authenticated"]}
+    request["object"]["metadata"].setdefault("annotations", {}).update(annotations)
+    request["object"]["spec"]["containers"] = list(containers)
+    return json.dumps(document).encode()
 
 
 def untouched(count: int) -> Sequence[bytes]:
