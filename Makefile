@@ -113,6 +113,12 @@ fuzz: setup ## what costs most, and hostile reviews through the real endpoint; S
 soak: setup ## honest and hostile load with faults on a real control plane; MINUTES=n, an hour without
 	$(BIN)/python -m e2e.soak $(if $(MINUTES),--minutes "$(MINUTES)")
 
+.PHONY: chaos
+chaos: setup ## schedules of the allocation protocol, and faults that are planted into it; SEEDS=n, FIRST=seed for one run again
+	$(BIN)/python -m testing.sidecar.chaos --seeds "$(or $(SEEDS),100000)" --first "$(or $(FIRST),0)"
+	@for fault in no-fence no-wait settled-by-reading same-identity; do \
+	  $(BIN)/python -m testing.sidecar.chaos --seeds 500 --fault $$fault || exit 1; done
+
 .PHONY: bench
 bench: setup ## measure side by side with the anchors; OUT=file for JSON lines
 	$(BIN)/python -m bench $(if $(OUT),--out "$(OUT)")

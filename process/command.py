@@ -22,8 +22,9 @@ import msgspec
 import uvloop
 
 from kube.client.client import Client
-from kube.errors import ConfigError
+from kube.errors import ConfigError, DrawbridgeError
 from kube.manifests.dump import dump_yaml
+from kube.runtime.leader import LeaseLost
 from process.logs import log_to
 from process.open_files import raise_open_file_limit
 from process.settings import ProcessSettings, override, parse_settings, to_document
@@ -120,6 +121,10 @@ def run_command(
         for fault in _leaves(group):
             sys.stderr.write(f"drawbridge: {fault}\n")
         status = 2
+    except* LeaseLost as lost:
+        for fault in _leaves(lost):
+            sys.stderr.write(f"drawbridge: {fault}\n")
+        status = 1
     return status
 
 
@@ -172,7 +177,7 @@ def _name(flag: str) -> str:
     return flag.removeprefix("--").replace("-", "_")
 
 
-def _leaves(group: BaseExceptionGroup[ConfigError]) -> list[BaseException]:
+def _leaves(group: BaseExceptionGroup[DrawbridgeError]) -> list[BaseException]:
     found: list[BaseException] = []
     for error in group.exceptions:
         found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]

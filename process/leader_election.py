@@ -87,6 +87,7 @@ async def run_while_leading(
     registry: CollectorRegistry,
     loops: Sequence[Callable[[], Awaitable[None]]] = (),
     checks: Mapping[str, Check] = {},
+    ends_with_lease: bool = False,
 ) -> None:
     """Stand for leader, and work while leading, until a signal comes.
 
@@ -96,6 +97,10 @@ async def run_while_leading(
         server: Where probes and metrics are served.
         loops: To be run all the time.
         checks: Further checks of readiness.
+        ends_with_lease: See `LeaderSettings`.
+
+    Raises:
+        LeaseLost: It was, and `ends_with_lease`; perhaps in an ExceptionGroup.
     """
     leader = Leader(
         client,
@@ -106,6 +111,7 @@ async def run_while_leading(
             lease_s=int(election.lease_duration),
             renew_deadline_s=election.renew_deadline,
             retry_s=election.retry_period,
+            ends_with_lease=ends_with_lease,
         ),
         wall_clock=lambda: process.now().timestamp(),
     )

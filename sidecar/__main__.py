@@ -1,7 +1,8 @@
 """`python -m sidecar`: decides which devices pods get, for the kube-scheduler beside it.
 
 One of several replicas works: it holds the Lease, and the scheduler beside it works as well. The others
-wait. Everything that it knows comes from the API and, for what is not written yet, from the scheduler.
+wait. Who loses the Lease ends, and is started again under another identity, so that no late write of it
+passes for one of the leader. Everything that it knows comes from the API and, for what is not written yet, from the scheduler.
 """
 
 import asyncio
@@ -31,6 +32,8 @@ from sidecar.state import ClusterState
 from sidecar.writer import ClaimWriter
 
 NOT_LEADING: Final = "this sidecar does not lead"
+FENCE_LAG_S: Final = 1.0
+"""Within which the API server's policies learn of a new holder of the Lease."""
 WAITING_FOR_WRITES: Final = "waiting until no write of the leader before can be under way"
 
 
@@ -89,6 +92,7 @@ async def serve(process: Process[Settings]) -> None:
             registry=registry,
             loops=[server.run, engine.run, recorder.run],
             checks={"scheduler": session.check},
+            ends_with_lease=True,
         )
 
 
@@ -151,7 +155,7 @@ def _begin(parts: _Parts) -> Work:
         """Follow the cluster, once no write of the leader before can be under way."""
         session.begin(service, lambda: state.check() if has_waited.is_set() else WAITING_FOR_WRITES)
         try:
-            await asyncio.sleep(settings.write_timeout)
+            await asyncio.sleep(settings.write_timeout + FENCE_LAG_S)
             has_waited.set()
             await informers.run()
         finally:

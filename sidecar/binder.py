@@ -1,7 +1,6 @@
 """Brings the allocations of a reserved pod into the API, and takes them back.
 
-Each step is decided on the claim as it is at that moment, so that a step that somebody else made, or
-that was made twice, does no harm.
+`plan.steps` decides what to write next; here the writes are made, one at a time for each claim.
 """
 
 import asyncio
@@ -13,16 +12,16 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
-from allocator.pods.claims import Name, allocation_of
-from allocator.pods.node_eligibility import is_for
+from allocator.pods.claims import Name, claim_name
 from kube.api.core import Node
-from kube.api.resource import ResourceClaim, ResourceClaimConsumerReference
+from kube.api.resource import ResourceClaimConsumerReference
 from kube.api.timestamps import rfc3339
 from kube.errors import KubeError, NotFound
-from sidecar.plan import ledger, writes
+from sidecar.plan import steps, writes
 from sidecar.plan.binding import Binding, binding_state
-from sidecar.plan.ledger import Hold, Step
+from sidecar.plan.ledger import Step
 from sidecar.plan.rejections import Code, Rejection, failed, unschedulable
+from sidecar.plan.steps import ClaimWrite
 from sidecar.plan.writes import Outcome, Patch
 from sidecar.state import ClusterState
 
@@ -94,7 +93,7 @@ class Binder:
         self._now = now
         self._count = count
         self._turns: dict[str, _Turn] = {}
-        self._settled = 0
+        self._number = 0
 
     async def bind(
         self, pod: PodReference, node: Node, claims: Sequence[tuple[Name, str]]
@@ -121,18 +120,10 @@ class Binder:
         async with self._locked(uid):
             for _ in range(MAX_CONFLICTS):
                 claim = self._state.claims.store.get(name)
-                if claim is None or claim.metadata.uid != uid or allocation_of(claim) is None:
+                write = steps.next_release_step(claim, uid, pod.consumer(), deallocate=deallocate)
+                if write is None:
                     return False
-                is_reserved = writes.is_reserved_for(claim, pod.uid)
-                others = [one for one in writes.consumers(claim) if one.uid != pod.uid]
-                if not is_reserved and (others or not deallocate):
-                    return False
-                patch = (
-                    writes.release_patch(claim, pod.uid)
-                    if deallocate
-                    else writes.leave_patch(claim, pod.uid)
-                )
-                outcome = await self._write(claim, patch, status=True)
+                outcome = await self._make(write)
                 if outcome is None:
                     return True
                 if outcome is not Outcome.CONFLICT:
@@ -143,9 +134,14 @@ class Binder:
         """Settle writes that got no answer, until cancelled."""
         while True:
             await asyncio.sleep(SETTLE_INTERVAL_S)
-            for hold in self._state.holds_in(Step.UNKNOWN):
+            for hold in (*self._state.holds_in(Step.UNKNOWN), *self._state.holds_in(Step.WRITING)):
+                if hold.uid in self._turns:
+                    continue  # Its write is under way, or tried again.
                 async with self._locked(hold.uid):
-                    await self._settle(hold.uid)
+                    claim = self._state.claims.store.get(hold.name)
+                    write = steps.next_settle_step(claim, self._state.holds.get(hold.uid))
+                    if write is not None:
+                        await self._make(write)
 
     # --- one claim --------------------------------------------------------------------------------
 
@@ -155,71 +151,49 @@ class Binder:
         try:
             async with asyncio.timeout(self._settings.write_deadline_s):
                 for _ in range(MAX_CONFLICTS):
-                    step = self._next_step(pod, node, name, uid)
+                    claim, hold = self._state.claims.store.get(name), self._state.holds.get(uid)
+                    step = steps.next_bind_step(claim, uid, hold, pod.consumer(), node)
                     if step is None or isinstance(step, Rejection):
                         return step
-                    rejection = await self._make(step, uid)
-                    if rejection is not None:
-                        return rejection
+                    outcome = await self._make(step)
+                    if outcome is Outcome.REFUSED or outcome is Outcome.GONE:
+                        return failed(
+                            Code.WRITE_REFUSED, "the API server refused to write a ResourceClaim"
+                        )
+                    if outcome is Outcome.UNKNOWN:
+                        await asyncio.sleep(RETRY_S)
         except TimeoutError:
             return failed(Code.WRITE_UNKNOWN, "a write of a ResourceClaim got no answer in time")
         return failed(Code.WRITE_REFUSED, "a ResourceClaim changes faster than it can be written")
 
-    def _next_step(
-        self, pod: PodReference, node: Node, name: Name, uid: str
-    ) -> "_Write | Rejection | None":
-        """Return what to write next; None when nothing is left to do."""
-        claim = self._state.claims.store.get(name)
-        if claim is None or claim.metadata.uid != uid:
-            return unschedulable(Code.CLAIM_NOT_FOUND, f"ResourceClaim {name[1]} not found")
-        if claim.metadata.deletion_timestamp is not None:
-            return unschedulable(Code.CLAIM_DELETED, f"ResourceClaim {name[1]} is being deleted")
-        allocation = allocation_of(claim)
-        if allocation is not None:
-            if allocation.node_selector is not None and not is_for(allocation.node_selector, node):
-                return unschedulable(
-                    Code.CLAIM_NOT_AVAILABLE, f"ResourceClaim {name[1]} is allocated elsewhere"
-                )
-            if writes.is_reserved_for(claim, pod.uid):
-                return None
-            return _Write(claim, writes.reservation_patch(claim, pod.consumer()), is_status=True)
-        hold = self._state.hold_of(claim)
-        if hold is None or pod.uid not in hold.pods:
-            return unschedulable(Code.DEVICES_GONE, "the reserved devices are not free any more")
-        if not writes.has_finalizer(claim):
-            return _Write(claim, writes.finalizer_patch(claim), is_status=False)
-        now = rfc3339(self._now())
-        patch = writes.allocation_patch(claim, hold.allocation, pod.consumer(), now)
-        return _Write(claim, patch, is_status=True, allocates=True)
-
-    async def _make(self, step: "_Write", uid: str) -> Rejection | None:
-        """Make a write; return why nothing more can be tried."""
-        if step.allocates:
-            base = step.claim.metadata.resource_version
-            self._state.change(uid, partial(ledger.begin, base=base))
-        try:
-            outcome = await self._write(step.claim, step.patch, status=step.is_status)
-        except BaseException:  # Cancelled: the write may be made nevertheless.
-            self._state.change(uid, ledger.unanswered)
-            raise
-        if outcome is Outcome.REFUSED or outcome is Outcome.GONE:
-            self._state.change(uid, ledger.refused)
-            return failed(Code.WRITE_REFUSED, "the API server refused to write a ResourceClaim")
-        if outcome is Outcome.UNKNOWN:
-            self._state.change(uid, ledger.unanswered)
-            await asyncio.sleep(RETRY_S)
-        return None
-
-    async def _write(self, claim: ResourceClaim, patch: Patch, *, status: bool) -> Outcome | None:
+    async def _make(self, write: ClaimWrite) -> Outcome | None:
         """Make a write and take its result; return what its failure proves, None if it was made."""
-        name = (claim.metadata.namespace, claim.metadata.name)
+        uid = write.claim.metadata.uid
+        self._state.change(uid, partial(steps.before, write=write))
         try:
-            stored = await self._writer.patch(name, patch, status=status)
+            outcome = await self._patch(write)
+        except BaseException:  # Cancelled: the write may be made nevertheless.
+            self._state.change(uid, partial(steps.after, write=write, outcome=Outcome.UNKNOWN))
+            raise
+        if outcome is not None:
+            self._state.change(uid, partial(steps.after, write=write, outcome=outcome))
+        return outcome
+
+    async def _patch(self, write: ClaimWrite) -> Outcome | None:
+        name = claim_name(write.claim)
+        self._number += 1
+        patch = steps.patch_of(write, now=rfc3339(self._now()), number=self._number)
+        try:
+            stored = await self._writer.patch(name, patch, status=write.is_of_status)
         except KubeError as error:
             outcome = writes.outcome_of(error)
             self._count(outcome)
             log.warning(
-                "claim.write_failed", claim="/".join(name), outcome=outcome, error=str(error)
+                "claim.write_failed",
+                claim="/".join(name),
+                kind=write.kind,
+                outcome=outcome,
+                error=str(error),
             )
             if outcome is Outcome.CONFLICT:
                 await self._refresh(name)
@@ -237,17 +211,6 @@ class Binder:
         except KubeError as error:
             log.warning("claim.read_failed", claim="/".join(name), error=str(error))
             await asyncio.sleep(RETRY_S)
-
-    async def _settle(self, uid: str) -> None:
-        """Change the version of a claim, so that no earlier write of ours can land."""
-        hold: Hold | None = self._state.holds.get(uid)
-        if hold is None or hold.step is not Step.UNKNOWN:
-            return
-        claim = self._state.claims.store.get(hold.name)
-        if claim is None or claim.metadata.uid != uid:
-            return
-        self._settled += 1
-        await self._write(claim, writes.settling_patch(claim, self._settled), status=False)
 
     # --- waiting ----------------------------------------------------------------------------------
 
@@ -290,12 +253,3 @@ class _Turn:
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.users = 0
-
-
-class _Write(NamedTuple):
-    """A patch of a claim, and whether it allocates."""
-
-    claim: ResourceClaim
-    patch: Patch
-    is_status: bool
-    allocates: bool = False

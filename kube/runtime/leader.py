@@ -28,11 +28,15 @@ import structlog
 from kube.api import meta
 from kube.api.urls import Resource
 from kube.client.client import Client, PatchType
-from kube.errors import ConfigError, KubeError, NotFound
+from kube.errors import ConfigError, DrawbridgeError, KubeError, NotFound
 
 LEASES: Final = Resource(group="coordination.k8s.io", version="v1", plural="leases")
 
 log = structlog.get_logger()
+
+
+class LeaseLost(DrawbridgeError):
+    """Another process may hold the Lease, and this one must not stand again under its identity."""
 
 
 class LeaderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +49,8 @@ class LeaderSettings(msgspec.Struct, frozen=True, kw_only=True):
         lease_s: Whole seconds after which others may take a Lease that is not renewed.
         renew_deadline_s: How long a holder works on without a renewal; below `lease_s`.
         retry_s: Between two attempts; below `renew_deadline_s`.
+        ends_with_lease: Who has lost the Lease never stands again. For those whose writes are fenced
+            by their identity: a late write from before would pass the fence.
     """
 
     namespace: str
@@ -53,6 +59,7 @@ class LeaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     lease_s: int = 15
     renew_deadline_s: float = 10.0
     retry_s: float = 2.0
+    ends_with_lease: bool = False
 
     def __post_init__(self) -> None:
         """Refuse times that let two lead at once."""
@@ -182,7 +189,8 @@ class Leader:
     async def run(self, lead: Callable[[], Awaitable[object]]) -> None:
         """Wait for the Lease, then run `lead` until it returns or the Lease is lost; repeat.
 
-        Returns when `lead` returns, and raises what it raises (in an ExceptionGroup). When the
+        Returns when `lead` returns, and raises what it raises (in an ExceptionGroup), or LeaseLost
+        where the settings say so. When the
         Lease is lost, `lead` is cancelled and has ended before we stand again. In every case
         the Lease is given back if it is still ours, so that the next one need not wait.
         """
@@ -193,6 +201,8 @@ class Leader:
                 if await self._led(lead, renewed_at):
                     return
                 log.warning("lease.lost", **self._labels())
+                if self._settings.ends_with_lease:
+                    raise LeaseLost(f"the Lease {self._settings.name} was lost")
         finally:
             self.leading = False
             await self._release()

@@ -14,6 +14,7 @@ from kube.runtime.leader import (
     Leader,
     LeaderSettings,
     Lease,
+    LeaseLost,
     LeaseSpec,
     Step,
     judged,
@@ -248,6 +249,30 @@ async def test_work_stops_at_once_when_another_holds_the_lease() -> None:
         assert spec(us.server)["holderIdentity"] == "thief"
     # What is not ours is not given back either.
     assert spec(us.server)["holderIdentity"] == "thief"
+
+
+async def test_who_is_fenced_by_its_identity_never_stands_again() -> None:
+    async with FakeApiServer() as server, server.client() as client:
+        settings = LeaderSettings(
+            namespace="ns",
+            name="lease",
+            identity="us",
+            lease_s=1,
+            renew_deadline_s=0.6,
+            retry_s=0.05,
+            ends_with_lease=True,
+        )
+        leader = Leader(client, settings, wall_clock=lambda: 1.5)
+
+        async def lose() -> None:
+            stored = server.find(LEASES, "lease", "ns")
+            assert stored is not None
+            stored["spec"]["holderIdentity"] = "them"
+            server.put(LEASES, stored)
+            await asyncio.Event().wait()
+
+        with pytest.raises(LeaseLost, match="the Lease lease was lost"):
+            await leader.run(lose)
 
 
 async def test_a_few_failed_renewals_are_no_loss() -> None:
