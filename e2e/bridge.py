@@ -44,13 +44,15 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         folder: What its volumes hold: `run` with the socket, `etc` with the configuration.
-        probes: The sidecar's port of probes and metrics.
+        probes: The sidecar's port of probes.
+        metrics: The sidecar's port of metrics.
         scheduler: The scheduler's port, HTTPS.
     """
 
     name: str
     folder: Path
     probes: int
+    metrics: int
     scheduler: int
 
 
@@ -126,6 +128,11 @@ class Bridge:
             if child is not None:
                 child.stop()
 
+    def tend(self, *names: str) -> None:
+        """Start those processes of replicas that have ended, as a kubelet would."""
+        for name in names or self._replicas:
+            self.start(name)
+
     def ensure(self) -> None:
         """Have exactly one replica, at work; whatever a story left behind."""
         for name in set(self._replicas) - {"a"}:
@@ -137,15 +144,16 @@ class Bridge:
         """The replicas whose schedulers work."""
         return [name for name, replica in self._replicas.items() if self._schedules(replica)]
 
-    def wait_working(self, *names: str) -> str:
-        """Return the first of these replicas, or of all, whose scheduler works."""
-        wanted = set(names or self._replicas)
+    def wait_working(self, *names: str) -> None:
+        """Return when the scheduler of one of these replicas works; tend to all of them."""
+
+        def is_working() -> bool:
+            self.tend(*names)
+            return bool(set(names) & set(self.working()))
+
         self._cluster.wait_until(
-            lambda: bool(wanted & set(self.working())),
-            f"a scheduler of {sorted(wanted)} works",
-            timeout_s=READY_TIMEOUT_S,
+            is_working, f"a scheduler of {sorted(names)} works", timeout_s=READY_TIMEOUT_S
         )
-        return next(name for name in self.working() if name in wanted)
 
     # --- what they say ---------------------------------------------------------------------------
 
@@ -162,10 +170,13 @@ class Bridge:
 
     def metrics(self, name: str = "a") -> str:
         """The sidecar's metrics, in Prometheus' text format."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._replicas[name].probes, timeout=5)
+        port = self._replicas[name].metrics
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
         try:
             connection.request("GET", "/metrics")
-            return connection.getresponse().read().decode()
+            answer = connection.getresponse()
+            assert answer.status == http.client.OK, f"sidecar-{name} gives no metrics"
+            return answer.read().decode()
         finally:
             connection.close()
 
@@ -174,8 +185,10 @@ class Bridge:
     def _replica(self, name: str) -> Replica:
         if name not in self._replicas:
             folder = self._cluster.directory / f"bridge-{name}"
-            probes, port = free_ports(2)
-            replica = Replica(name=name, folder=folder, probes=probes, scheduler=port)
+            probes, metrics, port = free_ports(3)
+            replica = Replica(
+                name=name, folder=folder, probes=probes, metrics=metrics, scheduler=port
+            )
             self._write(replica)
             self._replicas[name] = replica
         return self._replicas[name]
@@ -193,6 +206,7 @@ class Bridge:
             **self._settings,
             "bindAddress": "127.0.0.1",
             "probePort": replica.probes,
+            "metricsPort": replica.metrics,
         }
         documents = {
             "settings.yaml": merged(yaml.safe_load(data["settings.yaml"]), {"sidecar": settings}),

@@ -153,12 +153,22 @@ def test_no_device_is_given_before_somebody_says_of_which_driver() -> None:
     assert data("settings.yaml") == {"sidecar": {"drivers": []}}
 
 
-def test_only_probes_and_metrics_can_be_reached() -> None:
+def test_only_probes_can_be_reached_and_metrics_where_somebody_says_so() -> None:
     (policy,) = of_kind("NetworkPolicy")
     (deployment,) = of_kind("Deployment")
-    (rule,) = policy["spec"]["ingress"]
-    ports = [port for container in containers().values() for port in container["ports"]]
+    probes, metrics = policy["spec"]["ingress"]
+    ports = {
+        port["name"]: port["containerPort"]
+        for container in containers().values()
+        for port in container["ports"]
+    }
 
     assert policy["spec"]["podSelector"] == deployment["spec"]["selector"]
-    assert [port["name"] for port in ports] == [each["port"] for each in rule["ports"]]
-    assert SETTINGS.probe_port == containers()["sidecar"]["ports"][0]["containerPort"]
+    assert [port["port"] for port in probes["ports"]] == ["probes"]
+    assert [port["port"] for port in metrics["ports"]] == ["metrics", "scheduler"]
+    assert metrics["from"] == [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}]
+    assert ports == {
+        "probes": SETTINGS.probe_port,
+        "metrics": SETTINGS.metrics_port,
+        "scheduler": 10259,
+    }

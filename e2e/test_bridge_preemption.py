@@ -1,0 +1,71 @@
+"""Preemption for devices: the stock evaluator of kube-scheduler, through the plugin."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from e2e.access import Access, Object, stream
+from e2e.bridge import Bridge, bridged, doubly_held, is_waiting
+from e2e.inventory import EXAMPLE
+from e2e.objects import claim_template, pod
+
+TIMEOUT_S: Final = 90.0
+PRIORITY: Final = "bridge-important"
+DEVICES: Final = 8
+
+
+@pytest.fixture(scope="module", autouse=True)
+def priority(cluster: Access) -> Iterator[None]:
+    important: Object = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": PRIORITY},
+        "value": 1000,
+    }
+    cluster.apply(important)
+    yield
+    cluster.kubectl("delete", "priorityclass", PRIORITY, "--wait=false")
+
+
+def test_an_important_pod_evicts_one_pod_and_gets_its_device(
+    cluster: Access, bridge: Bridge, namespace: str, nodes: list[str]
+) -> None:
+    low = [f"low-{number}" for number in range(DEVICES)]
+    objects = [
+        claim_template("one", EXAMPLE),
+        *(bridged(pod(name, claims={"gpu": "one"}), nodes) for name in low),
+    ]
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
+    for name in low:
+        cluster.wait_running(name, namespace, timeout_s=TIMEOUT_S)
+
+    high = bridged(pod("high", claims={"gpu": "one"}, priorityClassName=PRIORITY), nodes)
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream([high]))
+
+    cluster.wait_running("high", namespace, timeout_s=TIMEOUT_S)
+    # An attempt that came between the end of the victim and the release of its claim evicted none.
+    left = [each["metadata"] for each in cluster.objects("pods", namespace)]
+    assert [] == [each["name"] for each in left if "deletionTimestamp" in each]
+    assert len(left) == DEVICES
+    assert [] == doubly_held(cluster)
+    assert bridge.calls("filter") > 0
+
+
+@pytest.mark.usefixtures("bridge")
+def test_a_pod_of_equal_priority_evicts_nobody(
+    cluster: Access, namespace: str, nodes: list[str]
+) -> None:
+    first = bridged(pod("first", claims={"gpu": "all"}, priorityClassName=PRIORITY), nodes[:1])
+    second = bridged(pod("second", claims={"gpu": "all"}, priorityClassName=PRIORITY), nodes[:1])
+    objects = [claim_template("all", EXAMPLE, count=4), first]
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
+    cluster.wait_running("first", namespace, timeout_s=TIMEOUT_S)
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream([second]))
+
+    cluster.wait_for("pods", "second", namespace, until=is_waiting, timeout_s=TIMEOUT_S)
+    assert {"first", "second"} == {
+        each["metadata"]["name"]
+        for each in cluster.objects("pods", namespace)
+        if "deletionTimestamp" not in each["metadata"]
+    }
