@@ -193,7 +193,7 @@ def _intents_by_driver(
                     Code.CANNOT_EXPRESS,
                     intent.path("mode" if intent.through_mps else "count"),
                     f"{own} has no {_device_words(intent)}",
-                    f"choose another driver: --profile {vocabulary}=NAME",
+                    f"let another driver serve {vocabulary}",
                 )
             )
             continue

@@ -265,7 +265,7 @@ class RequestCompiler:
                     self._unsupported if percent == 100 else Code.CANNOT_EXPRESS,
                     "cores",
                     f"{self._profile.driver} publishes no share of compute",
-                    "remove the cores, or use a driver that shares them: --profile hami=NAME"
+                    "remove the cores, or let a driver that shares them serve hami"
                     if self._intent.kind is DeviceKind.GPU
                     else "remove the cores, or say in a profile which capacity they are",
                 )

@@ -151,7 +151,7 @@ def _device_classes(claims: Sequence[Claim]) -> list[str]:
 
 
 def check_device_classes(
-    claims: Sequence[Claim], snapshot: TranslationSnapshot
+    claims: Sequence[Claim], snapshot: TranslationSnapshot, options: TranslationOptions
 ) -> Iterator[Finding]:
     """Yield a warning for each DeviceClass that claims use and the cluster does not have."""
     if snapshot.classes is None:
@@ -162,12 +162,15 @@ def check_device_classes(
                 Code.DEVICE_CLASS_MISSING,
                 FieldPath.of("spec", "resourceClaims"),
                 f"DeviceClass {name} does not exist: the pod waits until its driver is installed",
-                "install the driver, or choose another: --profile VOCABULARY=NAME",
+                f"install the driver, or choose another: {options.driver_option}",
             )
 
 
 def check_published_devices(
-    claims: Sequence[Claim], profiles: Iterable[Profile], snapshot: TranslationSnapshot
+    claims: Sequence[Claim],
+    profiles: Iterable[Profile],
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
 ) -> Iterator[Finding]:
     """Yield a warning for each DeviceClass whose driver has published no devices."""
     if snapshot.publishes is None or snapshot.classes is None:
@@ -187,7 +190,7 @@ def check_published_devices(
                     claim.source(FieldPath.of("requests", index)) or FieldPath.of("spec"),
                     f"no device of DeviceClass {name} is published: driver {driver} has no "
                     "ResourceSlices, and the pod waits",
-                    "install the driver, or choose another: --profile VOCABULARY=NAME",
+                    f"install the driver, or choose another: {options.driver_option}",
                 )
 
 

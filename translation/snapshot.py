@@ -115,6 +115,8 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
         claim_aware_components: Components that are configured to count claims.
         vocabularies: The vocabularies whose keys are translated; the keys of others are unknown.
         choices: Between what a legacy system reserves and what it limits.
+        driver_option: The place where the reader of a finding, or an administrator, chooses another
+            driver: a flag of the command line, or a setting of the webhook.
     """
 
     profiles: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(DEFAULT_PROFILES))
@@ -126,6 +128,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     claim_aware_components: frozenset[ClaimUnawareComponent] = frozenset()
     vocabularies: frozenset[str] = frozenset(arbiter.VOCABULARIES)
     choices: Choices = Choices(init_containers=InitContainers.LARGEST)
+    driver_option: str = "Drawbridge's setting translation.profiles"
 
     def scheduler_for(self, name: str) -> str | None:
         """Return the scheduler for the translated pods of a scheduler; None for no translation.

@@ -151,8 +151,8 @@ def _translate_keys(
         *check_key_drivers(routed),
         *derivation.findings,
         *check_uncapped_cores(readings, providers, snapshot),
-        *check_device_classes(derivation.claims, snapshot),
-        *check_published_devices(derivation.claims, providers.values(), snapshot),
+        *check_device_classes(derivation.claims, snapshot, options),
+        *check_published_devices(derivation.claims, providers.values(), snapshot, options),
         *check_class_configs(derivation.claims, providers.values(), snapshot),
         *check_quotas(
             derivation.claims,

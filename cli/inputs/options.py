@@ -326,6 +326,7 @@ def _translation_options(
         profiles={**DEFAULT_PROFILES, **by_vocabulary},
         fixed=frozenset(by_vocabulary),
         drivers=by_key,
+        driver_option="--profile VOCABULARY=DRIVER",
     )
 
 

@@ -193,6 +193,7 @@ def test_a_class_that_the_cluster_lacks_is_a_warning() -> None:
     assert finding_lines(said) == [
         "warning deviceClassMissing Pod/default/train spec.resourceClaims"
     ]
+    assert said["findings"][0]["fix"].endswith("--profile VOCABULARY=DRIVER")
 
 
 def test_a_snapshot_of_other_kinds_does_not_say_that_there_is_no_class() -> None:

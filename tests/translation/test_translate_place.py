@@ -246,3 +246,23 @@ def test_the_quota_to_use_instead_is_named() -> None:
     assert [finding.fix for finding in got.findings] == [
         "count hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices in a ResourceQuota instead"
     ]
+
+
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        translation_snapshot(classes=frozenset()),
+        translation_snapshot(classes=frozenset({"gpu.nvidia.com"}), publishes=frozenset()),
+    ],
+    ids=["no class", "no devices"],
+)
+def test_another_driver_is_chosen_where_the_reader_is(snapshot: TranslationSnapshot) -> None:
+    fixes = [
+        translation_outcome(pod(gpus(1)), snapshot, options).findings[0].fix
+        for options in (None, TranslationOptions(driver_option="--profile VOCABULARY=DRIVER"))
+    ]
+
+    assert fixes == [
+        "install the driver, or choose another: Drawbridge's setting translation.profiles",
+        "install the driver, or choose another: --profile VOCABULARY=DRIVER",
+    ]
