@@ -93,6 +93,8 @@ def main(context: click.Context) -> None:
     """
     if os.environ.get("NO_COLOR"):
         context.color = False
+    elif os.environ.get("FORCE_COLOR") or os.environ.get("CLICOLOR_FORCE"):
+        context.color = True
     # YAML and JSON are UTF-8, whatever the locale says.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")

@@ -60,6 +60,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):
         choices: The operator's; those that make no difference to the pod have their defaults.
         recorded_drivers: Vocabulary name to the driver of the pod's translation record, which stays
             its driver as long as it is a candidate.
+        is_scheduled: Whether a scheduler has bound the pod, as a pod read from a cluster shows.
     """
 
     containers: tuple[LegacyContainer, ...]
@@ -71,6 +72,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):
     scopes: PodScopes = PodScopes()
     choices: Choices = Choices()
     recorded_drivers: Mapping[str, str] = {}
+    is_scheduled: bool = False
 
     @property
     def requests_devices(self) -> bool:

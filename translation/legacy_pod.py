@@ -105,7 +105,13 @@ def legacy_pod(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) 
         node_name=pod.spec.node_name,
         scheduler_name=pod.spec.scheduler_name,
         scopes=scopes_of(pod),
+        is_scheduled=_is_scheduled(pod),
     )
+
+
+def _is_scheduled(pod: Pod) -> bool:
+    conditions = (pod.status.conditions if pod.status else None) or ()
+    return any(entry.type == "PodScheduled" and entry.status == "True" for entry in conditions)
 
 
 _INIT_CONTAINERS: Final = FieldPath.of("spec", "initContainers")

@@ -92,7 +92,13 @@ def _matching_label(labels: Mapping[str, str], patterns: Mapping[str, str]) -> s
 
 
 def _check_scheduler(legacy: LegacyPod, options: TranslationOptions) -> Iterator[Finding]:
-    if legacy.node_name:
+    if legacy.node_name and legacy.is_scheduled:
+        yield info(
+            Code.NODE_NAME_SET,
+            FieldPath.of("spec", "nodeName"),
+            "not translated: the pod is bound already; pods that replace it are translated",
+        )
+    elif legacy.node_name:
         yield warning(
             Code.NODE_NAME_SET,
             FieldPath.of("spec", "nodeName"),

@@ -43,6 +43,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     simulation: PendingSimulation | None
     scheduler: str | None
     conflicts: tuple[str, ...]
+    requested: tuple[str, ...]
     event: str | None
 
 
@@ -68,6 +69,7 @@ def why_answer(status: ObjectStatus) -> WhyAnswer:
         event=status.event,
         scheduler=status.scheduler,
         conflicts=status.conflicts,
+        requested=status.requested,
     )
 
 

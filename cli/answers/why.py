@@ -15,6 +15,7 @@ from allocator.simulation.model import (
     SimulationResult,
 )
 from allocator.simulation.simulate import pinned_to
+from cli.answers.requested_keys import requested_keys
 from cli.inputs.cluster_state import ClusterState, is_pending
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
@@ -43,6 +44,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
         event: The message of the observer's event for a pod that no node has devices for.
         scheduler: Why the scheduler has not bound a pending pod, in its own words.
         conflicts: Conflicts of its devices with others in use, in sentences.
+        requested: The keys that a translated pod was written with: `main: nvidia.com/gpu 1`.
     """
 
     kind: str
@@ -57,6 +59,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     event: str | None = None
     scheduler: str | None = None
     conflicts: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
 
 
 def scheduler_of(target: Pod | ResourceClaim, state: ClusterState) -> str:
@@ -77,6 +80,7 @@ def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
         node=pod.spec.node_name or None,
         claims=_claims(claims),
         missing=claims.missing,
+        requested=requested_keys(pod),
     )
     if not is_pending(pod):
         return status

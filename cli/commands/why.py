@@ -179,7 +179,8 @@ def _format_status(
 
 
 def _paragraph(status: ObjectStatus) -> Paragraph:
-    rows = [Row(label="status", text=_state(status))]
+    rows = [Row(label="requested", text=text) for text in status.requested]
+    rows.append(Row(label="status", text=_state(status)))
     if status.scheduler is not None:
         rows.append(Row(label="scheduler", text=status.scheduler))
     for claim in status.claims:

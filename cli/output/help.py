@@ -1,7 +1,7 @@
 """Commands whose `--help` ends with examples that can be copied, and groups that suggest names."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import PurePath
 from typing import Final
@@ -27,6 +27,31 @@ class Command(click.Command):
                 text = f"{program}{line.removeprefix(NAME)}" if line.startswith(NAME) else line
                 formatter.write(f"  {text}\n")
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments; an option of kubectl that is not there gets a hint at what to do."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            hint = _KUBECTL_OPTIONS.get(error.option_name)
+            if hint is None:
+                raise
+            raise click.UsageError(f"{error.format_message()} {hint}", ctx) from error
+
+
+_CONNECTION: Final = "Set it in a kubeconfig, and name that with --kubeconfig or --context."
+_ALL_NAMESPACES: Final = "Objects of all namespaces are read; -n is for objects that name none."
+_NOT_RECURSIVE: Final = "Subdirectories are not read: repeat -f for each of them."
+_KUSTOMIZE: Final = "Use kubectl kustomize DIR | drawbridge ... -f -"
+_SELECTOR: Final = "Use kubectl get ... -l SELECTOR -o yaml | drawbridge ... -f -"
+_KUBECTL_OPTIONS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("-A", "--all-namespaces"), _ALL_NAMESPACES),
+    **dict.fromkeys(("-R", "--recursive"), _NOT_RECURSIVE),
+    **dict.fromkeys(("-k", "--kustomize"), _KUSTOMIZE),
+    **dict.fromkeys(("-l", "--selector"), _SELECTOR),
+    **dict.fromkeys(("-s", "--server", "--token", "--as", "--user", "--cluster"), _CONNECTION),
+}
+"""Option of kubectl to what to do here instead."""
+
 
 def program_name() -> str:
     """Return how this process was called: `drawbridge`, or `kubectl drawbridge` by kubectl."""
@@ -43,7 +68,8 @@ def unknown_command(name: str, known_names: Sequence[str], ctx: click.Context) -
 
 CLUSTER_STATE: Final = """\
 # the state of a cluster
-kubectl get deviceclasses,resourceslices,resourceclaims,nodes,pods \\
-  -A -o json > cluster.json
+KINDS=deviceclasses,resourceslices,resourceclaims,resourceclaimtemplates
+KINDS=$KINDS,resourcequotas,limitranges,namespaces,nodes,pods
+kubectl get $KINDS -A -o json > cluster.json
 """
 """The command that prints what --snapshot reads; other kinds are read as well."""

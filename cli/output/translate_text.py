@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from admission.pods import Decision
+from cli.answers.requested_keys import describe_keys
 from cli.answers.translate import TranslatedObject
 from cli.output.layout import (
     NARROWEST,
@@ -98,7 +99,10 @@ def _rows(result: TranslatedObject, profiles: Profiles) -> Iterator[Row]:
     if request is not None and result.answer is not None:
         if result.answer.decision is Decision.ACCEPTED:
             yield Row(label="unchanged", text="translated before; its claims match its annotation")
-        yield from _request_rows(request, _original_limits(result))
+        yield from (
+            Row(label="requested", text=text)
+            for text in describe_keys(request, _original_limits(result))
+        )
         for claim in result.answer.claims:
             yield from _becomes(claim)
         if result.answer.claims:
@@ -118,19 +122,6 @@ def _request(result: TranslatedObject) -> TranslationRecord | None:
         return None
     _, text = resolve_path(result.document, (*path, "metadata", "annotations", REQUEST_ANNOTATION))
     return decode_record(text) if isinstance(text, str) else None
-
-
-def _request_rows(
-    request: TranslationRecord, original_limits: Mapping[str, Mapping[str, Any]]
-) -> Iterator[Row]:
-    for container in request.containers:
-        limits = original_limits.get(container.name, {})
-        if not container.limits:
-            continue  # It uses the devices that others request.
-        amounts = (f"{key} {limits.get(key, amount)}" for key, amount in container.limits.items())
-        yield Row(label="requested", text=f"{container.name}: {', '.join(amounts)}")
-    for key, value in request.annotations.items():
-        yield Row(label="requested", text=f"{key}: {value}")
 
 
 def _original_limits(result: TranslatedObject) -> Mapping[str, Mapping[str, Any]]:

@@ -83,3 +83,34 @@ def test_the_completion_script_of_a_shell_calls_the_command(shell: str) -> None:
 
     assert 0 == result.returncode
     assert f"_DRAWBRIDGE_COMPLETE={shell}_complete".encode() in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (("why", "pod", "x", "-A"), "Objects of all namespaces are read"),
+        (("check", "-k", "overlay"), "kubectl kustomize DIR | drawbridge"),
+        (("check", "-R", "-f", "examples"), "repeat -f"),
+        (("inventory", "--server", "https://example.com"), "--kubeconfig"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_an_option_of_kubectl_that_is_not_there_gets_a_hint(
+    call: tuple[str, ...], hint: str
+) -> None:
+    result = ran(*call)
+
+    assert result.returncode == 2
+    assert hint in result.stderr.decode()
+
+
+def test_an_option_that_nobody_has_gets_no_hint() -> None:
+    assert ran("check", "--nope").stderr.decode().endswith("No such option '--nope'.\n")
+
+
+def test_colours_can_be_forced_and_forbidden() -> None:
+    call = ("translate", "-f", "examples/share.yaml", "-o", "text")
+
+    assert b"\x1b[" in ran(*call, FORCE_COLOR="1").stdout
+    assert b"\x1b[" not in ran(*call, FORCE_COLOR="1", NO_COLOR="1").stdout
+    assert b"\x1b[" not in ran(*call).stdout

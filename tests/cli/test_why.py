@@ -8,8 +8,9 @@ import pytest
 from click.testing import Result
 
 from kube.manifests.dump import dump_yaml
+from kube.names import REQUEST_ANNOTATION
 from testing.builders import gpus, pod
-from testing.command import drawbridge
+from testing.command import answer, drawbridge
 from tests.cli.test_matrix import partition, partitions
 from tests.cli.test_simulate import DRIVER, STATE, claim, device_class, holding, using
 
@@ -90,6 +91,24 @@ def test_what_the_scheduler_says_of_a_pending_pod_is_repeated() -> None:
 
     assert f"scheduler {message}" in why("pod", "pending", state=(waiting, BIG)).stdout
     assert message == said("pod", "pending", state=(waiting, BIG))["scheduler"]
+
+
+def test_a_translated_pod_says_what_it_was_written_with() -> None:
+    (*_, translated) = answer(pod(gpus(1, mem=3000)))["objects"]
+    translated["metadata"]["namespace"] = "team"
+
+    status = said("pod", "train", state=(translated,))
+
+    assert status["requested"] == ["main: nvidia.com/gpu 1, nvidia.com/gpumem 3k"]
+    assert f"requested {status['requested'][0]}" in why("pod", "train", state=(translated,)).stdout
+
+
+def test_an_annotation_that_cannot_be_read_says_nothing_of_keys() -> None:
+    forged = PENDING | {
+        "metadata": PENDING["metadata"] | {"annotations": {REQUEST_ANNOTATION: "?"}}
+    }
+
+    assert said("pod", "pending", state=(forged, BIG))["requested"] == []
 
 
 def test_a_pod_that_could_go_somewhere_says_so() -> None:

@@ -77,6 +77,12 @@ SCHEDULER = ("warning foreignScheduler spec.schedulerName",)
 
 ELSEWHERE = (
     Case("bound to a node", pod(gpus(1), nodeName="node-1"), NODE),
+    Case(
+        "bound by a scheduler, as pods that run are",
+        pod(gpus(1), nodeName="node-1")
+        | {"status": {"conditions": [{"type": "PodScheduled", "status": "True"}]}},
+        ("info nodeNameSet spec.nodeName",),
+    ),
     Case("another scheduler", pod(gpus(1), schedulerName="volcano"), SCHEDULER),
     Case(
         "Koordinator's, which does not count claims",
