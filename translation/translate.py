@@ -16,18 +16,17 @@ from translation import arbiter
 from translation.choices import Choices, InitContainers
 from translation.claims import Claim
 from translation.derive import Readings, compile_readings, provider, read_keys, serves
+from translation.device_classes import check_device_classes, check_published_devices
 from translation.device_facts import UNKNOWN, Facts
 from translation.intents import Alignment, DeviceKind, Intent, LegacyPod, Scope, Variable
 from translation.legacy_pod import check_requests
 from translation.plugin_devices import check_device_plugins
 from translation.preflight import (
     check_class_configs,
-    check_device_classes,
     check_environment,
     check_existing_variables,
     check_limit_ranges,
     check_node_labels,
-    check_published_devices,
     check_quotas,
     is_native,
     native_finding,
