@@ -98,7 +98,7 @@ class Code(StrEnum):
     CLAIM_UNAWARE_COMPONENT = "claimUnawareComponent"
     """A queue, an autoscaler or another component may ignore the claims of the pod."""
     NODE_NAME_SET = "nodeNameSet"
-    """The pod is bound to a node without a scheduler; not translated."""
+    """The pod names its node, or a scheduler has bound it already; not translated."""
 
     # The annotation of a translated pod.
     TRANSLATION_RECORD_MALFORMED = "translationRecordMalformed"
