@@ -25,9 +25,9 @@ def test_contracts_hold(
     monkeypatch.chdir(ROOT)
     configuration.configure()
 
-    held = use_cases.lint_imports(cache_dir=".import_linter_cache", no_logo=True)
+    lint_imports = use_cases.lint_imports(cache_dir=".import_linter_cache", no_logo=True)
 
-    assert held, capsys.readouterr().out
+    assert lint_imports, capsys.readouterr().out
 
 
 def test_a_contract_names_packages_and_never_lists_files() -> None:

@@ -33,8 +33,8 @@ def _run_console(example: Example) -> str | None:
     assert blocks, "a console block holds lines that start with $"
     for block in blocks:
         command, _, expected = block.partition("\n")
-        printed = _output(command)
-        assert expected.rstrip() == printed.rstrip(), f"{command} printed:\n{printed}"
+        output = _output(command)
+        assert expected.rstrip() == output.rstrip(), f"{command} printed:\n{output}"
     return None
 
 

@@ -76,7 +76,7 @@ def test_entry_point_starts(programs: Path, tmp_path: Path, command: tuple[str, 
 
 
 def test_environment_has_the_locked_packages_only(programs: Path) -> None:
-    locked = re.findall(
+    matches = re.findall(
         r"^([\w.-]+)(?:\[.*\])?==", (ROOT / "requirements" / "base.txt").read_text(), re.MULTILINE
     )
     (site_packages,) = programs.parent.glob("lib/python*/site-packages")
@@ -85,4 +85,4 @@ def test_environment_has_the_locked_packages_only(programs: Path) -> None:
         for folder in site_packages.glob("*.dist-info")
     }
 
-    assert {name.replace(".", "-") for name in locked} | {"drawbridge-dra"} == installed
+    assert {name.replace(".", "-") for name in matches} | {"drawbridge-dra"} == installed

@@ -24,11 +24,11 @@ Document = Mapping[str, Any]
 
 
 def objects() -> list[Document]:
-    return [each.document for each in read_paths([str(BASE)])]
+    return [path.document for path in read_paths([str(BASE)])]
 
 
 def of_kind(*kinds: str) -> Iterator[Document]:
-    return (each for each in objects() if each["kind"] in kinds)
+    return (object_ for object_ in objects() if object_["kind"] in kinds)
 
 
 def rules(account: str) -> set[tuple[str, str, str]]:
@@ -235,7 +235,11 @@ def test_nobody_reads_secrets_of_the_whole_cluster() -> None:
 
 
 def test_each_binding_is_of_a_role_and_an_account_that_are_there() -> None:
-    there = {(each["kind"], each["metadata"]["name"]) for each in objects() if "metadata" in each}
+    there = {
+        (object_["kind"], object_["metadata"]["name"])
+        for object_ in objects()
+        if "metadata" in object_
+    }
 
     for binding in of_kind("RoleBinding", "ClusterRoleBinding"):
         assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in there
@@ -287,7 +291,11 @@ def test_only_ports_that_are_served_are_open() -> None:
 
 
 def test_names_are_those_of_the_default_settings() -> None:
-    named = {(each["kind"], each["metadata"]["name"]) for each in objects() if "metadata" in each}
+    named = {
+        (object_["kind"], object_["metadata"]["name"])
+        for object_ in objects()
+        if "metadata" in object_
+    }
     settings = Settings()
     assert settings.certificates == CertificateProcessSettings().certificates
 

@@ -38,17 +38,20 @@ def of_kind(kind: str) -> Iterator[Document]:
 
 def container() -> Document:
     (daemon_set,) = of_kind("DaemonSet")
-    (found,) = daemon_set["spec"]["template"]["spec"]["containers"]
-    assert isinstance(found, dict)
-    return found
+    (container_,) = daemon_set["spec"]["template"]["spec"]["containers"]
+    assert isinstance(container_, dict)
+    return container_
 
 
 def test_the_kustomization_lists_every_file() -> None:
     (kustomization,) = of_kind("Kustomization")
-    (generated,) = kustomization["configMapGenerator"]
+    (config_map_generator,) = kustomization["configMapGenerator"]
 
     files = {path.name for path in DRIVER.iterdir() if path.is_file()}
-    assert files - {"kustomization.yaml"} == {*kustomization["resources"], *generated["files"]}
+    assert files - {"kustomization.yaml"} == {
+        *kustomization["resources"],
+        *config_map_generator["files"],
+    }
 
 
 # --- the policy -----------------------------------------------------------------------------------
@@ -103,10 +106,12 @@ def test_the_policy_keeps_a_gpu_and_its_parts_apart(
     state = msgspec.structs.replace(
         node_state(*devices, policies=[shipped_policy()]), publication=publication
     )
-    one = allocated_claim(result(tenant, driver=DRIVER_NAME), name="tenant")
+    allocated_claim_ = allocated_claim(result(tenant, driver=DRIVER_NAME), name="tenant")
     other = allocated_claim(result(claimed, driver=DRIVER_NAME), name="claimed")
 
-    outcome = prepare_claim(other, other.metadata.uid, state, prepared(one, devices=devices))
+    outcome = prepare_claim(
+        other, other.metadata.uid, state, prepared(allocated_claim_, devices=devices)
+    )
 
     assert is_refused == isinstance(outcome, Refusal)
     if isinstance(outcome, Refusal):

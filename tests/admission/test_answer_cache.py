@@ -65,8 +65,8 @@ def compute_answer(
     answer = admit_created(
         document, pod_view(document), namespace=namespace, snapshot=snapshot, options=options
     )
-    patched = apply(with_changes(document), answer.operations)
-    return unsigned_answer(answer, patched, namespace)
+    object_ = apply(with_changes(document), answer.operations)
+    return unsigned_answer(answer, object_, namespace)
 
 
 def with_metadata(document: Document, **metadata: Any) -> Document:

@@ -97,9 +97,11 @@ def test_invented_facts_give_no_other_claims_than_the_keys() -> None:
 
 def test_what_was_translated_stays_so_where_a_class_maps_its_keys_by_now() -> None:
     once, _ = admit(pod(gpus(1)))
-    mapped = translation_snapshot(extended_resources={"nvidia.com/gpu": "gpu.nvidia.com"})
+    translation_snapshot_ = translation_snapshot(
+        extended_resources={"nvidia.com/gpu": "gpu.nvidia.com"}
+    )
 
-    _, answer = admit(once, mapped)
+    _, answer = admit(once, translation_snapshot_)
 
     assert (answer.decision, answer.operations) == (Decision.ACCEPTED, ())
 
@@ -383,9 +385,9 @@ def test_without_profiles_nothing_derives() -> None:
 
 def adding(document: Document, name: str, **amounts: Any) -> Document:
     """The pod after somebody added keys to a container, or a container."""
-    for one in document["spec"]["containers"]:
-        if one["name"] == name:
-            one["resources"]["limits"] = limits(**amounts)
+    for container_ in document["spec"]["containers"]:
+        if container_["name"] == name:
+            container_["resources"]["limits"] = limits(**amounts)
             return document
     document["spec"]["containers"].append(gpus(name=name, **amounts))
     return document
@@ -433,14 +435,16 @@ def test_other_amounts_beside_the_annotation_are_refused() -> None:
 
 def test_what_kubernetes_allocates_natively_since_is_given_back() -> None:
     once, _ = admit(pod(gpus(1)))
-    mapped = translation_snapshot(extended_resources={"nvidia.com/gpu": "gpu.nvidia.com"})
+    translation_snapshot_ = translation_snapshot(
+        extended_resources={"nvidia.com/gpu": "gpu.nvidia.com"}
+    )
 
-    after, answer = admit(adding(once, "late", gpu=1), mapped)
+    after, answer = admit(adding(once, "late", gpu=1), translation_snapshot_)
 
     assert (Decision.UNTRANSLATED, True) == (answer.decision, answer.allowed)
     assert pod_view(after).spec.resource_claims is None
     assert [["limits"], ["limits", "requests"]] == [
-        sorted(one["resources"]) for one in after["spec"]["containers"]
+        sorted(container_["resources"]) for container_ in after["spec"]["containers"]
     ]
 
 

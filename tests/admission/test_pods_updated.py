@@ -27,11 +27,11 @@ PLAIN = pod(container())
 
 def keys(requests: dict[str, str] | None = None, **amounts: object) -> Document:
     """The live pod, with keys put back into its container."""
-    made = with_changes(LIVE)
-    resources = made["spec"]["containers"][0]["resources"]
+    changed_pod = with_changes(LIVE)
+    resources = changed_pod["spec"]["containers"][0]["resources"]
     resources["limits"] |= limits(**amounts)
     resources["requests"] |= limits(**amounts) if requests is None else requests
-    return made
+    return changed_pod
 
 
 def test_a_second_apply_of_the_legacy_manifest_changes_nothing() -> None:
@@ -58,20 +58,22 @@ ADOPTING = TranslationOptions(adopt_schedulers={"volcano": "default-scheduler"})
 def test_an_adopted_pod_stays_with_its_scheduler() -> None:
     legacy = pod(gpus(1), schedulerName="volcano")
     live, _ = admit(legacy, None, ADOPTING)
-    merged = with_changes(
+    changed_pod = with_changes(
         live, spec__schedulerName="volcano", spec__containers=legacy["spec"]["containers"]
     )
-    merged["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu", "request": "gpu"}]
+    changed_pod["spec"]["containers"][0]["resources"]["claims"] = [
+        {"name": "gpu", "request": "gpu"}
+    ]
 
-    after, answer = admit_update(merged, live, ADOPTING)
+    after, answer = admit_update(changed_pod, live, ADOPTING)
 
     assert (Decision.STRIPPED, live) == (answer.decision, after)
 
 
 def test_another_scheduler_is_for_the_api_server_to_refuse() -> None:
-    named = with_changes(keys(gpu=1, mem=1), spec__schedulerName="volcano")
+    changed_pod = with_changes(keys(gpu=1, mem=1), spec__schedulerName="volcano")
 
-    after, _ = admit_update(named, LIVE)
+    after, _ = admit_update(changed_pod, LIVE)
 
     assert after["spec"]["schedulerName"] == "volcano"
 

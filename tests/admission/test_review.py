@@ -47,17 +47,19 @@ def answered(answer: Answer, asked: AdmissionRequest = ASKED) -> Document:
 
 
 def test_a_review_of_a_pod() -> None:
-    asked = decode_review(body(operation="CREATE", namespace="a", object=pod(gpus(1)), dryRun=True))
+    review = decode_review(
+        body(operation="CREATE", namespace="a", object=pod(gpus(1)), dryRun=True)
+    )
 
-    document = decode_pod_document(asked.object)
-    typed = view_pod(document)
+    document = decode_pod_document(review.object)
+    pod_view = view_pod(document)
     assert (
-        asked.uid,
-        asked.operation,
-        asked.namespace,
-        asked.dry_run,
+        review.uid,
+        review.operation,
+        review.namespace,
+        review.dry_run,
     ) == ("u-1", "CREATE", "a", True)
-    assert (pod(gpus(1)), "train") == (document, typed.metadata.name)
+    assert (pod(gpus(1)), "train") == (document, pod_view.metadata.name)
 
 
 class Refusal(NamedTuple):
@@ -279,9 +281,13 @@ WARNED = (
 
 @pytest.mark.parametrize("case", WARNED, ids=lambda case: case.name)
 def test_warnings(case: Warned) -> None:
-    asked = AdmissionRequest(uid="u-1", kind=case.kind, user_info=UserInfo(username=case.username))
+    admission_request = AdmissionRequest(
+        uid="u-1", kind=case.kind, user_info=UserInfo(username=case.username)
+    )
 
-    response = answered(Answer(decision=Decision.TRANSLATED, findings=case.findings), asked)
+    response = answered(
+        Answer(decision=Decision.TRANSLATED, findings=case.findings), admission_request
+    )
 
     assert case.want == response.get("warnings", [])
 

@@ -10,50 +10,55 @@ WORLD = translation_snapshot(driver_slice(HAMI, hami_gpu("40Gi")))
 
 
 def test_equal_pods_get_the_same_outcome() -> None:
-    remembered = TranslationCache()
+    translation_cache = TranslationCache()
 
-    first = remembered(legacy_view(gpus(1)), namespace="a", snapshot=WORLD, options=OPTIONS)
-    again = remembered(legacy_view(gpus(1)), namespace="a", snapshot=WORLD, options=OPTIONS)
+    first = translation_cache(legacy_view(gpus(1)), namespace="a", snapshot=WORLD, options=OPTIONS)
+    again = translation_cache(legacy_view(gpus(1)), namespace="a", snapshot=WORLD, options=OPTIONS)
 
     assert first is again
     assert translate(legacy_view(gpus(1)), namespace="a", snapshot=WORLD, options=OPTIONS) == first
 
 
 def test_another_pod_or_namespace_is_another_matter() -> None:
-    remembered = TranslationCache()
-    first = remembered(legacy_view(gpus(1)), namespace="a", snapshot=WORLD, options=OPTIONS)
+    translation_cache = TranslationCache()
+    first = translation_cache(legacy_view(gpus(1)), namespace="a", snapshot=WORLD, options=OPTIONS)
 
-    assert remembered(legacy_view(gpus(2)), namespace="a", snapshot=WORLD, options=OPTIONS) != first
     assert (
-        remembered(legacy_view(gpus(1)), namespace="b", snapshot=WORLD, options=OPTIONS)
+        translation_cache(legacy_view(gpus(2)), namespace="a", snapshot=WORLD, options=OPTIONS)
+        != first
+    )
+    assert (
+        translation_cache(legacy_view(gpus(1)), namespace="b", snapshot=WORLD, options=OPTIONS)
         is not first
     )
 
 
 def test_a_changed_world_forgets() -> None:
-    remembered, asked = TranslationCache(), legacy_view(gpus(1, pct=50))
-    first = remembered(asked, namespace="a", snapshot=WORLD, options=OPTIONS)
+    translation_cache, legacy_pod = TranslationCache(), legacy_view(gpus(1, pct=50))
+    first = translation_cache(legacy_pod, namespace="a", snapshot=WORLD, options=OPTIONS)
     later = translation_snapshot(driver_slice(HAMI, hami_gpu("80Gi")))
 
-    got = remembered(asked, namespace="a", snapshot=later, options=OPTIONS)
+    got = translation_cache(legacy_pod, namespace="a", snapshot=later, options=OPTIONS)
 
     assert first != got
-    assert translate(asked, namespace="a", snapshot=later, options=OPTIONS) == got
+    assert translate(legacy_pod, namespace="a", snapshot=later, options=OPTIONS) == got
 
 
 def test_the_memory_is_bounded() -> None:
-    remembered = TranslationCache(capacity=2)
+    translation_cache = TranslationCache(capacity=2)
     asked = [legacy_view(gpus(count)) for count in (1, 2, 3)]
-    made = [remembered(p, namespace="a", snapshot=WORLD, options=OPTIONS) for p in asked]
+    made = [translation_cache(p, namespace="a", snapshot=WORLD, options=OPTIONS) for p in asked]
 
-    assert remembered(asked[2], namespace="a", snapshot=WORLD, options=OPTIONS) is made[2]
-    assert remembered(asked[0], namespace="a", snapshot=WORLD, options=OPTIONS) is not made[0]
+    assert translation_cache(asked[2], namespace="a", snapshot=WORLD, options=OPTIONS) is made[2]
+    assert (
+        translation_cache(asked[0], namespace="a", snapshot=WORLD, options=OPTIONS) is not made[0]
+    )
 
 
 def test_a_huge_pod_is_not_remembered() -> None:
-    remembered = TranslationCache()
+    translation_cache = TranslationCache()
     huge = legacy_view(*(gpus(1, name=f"c-{n}") for n in range(MAX_KEY_BYTES // 32)))
 
-    first = remembered(huge, namespace="a", snapshot=WORLD, options=OPTIONS)
+    first = translation_cache(huge, namespace="a", snapshot=WORLD, options=OPTIONS)
 
-    assert remembered(huge, namespace="a", snapshot=WORLD, options=OPTIONS) is not first
+    assert translation_cache(huge, namespace="a", snapshot=WORLD, options=OPTIONS) is not first

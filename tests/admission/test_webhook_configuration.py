@@ -321,10 +321,10 @@ WORKLOAD_ROWS = (
 
 @pytest.mark.parametrize("row", WORKLOAD_ROWS, ids=lambda row: row.name)
 def test_workload_match_conditions(row: Row) -> None:
-    found = verdicts(row, WORKLOAD_CONDITIONS)
+    verdicts_ = verdicts(row, WORKLOAD_CONDITIONS)
 
-    assert row.asked == all(found.values())
-    assert {bool} == {type(verdict) for verdict in found.values()}
+    assert row.asked == all(verdicts_.values())
+    assert {bool} == {type(verdict) for verdict in verdicts_.values()}
 
 
 # --- both -----------------------------------------------------------------------------------------
@@ -422,7 +422,7 @@ OBJECT_ROWS: Final = (
 
 @pytest.mark.parametrize("row", OBJECT_ROWS, ids=lambda row: row.name)
 def test_match_conditions_of_objects(row: Row) -> None:
-    found = verdicts(row, object_match_conditions(VOCABULARIES.values()))
+    verdicts_ = verdicts(row, object_match_conditions(VOCABULARIES.values()))
 
-    assert row.asked == all(found.values())
-    assert {bool} == {type(verdict) for verdict in found.values()}
+    assert row.asked == all(verdicts_.values())
+    assert {bool} == {type(verdict) for verdict in verdicts_.values()}

@@ -70,9 +70,9 @@ def judged(
     """The answer to a workload, new or updated."""
     group, _, version = document["apiVersion"].partition("/")
     kind = GroupVersionKind(group=group, version=version, kind=document["kind"])
-    asked = AdmissionRequest(uid="u", kind=kind)
+    admission_request = AdmissionRequest(uid="u", kind=kind)
     found, before = (
-        decode_workload(asked, msgspec.Raw(msgspec.json.encode(each))) if each else None
+        decode_workload(admission_request, msgspec.Raw(msgspec.json.encode(each))) if each else None
         for each in (document, old)
     )
     assert found is not None
@@ -431,7 +431,7 @@ DENIED = Answer(
 def test_two_answers_together_say_what_both_say(
     expected: Decision, one: Answer, other: Answer
 ) -> None:
-    found = merge_answers(one, other)
+    merged_answer = merge_answers(one, other)
 
-    assert found.decision is expected
-    assert found.findings == (*one.findings, *other.findings)
+    assert merged_answer.decision is expected
+    assert merged_answer.findings == (*one.findings, *other.findings)

@@ -22,10 +22,10 @@ RSA_KEY: Final = rsa.generate_private_key(65537, 2048).private_bytes(
 
 
 def test_an_authority_survives_encoding() -> None:
-    read = Authority.read(AUTHORITY.certificate_pem, AUTHORITY.key_pem)
+    content = Authority.read(AUTHORITY.certificate_pem, AUTHORITY.key_pem)
 
-    assert read.certificate == AUTHORITY.certificate
-    assert read.key_pem == AUTHORITY.key_pem
+    assert content.certificate == AUTHORITY.certificate
+    assert content.key_pem == AUTHORITY.key_pem
 
 
 def test_an_authority_is_valid_from_an_hour_ago_to_the_end_of_its_lifetime() -> None:

@@ -154,7 +154,7 @@ def test_apply_action(row: Transition) -> None:
 def test_every_valid_certificate_chains_to_the_published_bundle_for_a_year() -> None:
     """Hour by hour: a certificate is trusted from its issue to its expiry."""
     life = 30 * DAY
-    stored, published_since = Authorities(), NOW
+    authorities, published_since = Authorities(), NOW
     published: tuple[x509.Certificate, ...] = ()
     issued: list[tuple[datetime, x509.Certificate]] = []
     actions = []
@@ -162,19 +162,21 @@ def test_every_valid_certificate_chains_to_the_published_bundle_for_a_year() -> 
         now = NOW + hour * HOUR
         for _ in range(8):
             observation = Observation(now=now, published_since=published_since, published=published)
-            action = next_action(stored, observation, TIMING)
+            action = next_action(authorities, observation, TIMING)
             if action is None:
                 break
             actions.append(action)
-            stored = apply_action(action, stored, observation, partial(authority, now, life))
-            if stored.trusted != published:
+            authorities = apply_action(
+                action, authorities, observation, partial(authority, now, life)
+            )
+            if authorities.trusted != published:
                 assert not published or action in {Action.PUBLISH, Action.DROP, Action.FORGET}
-                published, published_since = stored.trusted, now
+                published, published_since = authorities.trusted, now
         else:
             pytest.fail("the chain does not come to rest")
-        assert stored.signer is not None
+        assert authorities.signer is not None
         if hour % 12 == 0:  # A replica renews its certificate.
-            issued.append((now, stored.signer.certificate))
+            issued.append((now, authorities.signer.certificate))
         for issued_at, signer in issued:
             assert signer in published or now >= issued_at + TIMING.certificate_lifetime
 

@@ -54,10 +54,10 @@ def test_a_certificate_verifies_against_its_authority() -> None:
 
 def test_a_certificate_names_the_key_of_its_authority_for_strict_clients() -> None:
     serving = issue_serving_certificate(AUTHORITY, NAMES, now=NOW, life=DAY)
-    named = parse(serving).extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
+    value = parse(serving).extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
     own = AUTHORITY.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
 
-    assert named.key_identifier == own.digest
+    assert value.key_identifier == own.digest
 
 
 def test_an_expired_authority_issues_nothing() -> None:

@@ -32,8 +32,8 @@ def check(*given: Document, options: Iterable[object] = ()) -> Result:
 def answer(*given: Document, options: Iterable[object] = ()) -> dict[str, Any]:
     result = check(*given, options=[*options, "-o", "json"])
     assert result.exit_code in (0, 1), result.stderr
-    said: dict[str, Any] = msgspec.json.decode(result.stdout)
-    return said
+    document: dict[str, Any] = msgspec.json.decode(result.stdout)
+    return document
 
 
 def owned(document: Document) -> Document:
@@ -87,17 +87,17 @@ def test_text_says_where_what_and_how_many() -> None:
 
 
 def test_json_holds_findings_only() -> None:
-    said = answer(WRONG, DOUBTFUL)
+    answer_ = answer(WRONG, DOUBTFUL)
 
-    assert list(said) == ["findings"]
-    assert finding_lines(said) == [
+    assert list(answer_) == ["findings"]
+    assert finding_lines(answer_) == [
         "error tooManyDevices ResourceClaim/default/judged spec.devices.requests",
         (
             "warning noopToleration ResourceClaim/default/judged"
             " spec.devices.requests[0].exactly.tolerations[0].effect"
         ),
     ]
-    assert {*said["findings"][0]} == {"severity", "code", "message", "fix", "object", "path"}
+    assert {*answer_["findings"][0]} == {"severity", "code", "message", "fix", "object", "path"}
 
 
 def test_a_wrong_value_of_a_known_kind_is_a_finding() -> None:

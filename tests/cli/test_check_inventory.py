@@ -29,10 +29,10 @@ def asking(**fields: Any) -> Document:
 def check(*given: Document, flags: tuple[str, ...] = ()) -> list[str]:
     result = drawbridge("check", "-f", "-", "-o", "json", *flags, stdin=dump_yaml(given))
     assert result.exit_code in (0, 1), result.stderr
-    said = msgspec.json.decode(result.stdout)
-    has_errors = any(finding["severity"] == "error" for finding in said["findings"])
+    document = msgspec.json.decode(result.stdout)
+    has_errors = any(finding["severity"] == "error" for finding in document["findings"])
     assert result.exit_code == has_errors
-    return finding_lines(said)
+    return finding_lines(document)
 
 
 class Case(NamedTuple):

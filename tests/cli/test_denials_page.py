@@ -22,7 +22,7 @@ def test_the_page_has_ten_denials() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(PAIRS) - BUILT_IN))
 def test_kubectl_shows_the_words_of_check(name: str) -> None:
-    (applied,) = re.findall(r"is invalid: (.*)", PAIRS[name]["applied"])
+    (matches,) = re.findall(r"is invalid: (.*)", PAIRS[name]["applied"])
 
     checked = [
         f"{path}: drawbridge[{code}]: {words}"
@@ -31,4 +31,4 @@ def test_kubectl_shows_the_words_of_check(name: str) -> None:
         )
     ]
 
-    assert applied in checked
+    assert matches in checked

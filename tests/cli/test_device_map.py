@@ -75,9 +75,9 @@ def test_nodes_that_look_alike_stand_together() -> None:
         node_with(pool_of(device(), pool=f"n{number}"), name=f"n{number}") for number in range(6)
     ]
 
-    found = device_map(nodes, usage(), usage())
+    device_map_ = device_map(nodes, usage(), usage())
 
-    assert found == ["n0, n1, n2 and 3 more  gpu.example.com  .", "(. not in use)"]
+    assert device_map_ == ["n0, n1, n2 and 3 more  gpu.example.com  .", "(. not in use)"]
 
 
 def test_a_pool_that_gives_nothing_says_why() -> None:

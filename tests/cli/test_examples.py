@@ -100,8 +100,8 @@ EVERY = sorted(path for path in EXAMPLES.rglob("*.yaml") if path.name != "cluste
 def answer(*arguments: object, stdin: str | None = None) -> dict[str, Any]:
     result = drawbridge("translate", "-o", "json", *arguments, stdin=stdin)
     assert result.exit_code in (0, 1), result.stderr
-    said: dict[str, Any] = json.loads(result.stdout)
-    return said
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
 
 
 def words(said: dict[str, Any]) -> list[str]:
@@ -124,9 +124,9 @@ def test_every_example_stands_in_the_tables() -> None:
 
 @pytest.mark.parametrize("name", IN_THE_CLUSTER)
 def test_what_an_example_becomes_in_the_cluster(name: str) -> None:
-    said = answer("-f", EXAMPLES / name, "--snapshot", CLUSTER)
+    answer_ = answer("-f", EXAMPLES / name, "--snapshot", CLUSTER)
 
-    assert (IN_THE_CLUSTER[name], FINDINGS.get(name, [])) == (words(said), codes(said))
+    assert (IN_THE_CLUSTER[name], FINDINGS.get(name, [])) == (words(answer_), codes(answer_))
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -136,9 +136,9 @@ def test_what_an_example_becomes_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_what_a_mistake_says(name: str) -> None:
-    said = answer("-f", EXAMPLES / "mistakes" / name)
+    answer_ = answer("-f", EXAMPLES / "mistakes" / name)
 
-    assert (MISTAKES[name], []) == (codes(said), said["objects"])
+    assert (MISTAKES[name], []) == (codes(answer_), answer_["objects"])
 
 
 def test_a_replica_needs_a_driver_that_publishes_shares() -> None:
@@ -182,9 +182,9 @@ def test_every_example_of_nics_stands_in_the_table() -> None:
 def test_what_an_example_of_nics_becomes(name: str) -> None:
     folder = EXAMPLES / "nics"
 
-    said = answer("-f", folder / name, "--snapshot", folder / "cluster.yaml")
+    answer_ = answer("-f", folder / name, "--snapshot", folder / "cluster.yaml")
 
-    assert NICS[name] == (words(said), codes(said))
+    assert NICS[name] == (words(answer_), codes(answer_))
 
 
 ACCELERATOR_FOLDER = EXAMPLES / "accelerators"
@@ -232,9 +232,9 @@ def test_every_example_of_another_vendor_stands_in_the_table() -> None:
 def test_what_an_example_of_another_vendor_becomes(name: str) -> None:
     folder = ACCELERATOR_FOLDER
 
-    said = answer("-f", folder / name, "--snapshot", folder / "cluster.yaml")
+    answer_ = answer("-f", folder / name, "--snapshot", folder / "cluster.yaml")
 
-    assert ACCELERATORS[name] == (words(said), codes(said))
+    assert ACCELERATORS[name] == (words(answer_), codes(answer_))
 
 
 OTHER_SHARES: dict[str, list[str]] = {
@@ -294,9 +294,9 @@ def test_every_example_of_koordinator_stands_in_the_table() -> None:
 def test_what_an_example_of_koordinator_becomes(name: str) -> None:
     folder = EXAMPLES / "koordinator"
 
-    said = answer("-f", folder / name, "--snapshot", folder / "cluster.yaml")
+    answer_ = answer("-f", folder / name, "--snapshot", folder / "cluster.yaml")
 
-    assert KOORDINATOR[name] == (words(said), codes(said))
+    assert KOORDINATOR[name] == (words(answer_), codes(answer_))
 
 
 @pytest.mark.parametrize("path", EVERY, ids=lambda path: path.name)

@@ -34,10 +34,10 @@ TAINTED = gpu("gpu-1", taints=[{"key": "ill", "effect": "NoExecute"}])
 
 
 def test_devices_are_free_taken_or_tainted() -> None:
-    held = holding("held", "gpu-0", "node-a")
-    published = slice_of("node-a", gpu("gpu-0"), TAINTED, gpu("gpu-2"))
+    held_claim = holding("held", "gpu-0", "node-a")
+    slice_ = slice_of("node-a", gpu("gpu-0"), TAINTED, gpu("gpu-2"))
 
-    (driver,) = said(device_class(), node("node-a"), published, held)["drivers"]
+    (driver,) = said(device_class(), node("node-a"), slice_, held_claim)["drivers"]
 
     assert driver == {
         "driver": DRIVER,
@@ -53,12 +53,12 @@ def test_devices_are_free_taken_or_tainted() -> None:
 
 
 def test_shares_leave_the_rest_free() -> None:
-    held = holding("held", "gpu-0", "node-a")
-    result = held["status"]["allocation"]["devices"]["results"][0]
+    held_claim = holding("held", "gpu-0", "node-a")
+    result = held_claim["status"]["allocation"]["devices"]["results"][0]
     result |= {"shareID": "a", "consumedCapacity": {"memory": "30Gi"}}
-    published = slice_of("node-a", gpu("gpu-0", allowMultipleAllocations=True))
+    slice_ = slice_of("node-a", gpu("gpu-0", allowMultipleAllocations=True))
 
-    (driver,) = said(node("node-a"), published, held)["drivers"]
+    (driver,) = said(node("node-a"), slice_, held_claim)["drivers"]
 
     assert (driver["allocated"], driver["shared"], driver["free"]) == (0, 1, 0)
     assert driver["capacity"] == {"memory": {"total": "80Gi", "free": "50Gi", "largest": "80Gi"}}
@@ -70,14 +70,14 @@ def test_classes_say_what_they_select() -> None:
     broken = device_class("broken")
     broken["spec"]["selectors"][0]["cel"]["expression"] = "device.drivr == ''"
 
-    found = said(*STATE, other, broken)["classes"]
+    classes = said(*STATE, other, broken)["classes"]
 
-    assert [(each["name"], each["devices"], each["drivers"]) for each in found] == [
+    assert [(each["name"], each["devices"], each["drivers"]) for each in classes] == [
         ("broken", 0, []),
         ("gpu", 4, [DRIVER]),
         ("other", 0, []),
     ]
-    assert "CEL compile error" in found[0]["error"]
+    assert "CEL compile error" in classes[0]["error"]
 
 
 def test_a_class_is_suggested_for_a_driver_without_one() -> None:
@@ -96,17 +96,19 @@ SELECTS_TYPE = f'device.driver == "{DRIVER}" && device.attributes["{DRIVER}"].?t
 
 
 def test_a_class_is_suggested_for_a_type_that_shares_one() -> None:
-    published = slice_of("node-a", typed("a", "gpu"), typed("b", "mig"), typed("c", "mig"))
+    slice_ = slice_of("node-a", typed("a", "gpu"), typed("b", "mig"), typed("c", "mig"))
     apart = device_class("mig")
     apart["spec"]["selectors"][0]["cel"]["expression"] = f'{SELECTS_TYPE}"mig"'
 
-    found = said(device_class(), apart, node("node-a"), published)["suggestions"]
+    suggestions = said(device_class(), apart, node("node-a"), slice_)["suggestions"]
 
-    assert found == [{"name": f"gpu.{DRIVER}", "expression": f'{SELECTS_TYPE}"gpu"', "devices": 1}]
+    assert suggestions == [
+        {"name": f"gpu.{DRIVER}", "expression": f'{SELECTS_TYPE}"gpu"', "devices": 1}
+    ]
 
 
 def test_a_class_is_suggested_for_each_product_and_mig_profile() -> None:
-    published = slice_of(
+    slice_ = slice_of(
         "node-a",
         typed("a", "gpu", productName='Acme A-100 "big"'),
         typed("b", "gpu", productName="Acme B"),
@@ -114,9 +116,9 @@ def test_a_class_is_suggested_for_each_product_and_mig_profile() -> None:
         typed("d", "mig", productName="Acme A", profile="1g.10gb+me"),
     )
 
-    found = said(device_class(), node("node-a"), published)["suggestions"]
+    suggestions = said(device_class(), node("node-a"), slice_)["suggestions"]
 
-    assert [(each["name"], each["devices"]) for each in found] == [
+    assert [(each["name"], each["devices"]) for each in suggestions] == [
         (f"gpu.{DRIVER}", 2),
         (f"gpu-acme-a-100-big.{DRIVER}", 1),
         (f"gpu-acme-b.{DRIVER}", 1),
@@ -127,12 +129,12 @@ def test_a_class_is_suggested_for_each_product_and_mig_profile() -> None:
 
 
 def test_a_suggested_name_is_not_that_of_another_class() -> None:
-    taken = device_class(f"mig.{DRIVER}")
-    published = slice_of("node-a", typed("a", "gpu"), typed("b", "mig"))
+    device_class_ = device_class(f"mig.{DRIVER}")
+    slice_ = slice_of("node-a", typed("a", "gpu"), typed("b", "mig"))
 
-    found = said(device_class(), taken, node("node-a"), published)["suggestions"]
+    suggestions = said(device_class(), device_class_, node("node-a"), slice_)["suggestions"]
 
-    assert [each["name"] for each in found] == [f"gpu.{DRIVER}", f"mig.{DRIVER}-2"]
+    assert [each["name"] for each in suggestions] == [f"gpu.{DRIVER}", f"mig.{DRIVER}-2"]
 
 
 STATES = ("busy/cluster.yaml", "cluster", "compatibility", "koordinator/cluster.yaml", "nics")
@@ -159,7 +161,9 @@ def test_a_suggested_selector_selects_the_devices_that_it_was_made_for(
     selected = {
         class_["name"]: class_["devices"] for class_ in after["classes"] if not class_["error"]
     }
-    assert {each["name"]: each["devices"] for each in suggestions}.items() <= selected.items()
+    assert {
+        suggestion["name"]: suggestion["devices"] for suggestion in suggestions
+    }.items() <= selected.items()
     assert [] == (after["suggestions"] if classes else [])
 
 
@@ -170,11 +174,11 @@ def test_partitions_of_a_published_device_count_its_memory_once() -> None:
         }
 
     whole = gpu("gpu-0", attributes={"uuid": {"string": "GPU-0"}})
-    published = slice_of("node-a", whole, part("mig-0", "GPU-0"), part("mig-1", "GPU-0"))
+    slice_ = slice_of("node-a", whole, part("mig-0", "GPU-0"), part("mig-1", "GPU-0"))
     apart = slice_of("node-b", part("mig-0", "GPU-1"))
 
     (driver,) = said(
-        node("node-a"), node("node-b"), published, apart, holding("held", "mig-1", "node-a")
+        node("node-a"), node("node-b"), slice_, apart, holding("held", "mig-1", "node-a")
     )["drivers"]
 
     assert driver["capacity"] == {"memory": {"total": "100Gi", "free": "80Gi", "largest": "80Gi"}}
@@ -198,8 +202,8 @@ def test_amounts_of_slots_are_hidden_unless_all_are_wanted() -> None:
 
 def test_devices_are_listed_with_what_a_class_can_select_them_by() -> None:
     attributes = {"model": {"string": "A"}, "numa": {"int": 0}, "x.y/z": {"bools": [True]}}
-    published = slice_of("node-a", gpu("gpu-0", attributes=attributes), TAINTED)
-    state = (node("node-a"), published)
+    slice_ = slice_of("node-a", gpu("gpu-0", attributes=attributes), TAINTED)
+    state = (node("node-a"), slice_)
 
     assert said(*state).get("devices") is None
     result = inventory(*state, options=("--devices", "-o", "json"))
@@ -224,9 +228,9 @@ def test_a_namespace_is_refused() -> None:
 
 
 def test_pools_that_give_nothing_and_slices_that_nobody_sees_are_told() -> None:
-    halved = slice_of("node-a", pool={"name": "node-a", "generation": 1, "resourceSliceCount": 2})
+    slice_ = slice_of("node-a", pool={"name": "node-a", "generation": 1, "resourceSliceCount": 2})
 
-    result = inventory(device_class(), node("node-a"), halved, slice_of("node-z"))
+    result = inventory(device_class(), node("node-a"), slice_, slice_of("node-z"))
 
     assert result.exit_code == 0
     assert "Pools that cannot be used\n  gpu.example.com, pool node-a: " in result.stdout
@@ -300,8 +304,8 @@ def test_a_resource_of_a_device_plugin_and_of_slices_is_told() -> None:
 
 
 def test_a_profile_connects_a_plugins_resource_with_a_driver() -> None:
-    published = slice_of("node-a", gpu("gpu-0"), driver="gpu.nvidia.com")
+    slice_ = slice_of("node-a", gpu("gpu-0"), driver="gpu.nvidia.com")
 
-    (duplicate,) = said(plugged("node-a"), published)["duplicateResources"]
+    (duplicate,) = said(plugged("node-a"), slice_)["duplicateResources"]
 
     assert ("gpu.nvidia.com", "") == (duplicate["drivers"][0], duplicate["deviceClass"])

@@ -168,5 +168,5 @@ async def test_where_a_claim_of_the_cluster_would_go(server: FakeApiServer, tmp_
         *("--kubeconfig", kubeconfig_of(server, tmp_path)),
     )
 
-    (placed,) = json.loads(said.stdout)["simulation"]["claims"]
-    assert placed["allocation"]["devices"]["results"] == [{**result, "device": "gpu-1"}]
+    (claim,) = json.loads(said.stdout)["simulation"]["claims"]
+    assert claim["allocation"]["devices"]["results"] == [{**result, "device": "gpu-1"}]

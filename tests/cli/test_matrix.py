@@ -68,10 +68,10 @@ def test_a_policy_as_a_table() -> None:
 
 
 def test_a_policy_as_json() -> None:
-    (found,) = json.loads(matrix(POLICY, *MODES, options=("-o", "json")).stdout)["drivers"]
+    (driver,) = json.loads(matrix(POLICY, *MODES, options=("-o", "json")).stdout)["drivers"]
 
-    assert (found["driver"], found["policy"]) == (DRIVER, "modes")
-    assert [(pair["kind"], pair["otherKind"], pair["relation"]) for pair in found["pairs"]] == [
+    assert (driver["driver"], driver["policy"]) == (DRIVER, "modes")
+    assert [(pair["kind"], pair["otherKind"], pair["relation"]) for pair in driver["pairs"]] == [
         ("mig", "mig", "compatible"),
         ("mps", "mig", "incompatible"),
         ("mps", "mps", "compatible"),
@@ -82,18 +82,18 @@ def test_a_policy_that_an_older_one_outranks_is_shown_as_well() -> None:
     younger = {**POLICY, "metadata": {"name": "young", "creationTimestamp": "2026-11-20T00:00:00Z"}}
     older = {**POLICY, "metadata": {"name": "z-old", "creationTimestamp": "2026-11-19T00:00:00Z"}}
 
-    found = json.loads(matrix(younger, older, *MODES, options=("-o", "json")).stdout)["drivers"]
+    drivers = json.loads(matrix(younger, older, *MODES, options=("-o", "json")).stdout)["drivers"]
 
-    assert ["young", "z-old"] == [driver["policy"] for driver in found]
+    assert ["young", "z-old"] == [driver["policy"] for driver in drivers]
 
 
 def test_findings_about_a_policy() -> None:
     typo = {**POLICY, "spec": {"driver": DRIVER, "rules": [rule("mig"), rule("mbs")]}}
 
     result = matrix(typo, *MODES)
-    (found,) = json.loads(matrix(typo, *MODES, options=("-o", "json")).stdout)["drivers"]
+    (driver,) = json.loads(matrix(typo, *MODES, options=("-o", "json")).stdout)["drivers"]
 
-    (literal, *_) = [entry for entry in found["findings"] if entry["code"] == "unknownLiteral"]
+    (literal, *_) = [entry for entry in driver["findings"] if entry["code"] == "unknownLiteral"]
     assert literal["path"] == "spec.rules[1].selectors[0].cel.expression"
     assert (
         "warning unknownLiteral at spec.rules[1].selectors[0].cel.expression: "
@@ -105,8 +105,8 @@ def test_a_policy_as_groups() -> None:
     result = matrix(POLICY, *MODES, options=("--as-groups",))
     document = json.loads(matrix(POLICY, *MODES, options=("--as-groups", "-o", "json")).stdout)
 
-    (found,) = document["drivers"]
-    groups = found["devices"]
+    (driver,) = document["drivers"]
+    groups = driver["devices"]
     assert result.stdout.splitlines()[2:] == [
         f"{device}: {', '.join(names)}" for device, names in groups.items()
     ]
@@ -123,9 +123,9 @@ def test_a_policy_that_groups_cannot_express() -> None:
 
 
 def test_groups_that_slices_declare() -> None:
-    declared = partitions(partition("a", "mig", ["mig"]), partition("c", "mps", ["mps"]))
+    partitions_ = partitions(partition("a", "mig", ["mig"]), partition("c", "mps", ["mps"]))
 
-    result = matrix(*declared)
+    result = matrix(*partitions_)
 
     assert result.stdout.startswith("gpu.example.com, groups that slices declare\n")
     assert "| mig | ✓   | ✗   | 1       |" in result.stdout
@@ -157,12 +157,12 @@ def test_a_rule_that_does_not_compile_fails_on_error() -> None:
 
 
 def test_groups_name_their_feature_gate_while_it_is_off() -> None:
-    declared = partitions(partition("a", "mig", ["mig"]), partition("c", "mps", ["mps"]))
+    partitions_ = partitions(partition("a", "mig", ["mig"]), partition("c", "mps", ["mps"]))
     gate = "Feature gate DRADeviceCompatibilityGroups is off"
     is_on = ("--feature-gates", "DRADeviceCompatibilityGroups=true")
 
-    assert gate in matrix(*declared).stdout
-    assert gate not in matrix(*declared, options=is_on).stdout
+    assert gate in matrix(*partitions_).stdout
+    assert gate not in matrix(*partitions_, options=is_on).stdout
     assert gate not in matrix(POLICY, *MODES).stdout
-    (document,) = json.loads(matrix(*declared, options=("-o", "json")).stdout)["drivers"]
+    (document,) = json.loads(matrix(*partitions_, options=("-o", "json")).stdout)["drivers"]
     assert "DRADeviceCompatibilityGroups" == document["disabledGate"]

@@ -67,9 +67,9 @@ def test_constraints_and_configuration_stand_behind_their_request() -> None:
 def test_all_devices_of_a_node_are_no_number() -> None:
     asked = {"deviceClassName": "c", "allocationMode": "All"}
 
-    (said,) = requests({"devices": {"requests": [{"name": "a", "exactly": asked}]}})
+    (request,) = requests({"devices": {"requests": [{"name": "a", "exactly": asked}]}})
 
-    assert said == ("a", "all devices of a node of class c")
+    assert request == ("a", "all devices of a node of class c")
 
 
 def test_constraints_name_the_requests_beside() -> None:

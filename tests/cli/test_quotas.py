@@ -38,13 +38,15 @@ def quota(hard: int, used: int | None = None, *, scopes: tuple[str, ...] = ()) -
 
 
 def claim(name: str, count: int) -> Document:
-    made = cases.claim(cases.exactly(deviceClassName=DRIVER, count=count))
-    return {**made, "metadata": {"name": name}}
+    claim_ = cases.claim(cases.exactly(deviceClassName=DRIVER, count=count))
+    return {**claim_, "metadata": {"name": name}}
 
 
 def pod(name: str, *claims: Document, limits: Any = None, labels: Any = None) -> Document:
-    made = cases.pod(*claims, uses=tuple({"name": one["name"]} for one in claims), limits=limits)
-    return {**made, "metadata": {"name": name, **({"labels": labels} if labels else {})}}
+    pod_ = cases.pod(
+        *claims, uses=tuple({"name": claim_["name"]} for claim_ in claims), limits=limits
+    )
+    return {**pod_, "metadata": {"name": name, **({"labels": labels} if labels else {})}}
 
 
 TWO = {"name": "gpu", "resourceClaimTemplateName": "two"}
@@ -160,8 +162,8 @@ def test_simulate_places_nothing_that_would_not_be_created(tmp_path: Any) -> Non
     )
 
     answer = msgspec.json.decode(result.stdout)
-    placed = {one["name"] for one in answer["claims"] if one["allocation"] is not None}
+    placed = {claim_["name"] for claim_ in answer["claims"] if claim_["allocation"] is not None}
     assert {"a"} == placed
-    assert [None] == [one["node"] for one in answer["pods"]]
+    assert [None] == [pod_["node"] for pod_ in answer["pods"]]
     assert "exceeds ResourceQuota devices" in result.stderr
     assert result.exit_code == 1

@@ -100,7 +100,9 @@ def test_whatever_is_said_is_sarif() -> None:
     (run,) = log(*documents).runs
 
     told = [result.rule_id for result in run.results if result.level != "note"]
-    assert told == [each.split()[1] for case in rows for each in case.expected_lines]
+    assert told == [
+        expected_line.split()[1] for case in rows for expected_line in case.expected_lines
+    ]
     for result in run.results:
         assert run.tool.driver.rules[result.rule_index].id == result.rule_id
 

@@ -80,7 +80,7 @@ def using(name: str, *claims: str, **spec: Any) -> Document:
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "team"},
         "spec": {
-            "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
+            "resourceClaims": [{"name": claim_, "resourceClaimName": claim_} for claim_ in claims],
             "containers": [{"name": "main", "image": "main"}],
             **spec,
         },
@@ -110,8 +110,8 @@ def answer(*given: Document, exits: int = 0, **how: Any) -> dict[str, Any]:
     how["options"] = [*how.get("options", ()), "-o", "json"]
     result = simulate(*given, **how)
     assert exits == result.exit_code, result.output
-    said: dict[str, Any] = json.loads(result.stdout)
-    return said
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
 
 
 def where(said: dict[str, Any]) -> list[str]:
@@ -120,11 +120,11 @@ def where(said: dict[str, Any]) -> list[str]:
 
 def gets(said: dict[str, Any]) -> dict[str, list[str]]:
     return {
-        each["name"]: [
-            result["device"] for result in each["allocation"]["devices"].get("results", ())
+        claim_["name"]: [
+            result["device"] for result in claim_["allocation"]["devices"].get("results", ())
         ]
-        for each in said["claims"]
-        if each["allocation"] is not None
+        for claim_ in said["claims"]
+        if claim_["allocation"] is not None
     }
 
 
@@ -132,9 +132,9 @@ def gets(said: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def test_the_document_of_a_success() -> None:
-    said = answer(using("trainer", "two"), claim("two", 2), claim("one"))
+    answer_ = answer(using("trainer", "two"), claim("two", 2), claim("one"))
 
-    assert said == {
+    assert answer_ == {
         "claims": [
             {
                 "namespace": "team",
@@ -171,14 +171,14 @@ def test_the_document_of_a_success() -> None:
 
 
 def test_the_document_of_a_failure() -> None:
-    said = answer(claim("three", 3), exits=1)
+    answer_ = answer(claim("three", 3), exits=1)
 
     reason = {
         "code": "tooFewDevices",
         "message": "claim team/three, request gpu: only 2 suitable devices, 3 requested",
         "count": 0,
     }
-    assert said == {
+    assert answer_ == {
         "claims": [{"namespace": "team", "name": "three", "node": None, "allocation": None}],
         "pods": [],
         "nodes": [
@@ -196,31 +196,31 @@ def test_of_many_reasons_what_is_lacking_is_among_those_shown() -> None:
     others = [{"name": f"m-{word}", "attributes": {word: {"int": 1}}} for word in "abcde"]
     ours = [f'!("{word}" in device.attributes["{DRIVER}"])' for word in "abcde"]
 
-    said = simulate(
+    stdout = simulate(
         claim("three", 3, selectors=[{"cel": {"expression": our}} for our in ours]),
         snapshot=[device_class(), node("n"), slice_of("n", {"name": "free"}, *ill, *others)],
     ).stdout
 
-    said = " ".join(said.split())
-    assert "only 1 suitable device, 3 requested [tooFewDevices]" in said
-    assert all(f"untolerated taint {key}:NoSchedule" in said for key in "abcde")
-    assert "3 more reasons" in said
+    stdout = " ".join(stdout.split())
+    assert "only 1 suitable device, 3 requested [tooFewDevices]" in stdout
+    assert all(f"untolerated taint {key}:NoSchedule" in stdout for key in "abcde")
+    assert "3 more reasons" in stdout
 
 
 def test_what_upstream_raises_as_fatal_is_the_error() -> None:
-    said = answer(claim("lost", deviceClassName="lost"), exits=1)
+    answer_ = answer(claim("lost", deviceClassName="lost"), exits=1)
 
-    assert "could not retrieve device class lost" in said["error"]
-    assert where(said) == ["lost None"]
+    assert "could not retrieve device class lost" in answer_["error"]
+    assert where(answer_) == ["lost None"]
 
 
 def test_a_slice_whose_nodes_cannot_be_told_is_the_error() -> None:
     term = {"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["a"]}]}
     place = {"nodeName": None, "nodeSelector": {"nodeSelectorTerms": [term]}}
-    said = answer(claim("one"), snapshot=[*STATE, slice_of("zone-a", **place)], exits=1)
+    answer_ = answer(claim("one"), snapshot=[*STATE, slice_of("zone-a", **place)], exits=1)
 
-    assert said["error"].startswith("ResourceSlice zone-a-slice: failed to parse node selector")
-    assert [False, False] == [each["fits"] for each in said["nodes"]]
+    assert answer_["error"].startswith("ResourceSlice zone-a-slice: failed to parse node selector")
+    assert [False, False] == [node_["fits"] for node_ in answer_["nodes"]]
 
 
 def test_a_claim_for_nothing_is_allocated_nothing() -> None:
@@ -242,31 +242,33 @@ def test_nothing_to_place() -> None:
 
 
 def test_the_snapshot_is_state_only() -> None:
-    said = answer(claim("mine"), snapshot=(*STATE, claim("waiting"), using("pending", "waiting")))
+    answer_ = answer(
+        claim("mine"), snapshot=(*STATE, claim("waiting"), using("pending", "waiting"))
+    )
 
-    assert where(said) == ["mine node-a"]
+    assert where(answer_) == ["mine node-a"]
 
 
 def test_what_is_bound_or_allocated_is_state() -> None:
     bound = using("bound", "waits", nodeName="node-b")
 
-    said = answer(bound, holding("held", "gpu-0", "node-a"), claim("mine"))
+    answer_ = answer(bound, holding("held", "gpu-0", "node-a"), claim("mine"))
 
-    assert where(said) == ["mine node-a"]
-    assert gets(said) == {"mine": ["gpu-1"]}
+    assert where(answer_) == ["mine node-a"]
+    assert gets(answer_) == {"mine": ["gpu-1"]}
 
 
 def test_an_object_of_f_replaces_its_namesake() -> None:
-    said = answer(claim("a", 2), snapshot=(*STATE, holding("a", "gpu-0", "node-a")))
+    answer_ = answer(claim("a", 2), snapshot=(*STATE, holding("a", "gpu-0", "node-a")))
 
-    assert gets(said) == {"a": ["gpu-0", "gpu-1"]}
-    assert where(said) == ["a node-a"]
+    assert gets(answer_) == {"a": ["gpu-0", "gpu-1"]}
+    assert where(answer_) == ["a node-a"]
 
 
 def test_pods_come_first_then_claims_in_input_order() -> None:
-    said = answer(claim("z"), using("second", "b"), claim("b"), using("first"), claim("a"))
+    answer_ = answer(claim("z"), using("second", "b"), claim("b"), using("first"), claim("a"))
 
-    assert where(said) == [
+    assert where(answer_) == [
         "second node-a", "first node-a", "b node-a", "z node-a", "a node-b"
     ]  # fmt: skip
 
@@ -285,9 +287,9 @@ def test_claims_of_templates_are_called_after_the_pod() -> None:
     }
     known = {**using("known", resourceClaims=[entry]), "status": recorded}
 
-    said = answer(trainer, known, snapshot=(*STATE, template))
+    answer_ = answer(trainer, known, snapshot=(*STATE, template))
 
-    assert where(said) == [
+    assert where(answer_) == [
         "trainer node-a", "known node-a", "trainer-gpu node-a", "trainer-gpu-abcde node-a"
     ]  # fmt: skip
 
@@ -298,9 +300,9 @@ def test_objects_whose_names_are_to_be_generated_are_told_apart() -> None:
     trainer = using("x")
     trainer["metadata"] = {"generateName": "train-", "namespace": "team"}
 
-    said = answer(nameless, nameless, trainer, trainer)
+    answer_ = answer(nameless, nameless, trainer, trainer)
 
-    assert where(said) == [
+    assert where(answer_) == [
         "train- node-a", "train-2 node-a", "run- node-a", "run-2 node-a"
     ]  # fmt: skip
 
@@ -320,8 +322,8 @@ def test_legacy_pods_are_translated_first() -> None:
         *("simulate", "-f", "-", "--snapshot", *state, "-o", "json"), stdin=dump_yaml([share])
     )
 
-    said = json.loads(result.stdout)
-    (only,) = said["claims"]
+    document = json.loads(result.stdout)
+    (only,) = document["claims"]
     (device,) = only["allocation"]["devices"]["results"]
     assert result.exit_code == 0
     assert only["name"] == f"{share['metadata']['name']}-gpu-main"
@@ -335,9 +337,9 @@ def test_a_pod_that_cannot_be_translated_is_not_placed_and_the_others_are() -> N
 
     result = simulate(broken, claim("mine"), options=["-o", "json"])
 
-    said = json.loads(result.stdout)
+    document = json.loads(result.stdout)
     assert result.exit_code == 1
-    assert where(said) == [f"{broken['metadata']['name']} None", "mine node-a"]
+    assert where(document) == [f"{broken['metadata']['name']} None", "mine node-a"]
     assert "notAnInteger" in result.stderr
 
 
@@ -366,9 +368,9 @@ def test_mapped_extended_resources_get_the_claim_that_the_scheduler_makes() -> N
     mapping["spec"]["extendedResourceName"] = "example.com/gpu"
     asks = {"name": "main", "resources": {"limits": {"example.com/gpu": 2}}}
 
-    said = answer(using("whole", containers=[asks]), snapshot=(mapping, *STATE[1:]))
+    answer_ = answer(using("whole", containers=[asks]), snapshot=(mapping, *STATE[1:]))
 
-    assert where(said) == ["whole node-a", "whole-extended-resources node-a"]
+    assert where(answer_) == ["whole node-a", "whole-extended-resources node-a"]
 
 
 def test_workloads_are_not_placed_and_that_is_said() -> None:
@@ -406,10 +408,10 @@ OLD_STATE = (
 
 
 def test_old_versions_are_read() -> None:
-    said = answer(old_claim("old"), snapshot=OLD_STATE)
+    answer_ = answer(old_claim("old"), snapshot=OLD_STATE)
 
-    assert where(said) == ["old node-a"]
-    assert gets(said) == {"old": ["gpu-0"]}
+    assert where(answer_) == ["old node-a"]
+    assert gets(answer_) == {"old": ["gpu-0"]}
 
 
 def test_old_versions_in_a_json_list_are_read(tmp_path: Path) -> None:
@@ -473,9 +475,9 @@ def test_of_two_policies_of_a_driver_the_older_counts() -> None:
 
     alone, together = policy("alone", 2, "false"), policy("together", 1, "true")
 
-    found = answer(claim("a"), claim("b"), snapshot=(*STATE, alone, together))
+    answer_ = answer(claim("a"), claim("b"), snapshot=(*STATE, alone, together))
 
-    assert where(found) == ["a node-a", "b node-a"]
+    assert where(answer_) == ["a node-a", "b node-a"]
 
 
 def test_taint_rules_count() -> None:
@@ -498,17 +500,17 @@ def test_taint_rules_count() -> None:
 
 
 def test_node_places_all_claims_together() -> None:
-    said = answer(claim("a"), claim("b"), options=["--node", "node-b"])
+    answer_ = answer(claim("a"), claim("b"), options=["--node", "node-b"])
 
-    assert where(said) == ["a node-b", "b node-b"]
-    assert [(each["name"], each["fits"]) for each in said["nodes"]] == [("node-b", True)]
+    assert where(answer_) == ["a node-b", "b node-b"]
+    assert [(node_["name"], node_["fits"]) for node_ in answer_["nodes"]] == [("node-b", True)]
 
 
 def test_node_is_all_or_nothing() -> None:
-    said = answer(claim("a"), claim("b", 2), options=["--node", "node-b"], exits=1)
+    answer_ = answer(claim("a"), claim("b", 2), options=["--node", "node-b"], exits=1)
 
-    assert where(said) == ["a None", "b None"]
-    assert [(each["name"], each["fits"]) for each in said["nodes"]] == [("node-b", False)]
+    assert where(answer_) == ["a None", "b None"]
+    assert [(node_["name"], node_["fits"]) for node_ in answer_["nodes"]] == [("node-b", False)]
 
 
 def test_a_node_that_is_not_there() -> None:
@@ -574,7 +576,7 @@ def test_feature_gates(exits: int, gates: str) -> None:
     sets["spec"] |= {"pool": pool, "devices": []}
     state = (device_class(), node("node-a"), devices, sets)
 
-    said = answer(
+    answer_ = answer(
         *(claim("a", 2), claim("b")),
         snapshot=state,
         options=["--feature-gates", gates],
@@ -582,7 +584,7 @@ def test_feature_gates(exits: int, gates: str) -> None:
     )
 
     # One of two devices can be had with the gate; without it the whole pool is ignored.
-    assert (["a None", "b node-a"] if gates else ["a None", "b None"]) == where(said)
+    assert (["a None", "b node-a"] if gates else ["a None", "b None"]) == where(answer_)
 
 
 def test_feature_gates_add_up_and_the_later_counts() -> None:
@@ -815,19 +817,19 @@ def time_sliced(name: str, interval: str, driver: str = NVIDIA) -> Document:
         "kind": "GpuConfig",
         "sharing": sharing,
     }
-    made = claim(name)
-    made["spec"]["devices"]["config"] = [{"opaque": {"driver": driver, "parameters": parameters}}]
-    return made
+    claim_ = claim(name)
+    claim_["spec"]["devices"]["config"] = [{"opaque": {"driver": driver, "parameters": parameters}}]
+    return claim_
 
 
 SLICED = (time_sliced("a", "Short"), time_sliced("b", "Long"), time_sliced("c", "Short"))
 
 
 def test_contradicting_time_slices_are_not_placed_on_one_device() -> None:
-    said = answer(*SLICED, snapshot=shared_gpu(), exits=1)
+    answer_ = answer(*SLICED, snapshot=shared_gpu(), exits=1)
 
-    assert ["a node-a", "b None", "c node-a"] == where(said)
-    (reason,) = said["nodes"][0]["reasons"]
+    assert ["a node-a", "b None", "c node-a"] == where(answer_)
+    (reason,) = answer_["nodes"][0]["reasons"]
     assert reason["code"] == "conflictingSharingConfig"
     assert reason["message"].endswith("have another tenant with a conflicting GpuConfig")
 
@@ -836,9 +838,9 @@ def test_configurations_of_other_drivers_are_not_compared() -> None:
     driver = "gpu.example.org"
     given = [time_sliced(name, each, driver) for name, each in (("a", "Short"), ("b", "Long"))]
 
-    said = answer(*given, snapshot=shared_gpu(driver))
+    answer_ = answer(*given, snapshot=shared_gpu(driver))
 
-    assert ["a node-a", "b node-a"] == where(said)
+    assert ["a node-a", "b node-a"] == where(answer_)
 
 
 def test_one_call_of_upstream_s_allocator_places_them_with_a_note() -> None:

@@ -49,18 +49,18 @@ def simulated(scenario: Scenario, node: str, folder: Path) -> Verdict:
         *("--node", node, "--feature-gates", gates, "-o", "json"),
     )
 
-    said = json.loads(result.stdout)
-    (about,) = said["nodes"]
+    document = json.loads(result.stdout)
+    (about,) = document["nodes"]
     assert about["name"] == node
     assert about["fits"] == (result.exit_code == 0)
-    if said["error"] is not None:
+    if document["error"] is not None:
         return Verdict(FATAL)
     if any(reason["code"] == "budgetExhausted" for reason in about["reasons"]):
         return Verdict(BUDGET_EXHAUSTED)
     if not about["fits"]:
         return Verdict("does not fit")
     # An allocation without anything in it is an empty object.
-    return Verdict(FIT, normal([claim["allocation"] for claim in said["claims"]]))
+    return Verdict(FIT, normal([claim["allocation"] for claim in document["claims"]]))
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -68,11 +68,11 @@ def test_the_command_says_what_the_allocator_says(chunk: int, tmp_path: Path) ->
     compared = 0
     for seed in range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK):
         scenario = seeded(seed)
-        for node, expected in verdicts(scenario).items():
+        for node, verdict in verdicts(scenario).items():
             got = simulated(scenario, node, tmp_path)
-            if BUDGET_EXHAUSTED in (expected.end, got.end):
+            if BUDGET_EXHAUSTED in (verdict.end, got.end):
                 continue
-            want = expected if expected.end in (FIT, FATAL) else Verdict("does not fit")
+            want = verdict if verdict.end in (FIT, FATAL) else Verdict("does not fit")
             assert want.compared == got.compared, f"seed {seed}, node {node}"
             compared += 1
 

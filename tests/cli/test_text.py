@@ -47,11 +47,11 @@ def test_text_says_whose_a_name_is_that_a_profile_gives(tmp_path: Path) -> None:
     (tmp_path / "nics.yaml").write_text(
         f"driver: {DRANET}\ndevices: {{nic: {{class: nic, resources: {{acme.example/nic: {{}}}}}}}}"
     )
-    asked = pod(container("main", {"acme.example/nic": "1"}))
+    pod_ = pod(container("main", {"acme.example/nic": "1"}))
 
-    told = translate(asked, options=("-o", "text", "--profiles", tmp_path)).stdout
+    stdout = translate(pod_, options=("-o", "text", "--profiles", tmp_path)).stdout
 
-    assert "served by dra.net (rdma: acme.example/nic)" in told
+    assert "served by dra.net (rdma: acme.example/nic)" in stdout
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
@@ -100,11 +100,11 @@ def test_a_diff_has_nothing_that_a_terminal_or_a_ci_system_obeys() -> None:
     document = pod(gpus(1, mem=1), annotations={"note": hostile})
     document["metadata"] |= {"name": hostile, "namespace": hostile}
 
-    shown = drawbridge("translate", "-f", "-", "-o", "diff", stdin=json.dumps(document)).stdout
+    stdout = drawbridge("translate", "-f", "-", "-o", "diff", stdin=json.dumps(document)).stdout
 
-    assert "nvidia.com/gpu" in shown
-    assert not {"\x1b", "\x07", "\u202e"} & set(shown)
-    assert not any(line.lstrip(" +-").startswith("::") for line in shown.splitlines())
+    assert "nvidia.com/gpu" in stdout
+    assert not {"\x1b", "\x07", "\u202e"} & set(stdout)
+    assert not any(line.lstrip(" +-").startswith("::") for line in stdout.splitlines())
 
 
 def test_demo_shows_every_kind_of_outcome(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -152,19 +152,19 @@ def test_without_a_cluster_nothing_passes_through() -> None:
 
 
 def test_a_mapped_resource_passes_through() -> None:
-    said = answer(WHOLE, snapshot=[device_class(NVIDIA, "nvidia.com/gpu")])
+    answer_ = answer(WHOLE, snapshot=[device_class(NVIDIA, "nvidia.com/gpu")])
 
-    assert said["objects"] == [WHOLE]
+    assert answer_["objects"] == [WHOLE]
     path = "spec.containers[0].resources.limits[nvidia.com/gpu]"
-    assert [f"info passedThrough Pod/default/train {path}"] == finding_lines(said)
+    assert [f"info passedThrough Pod/default/train {path}"] == finding_lines(answer_)
 
 
 def test_an_object_of_f_replaces_its_namesake_of_the_snapshot() -> None:
-    said = answer(
+    answer_ = answer(
         device_class(NVIDIA), WHOLE, snapshot=[device_class(NVIDIA, extended="nvidia.com/gpu")]
     )
 
-    assert [f"DeviceClass {NVIDIA}", "template", "Pod train"] == kinds(said)
+    assert [f"DeviceClass {NVIDIA}", "template", "Pod train"] == kinds(answer_)
 
 
 @pytest.mark.parametrize(
@@ -188,18 +188,20 @@ def test_who_serves_a_name_that_two_classes_map(want: str, classes: list[Documen
 
 
 def test_a_class_that_the_cluster_lacks_is_a_warning() -> None:
-    said = answer(SHARE, snapshot=[device_class(NVIDIA)])
+    answer_ = answer(SHARE, snapshot=[device_class(NVIDIA)])
 
-    assert finding_lines(said) == [
+    assert finding_lines(answer_) == [
         "warning deviceClassMissing Pod/default/train spec.resourceClaims"
     ]
-    assert said["findings"][0]["fix"].endswith("--profile VOCABULARY=DRIVER")
+    assert answer_["findings"][0]["fix"].endswith("--profile VOCABULARY=DRIVER")
 
 
 def test_a_snapshot_of_other_kinds_does_not_say_that_there_is_no_class() -> None:
-    said = answer(SHARE, snapshot=[{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}])
+    answer_ = answer(
+        SHARE, snapshot=[{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}]
+    )
 
-    assert finding_lines(said) == []
+    assert finding_lines(answer_) == []
 
 
 def test_a_namespace_that_opts_out() -> None:
@@ -209,9 +211,9 @@ def test_a_namespace_that_opts_out() -> None:
         "metadata": {"name": "old", "labels": {"drawbridge.internal/translate": "false"}},
     }
 
-    said = answer(named(SHARE, "a", "old"), named(SHARE, "b"), snapshot=[namespace])
+    answer_ = answer(named(SHARE, "a", "old"), named(SHARE, "b"), snapshot=[namespace])
 
-    assert kinds(said) == ["Pod a", "template", "Pod b"]
+    assert kinds(answer_) == ["Pod a", "template", "Pod b"]
 
 
 def test_a_quota_that_would_stop_counting_refuses() -> None:
@@ -222,20 +224,20 @@ def test_a_quota_that_would_stop_counting_refuses() -> None:
         "spec": {"hard": {"requests.nvidia.com/gpumem": "9000"}},
     }
 
-    said = answer(named(SHARE, "a", "team"), named(SHARE, "b"), snapshot=[quota])
+    answer_ = answer(named(SHARE, "a", "team"), named(SHARE, "b"), snapshot=[quota])
 
-    assert kinds(said) == ["template", "Pod b"]
+    assert kinds(answer_) == ["template", "Pod b"]
     path = "spec.containers[0].resources.limits[nvidia.com/gpumem]"
-    assert f"error quotaNotCounted Pod/team/a {path}" in finding_lines(said)
+    assert f"error quotaNotCounted Pod/team/a {path}" in finding_lines(answer_)
 
 
 def test_a_wrong_value_in_the_snapshot_is_a_finding_and_counts_for_nothing() -> None:
     broken = device_class("broken") | {"spec": {"selectors": "all"}}
 
-    said = answer(SHARE, snapshot=[broken, device_class(HAMI)])
+    answer_ = answer(SHARE, snapshot=[broken, device_class(HAMI)])
 
-    assert kinds(said) == ["template", "Pod train"]
-    assert finding_lines(said) == ["error invalidObject DeviceClass//broken spec.selectors"]
+    assert kinds(answer_) == ["template", "Pod train"]
+    assert finding_lines(answer_) == ["error invalidObject DeviceClass//broken spec.selectors"]
 
 
 # --- profiles -------------------------------------------------------------------------------------
@@ -271,17 +273,19 @@ def test_a_profile_of_a_directory_can_be_chosen(tmp_path: Path) -> None:
         "driver: gpu.mine.example\nclaims: pod\ndevices:\n  gpu: {class: mine}\n"
     )
 
-    said = answer(WHOLE, options=("--profiles", tmp_path, "--profile", "nvidia=gpu.mine.example"))
+    answer_ = answer(
+        WHOLE, options=("--profiles", tmp_path, "--profile", "nvidia=gpu.mine.example")
+    )
 
-    assert classes_of(said) == ["mine"]
+    assert classes_of(answer_) == ["mine"]
 
 
 def test_what_a_profile_cannot_express_is_an_error() -> None:
-    said = answer(SHARE, options=("--profile", f"hami={NVIDIA}"))
+    answer_ = answer(SHARE, options=("--profile", f"hami={NVIDIA}"))
 
-    assert said["objects"] == []
+    assert answer_["objects"] == []
     path = "spec.containers[0].resources.limits[nvidia.com/gpucores]"
-    assert f"error cannotExpress Pod/default/train {path}" in finding_lines(said)
+    assert f"error cannotExpress Pod/default/train {path}" in finding_lines(answer_)
 
 
 @pytest.mark.parametrize(("want", "percent"), [(1, 1), (1, 50), (1, 99), (0, 100), (0, 0)])
@@ -298,9 +302,9 @@ def test_a_percentage_needs_published_sizes(want: int, percent: int) -> None:
 def test_yaml_is_a_stream_that_kubectl_takes() -> None:
     result = translate(SERVICE, SHARE, deployment())
 
-    found = read_objects(result.stdout.encode(), "stdout")
+    objects = read_objects(result.stdout.encode(), "stdout")
     assert [SERVICE["kind"], "ResourceClaimTemplate", "Pod", "ResourceClaimTemplate"] == [
-        one.kind for one in found
+        one.kind for one in objects
     ][:4]
     assert (result.exit_code, result.stderr) == (0, "")
 
@@ -315,13 +319,13 @@ def test_lists_are_flattened_in_order() -> None:
     inner = {"apiVersion": "v1", "kind": "List", "items": [named(SHARE, "b"), SERVICE]}
     outer = {"apiVersion": "v1", "kind": "List", "items": [named(SERVICE, "a"), inner]}
 
-    said = answer(outer, named(SERVICE, "z"))
+    answer_ = answer(outer, named(SERVICE, "z"))
 
-    assert kinds(said) == ["Service a", "template", "Pod b", "Service web", "Service z"]
+    assert kinds(answer_) == ["Service a", "template", "Pod b", "Service web", "Service z"]
 
 
 def test_a_template_stands_before_the_first_object_that_needs_it() -> None:
-    said = answer(
+    answer_ = answer(
         named(SHARE, "a"),
         named(SHARE, "b"),
         named(SHARE, "c", "default"),
@@ -330,14 +334,14 @@ def test_a_template_stands_before_the_first_object_that_needs_it() -> None:
     )
 
     want = ["template", "Pod a", "Pod b", "Pod c", "template", "Pod d", "template", "Pod train"]
-    assert want == kinds(said)
+    assert want == kinds(answer_)
 
 
 def test_a_template_is_in_the_namespace_that_its_object_writes() -> None:
-    said = answer(named(SHARE, "a"), named(SHARE, "b", "team"))
+    answer_ = answer(named(SHARE, "a"), named(SHARE, "b", "team"))
 
     templates = [
-        document["metadata"] for document in said["objects"] if "Template" in document["kind"]
+        document["metadata"] for document in answer_["objects"] if "Template" in document["kind"]
     ]
     name = templates[0]["name"]
     assert [{"name": name}, {"name": name, "namespace": "team"}] == templates
@@ -363,24 +367,26 @@ def test_a_template_that_is_given_is_not_repeated() -> None:
 
 def test_a_template_of_our_name_with_other_content_refuses() -> None:
     template, _ = answer(SHARE)["objects"]
-    taken = copy.deepcopy(template)
-    taken["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] = 2
+    copy_ = copy.deepcopy(template)
+    copy_["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] = 2
 
-    said = answer(taken, SHARE)
+    answer_ = answer(copy_, SHARE)
 
-    assert kinds(said) == ["template"]
-    assert finding_lines(said) == ["error templateConflict Pod/default/train spec.resourceClaims"]
+    assert kinds(answer_) == ["template"]
+    assert finding_lines(answer_) == [
+        "error templateConflict Pod/default/train spec.resourceClaims"
+    ]
 
 
 def test_pods_equal_what_the_webhook_makes() -> None:
     _, printed = answer(SHARE)["objects"]
     world = TranslationSnapshot(profiles=profiles())
 
-    made = admit_created(
+    operations = admit_created(
         SHARE, pod_view(SHARE), namespace="default", snapshot=world, options=TranslationOptions()
     ).operations
 
-    assert apply(copy.deepcopy(SHARE), made) == printed
+    assert apply(copy.deepcopy(SHARE), operations) == printed
     assert REQUEST_ANNOTATION in printed["metadata"]["annotations"]
 
 
@@ -424,15 +430,15 @@ def test_workloads_are_translated_inside_their_template(
     good = {**around({"spec": {"containers": [gpus(1, mem=3000)]}}), **head}
     bad = {**around({"spec": {"containers": [gpus(1, mem="8Gi")]}}), **head}
 
-    said = answer(good, bad)
+    answer_ = answer(good, bad)
 
-    assert ["template", f"{kind} w"] == kinds(said)
-    _, made = resolve_path(said["objects"][1], pod_path(version, kind) or ())
+    assert ["template", f"{kind} w"] == kinds(answer_)
+    _, made = resolve_path(answer_["objects"][1], pod_path(version, kind) or ())
     assert made["spec"]["containers"][0]["resources"] == {
         "claims": [{"name": "gpu-main", "request": "gpu"}]
     }
     path = f"{prefix}spec.containers[0].resources.limits[nvidia.com/gpumem]"
-    assert [f"error wrongUnit {kind}/default/w {path}"] == finding_lines(said)
+    assert [f"error wrongUnit {kind}/default/w {path}"] == finding_lines(answer_)
 
 
 @pytest.mark.parametrize(
@@ -444,9 +450,9 @@ def test_workloads_are_translated_inside_their_template(
     ],
 )
 def test_other_objects_pass_unchanged(document: Document) -> None:
-    said = answer(document)
+    answer_ = answer(document)
 
-    assert ([document], []) == (said["objects"], said["findings"])
+    assert ([document], []) == (answer_["objects"], answer_["findings"])
 
 
 @pytest.mark.parametrize(
@@ -462,20 +468,20 @@ def test_pod_templates_of_other_kinds_are_reported_and_pass_unchanged(
 ) -> None:
     document = deployment() | {"apiVersion": version, "kind": kind}
 
-    said = answer(document)
+    answer_ = answer(document)
 
-    assert [document] == said["objects"]
-    assert [f"info podTemplateNotRead {kind}/default/web spec.template"] == finding_lines(said)
+    assert [document] == answer_["objects"]
+    assert [f"info podTemplateNotRead {kind}/default/web spec.template"] == finding_lines(answer_)
 
 
 def test_keys_that_are_not_translated_are_reported() -> None:
     document = pod(container("main", {"mthreads.com/vgpu": 1}))
 
-    said = answer(document)
+    answer_ = answer(document)
 
-    assert [document] == said["objects"]
+    assert [document] == answer_["objects"]
     path = "spec.containers[0].resources.limits[mthreads.com/vgpu]"
-    assert [f"info untranslatedDeviceKey Pod/default/train {path}"] == finding_lines(said)
+    assert [f"info untranslatedDeviceKey Pod/default/train {path}"] == finding_lines(answer_)
 
 
 # --- findings -------------------------------------------------------------------------------------
@@ -532,9 +538,9 @@ REJECTION = (
 def test_what_is_printed_where_an_object_would_be_rejected(want: list[str], choice: str) -> None:
     result = translate(named(SHARE, "a"), WRONG, SERVICE, options=("--on-refusal", choice))
 
-    found = list(read_objects(result.stdout.encode(), "stdout"))
-    assert want == [f"{one.kind} {one.name}" if one.kind == "Pod" else one.kind for one in found]
-    assert [WRONG] * (choice == "keep") == [one.document for one in found if one.name == "train"]
+    objects = list(read_objects(result.stdout.encode(), "stdout"))
+    assert want == [f"{one.kind} {one.name}" if one.kind == "Pod" else one.kind for one in objects]
+    assert [WRONG] * (choice == "keep") == [one.document for one in objects if one.name == "train"]
     assert (1, REJECTION) == (result.exit_code, result.stderr)
 
 
@@ -640,10 +646,10 @@ WRONG_VALUES: list[tuple[str, Document]] = [
     ("want", "document"), WRONG_VALUES, ids=[want.partition(" ")[2] for want, _ in WRONG_VALUES]
 )
 def test_a_wrong_value_in_a_known_kind_is_a_finding(want: str, document: Document) -> None:
-    said = answer(document, named(SHARE, "next"))
+    answer_ = answer(document, named(SHARE, "next"))
 
-    assert kinds(said) == ["template", "Pod next"]
-    assert [want] == finding_lines(said)
+    assert kinds(answer_) == ["template", "Pod next"]
+    assert [want] == finding_lines(answer_)
 
 
 @pytest.mark.parametrize(
@@ -675,14 +681,14 @@ def test_null_means_absent_as_for_the_api_server() -> None:
     document = pod(gpus(1, mem=3000), schedulerName=None, nodeName=None, initContainers=None)
     document["metadata"] |= {"namespace": None, "labels": None, "annotations": None}
 
-    said = answer(document)
+    answer_ = answer(document)
 
-    assert kinds(said) == ["template", "Pod train"]
-    assert said["findings"] == []
+    assert kinds(answer_) == ["template", "Pod train"]
+    assert answer_["findings"] == []
 
 
 def test_a_container_without_a_name_stays_the_same_container() -> None:
     # The API server refuses it; until then it has to keep its claims.
-    said = answer(pod(gpus(1, mem=3000) | {"name": None}))
+    answer_ = answer(pod(gpus(1, mem=3000) | {"name": None}))
 
-    assert said["objects"] == answer(*said["objects"])["objects"]
+    assert answer_["objects"] == answer(*answer_["objects"])["objects"]

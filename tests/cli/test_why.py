@@ -112,10 +112,10 @@ def test_an_annotation_that_cannot_be_read_says_nothing_of_keys() -> None:
 
 
 def test_a_pod_that_could_go_somewhere_says_so() -> None:
-    found = said("pod", "pending", state=(PENDING, claim("waits")))
+    answer_ = said("pod", "pending", state=(PENDING, claim("waits")))
 
-    assert found["condition"] == "pending"
-    assert found["simulation"]["pods"] == [
+    assert answer_["condition"] == "pending"
+    assert answer_["simulation"]["pods"] == [
         {"namespace": "team", "name": "pending", "node": "node-a"}
     ]
 
@@ -128,9 +128,9 @@ def test_what_would_have_to_change_is_told() -> None:
 
 
 def test_a_pod_that_lacks_a_claim_says_which() -> None:
-    found = said("pod", "pending", state=(PENDING,))
+    answer_ = said("pod", "pending", state=(PENDING,))
 
-    assert [each["code"] for each in found["missing"]] == ["claimNotFound"]
+    assert [each["code"] for each in answer_["missing"]] == ["claimNotFound"]
 
 
 def test_a_pod_that_asks_a_device_plugin_is_told_of_that() -> None:
@@ -159,11 +159,11 @@ def test_a_pod_that_ended_needs_nothing() -> None:
 
 
 def test_an_allocated_claim_says_where_and_who_uses_it() -> None:
-    found = said("claim", "held", state=(BOUND, HELD))
+    answer_ = said("claim", "held", state=(BOUND, HELD))
 
-    assert (found["condition"], found["node"]) == ("allocated", "node-a")
-    assert found["consumers"] == ["pods/bound"]
-    assert found["simulation"] is None
+    assert (answer_["condition"], answer_["node"]) == ("allocated", "node-a")
+    assert answer_["consumers"] == ["pods/bound"]
+    assert answer_["simulation"] is None
 
 
 def test_a_claim_that_nobody_uses_says_so() -> None:
@@ -173,9 +173,9 @@ def test_a_claim_that_nobody_uses_says_so() -> None:
 def test_a_claim_that_waits_goes_where_its_pod_can_go() -> None:
     picky = using("pending", "waits", nodeSelector={"kubernetes.io/hostname": "node-b"})
 
-    found = said("claim", "waits", state=(picky, claim("waits")))
+    answer_ = said("claim", "waits", state=(picky, claim("waits")))
 
-    assert found["simulation"]["claims"][0]["node"] == "node-b"
+    assert answer_["simulation"]["claims"][0]["node"] == "node-b"
 
 
 @pytest.mark.parametrize(
@@ -249,9 +249,9 @@ def test_the_scheduler_of_a_pod_decides_whether_policies_count(
     on_every_node = [holding(f"held-{node}", "gpu-0", node) for node in ("node-a", "node-b")]
     state = (waiting, claim("waits"), *on_every_node, APART)
 
-    found = said("pod", "pending", "--policy-aware-scheduler", "aware", state=state)
+    answer_ = said("pod", "pending", "--policy-aware-scheduler", "aware", state=state)
 
-    assert is_placed is (found["simulation"]["pods"][0]["node"] is not None)
+    assert is_placed is (answer_["simulation"]["pods"][0]["node"] is not None)
 
 
 def test_a_disabled_gate_is_named_for_a_pending_pod() -> None:
@@ -267,11 +267,11 @@ def test_a_disabled_gate_is_named_for_a_pending_pod() -> None:
 
 def renamed(slices: Iterable[Document]) -> Iterator[Document]:
     """Yield slices as those of a pool of their own."""
-    for published in slices:
-        name = published["metadata"]["name"]
-        pool = {**published["spec"]["pool"], "name": "grouped"}
+    for slice_ in slices:
+        name = slice_["metadata"]["name"]
+        pool = {**slice_["spec"]["pool"], "name": "grouped"}
         yield {
-            **published,
-            "metadata": {**published["metadata"], "name": f"grouped-{name}"},
-            "spec": {**published["spec"], "pool": pool},
+            **slice_,
+            "metadata": {**slice_["metadata"], "name": f"grouped-{name}"},
+            "spec": {**slice_["spec"], "pool": pool},
         }

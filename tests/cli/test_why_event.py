@@ -23,8 +23,8 @@ def told(pod: str, state: Path | str, stdin: str | None = None) -> str | None:
     call = ("why", "pod", pod, "-n", "team", "--snapshot", state, "-o", "json")
     result = drawbridge(*call, stdin=stdin)
     assert result.exit_code == 0, result.output
-    said: str | None = json.loads(result.stdout)["event"]
-    return said
+    event: str | None = json.loads(result.stdout)["event"]
+    return event
 
 
 @pytest.mark.parametrize("pod", PODS)

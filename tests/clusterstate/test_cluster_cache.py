@@ -36,8 +36,8 @@ def taint_rule(driver: str = DRIVER) -> DeviceTaintRule:
 
 
 def verdicts(cluster: Cluster) -> dict[str, str]:
-    found = cluster.verdicts(cluster.resolve([ASKED]))
-    return {node: type(outcome).__name__ for node, outcome, _ in found}
+    verdicts_ = cluster.verdicts(cluster.resolve([ASKED]))
+    return {node: type(outcome).__name__ for node, outcome, _ in verdicts_}
 
 
 def everything() -> dict[Kind, dict[Name, Any]]:
@@ -56,8 +56,8 @@ def made(changes: Changes) -> ClusterCache:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_changes_lead_to_the_same_cluster_as_a_new_start(seed: int) -> None:
-    rng, kept = Random(seed), everything()
-    cache = made(kept)
+    rng, all_objects = Random(seed), everything()
+    cache = made(all_objects)
     for _ in range(12):
         name = rng.choice(NODES)
         changes: dict[Kind, dict[Name, Any]] = {}
@@ -65,19 +65,19 @@ def test_changes_lead_to_the_same_cluster_as_a_new_start(seed: int) -> None:
         if kind is Kind.NODE:
             changes[kind] = {("", name): rng.choice([None, node(name, zone="a")])}
         elif kind is Kind.SLICE:
-            some = devices(*rng.sample(["gpu-0", "gpu-1", "gpu-2"], rng.randrange(1, 4)))
-            changes[kind] = {("", name): rng.choice([None, slice_of(*some, pool=name)])}
+            devices_ = devices(*rng.sample(["gpu-0", "gpu-1", "gpu-2"], rng.randrange(1, 4)))
+            changes[kind] = {("", name): rng.choice([None, slice_of(*devices_, pool=name)])}
         elif kind is Kind.CLAIM:
-            held = allocated(result(rng.choice(["gpu-0", "gpu-1"]), pool=name), name=name)
-            changes[kind] = {("default", name): rng.choice([None, claim(name=name), held])}
+            claim_ = allocated(result(rng.choice(["gpu-0", "gpu-1"]), pool=name), name=name)
+            changes[kind] = {("default", name): rng.choice([None, claim(name=name), claim_])}
         else:
             changes[kind] = {("", "rule"): rng.choice([None, taint_rule(), taint_rule("other")])}
         cache.apply(changes)
-        for changed, each in changes.items():
-            kept.setdefault(changed, {}).update(each)
+        for changed, change in changes.items():
+            all_objects.setdefault(changed, {}).update(change)
         anew = {
             what: {key: value for key, value in each.items() if value is not None}
-            for what, each in kept.items()
+            for what, each in all_objects.items()
         }
 
         assert verdicts(made(anew).cluster) == verdicts(cache.cluster)
@@ -118,9 +118,9 @@ def test_no_changes_are_no_new_version() -> None:
 
 
 def test_a_class_maps_an_extended_resource() -> None:
-    mapped = device_class()
-    spec = convert({"extendedResourceName": "example.com/gpu"}, type(mapped.spec))
-    named = type(mapped)(metadata=ObjectMeta(name="gpu"), spec=spec)
+    device_class_ = device_class()
+    spec = convert({"extendedResourceName": "example.com/gpu"}, type(device_class_.spec))
+    named = type(device_class_)(metadata=ObjectMeta(name="gpu"), spec=spec)
 
     cache = made({Kind.CLASS: {("", "gpu"): named}})
 

@@ -55,30 +55,30 @@ def document(value: object) -> Document:
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
     """A node with two devices."""
-    async with FakeApiServer() as made:
-        made.put(NODES, document(node("node-1")))
-        made.put(DEVICE_CLASSES, document(device_class()))
-        made.put(RESOURCE_SLICES, document(slice_of(*devices("gpu-0", "gpu-1"))))
-        yield made
+    async with FakeApiServer() as api_server:
+        api_server.put(NODES, document(node("node-1")))
+        api_server.put(DEVICE_CLASSES, document(device_class()))
+        api_server.put(RESOURCE_SLICES, document(slice_of(*devices("gpu-0", "gpu-1"))))
+        yield api_server
 
 
 @asynccontextmanager
 async def judging(server: FakeApiServer, **settings: float) -> AsyncIterator[RuleEvaluator]:
     async with server.client() as client:
         informers = quick_informers(client)
-        made = RuleEvaluator(
+        rule_evaluator = RuleEvaluator(
             informers,
             names.NAMESPACE,
             ValidationSettings(**settings),  # type: ignore[arg-type]
         )
-        async with running(informers.run, made.run):
-            await made.wait_ready()
-            yield made
+        async with running(informers.run, rule_evaluator.run):
+            await rule_evaluator.wait_ready()
+            yield rule_evaluator
 
 
 def codes(wanted: ResourceClaim, context: Context) -> list[str]:
-    judged = Target(view=wanted, namespace=NAMESPACE)
-    return [f"{one.severity} {one.code}" for one in validate(judged, context)]
+    target = Target(view=wanted, namespace=NAMESPACE)
+    return [f"{one.severity} {one.code}" for one in validate(target, context)]
 
 
 async def said(made: RuleEvaluator, wanted: ResourceClaim = THREE) -> list[str]:
@@ -93,76 +93,78 @@ async def until_said(made: RuleEvaluator, *expected: str, wanted: ResourceClaim 
 
 async def test_the_inventory_counts_once_it_is_synced(server: FakeApiServer) -> None:
     async with server.client() as client:
-        made = RuleEvaluator(quick_informers(client), names.NAMESPACE, ValidationSettings())
-        assert await said(made) == []
+        rule_evaluator = RuleEvaluator(
+            quick_informers(client), names.NAMESPACE, ValidationSettings()
+        )
+        assert await said(rule_evaluator) == []
 
-    async with judging(server) as made:
-        assert await said(made) == ["error exceedsLargestNode"]
-        assert await said(made, TWO) == []
+    async with judging(server) as rule_evaluator:
+        assert await said(rule_evaluator) == ["error exceedsLargestNode"]
+        assert await said(rule_evaluator, TWO) == []
 
 
 async def test_changes_count_with_the_next_review(server: FakeApiServer) -> None:
-    async with judging(server) as made:
+    async with judging(server) as evaluator_:
         server.put(RESOURCE_CLAIMS, document(allocated(result("gpu-0"), name="held")))
-        await until_said(made, "warning doesNotFitNow", wanted=TWO)
+        await until_said(evaluator_, "warning doesNotFitNow", wanted=TWO)
 
         server.remove(RESOURCE_CLAIMS, "held", NAMESPACE)
-        await until_said(made, wanted=TWO)
+        await until_said(evaluator_, wanted=TWO)
 
 
 async def test_marks_autoscalers_and_namespaces_count(server: FakeApiServer) -> None:
-    async with judging(server) as made:
-        (driver,) = (await made.query(lambda cache: cache.stocks(), timeout_s=None))["gpu"]
+    async with judging(server) as evaluator_:
+        (driver,) = (await evaluator_.query(lambda cache: cache.stocks(), timeout_s=None))["gpu"]
         more = HighWaterMark(classes={"gpu": {driver: DriverStock(nodes=2)}})
         mark = dict(
             config_map_document(more, namespace=names.NAMESPACE, name="drawbridge-inventory")
         )
         server.put(CONFIG_MAPS, mark)
-        await until_said(made, "warning exceedsLargestNode")
-        assert made.high_water_marks.seen == more
+        await until_said(evaluator_, "warning exceedsLargestNode")
+        assert evaluator_.high_water_marks.seen == more
 
         server.put(CONFIG_MAPS, {**mark, "data": {}})
-        await until_said(made, "error exceedsLargestNode")
+        await until_said(evaluator_, "error exceedsLargestNode")
 
         server.put(CONFIG_MAPS, {**mark, "data": {"declared": "["}})
-        await until_said(made, "warning exceedsLargestNode")
+        await until_said(evaluator_, "warning exceedsLargestNode")
         server.remove(CONFIG_MAPS, "drawbridge-inventory", names.NAMESPACE)
-        await until_said(made, "error exceedsLargestNode")
+        await until_said(evaluator_, "error exceedsLargestNode")
 
         named = {"name": "cluster-autoscaler-status", "namespace": "kube-system"}
         server.put(CONFIG_MAPS, {"metadata": named})
-        await until_said(made, "warning exceedsLargestNode")
+        await until_said(evaluator_, "warning exceedsLargestNode")
 
         labels = {"drawbridge.internal/enforcement": "off"}
         server.put(NAMESPACES, {"metadata": {"name": NAMESPACE, "labels": labels}})
-        await until_said(made)
+        await until_said(evaluator_)
 
 
 async def test_a_review_that_waits_for_too_long_times_out(server: FakeApiServer) -> None:
     busy = threading.Event()
-    async with judging(server, timeout=0.05) as made, asyncio.TaskGroup() as group:
-        slow = group.create_task(made.query(lambda _: busy.wait(5), timeout_s=None))
+    async with judging(server, timeout=0.05) as evaluator_, asyncio.TaskGroup() as group:
+        slow = group.create_task(evaluator_.query(lambda _: busy.wait(5), timeout_s=None))
         await asyncio.sleep(0.01)
         with pytest.raises(TimeoutError):
-            await said(made)
+            await said(evaluator_)
         # A change that came with a review that timed out is not lost.
-        made.changed.clear()
+        evaluator_.changed.clear()
         server.put(RESOURCE_CLAIMS, document(allocated(result("gpu-0"), name="held")))
-        await until(made.changed.is_set)
+        await until(evaluator_.changed.is_set)
         with pytest.raises(TimeoutError):
-            await said(made)
+            await said(evaluator_)
         busy.set()
         assert await slow
-        await until_said(made, "warning doesNotFitNow", wanted=TWO)
+        await until_said(evaluator_, "warning doesNotFitNow", wanted=TWO)
 
 
 async def test_only_so_many_reviews_wait(server: FakeApiServer) -> None:
     busy = threading.Event()
-    async with judging(server, max_queued=1) as made, asyncio.TaskGroup() as group:
-        waiting = group.create_task(made.evaluate(lambda _: busy.wait(5)))
+    async with judging(server, max_queued=1) as evaluator_, asyncio.TaskGroup() as group:
+        waiting = group.create_task(evaluator_.evaluate(lambda _: busy.wait(5)))
         await asyncio.sleep(0.01)
         with pytest.raises(TimeoutError):
-            await said(made)
+            await said(evaluator_)
         busy.set()
         assert await waiting
 
@@ -180,40 +182,42 @@ async def test_an_evaluation_that_nobody_waits_for_ends_before_the_next_device(
             began.set()
             timed_out.wait(5)
 
-    async with judging(server, timeout=0.05) as made:
+    async with judging(server, timeout=0.05) as evaluator_:
         with pytest.raises(TimeoutError):
-            await made.evaluate(rules)
+            await evaluator_.evaluate(rules)
         timed_out.set()
-        assert await said(made, TWO) == []  # The thread is free again.
+        assert await said(evaluator_, TWO) == []  # The thread is free again.
 
     assert began.is_set()
     assert devices_evaluated == [0]
 
 
 async def test_what_waits_in_vain_is_never_evaluated(server: FakeApiServer) -> None:
-    busy, evaluated = threading.Event(), threading.Event()
-    async with judging(server, timeout=0.05) as made, asyncio.TaskGroup() as group:
-        slow = group.create_task(made.query(lambda _: busy.wait(5), timeout_s=None))
+    busy, event = threading.Event(), threading.Event()
+    async with judging(server, timeout=0.05) as evaluator_, asyncio.TaskGroup() as group:
+        slow = group.create_task(evaluator_.query(lambda _: busy.wait(5), timeout_s=None))
         await asyncio.sleep(0.01)
         with pytest.raises(TimeoutError):
-            await made.evaluate(lambda _: evaluated.set())
+            await evaluator_.evaluate(lambda _: event.set())
         busy.set()
         await slow
-        assert await said(made, TWO) == []
+        assert await said(evaluator_, TWO) == []
 
-    assert not evaluated.is_set()
+    assert not event.is_set()
 
 
 async def test_a_busy_inventory_leaves_a_thread_for_the_other_rules(server: FakeApiServer) -> None:
     busy = threading.Event()
     invalid = claim(request("gpu", "device.driver =="))
-    async with judging(server, timeout=5.0) as made, asyncio.TaskGroup() as group:
-        slow = group.create_task(made.query(lambda _: busy.wait(5), timeout_s=None))
-        told = await made.evaluate_without_inventory(lambda context: codes(invalid, context))
+    async with judging(server, timeout=5.0) as evaluator_, asyncio.TaskGroup() as group:
+        slow = group.create_task(evaluator_.query(lambda _: busy.wait(5), timeout_s=None))
+        evaluate_without_inventory = await evaluator_.evaluate_without_inventory(
+            lambda context: codes(invalid, context)
+        )
         busy.set()
         await slow
 
-    assert told == ["error invalidSelector"]
+    assert evaluate_without_inventory == ["error invalidSelector"]
 
 
 async def test_strangers_expressions_are_evaluated_by_the_engine(server: FakeApiServer) -> None:
@@ -228,10 +232,10 @@ async def test_strangers_expressions_are_evaluated_by_the_engine(server: FakeApi
     async with server.client() as client:
         informers = quick_informers(client)
         settings = ValidationSettings()
-        made = RuleEvaluator(informers, names.NAMESPACE, settings, engine=Engine())
-        async with running(informers.run, made.run):
-            await made.wait_ready()
-            findings = await made.evaluate(
+        rule_evaluator = RuleEvaluator(informers, names.NAMESPACE, settings, engine=Engine())
+        async with running(informers.run, rule_evaluator.run):
+            await rule_evaluator.wait_ready()
+            findings = await rule_evaluator.evaluate(
                 lambda context: validate(Target(view=long, namespace=NAMESPACE), context)
             )
 
@@ -248,26 +252,26 @@ async def test_a_bug_in_applying_changes_costs_the_inventory_until_it_is_applied
             raise fault
         apply(self, changes)
 
-    async with judging(server) as made:
+    async with judging(server) as evaluator_:
         monkeypatch.setattr(RuleCache, "apply", fails_once)
-        made.changed.clear()
+        evaluator_.changed.clear()
         server.put(RESOURCE_CLAIMS, document(allocated(result("gpu-0"), name="held")))
-        await until(made.changed.is_set)
+        await until(evaluator_.changed.is_set)
         with pytest.raises(ZeroDivisionError):
-            await said(made, TWO)
+            await said(evaluator_, TWO)
         await asyncio.sleep(0)
 
-        assert await said(made) == []  # Nothing is known, so nothing is refused.
-        await until_said(made, "warning doesNotFitNow", wanted=TWO)
-        assert await said(made) == ["error exceedsLargestNode"]
+        assert await said(evaluator_) == []  # Nothing is known, so nothing is refused.
+        await until_said(evaluator_, "warning doesNotFitNow", wanted=TWO)
+        assert await said(evaluator_) == ["error exceedsLargestNode"]
 
 
 async def test_a_bug_in_a_rule_fails_one_review_only(server: FakeApiServer) -> None:
     def broken(_: Context) -> None:
         raise ZeroDivisionError
 
-    async with judging(server) as made:
+    async with judging(server) as evaluator_:
         with pytest.raises(ZeroDivisionError):
-            await made.evaluate(broken)
+            await evaluator_.evaluate(broken)
 
-        assert await said(made) == ["error exceedsLargestNode"]
+        assert await said(evaluator_) == ["error exceedsLargestNode"]

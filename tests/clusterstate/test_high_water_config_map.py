@@ -39,23 +39,27 @@ def stored(**data: str) -> bytes:
 
 
 def test_a_written_mark_is_read_back() -> None:
-    made = config_map_document(MARK, namespace="n", name="a")
+    config_map_document_ = config_map_document(MARK, namespace="n", name="a")
 
-    assert HighWaterMarks(seen=MARK) == project_high_water_marks(json.dumps(made).encode())
-    assert made["metadata"]["name"] == "a"
-    assert made["data"] == seen_patch(MARK)["data"]
+    assert HighWaterMarks(seen=MARK) == project_high_water_marks(
+        json.dumps(config_map_document_).encode()
+    )
+    assert config_map_document_["metadata"]["name"] == "a"
+    assert config_map_document_["data"] == seen_patch(MARK)["data"]
 
 
 def test_declared_and_seen_devices_both_count() -> None:
-    found = project_high_water_marks(stored(**seen_patch(MARK)["data"], **{DECLARED: LARGER}))
+    projected_marks = project_high_water_marks(
+        stored(**seen_patch(MARK)["data"], **{DECLARED: LARGER})
+    )
 
-    gpu = found.combined.classes["gpu"]["gpu.example.com"]
+    gpu = projected_marks.combined.classes["gpu"]["gpu.example.com"]
     assert (
         DriverStock(nodes=2, devices=16, on_one_node=16, capacity={"memory": Quantity("192Gi")})
         == gpu
     )
-    assert found.combined.classes["npu"]["npu.example.com"].devices == 4
-    assert (found.seen, found.problem) == (MARK, "")
+    assert projected_marks.combined.classes["npu"]["npu.example.com"].devices == 4
+    assert (projected_marks.seen, projected_marks.problem) == (MARK, "")
 
 
 @pytest.mark.parametrize(
@@ -70,10 +74,10 @@ def test_declared_and_seen_devices_both_count() -> None:
 def test_a_declaration_that_cannot_be_read_has_a_problem(
     data: dict[str, str], problem: str
 ) -> None:
-    found = project_high_water_marks(stored(**seen_patch(MARK)["data"], **data))
+    projected_marks = project_high_water_marks(stored(**seen_patch(MARK)["data"], **data))
 
-    assert found.seen == MARK
-    assert problem in found.problem
+    assert projected_marks.seen == MARK
+    assert problem in projected_marks.problem
 
 
 @pytest.mark.parametrize("data", [{}, {SEEN: ""}, {SEEN: "{"}, {SEEN: "[]"}, {DECLARED: ""}])

@@ -36,14 +36,14 @@ def test_an_allocated_claim_is_projected_to_its_allocation() -> None:
 
     waiting = project_claim(json.dumps(claim).encode())
     claim["status"] = {"allocation": {"devices": {"results": [result]}}}
-    held = project_claim(json.dumps(claim).encode())
+    projected_claim = project_claim(json.dumps(claim).encode())
 
     assert waiting.spec.devices.requests
-    assert not held.spec.devices.requests
-    assert held.status is not None
-    assert held.status.allocation is not None
-    assert held.status.allocation.devices.results
-    assert waiting.metadata == held.metadata
+    assert not projected_claim.spec.devices.requests
+    assert projected_claim.status is not None
+    assert projected_claim.status.allocation is not None
+    assert projected_claim.status.allocation.devices.results
+    assert waiting.metadata == projected_claim.metadata
 
 
 # --- slices ---------------------------------------------------------------------------------------
@@ -54,10 +54,10 @@ def projected(*devices: Device, name: str = "slice-0") -> ResourceSlice:
 
 
 def test_a_slice_is_projected_to_all_of_its_spec() -> None:
-    published = slice_of(FULL, device("gpu-1"), counters=(counter_set("gpu-0", memory="80Gi"),))
-    read = decode(encode(published), ResourceSlice)
+    slice_ = slice_of(FULL, device("gpu-1"), counters=(counter_set("gpu-0", memory="80Gi"),))
+    resource_slice = decode(encode(slice_), ResourceSlice)
 
-    assert encode(read.spec) == encode(project_slice(encode(published)).spec)
+    assert encode(resource_slice.spec) == encode(project_slice(encode(slice_)).spec)
 
 
 def test_slices_share_equal_values() -> None:
@@ -75,7 +75,7 @@ def test_slices_share_equal_values() -> None:
 def test_quantities_keep_their_texts_where_their_values_are_equal() -> None:
     texts = ("1Ki", "1024")
     for text in texts:
-        one = device("gpu-0", consumes("s", memory=text), capacity={"memory": text})
-        (shown,) = projected(one).spec.devices or ()
+        device_ = device("gpu-0", consumes("s", memory=text), capacity={"memory": text})
+        (device_,) = projected(device_).spec.devices or ()
 
-        assert encode(one) == encode(shown)
+        assert encode(device_) == encode(device_)

@@ -54,9 +54,9 @@ def everything() -> dict[Kind, dict[Name, Any]]:
 
 
 def cache_of(changes: Changes) -> RuleCache:
-    made = RuleCache(Features())
-    made.apply(changes)
-    return made
+    rule_cache = RuleCache(Features())
+    rule_cache.apply(changes)
+    return rule_cache
 
 
 def told(
@@ -68,8 +68,8 @@ def told(
     context = cache.context(facts)
     return [
         f"{one.severity} {one.code} {one.message}"
-        for each in claims
-        for one in validate(Target(view=each, namespace="default"), context)
+        for claim_ in claims
+        for one in validate(Target(view=claim_, namespace="default"), context)
     ]
 
 
@@ -88,12 +88,14 @@ def changed(rng: Random, name: str) -> Changes:
     if kind is Kind.NODE:
         return {kind: {("", name): rng.choice([None, node(name, zone="a")])}}
     if kind is Kind.SLICE:
-        some = devices(*rng.sample(["gpu-0", "gpu-1", "gpu-2"], rng.randrange(1, 4)))
-        new = slice_of(*some, pool=name, generation=rng.randrange(1, 3), count=rng.randrange(1, 3))
+        devices_ = devices(*rng.sample(["gpu-0", "gpu-1", "gpu-2"], rng.randrange(1, 4)))
+        new = slice_of(
+            *devices_, pool=name, generation=rng.randrange(1, 3), count=rng.randrange(1, 3)
+        )
         return {kind: {("", f"{name}-slice"): rng.choice([None, new, new])}}
     if kind is Kind.CLAIM:
-        held = allocated(result(rng.choice(["gpu-0", "gpu-1"]), pool=name), name=name)
-        return {kind: {("default", name): rng.choice([None, claim(name=name), held])}}
+        claim_ = allocated(result(rng.choice(["gpu-0", "gpu-1"]), pool=name), name=name)
+        return {kind: {("default", name): rng.choice([None, claim(name=name), claim_])}}
     if kind is Kind.CLASS:
         other = device_class("gpu", 'device.driver != "other"')
         return {kind: {("", "gpu"): rng.choice([None, device_class(), other])}}
@@ -103,16 +105,16 @@ def changed(rng: Random, name: str) -> Changes:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_changes_lead_to_the_same_cache_as_a_new_start(seed: int) -> None:
-    rng, kept = Random(seed), everything()
-    cache = cache_of(kept)
+    rng, all_objects = Random(seed), everything()
+    cache = cache_of(all_objects)
     for _ in range(10):
         changes = changed(rng, rng.choice(NODES))
         cache.apply(changes)
-        for kind, each in changes.items():
-            kept.setdefault(kind, {}).update(each)
+        for kind, change in changes.items():
+            all_objects.setdefault(kind, {}).update(change)
         anew = {
             kind: {key: value for key, value in each.items() if value is not None}
-            for kind, each in kept.items()
+            for kind, each in all_objects.items()
         }
 
         assert told(cache_of(anew)) == told(cache)
@@ -147,8 +149,8 @@ def test_what_fits_a_pod_now_is_the_verdict_of_its_scheduler(
     support = SchedulerSupport(policy_aware=frozenset(["aware"]))
     cache = RuleCache(Features(), support=support)
     cache.apply({**everything(), Kind.POLICY: {("", "apart"): apart}, Kind.CLAIM: held})
-    wanted = claim(request(), name="wanted")
-    cache.apply({Kind.CLAIM: {("default", "wanted"): wanted}})
+    claim_ = claim(request(), name="wanted")
+    cache.apply({Kind.CLAIM: {("default", "wanted"): claim_}})
     pod = Pod(
         spec=PodSpec(
             scheduler_name=scheduler,
@@ -161,7 +163,7 @@ def test_what_fits_a_pod_now_is_the_verdict_of_its_scheduler(
         f"{finding.severity} {finding.code}" for finding in validate(target, cache.context())
     ]
     # Whether the pods that will use a claim have such a scheduler is not known.
-    assert [] == codes(cache, wanted)
+    assert [] == codes(cache, claim_)
 
 
 def test_a_large_batch_of_nodes_counts_like_single_ones() -> None:
@@ -190,23 +192,23 @@ def test_an_inventory_below_the_mark_or_an_autoscaler_is_no_proof() -> None:
 
 
 def test_a_class_that_maps_an_extended_resource_is_known() -> None:
-    mapped = device_class()
-    spec = replace(mapped.spec, extended_resource_name="example.com/gpu")
-    cache = cache_of({Kind.CLASS: {("", "gpu"): replace(mapped, spec=spec)}})
+    device_class_ = device_class()
+    spec = replace(device_class_.spec, extended_resource_name="example.com/gpu")
+    cache = cache_of({Kind.CLASS: {("", "gpu"): replace(device_class_, spec=spec)}})
 
     assert cache.context().extended_resources["example.com/gpu"] == "gpu"
 
 
 def test_requests_of_objects_are_known_as_long_as_the_objects_exist() -> None:
-    wanted = claim(request(), name="a")
-    made = ResourceClaimTemplate(
-        metadata=wanted.metadata, spec=ResourceClaimTemplateSpec(spec=wanted.spec)
+    claim_ = claim(request(), name="a")
+    resource_claim_template = ResourceClaimTemplate(
+        metadata=claim_.metadata, spec=ResourceClaimTemplateSpec(spec=claim_.spec)
     )
     place = ("default", "a")
-    cache = cache_of({Kind.CLAIM: {place: wanted}, Kind.TEMPLATE: {place: made}})
+    cache = cache_of({Kind.CLAIM: {place: claim_}, Kind.TEMPLATE: {place: resource_claim_template}})
     context = cache.context()
-    assert {place: wanted.spec.devices} == context.claims == context.templates
-    assert [wanted] == list(cache.objects(Kind.CLAIM))
+    assert {place: claim_.spec.devices} == context.claims == context.templates
+    assert [claim_] == list(cache.objects(Kind.CLAIM))
 
     cache.apply({Kind.CLAIM: {place: allocated(result(), name="a")}})
     context = cache.context()

@@ -52,18 +52,18 @@ NVIDIA: Final = "gpu.nvidia.com"
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as made:
-        yield made
+    async with FakeApiServer() as api_server:
+        yield api_server
 
 
 @asynccontextmanager
 async def caching(server: FakeApiServer) -> AsyncIterator[SnapshotCache]:
     async with server.client() as client:
         informers = quick_informers(client)
-        made = SnapshotCache(informers, profiles())
+        snapshot_cache = SnapshotCache(informers, profiles())
         async with running(informers.run):
-            await made.wait_synced()
-            yield made
+            await snapshot_cache.wait_synced()
+            yield snapshot_cache
 
 
 def device_class(name: str, resource: str, day: int) -> Document:
@@ -79,19 +79,19 @@ def resource_slice(memory: str) -> Document:
 
 
 async def test_the_snapshot_of_an_empty_cluster_is_empty(server: FakeApiServer) -> None:
-    async with caching(server) as made:
-        snapshot = made.snapshot()
+    async with caching(server) as snapshots:
+        snapshot = snapshots.snapshot()
 
-    assert made.check() == ""
+    assert snapshots.check() == ""
     assert snapshot.classes == frozenset()
     assert snapshot.facts == {}
 
 
 async def test_readiness_names_what_is_not_listed_yet(server: FakeApiServer) -> None:
     async with server.client() as client:
-        made = SnapshotCache(quick_informers(client), profiles())
+        snapshot_cache = SnapshotCache(quick_informers(client), profiles())
 
-    assert "resourceslices" in made.check()
+    assert "resourceslices" in snapshot_cache.check()
 
 
 def compatibility_policy(name: str, day: int) -> Document:
@@ -139,19 +139,24 @@ async def test_a_snapshot_has_everything_that_a_translation_reads(
 
     if order == "listed":
         fill()
-    async with caching(server) as made:
+    async with caching(server) as snapshots:
         if order == "watched":
             await until(lambda: server.watching == 11)
-            made.snapshot()
+            snapshots.snapshot()
             fill()
-            await until(lambda: made.snapshot().namespaces != {} and made.snapshot().quotas != {})
-            await until(lambda: made.snapshot().limit_ranges != {})
             await until(
-                lambda: len(made.snapshot().classes or ()) == 2 and made.snapshot().facts != {}
+                lambda: snapshots.snapshot().namespaces != {} and snapshots.snapshot().quotas != {}
             )
-            await until(lambda: bool(made.snapshot().templates))
-        await until(lambda: bool(made.snapshot().policies))
-        snapshot = made.snapshot()
+            await until(lambda: snapshots.snapshot().limit_ranges != {})
+            await until(
+                lambda: (
+                    len(snapshots.snapshot().classes or ()) == 2
+                    and snapshots.snapshot().facts != {}
+                )
+            )
+            await until(lambda: bool(snapshots.snapshot().templates))
+        await until(lambda: bool(snapshots.snapshot().policies))
+        snapshot = snapshots.snapshot()
 
         assert snapshot.classes == frozenset({"old", "new"})
         assert snapshot.extended_resources["nvidia.com/gpu"] == "new"
@@ -171,28 +176,28 @@ async def test_a_snapshot_has_everything_that_a_translation_reads(
 
 async def test_a_snapshot_is_built_only_after_a_change(server: FakeApiServer) -> None:
     server.put(RESOURCE_SLICES, resource_slice("80Gi"))
-    async with caching(server) as made:
-        first = made.snapshot()
-        assert made.snapshot() is first
+    async with caching(server) as snapshots:
+        first = snapshots.snapshot()
+        assert snapshots.snapshot() is first
 
         server.put(RESOURCE_SLICES, resource_slice("40Gi"))
-        await until(lambda: made.snapshot() is not first)
+        await until(lambda: snapshots.snapshot() is not first)
 
-        assert made.snapshot().facts != first.facts
-        assert made.snapshot().namespaces is first.namespaces
+        assert snapshots.snapshot().facts != first.facts
+        assert snapshots.snapshot().namespaces is first.namespaces
 
 
 async def test_a_change_of_a_field_that_is_not_projected_changes_nothing(
     server: FakeApiServer,
 ) -> None:
     server.put(NAMESPACES, {"metadata": {"name": "n", "labels": {"a": "b"}}})
-    async with caching(server) as made:
-        first = made.snapshot()
+    async with caching(server) as snapshots:
+        first = snapshots.snapshot()
         server.put(NAMESPACES, {"metadata": {"name": "n", "labels": {"a": "b"}}, "spec": {"x": 1}})
         server.put(DEVICE_CLASSES, device_class("later", "", 3))
-        await until(lambda: made.snapshot() is not first)
+        await until(lambda: snapshots.snapshot() is not first)
 
-        assert made.snapshot().namespaces is first.namespaces
+        assert snapshots.snapshot().namespaces is first.namespaces
 
 
 # --- components that may not see claims -----------------------------------------------------------
@@ -218,15 +223,17 @@ async def test_a_component_is_seen_as_long_as_it_is_installed(
     component: ClaimUnawareComponent, server: FakeApiServer
 ) -> None:
     resource, document = INSTALLED[component]
-    async with caching(server) as made:
-        assert made.snapshot().claim_unaware_components == {}
+    async with caching(server) as snapshots:
+        assert snapshots.snapshot().claim_unaware_components == {}
 
         server.put(resource, document)
-        await until(lambda: made.snapshot().claim_unaware_components == {component: frozenset()})
+        await until(
+            lambda: snapshots.snapshot().claim_unaware_components == {component: frozenset()}
+        )
         metadata = document["metadata"]
         server.remove(resource, metadata["name"], metadata.get("namespace", ""))
 
-        await until(lambda: made.snapshot().claim_unaware_components == {})
+        await until(lambda: snapshots.snapshot().claim_unaware_components == {})
 
 
 async def test_objects_of_other_names_and_namespaces_are_no_components(
@@ -235,10 +242,10 @@ async def test_objects_of_other_names_and_namespaces_are_no_components(
     elsewhere = {"name": "cluster-autoscaler-status", "namespace": "default"}
     server.put(CONFIG_MAPS, {"metadata": elsewhere})
     server.put(CUSTOM_RESOURCE_DEFINITIONS, {"metadata": {"name": "workloads.kueue.x-k8s.io"}})
-    async with caching(server) as made:
+    async with caching(server) as snapshots:
         await until(lambda: server.watching == 11)
 
-        assert made.snapshot().claim_unaware_components == {}
+        assert snapshots.snapshot().claim_unaware_components == {}
 
 
 async def test_the_classes_that_kueue_counts_are_read_from_its_configuration(
@@ -246,10 +253,10 @@ async def test_the_classes_that_kueue_counts_are_read_from_its_configuration(
 ) -> None:
     server.put(*INSTALLED[ClaimUnawareComponent.KUEUE])
     server.put(CONFIG_MAPS, kueue("resources: {deviceClassMappings: [{deviceClassNames: [a]}]}"))
-    async with caching(server) as made:
+    async with caching(server) as snapshots:
         await until(
             lambda: (
-                made.snapshot().claim_unaware_components
+                snapshots.snapshot().claim_unaware_components
                 == {ClaimUnawareComponent.KUEUE: frozenset({"a"})}
             )
         )
@@ -266,9 +273,9 @@ async def test_nothing_looks_for_components_that_see_claims(server: FakeApiServe
 
 async def test_without_permission_to_look_nothing_waits(server: FakeApiServer) -> None:
     server.fail(403, times=99, matches=lambda call: "configmaps" in call.path)
-    async with caching(server) as made:
-        assert made.check() == ""
-        assert made.snapshot().claim_unaware_components == {}
+    async with caching(server) as snapshots:
+        assert snapshots.check() == ""
+        assert snapshots.snapshot().claim_unaware_components == {}
 
 
 def kueue(text: str) -> Document:
@@ -306,8 +313,8 @@ async def test_slices_of_drivers_without_a_profile_are_left_out(server: FakeApiS
     document["spec"]["driver"] = "other.example"
     server.put(RESOURCE_SLICES, document)
 
-    async with caching(server) as made:
-        assert EXAMPLE not in made.snapshot().facts
+    async with caching(server) as snapshots:
+        assert EXAMPLE not in snapshots.snapshot().facts
 
 
 async def test_a_snapshot_knows_what_was_ever_published(server: FakeApiServer) -> None:
@@ -317,9 +324,11 @@ async def test_a_snapshot_knows_what_was_ever_published(server: FakeApiServer) -
     inventory = ObjectName(CONFIG_MAPS, "system", "drawbridge-inventory")
     async with server.client() as client:
         informers = quick_informers(client)
-        made = SnapshotCache(informers, profiles(), inventory=inventory)
+        snapshot_cache = SnapshotCache(informers, profiles(), inventory=inventory)
         async with running(informers.run):
-            await made.wait_synced()
-            await until(lambda: bool(made.snapshot().once_published))
+            await snapshot_cache.wait_synced()
+            await until(lambda: bool(snapshot_cache.snapshot().once_published))
 
-    assert {"gpu.nvidia.com": frozenset({"gpu.nvidia.com"})} == made.snapshot().once_published
+    assert {
+        "gpu.nvidia.com": frozenset({"gpu.nvidia.com"})
+    } == snapshot_cache.snapshot().once_published

@@ -32,23 +32,23 @@ class ToldSource:
 
 
 def names(merged: Inventory) -> dict[str, list[str]]:
-    return {pool.name: [each.name for each in pool.devices] for pool in merged.pools}
+    return {pool.name: [device_.name for device_ in pool.devices] for pool in merged.pools}
 
 
 def test_pools_of_one_name_are_one_pool() -> None:
-    merged = merge_inventories(
+    merged_inventory = merge_inventories(
         [inventory("gpu-0"), inventory("eth0", pool="nics"), inventory("eth1", pool="nics")]
     )
 
-    assert {"": ["gpu-0"], "nics": ["eth0", "eth1"]} == names(merged)
+    assert {"": ["gpu-0"], "nics": ["eth0", "eth1"]} == names(merged_inventory)
 
 
 def test_what_is_declared_hides_what_is_discovered() -> None:
-    merged = merge_inventories(
+    merged_inventory = merge_inventories(
         [inventory("eth0", uuid="declared"), inventory("eth0", "eth1", pool="nics")]
     )
 
-    assert {"": ["eth0"], "nics": ["eth1"]} == names(merged)
+    assert {"": ["eth0"], "nics": ["eth1"]} == names(merged_inventory)
 
 
 def test_counters_of_one_pool_are_joined() -> None:
@@ -59,19 +59,22 @@ def test_counters_of_one_pool_are_joined() -> None:
 
     (pool,) = merge_inventories(pools).pools
 
-    assert ["a", "b"] == [each.name for each in pool.counter_sets]
+    assert ["a", "b"] == [counter_set_.name for counter_set_ in pool.counter_sets]
 
 
 async def test_a_change_of_one_source_leaves_the_devices_of_the_others() -> None:
-    declared, nics = ToldSource(inventory("gpu-0")), ToldSource(inventory("eth0", pool="nics"))
-    source = CombinedSource([declared, nics])
+    source_changes, nics = (
+        ToldSource(inventory("gpu-0")),
+        ToldSource(inventory("eth0", pool="nics")),
+    )
+    source = CombinedSource([source_changes, nics])
     seen = [source.discover()]
     await source.run(seen.append)
 
     nics.tell(inventory("eth0", pool="nics"))
     assert 1 == len(seen), "nothing has changed"
     nics.tell(inventory("eth0", "eth1", pool="nics"))
-    declared.tell(inventory())
+    source_changes.tell(inventory())
 
     assert {"": ["gpu-0"], "nics": ["eth0", "eth1"]} == names(seen[1])
     assert {"": [], "nics": ["eth0", "eth1"]} == names(seen[2])

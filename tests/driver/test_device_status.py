@@ -23,9 +23,9 @@ NIC: Final = NodeDevice(
 
 
 def preparation(node: NodeState) -> Preparation:
-    made = prepare_claim(CLAIM, CLAIM.metadata.uid, node, prepared())
-    assert isinstance(made, Preparation)
-    return made
+    preparation = prepare_claim(CLAIM, CLAIM.metadata.uid, node, prepared())
+    assert isinstance(preparation, Preparation)
+    return preparation
 
 
 def test_a_network_device_is_described() -> None:
@@ -49,16 +49,18 @@ async def test_the_status_is_written_once_and_again_after_a_failure() -> None:
         server.put(RESOURCE_CLAIMS, document_of(CLAIM))
         server.fail(500, times=2)
         status = DeviceStatus(client, DRIVER, lambda: NOW, jitter=lambda: 0.01)
-        made = preparation(node_state(NIC))
-        done = msgspec.structs.replace(made, record=made.record.completed())
+        preparation_ = preparation(node_state(NIC))
+        completed_again = msgspec.structs.replace(
+            preparation_, record=preparation_.record.completed()
+        )
 
-        status.add(made)
-        status.add(done)  # As after a restart of the kubelet.
+        status.add(preparation_)
+        status.add(completed_again)  # As after a restart of the kubelet.
         async with running(status.run):
             await until(lambda: len(server.calls) == 3)
 
     (document,) = server.objects(RESOURCE_CLAIMS)
-    assert ["nic-0"] == [each["device"] for each in document["status"]["devices"]]
+    assert ["nic-0"] == [device_["device"] for device_ in document["status"]["devices"]]
     assert {"drawbridge-driver/gpu.example.com"} == {
         call.query["fieldManager"] for call in server.calls
     }

@@ -39,8 +39,8 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 @pytest.fixture
 async def client(server: FakeApiServer) -> AsyncIterator[Client]:
-    async with server.client(timeout_s=1.0) as opened:
-        yield opened
+    async with server.client(timeout_s=1.0) as client_:
+        yield client_
 
 
 async def prepare(preparer: Preparer, *claims: ResourceClaim) -> list[str]:
@@ -270,8 +270,8 @@ async def test_whoever_dies_while_preparing_is_replaced(
     conflict = allocated_claim(result("gpu-0"), name="conflict")
     await client.create(RESOURCE_CLAIMS, document_of(conflict), dict, namespace="default")
     is_remembered = bool(node.states)
-    (refused,) = await prepare(replacement, conflict)
-    assert is_remembered == bool(refused)
+    (refusal_reason,) = await prepare(replacement, conflict)
+    assert is_remembered == bool(refusal_reason)
     await unprepare(replacement, conflict)
 
     assert [""] == await prepare(replacement, A)

@@ -39,15 +39,15 @@ NAME: Final = (
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as started:
-        started.put(NODES, {"metadata": {"name": NODE, "uid": "node-uid"}})
-        yield started
+    async with FakeApiServer() as api_server:
+        api_server.put(NODES, {"metadata": {"name": NODE, "uid": "node-uid"}})
+        yield api_server
 
 
 @pytest.fixture
 async def client(server: FakeApiServer) -> AsyncIterator[Client]:
-    async with server.client(timeout_s=1.0) as opened:
-        yield opened
+    async with server.client(timeout_s=1.0) as client_:
+        yield client_
 
 
 @pytest.fixture
@@ -78,8 +78,8 @@ def devices(server: FakeApiServer) -> dict[str, Any]:
     """Device to what is published of it."""
     return {
         each["name"]: each
-        for one in server.objects(RESOURCE_SLICES)
-        for each in one["spec"].get("devices", ())
+        for object_ in server.objects(RESOURCE_SLICES)
+        for each in object_["spec"].get("devices", ())
     }
 
 
@@ -89,10 +89,10 @@ async def test_devices_are_published(
     async with publishing(node, client) as publisher:
         await until(lambda: not publisher.problem())
 
-    (one,) = server.objects(RESOURCE_SLICES)
-    assert {"name": NODE, "generation": 1, "resourceSliceCount": 1} == one["spec"]["pool"]
+    (object_,) = server.objects(RESOURCE_SLICES)
+    assert {"name": NODE, "generation": 1, "resourceSliceCount": 1} == object_["spec"]["pool"]
     assert ["gpu-0", "gpu-1"] == list(devices(server))
-    assert "node-uid" == one["metadata"]["ownerReferences"][0]["uid"]
+    assert "node-uid" == object_["metadata"]["ownerReferences"][0]["uid"]
 
 
 async def test_nothing_is_written_where_all_is_as_planned(
@@ -127,10 +127,10 @@ async def test_slices_that_somebody_changes_are_put_right(
 ) -> None:
     async with publishing(node, client) as publisher:
         await until(lambda: not publisher.problem())
-        (changed,) = server.objects(RESOURCE_SLICES)
-        changed["spec"]["devices"] = []
+        (object_,) = server.objects(RESOURCE_SLICES)
+        object_["spec"]["devices"] = []
 
-        server.put(RESOURCE_SLICES, changed)
+        server.put(RESOURCE_SLICES, object_)
 
         await until(lambda: len(devices(server)) == 2)
 
@@ -232,8 +232,8 @@ async def test_a_node_that_was_made_anew_owns_its_slices(
         server.remove(RESOURCE_SLICES, NAME)  # As the garbage collector does.
 
         await until(lambda: bool(server.objects(RESOURCE_SLICES)))
-    (one,) = server.objects(RESOURCE_SLICES)
-    assert "another-uid" == one["metadata"]["ownerReferences"][0]["uid"]
+    (object_,) = server.objects(RESOURCE_SLICES)
+    assert "another-uid" == object_["metadata"]["ownerReferences"][0]["uid"]
 
 
 async def test_slices_of_other_nodes_and_drivers_are_left_alone(
@@ -250,7 +250,7 @@ async def test_slices_of_other_nodes_and_drivers_are_left_alone(
         await until(lambda: not publisher.problem())
 
     assert {"other-node", "other-driver", NAME} == {
-        one["metadata"]["name"] for one in server.objects(RESOURCE_SLICES)
+        object_["metadata"]["name"] for object_ in server.objects(RESOURCE_SLICES)
     }
 
 

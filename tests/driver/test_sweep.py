@@ -20,22 +20,22 @@ UID = CLAIM.metadata.uid
 
 @pytest.fixture
 def node(tmp_path: Path) -> FolderNode:
-    made = FolderNode(tmp_path, node_state(device("gpu-0"), device("gpu-1")))
-    made.checkpoint_file().store(prepared(CLAIM))
-    return made
+    folder_node = FolderNode(tmp_path, node_state(device("gpu-0"), device("gpu-1")))
+    folder_node.checkpoint_file().store(prepared(CLAIM))
+    return folder_node
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as started:
-        started.put(RESOURCE_CLAIMS, document_of(CLAIM))
-        yield started
+    async with FakeApiServer() as api_server:
+        api_server.put(RESOURCE_CLAIMS, document_of(CLAIM))
+        yield api_server
 
 
 @pytest.fixture
 async def client(server: FakeApiServer) -> AsyncIterator[Client]:
-    async with server.client(timeout_s=1.0) as opened:
-        yield opened
+    async with server.client(timeout_s=1.0) as client_:
+        yield client_
 
 
 def sweep_of(node: FolderNode, client: Client) -> ClaimSweep:

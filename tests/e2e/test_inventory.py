@@ -57,12 +57,12 @@ def test_a_pool_of_many_devices_says_how_many_slices_it_has() -> None:
 def test_mig_devices_of_one_gpu_share_no_memory_slice(
     model: inventory.Model, layout: tuple[str, ...]
 ) -> None:
-    made = devices(inventory.nvidia_mig("node", model=model, layout=layout))
+    devices_ = devices(inventory.nvidia_mig("node", model=model, layout=layout))
 
-    taken = [name for device in made for name in device["capacity"] if "memorySlice" in name]
+    taken = [name for device in devices_ for name in device["capacity"] if "memorySlice" in name]
     assert len(taken) == len(set(taken))
-    assert layout == tuple(device["attributes"]["profile"]["string"] for device in made)
-    assert {device["attributes"]["parentUUID"]["string"] for device in made} == {
+    assert layout == tuple(device["attributes"]["profile"]["string"] for device in devices_)
+    assert {device["attributes"]["parentUUID"]["string"] for device in devices_} == {
         inventory.gpu_uuid("node", 0)
     }
 

@@ -39,9 +39,9 @@ def test_every_kind_comes() -> None:
 
 
 def test_at_least_a_tenth_is_about_objects_of_dra() -> None:
-    made = calls(1, 3000)
+    calls_ = calls(1, 3000)
 
-    assert len([call for call in made if call.kind == "object"]) > len(made) // 10
+    assert len([call for call in calls_ if call.kind == "object"]) > len(calls_) // 10
 
 
 @pytest.mark.parametrize("shape", [*LARGE, *LARGE_OBJECTS])

@@ -103,10 +103,10 @@ def test_text_that_is_not_a_quantity(text: str) -> None:
 
 
 def test_the_error_for_a_long_text_is_short() -> None:
-    with pytest.raises(QuantityError) as refused:
+    with pytest.raises(QuantityError) as excinfo:
         Quantity("9" * 1_000_000)
 
-    assert len(str(refused.value)) < 120
+    assert len(str(excinfo.value)) < 120
 
 
 @pytest.mark.parametrize(

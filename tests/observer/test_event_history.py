@@ -91,9 +91,9 @@ def test_is_unschedulable(want: bool, reason: str) -> None:
 
 @pytest.fixture
 def history() -> EventHistory:
-    made = EventHistory(SETTINGS)
-    made.replace(NAME, pod(), 0.0)
-    return made
+    event_history = EventHistory(SETTINGS)
+    event_history.replace(NAME, pod(), 0.0)
+    return event_history
 
 
 def test_a_pod_is_evaluated_after_the_initial_delay(history: EventHistory) -> None:
@@ -235,9 +235,9 @@ def test_pods_are_counted_by_reason(history: EventHistory) -> None:
 
 def test_a_restart_finds_its_first_event_again_whatever_the_numbers() -> None:
     def first(answer: Explanation) -> Event:
-        made = EventHistory(SETTINGS)
-        made.replace(NAME, pod(), 0.0)
-        told = made.evaluated(NAME, answer, 1, 2.0)
+        event_history = EventHistory(SETTINGS)
+        event_history.replace(NAME, pod(), 0.0)
+        told = event_history.evaluated(NAME, answer, 1, 2.0)
         assert told is not None
         return told
 

@@ -65,7 +65,7 @@ class Observed:
 
     @property
     def notes(self) -> list[str]:
-        return [each["note"] for each in self.server.objects(EVENTS)]
+        return [object_["note"] for object_ in self.server.objects(EVENTS)]
 
     @property
     def metrics(self) -> str:
@@ -123,18 +123,18 @@ def hold(server: FakeApiServer, name: str = "gpu-0") -> None:
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
     """A node with two devices, of which one is held."""
-    async with FakeApiServer() as made:
-        made.put(NODES, document(node("node-1")))
-        made.put(DEVICE_CLASSES, document(device_class()))
-        made.put(RESOURCE_SLICES, document(slice_of(*devices("gpu-0", "gpu-1"))))
-        hold(made)
-        yield made
+    async with FakeApiServer() as api_server:
+        api_server.put(NODES, document(node("node-1")))
+        api_server.put(DEVICE_CLASSES, document(device_class()))
+        api_server.put(RESOURCE_SLICES, document(slice_of(*devices("gpu-0", "gpu-1"))))
+        hold(api_server)
+        yield api_server
 
 
 async def test_a_pod_gets_an_event_that_says_what_is_missing(server: FakeApiServer) -> None:
-    async with observing(server) as observed:
+    async with observing(server) as observation:
         wait_for_two(server)
-        await until(lambda: observed.counted("created"))
+        await until(lambda: observation.counted("created"))
 
         (event,) = server.objects(EVENTS)
 
@@ -142,7 +142,7 @@ async def test_a_pod_gets_an_event_that_says_what_is_missing(server: FakeApiServ
         "1 node: 1/2 devices in use; only 1 suitable device, 2 requested."
     )
     assert "uid-trainer" == event["regarding"]["uid"]
-    assert 'drawbridge_observer_blocked_pods{reason="allocated"} 1.0' in observed.metrics
+    assert 'drawbridge_observer_blocked_pods{reason="allocated"} 1.0' in observation.metrics
 
 
 class MetricsWithABug(ObserverMetrics):
@@ -158,60 +158,60 @@ class MetricsWithABug(ObserverMetrics):
 
 
 async def test_after_a_bug_everything_is_evaluated_again(server: FakeApiServer) -> None:
-    async with observing(server, metrics=MetricsWithABug) as observed:
+    async with observing(server, metrics=MetricsWithABug) as observation:
         wait_for_two(server)
-        await until(lambda: observed.counted("created"))
+        await until(lambda: observation.counted("created"))
 
     (event,) = server.objects(EVENTS)
     assert event["note"].startswith("1 node: 1/2 devices in use")
 
 
 async def test_the_same_answer_is_one_event(server: FakeApiServer) -> None:
-    async with observing(server) as observed:
+    async with observing(server) as observation:
         wait_for_two(server)
-        await until(lambda: bool(observed.notes))
+        await until(lambda: bool(observation.notes))
         for number in range(5):
             server.put(NODES, document(node("node-1", churn=str(number))))
             await asyncio.sleep(0.1)
 
-        assert len(observed.notes) == 1
+        assert len(observation.notes) == 1
 
 
 async def test_a_restart_writes_no_event_again(server: FakeApiServer) -> None:
     wait_for_two(server)
     for outcome in ("created", "existing"):
-        async with observing(server) as observed:
-            await until(partial(observed.counted, outcome))
+        async with observing(server) as observation:
+            await until(partial(observation.counted, outcome))
 
     assert len(server.objects(EVENTS)) == 1
 
 
 async def test_another_answer_is_another_event(server: FakeApiServer) -> None:
-    async with observing(server) as observed:
+    async with observing(server) as observation:
         wait_for_two(server)
-        await until(lambda: bool(observed.notes))
+        await until(lambda: bool(observation.notes))
         server.put(NODES, document(node("node-1")) | {"spec": {"unschedulable": True}})
 
-        await until(lambda: len(observed.notes) == 2)
+        await until(lambda: len(observation.notes) == 2)
 
-    assert any("node is unschedulable" in note for note in observed.notes)
+    assert any("node is unschedulable" in note for note in observation.notes)
 
 
 async def test_equal_pods_are_explained_once(server: FakeApiServer) -> None:
     for number in range(20):
         name = f"replica-{number}"
         server.put(PODS, pod(name) | {"spec": {"resourceClaims": [_entry(name)]}})
-        made = claim(request(count=2), name=f"{name}-gpu")
-        owned = document(made)
-        owned["metadata"]["ownerReferences"] = [
+        claim_ = claim(request(count=2), name=f"{name}-gpu")
+        document_ = document(claim_)
+        document_["metadata"]["ownerReferences"] = [
             {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}"}
         ]
-        server.put(RESOURCE_CLAIMS, owned)
-    async with observing(server) as observed:
-        await until(lambda: len(observed.notes) == 20)
+        server.put(RESOURCE_CLAIMS, document_)
+    async with observing(server) as observation:
+        await until(lambda: len(observation.notes) == 20)
 
-    assert len(set(observed.notes)) == 1
-    assert "drawbridge_observer_explanation_duration_seconds_count 1.0" in observed.metrics
+    assert len(set(observation.notes)) == 1
+    assert "drawbridge_observer_explanation_duration_seconds_count 1.0" in observation.metrics
 
 
 def _entry(name: str) -> Document:
@@ -220,67 +220,67 @@ def _entry(name: str) -> Document:
 
 async def test_an_event_of_a_pod_that_still_waits_is_repeated(server: FakeApiServer) -> None:
     settings = msgspec.structs.replace(FAST, reminder_interval=PositiveDuration(0.05))
-    async with observing(server, settings) as observed:
+    async with observing(server, settings) as observation:
         wait_for_two(server)
         await until(lambda: "series" in str(server.objects(EVENTS)))
         server.remove(EVENTS, server.objects(EVENTS)[0]["metadata"]["name"], "default")
-        await until(lambda: observed.counted("created", 2))
+        await until(lambda: observation.counted("created", 2))
 
-        assert len(observed.notes) == 1
+        assert len(observation.notes) == 1
 
 
 async def test_a_kind_that_the_cluster_does_not_serve_delays_nothing(server: FakeApiServer) -> None:
     server.fail(404, times=1000, matches=lambda call: "devicetaintrules" in call.path)
-    async with observing(server) as observed:
+    async with observing(server) as observation:
         wait_for_two(server)
-        await until(lambda: bool(observed.notes))
+        await until(lambda: bool(observation.notes))
 
 
 async def test_a_pod_for_which_there_are_devices_gets_no_event(server: FakeApiServer) -> None:
     server.remove(RESOURCE_CLAIMS, "held", "default")
-    async with observing(server) as observed:
+    async with observing(server) as observation:
         wait_for_two(server)
-        await observed.settled()
+        await observation.settled()
 
-    assert [] == observed.notes
-    assert "drawbridge_observer_pending_pods 1.0" in observed.metrics
+    assert [] == observation.notes
+    assert "drawbridge_observer_pending_pods 1.0" in observation.metrics
 
 
 async def test_a_pod_with_devices_and_without_a_node_gets_no_event(server: FakeApiServer) -> None:
     """The scheduler writes the claim before it binds the pod."""
-    async with observing(server) as observed:
+    async with observing(server) as observation:
         server.put(RESOURCE_CLAIMS, document(allocated(result("gpu-1"), name="trainer-gpu")))
         server.put(PODS, pod())
-        await observed.settled()
+        await observation.settled()
 
-    assert [] == observed.notes
+    assert [] == observation.notes
 
 
 async def test_a_pod_that_gets_a_node_is_forgotten(server: FakeApiServer) -> None:
-    async with observing(server) as observed:
+    async with observing(server) as observation:
         wait_for_two(server)
-        await until(lambda: bool(observed.notes))
+        await until(lambda: bool(observation.notes))
         # A watch of pods without a node sends a deletion.
         server.remove(PODS, "trainer", "default")
 
-        await until(lambda: len(observed.observer.history) == 0)
+        await until(lambda: len(observation.observer.history) == 0)
 
 
 async def test_an_event_that_was_not_written_is_written_later(server: FakeApiServer) -> None:
     server.fail(403, matches=lambda call: call.method == "POST")
-    async with observing(server) as observed:
+    async with observing(server) as observation:
         wait_for_two(server)
-        await until(lambda: observed.counted("failed") and observed.counted("created"))
+        await until(lambda: observation.counted("failed") and observation.counted("created"))
 
 
 async def test_a_missing_claim_is_an_event_although_the_scheduler_says_nothing(
     server: FakeApiServer,
 ) -> None:
-    async with observing(server) as observed:
+    async with observing(server) as observation:
         server.put(PODS, pod(conditions=[]))
-        await until(lambda: bool(observed.notes))
+        await until(lambda: bool(observation.notes))
 
-    assert ["ResourceClaim default/trainer-gpu not found."] == observed.notes
+    assert ["ResourceClaim default/trainer-gpu not found."] == observation.notes
 
 
 @pytest.mark.parametrize("scheduler", ["default-scheduler", "aware"])
@@ -292,16 +292,16 @@ async def test_a_policy_is_a_reason_for_pods_of_schedulers_that_evaluate_policie
     server.put(RESOURCE_CLAIMS, document(claim(request(), name="trainer-gpu")))
     settings = msgspec.structs.replace(FAST, policy_aware_schedulers=("aware",))
     is_aware = scheduler == "aware"
-    async with observing(server, settings) as observed:
+    async with observing(server, settings) as observation:
         waiting = pod()
         waiting["spec"]["schedulerName"] = scheduler
         server.put(PODS, waiting)
         if is_aware:
-            await until(lambda: bool(observed.notes))
+            await until(lambda: bool(observation.notes))
         else:
-            await observed.settled()
+            await observation.settled()
 
-        assert is_aware is bool(observed.notes)
+        assert is_aware is bool(observation.notes)
 
 
 # --- devices that are offered twice ---------------------------------------------------------------
@@ -309,28 +309,28 @@ async def test_a_policy_is_a_reason_for_pods_of_schedulers_that_evaluate_policie
 
 def with_plugin(number: str) -> Document:
     """The node, with a device plugin that offers the devices of its slices as well."""
-    made: Any = document(node())
-    made["status"] = {"allocatable": {"cpu": "8", "example.com/gpu": number}}
-    return made  # type: ignore[no-any-return]
+    document_: Any = document(node())
+    document_["status"] = {"allocatable": {"cpu": "8", "example.com/gpu": number}}
+    return document_  # type: ignore[no-any-return]
 
 
 def mapped_class() -> Document:
-    made: Any = document(device_class())
-    made["spec"]["extendedResourceName"] = "example.com/gpu"
-    return made  # type: ignore[no-any-return]
+    document_: Any = document(device_class())
+    document_["spec"]["extendedResourceName"] = "example.com/gpu"
+    return document_  # type: ignore[no-any-return]
 
 
 async def test_a_node_that_offers_a_resource_twice_gets_one_event(server: FakeApiServer) -> None:
     server.put(NODES, with_plugin("2"))
 
-    async with observing(server) as observed:
-        await observed.settled()
-        assert [] == observed.notes
+    async with observing(server) as observation:
+        await observation.settled()
+        assert [] == observation.notes
 
         server.put(DEVICE_CLASSES, mapped_class())
-        await until(lambda: len(observed.notes) == 1)
+        await until(lambda: len(observation.notes) == 1)
         server.put(NODES, with_plugin("1"))
-        await observed.settled()
+        await observation.settled()
 
     (event,) = server.objects(EVENTS)
     assert ("Node", "DuplicateResource") == (event["regarding"]["kind"], event["reason"])
@@ -343,7 +343,7 @@ async def test_a_node_that_offers_a_resource_twice_gets_one_event(server: FakeAp
 
 def sliced(name: str, interval: str, namespace: str = "default") -> Document:
     sharing = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}}
-    held = allocated(
+    claim_ = allocated(
         result(driver=NVIDIA, share=f"share-of-{name}"),
         name=name,
         namespace=namespace,
@@ -356,7 +356,7 @@ def sliced(name: str, interval: str, namespace: str = "default") -> Document:
             )
         ],
     )
-    return document(held)
+    return document(claim_)
 
 
 async def test_contradicting_configurations_of_one_device_are_reported_once_per_claim(
@@ -365,21 +365,21 @@ async def test_contradicting_configurations_of_one_device_are_reported_once_per_
     server.put(RESOURCE_CLAIMS, sliced("short", "Short"))
     server.put(RESOURCE_CLAIMS, sliced("agreeing", "Short", "team-b"))
 
-    async with observing(server) as observed:
-        await observed.settled()
-        assert [] == observed.notes
+    async with observing(server) as observation:
+        await observation.settled()
+        assert [] == observation.notes
 
         server.put(RESOURCE_CLAIMS, sliced("long", "Long"))
-        await until(lambda: len(observed.notes) == 3)
+        await until(lambda: len(observation.notes) == 3)
         server.put(NODES, document(node("another")))
-        await observed.settled()
+        await observation.settled()
 
-    assert 3 == len(observed.notes)
+    assert 3 == len(observation.notes)
     assert (
         "Device gpu-0 of pool node-1 is shared with claim long, a claim in another namespace under "
         "contradicting GpuConfigs. Driver gpu.nvidia.com rejects a pod whose configuration differs "
         "from the first that it prepared."
-    ) in observed.notes
+    ) in observation.notes
 
 
 async def test_the_pods_of_a_claim_get_its_event_too(server: FakeApiServer) -> None:
@@ -388,8 +388,8 @@ async def test_the_pods_of_a_claim_get_its_event_too(server: FakeApiServer) -> N
     server.put(RESOURCE_CLAIMS, short)
     server.put(RESOURCE_CLAIMS, sliced("long", "Long"))
 
-    async with observing(server) as observed:
-        await until(lambda: len(observed.notes) == 3)
+    async with observing(server) as observation:
+        await until(lambda: len(observation.notes) == 3)
 
     regarding = [event["regarding"] for event in server.objects(EVENTS)]
     assert {("ResourceClaim", "short"), ("ResourceClaim", "long"), ("Pod", "trainer")} == {
@@ -404,7 +404,7 @@ async def test_configurations_are_not_compared_for_drivers_that_accept_them(
     server.put(RESOURCE_CLAIMS, sliced("long", "Long"))
 
     settings = msgspec.structs.replace(FAST, uniform_config_drivers=())
-    async with observing(server, settings) as observed:
-        await observed.settled()
+    async with observing(server, settings) as observation:
+        await observation.settled()
 
-    assert [] == observed.notes
+    assert [] == observation.notes

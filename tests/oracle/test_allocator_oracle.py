@@ -21,10 +21,10 @@ SHOWN = 3
 @pytest.fixture(scope="module")
 def comparison(oracle: Oracle, request: pytest.FixtureRequest) -> Comparison:
     """The whole sample, compared; what it reaches is told at the end of the run."""
-    found = Comparison()
-    found.add(oracle, range(max(2_000, settings().max_examples)))
-    request.config.stash[TOLD] = [*found.coverage.table(), "", *found.summary()]
-    return found
+    comparison_ = Comparison()
+    comparison_.add(oracle, range(max(2_000, settings().max_examples)))
+    request.config.stash[TOLD] = [*comparison_.coverage.table(), "", *comparison_.summary()]
+    return comparison_
 
 
 def test_first_fit_gives_upstreams_verdicts(oracle: Oracle, comparison: Comparison) -> None:

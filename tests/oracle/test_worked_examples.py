@@ -200,8 +200,8 @@ def check(case: Case, verdict: Verdict) -> None:
                 *(str(taken) for taken in result.get("consumedCapacity", {}).values()),
             )
         )
-        for each in verdict.claims
-        for result in each["results"]
+        for claim_ in verdict.claims
+        for result in claim_["results"]
     )
 
 

@@ -37,17 +37,17 @@ def test_a_profile_stands_under_the_name_of_its_driver() -> None:
 
 
 def test_a_file_adds_a_driver(tmp_path: Path) -> None:
-    found = load_profiles(written(tmp_path, {"other.yaml": OTHER, "README.md": "no profile"}))
+    profiles = load_profiles(written(tmp_path, {"other.yaml": OTHER, "README.md": "no profile"}))
 
-    assert SHIPPED | {"gpu.other.example"} == set(found)
+    assert SHIPPED | {"gpu.other.example"} == set(profiles)
 
 
 def test_a_file_replaces_the_shipped_profile_as_a_whole(tmp_path: Path) -> None:
-    found = load_profiles(written(tmp_path, {"example.json": REPLACED}))
+    profiles = load_profiles(written(tmp_path, {"example.json": REPLACED}))
 
-    assert set(found) == SHIPPED
-    assert found["gpu.example.com"].devices[DeviceKind.GPU].class_name == "ours"
-    assert found["gpu.example.com"].devices[DeviceKind.GPU].memory is None
+    assert set(profiles) == SHIPPED
+    assert profiles["gpu.example.com"].devices[DeviceKind.GPU].class_name == "ours"
+    assert profiles["gpu.example.com"].devices[DeviceKind.GPU].memory is None
 
 
 def test_a_mounted_config_map_is_read_once(tmp_path: Path) -> None:

@@ -149,9 +149,12 @@ def test_nonsense_is_a_configuration_error(row: Refused) -> None:
 
 
 def test_flags_win_over_the_file() -> None:
-    found = override(Settings(), {"webhook.port": 1, "webhook.bindAddress": "::1"})
+    overridden_settings = override(Settings(), {"webhook.port": 1, "webhook.bindAddress": "::1"})
 
-    assert (found.webhook.port, found.webhook.bind_address) == (1, "::1")
+    assert (overridden_settings.webhook.port, overridden_settings.webhook.bind_address) == (
+        1,
+        "::1",
+    )
 
 
 PROCESSES = (
@@ -207,9 +210,9 @@ def test_default_options_are_those_of_the_translation() -> None:
 def test_a_profile_that_is_not_named_keeps_its_default() -> None:
     settings = TranslationSettings(profiles={"nvidia": "gpu.example.com"})
 
-    chosen = settings.checked_options(load_profiles()).profiles
+    profiles = settings.checked_options(load_profiles()).profiles
 
-    assert chosen == DEFAULT_PROFILES | {"nvidia": "gpu.example.com"}
+    assert profiles == DEFAULT_PROFILES | {"nvidia": "gpu.example.com"}
 
 
 def test_a_profile_that_is_named_serves_whatever_exists() -> None:

@@ -61,10 +61,10 @@ places = st.one_of(
 
 @st.composite
 def devices(draw: st.DrawFn) -> Device:
-    taken = draw(st.sampled_from((None, consumes(memory=1), consumes("none", groups=["x"]))))
+    drawn_value = draw(st.sampled_from((None, consumes(memory=1), consumes("none", groups=["x"]))))
     return device(
         draw(st.sampled_from("abc")),
-        *((taken,) if taken else ()),
+        *((drawn_value,) if drawn_value else ()),
         **draw(places),
         binding_conditions=draw(st.sampled_from((None, ("ready",)))),
     )
@@ -106,14 +106,14 @@ def told(seen: NodeDevices) -> object:
 def test_slices_that_were_replaced_one_by_one(
     before: Sequence[ResourceSlice], after: Sequence[ResourceSlice], features: Features
 ) -> None:
-    grown = build_index(before, features)
+    index = build_index(before, features)
     for one in NODES:
-        node_devices(grown, one)
+        node_devices(index, one)
     wanted = {one.metadata.name: one for one in after}
     for old in before:
-        grown = grown.replace(old, wanted.pop(old.metadata.name, None))
+        index = index.replace(old, wanted.pop(old.metadata.name, None))
     for new in wanted.values():
-        grown = grown.replace(None, new)
+        index = index.replace(None, new)
     known = {one.metadata.name for one in before}
     kept = {one.metadata.name: one for one in after if one.metadata.name in known}
     listed = [kept[old.metadata.name] for old in before if old.metadata.name in kept]
@@ -121,7 +121,7 @@ def test_slices_that_were_replaced_one_by_one(
     fresh = build_index(listed, features)
 
     for one in NODES:
-        assert told(node_devices(fresh, one)) == told(node_devices(grown, one))
+        assert told(node_devices(fresh, one)) == told(node_devices(index, one))
 
 
 @given(listings(), st.sampled_from(NODES), FEATURES)
@@ -129,10 +129,10 @@ def test_a_node_is_shown_nothing_but_relevant_slices(
     listed: Sequence[ResourceSlice], seer: Node, features: Features
 ) -> None:
     slices = build_index(listed, features)
-    seen = node_devices(slices, seer)
+    devices_ = node_devices(slices, seer)
 
     relevant = {one.metadata.name for one in listed if is_relevant(one, seer)}
-    assert {device_.slice.metadata.name for device_ in seen.devices} <= relevant
+    assert {device_.slice.metadata.name for device_ in devices_.devices} <= relevant
     # A slice that needs a gate which is off does not make its pool's older slices stale.
     hidden = {one.name for pool in slices.by_pool.values() for one in pool if one.is_hidden}
     newest = {
@@ -142,7 +142,7 @@ def test_a_node_is_shown_nothing_but_relevant_slices(
     }
     assert all(
         device_.slice.spec.pool.generation == newest[device_.id.driver, device_.id.pool]
-        for device_ in seen.devices
+        for device_ in devices_.devices
     )
 
 
@@ -150,9 +150,9 @@ def test_a_node_is_shown_nothing_but_relevant_slices(
 def test_slices_of_other_pools_do_not_matter(
     listed: Sequence[ResourceSlice], seer: Node, features: Features
 ) -> None:
-    seen = node_devices(build_index(listed, features), seer)
+    devices_ = node_devices(build_index(listed, features), seer)
 
-    for pool in seen.pools:
+    for pool in devices_.pools:
         own = [
             one
             for one in listed
@@ -207,10 +207,10 @@ def test_removing_all_claims_in_any_order_leaves_no_usage(
 ) -> None:
     features = Features()
     usage = gather_usage(held, features)
-    gone = list(held)
-    chance.shuffle(gone)
+    objects = list(held)
+    chance.shuffle(objects)
 
-    for one in gone:
+    for one in objects:
         usage = without_claim(usage, one, features)
 
     assert Usage() == usage

@@ -34,9 +34,9 @@ def policies(slices: list[ResourceSlice], rng: Random) -> tuple[CompiledPolicy, 
         names = sorted(
             {
                 name
-                for each in slices
-                if each.spec.driver == driver
-                for device in each.spec.devices or ()
+                for slice_ in slices
+                if slice_.spec.driver == driver
+                for device in slice_.spec.devices or ()
                 for name in device.attributes or ()
                 if "/" not in name
             }
@@ -66,9 +66,9 @@ def policies(slices: list[ResourceSlice], rng: Random) -> tuple[CompiledPolicy, 
 def clusters(start: int) -> Iterator[tuple[int, Objects, Cluster, Cluster]]:
     """Random clusters, each with policies and without; some held devices are last seen, not there."""
     for seed in range(start, start + CHUNK):
-        given, rng = crowd(seed), Random(seed)
-        judged = policies(list(given.slices), rng)
-        bare = new(given, AllocatorOptions(features=given.features))
+        crowd_objects, rng = crowd(seed), Random(seed)
+        policies_ = policies(list(crowd_objects.slices), rng)
+        bare = new(crowd_objects, AllocatorOptions(features=crowd_objects.features))
         # A device of one node stands for what was last seen of whatever has gone.
         tombstones = {
             device.id: device
@@ -76,8 +76,10 @@ def clusters(start: int) -> Iterator[tuple[int, Objects, Cluster, Cluster]]:
             for device in bare.node_devices(node).devices
             if rng.random() < 0.5
         }
-        rules = AllocatorOptions(features=given.features, policies=judged, tombstones=tombstones)
-        yield seed, given, new(given, rules), bare
+        rules = AllocatorOptions(
+            features=crowd_objects.features, policies=policies_, tombstones=tombstones
+        )
+        yield seed, crowd_objects, new(crowd_objects, rules), bare
 
 
 def new(given: Objects, rules: AllocatorOptions) -> Cluster:
@@ -101,11 +103,11 @@ def test_no_class_of_nodes_hides_a_policy(start: int) -> None:
     shared = 0
     for seed, given, cluster, _ in clusters(start):
         try:
-            asked = cluster.resolve(given.claims)
+            pending = cluster.resolve(given.claims)
             alone = {
-                name: told(cluster.verdict(asked, name, budget=BUDGET)) for name in cluster.nodes
+                name: told(cluster.verdict(pending, name, budget=BUDGET)) for name in cluster.nodes
             }
-            verdicts = cluster.verdicts(asked, budget=BUDGET)
+            verdicts = cluster.verdicts(pending, budget=BUDGET)
         except AttemptFailed:
             continue
         together = {

@@ -81,7 +81,7 @@ def devices(
     modes: Sequence[str | None] = ("a", "b", None),
 ) -> st.SearchStrategy[list[Device]]:
     """Devices without and with counters, some of which name their hardware."""
-    one = st.builds(
+    builds = st.builds(
         lambda on, declared, mode, uuid, shared: device(
             "unnamed",
             *(consumes(name, groups=declared) for name in on),
@@ -96,7 +96,7 @@ def devices(
         st.sampled_from(("gpu-0", "gpu-1", None)),
         st.booleans(),
     )
-    return st.lists(one, min_size=1, max_size=size).map(
+    return st.lists(builds, min_size=1, max_size=size).map(
         lambda made: [
             msgspec.structs.replace(each, name=f"d{place}") for place, each in enumerate(made)
         ]
@@ -163,16 +163,16 @@ def test_whoever_joins_inconsistent_tenants_is_refused(
     made: list[Device], source: DeviceCompatibilityPolicy, data: st.DataObject
 ) -> None:
     by, pool = compile_policy(source), pool_of(*made)
-    one = data.draw(st.sampled_from(range(len(made))))
-    rest = [each for place, each in enumerate(pool.devices) if place != one]
+    drawn_value = data.draw(st.sampled_from(range(len(made))))
+    rest = [device_ for place, device_ in enumerate(pool.devices) if place != drawn_value]
     held = [each.id.device for each in rest]
 
-    (added,) = tried(pool, [one], by, held).added
+    (added,) = tried(pool, [drawn_value], by, held).added
 
     assert (
         not added
-        or evaluate_devices([*rest, pool.devices[one]], by).is_compatible
-        or not meets_all(by, pool.devices[one], rest)
+        or evaluate_devices([*rest, pool.devices[drawn_value]], by).is_compatible
+        or not meets_all(by, pool.devices[drawn_value], rest)
     )
 
 
@@ -182,7 +182,11 @@ def meets_all(
     """Return whether a candidate shares a counter set with each of the tenants."""
     own = {consumption.counter_set for consumption in candidate.device.consumes_counters or ()}
     return bool(own) and all(
-        own & {taken.counter_set for taken in tenant.device.consumes_counters or ()}
+        own
+        & {
+            consumes_counter.counter_set
+            for consumes_counter in tenant.device.consumes_counters or ()
+        }
         for tenant in tenants
     )
 
@@ -205,11 +209,11 @@ def test_derived_groups_say_what_the_rules_say(
     made: list[Device], source: DeviceCompatibilityPolicy
 ) -> None:
     by, pool = compile_policy(source), pool_of(*made)
-    derived = as_groups(by, pool.devices)
-    if isinstance(derived, RejectionReason):
+    groups_ = as_groups(by, pool.devices)
+    if isinstance(groups_, RejectionReason):
         return
-    assert set(derived) == {each.id for each in pool.devices}
-    declaring = pool_of(*(with_groups(each, derived) for each in pool.devices))
+    assert set(groups_) == {device_.id for device_ in pool.devices}
+    declaring = pool_of(*(with_groups(device_, groups_) for device_ in pool.devices))
 
     for size in range(1, len(made) + 1):
         for combination in combinations(range(len(made)), size):

@@ -165,14 +165,14 @@ def worlds(draw: st.DrawFn) -> World:
                 config=[configured(**draw(parameters)) for _ in range(draw(st.integers(0, 2)))],
             )
         )
-        derived = draw(
+        drawn_value = draw(
             st.just({}) | st.just({ATTRIBUTES[0]: f'device.attributes["{DRIVERS[0]}"].root'})
         )
         requests.append(
             tuple(
                 (
                     resolved_request(
-                        f"r{index}", claim=number, capacity=each or None, derived=derived
+                        f"r{index}", claim=number, capacity=each or None, derived=drawn_value
                     ),
                 )
                 for index, each in enumerate(asking)
@@ -280,7 +280,8 @@ def test_removed_and_rejected_devices_leave_no_trace(history: tuple[World, list[
 def test_devices_with_equal_keys_can_be_swapped(history: tuple[World, list[Step]]) -> None:
     world, steps = history
     want = {
-        name: list(answers(world, each, steps)) for name, each in build_constraints(world).items()
+        name: list(answers(world, constraint, steps))
+        for name, constraint in build_constraints(world).items()
     }
     for one, other in combinations(range(len(world.node.devices)), 2):
         swapped = {one: other, other: one}
@@ -352,13 +353,13 @@ def test_allowed_positions_are_those_that_add_accepts(history: tuple[World, list
         return
     list(answers(world, constraint, steps))
     for request in world.requests:
-        allowed = constraint.allowed_positions(request)
+        allowed_positions = constraint.allowed_positions(request)
         for position in range(len(world.node.devices)):
             try:
                 fits = constraint.rejection(request, position, further_share=False) is None
             except AttemptFailed:
                 continue
-            assert fits == bool(allowed >> position & 1)
+            assert fits == bool(allowed_positions >> position & 1)
 
 
 @given(world=worlds(), data=st.data())
@@ -386,9 +387,9 @@ def _has_solution(
     (request, need), rest = needs[0], needs[1:]
     positions = range(len(world.node.devices))
     candidates = [at for at in positions if need.candidates >> at & 1 and not used >> at & 1]
-    for chosen in combinations(candidates, need.devices):
+    for combination in combinations(candidates, need.devices):
         added = []
-        for at in chosen:
+        for at in combination:
             try:
                 is_added = constraint.add(request, at, further_share=False)
             except AttemptFailed:
@@ -397,9 +398,11 @@ def _has_solution(
                 break
             added.append(at)
         dedicated = sum(
-            1 << at for at in chosen if not world.node.devices[at].device.allow_multiple_allocations
+            1 << at
+            for at in combination
+            if not world.node.devices[at].device.allow_multiple_allocations
         )
-        found = len(added) == len(chosen) and _has_solution(
+        found = len(added) == len(combination) and _has_solution(
             world, constraint, rest, used | dedicated
         )
         for at in reversed(added):

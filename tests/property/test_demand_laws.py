@@ -20,27 +20,29 @@ CHUNK = 100
 @pytest.mark.parametrize("start", range(0, 600, CHUNK))
 def test_what_was_found_was_never_too_much(start: int) -> None:
     for seed in range(start, start + CHUNK):
-        given = objects(seeded(seed))
-        index = pools.build_index(given.slices, given.features)
-        held = usage.gather_usage(given.allocated_claims, given.features)
-        for node in given.nodes:
+        objects_ = objects(seeded(seed))
+        index = pools.build_index(objects_.slices, objects_.features)
+        usage_ = usage.gather_usage(objects_.allocated_claims, objects_.features)
+        for node in objects_.nodes:
             try:
-                pending = resolve_requests(given.claims, given.classes, given.features)
+                pending = resolve_requests(objects_.claims, objects_.classes, objects_.features)
                 devices = pools.node_devices(index, node)
-                attempt = lay_out(devices, pending, held, AllocatorOptions(features=given.features))
-                found = search(attempt, Budget(steps=2_000))
+                attempt = lay_out(
+                    devices, pending, usage_, AllocatorOptions(features=objects_.features)
+                )
+                outcome = search(attempt, Budget(steps=2_000))
             except AttemptFailed:
                 continue
-            if not isinstance(found, Plan) or attempt.may_abort or not attempt.requests:
+            if not isinstance(outcome, Plan) or attempt.may_abort or not attempt.requests:
                 continue
             demand, taken = Demand(attempt), 0
-            for claim, choices in enumerate(found.choices):
-                chosen = list(choices)
+            for claim, choices in enumerate(outcome.choices):
+                claim_choices = list(choices)
                 for index_, _ in enumerate(attempt.requests[claim]):
                     assert not demand.exceeds(claim, index_, taken), (seed, node.metadata.name)
                     # Walk the way that the search took, one request after the other.
-                    while chosen and chosen[0].request.index == index_:
-                        one = chosen.pop(0)
+                    while claim_choices and claim_choices[0].request.index == index_:
+                        one = claim_choices.pop(0)
                         position = devices.positions[one.device.id]
                         shares = bool(attempt.shareable >> position & 1)
                         for constraint in attempt.constraints:

@@ -56,17 +56,17 @@ class Attempt(NamedTuple):
 def attempts(block: int, count: int = SCENARIOS) -> Iterator[Attempt]:
     """Scenarios of a block whose claims can be judged; whoever holds devices is a stranger."""
     for seed in range(block, count, BLOCKS):
-        found = objects(seeded(seed))
-        held = tuple(map(_foreign, found.allocated_claims))
-        index = pools.build_index(found.slices, found.features)
+        objects_ = objects(seeded(seed))
+        held = tuple(map(_foreign, objects_.allocated_claims))
+        index = pools.build_index(objects_.slices, objects_.features)
         try:
             yield Attempt(
-                given=found,
-                wanted=resolve_requests(found.claims, found.classes, found.features),
-                nodes=[pools.node_devices(index, node) for node in found.nodes],
-                held=usage.gather_usage(held, found.features),
+                given=objects_,
+                wanted=resolve_requests(objects_.claims, objects_.classes, objects_.features),
+                nodes=[pools.node_devices(index, node) for node in objects_.nodes],
+                held=usage.gather_usage(held, objects_.features),
                 rules=AllocatorOptions(
-                    features=found.features, uniform_config_drivers=frozenset({DRIVER})
+                    features=objects_.features, uniform_config_drivers=frozenset({DRIVER})
                 ),
             )
         except AttemptFailed:
@@ -96,15 +96,15 @@ def test_every_rejection_has_a_detail(block: int) -> None:
     told = 0
     for attempt in attempts(block):
         for node in unfit(attempt):
-            found = explain_node(node, attempt.wanted, attempt.held, attempt.rules)
+            explanation = explain_node(node, attempt.wanted, attempt.held, attempt.rules)
 
-            text = summarize(found, len(node.devices))
-            assert found
+            text = summarize(explanation, len(node.devices))
+            assert explanation
             assert text
             assert len(text.encode()) <= MAX_SUMMARY
             assert text.isprintable()
-            assert FOREIGN not in repr(found)
-            assert all(0 <= one.devices <= len(node.devices) for one in found)
+            assert FOREIGN not in repr(explanation)
+            assert all(0 <= one.devices <= len(node.devices) for one in explanation)
             told += 1
     assert told > SCENARIOS // BLOCKS // 2
 
@@ -143,21 +143,21 @@ def test_applying_a_nearest_miss_fits(block: int, *, is_emptied: bool) -> None:
         if len(list(unfit(attempt))) < len(attempt.nodes):
             continue
         before = encode(attempt.given.claims)
-        found = find_closest_fit(
+        closest_fit = find_closest_fit(
             attempt.nodes, attempt.given.claims, attempt.ask, held, attempt.rules, searches=200
         )
         assert encode(attempt.given.claims) == before
-        if found is None:
+        if closest_fit is None:
             continue
         missed += 1
-        changed = attempt.ask(found.claims)
+        pending = attempt.ask(closest_fit.claims)
         outcomes = {
-            node.node: allocate(node, changed, held, attempt.rules) for node in attempt.nodes
+            node.node: allocate(node, pending, held, attempt.rules) for node in attempt.nodes
         }
-        assert isinstance(outcomes[found.node], Plan)
-        assert FOREIGN not in found.fix
-        assert found.fix.isprintable()
-        assert len(found.fix.encode()) <= 2 * MAX_SUMMARY
+        assert isinstance(outcomes[closest_fit.node], Plan)
+        assert FOREIGN not in closest_fit.fix
+        assert closest_fit.fix.isprintable()
+        assert len(closest_fit.fix.encode()) <= 2 * MAX_SUMMARY
     assert missed > 0
 
 
@@ -166,10 +166,10 @@ def test_without_a_change_it_fits_already_and_else_it_does_not(block: int) -> No
     for attempt in attempts(block):
         nodes = list(unfit(attempt))
         if nodes:
-            found = find_closest_fit(
+            closest_fit = find_closest_fit(
                 nodes, attempt.given.claims, attempt.ask, attempt.held, attempt.rules, searches=200
             )
-            assert found is None or found.changes
+            assert closest_fit is None or closest_fit.changes
 
 
 def cluster_of(attempt: Attempt) -> Cluster:
@@ -227,12 +227,12 @@ def test_applying_what_is_nearest_in_a_cluster_fits(block: int) -> None:
     answered = 0
     for attempt in attempts(block):
         cluster = cluster_of(attempt)
-        found = closest_fit_now(cluster, attempt.given.claims, searches=100)
-        if found is not None:
+        closest_fit = closest_fit_now(cluster, attempt.given.claims, searches=100)
+        if closest_fit is not None:
             answered += 1
-            changed = cluster.resolve(found.claims)
-            assert isinstance(cluster.verdict(changed, found.node), Plan)
-            assert cluster.verdicts(changed).plan(found.node) is not None
+            pending = cluster.resolve(closest_fit.claims)
+            assert isinstance(cluster.verdict(pending, closest_fit.node), Plan)
+            assert cluster.verdicts(pending).plan(closest_fit.node) is not None
     # Who never answers would promise nothing wrong either.
     assert answered > 10
 

@@ -53,9 +53,9 @@ def fits_somewhere(given: Objects, claims: tuple[ResourceClaim, ...]) -> bool:
     rules = AllocatorOptions(features=given.features)
     for node in given.nodes:
         try:
-            wanted = resolve_requests(claims, given.classes, given.features)
+            pending = resolve_requests(claims, given.classes, given.features)
             devices = pools.node_devices(index, node)
-            outcome = allocate(devices, wanted, Usage(), rules, budget=Budget(steps=20_000))
+            outcome = allocate(devices, pending, Usage(), rules, budget=Budget(steps=20_000))
         except AttemptFailed:
             continue
         if isinstance(outcome, Plan):
@@ -71,13 +71,15 @@ def denied(given: Objects, emptied: IdleCluster, claim: ResourceClaim) -> list[s
         features=given.features,
         idle_cluster=emptied,
     )
-    told = validate(Target(view=claim, namespace=NAMESPACE), context)
+    findings = validate(Target(view=claim, namespace=NAMESPACE), context)
     from_inventory = {
         find_infeasibility.code
         for find_infeasibility in find_infeasibilities(emptied, (plain(claim),))
     }
     return [
-        one.code for one in told if one.severity is Severity.ERROR and one.code in from_inventory
+        one.code
+        for one in findings
+        if one.severity is Severity.ERROR and one.code in from_inventory
     ]
 
 
@@ -88,15 +90,15 @@ def plain(claim: ResourceClaim) -> ResourceClaim:
 @pytest.mark.parametrize("start", CHUNKS)
 def test_what_fits_some_node_is_never_denied(start: int) -> None:
     for seed, given in worlds(start):
-        emptied = emptied_of(given)
+        idle = emptied_of(given)
         for claim in given.claims:
             if fits_somewhere(given, (claim,)):
-                assert denied(given, emptied, claim) == [], seed
+                assert denied(given, idle, claim) == [], seed
         if fits_somewhere(given, given.claims):
-            assert emptied.feasibility(given.claims) is not Feasibility.INFEASIBLE, seed
+            assert idle.feasibility(given.claims) is not Feasibility.INFEASIBLE, seed
             told = {
                 find_infeasibility.code
-                for find_infeasibility in find_infeasibilities(emptied, given.claims)
+                for find_infeasibility in find_infeasibilities(idle, given.claims)
             }
             assert told <= {Code.NOT_EVALUATED}, seed
 
@@ -105,15 +107,15 @@ def test_what_fits_some_node_is_never_denied(start: int) -> None:
 def test_what_is_denied_is_told_with_a_change_that_fits(start: int) -> None:
     told = 0
     for seed, given in worlds(start):
-        emptied = emptied_of(given)
-        for find_infeasibility in find_infeasibilities(emptied, given.claims):
-            assert emptied.feasibility(given.claims) is not Feasibility.FEASIBLE, seed
+        idle = emptied_of(given)
+        for find_infeasibility in find_infeasibilities(idle, given.claims):
+            assert idle.feasibility(given.claims) is not Feasibility.FEASIBLE, seed
             if find_infeasibility.closest_fit is not None:
                 told += 1
                 assert find_infeasibility.closest_fit.changes, seed
-                left = find_infeasibilities(emptied, find_infeasibility.closest_fit.claims)
+                infeasibilities = find_infeasibilities(idle, find_infeasibility.closest_fit.claims)
                 # It may take longer to find than a judgement does, which then is no denial.
-                assert {each.code for each in left} <= {Code.NOT_EVALUATED}, seed
+                assert {each.code for each in infeasibilities} <= {Code.NOT_EVALUATED}, seed
     assert told
 
 
@@ -122,24 +124,25 @@ def test_slices_may_come_in_any_order(start: int) -> None:
     for seed, given in worlds(start):
         whole = emptied_of(given)
         rules = AllocatorOptions(features=given.features)
-        grown = IdleCluster(slices=(), nodes=(), classes=given.classes, rules=rules)
+        idle_cluster = IdleCluster(slices=(), nodes=(), classes=given.classes, rules=rules)
         changes: list[tuple[ResourceSlice | None, ResourceSlice | None]]
         changes = [(None, slice_) for slice_ in given.slices]
         Random(seed).shuffle(changes)
-        changes += [(one, None) for one in given.slices[:2]]
-        changes += [(None, one) for one in given.slices[:2]]
+        changes += [(slice_, None) for slice_ in given.slices[:2]]
+        changes += [(None, slice_) for slice_ in given.slices[:2]]
         for old, new in changes:
-            grown.replace_slice(old, new)
+            idle_cluster.replace_slice(old, new)
         for node in given.nodes:
-            grown.replace_node(node.metadata.name, node)
+            idle_cluster.replace_node(node.metadata.name, node)
 
-        assert whole.feasibility(given.claims) is grown.feasibility(given.claims), seed
+        assert whole.feasibility(given.claims) is idle_cluster.feasibility(given.claims), seed
         codes = [
             (find_infeasibility.code, find_infeasibility.path)
             for find_infeasibility in find_infeasibilities(whole, given.claims)
         ]
         assert codes == [
-            (one.code, one.path) for one in find_infeasibilities(grown, given.claims)
+            (infeasibility.code, infeasibility.path)
+            for infeasibility in find_infeasibilities(idle_cluster, given.claims)
         ], seed
 
 
@@ -148,7 +151,7 @@ def test_slices_may_come_in_any_order(start: int) -> None:
 def test_no_object_is_too_strange_to_be_judged(document: Document) -> None:
     for there in (CLUSTER, WITH_CLAIMS, BUSY):
         try:
-            told = findings_of(document, there)
+            findings = findings_of(document, there)
         except msgspec.ValidationError:
             return  # It has no view, which others tell.
-        assert told == findings_of(document, there)
+        assert findings == findings_of(document, there)

@@ -75,18 +75,18 @@ def test_a_list_matches_as_in_hami(key: str, text: str) -> None:
     if not isinstance(outcome, Translated):
         return
     (claim,) = outcome.claims
-    asked = devices_of(claim)["requests"][0]["exactly"]
-    texts = [selector["cel"]["expression"] for selector in asked.get("selectors", ())]
+    exactly = devices_of(claim)["requests"][0]["exactly"]
+    texts = [selector["cel"]["expression"] for selector in exactly.get("selectors", ())]
     selectors = [compile_selector(text, Environment.NEW) for text in texts]
 
     matches, excludes = LISTS[key]
-    constrained = bool(items(text))
-    assert constrained is bool(selectors)
-    assert all(one.matches(CARD) for one in selectors) is (
-        not constrained or matches(text) is not excludes
+    has_items = bool(items(text))
+    assert has_items is bool(selectors)
+    assert all(selector.matches(CARD) for selector in selectors) is (
+        not has_items or matches(text) is not excludes
     )
     # A device that publishes neither is in nobody's list.
-    assert all(one.matches(BARE) for one in selectors) is (not constrained or excludes)
+    assert all(selector.matches(BARE) for selector in selectors) is (not has_items or excludes)
 
 
 @given(st.text(max_size=300) | st.binary(max_size=300).map(bytes.hex))
@@ -167,15 +167,15 @@ requests = st.fixed_dictionaries(
 @given(requests)
 def test_any_request_derives_claims_or_faults(request: dict[str, object]) -> None:
     try:
-        decoded = decode_record(msgspec.json.encode(request).decode())
+        record = decode_record(msgspec.json.encode(request).decode())
     except RecordError:
         return
 
-    derived = derive(decoded, profiles())
+    derivation = derive(record, profiles())
 
-    if has_errors(derived.findings):
+    if has_errors(derivation.findings):
         return
-    for claim in derived.claims:
+    for claim in derivation.claims:
         assert LABEL.fullmatch(claim.template)
         for asked in devices_of(claim)["requests"]:
             for one in asked.get("firstAvailable") or [asked["exactly"]]:

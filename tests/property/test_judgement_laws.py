@@ -62,7 +62,9 @@ def test_a_workload_is_denied_for_what_its_pods_are_denied_and_does_not_pass(
     got = judged(workload(document, kind[1]), published, chosen)
 
     lasting = [
-        each for each in of_pod.findings if each.is_error and each.code not in TRANSIENT_CAUSES
+        finding
+        for finding in of_pod.findings
+        if finding.is_error and finding.code not in TRANSIENT_CAUSES
     ]
     assert got.allowed == (not lasting)
     assert got.operations == ()
@@ -105,6 +107,6 @@ def test_what_is_denied_is_denied_whatever_the_inventory(
     chosen: TranslationOptions,
     kind: tuple[str, str],
 ) -> None:
-    applied = workload(document, kind[1])
+    workload_ = workload(document, kind[1])
 
-    assert judged(applied, published, chosen).allowed == judged(applied, later, chosen).allowed
+    assert judged(workload_, published, chosen).allowed == judged(workload_, later, chosen).allowed

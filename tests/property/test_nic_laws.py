@@ -141,7 +141,7 @@ def test_all_devices_are_asked_for_once_and_have_no_number(
     _, answer = admit(document, snapshot)
     for claim in answer.claims:
         for request in devices_of(claim)["requests"]:
-            asked = request["exactly"]
-            assert ("count" in asked) is (asked["allocationMode"] == "ExactCount")
-            for selector in asked.get("selectors", ()):
+            exactly = request["exactly"]
+            assert ("count" in exactly) is (exactly["allocationMode"] == "ExactCount")
+            for selector in exactly.get("selectors", ()):
                 compile_selector(selector["cel"]["expression"], Environment.NEW)

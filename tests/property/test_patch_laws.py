@@ -51,7 +51,7 @@ def oracle(document: Any, patch: list[Operation]) -> Any:
 
 @given(documents, st.lists(operations(), max_size=4))
 def test_apply_agrees_with_jsonpatch(document: Any, patch: list[Operation]) -> None:
-    expected = oracle(copy.deepcopy(document), patch)
+    oracle_ = oracle(copy.deepcopy(document), patch)
     before = msgspec.json.encode(patch)
 
     try:
@@ -59,5 +59,5 @@ def test_apply_agrees_with_jsonpatch(document: Any, patch: list[Operation]) -> N
     except PatchError:
         result = None
 
-    assert expected == result
+    assert oracle_ == result
     assert before == msgspec.json.encode(patch), "the values of the operations have changed"

@@ -61,9 +61,9 @@ policies = st.builds(
             rule(
                 mode,
                 _mode(mode, careful=careful),
-                only=" || ".join(_mode(each, careful=careful) for each in accepted) or None,
+                only=" || ".join(_mode(each, careful=careful) for each in accept) or None,
             )
-            for mode, accepted in accepts.items()
+            for mode, accept in accepts.items()
         ),
         rule("all", groups=["x"]),
     ),

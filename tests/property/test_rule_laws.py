@@ -111,15 +111,15 @@ def test_errors_come_first_and_only_of_rules_that_may_deny(document: Document) -
 @given(order=st.permutations(range(4)))
 def test_the_order_of_slices_does_not_matter(order: list[int]) -> None:
     slices = [resource_slice(name=f"s-{number}", count=4) for number in range(4)]
-    shuffled = context(*(slices[number] for number in order))
+    context_ = context(*(slices[number] for number in order))
 
     document = resource_slice(name="s-0", count=5)
-    assert finding_lines(document, shuffled) == finding_lines(document, context(*slices))
+    assert finding_lines(document, context_) == finding_lines(document, context(*slices))
 
 
 @given(names=st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=6))
 def test_a_name_is_told_once_however_often_it_stands(names: list[str]) -> None:
-    said = finding_lines(claim(*(exactly(name) for name in names)))
+    lines = finding_lines(claim(*(exactly(name) for name in names)))
 
     doubled = {name for name in names if names.count(name) > 1}
-    assert len([each for each in said if "duplicateName" in each]) == len(doubled)
+    assert len([each for each in lines if "duplicateName" in each]) == len(doubled)

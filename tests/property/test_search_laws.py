@@ -41,23 +41,23 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def attempts(seed: int) -> Iterator[Attempt]:
-    given = world(seed)
-    held = usage.gather_usage(given.allocated_claims, given.features)
-    index = pools.build_index(given.slices, given.features)
-    rules = AllocatorOptions(features=given.features)
-    for node in given.nodes:
+    world_ = world(seed)
+    usage_ = usage.gather_usage(world_.allocated_claims, world_.features)
+    index = pools.build_index(world_.slices, world_.features)
+    rules = AllocatorOptions(features=world_.features)
+    for node in world_.nodes:
         try:
             devices = pools.node_devices(index, node)
-            pending = flat(given.claims, given.classes, given.features)
-            outcome = allocate(devices, pending, held, rules, budget=BUDGET)
+            pending = flat(world_.claims, world_.classes, world_.features)
+            outcome = allocate(devices, pending, usage_, rules, budget=BUDGET)
         except AttemptFailed:
             continue
         yield Attempt(
             seed=seed,
-            given=given,
+            given=world_,
             node=devices,
             pending=pending,
-            held=held,
+            held=usage_,
             rules=rules,
             outcome=outcome,
         )
@@ -90,15 +90,15 @@ def test_a_search_restores_its_constraints(start: int) -> None:
 @pytest.mark.parametrize("start", CHUNKS[:2])
 def test_a_search_changes_none_of_its_inputs(start: int) -> None:
     for seed in range(start, start + CHUNK):
-        given = world(seed)
-        before = encode([given.slices, given.allocated_claims, given.claims, given.nodes])
+        world_ = world(seed)
+        before = encode([world_.slices, world_.allocated_claims, world_.claims, world_.nodes])
         for attempt in attempts(seed):
-            held = usage.gather_usage(given.allocated_claims, given.features)
-            allocate(attempt.node, attempt.pending, held, attempt.rules, budget=BUDGET)
+            usage_ = usage.gather_usage(world_.allocated_claims, world_.features)
+            allocate(attempt.node, attempt.pending, usage_, attempt.rules, budget=BUDGET)
 
-            assert held == usage.gather_usage(given.allocated_claims, given.features), seed
+            assert usage_ == usage.gather_usage(world_.allocated_claims, world_.features), seed
         assert before == encode(
-            [given.slices, given.allocated_claims, given.claims, given.nodes]
+            [world_.slices, world_.allocated_claims, world_.claims, world_.nodes]
         ), seed
 
 
@@ -108,10 +108,12 @@ def test_no_order_of_devices_changes_the_verdict(start: int) -> None:
         order = list(range(len(one.node.devices)))
         Random(one.seed).shuffle(order)
 
-        got = allocate(one.node, one.pending, one.held, one.rules, budget=BUDGET, order=order)
+        outcome = allocate(one.node, one.pending, one.held, one.rules, budget=BUDGET, order=order)
 
-        if not isinstance(got, BudgetExhausted) and not isinstance(one.outcome, BudgetExhausted):
-            assert type(one.outcome) is type(got), one.seed
+        if not isinstance(outcome, BudgetExhausted) and not isinstance(
+            one.outcome, BudgetExhausted
+        ):
+            assert type(one.outcome) is type(outcome), one.seed
 
 
 @pytest.mark.parametrize("start", CHUNKS)
@@ -129,11 +131,11 @@ def test_the_order_of_listed_objects_does_not_matter(start: int) -> None:
         rng.shuffle(claims)
         node = next(node_ for node_ in given.nodes if node_.metadata.name == one.node.node)
         devices = pools.node_devices(pools.build_index(slices, given.features), node)
-        held = usage.gather_usage(claims, given.features)
+        usage_ = usage.gather_usage(claims, given.features)
 
-        got = allocate(devices, one.pending, held, one.rules, budget=BUDGET)
+        outcome = allocate(devices, one.pending, usage_, one.rules, budget=BUDGET)
 
-        assert told(one.outcome) == told(got), one.seed
+        assert told(one.outcome) == told(outcome), one.seed
 
 
 @pytest.mark.parametrize("start", CHUNKS)
@@ -159,9 +161,9 @@ def test_a_further_free_device_never_makes_claims_infeasible(start: int) -> None
         node = next(node_ for node_ in one.given.nodes if node_.metadata.name == one.node.node)
         devices = pools.node_devices(pools.build_index(slices, one.given.features), node)
 
-        got = allocate(devices, one.pending, one.held, one.rules, budget=BUDGET)
+        outcome = allocate(devices, one.pending, one.held, one.rules, budget=BUDGET)
 
-        assert isinstance(got, Plan | BudgetExhausted), one.seed
+        assert isinstance(outcome, Plan | BudgetExhausted), one.seed
 
 
 def _counts_agree(slices: tuple[ResourceSlice, ...]) -> bool:
@@ -175,7 +177,7 @@ def _counts_agree(slices: tuple[ResourceSlice, ...]) -> bool:
 
 def _with_another(listed: ResourceSlice, name: str) -> ResourceSlice:
     """Return a slice with a twin of one of its devices as its last."""
-    found = listed.spec.devices or ()
-    twin = next(device for device in found if device.name == name)
-    more = (*found, msgspec.structs.replace(twin, name="zz-one-more"))
+    devices = listed.spec.devices or ()
+    twin = next(device for device in devices if device.name == name)
+    more = (*devices, msgspec.structs.replace(twin, name="zz-one-more"))
     return msgspec.structs.replace(listed, spec=msgspec.structs.replace(listed.spec, devices=more))

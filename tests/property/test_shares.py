@@ -109,5 +109,5 @@ def test_what_is_claimed_is_a_valid_value_within_the_percentage(
     (only,) = devices_of(claim)["requests"][0]["firstAvailable"]
     within = [value for value in values if value * 100 <= 80 * percent]
 
-    asked = Quantity(only["capacity"]["requests"]["memory"])
-    assert Quantity(f"{max(within, default=min(values))}Gi") == asked
+    quantity = Quantity(only["capacity"]["requests"]["memory"])
+    assert Quantity(f"{max(within, default=min(values))}Gi") == quantity

@@ -73,21 +73,21 @@ def attempts(scenario: Scenario) -> Iterator[Attempt]:
         ]
     except AttemptFailed:
         return
-    held = usage.gather_usage(given_.allocated_claims, given_.features)
+    usage_ = usage.gather_usage(given_.allocated_claims, given_.features)
     for devices in nodes:
-        yield Attempt(devices, pending, held, AllocatorOptions(features=given_.features))
+        yield Attempt(devices, pending, usage_, AllocatorOptions(features=given_.features))
 
 
 @settings(max_examples=100)
 @given(scenarios(), strategies)
 def test_a_verdict_does_not_depend_on_the_strategy(scenario: Scenario, strategy: Strategy) -> None:
     for attempt in attempts(scenario):
-        want, got = attempt.with_strategy(ALL[0]), attempt.with_strategy(strategy)
-        if isinstance(want, BudgetExhausted) or isinstance(got, BudgetExhausted):
+        want, with_strategy = attempt.with_strategy(ALL[0]), attempt.with_strategy(strategy)
+        if isinstance(want, BudgetExhausted) or isinstance(with_strategy, BudgetExhausted):
             continue  # One order may need more steps than another.
         # Which alternative is found may differ: the devices of one request decide what is left for
         # the alternatives of the next.
-        assert type(want) is type(got)
+        assert type(want) is type(with_strategy)
 
 
 @given(scenarios(), strategies)
@@ -132,9 +132,9 @@ def test_names_do_not_count(scenario: Scenario, strategy: Strategy) -> None:
 
         plan = attempt.with_strategy(strategy)
         if isinstance(plan, Plan):
-            moved = carried_over(plan, attempt.node, other.node)
+            plan_of_other = carried_over(plan, attempt.node, other.node)
             score = strategy.score(attempt.node, attempt.usage, plan)
-            assert score == strategy.score(other.node, other.usage, moved)
+            assert score == strategy.score(other.node, other.usage, plan_of_other)
 
 
 # --- nodes that nearly look alike -------------------------------------------------------------------

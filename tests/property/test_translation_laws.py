@@ -120,9 +120,9 @@ def test_only_what_must_change_is_changed(
         assert not translated_keys(document, resources.get("limits") or {})
         assert not translated_keys(document, resources.get("requests") or {})
     for was, now in zip(containers_of(document), containers_of(after), strict=True):
-        variables, kept = now.get("env", []), was.get("env", [])
-        assert kept == variables[: len(kept)]
-        assert {"CUDA_TASK_PRIORITY"} >= {added["name"] for added in variables[len(kept) :]}
+        variables, value = now.get("env", []), was.get("env", [])
+        assert value == variables[: len(value)]
+        assert {"CUDA_TASK_PRIORITY"} >= {variable["name"] for variable in variables[len(value) :]}
     assert without_devices(document) == without_devices(after)
 
 
@@ -133,15 +133,15 @@ def translated_keys(document: Document, names: Collection[str]) -> frozenset[str
 
 def without_devices(document: Document) -> Document:
     """The pod without anything that a translation may touch."""
-    made = copy.deepcopy(document)
-    annotations = made["metadata"].pop("annotations", {})
+    copy_ = copy.deepcopy(document)
+    annotations = copy_["metadata"].pop("annotations", {})
     annotations.pop(REQUEST_ANNOTATION, None)
-    made["metadata"]["annotations"] = annotations
-    made["spec"]["resourceClaims"] = [
-        entry for entry in made["spec"]["resourceClaims"] if "resourceClaimName" in entry
+    copy_["metadata"]["annotations"] = annotations
+    copy_["spec"]["resourceClaims"] = [
+        entry for entry in copy_["spec"]["resourceClaims"] if "resourceClaimName" in entry
     ]
-    made["spec"].pop("schedulerName", None)
-    for container in containers_of(made):
+    copy_["spec"].pop("schedulerName", None)
+    for container in containers_of(copy_):
         container.pop("env", None)
         resources = container.pop("resources", None) or {}
         container["amounts"] = {
@@ -151,7 +151,7 @@ def without_devices(document: Document) -> Document:
             if key not in translated_keys(document, resources.get(part) or {})
         }
         container["uses"] = [use for use in resources.get("claims", ()) if use["name"] == "nic"]
-    return made
+    return copy_
 
 
 @given(any_legacy_pod, slices, options, st.randoms(use_true_random=False))
@@ -202,8 +202,8 @@ def asked_of(claim: Claim) -> Iterator[Document]:
 
 
 def most_devices(request: Document) -> int:
-    asked: list[Document] = request.get("firstAvailable") or [request["exactly"]]
-    return max(int(one.get("count", 1)) for one in asked)
+    value: list[Document] = request.get("firstAvailable") or [request["exactly"]]
+    return max(int(one.get("count", 1)) for one in value)
 
 
 @given(any_pod, slices, options)
@@ -247,13 +247,13 @@ def test_applying_the_legacy_manifest_again_changes_nothing(
     live, answer = admit(document, translation_snapshot(*published))
     if answer.decision is not Decision.TRANSLATED:
         return
-    merged = copy.deepcopy(live)
-    for container, legacy in zip(containers_of(merged), containers_of(document), strict=True):
+    copy_ = copy.deepcopy(live)
+    for container, legacy in zip(containers_of(copy_), containers_of(document), strict=True):
         for part, amounts in legacy.get("resources", {}).items():
             if part != "claims" and amounts:
                 container["resources"][part] = amounts | container["resources"].get(part, {})
 
-    after, answer = admit_update(merged, live)
+    after, answer = admit_update(copy_, live)
 
     assert answer.decision in (Decision.STRIPPED, Decision.UNTOUCHED)
     assert after == live

@@ -57,9 +57,9 @@ def test_a_namespace_that_wants_no_judgement_gets_none() -> None:
 def test_what_a_controller_made_is_only_warned_of() -> None:
     owner = OwnerReference(kind="Pod", name="p", controller=True)
     metadata = ObjectMeta(owner_references=(owner,))
-    judged = Target(view=convert(WRONG, ResourceClaim), raw=WRONG, metadata=metadata)
+    target = Target(view=convert(WRONG, ResourceClaim), raw=WRONG, metadata=metadata)
 
-    (finding,) = validate(judged, Context())
+    (finding,) = validate(target, Context())
 
     assert finding.severity is Severity.WARNING
 
@@ -85,11 +85,11 @@ def test_a_claim_of_strangers_is_looked_at_as_far_as_it_may_reach() -> None:
     requests = [exactly(f"r{number}", tolerations=[{"value": "v"}]) for number in range(1000)]
     both = {"matchAttribute": "a.b/c", "distinctAttribute": "a.b/d"}
 
-    said = finding_lines(claim(*requests, constraints=[both] * 1000))
+    lines = finding_lines(claim(*requests, constraints=[both] * 1000))
 
-    assert said.count("error tooManyRequests spec.devices.requests") == 1
-    assert len([each for each in said if "conflictingConstraintAttributes" in each]) == 32
-    assert len([each for each in said if "keylessToleration" in each]) == 33
+    assert lines.count("error tooManyRequests spec.devices.requests") == 1
+    assert len([each for each in lines if "conflictingConstraintAttributes" in each]) == 32
+    assert len([each for each in lines if "keylessToleration" in each]) == 33
 
 
 def test_unknown_fields_are_looked_for_in_no_more_than_there_may_be() -> None:

@@ -342,12 +342,12 @@ def test_judge(case: Case) -> None:
 
 def test_an_inventory_that_lost_a_generation_knows_the_newest() -> None:
     newer = resource_slice(device("gpu-9"), name="newer", generation=2)
-    known = context(GPUS, newer).inventory
+    inventory = context(GPUS, newer).inventory
 
-    assert [each.id.device for each in known.devices] == ["gpu-9"]
-    assert known.is_complete_for([EXAMPLE])
-    assert not known.is_complete_for([NVIDIA])
-    assert not known.is_complete_for([])
+    assert [device_.id.device for device_ in inventory.devices] == ["gpu-9"]
+    assert inventory.is_complete_for([EXAMPLE])
+    assert not inventory.is_complete_for([NVIDIA])
+    assert not inventory.is_complete_for([])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from rules.rule import Category, Rule
 from rules.validating_policies import documents
 
 POLICIES = [document for document in documents() if document["kind"] == "ValidatingAdmissionPolicy"]
-BINDINGS = [each for each in documents() if each["kind"] == "ValidatingAdmissionPolicyBinding"]
+BINDINGS = [
+    document for document in documents() if document["kind"] == "ValidatingAdmissionPolicyBinding"
+]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.scope}-{rule.code}")
@@ -54,8 +56,8 @@ def test_a_namespace_chooses_what_happens_in_it() -> None:
     for binding in BINDINGS:
         selector = binding["spec"].get("matchResources", {}).get("namespaceSelector")
         if selector is not None:
-            (one,) = selector["matchExpressions"]
-            assert one["key"] == ENFORCEMENT_LABEL
+            (match_expression,) = selector["matchExpressions"]
+            assert match_expression["key"] == ENFORCEMENT_LABEL
 
 
 def test_a_message_names_its_code() -> None:

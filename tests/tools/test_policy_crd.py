@@ -36,10 +36,14 @@ def schemas(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Ma
 
 
 def test_its_names_are_those_that_we_call() -> None:
-    spec, called = DEFINITION["spec"], DEVICE_COMPATIBILITY_POLICIES
+    spec, definition = DEFINITION["spec"], DEVICE_COMPATIBILITY_POLICIES
 
-    assert f"{called.plural}.{called.group}" == DEFINITION["metadata"]["name"]
-    assert (called.group, called.plural, called.version) == (
+    assert f"{definition.plural}.{definition.group}" == DEFINITION["metadata"]["name"]
+    assert (
+        definition.group,
+        definition.plural,
+        definition.version,
+    ) == (
         spec["group"],
         spec["names"]["plural"],
         VERSION["name"],

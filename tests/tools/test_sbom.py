@@ -38,13 +38,15 @@ def test_the_bill_is_complete_and_the_same_each_time(
         monkeypatch.setattr("sys.argv", ["sbom", str(tmp_path / name)])
         assert sbom.main() == 0
         texts.append((tmp_path / name).read_text())
-    made = json.loads(texts[0])
-    named = {component["bom-ref"] for component in made["components"]}
+    document = json.loads(texts[0])
+    named = {component["bom-ref"] for component in document["components"]}
 
     assert texts[0] == texts[1]
-    assert made["specVersion"] == "1.6"
+    assert document["specVersion"] == "1.6"
     assert len(named) == sum("==" in line for line in sbom.LOCKED.read_text().splitlines())
-    assert all(each["hashes"] and each["licenses"] for each in made["components"])
-    depended = {each for entry in made["dependencies"] for each in entry["dependsOn"]}
+    assert all(
+        component["hashes"] and component["licenses"] for component in document["components"]
+    )
+    depended = {each for entry in document["dependencies"] for each in entry["dependsOn"]}
     assert depended <= named
     assert {name for name in named if name.startswith("pkg:pypi/aiohttp@")} <= depended

@@ -56,9 +56,9 @@ def fits(verdicts: Verdicts) -> dict[str, bool]:
 
 
 def test_equal_nodes_are_searched_once_and_get_their_own_devices() -> None:
-    made = cluster([cards(name) for name in NAMES])
+    cluster_ = cluster([cards(name) for name in NAMES])
 
-    verdicts = made.verdicts(made.resolve([BY_MODEL]))
+    verdicts = cluster_.verdicts(cluster_.resolve([BY_MODEL]))
     plan = verdicts.plan("n3")
 
     assert 1 == len(verdicts.classes)
@@ -80,54 +80,54 @@ def test_equal_nodes_are_searched_once_and_get_their_own_devices() -> None:
 def test_fields_that_the_claims_read_divide_classes(
     name: str, odd: ResourceSlice, pending: ResourceClaim
 ) -> None:
-    made = cluster([cards("n1"), cards("n2"), odd])
+    cluster_ = cluster([cards("n1"), cards("n2"), odd])
 
-    assert 2 == len(made.verdicts(made.resolve([pending])).classes), name
+    assert 2 == len(cluster_.verdicts(cluster_.resolve([pending])).classes), name
 
 
 def test_fields_that_the_claims_do_not_read_divide_no_class() -> None:
-    made = cluster([cards("n1"), cards("n2", serial="x"), cards("n3", serial="y")])
+    cluster_ = cluster([cards("n1"), cards("n2", serial="x"), cards("n3", serial="y")])
 
-    assert 1 == len(made.verdicts(made.resolve([BY_MODEL])).classes)
+    assert 1 == len(cluster_.verdicts(cluster_.resolve([BY_MODEL])).classes)
 
 
 def test_an_allocation_counts_until_it_is_released() -> None:
-    made = cluster([cards(name) for name in NAMES])
-    held = allocated(result("gpu-1", pool="n2"))
+    cluster_ = cluster([cards(name) for name in NAMES])
+    claim_ = allocated(result("gpu-1", pool="n2"))
 
-    made.allocate(held)
-    taken = fits(made.verdicts(made.resolve([BY_MODEL])))
-    made.release(held)
-    free = fits(made.verdicts(made.resolve([BY_MODEL])))
+    cluster_.allocate(claim_)
+    fits_ = fits(cluster_.verdicts(cluster_.resolve([BY_MODEL])))
+    cluster_.release(claim_)
+    free = fits(cluster_.verdicts(cluster_.resolve([BY_MODEL])))
 
-    assert {"n1": True, "n2": False, "n3": True} == taken
+    assert {"n1": True, "n2": False, "n3": True} == fits_
     assert dict.fromkeys(NAMES, True) == free
 
 
 def test_a_plan_can_be_added_to_the_usage() -> None:
-    made = cluster([cards("n1")])
-    pending = made.resolve([BY_MODEL])
-    plan = made.verdict(pending, "n1")
+    cluster_ = cluster([cards("n1")])
+    pending = cluster_.resolve([BY_MODEL])
+    plan = cluster_.verdict(pending, "n1")
     assert isinstance(plan, Plan)
-    (allocation,) = allocations(plan, pending, made.options.features, share_ids("test"))
+    (allocation,) = allocations(plan, pending, cluster_.options.features, share_ids("test"))
 
-    made.allocate(allocated(*(allocation.devices.results or ())))
+    cluster_.allocate(allocated(*(allocation.devices.results or ())))
 
-    assert not any(fits(made.verdicts(pending)).values())
+    assert not any(fits(cluster_.verdicts(pending)).values())
 
 
 def test_slices_and_nodes_come_and_go() -> None:
-    made = cluster([cards("n1")])
-    pending = made.resolve([BY_MODEL])
-    seen = [fits(made.verdicts(pending))]
+    cluster_ = cluster([cards("n1")])
+    pending = cluster_.resolve([BY_MODEL])
+    seen = [fits(cluster_.verdicts(pending))]
     for old, new in ((None, cards("n2")), (cards("n1"), cards("n1", "T4")), (cards("n2"), None)):
-        made.replace_slice(old, new)
-        seen.append(fits(made.verdicts(pending)))
-    made.replace_node("n4", node("n4"))
-    made.replace_slice(None, cards("n4"))
-    seen.append(fits(made.verdicts(pending)))
-    made.replace_node("n4", None)
-    seen.append(fits(made.verdicts(pending)))
+        cluster_.replace_slice(old, new)
+        seen.append(fits(cluster_.verdicts(pending)))
+    cluster_.replace_node("n4", node("n4"))
+    cluster_.replace_slice(None, cards("n4"))
+    seen.append(fits(cluster_.verdicts(pending)))
+    cluster_.replace_node("n4", None)
+    seen.append(fits(cluster_.verdicts(pending)))
 
     none = dict.fromkeys(NAMES, False)
     assert [
@@ -141,21 +141,27 @@ def test_slices_and_nodes_come_and_go() -> None:
 
 
 def test_verdicts_of_some_nodes() -> None:
-    made = cluster([cards(name) for name in NAMES])
+    cluster_ = cluster([cards(name) for name in NAMES])
 
-    assert {"n2"} == set(fits(made.verdicts(made.resolve([BY_MODEL]), nodes={"n2", "unknown"})))
+    assert {"n2"} == set(
+        fits(cluster_.verdicts(cluster_.resolve([BY_MODEL]), nodes={"n2", "unknown"}))
+    )
 
 
 def test_an_invalid_slice_only_fails_verdicts_about_its_nodes() -> None:
     wrong = NodeSelectorRequirement(key="zone", operator="Near", values=("a",))
     selector = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(wrong,)),))
     unreadable = slice_of(device("gpu-0"), pool="zone-a", selector=selector)
-    made = cluster([cards("n1"), unreadable])
+    cluster_ = cluster([cards("n1"), unreadable])
 
-    assert () == made.node_devices("n1").pools
+    assert () == cluster_.node_devices("n1").pools
     with pytest.raises(AttemptFailed, match="ResourceSlice zone-a-slice: failed to parse"):
-        made.verdicts(made.resolve([BY_MODEL]))
+        cluster_.verdicts(cluster_.resolve([BY_MODEL]))
 
-    made.replace_slice(unreadable, None)
+    cluster_.replace_slice(unreadable, None)
 
-    assert fits(made.verdicts(made.resolve([BY_MODEL]))) == {"n1": True, "n2": False, "n3": False}
+    assert fits(cluster_.verdicts(cluster_.resolve([BY_MODEL]))) == {
+        "n1": True,
+        "n2": False,
+        "n3": False,
+    }

@@ -102,12 +102,12 @@ def test_what_is_not_cel_cannot_be_judged() -> None:
 
 
 def test_faults_tell_their_place() -> None:
-    found = compile_policy(policy(rule("fine"), rule("bad", IS_A, SYNTAX, only=BEYOND))).faults
+    faults = compile_policy(policy(rule("fine"), rule("bad", IS_A, SYNTAX, only=BEYOND))).faults
 
     assert [
         ("spec.rules[1].selectors[1].cel.expression", FaultKind.INVALID),
         ("spec.rules[1].compatibleOnlyWith.cel.expression", FaultKind.NOT_EVALUATED),
-    ] == [(str(fault.path), fault.kind) for fault in found]
+    ] == [(str(fault.path), fault.kind) for fault in faults]
 
 
 @pytest.mark.parametrize(

@@ -203,15 +203,15 @@ def tracked(
     admin: bool = False,
 ) -> PolicyConstraint:
     request = ADMIN if admin else REQUEST
-    made = compatibility.build_constraint(
+    constraint = compatibility.build_constraint(
         node_with(pool),
         usage or Usage(),
-        [compile_policy(each) for each in policies],
+        [compile_policy(policy_) for policy_ in policies],
         PendingClaims(claims=(claim(name="train"),), requests=(((request,),),)),
         {},
     )
-    assert made is not None
-    return made
+    assert constraint is not None
+    return constraint
 
 
 def detail(constraint: PolicyConstraint, position: int, request: Request = REQUEST) -> str:
@@ -223,10 +223,13 @@ PAIR = pool_of(device("a", consumes()), device("b", consumes()))
 
 
 def test_no_tracker_without_a_policy_of_a_driver_of_the_node() -> None:
-    asked = PendingClaims(claims=(), requests=())
+    pending_claims = PendingClaims(claims=(), requests=())
     foreign = compile_policy(policy(driver="nic.example.com"))
 
-    assert compatibility.build_constraint(node_with(PAIR), Usage(), [foreign], asked, {}) is None
+    assert (
+        compatibility.build_constraint(node_with(PAIR), Usage(), [foreign], pending_claims, {})
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -243,9 +246,9 @@ def test_refusal_tells_holders_and_no_names_of_other_namespaces(
 ) -> None:
     usage = held(PAIR, "a", namespace=namespace, claims=claims)
 
-    told = detail(tracked(PAIR, ALONE, usage=usage), 1)
+    message = detail(tracked(PAIR, ALONE, usage=usage), 1)
 
-    assert f"do not accept device a {want}" == told
+    assert f"do not accept device a {want}" == message
 
 
 def test_refusal_tells_of_devices_chosen_in_the_same_attempt() -> None:
@@ -257,11 +260,11 @@ def test_refusal_tells_of_devices_chosen_in_the_same_attempt() -> None:
 
 
 def test_refusal_tells_of_devices_chosen_for_another_claim_of_the_attempt() -> None:
-    asked = PendingClaims(
+    pending_claims = PendingClaims(
         claims=(claim(name="train"), claim(name="test")), requests=(((REQUEST,),), ())
     )
     constraint = compatibility.build_constraint(
-        node_with(PAIR), Usage(), [compile_policy(ALONE)], asked, {}
+        node_with(PAIR), Usage(), [compile_policy(ALONE)], pending_claims, {}
     )
     assert constraint is not None
 
@@ -299,8 +302,8 @@ def test_all_policies_of_a_driver_have_to_be_met() -> None:
 
 
 def test_an_audited_policy_only_tells() -> None:
-    audited = policy(rule("alone", only="false"), name="careful", enforcement=Enforcement.AUDIT)
-    constraint = tracked(PAIR, audited)
+    policy_ = policy(rule("alone", only="false"), name="careful", enforcement=Enforcement.AUDIT)
+    constraint = tracked(PAIR, policy_)
 
     assert constraint.equivalence_key(0) == constraint.equivalence_key(1)
     assert all(constraint.add(REQUEST, place, further_share=False) for place in (0, 1))
@@ -329,7 +332,7 @@ def test_audit_of_a_plan(want: list[str], enforcement: Enforcement, chosen: str)
         *(device(name, consumes()) for name in "abu"), device("s", consumes("other"), shared=True)
     )
     node = node_with(pool)
-    by = {each.id.device: each for each in node.devices}
+    by = {device_.id.device: device_ for device_ in node.devices}
     plan = Plan(
         node=node.node,
         choices=(
@@ -341,17 +344,19 @@ def test_audit_of_a_plan(want: list[str], enforcement: Enforcement, chosen: str)
         alternatives=((0,),),
     )
     usage = held(pool, "u") if chosen == "a" else Usage()
-    judged = compile_policy(policy(rule("alone", only="false"), enforcement=enforcement))
-    asked = PendingClaims(claims=(claim(),), requests=(((REQUEST,),),))
+    compiled_policy = compile_policy(policy(rule("alone", only="false"), enforcement=enforcement))
+    pending_claims = PendingClaims(claims=(claim(),), requests=(((REQUEST,),),))
 
-    told = compatibility.audit(plan, node, usage, [judged], pending=asked, tombstones={})
+    audit = compatibility.audit(
+        plan, node, usage, [compiled_policy], pending=pending_claims, tombstones={}
+    )
 
-    assert want == [each.device.device for each in told]
+    assert want == [each.device.device for each in audit]
 
 
 def test_only_enforced_policies_govern_a_driver() -> None:
-    audited = policy(enforcement=Enforcement.AUDIT, driver="nic.example.com")
-    both = [compile_policy(ALONE), compile_policy(audited)]
+    policy_ = policy(enforcement=Enforcement.AUDIT, driver="nic.example.com")
+    both = [compile_policy(ALONE), compile_policy(policy_)]
 
     assert {DRIVER} == enforced_drivers(both)
 
@@ -364,9 +369,9 @@ def test_an_administrator_may_choose_a_device_in_use_but_no_other_beside_it() ->
 
 
 def test_a_vanished_device_of_which_nothing_is_known_closes_its_pool() -> None:
-    told = detail(tracked(PAIR, policy(), usage=held(PAIR, "gone")), 0)
+    message = detail(tracked(PAIR, policy(), usage=held(PAIR, "gone")), 0)
 
-    assert told.startswith("are co-located with device gone (allocated and no longer published")
+    assert message.startswith("are co-located with device gone (allocated and no longer published")
 
 
 @pytest.mark.parametrize(
@@ -381,18 +386,18 @@ def test_a_vanished_device_still_takes_its_counters(want: str, on: str, takes: i
     pool = pool_of(
         device("a", consumes(x=2)), counters=[counter_set(x=4), counter_set("set-1", x=4)]
     )
-    (gone,) = pool_of(device("gone", consumes(on, x=takes))).devices
+    (device_,) = pool_of(device("gone", consumes(on, x=takes))).devices
     usage = held(pool, "gone")
-    asked = PendingClaims(claims=(claim(),), requests=(((REQUEST,),),))
+    pending_claims = PendingClaims(claims=(claim(),), requests=(((REQUEST,),),))
 
     constraint = compatibility.build_constraint(
-        node_with(pool), usage, [compile_policy(policy())], asked, {gone.id: gone}
+        node_with(pool), usage, [compile_policy(policy())], pending_claims, {device_.id: device_}
     )
 
     assert constraint is not None
-    told = constraint.rejection(REQUEST, 0, further_share=False)
-    assert want == (told.detail.partition(" (")[0] if told else "")
-    assert told is None or told.reason is Reason.COUNTERS
+    rejection = constraint.rejection(REQUEST, 0, further_share=False)
+    assert want == (rejection.detail.partition(" (")[0] if rejection else "")
+    assert rejection is None or rejection.reason is Reason.COUNTERS
 
 
 def test_tenants_that_exclude_each_other_stay_and_nobody_joins_them() -> None:
@@ -402,9 +407,9 @@ def test_tenants_that_exclude_each_other_stay_and_nobody_joins_them() -> None:
         rule("a", f'{attribute_of("mode")} == "a"', only=f'{attribute_of("mode")} != "b"')
     )
 
-    told = detail(tracked(pool, apart, usage=held(pool, "a", "b")), 2)
+    message = detail(tracked(pool, apart, usage=held(pool, "a", "b")), 2)
 
-    assert told.startswith("are on counter set set-0 (devices in use there already violate")
+    assert message.startswith("are on counter set set-0 (devices in use there already violate")
 
 
 def test_tenants_that_go_together_may_be_joined() -> None:
@@ -430,8 +435,8 @@ def test_tenants_without_a_common_group_admit_not_even_what_goes_with_all(
     by = grouped(Undeclared.COMPATIBLE)
 
     assert tracked(pool, by, usage=held(pool, "a")).add(REQUEST, 2, further_share=False)
-    told = detail(tracked(pool, by, usage=held(pool, "a", "b")), 2)
-    assert told.startswith("are on counter set set-0 (devices in use there already violate")
+    message = detail(tracked(pool, by, usage=held(pool, "a", "b")), 2)
+    assert message.startswith("are on counter set set-0 (devices in use there already violate")
 
 
 def test_inconsistent_tenants_close_their_own_neighbourhood_only() -> None:
@@ -465,8 +470,8 @@ def test_a_device_of_which_a_rule_is_in_doubt_stays_alone(position: int) -> None
     other = pool.devices[1 - position].id.device
 
     assert tracked(pool, by).add(REQUEST, position, further_share=False)
-    told = detail(tracked(pool, by, usage=held(pool, other)), position)
-    assert "no such key: mode" in told
+    message = detail(tracked(pool, by, usage=held(pool, other)), position)
+    assert "no such key: mode" in message
 
 
 def test_causes_carry_their_clause_and_the_other_devices() -> None:

@@ -281,12 +281,14 @@ class Attempt:
         self.node = node(row)
         self.usage = usage(row)
         self.request = resolved_request("gpu", admin=row.admin)
-        gone = node(row._replace(vanished=""))
-        self.tombstones = {each.id: each for each in gone.devices if each.id.device == row.vanished}
+        node_ = node(row._replace(vanished=""))
+        self.tombstones = {
+            device_.id: device_ for device_ in node_.devices if device_.id.device == row.vanished
+        }
         single = PendingClaims(claims=(claim(name="wants"),), requests=(((self.request,),),))
-        governed = compatibility.enforced_drivers(policies)
+        enforced_drivers = compatibility.enforced_drivers(policies)
         constraints: Sequence[Constraint | None] = (
-            groups.build_constraint(self.node, self.usage, ON, governed),
+            groups.build_constraint(self.node, self.usage, ON, enforced_drivers),
             counters.build_constraint(self.node, self.usage, ON),
             compatibility.build_constraint(
                 self.node, self.usage, policies, single, self.tombstones
@@ -348,15 +350,15 @@ def named(name: str, **fields: Any) -> DeviceRequest:
 def searched(row: Row, *claims: ResourceClaim, policies: Sequence[CompiledPolicy]) -> list[str]:
     """The devices that the search chooses; none when it finds none."""
     attempt = Attempt(row)
-    found = allocate(
+    outcome = allocate(
         attempt.node,
         resolve_requests(claims, classes(), ON),
         attempt.usage,
         AllocatorOptions(features=ON, policies=tuple(policies), tombstones=attempt.tombstones),
     )
-    if not isinstance(found, Plan):
+    if not isinstance(outcome, Plan):
         return []
-    return [choice.device.id.device for choices in found.choices for choice in choices]
+    return [choice.device.id.device for choices in outcome.choices for choice in choices]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"row {row.number}")

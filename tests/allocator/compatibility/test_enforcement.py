@@ -73,31 +73,31 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_groups_reject_the_same_where(case: Case) -> None:
-    compiled = compile_policy(policy(*case.rules, **case.spec))
+    compiled_policy = compile_policy(policy(*case.rules, **case.spec))
     pool = pool_of(*case.devices, counters=SETS)
 
-    assert case.want is groups_reject_the_same(compiled, [pool.devices])
+    assert case.want is groups_reject_the_same(compiled_policy, [pool.devices])
 
 
 def test_every_pool_counts_and_without_pools_nothing_enforces() -> None:
-    compiled = compile_policy(policy(*APART))
-    grouped = pool_of(*CASES[0].devices, counters=SETS)
+    compiled_policy = compile_policy(policy(*APART))
+    pool = pool_of(*CASES[0].devices, counters=SETS)
     plain = pool_of(*CASES[2].devices, counters=SETS, pool="plain")
 
-    assert not groups_reject_the_same(compiled, [grouped.devices, plain.devices])
-    assert not groups_reject_the_same(compiled, [])
+    assert not groups_reject_the_same(compiled_policy, [pool.devices, plain.devices])
+    assert not groups_reject_the_same(compiled_policy, [])
 
 
 def test_groups_that_are_derived_from_a_policy_reject_the_same() -> None:
     modes = ("mig", "mps", "soft")
-    compiled = compile_policy(
+    compiled_policy = compile_policy(
         policy(rule("mig", "mig"), rule("mps", "mps", "soft"), rule("soft", "mps", "soft"))
     )
     plain = pool_of(*(partition(mode, mode, None) for mode in modes), counters=SETS)
-    derived = as_groups(compiled, plain.devices)
+    derived = as_groups(compiled_policy, plain.devices)
     assert not isinstance(derived, RejectionReason)
     groups = {id_.device: names for id_, names in derived.items()}
-    grouped = pool_of(*(partition(mode, mode, groups[mode]) for mode in modes), counters=SETS)
+    pool = pool_of(*(partition(mode, mode, groups[mode]) for mode in modes), counters=SETS)
 
-    assert groups_reject_the_same(compiled, [grouped.devices])
-    assert not groups_reject_the_same(compiled, [plain.devices])
+    assert groups_reject_the_same(compiled_policy, [pool.devices])
+    assert not groups_reject_the_same(compiled_policy, [plain.devices])

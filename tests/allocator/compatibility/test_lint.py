@@ -128,10 +128,10 @@ def test_findings(case: Case) -> None:
         for name in case.held
     }
 
-    found = lint_pools(by, [case.pool], Usage(pools={case.pool.id: use} if use else {}))
+    findings = lint_pools(by, [case.pool], Usage(pools={case.pool.id: use} if use else {}))
 
-    told = [each for each in found if each.code is case.want]
-    assert told, [str(each.code) for each in found]
+    told = [each for each in findings if each.code is case.want]
+    assert told, [str(each.code) for each in findings]
     assert told[0].message.startswith(case.message), told[0].message
     assert SEVERITIES[case.want] is told[0].severity
 
@@ -175,8 +175,8 @@ def test_what_holds_in_many_pools_is_told_once() -> None:
 
 
 def test_errors_come_first() -> None:
-    found = lint_pools(compile_policy(rules("device.", "false")), [gpus("a", "b", "b")], Usage())
+    findings = lint_pools(compile_policy(rules("device.", "false")), [gpus("a", "b", "b")], Usage())
 
-    assert [SEVERITIES[each.code] for each in found] == sorted(
-        (SEVERITIES[each.code] for each in found), key=["error", "warning", "info"].index
+    assert [SEVERITIES[each.code] for each in findings] == sorted(
+        (SEVERITIES[each.code] for each in findings), key=["error", "warning", "info"].index
     )

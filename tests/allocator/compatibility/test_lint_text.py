@@ -112,12 +112,12 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_lint_text(case: Case) -> None:
-    found = lint_text(case.policy)
+    findings = lint_text(case.policy)
 
     assert case.want in [
-        (each.code, str(each.path), f"{each.message}; {each.fix}".rstrip("; ")) for each in found
+        (each.code, str(each.path), f"{each.message}; {each.fix}".rstrip("; ")) for each in findings
     ]
-    assert {Severity.WARNING} == {each.severity for each in found}
+    assert {Severity.WARNING} == {each.severity for each in findings}
 
 
 @pytest.mark.parametrize(

@@ -244,10 +244,10 @@ def star(points: int) -> DeviceCompatibilityPolicy:
 def test_as_groups(
     want: dict[str, tuple[str, ...]] | str, by: DeviceCompatibilityPolicy, devices: Sequence[Device]
 ) -> None:
-    got = as_groups(compile_policy(by), pool_of(*devices).devices)
+    groups = as_groups(compile_policy(by), pool_of(*devices).devices)
 
     assert want == (
-        got.detail
-        if isinstance(got, RejectionReason)
-        else {each.device: names for each, names in got.items()}
+        groups.detail
+        if isinstance(groups, RejectionReason)
+        else {each.device: names for each, names in groups.items()}
     )

@@ -348,44 +348,44 @@ def missed(row: Row) -> ClosestFit | None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_closest_fit(row: Row) -> None:
-    found = missed(row)
+    closest_fit = missed(row)
 
-    text = found.summary if found is not None else ""
+    text = closest_fit.summary if closest_fit is not None else ""
     assert row.want == text.removesuffix(" (node-1)")
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.want], ids=lambda row: row.name)
 def test_what_is_told_to_fit_does(row: Row) -> None:
-    found = missed(row)
+    closest_fit = missed(row)
 
-    assert found is not None
-    changed = resolve_requests(found.claims, row.classes, Features())
-    outcome = allocate(row.node, changed, gather_usage(row.held, Features()), AllocatorOptions())
+    assert closest_fit is not None
+    pending = resolve_requests(closest_fit.claims, row.classes, Features())
+    outcome = allocate(row.node, pending, gather_usage(row.held, Features()), AllocatorOptions())
     assert isinstance(outcome, Plan)
 
 
 def test_a_change_that_would_end_the_attempt_elsewhere_is_no_change() -> None:
     here = node_with(pool_of(device(attributes={"model": "T4"})))
     there = node_with(pool_of(device(), pool="node-2"), name="node-2")
-    guarded = claim(
+    claim_ = claim(
         request("r", f'has({ATTRIBUTES}.model) && {ATTRIBUTES}.model == "A100" && false', "true")
     )
 
-    found = find_closest_fit(
+    closest_fit = find_closest_fit(
         [here, there],
-        [guarded],
+        [claim_],
         lambda ones: resolve_requests(ones, GPU, Features()),
         Usage(),
         AllocatorOptions(),
     )
 
-    assert found is None or all("has(" not in change.detail for change in found.changes)
+    assert closest_fit is None or all("has(" not in change.detail for change in closest_fit.changes)
 
 
 def test_an_answer_costs_no_more_than_it_may() -> None:
     row = ROWS[1]
 
-    found = find_closest_fit(
+    closest_fit = find_closest_fit(
         [row.node],
         row.claims,
         lambda claims: resolve_requests(claims, GPU, Features()),
@@ -394,13 +394,13 @@ def test_an_answer_costs_no_more_than_it_may() -> None:
         searches=1,
     )
 
-    assert found is None
+    assert closest_fit is None
 
 
 def test_the_words_of_many_changes_are_bounded() -> None:
     many = [claim(request("r", "false", count=2), name=f"claim-{n}") for n in range(6)]
 
-    found = find_closest_fit(
+    closest_fit = find_closest_fit(
         [node_with(pool_of(*devices(*(f"gpu-{n}" for n in range(6)))))],
         many,
         lambda claims: resolve_requests(claims, GPU, Features()),
@@ -409,9 +409,9 @@ def test_the_words_of_many_changes_are_bounded() -> None:
         searches=10_000,
     )
 
-    assert found is not None
-    assert len(found.changes) == 12
-    assert found.fix.endswith(", 8 more changes to fit node node-1")
+    assert closest_fit is not None
+    assert len(closest_fit.changes) == 12
+    assert closest_fit.fix.endswith(", 8 more changes to fit node node-1")
 
 
 # --- clusters -------------------------------------------------------------------------------------
@@ -440,30 +440,30 @@ BUSY = allocated(
 
 
 def test_now_counts_what_is_held() -> None:
-    found = closest_fit_now(cluster(2, 4, held=[BUSY]), [claim(request(count=5))])
+    closest_fit = closest_fit_now(cluster(2, 4, held=[BUSY]), [claim(request(count=5))])
 
-    assert found is not None
-    assert found.fix == "request 2 devices to fit node node-1"
+    assert closest_fit is not None
+    assert closest_fit.fix == "request 2 devices to fit node node-1"
 
 
 def test_an_emptied_cluster_counts_nothing_that_is_held() -> None:
-    found = closest_fit_when_idle(cluster(2, 4, held=[BUSY]), [claim(request(count=5))])
+    closest_fit = closest_fit_when_idle(cluster(2, 4, held=[BUSY]), [claim(request(count=5))])
 
-    assert found is not None
-    assert found.fix == "request 4 devices to fit node node-1"
+    assert closest_fit is not None
+    assert closest_fit.fix == "request 4 devices to fit node node-1"
 
 
 def test_an_emptied_cluster_may_need_no_change() -> None:
-    found = closest_fit_when_idle(cluster(2, 4, held=[BUSY]), [claim(request(count=4))])
+    closest_fit = closest_fit_when_idle(cluster(2, 4, held=[BUSY]), [claim(request(count=4))])
 
-    assert found is not None
-    assert found.fix == "fits node node-1 unchanged"
+    assert closest_fit is not None
+    assert closest_fit.fix == "fits node node-1 unchanged"
 
 
 def test_claims_that_can_be_judged_nowhere_have_no_nearest_miss() -> None:
-    lost = claim(request(device_class_name="gone"))
+    claim_ = claim(request(device_class_name="gone"))
 
-    assert closest_fit_now(cluster(1), [lost]) is None
+    assert closest_fit_now(cluster(1), [claim_]) is None
 
 
 def test_a_node_that_a_change_helps_is_found_behind_one_of_its_class_that_it_does_not() -> None:
@@ -482,7 +482,7 @@ def test_a_node_that_a_change_helps_is_found_behind_one_of_its_class_that_it_doe
         options=AllocatorOptions(),
     )
 
-    found = closest_fit_now(two, [claim(request("r", LARGE))])
+    closest_fit = closest_fit_now(two, [claim(request("r", LARGE))])
 
-    assert found is not None
-    assert found.fix == "request memory 16Gi to fit node node-1"
+    assert closest_fit is not None
+    assert closest_fit.fix == "request memory 16Gi to fit node node-1"

@@ -27,17 +27,17 @@ def cluster() -> Cluster:
 
 def said(count: int, budget: Budget | None = None) -> dict[str, list[str]]:
     asking = cluster()
-    asked = asking.resolve([claim(request(count=count))])
-    verdicts = asking.verdicts(asked, budget=budget or Budget())
+    pending = asking.resolve([claim(request(count=count))])
+    verdicts = asking.verdicts(pending, budget=budget or Budget())
 
     def explain(node: object, *_: object) -> tuple[Shortage, ...]:
         refusal = RejectionReason(reason=Reason.TOO_FEW_DEVICES, subject="too few")
         return (Shortage(claim="default/claim-0", request="req-0", rejection=refusal),)
 
-    found = explain_nodes(verdicts, asked, Usage(), RULES, explain)
+    results = explain_nodes(verdicts, pending, Usage(), RULES, explain)
     return {
         one.name: [f"{reason.code} {reason.message} {reason.count}" for reason in one.reasons]
-        for one in sorted(found, key=lambda one: one.name)
+        for one in sorted(results, key=lambda one: one.name)
     }
 
 
@@ -53,11 +53,11 @@ def test_of_many_classes_of_nodes_the_largest_are_explained(
 ) -> None:
     monkeypatch.setattr(failure, "MAX_EXPLAINED", 1)
 
-    found = said(3)
+    answer_ = said(3)
 
-    assert found["a"] == found["b"] == TOO_FEW
-    assert found["c"][0].startswith("jointlyInfeasible does not fit; not explained (limit of")
-    assert found["c"] == found["d"]
+    assert answer_["a"] == answer_["b"] == TOO_FEW
+    assert answer_["c"][0].startswith("jointlyInfeasible does not fit; not explained (limit of")
+    assert answer_["c"] == answer_["d"]
 
 
 def test_a_search_without_an_end_says_so() -> None:
@@ -71,9 +71,9 @@ def test_nodes_that_say_the_same_stand_together_most_first() -> None:
         for name, why in (("a", other), ("b", reason), ("c", reason))
     ]
 
-    found = FailedAttempt(title="Pod default/p").failure(answers)
+    failure_ = FailedAttempt(title="Pod default/p").failure(answers)
 
-    assert [(group.nodes, group.reasons) for group in found.groups or ()] == [
+    assert [(group.nodes, group.reasons) for group in failure_.groups or ()] == [
         (("b", "c"), (reason,)),
         (("a",), (other,)),
     ]
@@ -81,12 +81,12 @@ def test_nodes_that_say_the_same_stand_together_most_first() -> None:
 
 def test_refusals_and_verdicts_are_told_together_by_name() -> None:
     asking = cluster()
-    asked = asking.resolve([claim(request(count=3))])
-    verdicts = asking.verdicts(asked, nodes=("b", "c"))
+    pending = asking.resolve([claim(request(count=3))])
+    verdicts = asking.verdicts(pending, nodes=("b", "c"))
     out = NodeResult(name="a", fits=False, reasons=(NodeReason(code="node", message="x"),))
 
-    refused = FailedAttempt(title="t", excluded={"a": out}, evaluated=((verdicts, asked),))
-    answers = refused.node_results(RULES, lambda *_: ())
+    failed_attempt = FailedAttempt(title="t", excluded={"a": out}, evaluated=((verdicts, pending),))
+    answers = failed_attempt.node_results(RULES, lambda *_: ())
 
     assert [(answer.name, answer.reasons[0].code) for answer in answers] == [
         ("a", "node"),

@@ -443,18 +443,18 @@ ROWS: tuple[Row, ...] = (
 def rules(row: Row) -> AllocatorOptions:
     return AllocatorOptions(
         features=row.features,
-        policies=tuple(compile_policy(one) for one in row.policies),
+        policies=tuple(compile_policy(policy_) for policy_ in row.policies),
         uniform_config_drivers=frozenset({DRIVER}),
     )
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_summary(row: Row) -> None:
-    wanted = resolve_requests(row.claims, row.classes, row.features)
+    pending = resolve_requests(row.claims, row.classes, row.features)
 
-    found = explain_node(row.node, wanted, gather_usage(row.held, row.features), rules(row))
+    explanation = explain_node(row.node, pending, gather_usage(row.held, row.features), rules(row))
 
-    text = summarize(found, len(row.node.devices))
+    text = summarize(explanation, len(row.node.devices))
     assert row.want == text
     assert "secret" not in text
 
@@ -486,9 +486,9 @@ def test_a_summary_without_a_detail_tells_the_reason() -> None:
 
 def told(*selected: Device, selector: str) -> str:
     only = node_with(pool_of(*selected))
-    wanted = resolve_requests([claim(request("r", selector))], classes(), Features())
+    pending = resolve_requests([claim(request("r", selector))], classes(), Features())
     return summarize(
-        explain_node(only, wanted, gather_usage((), Features()), AllocatorOptions()), len(selected)
+        explain_node(only, pending, gather_usage((), Features()), AllocatorOptions()), len(selected)
     )
 
 
@@ -513,9 +513,9 @@ def test_details_without_anything_in_common_are_counted_beyond_five() -> None:
 
 
 def test_what_fits_needs_no_words() -> None:
-    wanted = resolve_requests([claim(request())], classes(), Features())
+    pending = resolve_requests([claim(request())], classes(), Features())
 
-    assert explain_node(TWO, wanted, gather_usage((), Features()), AllocatorOptions()) == ()
+    assert explain_node(TWO, pending, gather_usage((), Features()), AllocatorOptions()) == ()
 
 
 def cluster(*sizes: int) -> Cluster:
@@ -535,55 +535,55 @@ def cluster(*sizes: int) -> Cluster:
 
 def test_a_cluster_tells_how_many_nodes_say_what() -> None:
     many = cluster(1, 2, 2, 2)
-    wanted = many.resolve([claim(request(count=4))])
+    pending = many.resolve([claim(request(count=4))])
 
-    found = summarize_cluster(many, wanted, many.verdicts(wanted))
+    summary = summarize_cluster(many, pending, many.verdicts(pending))
 
     assert (
-        found.text()
+        summary.text()
         == "3 nodes: only 2 suitable devices, 4 requested. 1 node: only 1 suitable device, 4 requested"
     )
-    assert found.groups[0].nodes == ("node-1", "node-2", "node-3")
+    assert summary.groups[0].nodes == ("node-1", "node-2", "node-3")
 
 
 def test_nodes_of_different_classes_that_say_the_same_are_told_once() -> None:
     many = cluster(1, 1)
     many.allocate(allocated(result(pool="node-0"), name="other"))
     many.allocate(allocated(result(share="s", pool="node-1"), name="more"))
-    wanted = many.resolve([claim(request("r", "false"))])
+    pending = many.resolve([claim(request("r", "false"))])
 
-    found = summarize_cluster(many, wanted, many.verdicts(wanted))
+    summary = summarize_cluster(many, pending, many.verdicts(pending))
 
-    assert found.text() == "2 nodes: 1/1 devices do not match selector false"
+    assert summary.text() == "2 nodes: 1/1 devices do not match selector false"
 
 
 def test_a_cluster_of_many_classes_tells_how_many_are_not_looked_at() -> None:
     many = cluster(1, 2, 3, 3, 4)
-    wanted = many.resolve([claim(request(count=5))])
+    pending = many.resolve([claim(request(count=5))])
 
-    found = summarize_cluster(many, wanted, many.verdicts(wanted), classes=2)
+    summary = summarize_cluster(many, pending, many.verdicts(pending), classes=2)
 
-    assert found.text() == (
+    assert summary.text() == (
         "2 nodes: only 3 suitable devices, 5 requested. 1 node: only 1 suitable device, 5 requested. 2 nodes not explained (limit of 2 node classes)"
     )
 
 
 def test_nodes_that_fit_are_left_out_of_a_cluster() -> None:
     many = cluster(1, 2)
-    wanted = many.resolve([claim(request(count=2))])
+    pending = many.resolve([claim(request(count=2))])
 
-    found = summarize_cluster(many, wanted, many.verdicts(wanted))
+    summary = summarize_cluster(many, pending, many.verdicts(pending))
 
-    assert found.text() == "1 node: only 1 suitable device, 2 requested"
+    assert summary.text() == "1 node: only 1 suitable device, 2 requested"
 
 
 def test_a_search_that_gave_up_says_so() -> None:
     many = cluster(4)
-    wanted = many.resolve([claim(request("a", count=2), request("b", count=2))])
+    pending = many.resolve([claim(request("a", count=2), request("b", count=2))])
 
-    verdicts = many.verdicts(wanted, budget=Budget(steps=1))
+    verdicts = many.verdicts(pending, budget=Budget(steps=1))
 
-    assert summarize_cluster(many, wanted, verdicts).text() == (
+    assert summarize_cluster(many, pending, verdicts).text() == (
         "1 node: the search budget of 1 steps is exhausted; no contradiction was found among 1 claims with 2 requests "
         "on 4 devices"
     )
@@ -609,12 +609,12 @@ def mixed() -> Cluster:
 
 def test_nodes_of_one_class_that_refuse_for_different_reasons_are_told_apart() -> None:
     two = mixed()
-    wanted = two.resolve([claim(request("r", LARGE))])
-    verdicts = two.verdicts(wanted)
+    pending = two.resolve([claim(request("r", LARGE))])
+    verdicts = two.verdicts(pending)
 
-    found = summarize_cluster(two, wanted, verdicts)
+    summary = summarize_cluster(two, pending, verdicts)
 
     assert len(verdicts.classes) == 1
-    assert found.text() == (
+    assert summary.text() == (
         '1 node: 1/1 devices have memory 16Gi (< 40Gi). 1 node: 1/1 devices have model "T4" (!= "A100")'
     )

@@ -175,11 +175,11 @@ BOUNDS = (
 
 @pytest.mark.parametrize(("want", "text"), BOUNDS, ids=str)
 def test_bound(want: str | None, text: str) -> None:
-    found = lower_bound(text)
+    bound = lower_bound(text)
 
-    assert want == (found.amount if found is not None else None)
-    if found is not None:
-        assert found.replaced(text, "1") == text.replace(found.amount, "1")
+    assert want == (bound.amount if bound is not None else None)
+    if bound is not None:
+        assert bound.replaced(text, "1") == text.replace(bound.amount, "1")
 
 
 def test_what_is_shown_is_one_line_of_bounded_length() -> None:

@@ -14,12 +14,12 @@ def test_devices_with_conditions_are_chosen() -> None:
 
 @pytest.mark.parametrize("gate", ["device_binding_conditions", "device_status"])
 def test_devices_with_conditions_are_rejected_without_either_gate(gate: str) -> None:
-    found = binding.rejection(WITH_CONDITIONS, Features(**{gate: False}))
+    rejection = binding.rejection(WITH_CONDITIONS, Features(**{gate: False}))
 
-    assert found is not None
-    assert found.reason is Reason.BINDING_CONDITIONS_DISABLED
+    assert rejection is not None
+    assert rejection.reason is Reason.BINDING_CONDITIONS_DISABLED
     assert (
-        found.detail
+        rejection.detail
         == "binding conditions (need feature gates DRADeviceBindingConditions and DRAResourceClaimDeviceStatus)"
     )
 

@@ -69,8 +69,8 @@ def in_use(*tenants: Sequence[Parameters]) -> Usage:
 def configuring(*said: Parameters, claim_index: int = 0) -> tuple[Request, PendingClaims]:
     """A claim with one request and a configuration of each of the parameters."""
     request = resolved_request(claim=claim_index)
-    made = claim(config=[configured(**each) for each in said])
-    return request, PendingClaims(claims=(made,), requests=(((request,),),))
+    claim_ = claim(config=[configured(**each) for each in said])
+    return request, PendingClaims(claims=(claim_,), requests=(((request,),),))
 
 
 class Case(NamedTuple):
@@ -182,11 +182,11 @@ def test_a_rejection_names_the_kind_and_not_the_tenant() -> None:
     constraint = sharing.build_constraint(SHARED, in_use([SLICES]), pending, DRIVERS, GATES)
     assert constraint is not None
 
-    found = constraint.rejection(request, 0, further_share=True)
+    rejection = constraint.rejection(request, 0, further_share=True)
 
-    assert found is not None
-    assert found.reason is Reason.CONFLICTING_SHARING_CONFIG
-    assert found.detail == "another tenant with a conflicting GpuConfig"
+    assert rejection is not None
+    assert rejection.reason is Reason.CONFLICTING_SHARING_CONFIG
+    assert rejection.detail == "another tenant with a conflicting GpuConfig"
 
 
 def test_no_constraint_without_sharing_configuration_or_driver() -> None:

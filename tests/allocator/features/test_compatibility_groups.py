@@ -155,10 +155,10 @@ def test_rejection_names_the_groups(want: str, first: str, second: str) -> None:
     assert constraint is not None
     assert constraint.add(REQUEST, 0, further_share=False)
 
-    found = constraint.rejection(REQUEST, 1, further_share=False)
+    rejection = constraint.rejection(REQUEST, 1, further_share=False)
 
-    assert found is not None
-    assert (Reason.GROUPS, want) == (found.reason, found.detail)
+    assert rejection is not None
+    assert (Reason.GROUPS, want) == (rejection.reason, rejection.detail)
 
 
 def test_no_constraint_without_gate_or_groups() -> None:
@@ -171,11 +171,11 @@ def test_rejection_if_devices_have_no_common_group() -> None:
     constraint = groups.build_constraint(node_with(pool), used(pool, "a", "b"), ON)
     assert constraint is not None
 
-    found = constraint.rejection(REQUEST, 2, further_share=False)
+    rejection = constraint.rejection(REQUEST, 2, further_share=False)
 
-    assert found is not None
+    assert rejection is not None
     assert (
-        found.detail
+        rejection.detail
         == "compatibility groups {m} (devices in use on counter set set-0 have none in common)"
     )
     assert constraint.rejection(REQUEST, 2, further_share=True) is None

@@ -244,10 +244,10 @@ def test_rejection(want: str, values: Sequence[Attribute], declared: DeviceConst
     constraint = tracked(having(*values), [declared], [request])
     assert constraint.add(request, 0, further_share=False)
 
-    found = constraint.rejection(request, 1, further_share=False)
+    rejection = constraint.rejection(request, 1, further_share=False)
 
-    assert found is not None
-    assert (Reason.CONSTRAINT, want) == (found.reason, found.detail)
+    assert rejection is not None
+    assert (Reason.CONSTRAINT, want) == (rejection.reason, rejection.detail)
 
 
 @pytest.mark.parametrize(
@@ -264,10 +264,10 @@ def test_rejection_of_lists(
     constraint = tracked(having(*values), [declared], [request], LISTS)
     assert constraint.add(request, 0, further_share=False)
 
-    found = constraint.rejection(request, 1, further_share=False)
+    rejection = constraint.rejection(request, 1, further_share=False)
 
-    assert found is not None
-    assert want == found.detail
+    assert rejection is not None
+    assert want == rejection.detail
 
 
 def test_rejection_if_chosen_lists_have_nothing_in_common() -> None:
@@ -276,10 +276,10 @@ def test_rejection_if_chosen_lists_have_nothing_in_common() -> None:
     constraint = tracked(having((1,), 1), [MATCH], [request])
     assert constraint.add(request, 0, further_share=False)
 
-    found = constraint.rejection(request, 1, further_share=False)
+    rejection = constraint.rejection(request, 1, further_share=False)
 
-    assert found is not None
-    assert found.detail == f"{NUMA} 1 (chosen devices have nothing in common)"
+    assert rejection is not None
+    assert rejection.detail == f"{NUMA} 1 (chosen devices have nothing in common)"
 
 
 def test_rejection_names_the_violated_constraint() -> None:
@@ -289,10 +289,10 @@ def test_rejection_names_the_violated_constraint() -> None:
     constraint = tracked(node, limits, [request, other])
     assert constraint.add(request, 0, further_share=False)
 
-    found = constraint.rejection(request, 1, further_share=False)
+    rejection = constraint.rejection(request, 1, further_share=False)
 
-    assert found is not None
-    assert found.detail == "gpu.example.com/uuid same (as another chosen device)"
+    assert rejection is not None
+    assert rejection.detail == "gpu.example.com/uuid same (as another chosen device)"
     assert constraint.rejection(other, 1, further_share=False) is None
     assert [True, False] == [constraint.constrains(each) for each in (request, other)]
 
@@ -473,13 +473,13 @@ def test_infeasibility(case: Bound) -> None:
     requests = [resolved_request(f"r{index}") for index in range(len(case.needs))]
     constraint = tracked(case.node, [case.constraint], requests, case.features)
 
-    found = constraint.infeasibility(
+    infeasibility = constraint.infeasibility(
         {request: DeviceDemand(*need) for request, need in zip(requests, case.needs, strict=True)}
     )
 
-    assert (case.want is None) == (found is None)
-    assert found is None or (case.want or "") in found.detail
-    assert found is None or found.reason is Reason.CONSTRAINT
+    assert (case.want is None) == (infeasibility is None)
+    assert infeasibility is None or (case.want or "") in infeasibility.detail
+    assert infeasibility is None or infeasibility.reason is Reason.CONSTRAINT
 
 
 def test_infeasibility_counts_chosen_devices() -> None:

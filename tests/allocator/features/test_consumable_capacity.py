@@ -99,13 +99,13 @@ def test_consumption_at_ignores_the_usage() -> None:
 def test_rejection_names_the_available_amount() -> None:
     constraint = tracked(SHARED_4, use(SHARED_4, m="3"))
 
-    found = constraint.rejection(asking(m="2"), 0, further_share=False)
+    rejection = constraint.rejection(asking(m="2"), 0, further_share=False)
 
     assert (
         RejectionReason(
             reason=Reason.CAPACITY, verb="have", subject="m", value="1 of 4 left", remark="< 2"
         )
-        == found
+        == rejection
     )
 
 
@@ -116,7 +116,7 @@ def test_errors_about_amounts_name_request_and_device() -> None:
 
 def test_no_constraint_if_no_amount_matters() -> None:
     plain = node_with(pool_of(device()))
-    shared = node_with(pool_of(device(shared=True)))
+    node_with_ = node_with(pool_of(device(shared=True)))
 
     negative = node_with(pool_of(device("a", capacity={"m": "-1"})))
     of_policy = node_with(pool_of(device("a", capacity={"m": amount("80Gi", "4Gi")})))
@@ -130,7 +130,7 @@ def test_no_constraint_if_no_amount_matters() -> None:
     assert capacity.build_constraint(negative, Usage(), [resolved_request()], GATES) is not None
     assert capacity.build_constraint(of_policy, Usage(), [resolved_request()], GATES) is not None
     assert capacity.build_constraint(plain, Usage(), [asking(m="1")], GATES) is not None
-    assert capacity.build_constraint(shared, Usage(), [resolved_request()], GATES) is not None
+    assert capacity.build_constraint(node_with_, Usage(), [resolved_request()], GATES) is not None
     assert (
         capacity.build_constraint(SHARED_4, Usage(), (), Features(consumable_capacity=False))
         is None

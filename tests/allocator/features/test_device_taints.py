@@ -35,10 +35,10 @@ def test_tolerates(case: Case) -> None:
 
 
 def test_every_blocking_taint_needs_a_toleration() -> None:
-    tainted = device(taints=(taint("a"), taint("b", effect="NoExecute")))
+    device_ = device(taints=(taint("a"), taint("b", effect="NoExecute")))
 
-    assert taint("b", effect="NoExecute") == taints.find_untolerated(tainted, (tolerates("a"),))
-    assert taints.find_untolerated(tainted, (tolerates("a"), tolerates("b"))) is None
+    assert taint("b", effect="NoExecute") == taints.find_untolerated(device_, (tolerates("a"),))
+    assert taints.find_untolerated(device_, (tolerates("a"), tolerates("b"))) is None
 
 
 @pytest.mark.parametrize("effect", ["", "None", "PreferNoSchedule"])
@@ -47,11 +47,11 @@ def test_other_effects_never_block(effect: str) -> None:
 
 
 def test_rejection_names_the_taint() -> None:
-    found = taints.rejection(device(taints=(taint("broken", "fan"),)), (), Features())
+    rejection = taints.rejection(device(taints=(taint("broken", "fan"),)), (), Features())
 
-    assert found is not None
-    assert found.reason is Reason.TAINT
-    assert found.detail == "untolerated taint broken=fan:NoSchedule"
+    assert rejection is not None
+    assert rejection.reason is Reason.TAINT
+    assert rejection.detail == "untolerated taint broken=fan:NoSchedule"
 
 
 def test_taints_are_ignored_while_the_gate_is_off() -> None:

@@ -29,10 +29,10 @@ CASES = (
 def test_rejection(case: Case) -> None:
     skips = slice_of(device(), skip_node_operations=("*",))
 
-    found = node_operations.rejection(skips, case.declared, case.features)
+    rejection = node_operations.rejection(skips, case.declared, case.features)
 
-    assert (case.want is None) == (found is None)
-    assert found is None or (case.want or "") in found.detail
+    assert (case.want is None) == (rejection is None)
+    assert rejection is None or (case.want or "") in rejection.detail
 
 
 def test_slices_that_skip_nothing_need_no_feature() -> None:

@@ -136,12 +136,12 @@ CASES: Final = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_merge_configuration(case: Case) -> None:
-    made = resolve_requests((claim(*case.requests, config=case.config),), KNOWN, Features())
+    pending = resolve_requests((claim(*case.requests, config=case.config),), KNOWN, Features())
 
-    got = merge_configuration(made, 0, case.alternatives)
+    entries = merge_configuration(pending, 0, case.alternatives)
 
     assert case.want == " ".join(
         f"{one.source.removeprefix('From').lower()} {','.join(one.requests or ()) or '*'}:"
         f"{one.opaque.parameters['v'] if one.opaque else ''}"
-        for one in got
+        for one in entries
     )

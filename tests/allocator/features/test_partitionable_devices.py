@@ -114,21 +114,21 @@ def test_rejection_names_the_available_amount() -> None:
     constraint = counters.build_constraint(node_with(A_464), used(A_464, c=HELD), FEATURES)
     assert constraint is not None
 
-    found = constraint.rejection(REQUEST, 1, further_share=False)
+    rejection = constraint.rejection(REQUEST, 1, further_share=False)
 
-    assert found is not None
-    assert found.reason is Reason.COUNTERS
-    assert found.detail == "counter memory 6Gi (4Gi free in counter set set-0)"
+    assert rejection is not None
+    assert rejection.reason is Reason.COUNTERS
+    assert rejection.detail == "counter memory 6Gi (4Gi free in counter set set-0)"
 
 
 def test_rejection_names_an_overdrawn_counter() -> None:
     constraint = counters.build_constraint(node_with(A_464), used(A_464, a=HELD, b=HELD), FEATURES)
     assert constraint is not None
 
-    found = constraint.rejection(REQUEST, 2, further_share=False)
+    rejection = constraint.rejection(REQUEST, 2, further_share=False)
 
-    assert found is not None
-    assert found.detail == "counter memory 4Gi (0 free in counter set set-0)"
+    assert rejection is not None
+    assert rejection.detail == "counter memory 4Gi (0 free in counter set set-0)"
 
 
 def test_rejection_by_counters_of_a_second_pool() -> None:
@@ -142,10 +142,10 @@ def test_rejection_by_counters_of_a_second_pool() -> None:
     assert constraint is not None
     assert constraint.add(REQUEST, 1, further_share=False)
 
-    found = constraint.rejection(REQUEST, 1, further_share=False)
+    rejection = constraint.rejection(REQUEST, 1, further_share=False)
 
-    assert found is not None
-    assert found.detail == "counter memory 3 (1 free in counter set set-0)"
+    assert rejection is not None
+    assert rejection.detail == "counter memory 3 (1 free in counter set set-0)"
     assert constraint.rejection(REQUEST, 1, further_share=True) is None
 
 
@@ -194,11 +194,11 @@ def test_no_constraint_without_counter_consumers() -> None:
 
 def test_devices_with_counters_are_rejected_while_the_gate_is_off() -> None:
     off = Features(partitionable_devices=False)
-    found = counters.rejection(device("a", FOUR), off)
+    rejection = counters.rejection(device("a", FOUR), off)
 
-    assert found is not None
-    assert found.reason is Reason.PARTITIONABLE_DEVICES_DISABLED
-    assert found.detail == "shared counters (needs feature gate DRAPartitionableDevices)"
+    assert rejection is not None
+    assert rejection.reason is Reason.PARTITIONABLE_DEVICES_DISABLED
+    assert rejection.detail == "shared counters (needs feature gate DRAPartitionableDevices)"
     assert counters.rejection(device("a"), off) is None
     assert counters.build_constraint(node_with(A_464), Usage(), off) is None
 
@@ -242,9 +242,9 @@ def partitions(usage: Usage | None = None) -> counters.CounterConstraint:
     ],
 )
 def test_least_consumption(want: dict[str, int], positions: int) -> None:
-    got = partitions().least_consumption(positions)
+    least_consumption = partitions().least_consumption(positions)
 
-    assert {name: amount * UNITS for name, amount in want.items()} == got
+    assert {name: amount * UNITS for name, amount in want.items()} == least_consumption
 
 
 @pytest.mark.parametrize(
@@ -298,6 +298,8 @@ def test_no_device_fits_an_overdrawn_counter() -> None:
     ],
 )
 def test_available_totals_of_remaining_devices(want: dict[str, int], positions: int) -> None:
-    got = partitions().available_totals(RemainingDemand(claim=0, index=0, positions=positions))
+    available_totals = partitions().available_totals(
+        RemainingDemand(claim=0, index=0, positions=positions)
+    )
 
-    assert {name: amount * UNITS for name, amount in want.items()} == got
+    assert {name: amount * UNITS for name, amount in want.items()} == available_totals

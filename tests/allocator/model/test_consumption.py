@@ -64,11 +64,13 @@ VALUES = (
 @pytest.mark.parametrize("case", [*CASES, *RANGES, *VALUES], ids=lambda case: case.name)
 def test_consumption(case: Case) -> None:
     requested = {"memory": Quantity(case.requested)} if case.requested is not None else None
-    one = device(capacity={"memory": case.capacity})
+    device_ = device(capacity={"memory": case.capacity})
 
-    got = consumption(requested, one, case.features)
+    outcome = consumption(requested, device_, case.features)
 
-    found = got.reason if isinstance(got, RejectionReason) else str(got.amounts["memory"])
+    found = (
+        outcome.reason if isinstance(outcome, RejectionReason) else str(outcome.amounts["memory"])
+    )
     assert case.want == found
 
 
@@ -90,54 +92,54 @@ FATAL = (
 @pytest.mark.parametrize("case", FATAL, ids=lambda case: case.name)
 def test_invalid_amounts_fail_the_attempt(case: Case) -> None:
     requested = {"memory": Quantity(case.requested)} if case.requested is not None else None
-    one = device(capacity={"memory": case.capacity})
+    device_ = device(capacity={"memory": case.capacity})
 
     with pytest.raises(AttemptFailed, match=str(case.want)):
-        consumption(requested, one, case.features)
+        consumption(requested, device_, case.features)
 
 
 def test_beyond_64_bits_is_exact_without_steps() -> None:
-    one = device(capacity={"memory": amount("1e21", "1", min="1")})
+    device_ = device(capacity={"memory": amount("1e21", "1", min="1")})
 
-    got = consumption({"memory": Quantity("1e20")}, one, GATES)
+    outcome = consumption({"memory": Quantity("1e20")}, device_, GATES)
 
-    assert isinstance(got, Consumption)
-    assert Quantity("1e20") == got.amounts["memory"]
+    assert isinstance(outcome, Consumption)
+    assert Quantity("1e20") == outcome.amounts["memory"]
 
 
 def test_invalid_amounts_come_before_insufficient_ones() -> None:
-    one = device(capacity={"a": "1", "b": amount("80", "1", min="1", step="1")})
+    device_ = device(capacity={"a": "1", "b": amount("80", "1", min="1", step="1")})
 
     with pytest.raises(AttemptFailed, match="capacity b"):
-        consumption(quantities({"a": "2", "b": HUGE}), one, GATES)
+        consumption(quantities({"a": "2", "b": HUGE}), device_, GATES)
 
 
 def test_a_missing_capacity_comes_before_invalid_amounts() -> None:
-    one = device(capacity={"b": amount("80", "1", min="1", step="1")})
+    device_ = device(capacity={"b": amount("80", "1", min="1", step="1")})
 
-    got = consumption(quantities({"a": "2", "b": HUGE}), one, GATES)
+    outcome = consumption(quantities({"a": "2", "b": HUGE}), device_, GATES)
 
-    assert isinstance(got, RejectionReason)
-    assert got.reason is Reason.CAPACITY_NOT_FOUND
+    assert isinstance(outcome, RejectionReason)
+    assert outcome.reason is Reason.CAPACITY_NOT_FOUND
 
 
 @pytest.mark.parametrize(
     ("key", "requested"), [("m", "gpu.example.com/m"), ("gpu.example.com/m", "m")]
 )
 def test_keys_are_literal(key: str, requested: str) -> None:
-    got = consumption(quantities({requested: "1"}), device(capacity={key: "4"}), GATES)
+    outcome = consumption(quantities({requested: "1"}), device(capacity={key: "4"}), GATES)
 
-    assert isinstance(got, RejectionReason)
-    assert got.reason is Reason.CAPACITY_NOT_FOUND
+    assert isinstance(outcome, RejectionReason)
+    assert outcome.reason is Reason.CAPACITY_NOT_FOUND
 
 
 def test_amounts_have_the_format_of_the_step() -> None:
-    one = device(capacity={"m": amount("8Gi", "1Gi", min="1Gi", step="1Gi")})
+    device_ = device(capacity={"m": amount("8Gi", "1Gi", min="1Gi", step="1Gi")})
 
-    got = consumption(quantities({"m": "3000000000"}), one, GATES)
+    outcome = consumption(quantities({"m": "3000000000"}), device_, GATES)
 
-    assert isinstance(got, Consumption)
-    assert (Format.BINARY, "3Gi") == (got.amounts["m"].format, str(got.amounts["m"]))
+    assert isinstance(outcome, Consumption)
+    assert (Format.BINARY, "3Gi") == (outcome.amounts["m"].format, str(outcome.amounts["m"]))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_amounts_have_the_format_of_the_step() -> None:
     ],
 )
 def test_rejections_of_amounts(want: str, requested: str, of: DeviceCapacity) -> None:
-    found = consumption(quantities({"m": requested}), device(capacity={"m": of}), GATES)
+    outcome = consumption(quantities({"m": requested}), device(capacity={"m": of}), GATES)
 
-    assert isinstance(found, RejectionReason)
-    assert want == found.detail
+    assert isinstance(outcome, RejectionReason)
+    assert want == outcome.detail

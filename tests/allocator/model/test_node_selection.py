@@ -54,7 +54,7 @@ PICKY: Final = NodeSelector(node_selector_terms=(term(IN),))
     ],
 )
 def test_index_keys(want: str, listed: ResourceSlice) -> None:
-    got = index_keys(listed)
+    keys = index_keys(listed)
 
-    told = "any" if got is None else " ".join(sorted(f"{key}={value}" for key, value in got))
+    told = "any" if keys is None else " ".join(sorted(f"{key}={value}" for key, value in keys))
     assert want == told

@@ -377,37 +377,37 @@ CASES: Final = RELEVANCE + GENERATIONS + COMPLETENESS + VALIDITY + ORDER
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_node_devices(case: Case) -> None:
-    seen = node_devices(build_index(case.slices, case.features), NODE)
+    devices_ = node_devices(build_index(case.slices, case.features), NODE)
 
-    assert case.want == told(seen)
-    assert seen.positions == {device_.id: at for at, device_ in enumerate(seen.devices)}
-    assert [device_.id.pool for device_ in seen.devices] == [
-        seen.pools[at].id.pool for at in seen.pool_of
+    assert case.want == told(devices_)
+    assert devices_.positions == {device_.id: at for at, device_ in enumerate(devices_.devices)}
+    assert [device_.id.pool for device_ in devices_.devices] == [
+        devices_.pools[at].id.pool for at in devices_.pool_of
     ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_an_index_updated_slice_by_slice_is_equal(case: Case) -> None:
-    grown = build_index((), case.features)
+    index = build_index((), case.features)
     for one in case.slices:
-        grown = grown.replace(None, one)
-        node_devices(grown, NODE)  # Builds pools that the next slice changes.
+        index = index.replace(None, one)
+        node_devices(index, NODE)  # Builds pools that the next slice changes.
 
-    assert case.want == told(node_devices(grown, NODE))
+    assert case.want == told(node_devices(index, NODE))
     for one in reversed(case.slices):
-        grown = grown.replace(one, one)
-    assert case.want == told(node_devices(grown, NODE))
+        index = index.replace(one, one)
+    assert case.want == told(node_devices(index, NODE))
     for slice_ in case.slices:
-        grown = grown.replace(slice_, None)
-    assert (0, 0, 0) == (len(grown.by_key), len(grown.by_pool), len(grown.unkeyed))
+        index = index.replace(slice_, None)
+    assert (0, 0, 0) == (len(index.by_key), len(index.by_pool), len(index.unkeyed))
 
 
 def test_replace_keeps_the_index_and_other_pools() -> None:
-    one, other = slice_of(device("a")), shared("net", "b")
-    before = build_index((one, other), DEFAULT)
+    slice_, other = slice_of(device("a")), shared("net", "b")
+    before = build_index((slice_, other), DEFAULT)
     net = node_devices(before, node()).pools[0]
 
-    after = before.replace(one, slice_of(device("c")))
+    after = before.replace(slice_, slice_of(device("c")))
 
     assert "net: b | node-1: a" == told(node_devices(before, node()))
     assert "net: b | node-1: c" == told(node_devices(after, node()))
@@ -455,15 +455,15 @@ def test_an_invalid_node_selector_fails_every_node(broken: ResourceSlice) -> Non
     ],
 )
 def test_targets_node(want: bool, listed: ResourceSlice) -> None:
-    seen = node_devices(build_index((listed,), DEFAULT), node(zone="a"))
+    devices_ = node_devices(build_index((listed,), DEFAULT), node(zone="a"))
 
-    assert want == targets_node(seen.devices[0], seen)
+    assert want == targets_node(devices_.devices[0], devices_)
 
 
 def test_targets_node_fails_on_an_invalid_selector() -> None:
     first = device("a", all_nodes=True)
-    listed = slice_of(first, device("b", selector=BROKEN), pool="net", per_device=True)
-    seen = node_devices(build_index((listed,), DEFAULT), node())
+    slice_ = slice_of(first, device("b", selector=BROKEN), pool="net", per_device=True)
+    devices_ = node_devices(build_index((slice_,), DEFAULT), node())
 
     with pytest.raises(AttemptFailed):
-        targets_node(seen.devices[1], seen)
+        targets_node(devices_.devices[1], devices_)

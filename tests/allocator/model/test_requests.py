@@ -61,15 +61,15 @@ def test_alternatives_are_requests_of_one_parent() -> None:
 
 
 def test_claims_are_numbered() -> None:
-    got = resolve_requests((claim(request()), claim(request())), classes(), DEFAULT)
+    pending = resolve_requests((claim(request()), claim(request())), classes(), DEFAULT)
 
-    assert [0, 1] == [alternatives[0].claim for ((alternatives),) in got.requests]
+    assert [0, 1] == [alternatives[0].claim for ((alternatives),) in pending.requests]
 
 
 def test_expressions_of_the_class_come_first() -> None:
-    known = classes(device_class("gpu", "x", "y"))
+    classes_ = classes(device_class("gpu", "x", "y"))
 
-    ((got,),) = resolve_requests((claim(request("req", "z")),), known, DEFAULT).requests[0]
+    ((got,),) = resolve_requests((claim(request("req", "z")),), classes_, DEFAULT).requests[0]
 
     assert [
         ("x", "class gpu: selector #0"),
@@ -225,11 +225,11 @@ CASES: Final = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_resolve_requests_fails(case: Case) -> None:
-    with pytest.raises(AttemptFailed) as raised:
+    with pytest.raises(AttemptFailed) as excinfo:
         resolve_requests((case.claim,), classes(), Features(**case.gates))
 
-    assert str(raised.value).startswith("claim default/claim-0, ")
-    assert case.want in str(raised.value)
+    assert str(excinfo.value).startswith("claim default/claim-0, ")
+    assert case.want in str(excinfo.value)
 
 
 def counted(*requests: DeviceRequest, all_: int = 0) -> str:
@@ -238,11 +238,11 @@ def counted(*requests: DeviceRequest, all_: int = 0) -> str:
     def counts(one: Request) -> int:
         return all_ if one.all_devices else one.count
 
-    made: PendingClaims = resolve_requests(
+    pending: PendingClaims = resolve_requests(
         (claim(request(count=32)), claim(*requests)), classes(), DEFAULT
     )
     try:
-        check_result_limits(made, counts)
+        check_result_limits(pending, counts)
     except AttemptFailed as fault:
         return str(fault)
     return ""
@@ -301,13 +301,13 @@ def test_check_result_limits(want: str, got: Callable[[], str]) -> None:
 
 
 def test_inputs_are_not_changed() -> None:
-    made = claim(first_of("req", alternative(capacity={"m": 1})))
-    before = repr(made)
+    claim_ = claim(first_of("req", alternative(capacity={"m": 1})))
+    before = repr(claim_)
 
-    resolve_requests((made,), classes(), DEFAULT)
+    resolve_requests((claim_,), classes(), DEFAULT)
 
-    assert before == repr(made)
-    assert isinstance(made.spec.devices.requests, tuple)
+    assert before == repr(claim_)
+    assert isinstance(claim_.spec.devices.requests, tuple)
     assert CapacityRequirements(requests=quantities({"m": 1})) == (
-        (made.spec.devices.requests[0].first_available or ())[0].capacity
+        (claim_.spec.devices.requests[0].first_available or ())[0].capacity
     )

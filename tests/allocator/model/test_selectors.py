@@ -17,12 +17,12 @@ def chain(number: int) -> SelectorChain:
 @pytest.fixture
 def gpus() -> list[PublishedDevice]:
     """Devices that differ in what the selectors read."""
-    made = slice_of(
+    slice_ = slice_of(
         *(device(f"gpu-{number}", attributes={"serial": str(number)}) for number in range(20))
     )
     return [
-        PublishedDevice(id=DeviceId(DRIVER, "pool", gpu.name), device=gpu, slice=made)
-        for gpu in made.spec.devices or ()
+        PublishedDevice(id=DeviceId(DRIVER, "pool", gpu.name), device=gpu, slice=slice_)
+        for gpu in slice_.spec.devices or ()
     ]
 
 

@@ -44,14 +44,14 @@ DRIVER: Final = "gpu.example.com"
     ],
 )
 def test_apply_taint_rules(want: str, rules: list[DeviceTaintRule]) -> None:
-    listed = slice_of(device("a", taints=(taint("own"),)), device("b"))
-    before = msgspec.json.encode(listed, enc_hook=str)
+    slice_ = slice_of(device("a", taints=(taint("own"),)), device("b"))
+    before = msgspec.json.encode(slice_, enc_hook=str)
 
-    (got,) = apply_taint_rules((listed,), rules)
+    (apply_taint_rule,) = apply_taint_rules((slice_,), rules)
 
-    found = got.spec.devices or ()
+    devices = apply_taint_rule.spec.devices or ()
     assert want == " ".join(
-        f"{one.name}:{','.join(each.key for each in one.taints or ())}" for one in found
+        f"{one.name}:{','.join(taint_.key for taint_ in one.taints or ())}" for one in devices
     )
-    assert before == msgspec.json.encode(listed, enc_hook=str)
-    assert (got is listed) == ("x" not in want)
+    assert before == msgspec.json.encode(slice_, enc_hook=str)
+    assert (apply_taint_rule is slice_) == ("x" not in want)

@@ -126,10 +126,10 @@ def test_a_device_of_two_claims_is_free_after_both_are_removed() -> None:
     one, two = (allocated(result(), name=name) for name in "ab")
     both = gather_usage((one, two), DEFAULT)
 
-    left = without_claim(both, one, DEFAULT)
+    without_claim_ = without_claim(both, one, DEFAULT)
 
-    assert "alone |  | no entry" == told(left.of(DEVICE))
-    assert Usage() == without_claim(left, two, DEFAULT)
+    assert "alone |  | no entry" == told(without_claim_.of(DEVICE))
+    assert Usage() == without_claim(without_claim_, two, DEFAULT)
 
 
 def test_a_claim_without_devices_changes_nothing() -> None:
@@ -176,9 +176,9 @@ def test_parameters_of_a_consumer(want: list[Any], config: list[Any]) -> None:
 
 
 def test_a_consumer_has_its_claim_and_consumption() -> None:
-    held = allocated(result(share="s", consumed={"memory": "1Gi"}), name="mine", namespace="team")
+    claim_ = allocated(result(share="s", consumed={"memory": "1Gi"}), name="mine", namespace="team")
 
-    use = gather_usage((held,), DEFAULT).of(DEVICE)
+    use = gather_usage((claim_,), DEFAULT).of(DEVICE)
 
     assert use is not None
     (holder,) = use.consumers

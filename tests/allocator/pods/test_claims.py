@@ -75,12 +75,12 @@ CASES = (
 def test_pod_claims(case: Case) -> None:
     known = {claim_name(one): one for one in case.known}
 
-    found = pod_claims(case.pod, known, {("default", "one"): TEMPLATE})
+    claims = pod_claims(case.pod, known, {("default", "one"): TEMPLATE})
 
     assert case.want == (
-        [one.metadata.name for one in found.open],
-        [one.metadata.name for one in found.held],
-        [one.code for one in found.missing],
+        [one.metadata.name for one in claims.open],
+        [one.metadata.name for one in claims.held],
+        [one.code for one in claims.missing],
     )
 
 
@@ -100,15 +100,15 @@ def test_a_claim_of_the_foreseeable_name_is_the_pods_if_it_owns_it(
 ) -> None:
     known = {claim_name(existing): existing}
 
-    (found,) = pod_claims(pod(MADE, uid="u1"), known, {("default", "one"): TEMPLATE}).open
+    (open_,) = pod_claims(pod(MADE, uid="u1"), known, {("default", "one"): TEMPLATE}).open
 
-    assert is_its_own == (found is existing)
+    assert is_its_own == (open_ is existing)
 
 
 def test_a_made_claim_is_what_the_controller_would_make() -> None:
-    (found,) = pod_claims(pod(MADE, uid="u1"), {}, {("default", "one"): TEMPLATE}).open
+    (open_,) = pod_claims(pod(MADE, uid="u1"), {}, {("default", "one"): TEMPLATE}).open
 
-    assert found.spec == TEMPLATE.spec.spec
-    assert found.metadata.labels == {"team": "a"}
-    (owner,) = found.metadata.owner_references or ()
+    assert open_.spec == TEMPLATE.spec.spec
+    assert open_.metadata.labels == {"team": "a"}
+    (owner,) = open_.metadata.owner_references or ()
     assert (owner.kind, owner.name, owner.uid, owner.controller) == ("Pod", "pod", "u1", True)

@@ -63,20 +63,20 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_extended_resource_claim(case: Case) -> None:
-    found = extended_resource_claim(case.pod, mapped_resources(case.pod, CLASSES), CLASSES)
+    claim_ = extended_resource_claim(case.pod, mapped_resources(case.pod, CLASSES), CLASSES)
 
     assert case.want == [
         f"{request.name} {request.exactly.device_class_name} {request.exactly.count}"
-        for request in found.spec.devices.requests or ()
+        for request in claim_.spec.devices.requests or ()
         if request.exactly is not None
     ]
-    assert (found.metadata.namespace, found.metadata.name) == ("team", "pod-extended-resources")
+    assert (claim_.metadata.namespace, claim_.metadata.name) == ("team", "pod-extended-resources")
 
 
 def test_only_what_is_left_to_claims_is_asked_for() -> None:
-    found = extended_resource_claim(pod(container(gpu=1, nic=1)), {NIC}, CLASSES)
+    claim_ = extended_resource_claim(pod(container(gpu=1, nic=1)), {NIC}, CLASSES)
 
-    assert [request.name for request in found.spec.devices.requests or ()] == [
+    assert [request.name for request in claim_.spec.devices.requests or ()] == [
         "container-0-request-1"
     ]
 
@@ -99,6 +99,6 @@ def test_what_a_device_plugin_offers() -> None:
     ],
 )
 def test_what_nobody_provides(want: tuple[str, ...], allocatable: Document | None) -> None:
-    asked = pod(container(gpu=1, nic=1, x_y=1))
+    pod_ = pod(container(gpu=1, nic=1, x_y=1))
 
-    assert want == unavailable_resources(asked, node(allocatable), {NIC: "nic"})
+    assert want == unavailable_resources(pod_, node(allocatable), {NIC: "nic"})

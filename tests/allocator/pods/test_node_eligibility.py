@@ -105,6 +105,8 @@ def test_obstacle(case: Case) -> None:
     pod = convert({"metadata": {"name": "pod"}, "spec": dict(case.pod)}, Pod)
     metadata = {"name": "node-1", "labels": dict(case.labels)}
 
-    found = node_rejection(pod, convert({"metadata": metadata, "spec": dict(case.node)}, Node))
+    node_rejection_ = node_rejection(
+        pod, convert({"metadata": metadata, "spec": dict(case.node)}, Node)
+    )
 
-    assert case.want == (found.detail if found else None)
+    assert case.want == (node_rejection_.detail if node_rejection_ else None)

@@ -50,8 +50,13 @@ def laid_out(
     features: Features | None = None,
     **rules: Any,
 ) -> Attempt:
-    made = AllocatorOptions(features=features or Features(), **rules)
-    return lay_out(node, resolve_requests(claims, classes(), made.features), usage or Usage(), made)
+    allocator_options = AllocatorOptions(features=features or Features(), **rules)
+    return lay_out(
+        node,
+        resolve_requests(claims, classes(), allocator_options.features),
+        usage or Usage(),
+        allocator_options,
+    )
 
 
 def usage(node: NodeDevices, **uses: DeviceUse) -> Usage:
@@ -143,9 +148,9 @@ LOOKS = (
 
 @pytest.mark.parametrize("case", LOOKS, ids=lambda case: case.name)
 def test_candidates(case: Looks) -> None:
-    made = laid_out(case.node, claim(case.request), usage=case.usage, features=case.features)
+    attempt = laid_out(case.node, claim(case.request), usage=case.usage, features=case.features)
 
-    ((((table,),),)) = made.requests
+    ((((table,),),)) = attempt.requests
 
     assert case.want == tuple(
         f"{mask:b}" for mask in (table.candidates, table.rejected, table.matching)
@@ -162,12 +167,12 @@ def test_usage_of_a_pool_with_the_same_device_names_does_not_count() -> None:
 
 
 def test_devices_that_abort_the_attempt_are_candidates() -> None:
-    made = laid_out(SOME_X, claim(request("r", HAS_X), request("s", HAS_X)))
+    attempt = laid_out(SOME_X, claim(request("r", HAS_X), request("s", HAS_X)))
 
-    for (table,), name in zip(made.requests[0], "rs", strict=True):
+    for (table,), name in zip(attempt.requests[0], "rs", strict=True):
         assert [0b111, 0b010, [1]] == [table.candidates, table.fatal, list(table.failures)]
         assert f"request {name}" in table.failures[1]
-    assert made.may_abort
+    assert attempt.may_abort
 
 
 def test_amounts_and_node_selectors_can_abort_the_attempt() -> None:
@@ -186,9 +191,9 @@ def test_amounts_and_node_selectors_can_abort_the_attempt() -> None:
         )
     )
 
-    made = laid_out(node, claim(request("r", HAS_X, capacity={"m": -1}), request("s", HAS_X)))
+    attempt = laid_out(node, claim(request("r", HAS_X, capacity={"m": -1}), request("s", HAS_X)))
 
-    (first,), (second,) = made.requests[0]
+    (first,), (second,) = attempt.requests[0]
     assert [[1, 2, 3], [1, 3]] == [sorted(each.failures) for each in (first, second)]
     assert [0b1110, 0b0101] == [first.candidates, first.matching]
     assert "no such key: x" in first.failures[1]
@@ -200,9 +205,9 @@ def test_errors_about_amounts_name_their_request() -> None:
     amount: dict[str, str | int] = {"m": -1}
     asks = [request(name, capacity=amount) for name in "rs"]
 
-    made = laid_out(SIZES, claim(*asks))
+    attempt = laid_out(SIZES, claim(*asks))
 
-    for (table,), name in zip(made.requests[0], "rs", strict=True):
+    for (table,), name in zip(attempt.requests[0], "rs", strict=True):
         assert f"request {name}" in table.failures[0]
 
 
@@ -217,10 +222,10 @@ def test_devices_with_conditions_do_not_abort_while_their_gate_is_off() -> None:
 
 
 def test_an_allocated_device_does_not_abort_the_attempt() -> None:
-    made = laid_out(SOME_X, claim(request("r", HAS_X)), usage=usage(SOME_X, y=WHOLE))
+    attempt = laid_out(SOME_X, claim(request("r", HAS_X)), usage=usage(SOME_X, y=WHOLE))
 
-    assert [0b101, 0] == [made.requests[0][0][0].candidates, made.requests[0][0][0].fatal]
-    assert not made.may_abort
+    assert [0b101, 0] == [attempt.requests[0][0][0].candidates, attempt.requests[0][0][0].fatal]
+    assert not attempt.may_abort
 
 
 def test_candidates_depend_on_tolerations_and_amounts() -> None:
@@ -236,21 +241,21 @@ def test_candidates_depend_on_tolerations_and_amounts() -> None:
         request("large", capacity={"m": 2}, tolerations=(tolerates(),)),
     )
 
-    made = laid_out(node, claim(*asks))
+    attempt = laid_out(node, claim(*asks))
 
-    assert [0b10, 0b11, 0b01] == [table.candidates for ((table),) in made.requests[0]]
+    assert [0b10, 0b11, 0b01] == [table.candidates for ((table),) in attempt.requests[0]]
 
 
 def test_shareable_and_shared_devices() -> None:
     use = usage(SIZES, x=SHARE, z=SHARE)
     off = Features(consumable_capacity=False)
 
-    made, without = (
+    attempt, without = (
         laid_out(SIZES, claim(ANY), usage=use),
         laid_out(SIZES, claim(ANY), features=off),
     )
 
-    assert (0b011, 0b001) == (made.shareable, made.shared)
+    assert (0b011, 0b001) == (attempt.shareable, attempt.shared)
     assert (0, 0) == (without.shareable, without.shared)
 
 
@@ -260,9 +265,9 @@ ALL = request("all", count=None)
 
 
 def test_mode_all_lists_matching_devices_in_use_or_not() -> None:
-    made = laid_out(THREE, claim(ALL), usage=usage(THREE, y=WHOLE))
+    attempt = laid_out(THREE, claim(ALL), usage=usage(THREE, y=WHOLE))
 
-    ((((table,),),)) = made.requests
+    ((((table,),),)) = attempt.requests
 
     assert ((0, 1, 2), 3, 0b010) == (table.all_positions, table.count, table.rejected)
 
@@ -325,15 +330,15 @@ def test_a_failing_derived_attribute_may_abort(want: bool, text: str) -> None:
     derived = (DerivedAttribute(name=ROOT, expression=text),)
     asks = claim(request(derived_attributes=derived), constraints=[match(ROOT)])
 
-    made = laid_out(THREE, asks, features=Features(derived_attributes=True))
+    attempt = laid_out(THREE, asks, features=Features(derived_attributes=True))
 
-    assert want == made.may_abort
+    assert want == attempt.may_abort
 
 
 def test_no_devices_are_symmetric_in_mode_all_with_constraints() -> None:
-    made = laid_out(THREE, claim(ALL, constraints=[match(ROOT)]))
+    attempt = laid_out(THREE, claim(ALL, constraints=[match(ROOT)]))
 
-    assert (0, 1, 2) == made.symmetry_classes
+    assert (0, 1, 2) == attempt.symmetry_classes
 
 
 class Hopeless(NamedTuple):
@@ -366,9 +371,9 @@ HOPELESS = (
 def test_infeasibility(case: Hopeless) -> None:
     constraints = [match(ROOT)] if case.constraint else []
 
-    found = laid_out(ROOTS, claim(*case.requests, constraints=constraints)).infeasibility()
+    infeasibility = laid_out(ROOTS, claim(*case.requests, constraints=constraints)).infeasibility()
 
-    assert case.want == (None if found is None else found.reason)
+    assert case.want == (None if infeasibility is None else infeasibility.reason)
 
 
 def test_infeasibility_does_not_hide_an_error() -> None:
@@ -376,13 +381,13 @@ def test_infeasibility_does_not_hide_an_error() -> None:
 
 
 def test_prune_keeps_positions_that_constraints_accept() -> None:
-    made = laid_out(ROOTS, claim(request(count=2), constraints=[match(ROOT)]))
-    one = made.requests[0][0][0].request
+    attempt = laid_out(ROOTS, claim(request(count=2), constraints=[match(ROOT)]))
+    request_ = attempt.requests[0][0][0].request
 
-    assert 0b1110 == made.prune(one, 0b1110)
-    assert made.constraints[0].add(one, 0, further_share=False)
-    assert 0b0010 == made.prune(one, 0b1110)
-    assert 0b1110 == laid_out(ROOTS, claim(ANY)).prune(one, 0b1110)
+    assert 0b1110 == attempt.prune(request_, 0b1110)
+    assert attempt.constraints[0].add(request_, 0, further_share=False)
+    assert 0b0010 == attempt.prune(request_, 0b1110)
+    assert 0b1110 == laid_out(ROOTS, claim(ANY)).prune(request_, 0b1110)
 
 
 # --- devices that look alike ----------------------------------------------------------------------
@@ -429,18 +434,21 @@ def test_only_the_choice_of_a_share_has_consumed_capacity() -> None:
     node = node_with(
         pool_of(device("a", capacity={"m": "4"}, shared=True), device("b", capacity={"m": "4"}))
     )
-    made = laid_out(node, claim(request(capacity={"m": 1})))
-    (table,) = made.requests[0][0]
+    attempt = laid_out(node, claim(request(capacity={"m": 1})))
+    (table,) = attempt.requests[0][0]
 
-    assert quantities({"m": "1"}) == made.choice(table.request, 0).consumed
-    assert made.choice(table.request, 1).consumed is None
-    assert ("b", table.request) == (made.choice(table.request, 1).device.id.device, table.request)
+    assert quantities({"m": "1"}) == attempt.choice(table.request, 0).consumed
+    assert attempt.choice(table.request, 1).consumed is None
+    assert ("b", table.request) == (
+        attempt.choice(table.request, 1).device.id.device,
+        table.request,
+    )
 
 
 def test_claims_are_named_with_their_namespace() -> None:
-    made = laid_out(THREE, claim(ANY), claim(ANY, name="second", namespace="team"))
+    attempt = laid_out(THREE, claim(ANY), claim(ANY, name="second", namespace="team"))
 
-    assert ["default/claim-0", "team/second"] == [made.claim_name(number) for number in (0, 1)]
+    assert ["default/claim-0", "team/second"] == [attempt.claim_name(number) for number in (0, 1)]
 
 
 def test_invalid_pools_are_reported() -> None:
@@ -487,10 +495,10 @@ def test_groups_are_checked_by_either_gate_or_policy() -> None:
     on = Features(compatibility_groups=True)
 
     without = laid_out(node, claim(ANY), features=on).constraints
-    governed = laid_out(node, claim(ANY), features=on, policies=(ours,)).constraints
+    constraints = laid_out(node, claim(ANY), features=on, policies=(ours,)).constraints
 
     assert "GroupConstraint" in [type(each).__name__ for each in without]
-    assert "GroupConstraint" not in [type(each).__name__ for each in governed]
+    assert "GroupConstraint" not in [type(each).__name__ for each in constraints]
 
 
 def test_bits_are_the_positions_lowest_first() -> None:

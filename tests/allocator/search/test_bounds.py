@@ -139,9 +139,9 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_exceeds(case: Case) -> None:
     claims = [claim(one, name=f"claim-{number}") for number, one in enumerate(case.pending)]
-    made = laid_out(case.node, *claims, usage=case.usage)
+    attempt = laid_out(case.node, *claims, usage=case.usage)
 
-    assert case.want == Demand(made).exceeds(0, 0, 0)
+    assert case.want == Demand(attempt).exceeds(0, 0, 0)
 
 
 def test_later_requests_are_bounded_without_earlier_ones() -> None:
@@ -152,13 +152,13 @@ def test_later_requests_are_bounded_without_earlier_ones() -> None:
 
 
 def test_chosen_devices_reduce_the_available_counters() -> None:
-    made = laid_out(THREES, claim(request(count=4)))
-    (table,) = made.requests[0][0]
+    attempt = laid_out(THREES, claim(request(count=4)))
+    (table,) = attempt.requests[0][0]
 
-    for constraint in made.constraints:
+    for constraint in attempt.constraints:
         constraint.add(table.request, 0, further_share=False)
 
-    assert Demand(made).exceeds(0, 0, 0b1)
+    assert Demand(attempt).exceeds(0, 0, 0b1)
 
 
 def test_remaining_demand_and_slack() -> None:

@@ -188,14 +188,14 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_find_conflict(case: Case) -> None:
-    got = _conflict(case.claim, case.node, case.others)
+    conflict = _conflict(case.claim, case.node, case.others)
 
     if case.want is None:
-        assert got is None
+        assert conflict is None
     else:
-        assert got is not None
-        assert case.want[0] == got.rejection.reason
-        assert case.want[1] in got.rejection.detail
+        assert conflict is not None
+        assert case.want[0] == conflict.rejection.reason
+        assert case.want[1] in conflict.rejection.detail
 
 
 def test_counters_are_compared_without_groups() -> None:
@@ -207,19 +207,21 @@ def test_counters_are_compared_without_groups() -> None:
         )
     )
 
-    got = _conflict(allocated(result("small")), node, (allocated(result("large"), name="b"),))
+    conflict = _conflict(allocated(result("small")), node, (allocated(result("large"), name="b"),))
 
-    assert got is not None
-    assert got.rejection.reason is Reason.COUNTERS
-    assert not got.consumers
+    assert conflict is not None
+    assert conflict.rejection.reason is Reason.COUNTERS
+    assert not conflict.consumers
 
 
 def test_a_conflict_names_the_consumers_of_the_device() -> None:
-    got = _conflict(A, PLAIN, (allocated(result("gpu-0"), name="b", namespace="other"),))
+    conflict = _conflict(A, PLAIN, (allocated(result("gpu-0"), name="b", namespace="other"),))
 
-    assert got is not None
-    assert [("other", "b")] == [(consumer.namespace, consumer.claim) for consumer in got.consumers]
-    assert "other" not in got.rejection.detail
+    assert conflict is not None
+    assert [("other", "b")] == [
+        (consumer.namespace, consumer.claim) for consumer in conflict.consumers
+    ]
+    assert "other" not in conflict.rejection.detail
 
 
 def test_a_policy_keeps_devices_apart() -> None:
@@ -234,10 +236,10 @@ def test_a_policy_keeps_devices_apart() -> None:
     options = AllocatorOptions(features=FEATURES, policies=(compile_policy(apart),))
     usage = gather_usage([allocated(result("shared"), name="b")], FEATURES)
 
-    got = find_conflict(allocated(result("whole")), node, usage, options)
+    conflict = find_conflict(allocated(result("whole")), node, usage, options)
 
-    assert got is not None
-    assert got.rejection.reason is Reason.POLICY
+    assert conflict is not None
+    assert conflict.rejection.reason is Reason.POLICY
 
 
 @pytest.mark.parametrize(
@@ -256,9 +258,9 @@ def test_configurations_of_one_device_are_compared(interval: str, want: Reason |
     )
     claim = allocated(result("gpu-0", share="a", consumed={"memory": "1Gi"}), config=[mine])
 
-    got = find_conflict(claim, SHARED, gather_usage([other], FEATURES), options)
+    conflict = find_conflict(claim, SHARED, gather_usage([other], FEATURES), options)
 
-    assert want == (got.rejection.reason if got is not None else None)
+    assert want == (conflict.rejection.reason if conflict is not None else None)
 
 
 def _conflict(

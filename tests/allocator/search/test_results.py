@@ -37,8 +37,8 @@ NUMBERS: Final = ("share-0", "share-1", "share-2")
 
 def placed(one: Device | None = None, **fields: Any) -> PublishedDevice:
     """A device on a slice with these fields, by default of a slice for all nodes."""
-    (made,) = pool_of(one or device(), **({"all_nodes": True} | fields)).devices
-    return made
+    (device_,) = pool_of(one or device(), **({"all_nodes": True} | fields)).devices
+    return device_
 
 
 def stored(
@@ -47,12 +47,12 @@ def stored(
     consumed: dict[str, str | int] | None = None,
     features: Features = DEFAULT,
 ) -> DeviceRequestAllocationResult:
-    made = resolve_requests((claim(asks),), classes(), features)
+    pending = resolve_requests((claim(asks),), classes(), features)
     amounts = None if consumed is None else quantities(consumed)
-    choice = Choice(request=made.requests[0][0][0], device=chosen, consumed=amounts)
+    choice = Choice(request=pending.requests[0][0][0], device=chosen, consumed=amounts)
     plan = Plan(node="node-1", choices=((choice,),), alternatives=((0,),))
-    (got,) = allocation(plan, 0, made, features, iter(NUMBERS)).devices.results or ()
-    return got
+    (result_,) = allocation(plan, 0, pending, features, iter(NUMBERS)).devices.results or ()
+    return result_
 
 
 class Case(NamedTuple):
@@ -119,10 +119,10 @@ def test_result(case: Case) -> None:
 
 
 def test_claims_share_the_ids_and_keep_their_order() -> None:
-    made = resolve_requests(
+    pending = resolve_requests(
         (claim(request("a", count=2)), claim(), claim(request("b"))), classes(), DEFAULT
     )
-    first, second = made.requests[0][0][0], made.requests[2][0][0]
+    first, second = pending.requests[0][0][0], pending.requests[2][0][0]
     share = Choice(request=first, device=placed(device("x")), consumed={})
     plan = Plan(
         node="node-1",
@@ -134,26 +134,29 @@ def test_claims_share_the_ids_and_keep_their_order() -> None:
         alternatives=((0,), (), (0,)),
     )
 
-    got = allocations(plan, made, DEFAULT, iter(NUMBERS))
+    allocations_ = allocations(plan, pending, DEFAULT, iter(NUMBERS))
 
     assert [["a x share-0", "a y share-1"], [], ["b x share-2"]] == [
-        [f"{one.request} {one.device} {one.share_id}" for one in each.devices.results or ()]
-        for each in got
+        [
+            f"{result_.request} {result_.device} {result_.share_id}"
+            for result_ in each.devices.results or ()
+        ]
+        for each in allocations_
     ]
-    assert got[1].node_selector is None
+    assert allocations_[1].node_selector is None
 
 
 def test_configuration_comes_along() -> None:
-    made = resolve_requests((claim(request(), config=[configured(a=1)]),), classes(), DEFAULT)
-    choice = Choice(request=made.requests[0][0][0], device=placed())
+    pending = resolve_requests((claim(request(), config=[configured(a=1)]),), classes(), DEFAULT)
+    choice = Choice(request=pending.requests[0][0][0], device=placed())
     plan = Plan(node="node-1", choices=((choice,),), alternatives=((0,),))
 
-    (got,) = allocation(plan, 0, made, DEFAULT, iter(())).devices.config or ()
+    (config,) = allocation(plan, 0, pending, DEFAULT, iter(())).devices.config or ()
 
     assert ("FromClaim", None, {"a": 1}) == (
-        got.source,
-        got.requests,
-        got.opaque.parameters if got.opaque else None,
+        config.source,
+        config.requests,
+        config.opaque.parameters if config.opaque else None,
     )
 
 
@@ -238,16 +241,16 @@ def _requirements(term: NodeSelectorTerm) -> Iterator[NodeSelectorRequirement]:
 
 @pytest.mark.parametrize("case", SELECTORS, ids=lambda case: case.name)
 def test_node_selector(case: Where) -> None:
-    got = node_selector(
+    selector_ = node_selector(
         [Choice(request=resolved_request(), device=device_) for device_ in case.devices], "node-1"
     )
 
     assert case.want == " ".join(
-        f"{each.key} {each.operator} {','.join(each.values or ())}"
-        for term in (got.node_selector_terms if got else ())
-        for each in _requirements(term)
+        f"{requirement_.key} {requirement_.operator} {','.join(requirement_.values or ())}"
+        for term in (selector_.node_selector_terms if selector_ else ())
+        for requirement_ in _requirements(term)
     )
-    assert got is None or len(got.node_selector_terms) == 1
+    assert selector_ is None or len(selector_.node_selector_terms) == 1
 
 
 def test_node_selector_of_a_device_with_several_terms() -> None:

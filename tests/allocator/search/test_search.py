@@ -181,9 +181,9 @@ def test_reverting_a_share_keeps_other_shares() -> None:
     s, u = (f'"{name}" in device.attributes["{DRIVER}"]' for name in "su")
     asks = (request("w", s), request("x"), request("y", u), request("z", s))
 
-    found = run_search(node, claim(*asks, constraints=[match(ROOT, "x", "y")]))
+    outcome = run_search(node, claim(*asks, constraints=[match(ROOT, "x", "y")]))
 
-    assert ["w s", "x t", "y u", "z s"] == chosen(found)
+    assert ["w s", "x t", "y u", "z s"] == chosen(outcome)
 
 
 def test_capacity_is_checked_before_constraints() -> None:
@@ -254,17 +254,17 @@ FORTY = one_pool(*LONE, *devices(*(f"d{n:02}" for n in range(39)), attributes={R
 def test_smaller_alternatives_are_chosen_at_the_claim_limit(
     want: list[int], requests: Sequence[Any]
 ) -> None:
-    found = run_search(FORTY, claim(*requests))
+    outcome = run_search(FORTY, claim(*requests))
 
-    assert isinstance(found, Plan)
-    at = [choice.request.index for choice in found.choices[0]]
+    assert isinstance(outcome, Plan)
+    at = [choice.request.index for choice in outcome.choices[0]]
     assert want == [at.count(0), at.count(1)]
 
 
 def test_alternatives_can_exceed_the_limit_or_fail() -> None:
-    found = run_search(FORTY, claim(request("x"), asks_for(32, 1), constraints=[match(ROOT)]))
+    outcome = run_search(FORTY, claim(request("x"), asks_for(32, 1), constraints=[match(ROOT)]))
 
-    assert ["x d00", "r/s1 d01"] == chosen(found)
+    assert ["x d00", "r/s1 d01"] == chosen(outcome)
 
 
 # --- nothing blows up -----------------------------------------------------------------------------

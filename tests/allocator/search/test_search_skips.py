@@ -158,12 +158,14 @@ def plain(attempt: Attempt) -> list[tuple[str, str]] | None:
 
 
 def skipping(attempt: Attempt) -> list[tuple[str, str]] | None:
-    found = search(attempt, Budget())
-    assert not isinstance(found, BudgetExhausted)
-    if not isinstance(found, Plan):
+    outcome = search(attempt, Budget())
+    assert not isinstance(outcome, BudgetExhausted)
+    if not isinstance(outcome, Plan):
         return None
     return [
-        (one.request.full_name, one.device.id.device) for choice in found.choices for one in choice
+        (one.request.full_name, one.device.id.device)
+        for choice in outcome.choices
+        for one in choice
     ]
 
 

@@ -152,9 +152,9 @@ ROWS = (
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_answer(row: Row) -> None:
-    told = row.world.answer(row.asking)
+    answer_ = row.world.answer(row.asking)
 
-    assert row.want == (told.note if told is not None else None)
+    assert row.want == (answer_.note if answer_ is not None else None)
 
 
 def test_a_pod_without_devices_is_looked_at_by_nobody() -> None:
@@ -169,10 +169,10 @@ def test_an_extended_resource_of_a_class_counts() -> None:
     world = World(extended={"example.com/gpu": "gpu"})
     assert mapped_resources(asking, world.extended)
 
-    told = world.answer(asking)
+    answer_ = world.answer(asking)
 
-    assert told is not None
-    assert "only 2 suitable devices, 3 requested" in told.note
+    assert answer_ is not None
+    assert "only 2 suitable devices, 3 requested" in answer_.note
 
 
 def test_replicas_are_told_the_same() -> None:
@@ -190,13 +190,13 @@ def test_replicas_are_told_the_same() -> None:
 
 def test_replicas_whose_allocated_claims_are_reserved_for_them_are_explained_once() -> None:
     def key(name: str) -> bytes:
-        made = allocated(result("gpu-0"), name=f"{name}-a", namespace="default")
+        claim_ = allocated(result("gpu-0"), name=f"{name}-a", namespace="default")
         consumer = ResourceClaimConsumerReference(resource="pods", name=name, uid=name)
-        assert made.status is not None
-        status = msgspec.structs.replace(made.status, reserved_for=(consumer,))
+        assert claim_.status is not None
+        status = msgspec.structs.replace(claim_.status, reserved_for=(consumer,))
         owner = OwnerReference(kind="Pod", name=name, uid=name, controller=True)
-        metadata = msgspec.structs.replace(made.metadata, owner_references=(owner,))
-        own = msgspec.structs.replace(made, metadata=metadata, status=status)
+        metadata = msgspec.structs.replace(claim_.metadata, owner_references=(owner,))
+        own = msgspec.structs.replace(claim_, metadata=metadata, status=status)
         projection = World(claims=[own]).look(pod(name, f"={TEMPLATE}"))
         assert projection is not None
         assert projection.claims[0].status is not None
@@ -233,15 +233,15 @@ def test_asking_changes_nothing() -> None:
 def test_numbers_make_no_other_kind() -> None:
     def explanation_with(count: int) -> Explanation:
         slices = [slice_of(*devices(*(f"gpu-{number}" for number in range(count))))]
-        found = World(slices=slices, templates=[template(8)]).answer(pod("a", f"={TEMPLATE}"))
-        assert found is not None
-        return found
+        answer_ = World(slices=slices, templates=[template(8)]).answer(pod("a", f"={TEMPLATE}"))
+        assert answer_ is not None
+        return answer_
 
     assert explanation_with(2).kind == explanation_with(3).kind
     assert explanation_with(2).note != explanation_with(3).note
-    tainted = World(nodes=[cordoned("node-1")]).answer(pod("a", f"={TEMPLATE}"))
-    assert tainted is not None
-    assert tainted.kind != explanation_with(2).kind
+    answer_ = World(nodes=[cordoned("node-1")]).answer(pod("a", f"={TEMPLATE}"))
+    assert answer_ is not None
+    assert answer_.kind != explanation_with(2).kind
 
 
 def test_a_note_is_no_longer_than_an_event_holds() -> None:
@@ -254,11 +254,11 @@ def test_a_note_is_no_longer_than_an_event_holds() -> None:
         slices=slices, nodes=[node(f"node-{size}") for size in sizes], templates=[template(32)]
     )
 
-    told = world.answer(TRAINER)
+    answer_ = world.answer(TRAINER)
 
-    assert told is not None
-    assert len(told.note.encode()) <= MAX_NOTE
-    assert "more groups. Closest fit: " in told.note
+    assert answer_ is not None
+    assert len(answer_.note.encode()) <= MAX_NOTE
+    assert "more groups. Closest fit: " in answer_.note
 
 
 def test_names_of_other_namespaces_are_not_told() -> None:
@@ -266,11 +266,11 @@ def test_names_of_other_namespaces_are_not_told() -> None:
         held("gpu-0", "gpu-1"), metadata=ObjectMeta(name="secret", namespace="hidden")
     )
 
-    told = World(claims=[foreign]).answer(pod("a", f"={TEMPLATE}"))
+    answer_ = World(claims=[foreign]).answer(pod("a", f"={TEMPLATE}"))
 
-    assert told is not None
-    assert "secret" not in told.note
-    assert "hidden" not in told.note
+    assert answer_ is not None
+    assert "secret" not in answer_.note
+    assert "hidden" not in answer_.note
 
 
 def test_asking_for_an_extended_resource_changes_nothing() -> None:

@@ -97,7 +97,10 @@ def simulated(
         pods=tuple(pods),
         claims=tuple(claims),
         known={(one.metadata.namespace, one.metadata.name): one for one in everything},
-        templates={(one.metadata.namespace, one.metadata.name): one for one in templates},
+        templates={
+            (template_.metadata.namespace, template_.metadata.name): template_
+            for template_ in templates
+        },
         classes=known,
         extended_resources=dict.fromkeys(extended, "gpu"),
     )
@@ -109,17 +112,19 @@ def simulated(
 
 def placements(answer: SimulationResult) -> list[str]:
     """Who goes where, and what each claim gets: `pod: node-1`, `claim: node-1 gpu-0`."""
-    lines = [f"{one.name}: {one.node}" for one in answer.pods]
-    for one in answer.claims:
-        results = one.allocation.devices.results or () if one.allocation else ()
-        lines.append(" ".join([f"{one.name}: {one.node}", *(each.device for each in results)]))
+    lines = [f"{pod_.name}: {pod_.node}" for pod_ in answer.pods]
+    for claim_ in answer.claims:
+        results = claim_.allocation.devices.results or () if claim_.allocation else ()
+        lines.append(
+            " ".join([f"{claim_.name}: {claim_.node}", *(result_.device for result_ in results)])
+        )
     return lines
 
 
 def reasons(answer: SimulationResult) -> dict[str, list[str]]:
     return {
-        one.name: [f"{reason.code}: {reason.message}" for reason in one.reasons]
-        for one in answer.nodes
+        node_.name: [f"{reason.code}: {reason.message}" for reason in node_.reasons]
+        for node_ in answer.nodes
     }
 
 
@@ -375,14 +380,14 @@ def test_a_claim_of_a_failed_pod_is_not_tried_alone() -> None:
 
 
 def test_a_missing_class_is_an_error_and_the_others_go_on() -> None:
-    lost = claim(request(device_class_name="lost"), name="lost")
+    claim_ = claim(request(device_class_name="lost"), name="lost")
 
-    answer = simulated(claims=[lost, named("a")])
+    answer = simulated(claims=[claim_, named("a")])
 
     assert answer.error is not None
     assert "could not retrieve device class lost" in answer.error
     assert placements(answer) == ["lost: None", "a: node-1 gpu-0"]
-    assert [one.fits for one in answer.nodes] == [False, False]
+    assert [node_.fits for node_ in answer.nodes] == [False, False]
 
 
 BROKEN_ON_1 = (
@@ -416,8 +421,8 @@ def test_whoever_compares_nodes_meets_every_error() -> None:
 
 
 def test_reasons_of_devices_come_from_whoever_explains() -> None:
-    taken = RejectionReason(reason=Reason.ALLOCATED, subject="in use by a claim")
-    shortage = Shortage(claim="default/a", request="req-0", rejection=taken, devices=2)
+    rejection_reason = RejectionReason(reason=Reason.ALLOCATED, subject="in use by a claim")
+    shortage = Shortage(claim="default/a", request="req-0", rejection=rejection_reason, devices=2)
 
     answer = simulated(
         claims=[named("a", request(count=3))],
@@ -485,9 +490,9 @@ def test_strategies(case: Chosen) -> None:
 
 
 def test_a_strategy_that_does_not_exist_is_noted_and_the_default_decides() -> None:
-    lost = pod("pod", "a", annotations={STRATEGY_ANNOTATION: "Best"})
+    pod_ = pod("pod", "a", annotations={STRATEGY_ANNOTATION: "Best"})
 
-    answer = simulated(claims=[named("a")], pods=[lost])
+    answer = simulated(claims=[named("a")], pods=[pod_])
 
     assert placements(answer) == ["pod: node-1", "a: node-1 gpu-0"]
     assert list(answer.notes) == [
@@ -506,7 +511,9 @@ def test_together_all_claims_go_to_one_node_and_it_says_so() -> None:
     answer = simulated(claims=[named("a"), named("b")], on="node-2")
 
     assert placements(answer) == ["a: node-2 gpu-0", "b: node-2 gpu-1"]
-    assert [(one.name, one.fits, one.score) for one in answer.nodes] == [("node-2", True, 0)]
+    assert [(node_.name, node_.fits, node_.score) for node_ in answer.nodes] == [
+        ("node-2", True, 0)
+    ]
 
 
 def test_together_is_all_or_nothing() -> None:
@@ -515,7 +522,7 @@ def test_together_is_all_or_nothing() -> None:
     )
 
     assert placements(answer) == ["pod: None", "a: None", "b: None"]
-    assert [(one.name, one.fits) for one in answer.nodes] == [("node-1", False)]
+    assert [(node_.name, node_.fits) for node_ in answer.nodes] == [("node-1", False)]
     assert not answer.all_placed
 
 
@@ -535,12 +542,12 @@ def test_together_a_pod_that_the_node_does_not_take_stops_all() -> None:
 
 
 def test_together_the_strategy_of_the_first_pod_chooses_devices() -> None:
-    packed = pod("pod", "a", annotations={STRATEGY_ANNOTATION: "CompactFirst"})
+    pod_ = pod("pod", "a", annotations={STRATEGY_ANNOTATION: "CompactFirst"})
     shared = [slice_of(*devices("gpu-0", "gpu-1", shared=True, capacity={"memory": "80Gi"}))]
     used = result("gpu-1", share="s", consumed={"memory": "40Gi"})
 
     answer = simulated(
-        pods=[packed],
+        pods=[pod_],
         claims=[named("a", request(capacity={"memory": "10Gi"}))],
         held=[allocated(used, name="held")],
         slices=shared,
@@ -552,12 +559,12 @@ def test_together_the_strategy_of_the_first_pod_chooses_devices() -> None:
 
 
 def test_together_an_error_is_told() -> None:
-    lost = claim(request(device_class_name="lost"), name="lost")
+    claim_ = claim(request(device_class_name="lost"), name="lost")
 
-    answer = simulated(claims=[lost], on="node-1")
+    answer = simulated(claims=[claim_], on="node-1")
 
     assert answer.error is not None
-    assert [(one.name, one.fits) for one in answer.nodes] == [("node-1", False)]
+    assert [(node_.name, node_.fits) for node_ in answer.nodes] == [("node-1", False)]
 
 
 # --- shares ---------------------------------------------------------------------------------------
@@ -570,8 +577,8 @@ def test_share_ids_are_the_same_in_every_run_and_differ_within_one() -> None:
     runs = [simulated(claims=claims, slices=slices, nodes=[node()]) for _ in range(2)]
 
     ids = [
-        [one.allocation.devices.results[0].share_id for one in run.claims if one.allocation
-         and one.allocation.devices.results]
+        [claim_.allocation.devices.results[0].share_id for claim_ in run.claims if claim_.allocation
+         and claim_.allocation.devices.results]
         for run in runs
     ]  # fmt: skip
     assert ids[0] == ids[1]

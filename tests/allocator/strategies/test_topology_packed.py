@@ -105,21 +105,21 @@ def test_score(row: Score) -> None:
 def test_gpu_and_nic_come_from_the_root_that_has_both() -> None:
     gpus = pool_of(*[device(f"gpu-{root}", attributes={ROOT: root}) for root in "abc"])
     nics = pool_of(*[device(f"nic-{root}", attributes={ROOT: root}) for root in "dcb"], driver=NIC)
-    known = classes(
+    classes_ = classes(
         device_class("gpu", 'device.driver == "gpu.example.com"'),
         device_class("nic", 'device.driver == "nic.example.com"'),
     )
     both = claim(request("gpu"), request("nic", device_class_name="nic"))
     node = node_with(gpus, nics)
 
-    free = placed(TOPOLOGY_PACKED, node, [both], known=known)
-    busy = placed(TOPOLOGY_PACKED, node, [both], [result("nic-b", driver=NIC)], known=known)
+    free = placed(TOPOLOGY_PACKED, node, [both], known=classes_)
+    busy = placed(TOPOLOGY_PACKED, node, [both], [result("nic-b", driver=NIC)], known=classes_)
     split = placed(
         TOPOLOGY_PACKED,
         node,
         [both],
         [result("nic-b", driver=NIC), result("nic-c", driver=NIC)],
-        known=known,
+        known=classes_,
     )
 
     assert free == Placed("gpu-b nic-b", 93)

@@ -22,8 +22,8 @@ GPU = "nvidia.com/gpu"
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as made:
-        yield made
+    async with FakeApiServer() as api_server:
+        yield api_server
 
 
 def named(name: str, namespace: str = "", **spec: Any) -> Document:
@@ -40,14 +40,14 @@ async def test_the_audit_finds_what_does_not_see_claims(server: FakeApiServer) -
     server.put(VALIDATING_ADMISSION_POLICIES, named("no-gpus", validations=validations))
 
     async with server.client() as client:
-        found = await list_claim_blind_objects(client, VOCABULARIES)
+        claim_blind_objects = await list_claim_blind_objects(client, VOCABULARIES)
 
-    assert [(blind.kind, blind.namespace, blind.name) for blind in found] == [
+    assert [(blind.kind, blind.namespace, blind.name) for blind in claim_blind_objects] == [
         ("LimitRange", "team", "bounds"),
         ("ResourceQuota", "team", "gpus"),
         ("ValidatingAdmissionPolicy", "", "no-gpus"),
     ]
-    assert count_claim_blind_objects(found) == {
+    assert count_claim_blind_objects(claim_blind_objects) == {
         (kind, "warning", "claimsNotSeen"): 1
         for kind in ("LimitRange", "ResourceQuota", "ValidatingAdmissionPolicy")
     }
@@ -58,9 +58,9 @@ async def test_kinds_that_may_not_be_listed_are_left_out(server: FakeApiServer) 
     server.fail(403, times=10, matches=lambda call: "admissionpolicies" in call.path)
 
     async with server.client() as client:
-        found = await list_claim_blind_objects(client, VOCABULARIES)
+        claim_blind_objects = await list_claim_blind_objects(client, VOCABULARIES)
 
-    assert [blind.name for blind in found] == ["gpus"]
+    assert [blind.name for blind in claim_blind_objects] == ["gpus"]
 
 
 async def test_the_log_of_one_audit_is_bounded(server: FakeApiServer) -> None:
@@ -68,10 +68,10 @@ async def test_the_log_of_one_audit_is_bounded(server: FakeApiServer) -> None:
         server.put(RESOURCE_QUOTAS, named("gpus", f"n{number}", hard={f"requests.{GPU}": "4"}))
 
     async with server.client() as client:
-        found = await list_claim_blind_objects(client, VOCABULARIES)
+        claim_blind_objects = await list_claim_blind_objects(client, VOCABULARIES)
     with capture_logs() as lines:
-        log_claim_blind_objects(found)
+        log_claim_blind_objects(claim_blind_objects)
 
-    assert len(found) == MAX_LOGGED + 10
+    assert len(claim_blind_objects) == MAX_LOGGED + 10
     assert len(lines) == MAX_LOGGED
     assert lines[0]["object"].endswith("/gpus")

@@ -83,10 +83,10 @@ class Audited:
     @property
     def seen(self) -> Document:
         """What the mark says of the class: driver to devices."""
-        found: Any = self.server.find(CONFIG_MAPS, MARK, Settings().namespace)
-        text = (found or {}).get("data", {}).get("seen", "{}")
-        seen: Document = json.loads(text).get("classes", {}).get("gpu", {})
-        return seen
+        stored_object: Any = self.server.find(CONFIG_MAPS, MARK, Settings().namespace)
+        text = (stored_object or {}).get("data", {}).get("seen", "{}")
+        value: Document = json.loads(text).get("classes", {}).get("gpu", {})
+        return value
 
     @property
     def events(self) -> list[Any]:
@@ -125,11 +125,11 @@ async def auditing(
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
     """A node with two devices."""
-    async with FakeApiServer() as made:
-        made.put(NODES, document(node("node-1")))
-        made.put(DEVICE_CLASSES, document(device_class()))
-        publish(made, "gpu-0", "gpu-1")
-        yield made
+    async with FakeApiServer() as api_server:
+        api_server.put(NODES, document(node("node-1")))
+        api_server.put(DEVICE_CLASSES, document(device_class()))
+        publish(api_server, "gpu-0", "gpu-1")
+        yield api_server
 
 
 def publish(server: FakeApiServer, *names: str) -> None:
@@ -144,16 +144,16 @@ def numbers(found: Document) -> list[int]:
 
 
 async def test_the_mark_rises_and_never_falls(server: FakeApiServer) -> None:
-    async with auditing(server) as made:
-        await until(lambda: numbers(made.seen) == [2])
+    async with auditing(server) as audit_:
+        await until(lambda: numbers(audit_.seen) == [2])
 
         publish(server, "gpu-0", "gpu-1", "gpu-2")
-        await until(lambda: numbers(made.seen) == [3])
+        await until(lambda: numbers(audit_.seen) == [3])
 
         publish(server, "gpu-0")
         server.put(NODES, document(node("node-2")))
         await until(lambda: server.watching >= 9)
-        assert numbers(made.seen) == [3]
+        assert numbers(audit_.seen) == [3]
 
     async with auditing(server) as again:
         await until(lambda: server.watching >= 9)
@@ -161,13 +161,13 @@ async def test_the_mark_rises_and_never_falls(server: FakeApiServer) -> None:
 
 
 async def test_a_deleted_mark_is_written_anew_from_the_inventory(server: FakeApiServer) -> None:
-    async with auditing(server) as made:
-        await until(lambda: numbers(made.seen) == [2])
+    async with auditing(server) as audit_:
+        await until(lambda: numbers(audit_.seen) == [2])
         publish(server, "gpu-0")
-        await made.sees_devices(1)
+        await audit_.sees_devices(1)
         server.remove(CONFIG_MAPS, MARK, Settings().namespace)
 
-        await until(lambda: numbers(made.seen) == [1])
+        await until(lambda: numbers(audit_.seen) == [1])
 
 
 async def test_what_people_declare_is_left_to_them(server: FakeApiServer) -> None:
@@ -175,11 +175,11 @@ async def test_what_people_declare_is_left_to_them(server: FakeApiServer) -> Non
     metadata = {"name": MARK, "namespace": Settings().namespace}
     server.put(CONFIG_MAPS, {"metadata": metadata, "data": {"declared": declared}})
 
-    async with auditing(server) as made:
-        await until(lambda: numbers(made.seen) == [2])
+    async with auditing(server) as audit_:
+        await until(lambda: numbers(audit_.seen) == [2])
 
-    found: Any = server.find(CONFIG_MAPS, MARK, Settings().namespace)
-    assert found["data"]["declared"] == declared
+    stored_object: Any = server.find(CONFIG_MAPS, MARK, Settings().namespace)
+    assert stored_object["data"]["declared"] == declared
 
 
 async def test_a_mark_that_cannot_be_written_is_written_later(server: FakeApiServer) -> None:
@@ -188,8 +188,8 @@ async def test_a_mark_that_cannot_be_written_is_written_later(server: FakeApiSer
 
     server.fail(503, times=2, matches=writes)
 
-    async with auditing(server) as made:
-        await until(lambda: numbers(made.seen) == [2])
+    async with auditing(server) as audit_:
+        await until(lambda: numbers(audit_.seen) == [2])
 
 
 # --- what is stored -------------------------------------------------------------------------------
@@ -198,11 +198,12 @@ async def test_a_mark_that_cannot_be_written_is_written_later(server: FakeApiSer
 async def test_a_claim_that_can_never_fit_gets_one_event(server: FakeApiServer) -> None:
     server.put(RESOURCE_CLAIMS, document(claim(request(count=3), name="large")))
 
-    async with auditing(server) as made:
-        await until(lambda: len(made.events) == 1)
+    async with auditing(server) as audit_:
+        await until(lambda: len(audit_.events) == 1)
         await until(
             lambda: (
-                made.counted(kind="ResourceClaim", severity="error", code="exceedsLargestNode") == 1
+                audit_.counted(kind="ResourceClaim", severity="error", code="exceedsLargestNode")
+                == 1
             )
         )
     async with auditing(server) as again:
@@ -224,21 +225,21 @@ async def test_a_claim_that_can_never_fit_gets_one_event(server: FakeApiServer) 
 async def test_an_object_that_was_repaired_is_no_longer_counted(server: FakeApiServer) -> None:
     server.put(RESOURCE_CLAIMS, document(claim(request(count=3), name="large")))
     labels = {"kind": "ResourceClaim", "severity": "error", "code": "exceedsLargestNode"}
-    async with auditing(server) as made:
-        await until(lambda: made.counted(**labels) == 1)
+    async with auditing(server) as audit_:
+        await until(lambda: audit_.counted(**labels) == 1)
 
         server.put(RESOURCE_CLAIMS, document(allocated(result("gpu-0"), name="large")))
 
-        await until(lambda: made.counted(**labels) == 0)
+        await until(lambda: audit_.counted(**labels) == 0)
 
 
 async def test_events_are_bounded_and_the_rest_follows(server: FakeApiServer) -> None:
     for number in range(5):
         server.put(RESOURCE_CLAIMS, document(claim(request(count=3), name=f"large-{number}")))
 
-    async with auditing(server, msgspec.structs.replace(FAST, max_audit_events=2)) as made:
-        await until(lambda: 2 <= len(made.events) < 5)
-        await until(lambda: len(made.events) == 5)
+    async with auditing(server, msgspec.structs.replace(FAST, max_audit_events=2)) as audit_:
+        await until(lambda: 2 <= len(audit_.events) < 5)
+        await until(lambda: len(audit_.events) == 5)
 
 
 async def test_the_audit_writes_events_and_the_mark_and_nothing_else(
@@ -246,8 +247,8 @@ async def test_the_audit_writes_events_and_the_mark_and_nothing_else(
 ) -> None:
     server.put(RESOURCE_CLAIMS, document(claim(request(count=3), name="large")))
 
-    async with auditing(server) as made:
-        await until(lambda: bool(made.events) and numbers(made.seen) == [2])
+    async with auditing(server) as audit_:
+        await until(lambda: bool(audit_.events) and numbers(audit_.seen) == [2])
 
     written = {
         call.path.rpartition("?")[0] or call.path for call in server.calls if call.method != "GET"
@@ -272,36 +273,38 @@ async def test_device_keys_that_nothing_translates_are_counted(server: FakeApiSe
     server.put(PODS, pod("plain", cpu="1"))
     labels = {"kind": "Pod", "severity": "info", "code": "untranslatedDeviceKey"}
 
-    async with auditing(server) as made:
-        await until(lambda: made.counted(**labels) == 2)
+    async with auditing(server) as audit_:
+        await until(lambda: audit_.counted(**labels) == 2)
 
         mapping: Any = document(device_class(name="amd"))
         mapping["spec"]["extendedResourceName"] = "mthreads.com/vgpu"
         server.put(DEVICE_CLASSES, mapping)
 
-        await until(lambda: made.counted(**labels) == 0)
+        await until(lambda: audit_.counted(**labels) == 0)
 
 
 @pytest.mark.parametrize("resource", [name for family in FAMILIES for name in family.resources])
 def test_a_pod_with_a_resource_of_any_family_is_kept(resource: str) -> None:
     name = resource.removesuffix("*") + ("x" if resource.endswith("*") else "")
 
-    kept = project_family_keys(msgspec.json.encode(pod("one", **{name: "1"})), VOCABULARIES)
+    projected_keys = project_family_keys(
+        msgspec.json.encode(pod("one", **{name: "1"})), VOCABULARIES
+    )
 
-    assert kept is not None
-    assert (name,) == kept[0].keys
+    assert projected_keys is not None
+    assert (name,) == projected_keys[0].keys
 
 
 @pytest.mark.parametrize("annotation", [name for family in FAMILIES for name in family.annotations])
 def test_a_pod_with_an_annotation_of_any_family_is_kept(annotation: str) -> None:
     name = annotation.removesuffix("*") + ("x" if annotation.endswith("*") else "")
-    annotated = pod("one", cpu="1")
-    annotated["metadata"]["annotations"] = {name: "1"}
+    pod_ = pod("one", cpu="1")
+    pod_["metadata"]["annotations"] = {name: "1"}
 
-    kept = project_family_keys(msgspec.json.encode(annotated), VOCABULARIES)
+    projected_keys = project_family_keys(msgspec.json.encode(pod_), VOCABULARIES)
 
-    assert kept is not None
-    assert (name,) == kept[0].keys
+    assert projected_keys is not None
+    assert (name,) == projected_keys[0].keys
 
 
 # --- devices that are offered twice ---------------------------------------------------------------
@@ -313,34 +316,34 @@ async def test_resources_that_a_node_offers_twice_are_counted(server: FakeApiSer
     server.put(NODES, offering)
     labels = {"kind": "Node", "severity": "warning", "code": "duplicateResource"}
 
-    async with auditing(server) as made:
-        await until(lambda: numbers(made.seen) == [2])
-        assert made.counted(**labels) == 0
+    async with auditing(server) as audit_:
+        await until(lambda: numbers(audit_.seen) == [2])
+        assert audit_.counted(**labels) == 0
 
         mapping: Any = document(device_class())
         mapping["spec"]["extendedResourceName"] = "example.com/gpu"
         server.put(DEVICE_CLASSES, mapping)
 
-        await until(lambda: made.counted(**labels) == 1)
+        await until(lambda: audit_.counted(**labels) == 1)
 
 
 # --- in words -------------------------------------------------------------------------------------
 
 
 def test_an_event_names_the_first_error_and_says_them_all() -> None:
-    found = claim(request())
+    claim_ = claim(request())
     findings = (
         error(Code.EXCEEDS_LARGEST_NODE, FieldPath.of("spec", "a"), "too many", "ask for less"),
         warning(Code.DOES_NOT_FIT_NOW, FieldPath.of("spec"), "later"),
         error(Code.JOINTLY_INFEASIBLE, FieldPath.of("spec", "b"), "not together"),
     )
 
-    event = event_of("ResourceClaim", found, findings)
+    event = event_of("ResourceClaim", claim_, findings)
 
     assert event is not None
     assert "ExceedsLargestNode" == event.reason
     assert "spec.a: too many; ask for less. spec.b: not together" == event.note
-    assert f"ResourceClaim/{NAMESPACE}/{found.metadata.name}" == str(event.regarding)
+    assert f"ResourceClaim/{NAMESPACE}/{claim_.metadata.name}" == str(event.regarding)
 
 
 def test_without_an_error_there_is_no_event() -> None:
@@ -362,7 +365,7 @@ def test_numbers_in_messages_do_not_make_another_event() -> None:
 def test_objects_and_findings_are_counted_by_kind() -> None:
     wrong = error(Code.EXCEEDS_LARGEST_NODE, FieldPath.of("spec"), "no")
 
-    found = tally([("ResourceClaim", (wrong, wrong)), ("ResourceClaim", ()), ("DeviceClass", ())])
+    tally_ = tally([("ResourceClaim", (wrong, wrong)), ("ResourceClaim", ()), ("DeviceClass", ())])
 
-    assert found.objects == {"ResourceClaim": 2, "DeviceClass": 1}
-    assert found.findings == {("ResourceClaim", "error", "exceedsLargestNode"): 2}
+    assert tally_.objects == {"ResourceClaim": 2, "DeviceClass": 1}
+    assert tally_.findings == {("ResourceClaim", "error", "exceedsLargestNode"): 2}

@@ -55,8 +55,8 @@ async def controlled(
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as made:
-        yield made
+    async with FakeApiServer() as api_server:
+        yield api_server
 
 
 def document(value: object) -> Document:
@@ -64,17 +64,17 @@ def document(value: object) -> Document:
 
 
 def policy(name: str = "modes", *, day: int = 1, generation: int = 1, **spec: Any) -> Document:
-    made = document(APART)
+    document_ = document(APART)
     created = f"2026-11-{day:02d}T00:00:00Z"
     metadata = {"name": name, "generation": generation, "creationTimestamp": created}
-    return {"metadata": metadata, "spec": {**made["spec"], **spec}}
+    return {"metadata": metadata, "spec": {**document_["spec"], **spec}}
 
 
 def node(name: str = "node-1", **changed: Any) -> Document:
     devices = (gpu("g0-a", "mig"), gpu("g0-b", "mps"), gpu("g1-a", "mig"))
-    made = document(slice_of(*devices, pool=name, count=2))
-    made["spec"] |= changed
-    return made
+    document_ = document(slice_of(*devices, pool=name, count=2))
+    document_["spec"] |= changed
+    return document_
 
 
 def counters(name: str = "node-1") -> Document:
@@ -92,14 +92,14 @@ def held(name: str, device: str, namespace: str = "default") -> Document:
 
 
 def conditions(server: FakeApiServer, name: str = "modes") -> dict[str, str]:
-    found = server.find(DEVICE_COMPATIBILITY_POLICIES, name) or {}
-    told = (found.get("status") or {}).get("conditions", ())
-    return {each["type"]: f"{each['status']} {each['reason']}" for each in told}
+    stored_object = server.find(DEVICE_COMPATIBILITY_POLICIES, name) or {}
+    value = (stored_object.get("status") or {}).get("conditions", ())
+    return {each["type"]: f"{each['status']} {each['reason']}" for each in value}
 
 
 def summary(server: FakeApiServer) -> str:
-    found = server.find(DEVICE_COMPATIBILITY_POLICIES, "modes") or {}
-    return str((found.get("status") or {}).get("summary", ""))
+    stored_object = server.find(DEVICE_COMPATIBILITY_POLICIES, "modes") or {}
+    return str((stored_object.get("status") or {}).get("summary", ""))
 
 
 def writes(server: FakeApiServer) -> int:
@@ -108,7 +108,7 @@ def writes(server: FakeApiServer) -> int:
 
 def reasons(server: FakeApiServer) -> list[str]:
     return sorted(
-        f"{each['reason']} {each['regarding']['name']}" for each in server.objects(EVENTS)
+        f"{object_['reason']} {object_['regarding']['name']}" for object_ in server.objects(EVENTS)
     )
 
 
@@ -240,9 +240,9 @@ async def test_claims_and_pods_that_violate_a_policy_are_counted_and_get_one_eve
         server.put(RESOURCE_CLAIMS, held("two", "g0-b", "other"))
         await until(lambda: len(reasons(server)) == 2)
 
-        found = (server.find(DEVICE_COMPATIBILITY_POLICIES, "modes") or {})["status"]
+        status = (server.find(DEVICE_COMPATIBILITY_POLICIES, "modes") or {})["status"]
         assert (1, 2, 2) == tuple(
-            found["conflicts"][key] for key in ("count", "claims", "namespaces")
+            status["conflicts"][key] for key in ("count", "claims", "namespaces")
         )
         assert ["DeviceIncompatible one", "DeviceIncompatible two"] == reasons(server)
         claim = held("one", "g0-a")
@@ -296,8 +296,8 @@ async def test_a_pool_that_goes_is_forgotten(server: FakeApiServer) -> None:
     server.put(DEVICE_COMPATIBILITY_POLICIES, policy())
     async with controlled(server):
         await until(lambda: conditions(server) == VALID)
-        for each in server.objects(RESOURCE_SLICES):
-            server.remove(RESOURCE_SLICES, each["metadata"]["name"])
+        for object_ in server.objects(RESOURCE_SLICES):
+            server.remove(RESOURCE_SLICES, object_["metadata"]["name"])
 
         await until(lambda: conditions(server)["Symmetric"] == "Unknown NoDevices")
 
@@ -319,10 +319,10 @@ async def test_a_claim_that_changes_nothing_in_use_is_not_looked_at(server: Fake
     async with controlled(server) as controller:
         await until(lambda: conditions(server) == VALID)
         before = controller.inspected
-        made = held("one", "g0-a")
-        made["status"]["devices"] = [{"driver": "d", "pool": "p", "device": "x"}]
-        made["status"]["reservedFor"] = [{"resource": "pods", "name": "p", "uid": "u"}]
-        server.put(RESOURCE_CLAIMS, made)
+        claim_ = held("one", "g0-a")
+        claim_["status"]["devices"] = [{"driver": "d", "pool": "p", "device": "x"}]
+        claim_["status"]["reservedFor"] = [{"resource": "pods", "name": "p", "uid": "u"}]
+        server.put(RESOURCE_CLAIMS, claim_)
         await settled()
 
     assert before == controller.inspected

@@ -41,7 +41,7 @@ def events(policy_report: PolicyReport, recorded: Sequence[str] = ()) -> list[Ev
 
 
 def test_claims_and_their_pods_get_one_event_that_names_their_own_namespace_only() -> None:
-    found = events(report(claims=HELD, support=AWARE))
+    events_ = events(report(claims=HELD, support=AWARE))
 
     assert [
         "ResourceClaim/here/mine",
@@ -50,16 +50,16 @@ def test_claims_and_their_pods_get_one_event_that_names_their_own_namespace_only
         "Pod/there/theirs",
         "ResourceClaim/here/ours",
         "Pod/here/ours",
-    ] == [str(event.regarding) for event in found]
+    ] == [str(event.regarding) for event in events_]
     assert (
         (
             "Device g0-a of pool node-1 is in use beside g0-b (held by a claim in another namespace), against DeviceCompatibilityPolicy modes: the rule of device g0-b does not accept device g0-a."
         )
-        == found[0].note
-        == found[1].note
+        == events_[0].note
+        == events_[1].note
     )
-    assert "(held by claim mine)" in found[4].note
-    recorded = [event.regarding.uid for event in found[:4]]
+    assert "(held by claim mine)" in events_[4].note
+    recorded = [event.regarding.uid for event in events_[:4]]
     assert ["ours", "ours"] == [
         event.regarding.name for event in events(report(claims=HELD), recorded)
     ]
@@ -89,9 +89,10 @@ def test_a_conflict_says_why_the_policy_did_not_prevent_it() -> None:
 
 
 def reasons(policy_report: PolicyReport) -> list[tuple[str, str]]:
-    made = policy_report.policy.source
+    source = policy_report.policy.source
     return [
-        (str(event.regarding), event.reason) for event in policy_events(made, status(policy_report))
+        (str(event.regarding), event.reason)
+        for event in policy_events(source, status(policy_report))
     ]
 
 

@@ -91,11 +91,13 @@ def report(
     drivers: Collection[str] = (DRIVER,),
     support: SchedulerSupport = SchedulerSupport(),  # noqa: B008 - a frozen value
 ) -> PolicyReport:
-    found = PolicyReport(made, drivers, support)
+    policy_report = PolicyReport(made, drivers, support)
     for pool in pools:
         listed = devices if state is PoolState.COMPLETE else ()
-        found.inspect(pool_of(*listed, counters=SETS, pool=pool, state=state), usage_of(claims))
-    return found
+        policy_report.inspect(
+            pool_of(*listed, counters=SETS, pool=pool, state=state), usage_of(claims)
+        )
+    return policy_report
 
 
 def sliced(name: str, interval: str, namespace: str) -> ResourceClaim:
@@ -121,7 +123,7 @@ def status(
 
 
 def condition(told: DeviceCompatibilityPolicyStatus, kind: str) -> Condition:
-    (found,) = [one for one in told.conditions or () if one.type == kind]
+    (found,) = [condition_ for condition_ in told.conditions or () if condition_.type == kind]
     return found
 
 
@@ -201,33 +203,33 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_condition(case: Case) -> None:
-    found = condition(status(case.report), case.condition)
+    condition_ = condition(status(case.report), case.condition)
 
-    assert case.want == f"{found.status} {found.reason}"
-    assert case.message in found.message
-    assert 3 == found.observed_generation
+    assert case.want == f"{condition_.status} {condition_.reason}"
+    assert case.message in condition_.message
+    assert 3 == condition_.observed_generation
 
 
 def test_an_older_policy_of_the_driver_counts_instead() -> None:
     older = msgspec.structs.replace(APART, metadata=ObjectMeta(name="first", uid="u-0"))
 
-    found = condition(status(report(), older), "Accepted")
+    condition_ = condition(status(report(), older), "Accepted")
 
-    assert ("False", "DuplicatePolicyForDriver") == (found.status, found.reason)
+    assert ("False", "DuplicatePolicyForDriver") == (condition_.status, condition_.reason)
     assert (
         "DeviceCompatibilityPolicy first is for driver gpu.example.com too and older"
-        in found.message
+        in condition_.message
     )
 
 
 def test_no_message_names_a_claim() -> None:
-    held = allocated(result("g0-a"), result("g0-b"), name="secret", namespace="hidden")
+    claim_ = allocated(result("g0-a"), result("g0-b"), name="secret", namespace="hidden")
 
-    told = status(report(audited(APART), claims=(held,)))
+    status_ = status(report(audited(APART), claims=(claim_,)))
 
-    assert told.conflicts is not None
-    assert b"secret" not in msgspec.json.encode(told)
-    assert b"hidden" not in msgspec.json.encode(told)
+    assert status_.conflicts is not None
+    assert b"secret" not in msgspec.json.encode(status_)
+    assert b"hidden" not in msgspec.json.encode(status_)
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
@@ -245,14 +247,14 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
 
 
 def test_the_matrix_counts_over_all_pools() -> None:
-    told = status(report(pools=("node-1", "node-2", "node-3")))
+    status_ = status(report(pools=("node-1", "node-2", "node-3")))
 
-    assert 2 == told.rules
-    assert "2 kinds, 2 of 4 pairs compatible" == told.summary
+    assert 2 == status_.rules
+    assert "2 kinds, 2 of 4 pairs compatible" == status_.summary
     assert (
         MatrixRow(name="mig", devices=6, compatible_with=("mig",)),
         MatrixRow(name="mps", devices=6, compatible_with=("mps",)),
-    ) == told.matrix
+    ) == status_.matrix
 
 
 def test_the_matrix_says_the_same_whatever_the_order_of_pools() -> None:
@@ -262,32 +264,32 @@ def test_the_matrix_says_the_same_whatever_the_order_of_pools() -> None:
 
 
 def test_what_is_forgotten_is_not_counted() -> None:
-    found = report(pools=("node-1", "node-2"))
-    found.forget(PoolId(DRIVER, "node-2"))
+    report_ = report(pools=("node-1", "node-2"))
+    report_.forget(PoolId(DRIVER, "node-2"))
 
-    assert status(report()) == status(found)
+    assert status(report()) == status(report_)
 
 
 def test_a_pool_that_is_looked_at_again_counts_once() -> None:
-    found = report()
-    found.inspect(pool_of(gpu("g0-a", "mig"), counters=SETS), usage_of(()))
+    report_ = report()
+    report_.inspect(pool_of(gpu("g0-a", "mig"), counters=SETS), usage_of(()))
 
-    assert (MatrixRow(name="mig", devices=1, compatible_with=("mig",)),) == status(found).matrix
+    assert (MatrixRow(name="mig", devices=1, compatible_with=("mig",)),) == status(report_).matrix
 
 
 def test_everything_is_bounded() -> None:
     names = [f"mode-{number}" for number in range(40)]
     many = policy(**{name: f'{MODE} == "{"x" * 200}{name}"' for name in names})
     devices = [gpu(f"g0-{number}", name) for number, name in enumerate(names)]
-    held = [allocated(result(each.name), name=each.name) for each in devices]
+    held = [allocated(result(device_.name), name=device_.name) for device_ in devices]
 
-    told = status(report(many, devices, held))
+    status_ = status(report(many, devices, held))
 
-    assert MAX_ROWS == len(told.matrix or ())
-    assert told.conflicts is not None
-    assert MAX_EXAMPLES == len(told.conflicts.examples or ())
-    assert 40 * 39 // 2 == told.conflicts.count
-    assert all(len(one.message) <= MAX_MESSAGE for one in told.conditions or ())
+    assert MAX_ROWS == len(status_.matrix or ())
+    assert status_.conflicts is not None
+    assert MAX_EXAMPLES == len(status_.conflicts.examples or ())
+    assert 40 * 39 // 2 == status_.conflicts.count
+    assert all(len(condition_.message) <= MAX_MESSAGE for condition_ in status_.conditions or ())
 
 
 # --- what is in use -------------------------------------------------------------------------------
@@ -314,16 +316,16 @@ def test_devices_in_use_that_exclude_each_other_are_told_in_pairs() -> None:
 def test_groups_that_only_all_of_them_lack_are_told_as_one() -> None:
     groups = {"g0-a": "ab", "g0-b": "bc", "g0-c": "ac"}
     devices = [device(name, consumes("g0", x=1, groups=own)) for name, own in groups.items()]
-    held = allocated(*(result(name) for name in groups))
+    claim_ = allocated(*(result(name) for name in groups))
 
-    (found,) = find_policy_conflicts(
+    (policy_conflict,) = find_policy_conflicts(
         compile_policy(written(rule("all", only="true"))),
         pool_of(*devices, counters=SETS),
-        usage_of([held]),
+        usage_of([claim_]),
     )
 
-    assert ("g0-a", "g0-b", "g0-c") == found.devices
-    assert "no compatibility group is common to all of counter set g0" == found.reason
+    assert ("g0-a", "g0-b", "g0-c") == policy_conflict.devices
+    assert "no compatibility group is common to all of counter set g0" == policy_conflict.reason
 
 
 def test_shares_of_one_device_go_together() -> None:
@@ -333,7 +335,7 @@ def test_shares_of_one_device_go_together() -> None:
 
 
 def test_contradicting_configurations_of_one_device_are_a_conflict() -> None:
-    found = report(claims=SLICED)
+    report_ = report(claims=SLICED)
 
     assert (
         Conflicts(
@@ -350,7 +352,7 @@ def test_contradicting_configurations_of_one_device_are_a_conflict() -> None:
                 ),
             ),
         )
-        == status(found).conflicts
+        == status(report_).conflicts
     )
     assert status(report(claims=SLICED, drivers=())).conflicts is None
 
@@ -381,13 +383,13 @@ def test_a_patch_takes_away_what_is_not_there_any_more() -> None:
 
 
 def test_numbers_alone_can_wait() -> None:
-    one, more = status(report()), status(report(pools=("node-1", "node-2")))
+    status_, more = status(report()), status(report(pools=("node-1", "node-2")))
 
-    assert one != more
-    assert not differs_in_more_than_counts(one, more)
-    assert differs_in_more_than_counts(None, one)
-    assert differs_in_more_than_counts(one, status(report(claims=HELD)))
-    assert differs_in_more_than_counts(one, status(report(devices=NODE_DEVICES[:1])))
+    assert status_ != more
+    assert not differs_in_more_than_counts(status_, more)
+    assert differs_in_more_than_counts(None, status_)
+    assert differs_in_more_than_counts(status_, status(report(claims=HELD)))
+    assert differs_in_more_than_counts(status_, status(report(devices=NODE_DEVICES[:1])))
 
 
 def test_a_pool_is_made_of_all_its_slices() -> None:
@@ -400,7 +402,7 @@ def test_a_pool_is_made_of_all_its_slices() -> None:
     pool = pool_of_slices(PoolId(DRIVER, "node-1"), slices)
 
     assert [node_device.name for node_device in NODE_DEVICES] == [
-        one.id.device for one in pool.devices
+        device_.id.device for device_ in pool.devices
     ]
     assert PoolState.INCOMPLETE is pool_of_slices(pool.id, slices[:1]).state
     assert PoolState.INCOMPLETE is pool_of_slices(pool.id, ()).state

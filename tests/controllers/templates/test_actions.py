@@ -73,9 +73,9 @@ def translated(*containers: Document, claims: Mapping[str, str] | None = None) -
 
 
 def kept(document: Document) -> TranslatedPod:
-    found = project_pod(msgspec.json.encode(document), str)
-    assert found is not None
-    return found
+    projected_pod = project_pod(msgspec.json.encode(document), str)
+    assert projected_pod is not None
+    return projected_pod
 
 
 PLAIN: Final = translated(gpus(1), claims={"gpu": "train-gpu-x"})
@@ -233,9 +233,11 @@ def test_due(row: Row) -> None:
     templates = {TEMPLATE: row.template} if row.template else {}
     claims = {(NAMESPACE, "train-gpu-x"): row.claim} if row.claim else {}
 
-    got = plan_actions(POD, row.pod, derived, templates.get, claims.get, deletions=row.deletions)
+    actions = plan_actions(
+        POD, row.pod, derived, templates.get, claims.get, deletions=row.deletions
+    )
 
-    assert row.want == [summary(action) for action in got]
+    assert row.want == [summary(action) for action in actions]
 
 
 def test_the_signature_of_a_persisted_pod_is_valid() -> None:
@@ -258,22 +260,22 @@ def test_an_unsigned_pod_that_waits_is_told_what_to_do(status: SignatureStatus) 
 
 def test_each_claim_of_a_pod_is_looked_at_for_itself() -> None:
     found = kept(translated(gpus(1, mem=1000, name="a"), gpus(1, mem=2000, name="b")))
-    derived = derive_claims(found.annotation or "", profiles())
-    first, second = derived.claims
+    claims = derive_claims(found.annotation or "", profiles())
+    first, second = claims.claims
     no_claims: dict[tuple[str, str], GeneratedClaim] = {}
     there = {
         (NAMESPACE, first.template): TemplateState(uid="t", digest=first.digest, is_managed=True)
     }
 
-    got = plan_actions(POD, found, derived, there.get, no_claims.get)
+    actions = plan_actions(POD, found, claims, there.get, no_claims.get)
 
-    assert [summary(action) for action in got] == [f"create {second.template}"]
+    assert [summary(action) for action in actions] == [f"create {second.template}"]
 
 
 def test_what_is_made_is_what_was_derived() -> None:
-    made = template_document(CreateTemplate(key=TEMPLATE, claim=CLAIM))
+    template = template_document(CreateTemplate(key=TEMPLATE, claim=CLAIM))
 
-    assert project_template(encode(made)) == TemplateState(
+    assert project_template(encode(template)) == TemplateState(
         uid="", digest=CLAIM.digest, is_managed=True
     )
 
@@ -338,9 +340,9 @@ def claim_document(**status: Any) -> Document:
 
 
 def test_a_claim_is_comparable_with_its_template() -> None:
-    found = project_claim(msgspec.json.encode(claim_document()))
+    projected_claim = project_claim(msgspec.json.encode(claim_document()))
 
-    assert found == GeneratedClaim(
+    assert projected_claim == GeneratedClaim(
         uid="c-1", resource_version="7", digest=CLAIM.digest, owner="pod-1"
     )
 
@@ -406,14 +408,14 @@ LOOKS = (
 
 @pytest.mark.parametrize("look", LOOKS, ids=lambda look: look.name)
 def test_unused(look: Look) -> None:
-    got = unused_templates(
-        {named(name): one for name, one in look.templates.items()},
+    template_names = unused_templates(
+        {named(name): template for name, template in look.templates.items()},
         {named(name) for name in look.used},
         {named(name): one for name, one in look.before.items()},
         100.0,
     )
 
-    assert {named(name): one for name, one in look.want.items()} == got
+    assert {named(name): one for name, one in look.want.items()} == template_names
 
 
 POD_TEMPLATE: Final = {

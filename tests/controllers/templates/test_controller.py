@@ -68,9 +68,9 @@ async def controlled(
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as made:
-        made.put(SECRETS, signing_secret())
-        yield made
+    async with FakeApiServer() as api_server:
+        api_server.put(SECRETS, signing_secret())
+        yield api_server
 
 
 def live(name: str = "train", **fields: Any) -> Document:
@@ -90,8 +90,8 @@ def template(server: FakeApiServer) -> Document | None:
 
 
 def is_good(server: FakeApiServer) -> bool:
-    found = template(server)
-    return found is not None and found["spec"] == GOOD["spec"]
+    template_ = template(server)
+    return template_ is not None and template_["spec"] == GOOD["spec"]
 
 
 def reasons(server: FakeApiServer) -> list[str]:
@@ -198,13 +198,13 @@ async def test_an_allocated_claim_is_left_alone(server: FakeApiServer) -> None:
 
 
 async def test_a_forged_annotation_makes_nothing_and_is_told_once(server: FakeApiServer) -> None:
-    forged = live()
-    forged["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "mine"}]
+    live_pod = live()
+    live_pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "mine"}]
 
     async with controlled(server):
-        server.put(PODS, forged)
+        server.put(PODS, live_pod)
         await until(lambda: bool(reasons(server)))
-        server.put(PODS, {**forged, "status": {"phase": "Running"}})
+        server.put(PODS, {**live_pod, "status": {"phase": "Running"}})
         await settled()
 
     assert reasons(server) == ["TranslationNotSigned"]
@@ -242,11 +242,11 @@ async def test_a_poisoned_template_of_an_unsigned_pod_is_not_ours_to_delete(
     server: FakeApiServer,
 ) -> None:
     server.put(RESOURCE_CLAIM_TEMPLATES, poisoned())
-    unsigned = live()
-    del unsigned["metadata"]["annotations"][SIGNATURE_ANNOTATION]
+    live_pod = live()
+    del live_pod["metadata"]["annotations"][SIGNATURE_ANNOTATION]
 
     async with controlled(server):
-        server.put(PODS, unsigned)
+        server.put(PODS, live_pod)
         await settled()
 
     assert template(server) is not None
@@ -282,9 +282,9 @@ async def test_a_key_that_arrives_after_its_first_signature_is_no_event(
 
 
 async def test_a_restart_tells_nothing_twice(server: FakeApiServer) -> None:
-    forged = live()
-    forged["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "mine"}]
-    server.put(PODS, forged)
+    live_pod = live()
+    live_pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "mine"}]
+    server.put(PODS, live_pod)
 
     for _ in range(2):
         async with controlled(server):

@@ -89,23 +89,23 @@ def test_many_faults_are_told_in_part(tmp_path: Path) -> None:
 async def test_a_broken_file_keeps_the_last_good_one_and_says_so(tmp_path: Path) -> None:
     file = tmp_path / "inventory.yaml"
     write(file, "gpu-0")
-    declared = source(file)
-    assert ["gpu-0"] == names(declared.discover())
+    source_ = source(file)
+    assert ["gpu-0"] == names(source_.discover())
     found: list[list[str]] = []
 
     async def run() -> None:
-        await declared.run(lambda inventory: found.append(names(inventory)))
+        await source_.run(lambda inventory: found.append(names(inventory)))
 
     async with running(run):
         write(file, "gpu-0", "gpu-1")
         await until(lambda: found == [["gpu-0", "gpu-1"]])
 
         file.write_text("broken: [")
-        await until(lambda: "inventory.yaml" in declared.problem())
+        await until(lambda: "inventory.yaml" in source_.problem())
         file.unlink()
-        await until(lambda: "No such file" in declared.problem())
+        await until(lambda: "No such file" in source_.problem())
         assert [["gpu-0", "gpu-1"]] == found
 
         write(file, "gpu-2")
         await until(lambda: found[-1] == ["gpu-2"])
-        assert declared.problem() == ""
+        assert source_.problem() == ""

@@ -79,10 +79,10 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def value(device: NodeDevice, attribute: str) -> Any:
-    found = (device.device.attributes or {}).get(attribute)
-    if found is None:
+    value_ = (device.device.attributes or {}).get(attribute)
+    if value_ is None:
         return None
-    return found.string or found.version or found.int_
+    return value_.string or value_.version or value_.int_
 
 
 def nodes(device: NodeDevice) -> list[str]:

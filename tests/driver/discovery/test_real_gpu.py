@@ -44,9 +44,9 @@ def source() -> Iterator[NvmlGpus]:
 
 
 def devices(inventory: Inventory) -> list[NodeDevice]:
-    found = list(inventory.devices())
-    assert found, "NVML answers, but there is no device"
-    return found
+    objects = list(inventory.devices())
+    assert objects, "NVML answers, but there is no device"
+    return objects
 
 
 def test_the_gpus_of_this_machine(source: NvmlGpus) -> None:
@@ -69,10 +69,10 @@ def test_one_of_them_is_prepared(source: NvmlGpus) -> None:
     node = NodeState(publication=PUBLICATION, inventory=inventory)
     claim = allocated_claim(result(device.name))
 
-    prepared = prepare_claim(claim, claim.metadata.uid, node, Checkpoint(boot_id=BOOT))
+    preparation = prepare_claim(claim, claim.metadata.uid, node, Checkpoint(boot_id=BOOT))
 
-    assert isinstance(prepared, Preparation)
-    (entry,) = cdi_spec(node.driver, prepared, BOOT)["devices"]
+    assert isinstance(preparation, Preparation)
+    (entry,) = cdi_spec(node.driver, preparation, BOOT)["devices"]
     assert any(each.startswith("DRAWBRIDGE_DEVICE_GPU_") for each in entry["containerEdits"]["env"])
 
 

@@ -26,6 +26,6 @@ def test_protos_are_the_published_ones(name: str) -> None:
         [go, "env", "GOMODCACHE"], check=True, capture_output=True, text=True, cwd=ROOT
     ).stdout.strip()
 
-    published = (Path(cache) / MODULE / SOURCES[name]).read_text()
+    text = (Path(cache) / MODULE / SOURCES[name]).read_text()
 
-    assert published == (ROOT / FOLDER / f"{name}.proto").read_text()
+    assert text == (ROOT / FOLDER / f"{name}.proto").read_text()

@@ -198,16 +198,16 @@ async def test_the_health_of_all_devices_is_told(kubelet: Kubelet) -> None:
         report = await stream.read()
 
         assert [("node-1", "gpu-0"), ("node-1", "shared")] == [
-            (each.device.pool_name, each.device.device_name) for each in report.devices
+            (device_.device.pool_name, device_.device.device_name) for device_ in report.devices
         ]
-        assert {health_api.HEALTHY} == {each.health for each in report.devices}
-        assert {int(NOW.timestamp())} == {each.last_updated_time for each in report.devices}
+        assert {health_api.HEALTHY} == {device_.health for device_ in report.devices}
+        assert {int(NOW.timestamp())} == {device_.last_updated_time for device_ in report.devices}
 
         kubelet.current.set_faults({"gpu-0": (Fault(kind="lost", message="it is gone"), NOW)})
         report = await stream.read()
 
         assert [(health_api.UNHEALTHY, "lost: it is gone"), (health_api.HEALTHY, "")] == [
-            (each.health, each.message) for each in report.devices
+            (device_.health, device_.message) for device_ in report.devices
         ]
 
 
@@ -217,7 +217,9 @@ async def test_a_fault_without_effect_leaves_the_health_unknown(kubelet: Kubelet
     async with health_stream(kubelet) as stream:
         report = await stream.read()
 
-    assert [health_api.UNKNOWN, health_api.HEALTHY] == [each.health for each in report.devices]
+    assert [health_api.UNKNOWN, health_api.HEALTHY] == [
+        device_.health for device_ in report.devices
+    ]
 
 
 async def test_the_stream_ends_with_the_driver(tmp_path: Path) -> None:

@@ -13,17 +13,17 @@ REGISTRY = Path("/var/lib/kubelet/plugins_registry")
 
 
 def test_sockets_are_called_after_the_pod() -> None:
-    made = sockets("gpu.example.com", UID, REGISTRY, Path("/var/lib/kubelet/plugins/x"))
+    sockets_ = sockets("gpu.example.com", UID, REGISTRY, Path("/var/lib/kubelet/plugins/x"))
 
-    assert REGISTRY / f"gpu.example.com-{UID}-reg.sock" == made.registration
-    assert Path(f"/var/lib/kubelet/plugins/x/dra-{UID}.sock") == made.service
+    assert REGISTRY / f"gpu.example.com-{UID}-reg.sock" == sockets_.registration
+    assert Path(f"/var/lib/kubelet/plugins/x/dra-{UID}.sock") == sockets_.service
 
 
 def test_without_a_pod_there_is_one_of_each() -> None:
-    made = sockets("gpu.example.com", "", REGISTRY, Path("/x"))
+    sockets_ = sockets("gpu.example.com", "", REGISTRY, Path("/x"))
 
-    assert REGISTRY / "gpu.example.com-reg.sock" == made.registration
-    assert Path("/x/dra.sock") == made.service
+    assert REGISTRY / "gpu.example.com-reg.sock" == sockets_.registration
+    assert Path("/x/dra.sock") == sockets_.service
 
 
 @pytest.mark.parametrize("length", range(1, 64, 7))
@@ -31,11 +31,11 @@ def test_a_path_is_never_too_long(length: int) -> None:
     driver = "d" * length
     folder = REGISTRY.parent / "plugins" / driver
 
-    made = sockets(driver, UID, REGISTRY, folder)
+    sockets_ = sockets(driver, UID, REGISTRY, folder)
 
-    assert len(str(made.registration)) <= MAX_PATH
-    assert len(str(made.service)) <= MAX_PATH
-    assert made.registration.name.startswith("d") or length > 50
+    assert len(str(sockets_.registration)) <= MAX_PATH
+    assert len(str(sockets_.service)) <= MAX_PATH
+    assert sockets_.registration.name.startswith("d") or length > 50
 
 
 def test_shortened_names_of_two_pods_differ() -> None:
@@ -60,7 +60,7 @@ def test_only_sockets_without_a_listener_are_abandoned(tmp_path: Path) -> None:
         again.listen()
         (tmp_path / "gpu-4.sock").write_text("a file")
 
-        found = abandoned_sockets(tmp_path, "gpu-")
+        socket_paths = abandoned_sockets(tmp_path, "gpu-")
 
-    assert ["gpu-1.sock", "gpu-2.sock"] == [path.name for path in found]
+    assert ["gpu-1.sock", "gpu-2.sock"] == [path.name for path in socket_paths]
     assert () == abandoned_sockets(tmp_path / "missing", "gpu-")

@@ -20,11 +20,11 @@ def file_in(folder: Path, boot: str = BOOT) -> CheckpointFile:
 
 def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
     file_in(tmp_path).store(CHECKPOINT)
-    restarted = file_in(tmp_path)
+    checkpoint_file = file_in(tmp_path)
 
-    restarted.recover(has_specs=True)
+    checkpoint_file.recover(has_specs=True)
 
-    assert CHECKPOINT == restarted.load()
+    assert CHECKPOINT == checkpoint_file.load()
     assert ["checkpoint"] == [path.name for path in tmp_path.iterdir()]
     assert 0o600 == (tmp_path / "checkpoint").stat().st_mode & 0o777
 
@@ -40,11 +40,11 @@ def test_the_first_start_has_nothing(tmp_path: Path) -> None:
 
 def test_after_a_reboot_nothing_is_prepared(tmp_path: Path) -> None:
     file_in(tmp_path).store(CHECKPOINT)
-    rebooted = file_in(tmp_path, "boot-2")
+    checkpoint_file = file_in(tmp_path, "boot-2")
 
-    assert Checkpoint(boot_id="boot-2") == rebooted.load()
-    rebooted.recover(has_specs=False)
-    assert Checkpoint(boot_id="boot-2") == rebooted.load()
+    assert Checkpoint(boot_id="boot-2") == checkpoint_file.load()
+    checkpoint_file.recover(has_specs=False)
+    assert Checkpoint(boot_id="boot-2") == checkpoint_file.load()
 
 
 @pytest.mark.parametrize("content", [b"", b"broken", encode_checkpoint(CHECKPOINT)[:-9]])
@@ -62,23 +62,23 @@ def test_a_broken_file_is_set_aside(tmp_path: Path, content: bytes) -> None:
 def test_it_stays_set_aside_until_it_is_removed(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").write_bytes(b"broken")
     file_in(tmp_path).recover(has_specs=False)
-    restarted = file_in(tmp_path)
+    checkpoint_file = file_in(tmp_path)
 
-    restarted.recover(has_specs=False)
+    checkpoint_file.recover(has_specs=False)
 
-    (aside,) = restarted.set_aside()
+    (aside,) = checkpoint_file.set_aside()
     aside.unlink()
-    assert not restarted.set_aside()
+    assert not checkpoint_file.set_aside()
 
 
 def test_it_does_not_matter_after_a_reboot(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").write_bytes(b"broken")
     file_in(tmp_path).recover(has_specs=False)
-    rebooted = file_in(tmp_path, "boot-2")
+    checkpoint_file = file_in(tmp_path, "boot-2")
 
-    rebooted.recover(has_specs=False)
+    checkpoint_file.recover(has_specs=False)
 
-    assert not rebooted.set_aside()
+    assert not checkpoint_file.set_aside()
 
 
 def test_a_version_that_can_read_it_takes_it_back(tmp_path: Path) -> None:

@@ -25,30 +25,30 @@ def preparation(
     *results: DeviceRequestAllocationResult, node: NodeState, **fields: Any
 ) -> Preparation:
     claim = allocated_claim(*results, **fields)
-    made = prepare_claim(claim, claim.metadata.uid, node, prepared())
-    assert isinstance(made, Preparation), made
-    return made
+    preparation = prepare_claim(claim, claim.metadata.uid, node, prepared())
+    assert isinstance(preparation, Preparation), preparation
+    return preparation
 
 
 def edits(*results: DeviceRequestAllocationResult, of: NodeDevice, **fields: Any) -> dict[str, Any]:
     spec = cdi_spec(DRIVER, preparation(*results, node=node_state(of), **fields), BOOT)
-    found: dict[str, Any] = spec["devices"][0]["containerEdits"]
-    return found
+    container_edits: dict[str, Any] = spec["devices"][0]["containerEdits"]
+    return container_edits
 
 
 def test_a_spec_has_one_device_per_device_of_the_claim() -> None:
     node = node_state(device("gpu-0"), device("gpu-1"))
-    made = preparation(result("gpu-0"), result("gpu-1", request="b"), node=node)
+    preparation_ = preparation(result("gpu-0"), result("gpu-1", request="b"), node=node)
 
-    spec = cdi_spec(DRIVER, made, BOOT)
+    spec = cdi_spec(DRIVER, preparation_, BOOT)
 
     assert "gpu.example.com/claim" == spec["kind"]
-    assert [f"{UID}-0", f"{UID}-1"] == [each["name"] for each in spec["devices"]]
+    assert [f"{UID}-0", f"{UID}-1"] == [device_["name"] for device_ in spec["devices"]]
     assert {
         "drawbridge.internal/claim": "default/claim-0",
         "drawbridge.internal/boot": BOOT,
     } == spec["annotations"]
-    assert (f"gpu.example.com/claim={UID}-1",) == cdi_names(DRIVER, made, 1)
+    assert (f"gpu.example.com/claim={UID}-1",) == cdi_names(DRIVER, preparation_, 1)
 
 
 def test_names_of_the_vendors_own_devices_come_after_ours() -> None:
@@ -60,15 +60,15 @@ def test_names_of_the_vendors_own_devices_come_after_ours() -> None:
 
 
 def test_a_share_is_told_what_it_may_use() -> None:
-    given = share("gpu-0", "10Gi", 25)
+    share_ = share("gpu-0", "10Gi", 25)
 
-    environment = edits(given, of=NodeDevice(device=shared_gpu()))["env"]
+    environment = edits(share_, of=NodeDevice(device=shared_gpu()))["env"]
 
     assert [
         "DRAWBRIDGE_DEVICE_GPU_0=uuid-of-gpu-0",
         "DRAWBRIDGE_DEVICE_GPU_0_CORES=25",
         "DRAWBRIDGE_DEVICE_GPU_0_MEMORY=10737418240",
-        f"DRAWBRIDGE_DEVICE_GPU_0_SHARE={given.share_id}",
+        f"DRAWBRIDGE_DEVICE_GPU_0_SHARE={share_.share_id}",
     ] == environment
 
 
@@ -105,20 +105,20 @@ def test_what_was_declared_is_injected() -> None:
         mounts=(Mount(host_path="/lib/a", container_path="/lib/b"),),
     )
 
-    found = edits(result("gpu-0"), of=made)
+    edits_ = edits(result("gpu-0"), of=made)
 
-    assert "VENDOR=1" in found["env"]
+    assert "VENDOR=1" in edits_["env"]
     assert [
         {"path": "/dev/a", "permissions": "rw"},
         {"path": "/dev/b", "hostPath": "/dev/c", "permissions": "rw"},
-    ] == found["deviceNodes"]
+    ] == edits_["deviceNodes"]
     assert [
         {
             "hostPath": "/lib/a",
             "containerPath": "/lib/b",
             "options": ["ro", "nosuid", "nodev", "bind"],
         }
-    ] == found["mounts"]
+    ] == edits_["mounts"]
 
 
 def test_specs_of_others_are_not_ours() -> None:

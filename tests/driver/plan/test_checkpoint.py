@@ -67,19 +67,19 @@ def test_fields_of_the_next_version_are_passed_over() -> None:
     document["pods"] = {"new": True}
     document["claims"]["uid-of-default-claim-0"]["cgroup"] = "/new"
 
-    found = decode_checkpoint(of_version(VERSION + 1, json.dumps(document).encode()))
+    checkpoint = decode_checkpoint(of_version(VERSION + 1, json.dumps(document).encode()))
 
-    assert CHECKPOINT == found
+    assert CHECKPOINT == checkpoint
 
 
 def test_fields_that_the_version_before_did_not_have_are_not_needed() -> None:
     claims = {"1": {"uid": "1", "namespace": "default", "name": "claim"}}
     body = json.dumps({"bootId": BOOT, "claims": claims}).encode()
 
-    found = decode_checkpoint(of_version(VERSION - 1, body))
+    checkpoint = decode_checkpoint(of_version(VERSION - 1, body))
 
-    assert isinstance(found, Checkpoint)
-    assert State.STARTED is found.claims["1"].state
+    assert isinstance(checkpoint, Checkpoint)
+    assert State.STARTED is checkpoint.claims["1"].state
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_fields_that_the_version_before_did_not_have_are_not_needed() -> None:
     ],
 )
 def test_what_cannot_be_relied_on(text: bytes, words: str) -> None:
-    found = decode_checkpoint(text)
+    checkpoint = decode_checkpoint(text)
 
-    assert isinstance(found, Unreadable)
-    assert words in found.why
+    assert isinstance(checkpoint, Unreadable)
+    assert words in checkpoint.why

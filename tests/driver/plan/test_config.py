@@ -57,7 +57,7 @@ def test_admission_refuses_what_the_driver_would_refuse(parameters: dict[str, ob
     ids=["nothing", "a list", "a number", "an unknown field"],
 )
 def test_wrong_parameters_are_a_fault(parameters: dict[str, object], words: str) -> None:
-    found = read_config(parameters)
+    config = read_config(parameters)
 
-    assert isinstance(found, FieldError)
-    assert words in found.message
+    assert isinstance(config, FieldError)
+    assert words in config.message

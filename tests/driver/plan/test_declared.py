@@ -53,15 +53,15 @@ def inventory(*devices: Document, **pool: Any) -> Document:
 
 
 def read(document: object) -> Inventory:
-    found = read_inventory(document)
-    assert isinstance(found, Inventory), found
-    return found
+    inventory_ = read_inventory(document)
+    assert isinstance(inventory_, Inventory), inventory_
+    return inventory_
 
 
 def faults(document: object) -> tuple[FieldError, ...]:
-    found = read_inventory(document)
-    assert isinstance(found, tuple), "nothing is wrong with it"
-    return found
+    inventory_ = read_inventory(document)
+    assert isinstance(inventory_, tuple), "nothing is wrong with it"
+    return inventory_
 
 
 def test_every_field_of_a_device() -> None:
@@ -76,9 +76,9 @@ def test_every_field_of_a_device() -> None:
     assert ["memory", "cores", "tflops", "consumers"] == list(capacity)
     assert Quantity("989.5") == capacity["tflops"].value
     assert Quantity(4) == capacity["consumers"].value
-    one = Quantity(1)
+    quantity = Quantity(1)
     assert (
-        CapacityRequestPolicy(default=one, valid_values=(one,))
+        CapacityRequestPolicy(default=quantity, valid_values=(quantity,))
         == capacity["consumers"].request_policy
     )
     assert shared.device.allow_multiple_allocations is True
@@ -176,7 +176,7 @@ def test_a_fault_names_the_field_and_the_cure(fault: Fault) -> None:
     document = copy.deepcopy(inventory(SHARED))
     fault.change(document, document["pools"][0]["devices"][0])
 
-    found = {one.path: f"{one.message}; {one.fix}" for one in faults(document)}
+    found = {fault.path: f"{fault.message}; {fault.fix}" for fault in faults(document)}
 
     assert fault.path in found
     assert fault.words in found[fault.path]

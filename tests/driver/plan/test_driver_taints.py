@@ -25,11 +25,11 @@ PARTS = node_state(
 
 
 def tainted(node: NodeState, *claims: ResourceClaim, released: set[str]) -> set[str]:
-    devices = [each.device for each in node.inventory.devices()]
+    devices = [device_.device for device_ in node.inventory.devices()]
     checkpoint = prepared(*claims, devices=devices)
-    found = use_taints(node, checkpoint, released, is_state_known=True)
-    assert set(found.values()) <= {IN_USE}
-    return set(found)
+    taints_by_device = use_taints(node, checkpoint, released, is_state_known=True)
+    assert set(taints_by_device.values()) <= {IN_USE}
+    return set(taints_by_device)
 
 
 def test_devices_of_claims_that_are_allocated_are_not_tainted() -> None:
@@ -37,15 +37,20 @@ def test_devices_of_claims_that_are_allocated_are_not_tainted() -> None:
 
 
 def test_devices_of_released_claims_are_tainted() -> None:
-    gone, here = allocated_claim(result("gpu-0")), allocated_claim(result("gpu-1"), name="here")
+    allocated_claim_, here = (
+        allocated_claim(result("gpu-0")),
+        allocated_claim(result("gpu-1"), name="here"),
+    )
 
-    assert {"gpu-0"} == tainted(WHOLE, gone, here, released={gone.metadata.uid})
+    assert {"gpu-0"} == tainted(
+        WHOLE, allocated_claim_, here, released={allocated_claim_.metadata.uid}
+    )
 
 
 def test_a_device_of_which_a_share_was_released_is_tainted() -> None:
-    gone = allocated_claim(share("shared", "1Gi"))
+    allocated_claim_ = allocated_claim(share("shared", "1Gi"))
 
-    assert {"shared"} == tainted(WHOLE, gone, released={gone.metadata.uid})
+    assert {"shared"} == tainted(WHOLE, allocated_claim_, released={allocated_claim_.metadata.uid})
 
 
 def test_parts_of_a_card_that_cannot_be_used_beside_it_are_tainted() -> None:
@@ -56,7 +61,7 @@ def test_parts_of_a_card_that_cannot_be_used_beside_it_are_tainted() -> None:
 
 
 def contested(node: NodeState, *claims: ResourceClaim, names: set[str]) -> set[str]:
-    checkpoint = prepared(*claims, devices=[each.device for each in node.inventory.devices()])
+    checkpoint = prepared(*claims, devices=[device_.device for device_ in node.inventory.devices()])
     return set(use_taints(node, checkpoint, set(), contested_devices=names, is_state_known=True))
 
 
@@ -81,17 +86,17 @@ def test_a_shared_device_that_was_refused_may_fit_others() -> None:
 
 
 def test_all_devices_are_tainted_while_nobody_knows_what_is_in_use() -> None:
-    found = use_taints(WHOLE, prepared(), set(), is_state_known=False)
+    taints_by_device = use_taints(WHOLE, prepared(), set(), is_state_known=False)
 
-    assert {"gpu-0", "gpu-1", "shared"} == set(found)
-    assert {STATE_UNKNOWN} == set(found.values())
+    assert {"gpu-0", "gpu-1", "shared"} == set(taints_by_device)
+    assert {STATE_UNKNOWN} == set(taints_by_device.values())
 
 
 def test_when_a_claim_is_released() -> None:
-    made = allocated_claim(result("gpu-0"))
-    record = record_of(made, {}, State.COMPLETED)
+    allocated_claim_ = allocated_claim(result("gpu-0"))
+    record = record_of(allocated_claim_, {}, State.COMPLETED)
 
-    assert not is_released(record, made)
+    assert not is_released(record, allocated_claim_)
     assert is_released(record, allocated_claim(result("gpu-0"), uid="another"))
     assert is_released(record, allocated_claim(result("gpu-1")))
     assert is_released(record, claim(name="claim-0"))

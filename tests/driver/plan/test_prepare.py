@@ -50,22 +50,22 @@ PARTS = node_state(
 def outcome(
     claim: ResourceClaim, *others: ResourceClaim, node: NodeState = NODE
 ) -> Preparation | Refusal:
-    checkpoint = prepared(*others, devices=[each.device for each in node.inventory.devices()])
+    checkpoint = prepared(*others, devices=[device_.device for device_ in node.inventory.devices()])
     return prepare_claim(claim, claim.metadata.uid, node, checkpoint)
 
 
 def refusal(claim: ResourceClaim, *others: ResourceClaim, node: NodeState = NODE) -> Refusal:
-    found = outcome(claim, *others, node=node)
-    assert isinstance(found, Refusal), "the claim can be prepared"
-    return found
+    outcome_ = outcome(claim, *others, node=node)
+    assert isinstance(outcome_, Refusal), "the claim can be prepared"
+    return outcome_
 
 
 def preparation(
     claim: ResourceClaim, *others: ResourceClaim, node: NodeState = NODE
 ) -> Preparation:
-    found = outcome(claim, *others, node=node)
-    assert isinstance(found, Preparation), found
-    return found
+    outcome_ = outcome(claim, *others, node=node)
+    assert isinstance(outcome_, Preparation), outcome_
+    return outcome_
 
 
 # --- what is prepared -----------------------------------------------------------------------------
@@ -89,10 +89,10 @@ def test_devices_of_other_drivers_are_theirs() -> None:
         config=[configured(driver="nic.example.com", anything=1)],
     )
 
-    made = preparation(claim)
+    preparation_ = preparation(claim)
 
-    assert ["gpu-0"] == [each.result.device for each in made.devices]
-    assert () == made.record.config
+    assert ["gpu-0"] == [device_.result.device for device_ in preparation_.devices]
+    assert () == preparation_.record.config
 
 
 def test_a_claim_that_is_prepared_is_not_compared_again() -> None:
@@ -100,9 +100,9 @@ def test_a_claim_that_is_prepared_is_not_compared_again() -> None:
     claim = allocated_claim(result("gpu-0"))
     never = policy(rule("never", "true", only="false"))
 
-    made = preparation(claim, claim, node=node_state(device("gpu-0"), policies=[never]))
+    preparation_ = preparation(claim, claim, node=node_state(device("gpu-0"), policies=[never]))
 
-    assert State.COMPLETED is made.record.state
+    assert State.COMPLETED is preparation_.record.state
 
 
 def test_admin_access_is_possible_beside_everybody() -> None:
@@ -129,29 +129,29 @@ def test_configuration_of_a_request_is_for_the_alternative_that_was_chosen(
 ) -> None:
     config = configured(*requests, sharing={"timeSlice": "Long"})
 
-    (made,) = preparation(
+    (device_,) = preparation(
         allocated_claim(result("gpu-0", request="gpu/large"), config=[config])
     ).devices
 
-    assert TimeSlice.LONG is made.settings.time_slice
+    assert TimeSlice.LONG is device_.settings.time_slice
 
 
 def test_configuration_of_other_requests_does_not_matter() -> None:
     config = configured("nic", "gpu/small", sharing={"timeSlice": "Long"})
 
-    (made,) = preparation(
+    (device_,) = preparation(
         allocated_claim(result("gpu-0", request="gpu/large"), config=[config])
     ).devices
 
-    assert made.settings.time_slice is None
+    assert device_.settings.time_slice is None
 
 
 def test_the_claim_overrides_its_class() -> None:
     config = [configured(sharing={"timeSlice": time}) for time in ("Short", "Long")]
 
-    (made,) = preparation(allocated_claim(result("gpu-0"), config=config)).devices
+    (device_,) = preparation(allocated_claim(result("gpu-0"), config=config)).devices
 
-    assert TimeSlice.LONG is made.settings.time_slice
+    assert TimeSlice.LONG is device_.settings.time_slice
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -239,11 +239,11 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_refusal_says_why(case: Case) -> None:
-    found = refusal(case.claim, *case.others, node=case.node)
+    refusal_ = refusal(case.claim, *case.others, node=case.node)
 
-    assert case.reason == found.reason
-    assert case.words in found.message
-    assert "secret" not in found.message
+    assert case.reason == refusal_.reason
+    assert case.words in refusal_.message
+    assert "secret" not in refusal_.message
 
 
 def test_a_refusal_tells_the_device_where_the_claim_may_be_as_it_should_be() -> None:
@@ -258,16 +258,16 @@ def test_a_refusal_tells_the_device_where_the_claim_may_be_as_it_should_be() -> 
 
 
 def test_a_claim_whose_name_another_one_has_now_is_refused() -> None:
-    found = prepare_claim(allocated_claim(result("gpu-0")), "another-uid", NODE, NOTHING)
+    preparation = prepare_claim(allocated_claim(result("gpu-0")), "another-uid", NODE, NOTHING)
 
-    assert isinstance(found, Refusal)
-    assert RefusalReason.CLAIM_GONE is found.reason
+    assert isinstance(preparation, Refusal)
+    assert RefusalReason.CLAIM_GONE is preparation.reason
 
 
 def test_a_claim_that_is_prepared_for_an_earlier_allocation_is_refused() -> None:
-    found = refusal(allocated_claim(result("gpu-1")), allocated_claim(result("gpu-0")))
+    refusal_ = refusal(allocated_claim(result("gpu-1")), allocated_claim(result("gpu-0")))
 
-    assert RefusalReason.STILL_PREPARED is found.reason
+    assert RefusalReason.STILL_PREPARED is refusal_.reason
 
 
 def test_a_policy_is_obeyed() -> None:
@@ -278,12 +278,12 @@ def test_a_policy_is_obeyed() -> None:
         policies=[apart],
     )
 
-    found = refusal(
+    refusal_ = refusal(
         allocated_claim(result("part")), allocated_claim(result("whole"), name="a"), node=node
     )
 
-    assert Reason.POLICY is found.reason
-    assert found.message == (
+    assert Reason.POLICY is refusal_.reason
+    assert refusal_.message == (
         "part: is not accepted by device whole (used by claim a),"
         " says the DeviceCompatibilityPolicy"
     )
@@ -291,26 +291,26 @@ def test_a_policy_is_obeyed() -> None:
 
 def test_a_device_that_has_vanished_still_counts() -> None:
     tenant = allocated_claim(result("whole"), name="tenant")
-    checkpoint = prepared(tenant, devices=[each.device for each in PARTS.inventory.devices()])
+    checkpoint = prepared(tenant, devices=[device_.device for device_ in PARTS.inventory.devices()])
     rest = node_state(
         device("half-a", consumes(memory="40Gi")), counters=[counter_set(memory="80Gi")]
     )
     claim = allocated_claim(result("half-a"))
 
-    found = prepare_claim(claim, claim.metadata.uid, rest, checkpoint)
+    preparation = prepare_claim(claim, claim.metadata.uid, rest, checkpoint)
 
-    assert isinstance(found, Refusal)
-    assert Reason.COUNTERS is found.reason
+    assert isinstance(preparation, Refusal)
+    assert Reason.COUNTERS is preparation.reason
 
 
 def test_a_device_that_has_vanished_with_its_counters_is_in_nobodys_way() -> None:
     tenant = allocated_claim(result("whole"), name="tenant")
-    checkpoint = prepared(tenant, devices=[each.device for each in PARTS.inventory.devices()])
+    checkpoint = prepared(tenant, devices=[device_.device for device_ in PARTS.inventory.devices()])
     claim = allocated_claim(result("gpu-0"))
 
-    found = prepare_claim(claim, claim.metadata.uid, node_state(device("gpu-0")), checkpoint)
+    preparation = prepare_claim(claim, claim.metadata.uid, node_state(device("gpu-0")), checkpoint)
 
-    assert isinstance(found, Preparation)
+    assert isinstance(preparation, Preparation)
 
 
 # --- claims as they come --------------------------------------------------------------------------
@@ -334,11 +334,11 @@ def test_parameters_that_are_no_object_are_refused(parameters: bytes) -> None:
     )
     assert parameters_of_ours in text
 
-    found = read_claim(text.replace(parameters_of_ours, parameters))
+    claim = read_claim(text.replace(parameters_of_ours, parameters))
 
-    assert isinstance(found, Refusal)
-    assert RefusalReason.CLAIM_UNREADABLE is found.reason
-    assert "parameters" in found.message
+    assert isinstance(claim, Refusal)
+    assert RefusalReason.CLAIM_UNREADABLE is claim.reason
+    assert "parameters" in claim.message
 
 
 def test_parameters_that_are_nested_too_deeply_are_refused() -> None:

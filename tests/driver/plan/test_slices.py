@@ -66,8 +66,10 @@ def test_devices_are_split_by_number() -> None:
 
     assert [64, 64, 2] == devices_of(slices)
     assert {3} == {slice_.spec.pool.resource_slice_count for slice_ in slices}
-    assert {"node-1"} == {one.spec.node_name for one in slices}
-    assert sorted(one.metadata.name for one in slices) == [one.metadata.name for one in slices]
+    assert {"node-1"} == {slice_.spec.node_name for slice_ in slices}
+    assert sorted(slice_.metadata.name for slice_ in slices) == [
+        slice_.metadata.name for slice_ in slices
+    ]
 
 
 def test_counter_sets_have_slices_of_their_own() -> None:
@@ -77,7 +79,7 @@ def test_counter_sets_have_slices_of_their_own() -> None:
     slices = plan(pool)
 
     assert [8, 1, 0] == [len(slice_.spec.shared_counters or ()) for slice_ in slices]
-    assert [None, None] == [one.spec.devices for one in slices[:2]]
+    assert [None, None] == [slice_.spec.devices for slice_ in slices[:2]]
     assert slices[2].spec.shared_counters is None
 
 
@@ -95,10 +97,10 @@ def test_taints_of_the_driver_come_after_those_of_the_device() -> None:
     own = device("gpu-0", taints=(taint("own"),))
     pool = NodePool(devices=(NodeDevice(device=own),))
 
-    (made,) = plan(pool, taints={"gpu-0": (IN_USE,)})
+    (plan_,) = plan(pool, taints={"gpu-0": (IN_USE,)})
 
-    (published,) = made.spec.devices or ()
-    assert ["own", "drawbridge.internal/in-use"] == [one.key for one in published.taints or ()]
+    (device_,) = plan_.spec.devices or ()
+    assert ["own", "drawbridge.internal/in-use"] == [taint_.key for taint_ in device_.taints or ()]
 
 
 @pytest.mark.parametrize(("groups", "want"), [(True, ("mig",)), (False, None)])
@@ -109,10 +111,10 @@ def test_groups_are_published_where_the_cluster_knows_them(
     pool = NodePool(devices=(NodeDevice(device=part),), counter_sets=(counter_set(memory="80Gi"),))
     publication = msgspec.structs.replace(PUBLICATION, groups=groups)
 
-    (planned,) = plan_pools(publication, Inventory(pools=(pool,)))
+    (plan_pool,) = plan_pools(publication, Inventory(pools=(pool,)))
 
-    (made,) = planned.slices[1].spec.devices or ()
-    (consumption,) = made.consumes_counters or ()
+    (device_,) = plan_pool.slices[1].spec.devices or ()
+    (consumption,) = device_.consumes_counters or ()
     assert want == consumption.compatibility_groups
 
 
@@ -120,9 +122,9 @@ def test_a_long_name_of_a_node_is_shortened() -> None:
     long = ".".join(["a" * 49] * 5)
     publication = msgspec.structs.replace(PUBLICATION, node=long)
 
-    (planned,) = plan_pools(publication, Inventory(pools=(gpus(1),)))
+    (plan_pool,) = plan_pools(publication, Inventory(pools=(gpus(1),)))
 
-    name = planned.slices[0].metadata.name
+    name = plan_pool.slices[0].metadata.name
     assert len(name) <= 253
     assert ".-" not in name
 
@@ -136,90 +138,90 @@ def test_nothing_is_written_where_nothing_changed() -> None:
 
 def test_what_the_api_server_adds_is_no_change() -> None:
     pool = NodePool(devices=(NodeDevice(device=device("gpu-0", taints=(taint("own"),))),))
-    (one,) = plan(pool)
-    (published,) = one.spec.devices or ()
+    (plan_,) = plan(pool)
+    (device_,) = plan_.spec.devices or ()
     stamped = tuple(
-        msgspec.structs.replace(each, time_added="2026-01-01T00:00:00Z")
-        for each in published.taints or ()
+        msgspec.structs.replace(taint_, time_added="2026-01-01T00:00:00Z")
+        for taint_ in device_.taints or ()
     )
-    stored = _with_devices(one, msgspec.structs.replace(published, taints=stamped))
+    slice_with_devices = _with_devices(plan_, msgspec.structs.replace(device_, taints=stamped))
 
-    assert not writes([stored], pool)
+    assert not writes([slice_with_devices], pool)
 
 
 def test_one_changed_slice_is_written_in_place() -> None:
     stored = _stored(plan(gpus(130)))
 
-    found = writes(stored, gpus(130), taints={"gpu-129": (IN_USE,)})
+    writes_ = writes(stored, gpus(130), taints={"gpu-129": (IN_USE,)})
 
-    assert [stored[2].metadata.name] == [one.metadata.name for one in found.to_apply]
-    assert [1] == generations(found.to_apply)
+    assert [stored[2].metadata.name] == [one.metadata.name for one in writes_.to_apply]
+    assert [1] == generations(writes_.to_apply)
 
 
 def test_several_changed_slices_are_a_new_generation_of_all() -> None:
     stored = _stored(plan(gpus(130)))
     tainted = {"gpu-0": (IN_USE,), "gpu-129": (IN_USE,)}
 
-    found = writes(stored, gpus(130), taints=tainted)
+    writes_ = writes(stored, gpus(130), taints=tainted)
 
-    assert [2, 2, 2] == generations(found.to_apply)
+    assert [2, 2, 2] == generations(writes_.to_apply)
 
 
 def test_a_new_generation_that_was_cut_short_is_completed() -> None:
     old, new = _stored(plan(gpus(130, version=0))), writes(_stored(plan(gpus(130))), gpus(130, 1))
     half = [new.to_apply[0], *old[1:]]
 
-    found = writes(half, gpus(130, version=1))
+    writes_ = writes(half, gpus(130, version=1))
 
-    assert [2, 2] == generations(found.to_apply)
-    assert [one.metadata.name for one in old[1:]] == [one.metadata.name for one in found.to_apply]
+    assert [2, 2] == generations(writes_.to_apply)
+    assert [one.metadata.name for one in old[1:]] == [one.metadata.name for one in writes_.to_apply]
 
 
 def test_a_new_generation_that_was_cut_short_and_changed_is_left_behind() -> None:
     old, new = _stored(plan(gpus(130))), writes(_stored(plan(gpus(130))), gpus(130, 1))
     half = [new.to_apply[0], *old[1:]]
 
-    found = writes(half, gpus(130, version=2))
+    writes_ = writes(half, gpus(130, version=2))
 
-    assert [3, 3, 3] == generations(found.to_apply)
+    assert [3, 3, 3] == generations(writes_.to_apply)
 
 
 def test_slices_that_were_deleted_come_back_as_they_were() -> None:
     stored = _stored(plan(gpus(130)))
 
-    found = writes(stored[1:], gpus(130))
+    writes_ = writes(stored[1:], gpus(130))
 
-    assert [stored[0]] == list(found.to_apply)
-    assert not found.to_delete
+    assert [stored[0]] == list(writes_.to_apply)
+    assert not writes_.to_delete
 
 
 def test_fewer_slices_are_a_new_generation_before_the_rest_is_deleted() -> None:
     stored = _stored(plan(gpus(130)))
 
-    found = writes(stored, gpus(64))
+    writes_ = writes(stored, gpus(64))
 
-    assert [2] == generations(found.to_apply)
-    assert stored[1:] == list(found.to_delete)
+    assert [2] == generations(writes_.to_apply)
+    assert stored[1:] == list(writes_.to_delete)
 
 
 def test_a_pool_that_is_gone_is_deleted() -> None:
     stored = _stored(plan(gpus(1), gpus(1, name="nics")))
 
-    found = writes(stored, gpus(1))
+    writes_ = writes(stored, gpus(1))
 
-    assert not found.to_apply
-    assert ["node-1/nics"] == [one.spec.pool.name for one in found.to_delete]
+    assert not writes_.to_apply
+    assert ["node-1/nics"] == [one.spec.pool.name for one in writes_.to_delete]
 
 
 def test_slices_of_another_version_under_other_names_are_replaced() -> None:
     (own,) = plan(gpus(1))
-    renamed = msgspec.structs.replace(own.metadata, name="other")
-    (stored,) = _stored([msgspec.structs.replace(own, metadata=renamed)])
+    metadata = msgspec.structs.replace(own.metadata, name="other")
+    (stored,) = _stored([msgspec.structs.replace(own, metadata=metadata)])
 
-    found = writes([stored], gpus(1))
+    writes_ = writes([stored], gpus(1))
 
-    assert [own.metadata.name] == [one.metadata.name for one in found.to_apply]
-    assert [stored] == list(found.to_delete)
+    assert [own.metadata.name] == [one.metadata.name for one in writes_.to_apply]
+    assert [stored] == list(writes_.to_delete)
 
 
 # --- readers --------------------------------------------------------------------------------------
@@ -235,8 +237,8 @@ def test_no_reader_takes_a_mixture_for_a_whole_pool(seed: int) -> None:
 
     for pool in plans:
         for _ in range(chance.randrange(3)):
-            done = list(_steps(writes(stored.values(), pool)))
-            for apply in done[: chance.randrange(len(done) + 1)]:
+            objects = list(_steps(writes(stored.values(), pool)))
+            for apply in objects[: chance.randrange(len(objects) + 1)]:
                 apply(stored)
                 _check(stored, whole)
         if chance.random() < 0.3:
@@ -254,7 +256,7 @@ Content = frozenset[tuple[str, object]]
 
 
 def _content(devices: Iterable[NodeDevice | Device]) -> Content:
-    plain = (one.device if isinstance(one, NodeDevice) else one for one in devices)
+    plain = (device_.device if isinstance(device_, NodeDevice) else device_ for device_ in devices)
     return frozenset((one.name, (one.attributes or {})["version"].int_) for one in plain)
 
 
@@ -287,7 +289,7 @@ def _read(stored: Mapping[str, ResourceSlice]) -> Content | None:
     if pool is None or pool.state is PoolState.INCOMPLETE:
         return None
     assert pool.state is PoolState.COMPLETE, pool.why
-    return _content(one.device for one in pool.devices)
+    return _content(device_.device for device_ in pool.devices)
 
 
 def _stored(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:

@@ -147,19 +147,19 @@ def value_at(document: Any, path: tuple[object, ...]) -> Any:
     ids=["claim", "template", "slice", "class", "claim of v1beta2", "slice of v1beta2"],
 )
 def test_a_path_leads_to_the_same_value_in_the_original(document: Document) -> None:
-    converted = to_current_version(document)
+    current_document = to_current_version(document)
     version, kind = document["apiVersion"], document["kind"]
 
     leaves = [
         path
-        for path in all_paths(converted)
-        if not isinstance(value_at(converted, path), dict | list) and path != ("apiVersion",)
+        for path in all_paths(current_document)
+        if not isinstance(value_at(current_document, path), dict | list) and path != ("apiVersion",)
     ]
 
     assert leaves
     for path in leaves:
         original = to_original_path(path, version, kind)
-        assert value_at(converted, path) == value_at(document, original)
+        assert value_at(current_document, path) == value_at(document, original)
 
 
 def test_the_path_of_exactly_is_the_request_in_the_original() -> None:

@@ -39,10 +39,10 @@ def test_an_event_is_an_object_of_the_api() -> None:
 
 
 def test_an_event_about_a_cluster_scoped_object_is_in_the_default_namespace() -> None:
-    made = document(regarding=POLICY)
+    document_ = document(regarding=POLICY)
 
-    assert "default" == made["metadata"]["namespace"]
-    assert "namespace" not in made["regarding"]
+    assert "default" == document_["metadata"]["namespace"]
+    assert "namespace" not in document_["regarding"]
 
 
 def test_a_related_object_is_named() -> None:
@@ -56,15 +56,15 @@ def test_a_note_is_cut_at_a_character() -> None:
 
 
 def test_a_name_and_an_instance_are_cut() -> None:
-    made = event_document(
+    event_document_ = event_document(
         replace(EVENT, regarding=replace(POD, name="n" * 253)),
         controller="drawbridge.test",
         instance="i" * 200,
         now=NOW,
     )
 
-    assert 253 == len(made["metadata"]["name"])
-    assert 128 == len(made["reportingInstance"])
+    assert 253 == len(event_document_["metadata"]["name"])
+    assert 128 == len(event_document_["reportingInstance"])
 
 
 def test_a_name_derives_from_object_and_identity() -> None:

@@ -19,10 +19,10 @@ from kube.api.meta import ObjectHead, convert, decode, prune
     ],
 )
 def test_convert_rejects_what_is_not_a_quantity(want: str, amount: object) -> None:
-    with pytest.raises(msgspec.ValidationError) as raised:
+    with pytest.raises(msgspec.ValidationError) as excinfo:
         convert({"limits": {"cpu": amount}}, ResourceRequirements)
 
-    assert want == str(raised.value)
+    assert want == str(excinfo.value)
 
 
 @pytest.mark.parametrize(

@@ -100,10 +100,12 @@ def test_matches(case: Case) -> None:
     ],
 )
 def test_validate_rejects(fault: str, requirement: NodeSelectorRequirement) -> None:
-    with pytest.raises(ValueError, match=r"nodeSelectorTerms\[1\].matchExpressions: \[1\]") as got:
+    with pytest.raises(
+        ValueError, match=r"nodeSelectorTerms\[1\].matchExpressions: \[1\]"
+    ) as excinfo:
         validate(selector(term(IN_A), term(IN_A, requirement)))
 
-    assert fault in str(got.value)
+    assert fault in str(excinfo.value)
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,11 @@ def test_defaults() -> None:
 
 
 def test_the_example_decodes() -> None:
-    (found,) = read_paths([str(EXAMPLE)])
+    (path,) = read_paths([str(EXAMPLE)])
 
-    policy = convert(found.document, DeviceCompatibilityPolicy)
+    policy = convert(path.document, DeviceCompatibilityPolicy)
 
-    assert (API_VERSION, "DeviceCompatibilityPolicy") == (found.api_version, found.kind)
+    assert (API_VERSION, "DeviceCompatibilityPolicy") == (path.api_version, path.kind)
     assert ["whole", "fraction", "mig", "mps"] == [rule.name for rule in policy.spec.rules or ()]
 
 
@@ -55,10 +55,10 @@ def test_the_example_decodes() -> None:
     ],
 )
 def test_invalid_fields(want: str, spec: dict[str, Any]) -> None:
-    with pytest.raises(msgspec.ValidationError) as raised:
+    with pytest.raises(msgspec.ValidationError) as excinfo:
         read(**spec)
 
-    assert want == str(raised.value)
+    assert want == str(excinfo.value)
 
 
 def made(name: str, driver: str, created: str | None) -> DeviceCompatibilityPolicy:

@@ -30,9 +30,9 @@ HERE = 'device.attributes["a.b"]'
     ],
 )  # fmt: skip
 def test_compared_literals(want: list[str], expression: str) -> None:
-    got = compared_literals(expression, Environment.STORED)
+    literals = compared_literals(expression, Environment.STORED)
 
-    assert want == [f"{each.domain}/{each.identifier}={each.text}" for each in got]
+    assert want == [f"{each.domain}/{each.identifier}={each.text}" for each in literals]
 
 
 def test_compared_literals_of_an_invalid_expression() -> None:

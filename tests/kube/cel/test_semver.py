@@ -23,10 +23,10 @@ from kube.cel.semver import MAX_TEXT, Semver
 def test_order(texts: tuple[str, ...]) -> None:
     versions = [Semver.parse(text) for text in texts]
 
-    for position, one in enumerate(versions):
+    for position, version in enumerate(versions):
         for other_position, other in enumerate(versions):
             want = (position > other_position) - (position < other_position)
-            assert want == one.compare(other)
+            assert want == version.compare(other)
 
 
 def test_build_metadata_makes_no_difference() -> None:

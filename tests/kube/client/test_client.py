@@ -58,20 +58,20 @@ def test_path(want: str, got: str) -> None:
 
 async def test_create_get_patch_and_delete() -> None:
     async with FakeApiServer() as server, server.client() as client:
-        made = await client.create(PODS, pod(nodeName="n"), Pod, namespace="default")
-        read = await client.get(PODS, "a", Pod, namespace="default")
-        assert (made, "n") == (read, read.spec.node_name)
+        object_ = await client.create(PODS, pod(nodeName="n"), Pod, namespace="default")
+        value = await client.get(PODS, "a", Pod, namespace="default")
+        assert (object_, "n") == (value, value.spec.node_name)
 
-        merged = await client.patch(
+        patched_object = await client.patch(
             PODS, "a", {"spec": {"nodeName": "m"}}, PatchType.MERGE, Pod, namespace="default"
         )
-        assert merged.spec.node_name == "m"
+        assert patched_object.spec.node_name == "m"
 
         operations = [{"op": "replace", "path": "/spec/nodeName", "value": "o"}]
-        patched = await client.patch(
+        patched_document = await client.patch(
             PODS, "a", operations, PatchType.JSON, dict[str, Any], namespace="default"
         )
-        assert patched["spec"] == {"nodeName": "o"}
+        assert patched_document["spec"] == {"nodeName": "o"}
 
         status = {"status": {"phase": "Running"}, "spec": {"nodeName": "ignored"}}
         running = await client.patch(
@@ -80,7 +80,7 @@ async def test_create_get_patch_and_delete() -> None:
         assert running.status is not None
         assert (running.status.phase, running.spec.node_name) == ("Running", "o")
 
-        await client.delete(PODS, "a", namespace="default", uid=made.metadata.uid)
+        await client.delete(PODS, "a", namespace="default", uid=object_.metadata.uid)
         assert server.objects(PODS) == []
 
 
@@ -101,9 +101,9 @@ async def test_a_patch_tells_the_server_its_timeout() -> None:
 
 async def test_a_dry_run_stores_nothing() -> None:
     async with FakeApiServer() as server, server.client() as client:
-        made = await client.create(PODS, pod(), Pod, namespace="default", dry_run=True)
+        object_ = await client.create(PODS, pod(), Pod, namespace="default", dry_run=True)
 
-        assert made.metadata.uid
+        assert object_.metadata.uid
         assert server.objects(PODS) == []
 
 
@@ -115,8 +115,8 @@ async def test_apply_creates_and_then_changes() -> None:
                 PODS, "a", document, PatchType.APPLY, Pod, namespace="default", field_manager="us"
             )
 
-        [stored] = server.objects(PODS)
-        assert stored["spec"] == {"nodeName": "m"}
+        [object_] = server.objects(PODS)
+        assert object_["spec"] == {"nodeName": "m"}
         assert server.calls[-1].query == {"fieldManager": "us", "force": "false"}
 
 
@@ -128,7 +128,7 @@ async def test_list_reads_all_pages() -> None:
         listing = await client.list(PODS, Pod)
 
         assert [f"p{number:04}" for number in range(1201)] == [
-            each.metadata.name for each in listing.items
+            item.metadata.name for item in listing.items
         ]
         assert listing.resource_version == "1201"
         assert [call.query["limit"] for call in server.calls] == ["500", "500", "500"]
@@ -136,9 +136,9 @@ async def test_list_reads_all_pages() -> None:
 
 async def test_list_selects() -> None:
     async with FakeApiServer() as server, server.client() as client:
-        labelled = pod("b")
-        labelled["metadata"]["labels"] = {"app": "x"}
-        for each in (pod("a"), labelled):
+        pod_ = pod("b")
+        pod_["metadata"]["labels"] = {"app": "x"}
+        for each in (pod("a"), pod_):
             server.put(PODS, each)
 
         by_label = await client.list(PODS, Pod, namespace="default", label_selector="app=x")
@@ -146,7 +146,7 @@ async def test_list_selects() -> None:
         elsewhere = await client.list(PODS, Pod, namespace="other")
 
         assert [
-            [each.metadata.name for each in listing.items]
+            [item.metadata.name for item in listing.items]
             for listing in (by_label, by_field, elsewhere)
         ] == [["b"], ["a"], []]
 
@@ -296,13 +296,13 @@ async def test_no_response_is_a_kube_error_without_status() -> None:
                 await client.get(PODS, "a", Pod, namespace="default")
             server.resume()
             server.fail(None, times=2)
-            with pytest.raises(KubeError, match="no response") as dropped:
+            with pytest.raises(KubeError, match="no response") as excinfo:
                 await client.get(PODS, "a", Pod, namespace="default")
             await server.refuse()
-            with pytest.raises(KubeError, match="no response") as refused:
+            with pytest.raises(KubeError, match="no response") as excinfo:
                 await client.get(PODS, "a", Pod, namespace="default")
 
-        assert [each.value.status for each in (hung, dropped, refused)] == [0, 0, 0]
+        assert [each.value.status for each in (hung, excinfo, excinfo)] == [0, 0, 0]
 
 
 async def test_an_unexpected_response_is_a_kube_error() -> None:

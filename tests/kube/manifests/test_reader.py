@@ -127,17 +127,17 @@ def test_read_objects(case: Case) -> None:
     ],
 )
 def test_read_values(name: str, text: str, want: object) -> None:
-    [found] = read_objects(f"{HEAD}{text}\n".encode(), "file.yaml")
+    [object_] = read_objects(f"{HEAD}{text}\n".encode(), "file.yaml")
 
-    assert want == found.document["a"], name
+    assert want == object_.document["a"], name
 
 
 def test_aliases_are_copies() -> None:
-    [found] = read_objects(f"{HEAD}a: &x [1]\nb: *x\n".encode(), "file.yaml")
+    [object_] = read_objects(f"{HEAD}a: &x [1]\nb: *x\n".encode(), "file.yaml")
 
-    found.document["a"].append(2)
+    object_.document["a"].append(2)
 
-    assert found.document["b"] == [1]
+    assert object_.document["b"] == [1]
 
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -254,13 +254,13 @@ def test_read_paths(tmp_path: Path) -> None:
     (tmp_path / "deeper.yaml").mkdir()
     (tmp_path / "deeper.yaml" / "e.yaml").write_text(HEAD)
 
-    found = read_paths(
+    paths = read_paths(
         [str(tmp_path), "-", str(tmp_path / "d.txt")], stdin=io.BytesIO(HEAD.encode())
     )
 
-    assert [each.kind for each in found] == ["A", "B", "C", "ConfigMap", "D"]
-    assert str(tmp_path / "a.json") == found[0].source
-    assert found[3].source == "<stdin>"
+    assert [each.kind for each in paths] == ["A", "B", "C", "ConfigMap", "D"]
+    assert str(tmp_path / "a.json") == paths[0].source
+    assert paths[3].source == "<stdin>"
 
 
 def test_read_paths_rejects(tmp_path: Path) -> None:
@@ -311,12 +311,12 @@ def test_read_views(case: ViewCase, tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     file.write_text(json.dumps(case.document))
 
-    found = read_views([str(file)], VIEWS)
+    views = read_views([str(file)], VIEWS)
 
     assert case.want == [
         f"{'view' if isinstance(each, ViewedObject) else 'document'} "
         f"{each.kind}/{each.namespace}/{each.name}"
-        for each in found
+        for each in views
     ]
 
 

@@ -55,9 +55,9 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_resolve(case: Case) -> None:
-    got = scalars.resolve(case.text)
+    pending = scalars.resolve(case.text)
 
-    assert (case.want, type(case.want)) == (got, type(got))
+    assert (case.want, type(case.want)) == (pending, type(pending))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -66,10 +66,10 @@ def test_resolve_key(case: Case) -> None:
 
 
 def test_resolve_nan() -> None:
-    got = scalars.resolve(".NaN")
+    pending = scalars.resolve(".NaN")
 
-    assert isinstance(got, float)
-    assert math.isnan(got)
+    assert isinstance(pending, float)
+    assert math.isnan(pending)
     assert scalars.resolve_key(".NaN") == ".nan"
 
 

@@ -59,30 +59,30 @@ async def recording(server: FakeApiServer) -> AsyncIterator[Recorded]:
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as made:
-        yield made
+    async with FakeApiServer() as api_server:
+        yield api_server
 
 
 async def test_an_event_is_created(server: FakeApiServer) -> None:
-    async with recording(server) as recorded:
-        assert EventResult.CREATED == await recorded.result()
+    async with recording(server) as recording_context:
+        assert EventResult.CREATED == await recording_context.result()
 
-    assert ["No device."] == recorded.notes
+    assert ["No device."] == recording_context.notes
 
 
 async def test_an_event_that_another_process_wrote_stays_as_it_is(server: FakeApiServer) -> None:
-    async with recording(server) as recorded:
-        await recorded.result()
-    async with recording(server) as recorded:
-        assert EventResult.EXISTING == await recorded.result()
+    async with recording(server) as recording_context:
+        await recording_context.result()
+    async with recording(server) as recording_context:
+        assert EventResult.EXISTING == await recording_context.result()
 
     assert 0 == server.counts["PATCH"]
 
 
 async def test_a_repetition_updates_the_series(server: FakeApiServer) -> None:
-    async with recording(server) as recorded:
-        await recorded.result()
-        assert EventResult.UPDATED == await recorded.result(replace(EVENT, series_count=2))
+    async with recording(server) as recording_context:
+        await recording_context.result()
+        assert EventResult.UPDATED == await recording_context.result(replace(EVENT, series_count=2))
 
     (event,) = server.objects(EVENTS)
     assert 2 == event["series"]["count"]
@@ -90,24 +90,24 @@ async def test_a_repetition_updates_the_series(server: FakeApiServer) -> None:
 
 
 async def test_a_repetition_updates_what_another_process_wrote(server: FakeApiServer) -> None:
-    async with recording(server) as recorded:
-        await recorded.result()
-    async with recording(server) as recorded:
-        assert EventResult.UPDATED == await recorded.result(replace(EVENT, series_count=4))
+    async with recording(server) as recording_context:
+        await recording_context.result()
+    async with recording(server) as recording_context:
+        assert EventResult.UPDATED == await recording_context.result(replace(EVENT, series_count=4))
 
 
 async def test_a_repetition_of_an_event_that_has_expired_is_created(server: FakeApiServer) -> None:
-    async with recording(server) as recorded:
-        await recorded.result()
+    async with recording(server) as recording_context:
+        await recording_context.result()
         server.remove(EVENTS, EVENT.name, "team")
-        assert EventResult.CREATED == await recorded.result(replace(EVENT, series_count=2))
+        assert EventResult.CREATED == await recording_context.result(replace(EVENT, series_count=2))
 
 
 async def test_an_event_that_is_no_longer_true_is_not_written(server: FakeApiServer) -> None:
-    async with recording(server) as recorded:
-        assert EventResult.OBSOLETE == await recorded.result(is_current=lambda: False)
+    async with recording(server) as recording_context:
+        assert EventResult.OBSOLETE == await recording_context.result(is_current=lambda: False)
 
-    assert [] == recorded.notes
+    assert [] == recording_context.notes
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, None])
@@ -115,23 +115,23 @@ async def test_a_server_in_trouble_is_tried_again(
     server: FakeApiServer, status: int | None
 ) -> None:
     server.fail(status, times=2)
-    async with recording(server) as recorded:
-        assert EventResult.CREATED == await recorded.result()
+    async with recording(server) as recording_context:
+        assert EventResult.CREATED == await recording_context.result()
 
 
 async def test_a_server_in_lasting_trouble_costs_the_event(server: FakeApiServer) -> None:
     server.fail(503, times=3)
-    async with recording(server) as recorded:
-        assert EventResult.FAILED == await recorded.result()
-        assert EventResult.CREATED == await recorded.result()
+    async with recording(server) as recording_context:
+        assert EventResult.FAILED == await recording_context.result()
+        assert EventResult.CREATED == await recording_context.result()
 
     assert 4 == server.counts["POST"]
 
 
 async def test_a_rejected_event_is_not_tried_again(server: FakeApiServer) -> None:
     server.fail(403)
-    async with recording(server) as recorded:
-        assert EventResult.FAILED == await recorded.result()
+    async with recording(server) as recording_context:
+        assert EventResult.FAILED == await recording_context.result()
 
     assert 1 == server.counts["POST"]
 
@@ -140,8 +140,8 @@ async def test_an_event_in_a_namespace_that_is_being_deleted_is_no_failure(
     server: FakeApiServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.fail(403, cause="NamespaceTerminating")
-    async with recording(server) as recorded:
-        assert EventResult.OBSOLETE == await recorded.result()
+    async with recording(server) as recording_context:
+        assert EventResult.OBSOLETE == await recording_context.result()
 
     assert 1 == server.counts["POST"]
     assert "event.failed" not in capsys.readouterr().out
@@ -149,16 +149,16 @@ async def test_an_event_in_a_namespace_that_is_being_deleted_is_no_failure(
 
 async def test_events_beyond_the_queue_are_dropped(server: FakeApiServer) -> None:
     server.hang()
-    async with recording(server) as recorded:
-        recorded.record()
+    async with recording(server) as recording_context:
+        recording_context.record()
         await until(lambda: bool(server.calls))
         for note in ("b", "c", "d"):
-            recorded.record(replace(EVENT, note=note))
-        assert [EventResult.DROPPED] == recorded.results
+            recording_context.record(replace(EVENT, note=note))
+        assert [EventResult.DROPPED] == recording_context.results
         server.resume()
-        await until(lambda: len(recorded.results) == 4)
+        await until(lambda: len(recording_context.results) == 4)
 
-    assert ["No device.", "b", "c"] == recorded.notes
+    assert ["No device.", "b", "c"] == recording_context.notes
 
 
 async def test_events_are_written_no_faster_than_the_rate(server: FakeApiServer) -> None:

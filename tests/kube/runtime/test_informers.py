@@ -84,48 +84,48 @@ async def following(*names: str, **options: Any) -> AsyncIterator[Followed]:
 
 
 async def test_a_list_and_then_each_change() -> None:
-    async with following("a", "b", "c") as followed:
-        assert followed.pods.synced.is_set()
-        assert followed.nodes == {"a": "n", "b": "n", "c": "n"}
-        assert followed.server.counts == {"GET": 2, "WATCH": 1}
+    async with following("a", "b", "c") as followed_pods:
+        assert followed_pods.pods.synced.is_set()
+        assert followed_pods.nodes == {"a": "n", "b": "n", "c": "n"}
+        assert followed_pods.server.counts == {"GET": 2, "WATCH": 1}
 
-        followed.server.put(PODS, pod("a", "m"))
-        followed.server.put(PODS, pod("d"))
-        followed.server.remove(PODS, "b", "default")
-        await followed.sees(a="m", c="n", d="n")
+        followed_pods.server.put(PODS, pod("a", "m"))
+        followed_pods.server.put(PODS, pod("d"))
+        followed_pods.server.remove(PODS, "b", "default")
+        await followed_pods.sees(a="m", c="n", d="n")
 
-        assert followed.changes[3:] == [("a", "n", "m"), ("d", None, "n"), ("b", "n", None)]
+        assert followed_pods.changes[3:] == [("a", "n", "m"), ("d", None, "n"), ("b", "n", None)]
 
 
 async def test_an_object_that_the_projection_leaves_out_is_not_stored() -> None:
-    async with following("a") as followed:
-        followed.server.put(PODS, pod("b", ""))
-        followed.server.put(PODS, pod("a", ""))
-        await followed.sees()
+    async with following("a") as followed_pods:
+        followed_pods.server.put(PODS, pod("b", ""))
+        followed_pods.server.put(PODS, pod("a", ""))
+        await followed_pods.sees()
 
-        assert followed.changes == [("a", None, "n"), ("a", "n", None)]
+        assert followed_pods.changes == [("a", None, "n"), ("a", "n", None)]
 
 
 async def test_an_object_that_cannot_be_decoded_is_counted_and_does_not_end_the_loop() -> None:
-    async with following("a") as followed:
-        followed.server.put(PODS, {**pod("a"), "spec": "nonsense"})
-        followed.server.put(PODS, pod("b"))
-        await followed.sees(b="n")
+    async with following("a") as followed_pods:
+        followed_pods.server.put(PODS, {**pod("a"), "spec": "nonsense"})
+        followed_pods.server.put(PODS, pod("b"))
+        await followed_pods.sees(b="n")
 
-        assert followed.pods.decode_errors == 1
+        assert followed_pods.pods.decode_errors == 1
 
 
 async def test_the_store_cannot_be_changed() -> None:
-    async with following("a") as followed:
+    async with following("a") as followed_pods:
         with pytest.raises(TypeError):
-            followed.pods.store["default", "a"] = "m"  # type: ignore[index]
+            followed_pods.pods.store["default", "a"] = "m"  # type: ignore[index]
 
 
 async def test_selectors_and_namespace_reach_the_server() -> None:
     options = {"namespace": "x", "label_selector": "a=b", "field_selector": "spec.nodeName=n"}
-    async with following("a", **options) as followed:
-        assert followed.nodes == {}
-        for call in followed.server.calls:
+    async with following("a", **options) as followed_pods:
+        assert followed_pods.nodes == {}
+        for call in followed_pods.server.calls:
             assert call.path == "/api/v1/namespaces/x/pods"
             assert call.query["labelSelector"] == "a=b"
             assert call.query["fieldSelector"] == "spec.nodeName=n"
@@ -139,32 +139,32 @@ async def test_selectors_and_namespace_reach_the_server() -> None:
 async def test_a_watch_resumes_from_the_last_bookmark(
     trouble: Callable[[FakeApiServer], None],
 ) -> None:
-    async with following("a") as followed:
-        server = followed.server
+    async with following("a") as followed_pods:
+        server = followed_pods.server
         server.bookmark()
         trouble(server)
         await until(lambda: server.counts["WATCH"] == 2)
         server.put(PODS, pod("b"))
-        await followed.sees(a="n", b="n")
+        await followed_pods.sees(a="n", b="n")
 
         assert server.counts == {"GET": 1, "WATCH": 2}
         assert server.calls[-1].query["resourceVersion"] == "2"
-        assert followed.changes == [("a", None, "n"), ("b", None, "n")]
+        assert followed_pods.changes == [("a", None, "n"), ("b", None, "n")]
 
 
 async def test_a_version_that_is_too_old_lists_again_and_tells_the_difference() -> None:
-    async with following("same", "changed", "gone") as followed:
-        server = followed.server
+    async with following("same", "changed", "gone") as followed_pods:
+        server = followed_pods.server
         await server.refuse()
         server.put(PODS, pod("changed", "m"))
         server.put(PODS, pod("new"))
         server.remove(PODS, "gone", "default")
         server.expire()
         await server.accept()
-        await followed.sees(same="n", changed="m", new="n")
+        await followed_pods.sees(same="n", changed="m", new="n")
         await until(lambda: server.watching == 1)
 
-        assert sorted(followed.changes[3:]) == [
+        assert sorted(followed_pods.changes[3:]) == [
             ("changed", "n", "m"),
             ("gone", "n", None),
             ("new", None, "n"),
@@ -173,22 +173,26 @@ async def test_a_version_that_is_too_old_lists_again_and_tells_the_difference() 
 
 @pytest.mark.parametrize("code", [410, 500])
 async def test_an_error_event_lists_again(code: int) -> None:
-    async with following("a") as followed:
-        followed.server.send("ERROR", {"kind": "Status", "code": code, "message": "told to"})
-        await until(lambda: followed.server.watching == 1 and followed.server.counts["WATCH"] == 2)
+    async with following("a") as followed_pods:
+        followed_pods.server.send("ERROR", {"kind": "Status", "code": code, "message": "told to"})
+        await until(
+            lambda: followed_pods.server.watching == 1 and followed_pods.server.counts["WATCH"] == 2
+        )
 
-        assert followed.server.counts == {"GET": 2, "WATCH": 2}
-        assert followed.changes == [("a", None, "n")]
+        assert followed_pods.server.counts == {"GET": 2, "WATCH": 2}
+        assert followed_pods.changes == [("a", None, "n")]
 
 
 @pytest.mark.parametrize("status", [429, 503])
 async def test_a_busy_server_is_not_asked_for_the_list_again(status: int) -> None:
-    async with following("a") as followed:
-        followed.server.fail(status, times=2)
-        followed.server.break_watches()
-        await until(lambda: followed.server.watching == 1 and followed.server.counts["WATCH"] == 4)
+    async with following("a") as followed_pods:
+        followed_pods.server.fail(status, times=2)
+        followed_pods.server.break_watches()
+        await until(
+            lambda: followed_pods.server.watching == 1 and followed_pods.server.counts["WATCH"] == 4
+        )
 
-        assert followed.server.counts["GET"] == 1
+        assert followed_pods.server.counts["GET"] == 1
 
 
 async def test_a_list_that_expires_between_pages_begins_again() -> None:
@@ -263,8 +267,8 @@ async def test_a_server_that_ends_each_watch_at_once_is_not_asked_in_a_hot_loop(
 
 @pytest.mark.parametrize(("jitter", "want"), [(0.0, "5"), (1.0, "10")])
 async def test_times_of_watches_are_spread(jitter: float, want: str) -> None:
-    async with following("a", jitter=lambda: jitter) as followed:
-        assert want == followed.server.calls[-1].query["timeoutSeconds"]
+    async with following("a", jitter=lambda: jitter) as followed_pods:
+        assert want == followed_pods.server.calls[-1].query["timeoutSeconds"]
 
 
 async def test_a_handler_that_raises_ends_the_loop() -> None:
@@ -383,12 +387,12 @@ async def test_equal_projections_share_a_store_and_each_has_its_handlers() -> No
     async with FakeApiServer() as server, server.client() as client:
         server.put(PODS, pod("a"))
         factory = InformerFactory(client, settings=QUICK)
-        one = factory.subscribe(PODS, projection, handlers=[handler("one")])
+        subscription = factory.subscribe(PODS, projection, handlers=[handler("one")])
         other = factory.subscribe(PODS, projection, handlers=[handler("other")])
         async with running(factory.run):
-            await wait_synced((one, other))
+            await wait_synced((subscription, other))
 
-        assert one.store == other.store == {("default", "a"): "n"}
+        assert subscription.store == other.store == {("default", "a"): "n"}
         assert 1 == projection.calls
         assert ["one", "other"] == called
 
@@ -399,13 +403,13 @@ async def test_other_selectors_are_another_informer() -> None:
         server.put(PODS, pod("b", "m"))
         factory = InformerFactory(client, settings=QUICK)
         every = factory.subscribe(PODS, node_of)
-        some = factory.subscribe(PODS, node_of, field_selector="spec.nodeName=m")
+        subscription = factory.subscribe(PODS, node_of, field_selector="spec.nodeName=m")
         async with running(factory.run):
-            await wait_synced((every, some))
+            await wait_synced((every, subscription))
             await until(lambda: server.watching == 2)
 
         assert ["n", "m"] == list(every.store.values())
-        assert ["m"] == list(some.store.values())
+        assert ["m"] == list(subscription.store.values())
 
 
 async def test_a_version_is_projected_once_even_where_one_projection_leaves_it_out() -> None:

@@ -138,10 +138,10 @@ async def candidates(*identities: str) -> AsyncIterator[list[Candidate]]:
 
 
 def spec(server: FakeApiServer) -> dict[str, Any]:
-    found = server.find(LEASES, "lease", "ns")
-    assert found is not None
-    held: dict[str, Any] = found["spec"]
-    return held
+    stored_object = server.find(LEASES, "lease", "ns")
+    assert stored_object is not None
+    spec_: dict[str, Any] = stored_object["spec"]
+    return spec_
 
 
 def is_write(call: Call) -> bool:
@@ -297,11 +297,14 @@ async def test_leadership_comes_back_with_the_server() -> None:
 
 
 async def test_of_two_that_take_at_once_one_wins() -> None:
-    async with candidates("a", "b", "c") as found, running(*(each.run for each in found)):
-        await until(lambda: any(each.is_working for each in found))
+    async with (
+        candidates("a", "b", "c") as candidates_,
+        running(*(each.run for each in candidates_)),
+    ):
+        await until(lambda: any(each.is_working for each in candidates_))
         for _ in range(20):
             await asyncio.sleep(0.01)
-            assert sum(each.is_working for each in found) == 1
+            assert sum(each.is_working for each in candidates_) == 1
 
 
 async def test_when_the_work_ends_so_does_the_run_and_the_lease_is_given_back() -> None:

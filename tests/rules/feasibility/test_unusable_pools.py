@@ -174,7 +174,7 @@ def test_an_incomplete_pool_is_the_reason_why_nothing_fits_now() -> None:
 
 
 def test_a_device_in_use_is_no_unusable_device() -> None:
-    names = tuple(published["name"] for published in NODE_A["spec"]["devices"])
+    names = tuple(device_["name"] for device_ in NODE_A["spec"]["devices"])
     context = cluster_context(NODE_A, current_claims=(allocated_claim(*names),))
 
     assert finding_lines(claim(example_request()), context) == (
