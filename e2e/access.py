@@ -171,14 +171,14 @@ class Access:
         if status == http.client.NOT_FOUND:
             return None
         assert status == http.client.OK, f"{kind} {name}: {status} {body.decode(errors='replace')}"
-        found: Object = json.loads(body)
-        return found
+        document: Object = json.loads(body)
+        return document
 
     def get(self, kind: str, name: str, namespace: str | None = None) -> Object:
         """The object; its absence is the test's failure."""
-        found = self.find(kind, name, namespace)
-        assert found is not None, f"there is no {kind} {namespace or 'default'}/{name}"
-        return found
+        stored = self.find(kind, name, namespace)
+        assert stored is not None, f"there is no {kind} {namespace or 'default'}/{name}"
+        return stored
 
     def objects(
         self, kind: str, namespace: str | None = None, *, selector: str = ""
@@ -217,13 +217,13 @@ class Access:
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            found = self.find(kind, name, namespace)
-            if found is not None and until(found):
-                return found
+            stored = self.find(kind, name, namespace)
+            if stored is not None and until(stored):
+                return stored
             if time.monotonic() > deadline:
                 raise AssertionError(
                     f"{kind} {namespace or 'default'}/{name} is not as awaited after"
-                    f" {timeout_s:.0f} s:\n{json.dumps(found, indent=1)}\n{self.complaints()}"
+                    f" {timeout_s:.0f} s:\n{json.dumps(stored, indent=1)}\n{self.complaints()}"
                 )
             time.sleep(POLL_S)
 
@@ -271,11 +271,11 @@ class Access:
 
     def entry(self) -> Mapping[str, Any]:
         """How to reach the cluster, as a kubeconfig has it."""
-        shown = self.kubectl(
+        stdout = self.kubectl(
             "config", "view", "--raw", "--minify", "--flatten", "--output", "json"
         ).stdout
-        found: Mapping[str, Any] = json.loads(shown)["clusters"][0]["cluster"]
-        return found
+        cluster: Mapping[str, Any] = json.loads(stdout)["clusters"][0]["cluster"]
+        return cluster
 
     # --- the inventory ---------------------------------------------------------------------------
 
@@ -290,9 +290,9 @@ class Access:
             nodes: Node objects, see `e2e.inventory.kwok_nodes`.
             slices: From a node's name to its ResourceSlices.
         """
-        made = list(nodes)
-        names = [str(node["metadata"]["name"]) for node in made]
-        self.apply([*made, *(piece for name in names for piece in slices(name))])
+        objects = list(nodes)
+        names = [str(node["metadata"]["name"]) for node in objects]
+        self.apply([*objects, *(piece for name in names for piece in slices(name))])
         for name in names:
             self.wait_for("nodes", name, until=_is_ready)
         return names
@@ -313,8 +313,8 @@ class Access:
     def complaints(self) -> str:
         """The latest warning events, for the message of a failed wait."""
         events = ("get", "events", "--all-namespaces", "--field-selector", "type=Warning")
-        shown = self.kubectl(*events, "--sort-by", ".lastTimestamp", check=False)
-        return "\n".join(shown.stdout.splitlines()[-12:])
+        output = self.kubectl(*events, "--sort-by", ".lastTimestamp", check=False)
+        return "\n".join(output.stdout.splitlines()[-12:])
 
     def log_tails(self) -> str:
         """The end of the log of everything that was started here."""

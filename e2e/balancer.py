@@ -64,7 +64,7 @@ class Balancer:
         self.port = server.sockets[0].getsockname()[1]
         self._listening.set()
         async with server, asyncio.TaskGroup() as group:
-            looks = [group.create_task(self._look(*each)) for each in self._backends.items()]
+            looks = [group.create_task(self._look(*item)) for item in self._backends.items()]
             await self._ended.wait()
             for look in looks:
                 look.cancel()

@@ -50,9 +50,9 @@ _VERSION: Final = "k8s.io/component-base/version"
 def _pinned(module: str) -> str:
     """The version that e2e/controlplane/go.mod requires of a module, without its v."""
     text = (_HERE / "controlplane" / "go.mod").read_text()
-    found = re.search(rf"^\s*{re.escape(module)} v(\S+)$", text, re.MULTILINE)
-    assert found is not None, module
-    return found[1]
+    outcome = re.search(rf"^\s*{re.escape(module)} v(\S+)$", text, re.MULTILINE)
+    assert outcome is not None, module
+    return outcome[1]
 
 
 KUBERNETES: Final = _pinned("k8s.io/kubernetes")

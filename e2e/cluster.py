@@ -263,17 +263,17 @@ class Cluster(Access):
 
     def _components(self) -> list[Child]:
         api_server_flags, controller_manager_flags = self._flags
-        built = self._binaries
+        _binaries = self._binaries
         commands: dict[str, tuple[str | Path, ...]] = {
-            "etcd": (built.etcd, *self._etcd()),
-            "kube-apiserver": (built.kube_apiserver, *self._api_server(), *api_server_flags),
+            "etcd": (_binaries.etcd, *self._etcd()),
+            "kube-apiserver": (_binaries.kube_apiserver, *self._api_server(), *api_server_flags),
             "kube-controller-manager": (
-                built.kube_controller_manager,
+                _binaries.kube_controller_manager,
                 *self._controller_manager(),
                 *controller_manager_flags,
             ),
-            "kube-scheduler": (built.kube_scheduler, *self._scheduler_flags()),
-            "kwok": (built.kwok, *self._kwok()),
+            "kube-scheduler": (_binaries.kube_scheduler, *self._scheduler_flags()),
+            "kwok": (_binaries.kwok, *self._kwok()),
         }
         # HOME, since kwok and etcd would read or write below the real one.
         env = {"HOME": str(self.directory)}

@@ -96,8 +96,8 @@ def cluster(
         )
     """
     options: dict[str, Any] = getattr(request, "param", {})
-    kept = os.environ.get("DRAWBRIDGE_E2E_LOGS")
-    directory = Path(kept).absolute() if kept else tmp_path_factory.mktemp("cluster")
+    value = os.environ.get("DRAWBRIDGE_E2E_LOGS")
+    directory = Path(value).absolute() if value else tmp_path_factory.mktemp("cluster")
     existing = os.environ.get("DRAWBRIDGE_E2E_KUBECONFIG")
     if existing and options:
         pytest.skip(f"needs a control plane started with {options}")
@@ -119,9 +119,9 @@ def own_cluster(cluster: Access) -> Cluster:
 @pytest.fixture(scope="session")
 def drawbridge(cluster: Access) -> Iterator[Drawbridge]:
     """Drawbridge, installed from its manifests with webhook and controller running."""
-    installed = install_drawbridge(cluster, settings=IMPATIENT)
-    yield installed
-    installed.uninstall()
+    drawbridge_ = install_drawbridge(cluster, settings=IMPATIENT)
+    yield drawbridge_
+    drawbridge_.uninstall()
 
 
 @pytest.fixture(scope="session")
@@ -183,9 +183,9 @@ def fleet(cluster: Access) -> Iterator[list[str]]:
     """The nodes of examples/cluster/cluster.yaml and two more, as `examples_fleet` tells."""
     classes, nodes, slices = examples_fleet()
     cluster.apply(classes)
-    made = cluster.add_nodes(nodes, lambda node: slices.get(node, ()))
-    yield made
-    cluster.remove_nodes(made)
+    nodes_added = cluster.add_nodes(nodes, lambda node: slices.get(node, ()))
+    yield nodes_added
+    cluster.remove_nodes(nodes_added)
 
 
 @pytest.fixture(scope="session")
@@ -221,9 +221,9 @@ def nodes(cluster: Access) -> Iterator[list[str]]:
     """Two simulated nodes with four gpu.example.com devices each, and all device classes."""
     cluster.apply(inventory.device_classes())
     prefix = f"node-{os.getpid()}-{next(_numbers)}"
-    made = cluster.add_nodes(
+    nodes_added = cluster.add_nodes(
         inventory.kwok_nodes(2, prefix=prefix),
         lambda node: inventory.example_gpus(node, gpus=4),
     )
-    yield made
-    cluster.remove_nodes(made)
+    yield nodes_added
+    cluster.remove_nodes(nodes_added)

@@ -56,8 +56,8 @@ def example_state(folder: str) -> ExampleState:
         LookupError: There is no such folder with a cluster.
     """
     if not (EXAMPLES / folder / "cluster.yaml").is_file():
-        known = sorted(path.parent.name for path in EXAMPLES.glob("*/cluster.yaml"))
-        raise LookupError(f"no example cluster {folder!r}; there are {', '.join(known)}")
+        names = sorted(path.parent.name for path in EXAMPLES.glob("*/cluster.yaml"))
+        raise LookupError(f"no example cluster {folder!r}; there are {', '.join(names)}")
     files = [EXAMPLES / folder / name for name in ("cluster.yaml", "policy.yaml", "held.yaml")]
     recorded = [
         document

@@ -51,8 +51,8 @@ def posted(cluster: Access, document: Object, namespace: str, *options: str) -> 
 def created(cluster: Access, document: Object, namespace: str, *options: str) -> tuple[int, str]:
     """Create an object with kubectl; return its exit code and what it said on stderr."""
     arguments = ("create", "-n", namespace, *options, "-f", "-")
-    done = cluster.kubectl(*arguments, input=stream(document), check=False)
-    return done.returncode, done.stderr
+    output = cluster.kubectl(*arguments, input=stream(document), check=False)
+    return output.returncode, output.stderr
 
 
 def tried(cluster: Access, document: Object, namespace: str) -> tuple[int, str]:
@@ -78,12 +78,12 @@ def gpu(name: str, memory: str, *, root: str = "pci0000:00", **fields: Any) -> O
 
 def shared_gpu(name: str) -> Object:
     """A device that is shared by amounts of 1Gi plus steps of 3Gi, up to 37Gi."""
-    made = gpu(name, "40Gi", allowMultipleAllocations=True)
-    made["capacity"]["memory"]["requestPolicy"] = {
+    gpu_ = gpu(name, "40Gi", allowMultipleAllocations=True)
+    gpu_["capacity"]["memory"]["requestPolicy"] = {
         "default": "1Gi",
         "validRange": {"min": "1Gi", "step": "3Gi", "max": "37Gi"},
     }
-    return made
+    return gpu_
 
 
 def published(

@@ -66,10 +66,12 @@ def up(state: Path, chosen: ExampleState | None = None) -> int:
 def down(state: Path, *, quiet: bool = False) -> int:
     """Stop what `up` started and forget its state."""
     directory = state / "cluster"
-    stopped = stop_recorded(directory)
+    stopped_files = stop_recorded(directory)
     shutil.rmtree(directory, ignore_errors=True)
-    if stopped:
-        say(f"Stopped: {', '.join(f'{process.name} ({process.pid})' for process in stopped)}.")
+    if stopped_files:
+        say(
+            f"Stopped: {', '.join(f'{process.name} ({process.pid})' for process in stopped_files)}."
+        )
     elif not quiet:
         say("Nothing to stop.")
     return 0
@@ -131,9 +133,9 @@ def _add_nodes(
     cluster: Cluster, nodes: Sequence[Object], slices: Mapping[str, Sequence[Object]]
 ) -> None:
     cluster.add_nodes(nodes, lambda node: slices.get(node, ()))
-    for node, published in slices.items():
-        devices = [device for piece in published for device in piece["spec"]["devices"]]
-        say(f"  {node}: {len(devices)} devices of {published[0]['spec']['driver']}")
+    for node, slice_ in slices.items():
+        devices = [device for piece in slice_ for device in piece["spec"]["devices"]]
+        say(f"  {node}: {len(devices)} devices of {slice_[0]['spec']['driver']}")
 
 
 def _link_kubectl(state: Path) -> None:

@@ -157,8 +157,8 @@ def running(directory: Path) -> tuple[Record, ...]:
 
 def stop_recorded(directory: Path, grace_s: float = GRACE_S) -> tuple[Record, ...]:
     """End the recorded processes of a directory, the last first, and say which these were."""
-    stopped = running(directory)
-    for record in reversed(stopped):
+    running_pod = running(directory)
+    for record in reversed(running_pod):
         _signal(record, signal.SIGTERM)
         deadline = time.monotonic() + grace_s
         while _is_same(record):
@@ -166,7 +166,7 @@ def stop_recorded(directory: Path, grace_s: float = GRACE_S) -> tuple[Record, ..
                 _signal(record, signal.SIGKILL)
             time.sleep(0.02)
     run_afterwards(directory)
-    return stopped
+    return running_pod
 
 
 class Keeper:

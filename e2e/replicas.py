@@ -96,15 +96,15 @@ class Replicas:
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
         connection.close()
-        values = [each.split()[-1] for each in text.splitlines() if each.startswith(line)]
+        values = [row.split()[-1] for row in text.splitlines() if row.startswith(line)]
         return int(float(values[0])) if values else 0
 
     # --- trust -----------------------------------------------------------------------------------
 
     def secret(self) -> Mapping[str, str]:
         """What the Secret with the authorities holds, base64; empty where there is none."""
-        found = self._cluster.find("secrets", "drawbridge-ca", self._drawbridge.namespace)
-        return dict(found["data"]) if found is not None else {}
+        stored = self._cluster.find("secrets", "drawbridge-ca", self._drawbridge.namespace)
+        return dict(stored["data"]) if stored is not None else {}
 
     def bundles(self) -> set[str]:
         """The caBundles of all our webhooks, base64."""

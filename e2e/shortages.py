@@ -224,21 +224,21 @@ def inventory_of(each: Shortage) -> Iterator[Object]:
     yield from each.extra
     if not each.devices:
         return
-    (made,) = inventory.resource_slices(each.driver, node_name(each), each.devices)
+    (resource_slice,) = inventory.resource_slices(each.driver, node_name(each), each.devices)
     over = dict(each.slices)
-    made["spec"]["pool"] |= {"resourceSliceCount": over.pop("resourceSliceCount", 1)}
+    resource_slice["spec"]["pool"] |= {"resourceSliceCount": over.pop("resourceSliceCount", 1)}
     if "nodeSelector" in over:
-        del made["spec"]["nodeName"]
-    made["spec"] |= over
+        del resource_slice["spec"]["nodeName"]
+    resource_slice["spec"] |= over
     if each.slug == "counters":
         counted = inventory.resource_slices(each.driver, node_name(each), [])[0]
         counted["metadata"]["name"] += "-counters"
         counted["spec"] |= {"sharedCounters": COUNTERS}
         del counted["spec"]["devices"]
-        for one in (made, counted):
+        for one in (resource_slice, counted):
             one["spec"]["pool"]["resourceSliceCount"] = 2
         yield counted
-    yield made
+    yield resource_slice
 
 
 def node_of(each: Shortage) -> Object:
@@ -268,8 +268,8 @@ def waiting_of(each: Shortage) -> Iterator[Object]:
     if each.slug == "extended":
         limits = {"example.com/extended": 1}
     else:
-        asked = each.claim or requests(asks(each.slug))
-        for number, devices in enumerate((asked, *each.more)):
+        claim = each.claim or requests(asks(each.slug))
+        for number, devices in enumerate((claim, *each.more)):
             name = f"{each.slug}-{number}"
             claims["gpu" if not number else f"gpu-{number}"] = name
             yield _template(name, devices)

@@ -40,25 +40,25 @@ def create(
 ) -> tuple[int, str]:
     """Exit status and words of `kubectl create`."""
     command = ("create", "-n", namespace, "-f", "-", *flags)
-    done = cluster.kubectl(*command, input=stream(document), check=False, kubeconfig=user)
-    return done.returncode, done.stderr
+    output = cluster.kubectl(*command, input=stream(document), check=False, kubeconfig=user)
+    return output.returncode, output.stderr
 
 
 def dry_run(cluster: Access, namespace: str, document: Object, user: Path | None = None) -> Object:
     """The object as it would be created."""
     command = ("create", "-n", namespace, "--dry-run=server", "-o", "json", "-f", "-")
-    shown = cluster.kubectl(*command, input=stream(document), kubeconfig=user).stdout
-    created: Object = json.loads(shown)
+    stdout = cluster.kubectl(*command, input=stream(document), kubeconfig=user).stdout
+    created: Object = json.loads(stdout)
     return created
 
 
 def printed(cluster: Access, namespace: str, document: Object, *flags: str) -> Object:
     """The pod that `drawbridge translate` prints."""
     arguments = ("translate", "-f", "-", "--live", "-n", namespace, "-o", "json", *flags)
-    done = command_line(cluster, *arguments, input=stream(document))
-    assert done.returncode == 0, done.stderr
-    objects: list[Object] = json.loads(done.stdout)["objects"]
-    return next(each for each in objects if each["kind"] == "Pod")
+    command_line_ = command_line(cluster, *arguments, input=stream(document))
+    assert command_line_.returncode == 0, command_line_.stderr
+    objects: list[Object] = json.loads(command_line_.stdout)["objects"]
+    return next(object_ for object_ in objects if object_["kind"] == "Pod")
 
 
 def template_of(translated: Object) -> str:
@@ -69,9 +69,9 @@ def template_of(translated: Object) -> str:
 def events_of(cluster: Access, namespace: str, name: str) -> dict[str, str]:
     """Reason to message of the events about a pod."""
     return {
-        each["reason"]: each["message"]
-        for each in cluster.objects("events", namespace)
-        if each["involvedObject"]["name"] == name
+        object_["reason"]: object_["message"]
+        for object_ in cluster.objects("events", namespace)
+        if object_["involvedObject"]["name"] == name
     }
 
 
@@ -80,8 +80,8 @@ def copied(translated: Object, name: str, **annotations: str) -> Object:
     spec = copy.deepcopy(translated["spec"])
     for field in ("nodeName", "serviceAccountName", "serviceAccount", "volumes", "tolerations"):
         spec.pop(field, None)
-    for each in spec["containers"]:
-        each.pop("volumeMounts", None)
+    for container in spec["containers"]:
+        container.pop("volumeMounts", None)
     shown = translated["metadata"]["annotations"]
     metadata = {"name": name, "annotations": {**shown, **annotations}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -172,7 +172,7 @@ def test_a_vocabulary_can_be_turned_off(
     forged = printed(cluster, namespace, other)
     (tmp_path / "settings.json").write_text(json.dumps(chosen))
 
-    shown = subprocess.run(
+    stdout = subprocess.run(
         [sys.executable, "-m", "webhook", "--print-configuration"],
         cwd=ROOT,
         env={**cluster.environment(), "DRAWBRIDGE_CONFIG": str(tmp_path / "settings.json")},
@@ -181,13 +181,13 @@ def test_a_vocabulary_can_be_turned_off(
         check=True,
     ).stdout
     with drawbridge.configured(chosen):
-        untouched = dry_run(cluster, namespace, other)
+        dry_run_ = dry_run(cluster, namespace, other)
         status, words = create(cluster, namespace, forged, "--dry-run=server")
         translated = dry_run(cluster, namespace, SHARE)
 
-    assert GPU in shown
-    assert "koordinator.sh" not in shown
-    assert "resourceClaims" not in untouched["spec"]
+    assert GPU in stdout
+    assert "koordinator.sh" not in stdout
+    assert "resourceClaims" not in dry_run_["spec"]
     assert status == 1
     assert 'records "koordinator.sh/gpu-core", which is not translated here' in words
     assert legacy_keys(translated) == set()
@@ -206,8 +206,8 @@ def unreviewed(cluster: Access, namespace: str) -> str:
 def unsigned_pods(drawbridge: Drawbridge, reason: str) -> int:
     """How many pods without a valid signature the controller has seen since its start."""
     line = rf'^drawbridge_unsigned_pods_total{{reason="{reason}"}} (\S+)$'
-    found = re.search(line, drawbridge.metrics(CONTROLLER), re.MULTILINE)
-    return int(float(found[1])) if found else 0
+    outcome = re.search(line, drawbridge.metrics(CONTROLLER), re.MULTILINE)
+    return int(float(outcome[1])) if outcome else 0
 
 
 @pytest.mark.parametrize("user", [PODS_ONLY, EDITOR])
@@ -231,9 +231,9 @@ def test_a_forged_annotation_where_nobody_reviews_gets_no_template(
 @pytest.fixture
 def signed(cluster: Access, stage: str) -> Object:
     """A pod that the webhook signed, in another namespace."""
-    gated = pod("signed", limits={GPU: 1, MEMORY: 4000}, schedulingGates=GATED)
+    pod_ = pod("signed", limits={GPU: 1, MEMORY: 4000}, schedulingGates=GATED)
     if cluster.find("pods", "signed", stage) is None:
-        assert create(cluster, stage, gated) == (0, "")
+        assert create(cluster, stage, pod_) == (0, "")
     return cluster.get("pods", "signed", stage)
 
 
@@ -257,15 +257,15 @@ def test_a_signature_is_of_no_use_for_more_claims(
     cluster: Access, namespace: str, drawbridge: Drawbridge
 ) -> None:
     """The webhook signs one claim; where nobody reviews, the pod asks for two of the template."""
-    gated = pod("share", limits={GPU: 1, MEMORY: 4000}, schedulingGates=GATED)
-    assert create(cluster, namespace, gated) == (0, "")
-    one = cluster.get("pods", "share", namespace)
-    name = template_of(one)
+    pod_ = pod("share", limits={GPU: 1, MEMORY: 4000}, schedulingGates=GATED)
+    assert create(cluster, namespace, pod_) == (0, "")
+    value = cluster.get("pods", "share", namespace)
+    name = template_of(value)
     cluster.wait_for("resourceclaimtemplates", name, namespace)
     cluster.kubectl("label", "namespace", namespace, f"{TRANSLATE_LABEL}=false")
     cluster.kubectl("delete", "-n", namespace, "pod", "share", "--force")
     cluster.wait_gone("resourceclaimtemplates", name, namespace)
-    two = copied(one, "two")
+    two = copied(value, "two")
     (entry,) = two["spec"]["resourceClaims"]
     two["spec"]["resourceClaims"] = [entry, {**entry, "name": "again"}]
 
@@ -281,8 +281,8 @@ def test_a_signature_is_of_no_use_for_more_claims(
 def test_a_pod_is_served_when_its_namespace_is_taken_out_later(
     cluster: Access, namespace: str
 ) -> None:
-    gated = pod("share", limits={GPU: 1, MEMORY: 4000}, schedulingGates=GATED)
-    assert create(cluster, namespace, gated) == (0, "")
+    pod_ = pod("share", limits={GPU: 1, MEMORY: 4000}, schedulingGates=GATED)
+    assert create(cluster, namespace, pod_) == (0, "")
     name = template_of(cluster.get("pods", "share", namespace))
     cluster.wait_for("resourceclaimtemplates", name, namespace)
 
@@ -290,8 +290,8 @@ def test_a_pod_is_served_when_its_namespace_is_taken_out_later(
     cluster.kubectl("delete", "-n", namespace, "resourceclaimtemplate", name)
 
     cluster.wait_for("resourceclaimtemplates", name, namespace)
-    ungated = json.dumps({"spec": {"schedulingGates": None}})
-    cluster.kubectl("patch", "-n", namespace, "pod", "share", "--type=merge", "-p", ungated)
+    patch_text = json.dumps({"spec": {"schedulingGates": None}})
+    cluster.kubectl("patch", "-n", namespace, "pod", "share", "--type=merge", "-p", patch_text)
     running = cluster.wait_running("share", namespace)
     (device,) = devices(running, cluster.objects("resourceclaims", namespace))["main"]
     assert device.amounts == {"memory": Quantity("4000Mi"), "cores": Quantity(0)}
@@ -300,8 +300,8 @@ def test_a_pod_is_served_when_its_namespace_is_taken_out_later(
 def test_a_rotated_key_still_verifies_the_pods_that_it_signed(
     cluster: Access, drawbridge: Drawbridge, namespace: str
 ) -> None:
-    gated = pod("share", limits={GPU: 1, MEMORY: 4000}, schedulingGates=GATED)
-    assert create(cluster, namespace, gated) == (0, "")
+    pod_ = pod("share", limits={GPU: 1, MEMORY: 4000}, schedulingGates=GATED)
+    assert create(cluster, namespace, pod_) == (0, "")
     first = cluster.get("pods", "share", namespace)
     name = template_of(first)
     cluster.wait_for("resourceclaimtemplates", name, namespace)
@@ -325,10 +325,10 @@ def test_a_rotated_key_still_verifies_the_pods_that_it_signed(
 
 
 def test_a_dry_run_is_signed_and_leaves_nothing(cluster: Access, workshop: str) -> None:
-    shown = dry_run(cluster, workshop, SHARE)
+    dry_run_ = dry_run(cluster, workshop, SHARE)
 
-    assert SIGNATURE_ANNOTATION in shown["metadata"]["annotations"]
-    assert cluster.find("resourceclaimtemplates", template_of(shown), workshop) is None
+    assert SIGNATURE_ANNOTATION in dry_run_["metadata"]["annotations"]
+    assert cluster.find("resourceclaimtemplates", template_of(dry_run_), workshop) is None
 
 
 @pytest.mark.parametrize("user", [PODS_ONLY, EDITOR, NOBODY])
@@ -338,9 +338,9 @@ def test_the_keys_are_nobodys_to_read(
     kubeconfig = add_user(cluster, namespace, user)
     command = ("get", "secret", "-n", drawbridge.namespace, SIGNING_SECRET)
 
-    refused = cluster.kubectl(*command, check=False, kubeconfig=kubeconfig)
+    output = cluster.kubectl(*command, check=False, kubeconfig=kubeconfig)
 
-    assert "forbidden" in refused.stderr
+    assert "forbidden" in output.stderr
 
 
 def test_an_annotation_that_changes_all_the_time_is_one_event(
@@ -361,9 +361,9 @@ def test_an_annotation_that_changes_all_the_time_is_one_event(
     )
 
     told = [
-        each
-        for each in cluster.objects("events", unreviewed)
-        if each["reason"] == "TranslationNotSigned"
+        object_
+        for object_ in cluster.objects("events", unreviewed)
+        if object_["reason"] == "TranslationNotSigned"
     ]
     assert len(told) == 1
 
@@ -430,8 +430,8 @@ def tolerating(cluster: Access, namespace: str) -> Iterator[Callable[[], bool]]:
     def in_force() -> bool:
         spec = claim_template("probe", HAMI)["spec"]["spec"]
         claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
-        shown = dry_run(cluster, namespace, {**claim, "metadata": {"name": "p"}, "spec": spec})
-        return "tolerations" in shown["spec"]["devices"]["requests"][0]["exactly"]
+        dry_run_ = dry_run(cluster, namespace, {**claim, "metadata": {"name": "p"}, "spec": spec})
+        return "tolerations" in dry_run_["spec"]["devices"]["requests"][0]["exactly"]
 
     cluster.wait_until(in_force, "the policy is in force")
     yield in_force

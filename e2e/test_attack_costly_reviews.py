@@ -75,10 +75,10 @@ def selecting(expression: str) -> Object:
 def watched_probes(drawbridge: Drawbridge) -> Iterator[list[str]]:
     """Probe as the kubelet does, with a second for each; collects what went wrong."""
     problems: list[str] = []
-    ended = threading.Event()
+    event = threading.Event()
 
     def probe() -> None:
-        while not ended.wait(0.5):
+        while not event.wait(0.5):
             port = drawbridge.endpoints.probes[WEBHOOK]
             connection = http.client.HTTPConnection(drawbridge.endpoints.host, port, timeout=1)
             try:
@@ -95,7 +95,7 @@ def watched_probes(drawbridge: Drawbridge) -> Iterator[list[str]]:
     try:
         yield problems
     finally:
-        ended.set()
+        event.set()
         thread.join()
 
 
@@ -111,9 +111,9 @@ def memory(cluster: Access, process: str) -> int:
     """The most memory that a process ever had, in bytes."""
     record = cluster.children[process].record
     assert record is not None
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{record.pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
+    outcome = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{record.pid}/status").read_text())
+    assert outcome is not None
+    return int(outcome[1]) * 1024
 
 
 # --- expressions ----------------------------------------------------------------------------------
@@ -124,12 +124,12 @@ def test_a_costly_pattern_is_not_evaluated_and_its_author_is_told(
 ) -> None:
     costly = selecting(f'device.attributes["{HAMI}"].uuid.matches("{PATTERN}")')
 
-    made = cluster.kubectl(
+    output = cluster.kubectl(
         *("create", "-n", namespace, "--dry-run=server", f"--as={editor}", "-f", "-"),
         input=stream(costly),
     )
 
-    assert "was not evaluated: its regular expressions compile to as many as" in made.stderr
+    assert "was not evaluated: its regular expressions compile to as many as" in output.stderr
 
 
 def test_an_editor_with_costly_patterns_delays_nobody(
@@ -197,12 +197,12 @@ def test_expressions_are_evaluated_in_a_process_that_may_be_lost(
         long = " || ".join(
             f'device.attributes["{HAMI}"].productName == "{model} {number}"' for number in range(9)
         )
-        made = cluster.kubectl(
+        output = cluster.kubectl(
             *("create", "-n", namespace, "--dry-run=server", f"--as={editor}", "-f", "-"),
             input=stream(selecting(long)),
             check=False,
         )
-        return made.stderr
+        return output.stderr
 
     before = denial("none")
     (worker,) = workers(record.pid)
@@ -235,8 +235,8 @@ def workers(parent: int) -> list[int]:
 def forged(cluster: Access, namespace: str, containers: int) -> Object:
     """A pod whose annotation derives as much as its author can make it."""
     command = ("create", "-n", namespace, "--dry-run=server", "-o", "json", "-f", "-")
-    made: Object = json.loads(cluster.kubectl(*command, input=stream(HONEST)).stdout)
-    record = json.loads(made["metadata"]["annotations"][REQUEST_ANNOTATION])
+    document: Object = json.loads(cluster.kubectl(*command, input=stream(HONEST)).stdout)
+    record = json.loads(document["metadata"]["annotations"][REQUEST_ANNOTATION])
     sizes = [{"size": str((10 + number) * 2**30)} for number in range(8)]
     for profile in record["profiles"]:
         profile["facts"] = {"gpu": {"sizes": sizes}}

@@ -32,13 +32,13 @@ def attempt(
     cluster: Access, drawbridge: Drawbridge, account: str, *words: str, **options: Any
 ) -> str:
     """Run kubectl with the token of an account; return why it was refused, empty where it was not."""
-    done = cluster.kubectl(
+    output = cluster.kubectl(
         *words,
         check=False,
         kubeconfig=cluster.kubeconfig_for(drawbridge.namespace, account),
         **options,
     )
-    return str(done.stderr) if done.returncode else ""
+    return str(output.stderr) if output.returncode else ""
 
 
 def patched(cluster: Access, drawbridge: Drawbridge, steps: list[Object]) -> tuple[int, str]:
@@ -193,11 +193,11 @@ def test_what_an_account_cannot_create(
 ) -> None:
     document = stream(row.document)
 
-    refused = attempt(
+    attempt_ = attempt(
         cluster, drawbridge, row.account, "create", "--validate=false", "-f", "-", input=document
     )
 
-    assert row.reason in refused
+    assert row.reason in attempt_
 
 
 # --- drawbridge-controller ------------------------------------------------------------------------
@@ -230,7 +230,9 @@ def test_claims_that_people_made_or_pods_use_cannot_be_deleted(
             "spec": claim_template("mine", "gpu.example.com")["spec"]["spec"],
         }
     )
-    names = {each["metadata"]["name"] for each in cluster.objects("resourceclaims", namespace)}
+    names = {
+        object_["metadata"]["name"] for object_ in cluster.objects("resourceclaims", namespace)
+    }
 
     for name in names:
         words = ("delete", "--wait=false", "-n", namespace, "resourceclaim", name)
@@ -240,7 +242,7 @@ def test_claims_that_people_made_or_pods_use_cannot_be_deleted(
 
     assert len(names) == 2
     assert names == {
-        each["metadata"]["name"] for each in cluster.objects("resourceclaims", namespace)
+        object_["metadata"]["name"] for object_ in cluster.objects("resourceclaims", namespace)
     }
 
 

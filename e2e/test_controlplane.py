@@ -24,9 +24,9 @@ def test_version_is_the_one_that_is_pinned(own_cluster: Cluster) -> None:
 
 
 def test_only_the_stable_version_of_resource_k8s_io_is_served(own_cluster: Cluster) -> None:
-    served = own_cluster.kubectl("api-versions").stdout.split()
+    parts = own_cluster.kubectl("api-versions").stdout.split()
 
-    assert [each for each in served if each.startswith("resource.k8s.io")] == ["resource.k8s.io/v1"]
+    assert [each for each in parts if each.startswith("resource.k8s.io")] == ["resource.k8s.io/v1"]
 
 
 def test_a_plain_pod_runs(cluster: Access, namespace: str, nodes: list[str]) -> None:
@@ -121,10 +121,10 @@ def test_the_api_server_takes_what_the_builders_make(
 def test_a_service_account_has_its_own_rights_only(cluster: Access, namespace: str) -> None:
     config = cluster.kubeconfig_for(namespace, "default")
 
-    refused = cluster.kubectl("get", "nodes", kubeconfig=config, check=False)
+    output = cluster.kubectl("get", "nodes", kubeconfig=config, check=False)
 
-    assert refused.returncode == 1
-    assert f'User "system:serviceaccount:{namespace}:default" cannot list' in refused.stderr
+    assert output.returncode == 1
+    assert f'User "system:serviceaccount:{namespace}:default" cannot list' in output.stderr
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,8 @@ def documents(name: str) -> list[Object]:
 
 def policy(name: str = "story", **spec: Any) -> Object:
     """The policy of the four modes, with other fields of its spec."""
-    (made,) = documents("policy.yaml")
-    return {**made, "metadata": {"name": name}, "spec": {**made["spec"], **spec}}
+    (document,) = documents("policy.yaml")
+    return {**document, "metadata": {"name": name}, "spec": {**document["spec"], **spec}}
 
 
 def rule(name: str = "a", **fields: Any) -> Object:
@@ -74,7 +74,9 @@ def published(cluster: Access) -> Iterator[str]:
     cluster.remove_nodes([NODE])
     cluster.wait_until(
         lambda: (
-            not any(each["spec"]["driver"] == DRIVER for each in cluster.objects("resourceslices"))
+            not any(
+                object_["spec"]["driver"] == DRIVER for object_ in cluster.objects("resourceslices")
+            )
         ),
         "the slices are gone",
     )
@@ -183,10 +185,10 @@ REFUSED: Final = (
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
 def test_the_api_server_refuses_by_itself(cluster: Access, case: Refused) -> None:
-    made = policy(rules=ONE)
-    made["spec"] = {k: v for k, v in {**made["spec"], **case.spec}.items() if v is not None}
+    policy_ = policy(rules=ONE)
+    policy_["spec"] = {k: v for k, v in {**policy_["spec"], **case.spec}.items() if v is not None}
 
-    status, body = cluster.request("POST", f"{POLICIES}?dryRun=All&fieldValidation=Strict", made)
+    status, body = cluster.request("POST", f"{POLICIES}?dryRun=All&fieldValidation=Strict", policy_)
 
     assert status in {400, 422}, body
     assert case.words in json.loads(body)["message"]
@@ -196,7 +198,11 @@ def test_the_api_server_refuses_by_itself(cluster: Access, case: Refused) -> Non
 def test_what_the_definition_stands_for_is_refused_by_it(cluster: Access, case: Case) -> None:
     """Rules whose table says that the definition says them, and no others."""
     said = {one.code.value for one in RULES if one.no_cel_reason == CRD_VALIDATION}
-    errors = {each.split()[1] for each in case.expected_lines if each.startswith("error")}
+    errors = {
+        expected_line.split()[1]
+        for expected_line in case.expected_lines
+        if expected_line.startswith("error")
+    }
 
     status, body = cluster.request("POST", f"{POLICIES}?dryRun=All", case.document)
 
@@ -290,8 +296,8 @@ def test_a_broken_rule_is_told_until_it_is_mended(cluster: Access) -> None:
     awaited(cluster, {"Valid": "False RuleEvaluationError", "Symmetric": "Unknown NotEvaluated"})
     cluster.wait_until(
         lambda: any(
-            each["regarding"]["name"] == "story" and each["reason"] == "PolicyInvalid"
-            for each in cluster.objects("events.events.k8s.io", "default")
+            object_["regarding"]["name"] == "story" and object_["reason"] == "PolicyInvalid"
+            for object_ in cluster.objects("events.events.k8s.io", "default")
         ),
         "an event tells that the policy is invalid",
     )
@@ -356,7 +362,7 @@ def test_an_audit_tells_what_would_have_been_refused(
     held(cluster, "secret-mps", workshop, "gpu-0-mps-0")
     held(cluster, "elsewhere", namespace, "gpu-1-mps-0")
 
-    found = cluster.wait_for(
+    task_result = cluster.wait_for(
         "dcp", "story", until=lambda one: one["status"].get("conflicts"), timeout_s=SECONDS
     )
 
@@ -371,20 +377,20 @@ def test_an_audit_tells_what_would_have_been_refused(
                 "reason": "the rule of device gpu-0-mps-0 does not accept device gpu-0-mig-0",
             }
         ],
-    } == found["status"]["conflicts"]
-    text = json.dumps(found["status"])
+    } == task_result["status"]["conflicts"]
+    text = json.dumps(task_result["status"])
     assert "secret" not in text
     assert namespace not in text
 
     cluster.apply(policy(enforcement="Enforce"))
     enforced = awaited(cluster, GOOD)
-    assert found["status"]["conflicts"] == enforced["status"]["conflicts"]
+    assert task_result["status"]["conflicts"] == enforced["status"]["conflicts"]
 
     for name, where in (("secret-mig", namespace), ("secret-mps", workshop)):
         (event,) = [
-            each
-            for each in cluster.objects("events.events.k8s.io", where)
-            if each["reason"] == "DeviceIncompatible" and "is Audit" in each["note"]
+            object_
+            for object_ in cluster.objects("events.events.k8s.io", where)
+            if object_["reason"] == "DeviceIncompatible" and "is Audit" in object_["note"]
         ]
         assert name == event["regarding"]["name"]
         assert "a claim in another namespace" in event["note"]
@@ -497,14 +503,14 @@ def test_nobody_of_ours_may_change_a_policy(
 ) -> None:
     cluster.apply(policy())
 
-    done = cluster.kubectl(
+    output = cluster.kubectl(
         *command.split(),
         check=False,
         kubeconfig=cluster.kubeconfig_for(drawbridge.namespace, account),
     )
 
-    assert done.returncode == 1
-    assert "forbidden: User" in done.stderr
+    assert output.returncode == 1
+    assert "forbidden: User" in output.stderr
 
 
 def test_nothing_that_they_need_was_forbidden(drawbridge: Drawbridge) -> None:

@@ -85,20 +85,20 @@ class Site:
 
 @pytest.fixture
 def site(cluster: Access, namespace: str) -> Iterator[Site]:
-    made = Site(cluster, namespace, f"d{next(_numbers)}.judge.example.com")
-    nodes = add_nodes(cluster, made.driver, {made.node: DEVICES})
-    made.wait_denied()
-    yield made
+    site_ = Site(cluster, namespace, f"d{next(_numbers)}.judge.example.com")
+    nodes = add_nodes(cluster, site_.driver, {site_.node: DEVICES})
+    site_.wait_denied()
+    yield site_
     cluster.remove_nodes(nodes)
-    cluster.kubectl("delete", "deviceclass", made.driver, "--wait=false")
+    cluster.kubectl("delete", "deviceclass", site_.driver, "--wait=false")
 
 
 def _wait_marked(cluster: Access, drawbridge: Drawbridge, driver: str) -> None:
     """Return when the controller has seen the driver's devices."""
 
     def is_marked() -> bool:
-        found = cluster.find("configmaps", MARK, drawbridge.namespace)
-        return driver in json.loads((found or {}).get("data", {}).get("seen", "{}")).get(
+        stored = cluster.find("configmaps", MARK, drawbridge.namespace)
+        return driver in json.loads((stored or {}).get("data", {}).get("seen", "{}")).get(
             "classes", {}
         ).get(driver, {})
 
@@ -109,8 +109,8 @@ def _wait_marked(cluster: Access, drawbridge: Drawbridge, driver: str) -> None:
 
 
 def test_what_no_node_has_is_denied_whoever_asks_for_it(site: Site) -> None:
-    wanted = template(asking(site.driver, count=3))
-    named = pod("asks", claims={"gpu": "small"})
+    template_ = template(asking(site.driver, count=3))
+    pod_ = pod("asks", claims={"gpu": "small"})
     site.cluster.apply(
         {
             **template(asking(site.driver)),
@@ -118,44 +118,44 @@ def test_what_no_node_has_is_denied_whoever_asks_for_it(site: Site) -> None:
         }
     )
 
-    assert site.words(wanted).startswith("1 ")
-    assert "count 3 is more than the 2 selected devices" in site.words(wanted)
-    assert "request 2 devices to fit" in site.words(wanted)
-    assert site.words(named).startswith("0 ")
-    assert site.words(deployment("asks", named)).startswith("0 ")
+    assert site.words(template_).startswith("1 ")
+    assert "count 3 is more than the 2 selected devices" in site.words(template_)
+    assert "request 2 devices to fit" in site.words(template_)
+    assert site.words(pod_).startswith("0 ")
+    assert site.words(deployment("asks", pod_)).startswith("0 ")
 
 
 def test_pods_and_workloads_are_denied_for_a_template_that_can_never_fit(site: Site) -> None:
     """The template came when nobody looked; who names it is told."""
     cluster, namespace = site.cluster, site.namespace
     cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}=off")
-    wanted = template(asking(site.driver, count=3))
+    template_ = template(asking(site.driver, count=3))
     site.wait_said("0 ")
-    assert created(cluster, wanted, namespace)[0] == 0
+    assert created(cluster, template_, namespace)[0] == 0
     cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}-")
     site.wait_denied()
-    named = pod("asks", claims={"gpu": "wanted"})
+    pod_ = pod("asks", claims={"gpu": "wanted"})
 
-    for document in (named, deployment("asks", named), replica_set("asks", named)):
-        said = site.wait_said("1 ", "count 3 is more than the 2", document=document)
-        assert "resourceClaims[0].resourceClaimTemplateName" in said
+    for document in (pod_, deployment("asks", pod_), replica_set("asks", pod_)):
+        output = site.wait_said("1 ", "count 3 is more than the 2", document=document)
+        assert "resourceClaims[0].resourceClaimTemplateName" in output
 
 
 def test_an_amount_above_the_largest_device_is_denied(site: Site) -> None:
-    said = site.words(claim(asking(site.driver, capacity=amount("100Gi"))))
+    words = site.words(claim(asking(site.driver, capacity=amount("100Gi"))))
 
-    assert said.startswith("1 ")
-    assert "memory 100Gi is more than the 80Gi of the largest device" in said
+    assert words.startswith("1 ")
+    assert "memory 100Gi is more than the 80Gi of the largest device" in words
 
 
 @pytest.mark.parametrize(("label", "code"), [("warn", "0 Warning: "), ("off", "0 ")])
 def test_a_namespace_may_be_lenient(site: Site, label: str, code: str) -> None:
     site.cluster.kubectl("label", "namespace", site.namespace, f"{ENFORCEMENT_LABEL}={label}")
 
-    said = site.wait_said("0 ")
+    output = site.wait_said("0 ")
 
-    assert said.startswith(code)
-    assert ("the namespace is labelled to warn" in said) == (label == "warn")
+    assert output.startswith(code)
+    assert ("the namespace is labelled to warn" in output) == (label == "warn")
 
 
 # --- doubt ----------------------------------------------------------------------------------------
@@ -198,10 +198,10 @@ def test_less_than_there_was_is_no_proof(
     assert created(cluster, serving, namespace)[0] == 0
 
     why = shrinks(site)
-    said = site.wait_said("0 ", why)
+    output = site.wait_said("0 ", why)
     cluster.kubectl("scale", "replicaset", "serving", "-n", namespace, "--replicas=3")
 
-    assert not why or "]: spec.devices.requests[0]" in said
+    assert not why or "]: spec.devices.requests[0]" in output
     cluster.wait_for(
         "replicasets",
         "serving",
@@ -226,9 +226,9 @@ def test_a_new_model_is_declared_before_it_comes(site: Site, drawbridge: Drawbri
 
     declared = {"nodes": 2, "devices": 10, "onOneNode": 8, "capacity": {"memory": "192Gi"}}
     _declare(site, drawbridge, {"classes": {site.driver: {site.driver: declared}}})
-    said = site.wait_said("0 ", "only a warning, since", document=large)
+    output = site.wait_said("0 ", "only a warning, since", document=large)
 
-    assert "class" in said
+    assert "class" in output
     site.publish(published(site.driver, site.node, [*DEVICES, gpu("gpu-2", "192Gi")], generation=2))
     site.cluster.wait_until(lambda: site.words(large) == "0 ", "it fits")
     _declare(site, drawbridge, None)
@@ -283,10 +283,10 @@ def test_what_was_admitted_before_can_be_changed_finished_and_removed(
     site.wait_said("0 ")
     old = claim(asking(site.driver, count=3), "old", finalizers=["drawbridge.internal/story"])
     cluster.apply({**old, "metadata": {**old["metadata"], "namespace": namespace}})
-    wanted = template(asking(site.driver, count=3))
-    assert created(cluster, wanted, namespace)[0] == 0
-    named = deployment("old", pod("old", claims={"gpu": "wanted"}))
-    assert created(cluster, named, namespace)[0] == 0
+    template_ = template(asking(site.driver, count=3))
+    assert created(cluster, template_, namespace)[0] == 0
+    deployment_ = deployment("old", pod("old", claims={"gpu": "wanted"}))
+    assert created(cluster, deployment_, namespace)[0] == 0
     cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}-")
     site.wait_denied()
     site.wait_said("1 ", document=deployment("new", pod("new", claims={"gpu": "wanted"})))
@@ -317,9 +317,9 @@ def _audited(cluster: Access, namespace: str, name: str) -> Object:
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
         _, body = cluster.request("GET", path)
         found[:] = [
-            each
-            for each in json.loads(body)["items"]
-            if each.get("action") == "Audit" and each["regarding"]["name"] == name
+            item
+            for item in json.loads(body)["items"]
+            if item.get("action") == "Audit" and item["regarding"]["name"] == name
         ]
         return bool(found)
 
@@ -342,6 +342,8 @@ def test_what_waits_for_others_is_told_so(site: Site) -> None:
     )
     cluster.wait_running("first", namespace)
 
-    said = site.wait_said("0 ", "no node can satisfy this now", document=claim(asking(site.driver)))
+    output = site.wait_said(
+        "0 ", "no node can satisfy this now", document=claim(asking(site.driver))
+    )
 
-    assert "Warning: drawbridge[doesNotFitNow]: spec.devices" in said
+    assert "Warning: drawbridge[doesNotFitNow]: spec.devices" in output

@@ -36,9 +36,9 @@ ALL_TOLD_S: Final = 60.0
 
 @pytest.fixture(scope="module")
 def observer(cluster: Access) -> Iterator[Drawbridge]:
-    installed = install_drawbridge(cluster, manifests=MANIFESTS, settings=IMPATIENT)
-    yield installed
-    installed.uninstall()
+    drawbridge_ = install_drawbridge(cluster, manifests=MANIFESTS, settings=IMPATIENT)
+    yield drawbridge_
+    drawbridge_.uninstall()
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +87,9 @@ def applied(cluster: Access, namespace: str, made: list[Object]) -> None:
 def events(cluster: Access, namespace: str) -> list[Object]:
     """What the observer has told in a namespace."""
     return [
-        each
-        for each in cluster.objects("events.events.k8s.io", namespace)
-        if each["reportingController"] == "drawbridge.observer"
+        object_
+        for object_ in cluster.objects("events.events.k8s.io", namespace)
+        if object_["reportingController"] == "drawbridge.observer"
     ]
 
 
@@ -105,10 +105,10 @@ def test_a_shortage_is_told(told: dict[str, str], each: Shortage) -> None:
 def test_the_command_line_says_the_same(cluster: Access, told: dict[str, str], stage: str) -> None:
     for slug in ("taken", "small", "alike", "tainted"):
         asked = ("why", "pod", slug, "-n", stage, "--live", "-o", "json")
-        done = command_line(cluster, *asked)
+        command_line_ = command_line(cluster, *asked)
 
-        assert done.returncode == 0, done.stderr
-        assert told[slug] == json.loads(done.stdout)["event"]
+        assert command_line_.returncode == 0, command_line_.stderr
+        assert told[slug] == json.loads(command_line_.stdout)["event"]
 
 
 def test_each_pod_is_told_once(cluster: Access, told: dict[str, str], stage: str) -> None:
@@ -141,7 +141,7 @@ def test_a_restart_repeats_nothing(
         "all pods were evaluated again",
     )
 
-    assert before == {each["metadata"]["name"] for each in events(cluster, stage)}
+    assert before == {event["metadata"]["name"] for event in events(cluster, stage)}
 
 
 def test_a_pod_that_finds_its_place_is_told_no_more(
@@ -222,14 +222,14 @@ def test_metrics_count_pods_by_reason(observer: Drawbridge, told: dict[str, str]
 def test_it_may_read_what_counts_and_nothing_else(
     cluster: Access, observer: Drawbridge, told: dict[str, str], command: str
 ) -> None:
-    done = cluster.kubectl(
+    output = cluster.kubectl(
         *command.split(),
         check=False,
         kubeconfig=cluster.kubeconfig_for(observer.namespace, OBSERVER),
     )
 
-    assert done.returncode == 1
-    assert "forbidden: User" in done.stderr
+    assert output.returncode == 1
+    assert "forbidden: User" in output.stderr
 
 
 def test_nothing_that_it_needs_was_forbidden(observer: Drawbridge) -> None:
@@ -242,10 +242,10 @@ def test_the_page_shows_what_is_told(tmp_path: Path) -> None:
     """Ten pods on a cluster of their own, since every node has a part in what they are told."""
     page = (ROOT / "docs" / "howto" / "read-a-denial.md").read_text()
     with Cluster(tmp_path / "page") as cluster:
-        made = list(documents("cluster.yaml"))
-        cluster.apply([each for each in made if each["kind"] == "DeviceClass"])
-        names = [each["metadata"]["name"] for each in made if each["kind"] == "Node"]
-        slices = [each for each in made if each["kind"] == "ResourceSlice"]
+        objects = list(documents("cluster.yaml"))
+        cluster.apply([each for each in objects if each["kind"] == "DeviceClass"])
+        names = [each["metadata"]["name"] for each in objects if each["kind"] == "Node"]
+        slices = [each for each in objects if each["kind"] == "ResourceSlice"]
         cluster.add_nodes(
             map(inventory.kwok_node, names),
             lambda node: [slice_ for slice_ in slices if slice_["spec"]["nodeName"] == node],
@@ -258,14 +258,14 @@ def test_the_page_shows_what_is_told(tmp_path: Path) -> None:
             entry = {"name": "gpu", "resourceClaimName": name}
             applied(cluster, "team", [claim, pod(name, resourceClaims=[entry])])
             cluster.wait_running(name, "team")
-        installed = install_drawbridge(cluster, manifests=MANIFESTS, settings=IMPATIENT)
+        drawbridge_ = install_drawbridge(cluster, manifests=MANIFESTS, settings=IMPATIENT)
         waiting = list(documents("pods.yaml"))
         cluster.apply(waiting)
         count = sum(each["kind"] == "Pod" for each in waiting)
         cluster.wait_until(lambda: len(events(cluster, "team")) == count, "every pod is told")
         print(cluster.kubectl("events", "-n", "team", "--types=Warning").stdout)
         told = {event["regarding"]["name"]: event["note"] for event in events(cluster, "team")}
-        installed.uninstall()
+        drawbridge_.uninstall()
 
     assert {} == {name: note for name, note in told.items() if note not in page}
 
@@ -296,11 +296,11 @@ def test_its_token_is_not_good_for_events_of_others(
         "note": "a",
     }
 
-    done = cluster.kubectl(
+    output = cluster.kubectl(
         *("create", "--validate=false", "-f", "-"),
         input=stream(forged),
         check=False,
         kubeconfig=cluster.kubeconfig_for(observer.namespace, OBSERVER),
     )
 
-    assert "its events are reported by drawbridge.observer" in done.stderr
+    assert "its events are reported by drawbridge.observer" in output.stderr

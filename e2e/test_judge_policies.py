@@ -77,15 +77,19 @@ _PROBES: Final = (
 def _tried(cluster: Access, document: Object | list[Object], namespace: str) -> tuple[int, str]:
     """Create objects without keeping them; return kubectl's exit code and words."""
     arguments = ("create", "--dry-run=server", "--validate=ignore", "-n", namespace, "-f", "-")
-    done = cluster.kubectl(*arguments, input=stream(document), check=False)
-    return done.returncode, done.stderr
+    output = cluster.kubectl(*arguments, input=stream(document), check=False)
+    return output.returncode, output.stderr
 
 
 CASES: Final = (*CLAIMS, *SELECTORS, *CONFIGS, *CLASSES, *SLICES)
 
 
 def _codes(case: Case, severity: str) -> set[str]:
-    return {each.split()[1] for each in case.expected_lines if each.startswith(severity)}
+    return {
+        expected_line.split()[1]
+        for expected_line in case.expected_lines
+        if expected_line.startswith(severity)
+    }
 
 
 def _rules(kind: str, why: str | None) -> set[str]:
@@ -151,14 +155,16 @@ def test_what_is_right_is_created_without_a_word(cluster: Access, workshop: str)
 
 def test_a_policy_compiles_without_a_doubt(cluster: Access) -> None:
     """The API server checks the types of each expression, and tells in the status."""
-    for each in cluster.objects("validatingadmissionpolicies"):
-        if each["metadata"]["name"].endswith(".drawbridge.internal"):
-            found = cluster.wait_for(
+    for object_ in cluster.objects("validatingadmissionpolicies"):
+        if object_["metadata"]["name"].endswith(".drawbridge.internal"):
+            task_result = cluster.wait_for(
                 "validatingadmissionpolicies",
-                each["metadata"]["name"],
+                object_["metadata"]["name"],
                 until=lambda found: "typeChecking" in found.get("status", {}),
             )
-            assert "expressionWarnings" not in found["status"]["typeChecking"], found["status"]
+            assert "expressionWarnings" not in task_result["status"]["typeChecking"], task_result[
+                "status"
+            ]
 
 
 def test_a_denial_names_field_cause_and_code(cluster: Access, workshop: str) -> None:
@@ -215,8 +221,8 @@ def _patch_status(cluster: Access, namespace: str, status: Mapping[str, Any]) ->
 
 @pytest.mark.usefixtures("nodes")
 def test_pods_get_their_claims_where_policies_are_in_force(cluster: Access, namespace: str) -> None:
-    wanted = template(exactly(deviceClassName="gpu.example.com"))
-    made = {**wanted, "metadata": {"name": "gpu", "namespace": namespace}}
+    template_ = template(exactly(deviceClassName="gpu.example.com"))
+    made = {**template_, "metadata": {"name": "gpu", "namespace": namespace}}
     cluster.apply(made)
     runs = pod("runs", claims={"gpu": "gpu"})
 
@@ -227,9 +233,9 @@ def test_pods_get_their_claims_where_policies_are_in_force(cluster: Access, name
 
 def test_every_rule_of_the_server_has_an_object_that_breaks_it() -> None:
     told_of = {
-        (case.document["kind"], each.split()[1])
+        (case.document["kind"], finding_line.split()[1])
         for case in CASES
-        for each in finding_lines(case.document)
+        for finding_line in finding_lines(case.document)
     }
 
     for rule in RULES:

@@ -120,17 +120,19 @@ def _exceeds(document: Object) -> bool:
 
 def test_what_is_used_is_what_claims_and_pods_count(cluster: Access, quota: str) -> None:
     device_class = convert(DEVICE_CLASS, DeviceClass)
-    wanted = claim(alternatives(1, 3, 2), "alternatives")
+    claim_ = claim(alternatives(1, 3, 2), "alternatives")
     using = pod("two", limits={RESOURCE: "2"})
-    counted = claim_usage(convert(wanted, ResourceClaim).spec.devices, {CLASS: device_class})
+    claim_usage_ = claim_usage(convert(claim_, ResourceClaim).spec.devices, {CLASS: device_class})
     by_pod = pod_usage(convert(using, Pod))[f"requests.{RESOURCE}"]
 
-    assert created(cluster, wanted, quota)[0] == 0
+    assert created(cluster, claim_, quota)[0] == 0
     assert created(cluster, using, quota)[0] == 0
 
-    used = counted[f"requests.{RESOURCE}"] + by_pod
-    _wait_used(cluster, quota, {DEVICES: str(counted[DEVICES]), f"requests.{RESOURCE}": str(used)})
-    told = command_line(
+    used = claim_usage_[f"requests.{RESOURCE}"] + by_pod
+    _wait_used(
+        cluster, quota, {DEVICES: str(claim_usage_[DEVICES]), f"requests.{RESOURCE}": str(used)}
+    )
+    command_line_ = command_line(
         cluster,
         "check",
         "--live",
@@ -140,4 +142,4 @@ def test_what_is_used_is_what_claims_and_pods_count(cluster: Access, quota: str)
         "-",
         input=stream(claim(asking(CLASS, count=2))),
     )
-    assert "requested 2, used 3, hard 4" in told.stdout
+    assert "requested 2, used 3, hard 4" in command_line_.stdout

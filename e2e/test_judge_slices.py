@@ -38,8 +38,8 @@ def _compare(cluster: Access, *, gated: bool) -> None:
     verdicts = {case.name: _ask(cluster, case) for case in SLICES if case.is_gated is gated}
     if os.environ.get("DRAWBRIDGE_RECORD"):
         record_verdicts(verdicts)
-    recorded = recorded_verdicts()
-    assert {name: recorded.get(name) for name in verdicts} == verdicts
+    recorded_verdicts_ = recorded_verdicts()
+    assert {name: recorded_verdicts_.get(name) for name in verdicts} == verdicts
 
 
 def test_the_server_gives_the_recorded_verdicts(cluster: Access) -> None:

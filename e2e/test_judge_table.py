@@ -432,11 +432,11 @@ WHO: Final[Mapping[str, Who]] = {
 
 @pytest.fixture(scope="module")
 def inventory(cluster: Access) -> Iterator[None]:
-    made = add_nodes(cluster, DRIVER, NODES)
-    made += add_nodes(cluster, SHARED, {"table-c": (shared_gpu("gpu-0"),)})
+    node_names = add_nodes(cluster, DRIVER, NODES)
+    node_names += add_nodes(cluster, SHARED, {"table-c": (shared_gpu("gpu-0"),)})
     cluster.apply(class_of(GONE))
     yield
-    cluster.remove_nodes(made)
+    cluster.remove_nodes(node_names)
     for name in (DRIVER, SHARED, GONE):
         cluster.kubectl("delete", "deviceclass", name, "--wait=false")
 
@@ -455,8 +455,8 @@ def policies(cluster: Access) -> Iterator[None]:
 def place(cluster: Access, stage: str, inventory: None, policies: None) -> str:
     """A namespace with templates, once all three judge."""
     for name, count in (("fits", 1), ("three", 3)):
-        made = template(asking(DRIVER, count=count), name)
-        cluster.apply({**made, "metadata": {"name": name, "namespace": stage}})
+        template_ = template(asking(DRIVER, count=count), name)
+        cluster.apply({**template_, "metadata": {"name": name, "namespace": stage}})
     never = template(asking(DRIVER, count=5), "never")
     cluster.kubectl("label", "namespace", stage, "drawbridge.internal/enforcement=off")
     cluster.wait_until(lambda: tried(cluster, never, stage) == (0, ""), "the label counts")
@@ -537,7 +537,7 @@ WRONG: Final = tuple(
         *cases.POLICIES,
         *cases.PODS,
     )
-    if any(told.startswith("error") for told in case.expected_lines)
+    if any(expected_line.startswith("error") for expected_line in case.expected_lines)
 )
 
 

@@ -31,8 +31,8 @@ WORDS: Final = 'unknown value "Mps"'
 def applied(cluster: Access, document: Object, namespace: str, *options: str) -> tuple[int, str]:
     """Apply an object; return kubectl's exit code and words."""
     arguments = ("apply", "-n", namespace, *options, "-f", "-")
-    done = cluster.kubectl(*arguments, input=stream(document), check=False)
-    return done.returncode, done.stderr
+    output = cluster.kubectl(*arguments, input=stream(document), check=False)
+    return output.returncode, output.stderr
 
 
 @pytest.mark.parametrize("options", [(), ("--dry-run=server",)], ids=["applied", "tried"])
@@ -49,9 +49,9 @@ def test_parameters_that_the_driver_would_refuse_are_refused(
 
 
 def test_a_class_is_told_what_it_does_to_other_drivers(cluster: Access, workshop: str) -> None:
-    unguarded = device_class('device.attributes["gpu.example.com"].model == "x"')
+    device_class_ = device_class('device.attributes["gpu.example.com"].model == "x"')
 
-    code, words = applied(cluster, unguarded, workshop, "--dry-run=server")
+    code, words = applied(cluster, device_class_, workshop, "--dry-run=server")
 
     assert code == 0
     assert "Warning: drawbridge[unguardedSelector]: spec.selectors[0].cel.expression" in words
@@ -87,8 +87,8 @@ def test_legacy_workloads_are_told_what_no_node_has(cluster: Access, workshop: s
 
 @pytest.mark.usefixtures("nodes")
 def test_pods_get_their_claims(cluster: Access, namespace: str) -> None:
-    wanted = template(exactly(deviceClassName="gpu.example.com"))
-    cluster.apply({**wanted, "metadata": {"name": "gpu", "namespace": namespace}})
+    template_ = template(exactly(deviceClassName="gpu.example.com"))
+    cluster.apply({**template_, "metadata": {"name": "gpu", "namespace": namespace}})
 
     cluster.kubectl(
         *("apply", "-n", namespace, "-f", "-"), input=stream(pod("runs", claims={"gpu": "gpu"}))

@@ -72,8 +72,8 @@ def test_a_forged_allocation_is_refused_and_the_tenant_stays(
     first = held_pod(cluster, namespace)
     name = first["metadata"]["name"]
 
-    forged = first["status"]["resourceClaimStatuses"][0]["resourceClaimName"]
-    allocate_by_hand(cluster, namespace, forged, real_node.name, "eth0", pool="nics")
+    resource_claim_name = first["status"]["resourceClaimStatuses"][0]["resourceClaimName"]
+    allocate_by_hand(cluster, namespace, resource_claim_name, real_node.name, "eth0", pool="nics")
     let_go(cluster, namespace, name)
 
     wait_refused(cluster, namespace, name, "eth0: in use (used by claim tenant)")

@@ -38,12 +38,12 @@ def test_a_device_is_given_again_when_its_container_has_ended(
 ) -> None:
     node = driver.node.name
     only = request("gpu", f"nic.{DRIVER}", where=named("uuid-of-eth0"))
-    deleted = pod_with(node, "deleted", ["nic"])
-    deleted["spec"]["resourceClaims"] = [{"name": "nic", "resourceClaimTemplateName": "nic"}]
+    device_pod = pod_with(node, "deleted", ["nic"])
+    device_pod["spec"]["resourceClaims"] = [{"name": "nic", "resourceClaimTemplateName": "nic"}]
     apply(cluster, namespace, template("nic", only), claim("early", only), claim("late", only))
-    apply(cluster, namespace, deleted)
+    apply(cluster, namespace, device_pod)
     environment(cluster, namespace, "deleted")
-    (held,) = driver.checkpoint()
+    (checkpoint,) = driver.checkpoint()
 
     # The shim of the container hangs, so that the container of the deleted pod goes on.
     ((container, _),) = containers(cluster, namespace, "deleted")
@@ -56,7 +56,7 @@ def test_a_device_is_given_again_when_its_container_has_ended(
     allocate_by_hand(cluster, namespace, "early", node, "eth0", pool="nics")
     apply(cluster, namespace, pod_with(node, "early", ["early"]))
     wait_refused(cluster, namespace, "early", "eth0: in use (used by claim deleted-nic-")
-    assert [held] == list(driver.checkpoint()), "the device was prepared twice"
+    assert [checkpoint] == list(driver.checkpoint()), "the device was prepared twice"
 
     # A scheduler that sees the taint does not hand it out.
     cluster.wait_until(lambda: driver.taints() == {"eth0": [IN_USE]}, "the device is tainted")
@@ -65,7 +65,9 @@ def test_a_device_is_given_again_when_its_container_has_ended(
     # When the container has ended, the device is free for whoever has it allocated.
     os.kill(shim, signal.SIGCONT)
     cluster.wait_until(
-        lambda: held not in driver.checkpoint(), "the kubelet releases it", timeout_s=TIMEOUT_S
+        lambda: checkpoint not in driver.checkpoint(),
+        "the kubelet releases it",
+        timeout_s=TIMEOUT_S,
     )
     sync(cluster, namespace, "early")
     assert "uuid-of-eth0" == environment(cluster, namespace, "early")["DRAWBRIDGE_DEVICE_ETH0"]

@@ -101,9 +101,9 @@ def many_nics(version: int) -> Pools:
 
 def whole_pool(slices: list[Object]) -> list[Object]:
     """The devices of the pool as a scheduler takes them; none while it is not whole."""
-    pools = [each["spec"]["pool"] for each in slices]
+    pools = [slice_["spec"]["pool"] for slice_ in slices]
     newest = max((pool["generation"] for pool in pools), default=0)
-    current = [each for each in slices if each["spec"]["pool"]["generation"] == newest]
+    current = [slice_ for slice_ in slices if slice_["spec"]["pool"]["generation"] == newest]
     if not current or len(current) != current[0]["spec"]["pool"]["resourceSliceCount"]:
         return []
     return [device for each in current for device in each["spec"].get("devices") or ()]
@@ -113,12 +113,14 @@ def whole_pool(slices: list[Object]) -> list[Object]:
 def reading(driver: NodeDriver) -> Iterator[list[set[int]]]:
     """Read slices all the time; yields the versions that each whole pool had."""
     seen: list[set[int]] = []
-    ended = threading.Event()
+    event = threading.Event()
 
     def read() -> None:
-        while not ended.is_set():
+        while not event.is_set():
             slices = [
-                each for each in driver.slices() if each["spec"]["pool"]["name"].endswith("/nics")
+                slice_
+                for slice_ in driver.slices()
+                if slice_["spec"]["pool"]["name"].endswith("/nics")
             ]
             devices = whole_pool(slices)
             if devices and "version" in devices[0]["attributes"]:
@@ -130,7 +132,7 @@ def reading(driver: NodeDriver) -> Iterator[list[set[int]]]:
     try:
         yield seen
     finally:
-        ended.set()
+        event.set()
         reader.join()
 
 
@@ -138,12 +140,12 @@ def test_a_reader_never_takes_a_mixture_for_a_whole_pool(
     cluster: Access, driver: NodeDriver
 ) -> None:
     def is_read(version: int) -> bool:
-        return bool(seen) and seen[-1] == {version}
+        return bool(reading_) and reading_[-1] == {version}
 
-    with reading(driver) as seen:
+    with reading(driver) as reading_:
         for version in range(1, 5):
             driver.declare(many_nics(version))
             cluster.wait_until(partial(is_read, version), f"version {version} is read")
 
-    assert {1} == {len(versions) for versions in seen}, "two versions in one pool"
-    assert {1, 2, 3, 4} == {version for versions in seen for version in versions}
+    assert {1} == {len(versions) for versions in reading_}, "two versions in one pool"
+    assert {1, 2, 3, 4} == {version for versions in reading_ for version in versions}

@@ -38,7 +38,7 @@ def test_a_claim_ends_as_environment_and_device_node_of_a_container(
         pod_with(real_node.name, "pod", ["share"]),
     )
 
-    told = environment(cluster, namespace, "pod")
+    environment_ = environment(cluster, namespace, "pod")
 
     (result,) = results(cluster, namespace, "share")
     assert {
@@ -46,17 +46,17 @@ def test_a_claim_ends_as_environment_and_device_node_of_a_container(
         "DRAWBRIDGE_DEVICE_GPU_1_MEMORY": str(10 * 2**30),
         "DRAWBRIDGE_DEVICE_GPU_1_CORES": "25",
         "DRAWBRIDGE_DEVICE_GPU_1_SHARE": result["shareID"],
-    } == told
+    } == environment_
     assert {"gpu-1"} == device_nodes(cluster, namespace, "pod")
     (record,) = driver.checkpoint().values()
     assert ("Completed", ["pod"]) == (record["state"], record["pods"])
     assert 1 == len(driver.specs())
 
     # What was reserved is what Kubernetes tells of the claim.
-    claimed = cluster.wait_for(
+    task_result = cluster.wait_for(
         "resourceclaims", "share", namespace, until=lambda found: found["status"].get("devices")
     )
-    (status,) = claimed["status"]["devices"]
+    (status,) = task_result["status"]["devices"]
     assert ("Ready", "True") == tuple(
         status["conditions"][0][field] for field in ("type", "status")
     )
@@ -79,9 +79,9 @@ def test_the_state_command_tells_what_is_prepared(
 
     words = python("-m", "driver", "state", "--kubeconfig", str(driver.kubeconfig()))
     file = real_node.folder / "driver.json"
-    printed = real_node.execute(*words, "--config", str(file)).stdout
+    stdout = real_node.execute(*words, "--config", str(file)).stdout
 
-    header, row = printed.splitlines()
+    header, row = stdout.splitlines()
     assert header.split()[:4] == ["CLAIM", "STATE", "DEVICE", "REQUEST"]
     assert f"{namespace}/c  Completed  {real_node.name}/gpu-0  gpu" in row
     assert row.endswith("pod   yes  allocated")
@@ -131,15 +131,15 @@ def test_a_legacy_pod_gets_its_fraction(
     with drawbridge.configured({"translation": {"profiles": {"hami": DRIVER}}}):
         cluster.wait_until(lambda: _admitted(cluster, namespace, pod), "the profile is known")
         apply(cluster, namespace, pod)
-        told = environment(cluster, namespace, "legacy")
+        environment_ = environment(cluster, namespace, "legacy")
 
-        (device,) = {name for name in told if name.count("_") == 3}
-        assert str(3000 * 2**20) == told[f"{device}_MEMORY"]
-        assert "30" == told[f"{device}_CORES"]
+        (device,) = {name for name in environment_ if name.count("_") == 3}
+        assert str(3000 * 2**20) == environment_[f"{device}_MEMORY"]
+        assert "30" == environment_[f"{device}_CORES"]
         (node,) = device_nodes(cluster, namespace, "legacy")
-        assert f"uuid-of-{node}" == told[device]
-        (made,) = cluster.objects("resourceclaims", namespace)
-        (result,) = made["status"]["allocation"]["devices"]["results"]
+        assert f"uuid-of-{node}" == environment_[device]
+        (object_,) = cluster.objects("resourceclaims", namespace)
+        (result,) = object_["status"]["allocation"]["devices"]["results"]
         assert (DRIVER, node) == (result["driver"], result["device"])
         assert Quantity("3000Mi") == Quantity(result["consumedCapacity"]["memory"])
 
@@ -151,11 +151,11 @@ def test_a_legacy_pod_gets_its_fraction(
 
 def _admitted(cluster: Access, namespace: str, pod: Object) -> bool:
     """Whether the webhook knows the published devices; a dry run leaves nothing behind."""
-    done = cluster.kubectl(
+    output = cluster.kubectl(
         "create", "--dry-run=server", "-n", namespace, "-f", "-", "-o", "json",
         input=json.dumps(pod), check=False,
     )  # fmt: skip
-    return done.returncode == 0 and "resourceClaims" in done.stdout
+    return output.returncode == 0 and "resourceClaims" in output.stdout
 
 
 # --- more than one claim, request, container or pod -----------------------------------------------
@@ -165,22 +165,22 @@ def test_a_gpu_and_a_nic_under_one_root(
     cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
 ) -> None:
     root = {"matchAttribute": "resource.kubernetes.io/pcieRoot"}
-    wanted = claim(
+    claim_ = claim(
         "pair",
         request("gpu", where=named("uuid-of-gpu-1"), capacity={"memory": "1Gi"}),
         request("nic", f"nic.{DRIVER}"),
         constraints=[root],
     )
-    apply(cluster, namespace, wanted, pod_with(real_node.name, "pod", ["pair"]))
+    apply(cluster, namespace, claim_, pod_with(real_node.name, "pod", ["pair"]))
 
-    told = environment(cluster, namespace, "pod")
+    environment_ = environment(cluster, namespace, "pod")
 
-    assert "uuid-of-eth1" == told["DRAWBRIDGE_DEVICE_ETH1"]
-    assert "uuid-of-gpu-1" == told["DRAWBRIDGE_DEVICE_GPU_1"]
-    found = cluster.wait_for(
+    assert "uuid-of-eth1" == environment_["DRAWBRIDGE_DEVICE_ETH1"]
+    assert "uuid-of-gpu-1" == environment_["DRAWBRIDGE_DEVICE_GPU_1"]
+    task_result = cluster.wait_for(
         "resourceclaims", "pair", namespace, until=lambda found: found["status"].get("devices")
     )
-    networks = [device.get("networkData") for device in found["status"]["devices"]]
+    networks = [device.get("networkData") for device in task_result["status"]["devices"]]
     assert {"interfaceName": "eth1", "ips": ["192.0.2.5/24"]} in networks
     delete_pods(cluster, namespace, driver, "pod")
 
@@ -197,10 +197,10 @@ def test_parts_of_a_card_are_in_use_together_and_the_card_is_not(
     )
     apply(cluster, namespace, parts, pod_with(real_node.name, "pod", ["parts"]))
 
-    told = environment(cluster, namespace, "pod")
+    environment_ = environment(cluster, namespace, "pod")
 
     assert {"uuid-of-part-0", "uuid-of-part-1"} == {
-        value for name, value in told.items() if not name.endswith("_MEMORY")
+        value for name, value in environment_.items() if not name.endswith("_MEMORY")
     }
     delete_pods(cluster, namespace, driver, "pod")
 
@@ -231,17 +231,22 @@ def test_two_fractions_on_one_device(
 def test_containers_get_the_devices_of_their_own_requests(
     cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
 ) -> None:
-    wanted = claim(
+    claim_ = claim(
         "both",
         request("left", where=named("uuid-of-gpu-0")),
         request("right", where=named("uuid-of-gpu-1")),
     )
     pod = pod_with(real_node.name, "pod", ["both"], requests={"both": "left"})
-    (left,) = pod["spec"]["containers"]
-    right = {**left, "name": "right", "resources": _uses("both", "right")}
-    first = {**left, "name": "first", "args": ["env", "once"], "resources": _uses("both", "right")}
-    pod["spec"] |= {"containers": [left, right], "initContainers": [first]}
-    apply(cluster, namespace, wanted, pod)
+    (container,) = pod["spec"]["containers"]
+    right = {**container, "name": "right", "resources": _uses("both", "right")}
+    first = {
+        **container,
+        "name": "first",
+        "args": ["env", "once"],
+        "resources": _uses("both", "right"),
+    }
+    pod["spec"] |= {"containers": [container, right], "initContainers": [first]}
+    apply(cluster, namespace, claim_, pod)
 
     assert "uuid-of-gpu-0" == environment(cluster, namespace, "pod").get("DRAWBRIDGE_DEVICE_GPU_0")
     assert {"gpu-0"} == device_nodes(cluster, namespace, "pod")
@@ -291,8 +296,8 @@ def test_admin_access_beside_the_tenant(
         pod_with(real_node.name, "monitor", ["monitor"]),
     )
 
-    told = environment(cluster, namespace, "monitor")
-    assert "true" == told["DRAWBRIDGE_DEVICE_ETH0_ADMIN"]
+    environment_ = environment(cluster, namespace, "monitor")
+    assert "true" == environment_["DRAWBRIDGE_DEVICE_ETH0_ADMIN"]
     delete_pods(cluster, namespace, driver, "tenant", "monitor")
 
 
@@ -303,19 +308,19 @@ def test_an_alternative_with_configuration_on_its_parent(
         {"name": "huge", "deviceClassName": DRIVER, "count": 9},
         {"name": "small", "deviceClassName": DRIVER, "capacity": {"requests": {"memory": "1Gi"}}},
     )
-    wanted = template(
+    template_ = template(
         "either",
         {"name": "gpu", "firstAvailable": list(alternatives)},
         config=[configuration("gpu", sharing={"timeSlice": "Long"})],
     )
     pod = pod_with(real_node.name, "pod", ["gpu"])
     pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "either"}]
-    apply(cluster, namespace, wanted, pod)
+    apply(cluster, namespace, template_, pod)
 
-    told = environment(cluster, namespace, "pod")
+    environment_ = environment(cluster, namespace, "pod")
 
-    assert "Long" == told["DRAWBRIDGE_DEVICE_GPU_0_TIME_SLICE"]
-    assert str(2**30) == told["DRAWBRIDGE_DEVICE_GPU_0_MEMORY"]
+    assert "Long" == environment_["DRAWBRIDGE_DEVICE_GPU_0_TIME_SLICE"]
+    assert str(2**30) == environment_["DRAWBRIDGE_DEVICE_GPU_0_MEMORY"]
     delete_pods(cluster, namespace, driver, "pod")
 
 
@@ -325,17 +330,19 @@ def test_ten_cpus_of_each_of_two_numa_nodes(
     driver.declare((*INVENTORY, {"name": "cpus", "devices": [numa_node(0), numa_node(1)]}))
     cluster.wait_until(lambda: "cpu-numa-1" in driver.published(), "the CPUs are published")
     ten = {"capacity": {"cpus": "10"}}
-    wanted = claim(
+    claim_ = claim(
         "cpus",
         request("left", f"cpu.{DRIVER}", **ten),
         request("right", f"cpu.{DRIVER}", **ten),
         constraints=[{"distinctAttribute": "resource.kubernetes.io/numaNode"}],
     )
-    apply(cluster, namespace, wanted, pod_with(real_node.name, "pod", ["cpus"]))
+    apply(cluster, namespace, claim_, pod_with(real_node.name, "pod", ["cpus"]))
 
-    told = environment(cluster, namespace, "pod")
+    environment_ = environment(cluster, namespace, "pod")
 
-    assert {"10"} == {told[f"DRAWBRIDGE_DEVICE_CPU_NUMA_{number}_CPUS"] for number in (0, 1)}
+    assert {"10"} == {
+        environment_[f"DRAWBRIDGE_DEVICE_CPU_NUMA_{number}_CPUS"] for number in (0, 1)
+    }
     delete_pods(cluster, namespace, driver, "pod")
 
 

@@ -57,6 +57,6 @@ def test_a_run_that_is_killed_leaves_nothing_of_its_node(tmp_path: Path) -> None
         run.kill()
 
     deadline = time.monotonic() + TIMEOUT_S
-    while left := left_over(name, tmp_path):
-        assert time.monotonic() < deadline, "\n".join(left)
+    while left_over_ := left_over(name, tmp_path):
+        assert time.monotonic() < deadline, "\n".join(left_over_)
         time.sleep(0.05)

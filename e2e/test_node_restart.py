@@ -44,13 +44,13 @@ def tenant(cluster: Access, namespace: str, real_node: Node, driver: NodeDriver)
 
 def contents(driver: NodeDriver) -> list[Object]:
     """What is published; a pool that the kubelet deleted begins with generation 1 again."""
-    specs = [each["spec"] for each in driver.slices()]
+    specs = [slice_["spec"] for slice_ in driver.slices()]
     return [{**spec, "pool": {**spec["pool"], "generation": None}} for spec in specs]
 
 
 def versions(driver: NodeDriver) -> dict[str, str]:
     """Slice to its uid."""
-    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in driver.slices()}
+    return {slice_["metadata"]["name"]: slice_["metadata"]["uid"] for slice_ in driver.slices()}
 
 
 # --- restarts -------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def test_a_restart_disturbs_no_pod(
 ) -> None:
     node = driver.node
     before = containers(cluster, namespace, tenant), driver.specs(), driver.checkpoint()
-    published, uids = contents(driver), versions(driver)
+    contents_, uids = contents(driver), versions(driver)
 
     if also_the_driver:
         driver.crash()
@@ -79,7 +79,7 @@ def test_a_restart_disturbs_no_pod(
         ),
         "the slices are there again",
     )
-    assert published == contents(driver)
+    assert contents_ == contents(driver)
     after = containers(cluster, namespace, tenant), driver.specs(), driver.checkpoint()
     assert before == after
 

@@ -79,16 +79,18 @@ def test_a_token_of_another_node_writes_nothing_here(
         document = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", **published}
         if what == "make":
             document["metadata"] = {"name": f"{what}-{name}"}
-        done = cluster.kubectl(*words, input=stream(document), kubeconfig=other_node, check=False)
-        assert refused in done.stderr, f"{what}: {done.stdout}{done.stderr}"
+        output = cluster.kubectl(*words, input=stream(document), kubeconfig=other_node, check=False)
+        assert refused in output.stderr, f"{what}: {output.stdout}{output.stderr}"
 
     status = (
         f'{{"status":{{"devices":[{{"driver":"{DRIVER}","pool":"{real_node.name}",'
         '"device":"gpu-0","data":{"forged":true}}]}}'
     )
     patch = ("patch", "resourceclaim", "-n", namespace, "c", "--subresource=status")
-    done = cluster.kubectl(*patch, "--type=merge", "-p", status, kubeconfig=other_node, check=False)
-    assert "orbidden" in done.stderr, f"{done.stdout}{done.stderr}"
+    output = cluster.kubectl(
+        *patch, "--type=merge", "-p", status, kubeconfig=other_node, check=False
+    )
+    assert "orbidden" in output.stderr, f"{output.stdout}{output.stderr}"
     assert "forged" not in str(cluster.get("resourceclaims", "c", namespace))
 
     delete_pods(cluster, namespace, driver, "pod")

@@ -18,7 +18,7 @@ def test_no_pod_fails_to_start_during_an_update(
     cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
 ) -> None:
     """As with maxSurge: the next instance serves before the last one ends, and takes over."""
-    uids = {each["metadata"]["uid"] for each in driver.slices()}
+    uids = {slice_["metadata"]["uid"] for slice_ in driver.slices()}
     names = [f"pod-{number}" for number in range(PODS)]
     for moment, name in enumerate(names):
         apply(cluster, namespace, claim(name, SHARE), pod_with(real_node.name, name, [name]))
@@ -38,7 +38,7 @@ def test_no_pod_fails_to_start_during_an_update(
     ]
     assert [] == failures
     assert PODS == len(driver.checkpoint())
-    assert uids == {each["metadata"]["uid"] for each in driver.slices()}, "slices were written"
+    assert uids == {slice_["metadata"]["uid"] for slice_ in driver.slices()}, "slices were written"
 
     # The next instance has taken over publishing.
     status, answer = driver.probe("/readyz", "next")
@@ -53,7 +53,7 @@ def test_a_driver_that_is_removed_leaves_running_pods_alone(
     cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
 ) -> None:
     apply(cluster, namespace, claim("c", SHARE), pod_with(real_node.name, "pod", ["c"]))
-    told = environment(cluster, namespace, "pod")
+    environment_ = environment(cluster, namespace, "pod")
     before = containers(cluster, namespace, "pod")
 
     driver.stop()
@@ -69,5 +69,5 @@ def test_a_driver_that_is_removed_leaves_running_pods_alone(
     driver.wait_ready()
     cluster.wait_until(driver.slices, "the devices are published again")
     assert before == containers(cluster, namespace, "pod")
-    assert told == environment(cluster, namespace, "pod")
+    assert environment_ == environment(cluster, namespace, "pod")
     delete_pods(cluster, namespace, driver, "pod")

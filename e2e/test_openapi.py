@@ -148,10 +148,10 @@ def _faults(
         if field.encode_name not in properties:
             yield f"{place}: upstream has {sorted(properties)}"
             continue
-        found = _shape(_resolved(properties[field.encode_name], schemas))
+        shape = _shape(_resolved(properties[field.encode_name], schemas))
         ours = _our_shape(_present(field.type))
-        if found != ours:
-            yield f"{place}: is {ours} here and {found} upstream"
+        if shape != ours:
+            yield f"{place}: is {ours} here and {shape} upstream"
 
 
 def _inner(

@@ -345,25 +345,25 @@ SILENT = (
 def test_what_is_wrong_is_refused_with_its_cause(
     cluster: Access, workshop: str, case: Refusal
 ) -> None:
-    refused = cluster.kubectl(*_dry_run(workshop), input=stream(case.pod), check=False)
+    output = cluster.kubectl(*_dry_run(workshop), input=stream(case.pod), check=False)
 
-    assert refused.returncode == 1
-    assert refused.stdout == ""
-    assert 'The Pod "pod" is invalid:' in refused.stderr
+    assert output.returncode == 1
+    assert output.stdout == ""
+    assert 'The Pod "pod" is invalid:' in output.stderr
     for words in case.words:
-        assert words in refused.stderr
+        assert words in output.stderr
 
 
 @pytest.mark.parametrize("case", WARNED, ids=lambda case: case.name)
 def test_what_is_lost_is_told_in_one_line_each(cluster: Access, workshop: str, case: Loss) -> None:
-    accepted = cluster.kubectl(*_dry_run(workshop), input=stream(case.pod))
+    output = cluster.kubectl(*_dry_run(workshop), input=stream(case.pod))
 
     # A fix that does not fit is a warning of its own.
-    lines = [line for line in accepted.stderr.splitlines() if "]: fix: " not in line]
-    assert len(lines) == len(case.lost), accepted.stderr
+    lines = [line for line in output.stderr.splitlines() if "]: fix: " not in line]
+    assert len(lines) == len(case.lost), output.stderr
     assert all(line.startswith("Warning: drawbridge[") for line in lines)
     for text in case.lost:
-        assert any(text in line for line in lines), accepted.stderr
+        assert any(text in line for line in lines), output.stderr
 
 
 def test_what_is_right_is_silent(cluster: Access, workshop: str) -> None:
@@ -372,39 +372,39 @@ def test_what_is_right_is_silent(cluster: Access, workshop: str) -> None:
         for number, (_, each) in enumerate(SILENT)
     ]
 
-    accepted = cluster.kubectl(*_dry_run(workshop), input=stream(pods))
+    output = cluster.kubectl(*_dry_run(workshop), input=stream(pods))
 
-    assert accepted.stderr == ""
-    assert len(accepted.stdout.splitlines()) == len(SILENT)
+    assert output.stderr == ""
+    assert len(output.stdout.splitlines()) == len(SILENT)
 
 
 def test_every_mistake_among_the_examples_is_refused(cluster: Access, workshop: str) -> None:
     mistakes = sorted((EXAMPLES / "mistakes").glob("*.yaml"))
 
     command = ("apply", "-n", workshop, "--dry-run=server", "-f", EXAMPLES / "mistakes")
-    refused = cluster.kubectl(*command, check=False)
+    output = cluster.kubectl(*command, check=False)
 
-    assert refused.returncode == 1
-    assert refused.stdout == ""
+    assert output.returncode == 1
+    assert output.stdout == ""
     assert mistakes
     # Of several faulty files kubectl prints messages, not causes.
     for mistake in mistakes:
-        assert f'error when creating "{mistake}": admission webhook' in refused.stderr
+        assert f'error when creating "{mistake}": admission webhook' in output.stderr
     for words in (
         "write 8192 for 8Gi",
         "is not a whole number",
         "also set limits[nvidia.com/gpumem] to 3k",
     ):
-        assert words in refused.stderr
+        assert words in output.stderr
 
 
 def test_what_is_no_quantity_is_refused_by_the_api_server_itself(
     cluster: Access, workshop: str
 ) -> None:
-    refused = cluster.kubectl(*_dry_run(workshop), input=stream(asking({GPU: "one"})), check=False)
+    output = cluster.kubectl(*_dry_run(workshop), input=stream(asking({GPU: "one"})), check=False)
 
-    assert refused.returncode == 1
-    assert "quantities must match the regular expression" in refused.stderr
+    assert output.returncode == 1
+    assert "quantities must match the regular expression" in output.stderr
 
 
 def test_the_cause_reaches_who_looks_at_what_makes_the_pods(

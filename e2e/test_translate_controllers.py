@@ -35,12 +35,12 @@ def test_fifty_replicas_have_one_template_and_a_claim_each(
     claims = cluster.objects("resourceclaims", namespace)
     pods = cluster.objects("pods", namespace)
     assert (len(claims), len(pods)) == (REPLICAS, REPLICAS)
-    for each in pods:
-        (entry,) = each["spec"]["resourceClaims"]
+    for pod_ in pods:
+        (entry,) = pod_["spec"]["resourceClaims"]
         assert template["metadata"]["name"] == entry["resourceClaimTemplateName"]
-        (got,) = devices(each, claims)["main"]
-        assert got.driver == HAMI
-        assert got.amounts == {"memory": Quantity("1000Mi"), "cores": Quantity(1)}
+        (main,) = devices(pod_, claims)["main"]
+        assert main.driver == HAMI
+        assert main.amounts == {"memory": Quantity("1000Mi"), "cores": Quantity(1)}
 
 
 def test_a_job_and_a_stateful_set(cluster: Access, namespace: str, drawbridge: Drawbridge) -> None:
@@ -55,8 +55,8 @@ def test_a_job_and_a_stateful_set(cluster: Access, namespace: str, drawbridge: D
     )
     for name in ("store-0", "store-1"):
         running = cluster.wait_running(name, namespace)
-        (got,) = devices(running, cluster.objects("resourceclaims", namespace))["main"]
-        assert got.driver == HAMI
+        (main,) = devices(running, cluster.objects("resourceclaims", namespace))["main"]
+        assert main.driver == HAMI
     assert not any(map(legacy_keys, cluster.objects("pods", namespace)))
 
 
@@ -93,14 +93,14 @@ def test_a_pod_that_a_later_step_refuses_leaves_nothing(
     words: str,
 ) -> None:
     forbid(cluster, namespace)
-    translated = drawbridge.decisions("translated")
+    decisions = drawbridge.decisions("translated")
     command = ("create", "-n", namespace, "-f", "-")
 
-    refused = cluster.kubectl(*command, input=stream(pod("late", limits=LIMITS)), check=False)
+    output = cluster.kubectl(*command, input=stream(pod("late", limits=LIMITS)), check=False)
 
-    assert refused.returncode == 1
-    assert words in refused.stderr
-    assert drawbridge.decisions("translated") == translated + 1
+    assert output.returncode == 1
+    assert words in output.stderr
+    assert drawbridge.decisions("translated") == decisions + 1
     # By the time that a later pod's template is there, this one's would be.
     cluster.kubectl("create", "-n", stage, "-f", "-", input=stream(pod("next", limits=LIMITS)))
     cluster.wait_running("next", stage)

@@ -20,22 +20,22 @@ RESTLESS = frozenset({"leases.coordination.k8s.io", "events", "events.events.k8s
 @pytest.fixture(scope="module")
 def kinds(cluster: Access) -> str:
     """Every kind that the API server can list, as kubectl takes them."""
-    listed = cluster.kubectl("api-resources", "--verbs=list", "-o", "name").stdout.split()
-    return ",".join(sorted(set(listed) - RESTLESS))
+    parts = cluster.kubectl("api-resources", "--verbs=list", "-o", "name").stdout.split()
+    return ",".join(sorted(set(parts) - RESTLESS))
 
 
 def versions(cluster: Access, kinds: str) -> dict[str, str]:
     """Every object of the cluster to its resourceVersion, but what is being deleted anyway."""
     # Asked first, since some are gone by the time that all else is listed.
     ending = {
-        each["metadata"]["name"]
-        for each in cluster.objects("namespaces")
-        if each["status"]["phase"] == "Terminating"
+        object_["metadata"]["name"]
+        for object_ in cluster.objects("namespaces")
+        if object_["status"]["phase"] == "Terminating"
     }
     fields = "{.kind}/{.metadata.namespace}/{.metadata.name}={.metadata.resourceVersion}"
     lines = f'{{range .items[*]}}{fields}{{"\\n"}}{{end}}'
-    shown = cluster.kubectl("get", kinds, "-A", "--ignore-not-found", "-o", f"jsonpath={lines}")
-    found = dict(line.split("=") for line in shown.stdout.splitlines())
+    output = cluster.kubectl("get", kinds, "-A", "--ignore-not-found", "-o", f"jsonpath={lines}")
+    found = dict(line.split("=") for line in output.stdout.splitlines())
     return {
         name: version
         for name, version in found.items()
@@ -62,12 +62,12 @@ def test_a_dry_run_shows_the_translation_and_writes_nothing(
 ) -> None:
     dry_run = ("apply", "-n", workshop, "--dry-run=server", "-o", "json", "-f", SHARE)
 
-    shown: Object = json.loads(cluster.kubectl(*dry_run).stdout)
+    document: Object = json.loads(cluster.kubectl(*dry_run).stdout)
 
-    assert legacy_keys(shown) == set()
-    assert REQUEST_ANNOTATION in shown["metadata"]["annotations"]
-    (entry,) = shown["spec"]["resourceClaims"]
-    (container,) = shown["spec"]["containers"]
+    assert legacy_keys(document) == set()
+    assert REQUEST_ANNOTATION in document["metadata"]["annotations"]
+    (entry,) = document["spec"]["resourceClaims"]
+    (container,) = document["spec"]["containers"]
     assert container["resources"] == {
         "limits": {"cpu": "500m"},
         "requests": {"cpu": "500m"},
@@ -130,23 +130,23 @@ def test_a_label_of_a_translated_pod_can_be_applied(cluster: Access, namespace: 
     command = ("apply", "-n", namespace, "-f", "-")
     cluster.kubectl(*command, input=stream(pod("share", limits=limits)))
 
-    labelled = pod("share", limits=limits, labels={"team": "blue"})
-    cluster.kubectl(*command, input=stream(labelled))
+    pod_ = pod("share", limits=limits, labels={"team": "blue"})
+    cluster.kubectl(*command, input=stream(pod_))
 
-    found = cluster.get("pods", "share", namespace)
-    assert found["metadata"]["labels"] == {"team": "blue"}
-    assert legacy_keys(found) == set()
+    value = cluster.get("pods", "share", namespace)
+    assert value["metadata"]["labels"] == {"team": "blue"}
+    assert legacy_keys(value) == set()
 
 
 def test_a_second_apply_with_another_amount_is_refused_with_the_reason(
     cluster: Access, namespace: str
 ) -> None:
     def apply(mebibytes: int) -> tuple[int, str]:
-        wanted = pod("share", limits={"nvidia.com/gpu": 1, "nvidia.com/gpumem": mebibytes})
-        done = cluster.kubectl(
-            "apply", "-n", namespace, "-f", "-", input=stream(wanted), check=False
+        pod_ = pod("share", limits={"nvidia.com/gpu": 1, "nvidia.com/gpumem": mebibytes})
+        output = cluster.kubectl(
+            "apply", "-n", namespace, "-f", "-", input=stream(pod_), check=False
         )
-        return done.returncode, done.stderr
+        return output.returncode, output.stderr
 
     assert apply(1000) == (0, "")
     status, words = apply(2000)

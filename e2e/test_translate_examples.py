@@ -166,7 +166,7 @@ def applied(cluster: Access, stage: str, twin_stage: str) -> Applied:
     watching = cluster.run(
         f"claims-{stage}", (cluster.kubectl_binary, *watch), cluster.environment()
     )
-    done = cluster.kubectl("apply", "-n", stage, "-f", EXAMPLES)
+    output = cluster.kubectl("apply", "-n", stage, "-f", EXAMPLES)
     cluster.kubectl("apply", "-n", twin_stage, "-f", EXAMPLES)
     for namespace in (stage, twin_stage):
         now = ("create", "job", "nightly-now", "--from=cronjob/nightly")
@@ -185,7 +185,7 @@ def applied(cluster: Access, stage: str, twin_stage: str) -> Applied:
         pods=cluster.objects("pods", stage),
         twins=cluster.objects("pods", twin_stage),
         claims=allocated_claims(watching.log),
-        words=done.stderr,
+        words=output.stderr,
     )
 
 
@@ -223,22 +223,22 @@ def test_an_example_gets_the_devices_that_its_author_meant(
     cluster: Access, applied: Applied, example: Example
 ) -> None:
     pods = applied.of(example.name)
-    published = published_devices(cluster)
+    published_devices_ = published_devices(cluster)
 
     assert len(pods) == example.pods
     for pod in pods:
         assert legacy_keys(pod) == set()
         assert REQUEST_ANNOTATION in pod["metadata"]["annotations"]
-        got = devices(pod, applied.claims)
+        devices_ = devices(pod, applied.claims)
         assert {name: [w.driver for w in want] for name, want in example.containers.items()} == {
-            name: [each.driver for each in found] for name, found in got.items()
+            name: [each.driver for each in found] for name, found in devices_.items()
         }
         for name, want in example.containers.items():
             # No two of one container are on one device.
-            assert len({(each.pool, each.device) for each in got[name]}) == len(want)
-            for device, found in zip(want, got[name], strict=True):
+            assert len({(each.pool, each.device) for each in devices_[name]}) == len(want)
+            for device, found in zip(want, devices_[name], strict=True):
                 assert found.pool == pod["spec"]["nodeName"]
-                on = published[found.driver, found.pool, found.device]
+                on = published_devices_[found.driver, found.pool, found.device]
                 assert device.where(on)
                 assert device.taken_from(on) == found.amounts
         used = {
@@ -318,10 +318,10 @@ def test_the_command_line_prints_what_the_webhook_made(
 def test_only_templates_that_we_made_are_marked_as_such(
     cluster: Access, applied: Applied, printed: list[Object]
 ) -> None:
-    made = cluster.objects("resourceclaimtemplates", applied.namespace)
+    objects = cluster.objects("resourceclaimtemplates", applied.namespace)
 
-    assert made
-    assert all(each["metadata"]["labels"][MANAGED_LABEL] == "true" for each in made)
+    assert objects
+    assert all(each["metadata"]["labels"][MANAGED_LABEL] == "true" for each in objects)
     assert not any(MANAGED_LABEL in each["metadata"].get("labels", {}) for each in printed)
 
 
@@ -336,9 +336,9 @@ def test_a_recorded_state_says_the_same_as_the_cluster(
 
 
 def translate(cluster: Access, *arguments: str | Path) -> list[Object]:
-    done = command_line(cluster, "translate", "-f", EXAMPLES, "-o", "json", *arguments)
-    assert done.returncode == 0, done.stderr
-    objects: list[Object] = json.loads(done.stdout)["objects"]
+    command_line_ = command_line(cluster, "translate", "-f", EXAMPLES, "-o", "json", *arguments)
+    assert command_line_.returncode == 0, command_line_.stderr
+    objects: list[Object] = json.loads(command_line_.stdout)["objects"]
     return objects
 
 
@@ -401,15 +401,15 @@ def test_a_replica_where_the_driver_publishes_shares(cluster: Access, namespace:
     finally:
         cluster.remove_nodes([name])
 
-    (got,) = devices(pod, cluster.objects("resourceclaims", namespace))["notebook"]
-    assert (got.driver, got.pool) == (NVIDIA, name)
+    (notebook,) = devices(pod, cluster.objects("resourceclaims", namespace))["notebook"]
+    assert (notebook.driver, notebook.pool) == (NVIDIA, name)
     # One share, and of the memory nothing: replicas are not kept apart.
-    assert got.amounts == {"shares": Quantity(1), "memory": Quantity(0)}
+    assert notebook.amounts == {"shares": Quantity(1), "memory": Quantity(0)}
 
 
 def published_devices(cluster: Access) -> dict[tuple[str, str, str], Object]:
     return {
         (spec["driver"], spec["pool"]["name"], device["name"]): device
-        for spec in (each["spec"] for each in cluster.objects("resourceslices"))
+        for spec in (object_["spec"] for object_ in cluster.objects("resourceslices"))
         for device in spec.get("devices", ())
     }

@@ -28,8 +28,8 @@ WANTED = {"memory": Quantity("3000Mi"), "cores": Quantity(0)}
 def create(cluster: Access, namespace: str, document: Object, *flags: str) -> tuple[int, str]:
     """Exit status and words of `kubectl create`."""
     command = ("create", "-n", namespace, "-f", "-", *flags)
-    done = cluster.kubectl(*command, input=stream(document), check=False)
-    return done.returncode, done.stderr
+    output = cluster.kubectl(*command, input=stream(document), check=False)
+    return output.returncode, output.stderr
 
 
 def dry_run(cluster: Access, namespace: str, document: Object) -> Object:
@@ -48,18 +48,18 @@ def template_of(translated: Object) -> str:
 def events_of(cluster: Access, namespace: str, name: str) -> dict[str, str]:
     """Reason to message of the events about a pod."""
     return {
-        each["reason"]: each["message"]
-        for each in cluster.objects("events", namespace)
-        if each["involvedObject"]["name"] == name
+        object_["reason"]: object_["message"]
+        for object_ in cluster.objects("events", namespace)
+        if object_["involvedObject"]["name"] == name
     }
 
 
 def assert_has_share(cluster: Access, running: Object) -> None:
     """The pod has the device that its legacy keys asked for."""
     claims = cluster.objects("resourceclaims", running["metadata"]["namespace"])
-    (got,) = devices(running, claims)["main"]
-    assert got.driver == HAMI
-    assert got.amounts == WANTED
+    (main,) = devices(running, claims)["main"]
+    assert main.driver == HAMI
+    assert main.amounts == WANTED
 
 
 # --- templates under our name ---------------------------------------------------------------------
@@ -69,8 +69,8 @@ def test_a_template_of_other_content_under_our_name_is_refused_with_the_remedy(
     cluster: Access, namespace: str
 ) -> None:
     name = template_of(dry_run(cluster, namespace, SHARE))
-    poisoned = claim_template(name, NVIDIA, count=4)
-    cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(poisoned))
+    claim_template_ = claim_template(name, NVIDIA, count=4)
+    cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(claim_template_))
     cluster.wait_until(
         lambda: create(cluster, namespace, SHARE, "--dry-run=server")[0],
         "the webhook knows of the template",
@@ -109,8 +109,8 @@ def test_a_template_that_slips_in_after_the_webhook_looked_is_replaced(
 ) -> None:
     assert create(cluster, namespace, SHARE) == (0, "")
     name = template_of(cluster.get("pods", "share", namespace))
-    poisoned = claim_template(name, "dearer.internal")
-    cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(poisoned))
+    claim_template_ = claim_template(name, "dearer.internal")
+    cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(claim_template_))
     waiting = cluster.wait_for(
         "pods", "share", namespace, until=lambda found: "resourceClaimStatuses" in found["status"]
     )
@@ -127,11 +127,12 @@ def test_a_template_that_slips_in_after_the_webhook_looked_is_replaced(
     template = cluster.get("resourceclaimtemplates", name, namespace)
     assert MANAGED_LABEL in template["metadata"]["labels"]
     assert template["spec"]["spec"] == claim["spec"]
-    told = events_of(cluster, namespace, "share")
+    events_of_ = events_of(cluster, namespace, "share")
     assert (
-        f"ResourceClaimTemplate {name} had other content" in told["ResourceClaimTemplateReplaced"]
+        f"ResourceClaimTemplate {name} had other content"
+        in events_of_["ResourceClaimTemplateReplaced"]
     )
-    assert of_poison["metadata"]["name"] in told["ResourceClaimReplaced"]
+    assert of_poison["metadata"]["name"] in events_of_["ResourceClaimReplaced"]
 
 
 # --- annotations ----------------------------------------------------------------------------------
@@ -240,10 +241,10 @@ FORGERIES = (
 @pytest.fixture(scope="module")
 def honest(cluster: Access, workshop: str) -> Object:
     """A translated pod, as a forger finds it."""
-    shown = dry_run(cluster, workshop, SHARE)
+    dry_run_ = dry_run(cluster, workshop, SHARE)
     return {
-        **{field: shown[field] for field in ("apiVersion", "kind", "spec")},
-        "metadata": {"name": "forged", "annotations": shown["metadata"]["annotations"]},
+        **{field: dry_run_[field] for field in ("apiVersion", "kind", "spec")},
+        "metadata": {"name": "forged", "annotations": dry_run_["metadata"]["annotations"]},
     }
 
 
@@ -251,15 +252,15 @@ def honest(cluster: Access, workshop: str) -> Object:
 def test_a_pod_made_with_a_forged_annotation_is_refused(
     cluster: Access, workshop: str, honest: Object, forgery: Forgery
 ) -> None:
-    forged = copy.deepcopy(honest)
-    forgery.change(forged)
+    copy_ = copy.deepcopy(honest)
+    forgery.change(copy_)
 
-    status, words = create(cluster, workshop, forged, "--dry-run=server")
+    status, words = create(cluster, workshop, copy_, "--dry-run=server")
 
     assert status == 1
     assert 'The Pod "forged" is invalid' in words
-    for each in forgery.words:
-        assert each in words
+    for word in forgery.words:
+        assert word in words
 
 
 def test_a_pod_made_with_an_honest_annotation_is_accepted_as_it_is(
@@ -304,10 +305,10 @@ def test_the_annotation_of_a_pod_that_lives_cannot_change(
     patch = json.dumps({"metadata": {"annotations": {REQUEST_ANNOTATION: text}}})
     command = ("patch", "-n", living, "pod", name, "--type=merge", "-p", patch)
 
-    refused = cluster.kubectl(*command, f"--subresource={subresource}", check=False)
+    output = cluster.kubectl(*command, f"--subresource={subresource}", check=False)
 
-    assert refused.returncode == 1
-    assert words in refused.stderr
+    assert output.returncode == 1
+    assert words in output.stderr
     assert before["metadata"] == cluster.get("pods", name, living)["metadata"]
 
 
@@ -409,9 +410,9 @@ def test_what_is_no_json_is_not_read(drawbridge: Drawbridge) -> None:
 def printed(cluster: Access, namespace: str, *documents: Object) -> list[Object]:
     """What `drawbridge translate` makes of objects."""
     arguments = ("translate", "-f", "-", "--live", "-n", namespace, "-o", "json")
-    done = command_line(cluster, *arguments, input=stream(documents))
-    assert done.returncode == 0, done.stderr
-    objects: list[Object] = json.loads(done.stdout)["objects"]
+    command_line_ = command_line(cluster, *arguments, input=stream(documents))
+    assert command_line_.returncode == 0, command_line_.stderr
+    objects: list[Object] = json.loads(command_line_.stdout)["objects"]
     return objects
 
 
@@ -441,12 +442,12 @@ def test_what_translate_prints_is_accepted_as_it_is_and_never_collected(
     cluster.wait_until(lambda: not cluster.objects("pods", namespace), "the pods are gone")
     later = pod("later", limits={GPU: 1, MEMORY: 1234})
     assert create(cluster, namespace, later) == (0, "")
-    made = template_of(cluster.wait_running("later", namespace))
-    assert cluster.find("resourceclaimtemplates", made, namespace)
+    template_name = template_of(cluster.wait_running("later", namespace))
+    assert cluster.find("resourceclaimtemplates", template_name, namespace)
     cluster.kubectl("delete", "-n", namespace, "pod", "later")
-    cluster.wait_gone("resourceclaimtemplates", made, namespace)
-    (left,) = cluster.objects("resourceclaimtemplates", namespace)
-    assert template["metadata"]["name"] == left["metadata"]["name"]
+    cluster.wait_gone("resourceclaimtemplates", template_name, namespace)
+    (object_,) = cluster.objects("resourceclaimtemplates", namespace)
+    assert template["metadata"]["name"] == object_["metadata"]["name"]
 
 
 def test_a_template_that_is_deleted_while_a_pod_waits_comes_back(
@@ -464,6 +465,6 @@ def test_a_template_that_is_deleted_while_a_pod_waits_comes_back(
     second = cluster.wait_for("resourceclaimtemplates", name, namespace)
     assert first["metadata"]["uid"] != second["metadata"]["uid"]
     assert first["spec"] == second["spec"]
-    ungated = json.dumps({"spec": {"schedulingGates": None}})
-    cluster.kubectl("patch", "-n", namespace, "pod", "share", "--type=merge", "-p", ungated)
+    patch_text = json.dumps({"spec": {"schedulingGates": None}})
+    cluster.kubectl("patch", "-n", namespace, "pod", "share", "--type=merge", "-p", patch_text)
     assert_has_share(cluster, cluster.wait_running("share", namespace))

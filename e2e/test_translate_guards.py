@@ -99,8 +99,8 @@ def test_a_default_of_a_limit_range_is_no_other_amount(cluster: Access, namespac
     running = cluster.wait_running("two", namespace)
 
     assert legacy_keys(running) == set()
-    (got,) = devices(running, cluster.objects("resourceclaims", namespace))["main"]
-    assert got.amounts["memory"] == Quantity("1000Mi")
+    (main,) = devices(running, cluster.objects("resourceclaims", namespace))["main"]
+    assert main.amounts["memory"] == Quantity("1000Mi")
 
 
 def test_an_amount_that_kubernetes_reads_and_we_do_not_is_the_authors_fault(
@@ -108,12 +108,12 @@ def test_an_amount_that_kubernetes_reads_and_we_do_not_is_the_authors_fault(
 ) -> None:
     huge = stream(pod("huge", limits={GPU: "1e999999"}))
 
-    refused = cluster.kubectl(
+    output = cluster.kubectl(
         *("create", "-n", workshop, "--dry-run=server", "-f", "-"), input=huge, check=False
     )
 
-    assert "Internal error" not in refused.stderr
-    assert f"spec.containers[0].resources.limits[{GPU}]" in refused.stderr
+    assert "Internal error" not in output.stderr
+    assert f"spec.containers[0].resources.limits[{GPU}]" in output.stderr
 
 
 @pytest.mark.parametrize(
@@ -135,13 +135,13 @@ def test_a_pod_of_somebody_else_is_left_alone_with_a_warning(
 ) -> None:
     create = ("create", "-n", workshop, "--dry-run=server", "-o", "json", "-f", "-")
 
-    done = cluster.kubectl(*create, input=stream(pod("alone", limits=LIMITS, **spec)))
+    output = cluster.kubectl(*create, input=stream(pod("alone", limits=LIMITS, **spec)))
 
-    (warning,) = (line for line in done.stderr.splitlines() if "]: fix: " not in line)
+    (warning,) = (line for line in output.stderr.splitlines() if "]: fix: " not in line)
     assert f"]: {words}" in warning
-    shown = json.loads(done.stdout)
-    assert legacy_keys(shown) == set(LIMITS)
-    assert "resourceClaims" not in shown["spec"]
+    document = json.loads(output.stdout)
+    assert legacy_keys(document) == set(LIMITS)
+    assert "resourceClaims" not in document["spec"]
 
 
 def test_a_whole_gpu_is_left_to_kubernetes_where_a_class_maps_its_name(
@@ -149,10 +149,10 @@ def test_a_whole_gpu_is_left_to_kubernetes_where_a_class_maps_its_name(
 ) -> None:
     whole = pod("whole", limits={GPU: 1}, nodeSelector={"kubernetes.io/hostname": "nvidia-0"})
 
-    done = cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(whole))
+    output = cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(whole))
     running = cluster.wait_running("whole", namespace)
 
-    assert done.stderr == ""
+    assert output.stderr == ""
     assert legacy_keys(running) == {GPU}
     assert REQUEST_ANNOTATION not in running["metadata"].get("annotations", {})
     assert "resourceClaims" not in running["spec"]
@@ -187,9 +187,9 @@ def test_a_whole_gpu_is_translated_where_no_class_maps_its_name(
     running = cluster.wait_running("whole", namespace)
 
     assert legacy_keys(running) == set()
-    got = devices(running, cluster.objects("resourceclaims", namespace))["main"]
-    assert [each.driver for each in got] == [NVIDIA] * 2
-    assert len({each.device for each in got}) == 2
+    main_devices = devices(running, cluster.objects("resourceclaims", namespace))["main"]
+    assert [each.driver for each in main_devices] == [NVIDIA] * 2
+    assert len({each.device for each in main_devices}) == 2
 
 
 # --- others who write in a pod --------------------------------------------------------------------
@@ -205,8 +205,8 @@ def test_a_claim_of_the_pod_s_own_stays_beside_ours(cluster: Access, namespace: 
     first, second = running["spec"]["resourceClaims"]
     assert first == {"name": "gpu-main", "resourceClaimTemplateName": "own"}
     assert second["name"] == "gpu-main-2"
-    got = devices(running, cluster.objects("resourceclaims", namespace))["main"]
-    assert [HAMI, HAMI] == [each.driver for each in got]
+    main_devices = devices(running, cluster.objects("resourceclaims", namespace))["main"]
+    assert [HAMI, HAMI] == [each.driver for each in main_devices]
 
 
 SAY_WHETHER_THERE_ARE_CLAIMS = {
@@ -273,13 +273,13 @@ def test_a_second_round_of_admission_finds_nothing_to_do(
 ) -> None:
     translated, accepted = map(drawbridge.decisions, ("translated", "accepted"))
 
-    shown = dry_run(cluster, namespace, pod("share", limits=LIMITS))
+    dry_run_ = dry_run(cluster, namespace, pod("share", limits=LIMITS))
 
-    assert shown["metadata"]["labels"] == {"has": "claims"}
+    assert dry_run_["metadata"]["labels"] == {"has": "claims"}
     assert translated + 1 == drawbridge.decisions("translated")
     assert accepted + 1 == drawbridge.decisions("accepted")
-    assert legacy_keys(shown) == set()
-    assert len(shown["spec"]["resourceClaims"]) == 1
+    assert legacy_keys(dry_run_) == set()
+    assert len(dry_run_["spec"]["resourceClaims"]) == 1
 
 
 @pytest.mark.usefixtures("policy")
@@ -295,5 +295,5 @@ def test_a_key_that_comes_after_the_translation_is_translated_with_the_rest(
     running = cluster.wait_running("share", namespace)
 
     assert legacy_keys(running) == set()
-    (got,) = devices(running, cluster.objects("resourceclaims", namespace))["main"]
-    assert got.amounts == {"memory": Quantity("1000Mi"), "cores": Quantity(10)}
+    (main,) = devices(running, cluster.objects("resourceclaims", namespace))["main"]
+    assert main.amounts == {"memory": Quantity("1000Mi"), "cores": Quantity(10)}

@@ -13,12 +13,12 @@ NIC = "rdma/ib"
 def test_the_nics_of_a_pod_in_the_host_network_stay_with_the_device_plugin(
     cluster: Access, namespace: str
 ) -> None:
-    made = pod("nccl", limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000", NIC: "1"})
-    made["spec"]["hostNetwork"] = True
+    pod_ = pod("nccl", limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000", NIC: "1"})
+    pod_["spec"]["hostNetwork"] = True
 
-    told = cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(made)).stderr
-    translated = cluster.get("pods", "nccl", namespace)
+    stderr = cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(pod_)).stderr
+    value = cluster.get("pods", "nccl", namespace)
 
-    assert "drawbridge[hostNetworkNic]: " in told
-    assert {NIC: "1"} == translated["spec"]["containers"][0]["resources"]["limits"]
-    assert 1 == len(translated["spec"]["resourceClaims"])
+    assert "drawbridge[hostNetworkNic]: " in stderr
+    assert {NIC: "1"} == value["spec"]["containers"][0]["resources"]["limits"]
+    assert 1 == len(value["spec"]["resourceClaims"])

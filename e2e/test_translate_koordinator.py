@@ -41,17 +41,17 @@ def joint(name: str, gpus: int, wanted: object, **spec: Any) -> Object:
 def joint_nodes(cluster: Access, stage: str) -> Iterator[None]:
     classes, nodes, slices = nodes_of_koordinator()
     cluster.apply(classes)
-    made = cluster.add_nodes(nodes, lambda node: slices.get(node, ()))
+    nodes_added = cluster.add_nodes(nodes, lambda node: slices.get(node, ()))
     asking = stream(joint("asking", 4, SAME_PCIE))
     command = ("create", "-n", stage, "--dry-run=server", "-o", "json", "-f", "-")
 
     def known() -> bool:
-        shown = json.loads(cluster.kubectl(*command, input=asking).stdout)
-        return '"perRoot":[2]' in shown["metadata"]["annotations"][REQUEST_ANNOTATION]
+        document = json.loads(cluster.kubectl(*command, input=asking).stdout)
+        return '"perRoot":[2]' in document["metadata"]["annotations"][REQUEST_ANNOTATION]
 
     cluster.wait_until(known, "the webhook knows how many GPUs share a root")
     yield
-    cluster.remove_nodes(made)
+    cluster.remove_nodes(nodes_added)
     for class_ in classes:
         if class_["metadata"]["name"] != HAMI:  # The fleet has that one, too.
             cluster.kubectl("delete", "deviceclass", class_["metadata"]["name"])
@@ -61,7 +61,7 @@ def got(cluster: Access, namespace: str, running: Object) -> dict[str, list[str]
     """Driver to the PCIe root of each device that the pod's first container got."""
     roots = {
         (spec["driver"], spec["pool"]["name"], device["name"]): device["attributes"][ROOT]["string"]
-        for spec in (each["spec"] for each in cluster.objects("resourceslices"))
+        for spec in (object_["spec"] for object_ in cluster.objects("resourceslices"))
         for device in spec["devices"]
         if ROOT in device["attributes"]
     }
@@ -109,10 +109,10 @@ def test_a_preference_is_kept_where_there_is_room(cluster: Access, namespace: st
 def test_more_than_a_claim_can_hold_is_refused(cluster: Access, namespace: str) -> None:
     asking = stream(joint("many", 40, SAME_PCIE))
 
-    done = cluster.kubectl("create", "-n", namespace, "-f", "-", input=asking, check=False)
+    output = cluster.kubectl("create", "-n", namespace, "-f", "-", input=asking, check=False)
 
-    assert done.returncode != 0
-    assert "constraints cannot span claims" in done.stderr
+    assert output.returncode != 0
+    assert "constraints cannot span claims" in output.stderr
 
 
 def test_shares_are_divided_and_seen_by_every_container(cluster: Access, namespace: str) -> None:
@@ -121,8 +121,8 @@ def test_shares_are_divided_and_seen_by_every_container(cluster: Access, namespa
 
     running = cluster.wait_running("shares", namespace)
 
-    found = devices(running, cluster.objects("resourceclaims", namespace))
-    assert found["train"] == found["watch"]
-    assert len({(one.pool, one.device) for one in found["train"]}) == 2
+    devices_ = devices(running, cluster.objects("resourceclaims", namespace))
+    assert devices_["train"] == devices_["watch"]
+    assert len({(one.pool, one.device) for one in devices_["train"]}) == 2
     half = {"cores": Quantity(50), "memory": Quantity("2Gi")}
-    assert [half, half] == [one.amounts for one in found["train"]]
+    assert [half, half] == [one.amounts for one in devices_["train"]]

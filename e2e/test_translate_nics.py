@@ -21,9 +21,9 @@ def nics(cluster: Access) -> Iterator[list[str]]:
     """The nodes of examples/nics/cluster.yaml."""
     classes, nodes, slices = nic_nodes()
     cluster.apply(classes)
-    made = cluster.add_nodes(nodes, lambda node: slices.get(node, ()))
-    yield made
-    cluster.remove_nodes(made)
+    nodes_added = cluster.add_nodes(nodes, lambda node: slices.get(node, ()))
+    yield nodes_added
+    cluster.remove_nodes(nodes_added)
 
 
 def applied(cluster: Access, namespace: str, example: str) -> Object:
@@ -43,9 +43,9 @@ def applied(cluster: Access, namespace: str, example: str) -> Object:
 def test_containers_with_shares_of_a_pool_use_one_nic(cluster: Access, namespace: str) -> None:
     pod = applied(cluster, namespace, "rdma-pool")
 
-    got = devices(pod, cluster.objects("resourceclaims", namespace))
-    assert {DRANET, NVIDIA} == {device.driver for device in got["train"]}
-    assert [device for device in got["train"] if device.driver == DRANET] == got["watch"]
+    devices_ = devices(pod, cluster.objects("resourceclaims", namespace))
+    assert {DRANET, NVIDIA} == {device.driver for device in devices_["train"]}
+    assert [device for device in devices_["train"] if device.driver == DRANET] == devices_["watch"]
 
 
 def test_efa_devices_come_beside_gpus(cluster: Access, namespace: str) -> None:
@@ -60,6 +60,6 @@ def test_efa_devices_come_beside_gpus(cluster: Access, namespace: str) -> None:
 def test_virtual_functions_are_those_of_the_name(cluster: Access, namespace: str) -> None:
     pod = applied(cluster, namespace, "sriov")
 
-    got = devices(pod, cluster.objects("resourceclaims", namespace))["serve"]
-    assert [SRIOV] * 2 == [device.driver for device in got]
+    serve_devices = devices(pod, cluster.objects("resourceclaims", namespace))["serve"]
+    assert [SRIOV] * 2 == [device.driver for device in serve_devices]
     assert pod["metadata"]["annotations"][NETWORKS] == "sriov-rdma, sriov-rdma"

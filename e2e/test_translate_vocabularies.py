@@ -24,9 +24,9 @@ def accelerators(cluster: Access) -> Iterator[list[str]]:
     """The nodes of examples/accelerators/cluster.yaml."""
     classes, nodes, slices = accelerator_nodes()
     cluster.apply(classes)
-    made = cluster.add_nodes(nodes, lambda node: slices.get(node, ()))
-    yield made
-    cluster.remove_nodes(made)
+    nodes_added = cluster.add_nodes(nodes, lambda node: slices.get(node, ()))
+    yield nodes_added
+    cluster.remove_nodes(nodes_added)
     for device_class in classes:
         cluster.kubectl("delete", "deviceclass", device_class["metadata"]["name"])
 
@@ -35,10 +35,8 @@ def started(cluster: Access, namespace: str, name: str) -> dict[str, list[str]]:
     """Container of a pod that was applied to the drivers of its devices, once it runs."""
     running = cluster.wait_running(name, namespace)
     assert REQUEST_ANNOTATION in running["metadata"]["annotations"]
-    allocated = devices(running, cluster.objects("resourceclaims", namespace))
-    return {
-        container: [device.driver for device in given] for container, given in allocated.items()
-    }
+    devices_ = devices(running, cluster.objects("resourceclaims", namespace))
+    return {container: [device.driver for device in given] for container, given in devices_.items()}
 
 
 def test_whole_devices_of_other_vendors_are_allocated(cluster: Access, namespace: str) -> None:
@@ -91,8 +89,8 @@ def test_the_api_server_bears_the_conditions_for_a_large_pod(
     ]
     large["spec"]["containers"] = containers
 
-    done = cluster.kubectl(
+    output = cluster.kubectl(
         "create", "-n", namespace, "--dry-run=server", "-f", "-", input=stream(large), check=False
     )
 
-    assert done.returncode == 0, done.stderr
+    assert output.returncode == 0, output.stderr

@@ -203,10 +203,10 @@ def test_our_annotation_cannot_be_written_behind_our_back(
     patch = json.dumps({"metadata": {"annotations": {REQUEST_ANNOTATION: "{}"}}})
     command = ("patch", "-n", namespace, "pod", "plain", "--type=merge", "-p", patch)
 
-    failed = cluster.kubectl(*command, f"--subresource={through}", check=False)
+    output = cluster.kubectl(*command, f"--subresource={through}", check=False)
 
-    assert failed.returncode == 1
-    assert FAILED in failed.stderr
+    assert output.returncode == 1
+    assert FAILED in output.stderr
 
 
 @pytest.mark.usefixtures("down")
@@ -238,11 +238,11 @@ def test_words_that_kubectl_says_and_a_pod_that_comes_again(
     create = ("create", "-n", namespace, "-f", "-")
     share = stream(pod("share", limits=LIMITS))
 
-    failed = cluster.kubectl(*create, input=share, check=False)
+    output = cluster.kubectl(*create, input=share, check=False)
 
-    assert failed.returncode == 1
-    assert "Error from server (InternalError): error when creating" in failed.stderr
-    assert FAILED in failed.stderr
+    assert output.returncode == 1
+    assert "Error from server (InternalError): error when creating" in output.stderr
+    assert FAILED in output.stderr
     assert cluster.find("pods", "share", namespace) is None
 
     drawbridge.start(WEBHOOK)

@@ -47,8 +47,8 @@ KINDS: Final[dict[str, Make]] = {
 def create(cluster: Access, namespace: str, document: Object, *flags: str) -> tuple[int, str]:
     """Exit status and words of `kubectl create`."""
     command = ("create", "-n", namespace, "-f", "-", *flags)
-    done = cluster.kubectl(*command, input=stream(document), check=False)
-    return done.returncode, done.stderr
+    output = cluster.kubectl(*command, input=stream(document), check=False)
+    return output.returncode, output.stderr
 
 
 # --- each kind ------------------------------------------------------------------------------------
@@ -85,11 +85,11 @@ def test_what_is_right_is_silent_and_stays_as_it_is(
     document = KINDS[kind]("right", SHARE)
     command = ("create", "-n", workshop, "-f", "-", DRY, "-o", "json")
 
-    done = cluster.kubectl(*command, input=stream(document))
+    output = cluster.kubectl(*command, input=stream(document))
 
-    spec = json.loads(done.stdout)["spec"]
+    spec = json.loads(output.stdout)["spec"]
     template = spec.get("jobTemplate", {}).get("spec", spec)["template"]
-    assert done.stderr == ""
+    assert output.stderr == ""
     assert legacy_keys(template) == {GPU, MEMORY}
     assert "resourceClaims" not in template["spec"]
 
@@ -128,8 +128,8 @@ def wrong(cluster: Access, namespace: str) -> Object:
         lambda: create(cluster, namespace, deployment("wrong", BYTES), DRY)[0] == 0,
         "nobody looks at the namespace",
     )
-    paused = deployment("wrong", BYTES, replicas=0)
-    cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(paused))
+    deployment_ = deployment("wrong", BYTES, replicas=0)
+    cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(deployment_))
     cluster.wait_until(
         lambda: cluster.objects("replicasets", namespace), "the Deployment has a ReplicaSet"
     )
@@ -162,11 +162,11 @@ def test_an_update_of_the_template_is_judged(
     mend = [{"op": "replace", "path": limit, "value": {"limits": amounts}}]
     other = [{"op": "add", "path": "/spec/template/metadata/labels/a", "value": "b"}]
 
-    denied = cluster.kubectl(*patch, json.dumps(other), check=False)
+    output = cluster.kubectl(*patch, json.dumps(other), check=False)
     mended = cluster.kubectl(*patch, json.dumps(mend))
 
-    assert denied.returncode == 1
-    assert ADVICE in denied.stderr
+    assert output.returncode == 1
+    assert ADVICE in output.stderr
     assert mended.stderr == ""
 
 
@@ -178,8 +178,8 @@ def test_a_replica_set_of_a_deployment_is_never_starved(
     cluster.kubectl("delete", "-n", namespace, "replicaset", first["metadata"]["name"])
 
     def made() -> bool:
-        found = cluster.objects("replicasets", namespace)
-        return bool(found) and found[0]["metadata"]["uid"] != first["metadata"]["uid"]
+        objects = cluster.objects("replicasets", namespace)
+        return bool(objects) and objects[0]["metadata"]["uid"] != first["metadata"]["uid"]
 
     cluster.wait_until(made, "the Deployment has a ReplicaSet again")
 
@@ -189,10 +189,10 @@ def test_a_replica_set_of_a_deployment_is_never_starved(
 
 def printed(cluster: Access, namespace: str) -> Object:
     """A translated Deployment, as `drawbridge translate` prints it."""
-    said = command_line(
+    command_line_ = command_line(
         cluster, "translate", "-f", "-", "-o", "json", input=stream(deployment("share", SHARE))
     )
-    (_, translated) = json.loads(said.stdout)["objects"]
+    (_, translated) = json.loads(command_line_.stdout)["objects"]
     document: Object = translated
     return document
 

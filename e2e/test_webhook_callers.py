@@ -79,8 +79,8 @@ def create(cluster: Cluster) -> tuple[int, str]:
     """Make a pod in a dry run; returns kubectl's status and its words."""
     share = stream(pod("whole", limits={"nvidia.com/gpu": 1}))
     command = ("create", "--dry-run=server", "-o", "json", "-f", "-")
-    done = cluster.kubectl(*command, input=share, check=False)
-    return done.returncode, done.stdout or done.stderr
+    output = cluster.kubectl(*command, input=share, check=False)
+    return output.returncode, output.stdout or output.stderr
 
 
 def asked(guarded: Guarded, name: str | None, callers: Authority, path: str | None = None) -> int:

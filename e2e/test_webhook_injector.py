@@ -54,9 +54,9 @@ def created(cluster: Access, namespace: str, document: Object) -> Object:
 def test_a_resource_that_a_network_brings_later_becomes_a_claim(
     cluster: Access, namespace: str
 ) -> None:
-    attached = pod("attached", labels={LABEL: "yes"}, annotations={NETWORKS: "blue"})
+    pod_ = pod("attached", labels={LABEL: "yes"}, annotations={NETWORKS: "blue"})
 
-    shown = created(cluster, namespace, attached)
+    shown = created(cluster, namespace, pod_)
 
     assert shown["metadata"]["labels"]["injected"] == "yes"
     assert legacy_keys(shown) == set()
@@ -89,8 +89,8 @@ def test_a_pod_that_two_webhooks_changed_runs_on_what_both_asked_for(
     running = cluster.wait_running("share", namespace)
 
     assert legacy_keys(running) == set()
-    (got,) = devices(running, cluster.objects("resourceclaims", namespace))["main"]
-    assert set(got.amounts) == {"memory", "cores"}
+    (main,) = devices(running, cluster.objects("resourceclaims", namespace))["main"]
+    assert set(main.amounts) == {"memory", "cores"}
 
 
 @pytest.mark.usefixtures("injector")

@@ -25,9 +25,9 @@ pytestmark = pytest.mark.usefixtures("fleet")
 
 def peak(pid: int) -> int:
     """The most memory that a process ever had, in bytes."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
+    outcome = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert outcome is not None
+    return int(outcome[1]) * 1024
 
 
 def posted(drawbridge: Drawbridge, path: str, body: bytes) -> int:

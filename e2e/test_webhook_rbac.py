@@ -39,12 +39,12 @@ def rights(cluster: Access, account: tuple[str, str], namespace: str) -> set[Rig
         "kind": "SelfSubjectRulesReview",
         "spec": {"namespace": namespace},
     }
-    shown = cluster.kubectl(
+    stdout = cluster.kubectl(
         *("create", "--validate=false", "-f", "-", "-o", "json"),
         input=json.dumps(review),
         kubeconfig=cluster.kubeconfig_for(*account),
     ).stdout
-    status = json.loads(shown)["status"]
+    status = json.loads(stdout)["status"]
     assert not status["incomplete"]
     return flat(status["resourceRules"])
 
@@ -108,15 +108,15 @@ def test_the_webhook_can_write_nothing(cluster: Access, drawbridge: Drawbridge) 
 def test_what_a_stolen_token_is_not_good_for(
     cluster: Access, drawbridge: Drawbridge, account: str, command: str
 ) -> None:
-    failed = cluster.kubectl(
+    output = cluster.kubectl(
         *command.split(),
         input=stream(pod("any")),
         check=False,
         kubeconfig=cluster.kubeconfig_for(drawbridge.namespace, account),
     )
 
-    assert failed.returncode == 1
-    assert "forbidden: User" in failed.stderr
+    assert output.returncode == 1
+    assert "forbidden: User" in output.stderr
 
 
 def test_nothing_that_they_need_was_forbidden(cluster: Access, drawbridge: Drawbridge) -> None:

@@ -131,11 +131,11 @@ def test_a_ca_bundle_that_was_taken_away_is_back_at_once(
     cluster.wait_until(replicas.is_told, "the controller has written it again")
     healed_s = time.monotonic() - began
     time.sleep(0.5)
-    healed = load.told(f"caBundle removed, healed after {healed_s:.2f} s")
+    lines = load.told(f"caBundle removed, healed after {healed_s:.2f} s")
     before = len(load.failures)
     time.sleep(0.5)
 
-    print(healed)
+    print(lines)
     assert healed_s < 5
     assert len(load.failures) == before
 

@@ -40,14 +40,14 @@ def test_running_pods_outlive_an_uninstall(
 ) -> None:
     create(cluster, namespace, "before")
     before = cluster.wait_running("before", namespace)
-    held = claims(cluster, namespace)
+    claims_ = claims(cluster, namespace)
 
     drawbridge.uninstall()
     try:
         cluster.wait_gone("namespaces", drawbridge.namespace, timeout_s=60)
 
         assert lasting(cluster.get("pods", "before", namespace)) == lasting(before)
-        assert claims(cluster, namespace) == held
+        assert claims(cluster, namespace) == claims_
         # Who comes now is left alone, and waits for a device plugin.
         create(cluster, namespace, "between")
         assert legacy_keys(cluster.get("pods", "between", namespace)) == set(LIMITS)

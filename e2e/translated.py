@@ -56,12 +56,12 @@ def devices(pod: Object, claims: Iterable[Object]) -> dict[str, list[Allocated]]
         pod: As the API server gives it.
         claims: As many as there are; see `allocated`.
     """
-    made = allocated(pod, claims)
+    claim_ = allocated(pod, claims)
     return {
         container["name"]: sorted(
             device
             for use in container.get("resources", {}).get("claims", ())
-            for device in _results(made[use["name"]], use.get("request"))
+            for device in _results(claim_[use["name"]], use.get("request"))
         )
         for container in containers(pod)
     }

@@ -39,12 +39,12 @@ def claim(name: str, *requests: Request, **devices: Any) -> Object:
 
 def template(name: str, *requests: Request, **devices: Any) -> Object:
     """A template of such a claim."""
-    made = claim(name, *requests, **devices)
+    claim_ = claim(name, *requests, **devices)
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": name},
-        "spec": {"spec": made["spec"]},
+        "spec": {"spec": claim_["spec"]},
     }
 
 
@@ -63,12 +63,17 @@ def pod_with(
         requests: Claim to the one request of it that the container uses.
     """
     pod = pod_on(node, name, *(args or ("env",)), **spec)
-    pod["spec"]["resourceClaims"] = [{"name": one, "resourceClaimName": one} for one in claims]
+    pod["spec"]["resourceClaims"] = [
+        {"name": claim_, "resourceClaimName": claim_} for claim_ in claims
+    ]
     (container, *_) = pod["spec"]["containers"]
     container["resources"] = {
         "claims": [
-            {"name": one, **({"request": requests[one]} if requests and one in requests else {})}
-            for one in claims
+            {
+                "name": claim_,
+                **({"request": requests[claim_]} if requests and claim_ in requests else {}),
+            }
+            for claim_ in claims
         ]
     }
     return pod

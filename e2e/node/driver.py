@@ -215,9 +215,10 @@ class NodeDriver:
     def slices(self) -> list[Object]:
         """The node's slices of the driver."""
         return [
-            each
-            for each in self._cluster.objects("resourceslices")
-            if each["spec"]["driver"] == DRIVER and each["spec"].get("nodeName") == self.node.name
+            object_
+            for object_ in self._cluster.objects("resourceslices")
+            if object_["spec"]["driver"] == DRIVER
+            and object_["spec"].get("nodeName") == self.node.name
         ]
 
     def published(self) -> dict[str, Object]:
@@ -260,8 +261,8 @@ class NodeDriver:
     def metric(self, name: str, labels: str = "") -> float:
         """A sample of the driver's metrics; 0 where there is none."""
         _, text = self.probe("/metrics")
-        found = re.search(rf"^{name}{re.escape(labels)} (\S+)$", text, re.MULTILINE)
-        return float(found[1]) if found else 0.0
+        outcome = re.search(rf"^{name}{re.escape(labels)} (\S+)$", text, re.MULTILINE)
+        return float(outcome[1]) if outcome else 0.0
 
     def is_clean(self) -> bool:
         """Whether nothing is prepared, down to the CDI folder."""
@@ -281,10 +282,10 @@ class NodeDriver:
             },
         }
         arguments = ("create", "--dry-run=server", "-f", "-")
-        done = self._cluster.kubectl(
+        output = self._cluster.kubectl(
             *arguments, input=stream(document), kubeconfig=self.kubeconfig(), check=False
         )
-        return done.returncode != 0 and "may not write slices of nowhere" in done.stderr
+        return output.returncode != 0 and "may not write slices of nowhere" in output.stderr
 
 
 def gpu(name: str, number: int, **fields: Any) -> Object:

@@ -31,8 +31,8 @@ def environment(
 def device_nodes(cluster: Access, namespace: str, pod: str, container: str = "main") -> set[str]:
     """Names below /dev in a container that are devices of ours."""
     words = ("exec", "-n", namespace, pod, "-c", container, "--", "/box", "list", "/dev")
-    listed = cluster.kubectl(*words).stdout.split()
-    return {name for name in listed if name.startswith(("gpu-", "eth"))}
+    parts = cluster.kubectl(*words).stdout.split()
+    return {name for name in parts if name.startswith(("gpu-", "eth"))}
 
 
 def delete_pods(cluster: Access, namespace: str, driver: NodeDriver, *pods: str) -> None:
@@ -44,8 +44,8 @@ def delete_pods(cluster: Access, namespace: str, driver: NodeDriver, *pods: str)
 def results(cluster: Access, namespace: str, claim: str) -> list[Object]:
     """The allocated devices of a claim."""
     status = cluster.get("resourceclaims", claim, namespace)["status"]
-    allocated: list[Object] = status["allocation"]["devices"]["results"]
-    return allocated
+    results_: list[Object] = status["allocation"]["devices"]["results"]
+    return results_
 
 
 def wait_refused(cluster: Access, namespace: str, pod: str, words: str) -> None:
@@ -75,4 +75,7 @@ def sync(cluster: Access, namespace: str, pod: str) -> None:
 def containers(cluster: Access, namespace: str, pod: str) -> list[tuple[str, int]]:
     """Id and restarts of each container: the same as long as nobody disturbed it."""
     status = cluster.get("pods", pod, namespace)["status"]
-    return [(each["containerID"], each["restartCount"]) for each in status["containerStatuses"]]
+    return [
+        (container_status["containerID"], container_status["restartCount"])
+        for container_status in status["containerStatuses"]
+    ]
