@@ -27,7 +27,7 @@ from kube.names import NAMESPACE, SCHEDULER_NAME
 ROOT: Final = Path(__file__).parent.parent
 MANIFESTS: Final = ROOT / "manifests" / "bridge"
 NAMESPACE_FILE: Final = ROOT / "manifests" / "base" / "namespace.yaml"
-LEASE: Final = "drawbridge-scheduler"
+LEASE: Final = "drawbridge-bridge"
 PROGRAM: Final = "drawbridge-scheduler"
 READY_TIMEOUT_S: Final = 90.0
 

@@ -235,7 +235,7 @@ class Service:
                 return self._answer(
                     Verdict.RELEASED, message=f"deallocated ResourceClaim {name[1]}"
                 )
-        if self._is_releasing():
+        if any(self._state.consumers.being_released()):
             return self._answer(
                 Verdict.WAIT, message="devices of pods that are gone are being released"
             )
@@ -376,20 +376,6 @@ class Service:
             and not all(is_for(selector, node) for node in self._state.nodes.values())
         )
 
-    def _is_releasing(self) -> bool:
-        """Return whether some claim is allocated for pods that are all gone."""
-        for claim in self._state.claims.store.values():
-            users = consumers(claim)
-            if (
-                users
-                and allocation_of(claim) is not None
-                and all(
-                    user.resource == "pods" and user.uid not in self._state.pods for user in users
-                )
-            ):
-                return True
-        return False
-
     # --- pods -------------------------------------------------------------------------------------
 
     def _remember(self, pod: Pod) -> None:
@@ -399,7 +385,7 @@ class Service:
             self._pods.popitem(last=False)
 
     def _find_pod(self, uid: str) -> Pod | None:
-        return self._pods.get(uid) or self._state.pods.get(uid)
+        return self._pods.get(uid) or self._state.consumers.pods.get(uid)
 
     def _answer(self, verdict: Verdict, code: str = "", message: str = "") -> VerdictAnswer:
         return VerdictAnswer(

@@ -9,13 +9,10 @@ from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features, features_of
 from allocator.strategies import registry
 from kube.errors import FieldError
-from kube.names import NAME
+from kube.names import BRIDGE_ACCOUNT, NAME
 from process.durations import PositiveDuration
 from process.leader_election import LeaderElectionSettings
 from process.settings import Name, Positive, ProcessSettings, Rate, ServerSettings
-
-LEASE: Final = f"{NAME}-scheduler"
-"""The Lease by which one sidecar, and the scheduler beside it, works."""
 
 MAX_SOCKET_PATH: Final = 107
 """Bytes; Linux has no longer ones."""
@@ -26,8 +23,8 @@ Driver = Annotated[str, msgspec.Meta(min_length=1, max_length=63)]
 class SidecarElectionSettings(LeaderElectionSettings, frozen=True, kw_only=True):
     """The election of the sidecar that works."""
 
-    resource_name: Name = LEASE
-    """Of the Lease, in `namespace`."""
+    resource_name: Name = BRIDGE_ACCOUNT
+    """Of the Lease, in `namespace`. The fence reads the holder from this one."""
 
 
 class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
@@ -38,8 +35,8 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     DRAWBRIDGE_SOCKET sets it too."""
 
     drivers: tuple[Driver, ...] = ()
-    """Drivers whose devices this scheduler gives; no other allocator may give them. Empty: none, so
-    that nothing is given twice before somebody has decided who gives what."""
+    """Drivers whose devices this scheduler gives beside those of the AllocatorOwnership `default`; no
+    other allocator may give them. Empty: that object alone decides who gives what."""
 
     leader_election: SidecarElectionSettings = SidecarElectionSettings()
     """Which of several replicas works."""

@@ -13,13 +13,15 @@ from clusterstate.cluster_cache import ClusterCache
 from clusterstate.kinds import Kind
 from clusterstate.projections import RESOURCES
 from kube.api.core import Node, Pod
+from kube.api.ownership import owned_drivers
 from kube.api.resource import AllocationResult, ResourceClaim
-from kube.api.urls import PODS, RESOURCE_CLAIMS
+from kube.api.urls import ALLOCATOR_OWNERSHIPS, PODS, RESOURCE_CLAIMS
 from kube.runtime.informers import InformerFactory, Subscription, unsynced, wait_synced
+from sidecar.consumers import ConsumerIndex
 from sidecar.plan import ledger
 from sidecar.plan.ledger import Hold, Step
 from sidecar.plan.snapshot import Snapshot
-from sidecar.projections import INVENTORY, project_claim, project_pod
+from sidecar.projections import INVENTORY, project_claim, project_ownership, project_pod
 
 OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY})
 """Kinds that a cluster may not serve."""
@@ -41,13 +43,11 @@ class ClusterState:
         uniform_config_drivers: frozenset[str] = frozenset(),
         drivers: frozenset[str],
         default_strategy: str,
-        on_release: Callable[[Name], None] = lambda _: None,
     ) -> None:
         """Subscribe to what decides about devices.
 
         Args:
-            drivers: Those whose devices may be given.
-            on_release: Called with the name of a claim that is not allocated any more.
+            drivers: Those whose devices may be given, beside those of the AllocatorOwnership.
         """
         self.claims: Final = informers.subscribe(
             RESOURCE_CLAIMS, project_claim, handlers=[self._claim_changed]
@@ -59,13 +59,17 @@ class ClusterState:
             )
             for kind, projection in INVENTORY.items()
         }
+        self._ownerships: Final = informers.subscribe(
+            ALLOCATOR_OWNERSHIPS, project_ownership, handlers=[self._ownership_changed]
+        )
+        self._owned_drivers: frozenset[str] = frozenset()
         self._required: Final[tuple[Subscription[Any], ...]] = (
             self.claims,
             self._pods,
             *(one for kind, one in self._inventory.items() if kind not in OPTIONAL),
         )
         self.holds: Final[dict[str, Hold]] = {}
-        self.pods: Final[dict[str, Pod]] = {}
+        self.consumers: Final = ConsumerIndex(self.claims.store)
         self._uid_by_name: dict[Name, str] = {}
         self._features = features
         self._uniform_config_drivers = uniform_config_drivers
@@ -73,7 +77,6 @@ class ClusterState:
         self._changes: dict[Kind, dict[Name, Any]] = {}
         self._drivers = drivers
         self._default_strategy = default_strategy
-        self._on_release = on_release
 
     def check(self) -> str:
         """Return which first lists are not complete; empty when all are."""
@@ -97,11 +100,16 @@ class ClusterState:
         node: Node | None = self._inventory[Kind.NODE].store.get(("", name))
         return node
 
+    @property
+    def drivers(self) -> frozenset[str]:
+        """Return the drivers whose devices may be given, now."""
+        return self._drivers | self._owned_drivers
+
     def owns(self, claim: ResourceClaim) -> bool:
         """Return whether all devices of a claim are of drivers that may be given."""
-        allocation = allocation_of(claim)
+        allocation, drivers = allocation_of(claim), self.drivers
         results = (allocation.devices.results if allocation is not None else None) or ()
-        return all(result.driver in self._drivers for result in results)
+        return all(result.driver in drivers for result in results)
 
     def hold_of(self, claim: ResourceClaim) -> Hold | None:
         """Return what is promised to a claim."""
@@ -153,8 +161,10 @@ class ClusterState:
             claims=self._cache.claims,
             classes=self._cache.classes,
             extended_resources=self._cache.extended_resources,
-            pods=self.pods,
-            drivers=self._drivers,
+            pods=self.consumers.pods,
+            claims_of=self.consumers.claims_of,
+            lowest_priority=self.consumers.lowest_priority,
+            drivers=self.drivers,
             default_strategy=self._default_strategy,
         )
 
@@ -170,21 +180,18 @@ class ClusterState:
     def _claim_changed(
         self, key: Name, old: ResourceClaim | None, new: ResourceClaim | None
     ) -> None:
+        self.consumers.replace_claim(key, old, new)
         uid = self._uid_by_name.get(key)
         hold = self.holds.get(uid) if uid is not None else None
         if hold is not None:
             self._replace(hold, ledger.observe(hold, new))
         self._queue_claim(key)
-        before = None if old is None or old.status is None else old.status.allocation
-        after = None if new is None or new.status is None else new.status.allocation
-        if before is not None and after is None:
-            self._on_release(key)
 
     def _pod_changed(self, _key: Name, old: Pod | None, new: Pod | None) -> None:
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self.pods.pop(old.metadata.uid, None)
-        if new is not None:
-            self.pods[new.metadata.uid] = new
+        self.consumers.replace_pod(old, new)
+
+    def _ownership_changed(self, *_: object) -> None:
+        self._owned_drivers = owned_drivers(self._ownerships.store.values())
 
     def _inventory_changed(self, kind: Kind) -> Callable[[Name, Any, Any], None]:
         def changed(key: Name, old: object, new: object) -> None:

@@ -14,7 +14,7 @@ from allocator.pods.claims import Name
 from kube.api.urls import RESOURCE_CLAIMS
 from kube.client.client import Client, PatchType
 from kube.errors import KubeError
-from kube.names import NAME
+from kube.names import FIELD_MANAGER_PREFIX
 from sidecar.plan.writes import Patch
 
 LOCKED: Final = 423
@@ -41,7 +41,7 @@ class ClaimWriter:
             may_write: Asked before each write; false once a renewal of the Lease is late.
         """
         self._client = client
-        self._field_manager = f"{NAME}/{holder}"
+        self._field_manager = f"{FIELD_MANAGER_PREFIX}{holder}"
         self._timeout_s = timeout_s
         self._slots = asyncio.Semaphore(max_in_flight)
         self._may_write = may_write

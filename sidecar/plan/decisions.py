@@ -153,9 +153,10 @@ def fits_with(
     gone = frozenset(removed)
     features = snapshot.cluster.options.features
     usage = snapshot.cluster.usage
-    for claim in snapshot.claims.values():
-        users = {consumer.uid for consumer in consumers(claim)}
-        if users and users <= gone:
+    names = {name for uid in gone for name in snapshot.claims_of.get(uid, ())}
+    for name in sorted(names):
+        claim = snapshot.claims.get(name)
+        if claim is not None and {consumer.uid for consumer in consumers(claim)} <= gone:
             usage = without_claim(usage, claim, features)
     for uid in added:
         nominated = snapshot.pods.get(uid)
@@ -294,19 +295,9 @@ class _Question:
 
 def could_preempt(pod: Pod, snapshot: Snapshot) -> bool:
     """Return whether some pod of lower priority has devices, and this one may preempt it."""
-    if pod.spec.preemption_policy == _NEVER:
+    if pod.spec.preemption_policy == _NEVER or snapshot.lowest_priority is None:
         return False
-    priority = pod.spec.priority or 0
-    return any((other.spec.priority or 0) < priority for other in _pods_with_devices(snapshot))
-
-
-def _pods_with_devices(snapshot: Snapshot) -> Iterator[Pod]:
-    for claim in snapshot.claims.values():
-        if allocation_of(claim) is not None:
-            for consumer in consumers(claim):
-                pod = snapshot.pods.get(consumer.uid)
-                if pod is not None:
-                    yield pod
+    return snapshot.lowest_priority < (pod.spec.priority or 0)
 
 
 def _resolve(claims: Sequence[ResourceClaim], snapshot: Snapshot) -> PendingClaims | Rejection:

@@ -20,6 +20,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         classes: By name.
         extended_resources: Name of an extended resource to the class that maps it.
         pods: By UID, those with claims.
+        claims_of: UID of a pod to the claims that are reserved for it.
+        lowest_priority: Of the pods that have devices; None if none has.
         drivers: Drivers whose devices may be given.
         default_strategy: Where neither the pod nor a class names one.
     """
@@ -29,5 +31,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     classes: Mapping[str, DeviceClass]
     extended_resources: Mapping[str, str]
     pods: Mapping[str, Pod]
+    claims_of: Mapping[str, frozenset[Name]] = {}
+    lowest_priority: int | None = None
     drivers: frozenset[str]
     default_strategy: str = registry.DEFAULT

@@ -207,6 +207,7 @@ async def sidecar_beside(
         listener = SchedulerServer(sidecar.socket, sidecar, metrics)
         async with running(informers.run, recorder.run, made.run, listener.run):
             await until(lambda: not state.check() and sidecar.socket.exists())
+            await until(lambda: all(each.synced.is_set() for each in informers.informers))
             yield sidecar
 
 

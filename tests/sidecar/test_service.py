@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from kube.api.urls import EVENTS, PODS, RESOURCE_CLAIMS
+from kube.api.urls import ALLOCATOR_OWNERSHIPS, EVENTS, PODS, RESOURCE_CLAIMS
 from sidecar.plan.ledger import Step
+from sidecar.settings import SidecarSettings
 from testing.builders import Document
 from testing.fake_api_server import Call, FakeApiServer, until
 from testing.sidecar.scheduler import (
@@ -336,7 +337,7 @@ async def test_no_further_victim_while_devices_of_pods_that_are_gone_are_release
             fields: dict[str, Any] = {"podUID": pod["metadata"]["uid"]}
             assert (await scheduler.call("postfilter", **fields))[1]["verdict"] == "continue"
             server.remove(PODS, "v", "default")
-            await until(lambda: victim["metadata"]["uid"] not in sidecar.state.pods)
+            await until(lambda: victim["metadata"]["uid"] not in sidecar.state.consumers.pods)
 
             assert (await scheduler.call("postfilter", **fields))[1]["verdict"] == "wait"
 
@@ -382,3 +383,24 @@ async def test_a_sidecar_that_does_not_lead_says_so(tmp_path: Path) -> None:
 
             assert (hello["leads"], hello["ready"]) == (False, False)
             assert (status, answer["message"]) == (503, "this sidecar does not lead")
+
+
+async def test_the_drivers_of_the_allocator_ownership_are_given_while_they_are_in_it(
+    tmp_path: Path,
+) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1")
+        put_claim(server, "gpu-a")
+        pod = put_pod(server, "a", "gpu-a")
+        ownership = {"metadata": {"name": "default"}}
+        server.put(
+            ALLOCATOR_OWNERSHIPS, {**ownership, "spec": {"drivers": [{"name": "gpu.example.com"}]}}
+        )
+        async with sidecar_beside(server, tmp_path, SidecarSettings()) as sidecar:
+            scheduler = await greeted(sidecar)
+            assert names(await scheduler.prefilter(pod)) == ["node-1"]
+
+            server.put(ALLOCATOR_OWNERSHIPS, {**ownership, "spec": {"drivers": []}})
+            await until(lambda: not sidecar.state.drivers)
+
+            assert (await scheduler.prefilter(pod))["code"] == "driverNotOwned"

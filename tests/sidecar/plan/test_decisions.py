@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
 from allocator.cluster.ranking import Limits
-from allocator.pods.claims import claim_name
+from allocator.pods.claims import Name, claim_name
 from allocator.search.attempt import AllocatorOptions
 from kube.api.core import Node, Pod
 from kube.api.extended_resources import extended_resources
@@ -68,6 +68,10 @@ def snapshot(
     drivers: Sequence[str] = (DRIVER,),
 ) -> Snapshot:
     names = [each.metadata.name for each in nodes]
+    claims_of: dict[str, frozenset[Name]] = {}
+    for each in claims:
+        for user in (each.status.reserved_for if each.status else None) or ():
+            claims_of[user.uid] = claims_of.get(user.uid, frozenset()) | {claim_name(each)}
     by_name: Mapping[str, DeviceClass] = {each.metadata.name: each for each in classes}
     if slices is None:
         slices = [slice_of(*devices("gpu-0", "gpu-1"), pool=name, node=name) for name in names]
@@ -79,6 +83,8 @@ def snapshot(
         classes=by_name,
         extended_resources=extended_resources(classes),
         pods={each.metadata.uid: each for each in pods},
+        claims_of=claims_of,
+        lowest_priority=min((each.spec.priority or 0 for each in pods), default=None),
         drivers=frozenset(drivers),
     )
 

@@ -1,0 +1,92 @@
+"""Which pods use which claims, kept up to date: who could be preempted, and what is being released."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from allocator.pods.claims import Name, allocation_of
+from kube.api.core import Pod
+from kube.api.resource import ResourceClaim
+from sidecar.plan.writes import consumers
+
+
+class ConsumerIndex:
+    """Claims by the pods that they are reserved for.
+
+    Attributes:
+        pods: By UID, those with claims.
+        claims_of: UID of a pod to the names of its claims.
+    """
+
+    def __init__(self, claims: Mapping[Name, ResourceClaim]) -> None:
+        """Begin without pods.
+
+        Args:
+            claims: A live view of all claims.
+        """
+        self.pods: Final[dict[str, Pod]] = {}
+        self.claims_of: Final[dict[str, frozenset[Name]]] = {}
+        self._claims = claims
+        self._priorities: Counter[int] = Counter()
+        # Claims that were seen with a consumer that is no pod we know.
+        self._orphans: set[Name] = set()
+
+    @property
+    def lowest_priority(self) -> int | None:
+        """The lowest priority of a pod with claims that is bound; None if none is."""
+        return min(self._priorities, default=None)
+
+    def replace_pod(self, old: Pod | None, new: Pod | None) -> None:
+        """Take a pod as it was seen; None if it was or is not there."""
+        if old is not None:
+            self._count(old, -1)
+            if new is None or new.metadata.uid != old.metadata.uid:
+                self.pods.pop(old.metadata.uid, None)
+                self._orphans |= self.claims_of.get(old.metadata.uid, frozenset())
+        if new is not None:
+            self._count(new, 1)
+            self.pods[new.metadata.uid] = new
+
+    def replace_claim(
+        self, name: Name, old: ResourceClaim | None, new: ResourceClaim | None
+    ) -> None:
+        """Take a claim as it was seen; None if it was or is not there."""
+        before = _users(old)
+        after = _users(new)
+        for uid in before - after:
+            left = self.claims_of[uid] - {name}
+            if left:
+                self.claims_of[uid] = left
+            else:
+                del self.claims_of[uid]
+        for uid in after - before:
+            self.claims_of[uid] = self.claims_of.get(uid, frozenset()) | {name}
+        if not after <= self.pods.keys():
+            self._orphans.add(name)
+
+    def being_released(self) -> Iterator[Name]:
+        """Yield the claims that are allocated for pods that are all gone."""
+        for name in sorted(self._orphans):
+            claim = self._claims.get(name)
+            users = _users(claim)
+            if claim is None or not users or allocation_of(claim) is None:
+                self._orphans.discard(name)
+            elif users.isdisjoint(self.pods) and _only_pods(claim):
+                yield name
+
+    def _count(self, pod: Pod, change: int) -> None:
+        if pod.spec.node_name:
+            priority = pod.spec.priority or 0
+            self._priorities[priority] += change
+            if not self._priorities[priority]:
+                del self._priorities[priority]
+
+
+def _users(claim: ResourceClaim | None) -> frozenset[str]:
+    if claim is None:
+        return frozenset()
+    return frozenset(consumer.uid for consumer in consumers(claim))
+
+
+def _only_pods(claim: ResourceClaim) -> bool:
+    return all(consumer.resource == "pods" for consumer in consumers(claim))

@@ -1,0 +1,136 @@
+"""The next write of a claim, whatever became of it meanwhile."""
+
+from typing import Any
+
+import pytest
+
+from kube.api.core import Node
+from kube.api.meta import ObjectMeta, convert
+from kube.api.resource import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
+from kube.errors import KubeError
+from sidecar.plan.ledger import Hold, Step
+from sidecar.plan.rejections import Code, Rejection
+from sidecar.plan.steps import (
+    ClaimWrite,
+    Kind,
+    next_bind_step,
+    next_release_step,
+    next_settle_step,
+    patch_of,
+)
+from sidecar.plan.writes import FINALIZER, Outcome, outcome_of
+
+NODE = Node(metadata=ObjectMeta(name="node-1"))
+POD = ResourceClaimConsumerReference(resource="pods", name="a", uid="uid-a")
+OTHER = {"resource": "pods", "name": "b", "uid": "uid-b"}
+HERE = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
+ELSEWHERE = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-2"]}]}
+
+
+def seen(
+    *, finalizers: tuple[str, ...] = (FINALIZER,), uid: str = "claim", **status: Any
+) -> ResourceClaim:
+    metadata = {"name": "gpu", "namespace": "default", "uid": uid, "resourceVersion": "7"}
+    return convert(
+        {"metadata": {**metadata, "finalizers": finalizers}, "status": status}, ResourceClaim
+    )
+
+
+def allocated(where: object = HERE, *users: object) -> ResourceClaim:
+    allocation = {"nodeSelector": {"nodeSelectorTerms": [where]}}
+    return seen(allocation=allocation, reservedFor=list(users))
+
+
+def hold(step: Step = Step.RESERVED, pod: str = "uid-a") -> Hold:
+    return Hold(
+        name=("default", "gpu"),
+        uid="claim",
+        allocation=AllocationResult(),
+        pods=frozenset({pod}),
+        step=step,
+        base="7",
+    )
+
+
+def bind(claim: ResourceClaim | None, promised: Hold | None = None) -> Kind | Code | None:
+    step = next_bind_step(claim, "claim", promised, POD, NODE)
+    if isinstance(step, ClaimWrite):
+        return step.kind
+    return step.code if isinstance(step, Rejection) else None
+
+
+@pytest.mark.parametrize(
+    ("name", "claim", "promised", "want"),
+    [
+        ("the finalizer comes first", seen(finalizers=()), hold(), Kind.PROTECT),
+        ("then the devices", seen(), hold(), Kind.ALLOCATE),
+        ("of another pod's allocation only the reservation", allocated(), None, Kind.RESERVE),
+        ("nothing is left", allocated(HERE, {"uid": "uid-a"}), None, None),
+        ("it is gone", None, hold(), Code.CLAIM_NOT_FOUND),
+        ("it is another one", seen(uid="other"), hold(), Code.CLAIM_NOT_FOUND),
+        ("somebody allocated it elsewhere", allocated(ELSEWHERE), hold(), Code.CLAIM_NOT_AVAILABLE),
+        ("nothing is promised any more", seen(), None, Code.DEVICES_GONE),
+        ("it is promised for another pod", seen(), hold(pod="uid-b"), Code.DEVICES_GONE),
+    ],
+)
+def test_next_bind_step(
+    name: str, claim: ResourceClaim | None, promised: Hold | None, want: Kind | Code | None
+) -> None:
+    assert bind(claim, promised) == want, name
+
+
+def release(claim: ResourceClaim | None, *, deallocate: bool) -> object:
+    step = next_release_step(claim, "claim", POD, deallocate=deallocate)
+    return None if step is None else patch_of(step, now="", number=0)["status"]
+
+
+def test_the_last_pod_takes_the_devices_with_it() -> None:
+    claim = allocated(HERE, {"uid": "uid-a"})
+
+    assert release(claim, deallocate=True) == {
+        "allocation": None,
+        "reservedFor": None,
+        "devices": None,
+    }
+    assert release(claim, deallocate=False) == {"reservedFor": None}
+
+
+def test_others_keep_the_devices() -> None:
+    claim = allocated(HERE, {"uid": "uid-a"}, OTHER)
+    left = {"reservedFor": [convert(OTHER, ResourceClaimConsumerReference)]}
+
+    assert release(claim, deallocate=True) == left
+    assert release(allocated(HERE, OTHER), deallocate=True) is None
+    assert release(seen(), deallocate=True) is None
+
+
+def test_only_a_write_that_may_land_is_settled() -> None:
+    assert next_settle_step(seen(), hold()) is None
+    assert next_settle_step(None, hold(Step.UNKNOWN)) is None
+    step = next_settle_step(seen(), hold(Step.UNKNOWN))
+    assert step is not None
+    assert patch_of(step, now="", number=3)["metadata"] == {
+        "uid": "claim",
+        "resourceVersion": "7",
+        "annotations": {"drawbridge.internal/settled": "3"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "want"),
+    [
+        (409, Outcome.CONFLICT),
+        (404, Outcome.GONE),
+        (403, Outcome.REFUSED),
+        (422, Outcome.REFUSED),
+        (429, Outcome.REFUSED),
+        (408, Outcome.UNKNOWN),
+        (500, Outcome.UNKNOWN),
+        (503, Outcome.UNKNOWN),
+        (504, Outcome.UNKNOWN),
+        (0, Outcome.UNKNOWN),
+        (200, Outcome.UNKNOWN),
+    ],
+)
+def test_what_an_error_proves(status: int, want: Outcome) -> None:
+    assert outcome_of(KubeError("", status=status)) is want
