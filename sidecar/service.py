@@ -23,7 +23,7 @@ from sidecar.metrics import SidecarMetrics
 from sidecar.plan.decisions import Fits, NoDevicesNeeded, Placement, find_nodes, fits_with, place
 from sidecar.plan.pod_claims import claim_names
 from sidecar.plan.rejections import Code, Rejection, failed
-from sidecar.plan.reservations import Difference, Reservations, accept, greet
+from sidecar.plan.reservations import Difference, Reservations, accept, finish, greet
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.writes import consumers
 from sidecar.protocol import (
@@ -111,13 +111,16 @@ class Service:
         self._rejected: dict[str, Rejection] = {}
         # Pods whose claims were written, so that they may have been bound.
         self._written: set[str] = set()
+        state.on_end = self._forget
 
     # --- extension points -------------------------------------------------------------------------
 
     async def hello(self, request: HelloRequest) -> HelloAnswer:
         """Take over the reservations of a scheduler."""
         problem = self._state.check()
-        if not problem:
+        is_known = request.scheduler == self.reservations.scheduler
+        has_news = not is_known or accept(self.reservations, request)[0] is not self.reservations
+        if has_news and not problem:
             async with self._turn:
                 self.reservations, difference = greet(self.reservations, request)
                 await self._apply(difference)
@@ -209,7 +212,7 @@ class Service:
             )
             self._end(difference)
         pod = self._find_pod(request.pod_uid)
-        if pod is not None:
+        if pod is not None and not self._is_bound(request.pod_uid):
             reference = PodReference(pod.metadata.uid, pod.metadata.namespace, pod.metadata.name)
             # A pod whose PreBind succeeded may be bound, whatever the scheduler was told.
             deallocate = request.pod_uid not in self._written
@@ -383,6 +386,18 @@ class Service:
         self._pods.move_to_end(pod.metadata.uid)
         if len(self._pods) > MAX_PODS:
             self._pods.popitem(last=False)
+
+    def _is_bound(self, uid: str) -> bool:
+        pod = self._state.consumers.pods.get(uid)
+        return pod is not None and bool(pod.spec.node_name)
+
+    def _forget(self, uid: str) -> None:
+        """Forget a pod that was bound or deleted."""
+        self.reservations = finish(self.reservations, uid)
+        self._state.unreserve(uid)
+        self._pods.pop(uid, None)
+        self._rejected.pop(uid, None)
+        self._written.discard(uid)
 
     def _find_pod(self, uid: str) -> Pod | None:
         return self._pods.get(uid) or self._state.consumers.pods.get(uid)

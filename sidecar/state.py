@@ -33,6 +33,8 @@ class ClusterState:
     Attributes:
         claims: As the API has them, never behind what a write returned.
         holds: UID of a claim to what is promised to it.
+        consumers: Pods, and the claims that are reserved for them.
+        on_end: Called with the UID of each pod that was bound or deleted.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class ClusterState:
         self._changes: dict[Kind, dict[Name, Any]] = {}
         self._drivers = drivers
         self._default_strategy = default_strategy
+        self.on_end: Callable[[str], None] = lambda _: None
 
     def check(self) -> str:
         """Return which first lists are not complete; empty when all are."""
@@ -189,6 +192,11 @@ class ClusterState:
 
     def _pod_changed(self, _key: Name, old: Pod | None, new: Pod | None) -> None:
         self.consumers.replace_pod(old, new)
+        was_bound = old is not None and bool(old.spec.node_name)
+        if new is None and old is not None:
+            self.on_end(old.metadata.uid)
+        elif new is not None and new.spec.node_name and not was_bound:
+            self.on_end(new.metadata.uid)
 
     def _ownership_changed(self, *_: object) -> None:
         self._owned_drivers = owned_drivers(self._ownerships.store.values())

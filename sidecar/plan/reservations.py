@@ -86,5 +86,12 @@ def accept(known: Reservations, request: Request) -> tuple[Reservations, Differe
     )
 
 
+def finish(known: Reservations, pod_uid: str) -> Reservations:
+    """Return the reservations without that of a pod that is bound."""
+    if pod_uid not in known.by_pod:
+        return known
+    return replace(known, by_pod={pod: one for pod, one in known.by_pod.items() if pod != pod_uid})
+
+
 def _is_same(old: Reservation | None, new: Reservation) -> bool:
     return old is not None and old.node == new.node

@@ -141,6 +141,10 @@ class Sidecar:
         """Return why no call can be answered."""
         return self.state.check() if self.service is not None else "this sidecar does not lead"
 
+    def reservations(self) -> int:
+        """Return how many reservations are in force."""
+        return len(self.service.reservations.by_pod) if self.service is not None else 0
+
     def claim(self, name: str) -> Document:
         """Return a claim as stored."""
         stored = self.server.find(RESOURCE_CLAIMS, name, "default")

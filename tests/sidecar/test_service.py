@@ -404,3 +404,43 @@ async def test_the_drivers_of_the_allocator_ownership_are_given_while_they_are_i
             await until(lambda: not sidecar.state.drivers)
 
             assert (await scheduler.prefilter(pod))["code"] == "driverNotOwned"
+
+
+async def test_a_pod_that_is_seen_bound_is_never_taken_its_devices(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1")
+        put_claim(server, "gpu-a")
+        pod = put_pod(server, "a", "gpu-a")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+            await scheduler.prefilter(pod)
+            scheduler.reserve(pod, "node-1")
+            await scheduler.prebind(pod)
+            assert sidecar.service is not None
+            assert len(sidecar.service.reservations.by_pod) == 1
+            put_pod(server, "a", "gpu-a", nodeName="node-1")
+            await until(lambda: not sidecar.reservations())
+
+            await scheduler.unreserve(pod)
+
+            claim = sidecar.claim("gpu-a")
+            assert sidecar.devices_of("gpu-a") == ["node-1/gpu-0"]
+            assert len(claim["status"]["reservedFor"]) == 1
+
+
+async def test_a_pod_that_is_deleted_gives_its_devices_back(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1", per_node=1)
+        put_claim(server, "gpu-a")
+        put_claim(server, "gpu-b")
+        pod, other = put_pod(server, "a", "gpu-a"), put_pod(server, "b", "gpu-b")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+            await scheduler.prefilter(pod)
+            scheduler.reserve(pod, "node-1")
+            assert (await scheduler.prefilter(other))["code"] == "noDevices"
+
+            server.remove(PODS, "a", "default")
+            await until(lambda: not sidecar.reservations())
+
+            assert names(await scheduler.prefilter(other)) == ["node-1"]

@@ -2,7 +2,7 @@
 
 import itertools
 
-from sidecar.plan.reservations import Reservations, accept, greet
+from sidecar.plan.reservations import Reservations, accept, finish, greet
 from sidecar.protocol import HelloRequest, Request, Reservation
 
 
@@ -86,3 +86,11 @@ def test_a_heartbeat_drops_nothing() -> None:
     known = after(request(1, 2))
 
     assert greet(known, HelloRequest(scheduler="scheduler"))[0] is known
+
+
+def test_a_pod_that_is_bound_needs_no_reservation_any_more() -> None:
+    known = finish(after(request(1, 2)), "pod-1")
+
+    assert in_force(known) == {2}
+    assert in_force(accept(known, request(1, 2))[0]) == {2}
+    assert finish(known, "pod-1") is known
