@@ -174,6 +174,7 @@ def match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
         f"{_annotation('object', name)}.hasValue()"
         for name in sorted({name for vocabulary in known for name in vocabulary.triggers})
     ]
+    annotated = _requested_by_annotations(known, ["object"])
     is_status = 'has(request.subResource) && request.subResource == "status"'
     not_opted_out = _not_opted_out("object")
     changed = f"{_annotation('object')} != {_annotation('oldObject')}"
@@ -182,7 +183,7 @@ def match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
         "create-of-a-pod-with-devices": _either(
             'request.operation != "CREATE"',
             translated,
-            f"({not_opted_out}\n&& ({_either(has_keys, *triggers)}))",
+            f"({not_opted_out}\n&& ({_either(has_keys, *triggers, *annotated)}))",
         ),
         "update-of-a-translated-pod": _either(
             'request.operation != "UPDATE"',
@@ -203,13 +204,16 @@ def workload_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str
     """
     templates = [".?".join(("object", *path)) for path in VALIDATED_POD_PATHS]
     olds = [".?".join(("oldObject", *path)) for path in VALIDATED_POD_PATHS]
-    has_keys = _has_device_keys(vocabularies, templates)
+    known = tuple(vocabularies)
+    has_keys = _either(
+        _has_device_keys(known, templates), *_requested_by_annotations(known, templates)
+    )
     not_opted_out = "\n&& ".join(map(_not_opted_out, templates))
     translated = (f"{_annotation(template)}.hasValue()" for template in templates)
     changed = (f"{template} != {old}" for template, old in zip(templates, olds, strict=True))
     return {
         "no-controller-owner": _NOT_OWNED,
-        "pods-with-devices": _either(*translated, f"({not_opted_out}\n&& {has_keys})"),
+        "pods-with-devices": _either(*translated, f"({not_opted_out}\n&& ({has_keys}))"),
         "new-pod-template": _either('request.operation != "UPDATE"', *changed),
     }
 
@@ -275,6 +279,23 @@ def _has_device_keys(vocabularies: Iterable[Vocabulary], pods: Iterable[str]) ->
     # The API server bounds the cost of an expression, and every pod has amounts of cpu and memory.
     of_a_domain = f'key.contains("/") && ({handled})'
     return _some("container", containers, _some("key", amounts, of_a_domain))
+
+
+def _requested_by_annotations(
+    vocabularies: Iterable[Vocabulary], pods: Iterable[str]
+) -> Sequence[str]:
+    """Return expressions for: annotations request devices, in a pod of a scheduler that reads them.
+
+    The names have no domain, so pods of other schedulers may mean anything by them.
+    """
+    return [
+        f'({pod}.?spec.?schedulerName.orValue("") in '
+        f"[{', '.join(map(quote, vocabulary.schedulers))}]\n&& "
+        f"({_either(*(f'{_annotation(pod, name)}.hasValue()' for name in vocabulary.requesting))}))"
+        for vocabulary in vocabularies
+        if vocabulary.requesting
+        for pod in pods
+    ]
 
 
 def _some(item: str, paths: Iterable[str], condition: str) -> str:

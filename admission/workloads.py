@@ -32,6 +32,7 @@ from translation.record import decode_record
 from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
 from translation.translate import translate
 from translation.untranslated_keys import check_untranslated_keys
+from translation.vocabularies.nvidia import GPU
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +121,9 @@ def _check_claim_awareness(
 ) -> Iterator[Finding]:
     if claims and snapshot.claim_unaware_components:
         keys = _replaced_keys(pod, vocabularies_in_force(options, snapshot.profiles))
-        yield from check_claim_awareness(claims, min(keys), snapshot, options)
+        # Annotations alone may have requested the devices.
+        resource = min(keys, default=GPU)
+        yield from check_claim_awareness(claims, resource, snapshot, options)
 
 
 def _replaced_keys(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> frozenset[str]:

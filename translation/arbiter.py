@@ -22,6 +22,7 @@ from translation.vocabularies import (
     aliyun,
     ascend,
     hygon,
+    kai,
     nvidia,
     rdma,
     resources,
@@ -44,6 +45,8 @@ SHARES: Final = (
     volcengine.VOCABULARY.name,
 )
 """Systems that divide GPUs, and have keys of their own only."""
+REQUESTED_BY_ANNOTATIONS: Final = (kai.VOCABULARY.name,)
+"""Systems without keys."""
 OTHER_VENDORS: Final = (
     ascend.VOCABULARY.name,
     hygon.VOCABULARY.name,
@@ -61,6 +64,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
         aliyun.VOCABULARY,
         tencent.VOCABULARY,
         volcengine.VOCABULARY,
+        kai.VOCABULARY,
         ascend.VOCABULARY,
         hygon.VOCABULARY,
         resources.VOCABULARY,
@@ -139,16 +143,30 @@ def owners(
         default_gpu_owner == KOORDINATOR.name and not uses_hami
     ) or takes_whole_gpus(pod)
     ordered = (KOORDINATOR.name, *gpus) if koordinator_first else (*gpus, KOORDINATOR.name)
-    last = (*SHARES, *OTHER_VENDORS, *NICS)
+    last = (*SHARES, *REQUESTED_BY_ANNOTATIONS, *OTHER_VENDORS, *NICS)
     candidates = [vocabularies[name] for name in (*ordered, *last) if name in vocabularies]
     split = divide_keys(named, candidates)
-    return tuple(vocabulary.name for vocabulary in candidates if split[vocabulary.name])
+    return tuple(
+        vocabulary.name
+        for vocabulary in candidates
+        if split[vocabulary.name] or vocabulary.is_requested(pod)
+    )
+
+
+def requests_devices(pod: LegacyPod, vocabularies: Mapping[str, Vocabulary]) -> bool:
+    """Return whether a pod requests devices, by keys or by annotations alone."""
+    return pod.requests_devices or any(
+        vocabularies[name].is_requested(pod)
+        for name in REQUESTED_BY_ANNOTATIONS
+        if name in vocabularies
+    )
 
 
 def check_conflicts(pod: LegacyPod) -> Iterator[Finding]:
     """Yield an error for each key of a system in a pod whose GPUs belong to another."""
     named = {key for container in pod.containers for key in container.limits}
     yield from _check_shares(pod, named)
+    yield from _check_annotations(pod)
     whole_gpus = GPU_COUNT in named and takes_whole_gpus(pod)
     if not whole_gpus and not any(key in named for key in GPU_KEYS):
         return
@@ -160,6 +178,26 @@ def check_conflicts(pod: LegacyPod) -> Iterator[Finding]:
                     container.limit_path(key),
                     "belongs to HAMi, and the pod's GPUs belong to Koordinator",
                     "use the keys of one of them",
+                )
+
+
+def _check_annotations(pod: LegacyPod) -> Iterator[Finding]:
+    """Yield an error for each key of a GPU beside annotations that request one."""
+    requested = [name for name in REQUESTED_BY_ANNOTATIONS if VOCABULARIES[name].is_requested(pod)]
+    gpus = {
+        GPU_COUNT,
+        *HAMI_KEYS,
+        *GPU_KEYS,
+        *(k for name in SHARES for k in VOCABULARIES[name].keys),
+    }
+    for name in requested:
+        for container in pod.containers:
+            for key in sorted(gpus & container.limits.keys()):
+                yield error(
+                    Code.AMBIGUOUS_OWNER,
+                    container.limit_path(key),
+                    f"stands beside annotations that request a share of a GPU by {name}",
+                    "request one of them",
                 )
 
 

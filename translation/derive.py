@@ -114,8 +114,11 @@ def compile_readings(
         providers: Vocabulary name to the profile that serves it; see `provider_name`.
         facts: Driver name to device kind to facts.
     """
-    # Only those with keys: others are not recorded, so they must not make a name ambiguous.
-    containers = {container.name: container for container in legacy.containers if container.limits}
+    # Those with keys precede: others may not be recorded, so they must not make a name ambiguous.
+    containers = {
+        **{container.name: container for container in legacy.containers},
+        **{container.name: container for container in legacy.containers if container.limits},
+    }
     derived = DerivedSize()
     claims: list[Claim] = []
     findings: list[Finding] = []

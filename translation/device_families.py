@@ -96,11 +96,6 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         advice=_HAMI_KEYS,
     ),
     DeviceFamily(
-        owner="KAI scheduler's GPU sharing",
-        annotations=("gpu-fraction*", "gpu-memory"),
-        advice=_HAMI_KEYS,
-    ),
-    DeviceFamily(
         owner="Tencent Cloud's GPU sharing",
         resources=("tencent.com/*", "tke.cloud.tencent.com/*"),
         advice="write tencent.com/vcuda-core or tke.cloud.tencent.com/qgpu-core, which are translated",

@@ -226,6 +226,8 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         takes_names: Profiles may add resource names.
         companion_suffix: Suffix of names that are read only beside the name without it.
         annotations: Pod annotations that its translation depends on.
+        requesting: Pod annotations that request devices without any key, in pods of its schedulers.
+        schedulers: Names of the schedulers that read these annotations.
         triggers: Pod annotations for which other webhooks add its keys, possibly after ours.
         labels: Pod labels that its findings depend on; its intents never do.
         variables: Environment variables that it may add.
@@ -244,6 +246,8 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     takes_names: bool = False
     companion_suffix: str | None = None
     annotations: tuple[str, ...] = ()
+    requesting: tuple[str, ...] = ()
+    schedulers: tuple[str, ...] = ()
     triggers: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
@@ -254,6 +258,15 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     def handles(self, key: str) -> bool:
         """Return whether the resource name is one of this vocabulary's."""
         return key in self.keys or key.startswith(self.key_prefixes)
+
+    def is_requested(self, pod: LegacyPod) -> bool:
+        """Return whether annotations of a pod request devices of this vocabulary.
+
+        A pod with a translation record was of one of its schedulers before.
+        """
+        return any(name in pod.annotations for name in self.requesting) and (
+            pod.scheduler_name in self.schedulers or self.name in pod.recorded_drivers
+        )
 
     def handled_keys(self, names: Collection[str]) -> frozenset[str]:
         """Return the resource names of one container that are this vocabulary's."""

@@ -30,6 +30,7 @@ DEFAULT_PROFILES: Final = {
     "aliyun": "hami-core-gpu.project-hami.io",
     "tencent": "hami-core-gpu.project-hami.io",
     "volcengine": "hami-core-gpu.project-hami.io",
+    "kai": "hami-core-gpu.project-hami.io",
     "ascend": "ascend.project-hami.io",
     "hygon": "dra.hygon.com",
     "rdma": "dra.net",

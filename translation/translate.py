@@ -93,7 +93,7 @@ def translate(
         namespace: The pod's namespace; at admission the pod's own field may be empty.
         passes_through: Leave a pod untouched if Kubernetes itself can allocate its devices.
     """
-    if not legacy.requests_devices:
+    if not arbiter.requests_devices(legacy, vocabularies_in_force(options, snapshot.profiles)):
         return Untouched()
     reasons = skip_reasons(legacy, namespace, snapshot, options)
     if reasons:

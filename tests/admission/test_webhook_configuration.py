@@ -31,11 +31,12 @@ def pod(
     init: tuple[Document, ...] = (),
     annotations: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
+    scheduler: str = "default-scheduler",
 ) -> Document:
     """Return a pod as the API server shows it: without what is empty, but with `containers`."""
     metadata = {"name": "a", "namespace": "default"}
     said = {"annotations": annotations, "labels": labels}
-    spec: dict[str, Any] = {"containers": list(containers) or None}
+    spec: dict[str, Any] = {"containers": list(containers) or None, "schedulerName": scheduler}
     if init:
         spec["initContainers"] = list(init)
     return {"metadata": {**metadata, **{k: v for k, v in said.items() if v}}, "spec": spec}
@@ -112,6 +113,17 @@ ROWS = (
         pod(PLAIN, annotations={"k8s.v1.cni.cncf.io/networks": "a"}, labels=OPTED_OUT),
         asked=False,
     ),
+    created(
+        "a share that annotations request of KAI",
+        pod(PLAIN, annotations={"gpu-fraction": "0.5"}, scheduler="kai-scheduler"),
+        asked=True,
+    ),
+    created(
+        "the same annotations for another scheduler",
+        pod(PLAIN, annotations={"gpu-fraction": "0.5", "gpu-memory": "5"}),
+        asked=False,
+    ),
+    created("a pod of KAI without a share", pod(PLAIN, scheduler="kai-scheduler"), asked=False),
     created("a pod that opted out", pod(GPU, labels=OPTED_OUT), asked=False),
     created(
         "a pod that opted out, with our annotation",

@@ -44,8 +44,8 @@ CASES = (
     ),
     Case(
         "an annotation of a pod without device keys",
-        ("metadata.annotations[gpu-fraction]",),
-        pod(container("main"), annotations={"gpu-fraction": "0.5"}),
+        ("metadata.annotations[tensor-fusion.ai/vram-limit]",),
+        pod(container("main"), annotations={"tensor-fusion.ai/vram-limit": "1Gi"}),
     ),
     Case(
         "an annotation that a vocabulary reads",

@@ -353,6 +353,31 @@ ASCEND_ROWS: Final = (
 )
 
 
+ADOPTING: Final = TranslationOptions(adopt_schedulers={"kai-scheduler": "default-scheduler"})
+
+
+def of_kai(row: str, text: str, without: Mapping[str, str], **beside: str) -> Example:
+    """An example of an annotation in a pod of KAI's scheduler; `without` is the other pod's."""
+    name = row.partition(" (")[0]
+    annotations = {key.replace("_", "-"): value for key, value in beside.items()}
+    return Example(
+        row,
+        asks(limits={}, annotations={**annotations, name: text}, schedulerName="kai-scheduler"),
+        asks(limits={}, annotations=without, schedulerName="kai-scheduler"),
+        ADOPTING,
+    )
+
+
+HALF_OF_KAI: Final = {"gpu-fraction": "0.5"}
+KAI_ROWS: Final = (
+    of_kai("gpu-fraction", "0.25", HALF_OF_KAI),
+    of_kai("gpu-memory", "2000", {"gpu-memory": "3000"}),
+    of_kai("gpu-fraction-num-devices", "2", HALF_OF_KAI, gpu_fraction="0.5"),
+    of_kai("gpu-fraction-container-name", "main", HALF_OF_KAI, gpu_fraction="0.5"),
+    of_kai("mps (beside a share)", "true", HALF_OF_KAI, gpu_fraction="0.5"),
+)
+
+
 def rejected(row: str) -> Example:
     """An example of a key of which any amount is rejected."""
     return amount(row, 1, 0)
@@ -485,6 +510,7 @@ EXAMPLES: Final[Mapping[str, Sequence[Example]]] = {
     "rdma": RDMA_ROWS,
     "sriov": SRIOV_ROWS,
     "resources": RESOURCES_ROWS,
+    "kai": KAI_ROWS,
     "hygon": HYGON_ROWS,
     "ascend": ASCEND_ROWS,
     "volcano": VOLCANO_ROWS,

@@ -1,0 +1,137 @@
+"""Shares that only annotations request: whose pods they are in, and what they may say."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from admission.pods import Decision
+from testing.builders import (
+    Document,
+    admit,
+    container,
+    devices_of,
+    finding_codes,
+    finding_texts,
+    pod,
+    translation_of,
+    translation_outcome,
+)
+from translation.snapshot import TranslationOptions
+from translation.translate import Refused, Untouched
+
+KAI = "kai-scheduler"
+ADOPTING = TranslationOptions(adopt_schedulers={KAI: "default-scheduler"})
+
+
+def requesting(scheduler: str = KAI, /, **annotations: str) -> Document:
+    named = {name.replace("_", "-"): text for name, text in annotations.items()}
+    containers = (container("main"), container("side"))
+    return pod(*containers, init=(container("init"),), annotations=named, schedulerName=scheduler)
+
+
+def test_the_first_app_container_gets_the_share() -> None:
+    after, answer = admit(requesting(gpu_memory="2000"), options=ADOPTING)
+
+    (claim,) = answer.claims
+    (request,) = devices_of(claim)["requests"]
+    assert {"memory": "2000Mi", "cores": "0"} == request["exactly"]["capacity"]["requests"]
+    assert ["main"] == [use.container for use in claim.uses]
+    assert after["spec"]["schedulerName"] == "default-scheduler"
+    assert "2000" == after["metadata"]["annotations"]["gpu-memory"]
+
+
+def test_an_init_container_may_be_named() -> None:
+    document = requesting(gpu_memory="2000", gpu_fraction_container_name="init")
+
+    (claim,) = translation_of(document, options=ADOPTING).claims
+
+    assert ["init"] == [use.container for use in claim.uses]
+
+
+def test_another_round_of_admission_changes_nothing() -> None:
+    after, _ = admit(requesting(gpu_memory="2000", gpu_fraction_num_devices="2"), options=ADOPTING)
+
+    again, answer = admit(after, options=ADOPTING)
+
+    assert (after, Decision.ACCEPTED) == (again, answer.decision)
+
+
+def test_a_pod_of_another_scheduler_means_something_else() -> None:
+    outcome = translation_outcome(
+        requesting("default-scheduler", gpu_memory="a lot"), options=ADOPTING
+    )
+
+    assert outcome == Untouched()
+
+
+def test_a_pod_of_a_scheduler_that_is_not_adopted_is_left_to_it() -> None:
+    outcome = translation_outcome(requesting(gpu_memory="2000"))
+
+    assert isinstance(outcome, Untouched)
+    assert ["warning foreignScheduler"] == finding_codes(outcome.findings)
+
+
+def test_annotations_without_a_share_request_nothing() -> None:
+    document = requesting(gpu_fraction_num_devices="2", mps="true")
+
+    assert translation_outcome(document, options=ADOPTING) == Untouched()
+
+
+REJECTED: tuple[tuple[Mapping[str, str], str], ...] = (
+    ({"gpu_fraction": "1"}, "outOfRange metadata.annotations[gpu-fraction]"),
+    ({"gpu_fraction": "0"}, "outOfRange metadata.annotations[gpu-fraction]"),
+    ({"gpu_fraction": "0.001"}, "outOfRange metadata.annotations[gpu-fraction]"),
+    ({"gpu_fraction": "1e-1"}, "outOfRange metadata.annotations[gpu-fraction]"),
+    ({"gpu_fraction": "abc"}, "outOfRange metadata.annotations[gpu-fraction]"),
+    ({"gpu_fraction": "0." + "9" * 400}, "outOfRange metadata.annotations[gpu-fraction]"),
+    ({"gpu_memory": "2Gi"}, "outOfRange metadata.annotations[gpu-memory]"),
+    ({"gpu_memory": "-5"}, "outOfRange metadata.annotations[gpu-memory]"),
+    ({"gpu_memory": "\u0665"}, "outOfRange metadata.annotations[gpu-memory]"),
+    (
+        {"gpu_memory": "5", "gpu_fraction": "0.5"},
+        "invalidCombination metadata.annotations[gpu-memory]",
+    ),
+    (
+        {"gpu_memory": "5", "gpu_fraction_num_devices": "0"},
+        "outOfRange metadata.annotations[gpu-fraction-num-devices]",
+    ),
+    (
+        {"gpu_memory": "5", "gpu_fraction_container_name": "other"},
+        "malformedAnnotation metadata.annotations[gpu-fraction-container-name]",
+    ),
+)
+
+
+@pytest.mark.parametrize(("annotations", "want"), REJECTED, ids=lambda value: str(value)[:60])
+def test_what_is_no_share_is_rejected_with_the_field(
+    annotations: Mapping[str, str], want: str
+) -> None:
+    outcome = translation_outcome(requesting(**annotations), options=ADOPTING)
+
+    assert isinstance(outcome, Refused)
+    errors = [finding for finding in outcome.findings if finding.is_error]
+    assert [f"error {want}"] == finding_texts(errors)
+
+
+def test_a_gpu_beside_a_share_is_rejected() -> None:
+    document = pod(
+        container("main", {"nvidia.com/gpu": 1}),
+        annotations={"gpu-memory": "5"},
+        schedulerName=KAI,
+    )
+
+    outcome = translation_outcome(document, options=ADOPTING)
+
+    assert isinstance(outcome, Refused)
+    path = "spec.containers[0].resources.limits[nvidia.com/gpu]"
+    assert [f"error ambiguousOwner {path}"] == finding_texts(outcome.findings)
+
+
+def test_other_devices_of_the_pod_are_translated_beside_a_share() -> None:
+    document = pod(
+        container("main", {"rdma/hca": 1}), annotations={"gpu-memory": "5"}, schedulerName=KAI
+    )
+
+    outcome = translation_of(document, options=ADOPTING)
+
+    assert ["kai", "rdma"] == [used.vocabulary for used in outcome.record.profiles]

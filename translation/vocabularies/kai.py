@@ -1,0 +1,170 @@
+"""KAI scheduler's and Run:ai's shares of GPUs, which only annotations of the pod request.
+
+The annotations have no domain, so they mean this only in pods of these schedulers. A fraction is of the
+memory; KAI limits nothing, and the driver limits the memory.
+
+Source: NVIDIA/KAI-Scheduler 72de64f, pkg/common/constants/constants.go and
+pkg/binder/plugins/gpusharing/gpu-request/gpu_request_validator.go; Run:ai's documentation of the same
+annotations.
+"""
+
+import re
+from decimal import Decimal
+from typing import Final
+
+from findings.finding import Code, Finding, error, has_errors, warning
+from findings.text import quote_text
+from translation.intents import DeviceKind, Intent, LegacyPod, Translation, Vocabulary
+from translation.keys import KeyOutcome, Table, annotation, annotations
+from translation.share_amounts import MAX_MEMORY_MIB, MIB, annotation_path, in_bytes
+
+FRACTION: Final = "gpu-fraction"
+MEMORY_MIB: Final = "gpu-memory"
+COUNT: Final = "gpu-fraction-num-devices"
+CONTAINER: Final = "gpu-fraction-container-name"
+MPS: Final = "mps"
+SCHEDULERS: Final = ("kai-scheduler", "runai-scheduler")
+MAX_COUNT: Final = 1024
+
+TABLE: Final[Table] = (
+    annotation(
+        FRACTION,
+        KeyOutcome.CAPACITY,
+        "that part of the memory, in whole percents rounded down: one alternative per published "
+        "memory size. Rejected unless it is between 0 and 1",
+    ),
+    annotation(MEMORY_MIB, KeyOutcome.CAPACITY, "`memory: <M>Mi`. Rejected beside `gpu-fraction`"),
+    annotation(COUNT, KeyOutcome.COUNT, "as much of each of N distinct GPUs"),
+    annotation(
+        CONTAINER,
+        KeyOutcome.KEPT,
+        "the container that uses the claim; the first app container without it. An unknown one is "
+        "rejected",
+    ),
+    annotation(MPS, KeyOutcome.DROPPED, "the driver shares a GPU itself", case="beside a share"),
+)
+
+_DECIMAL: Final = re.compile(r"\d{0,3}\.?\d{1,12}", re.ASCII)
+_NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
+
+
+def translate(pod: LegacyPod) -> Translation:
+    """Translate the share that the annotations of a pod request for one container."""
+    if FRACTION not in pod.annotations and MEMORY_MIB not in pod.annotations:
+        return Translation()
+    findings: list[Finding] = []
+    percent = _percent(pod, findings)
+    memory = _number(pod, MEMORY_MIB, MAX_MEMORY_MIB, findings)
+    count = _number(pod, COUNT, MAX_COUNT, findings) or 1
+    container = _container(pod, findings)
+    if FRACTION in pod.annotations and MEMORY_MIB in pod.annotations:
+        findings.append(
+            error(
+                Code.INVALID_COMBINATION,
+                annotation_path(MEMORY_MIB),
+                f"stands beside {FRACTION}, and a pod requests one of them",
+                "keep one of the two",
+            )
+        )
+    if MPS in pod.annotations:
+        findings.append(
+            warning(
+                Code.POLICY_DROPPED,
+                annotation_path(MPS),
+                f"{MPS} is dropped: the driver shares a GPU itself",
+            )
+        )
+    if has_errors(findings) or container is None:
+        return Translation(findings=tuple(findings))
+    requested = annotation_path(FRACTION if percent is not None else MEMORY_MIB)
+    intent = Intent(
+        container=container,
+        kind=DeviceKind.GPU,
+        count=count,
+        memory=None if memory is None else in_bytes(memory, MIB),
+        memory_percent=percent,
+        cores_percent=0,
+        paths={
+            "count": annotation_path(COUNT) if COUNT in pod.annotations else requested,
+            "memory": requested,
+            "cores": requested,
+        },
+    )
+    return Translation(intents=(intent,), findings=tuple(findings))
+
+
+def _percent(pod: LegacyPod, findings: list[Finding]) -> int | None:
+    """Return a fraction as whole percents; None without one, or with a faulty one."""
+    text = pod.annotations.get(FRACTION)
+    if text is None:
+        return None
+    fraction = Decimal(text) if _DECIMAL.fullmatch(text) else Decimal(0)
+    percent = int(fraction * 100)
+    if not 0 < fraction < 1 or not percent:
+        findings.append(
+            error(
+                Code.OUT_OF_RANGE,
+                annotation_path(FRACTION),
+                f"{quote_text(text)} is not a number from 0.01 to less than 1",
+                "write a fraction such as 0.5, or request nvidia.com/gpu for whole GPUs",
+            )
+        )
+        return None
+    if percent != fraction * 100:
+        findings.append(
+            warning(
+                Code.CLAMPED,
+                annotation_path(FRACTION),
+                f"{text} of the memory counts as {percent} percent",
+            )
+        )
+    return percent
+
+
+def _number(pod: LegacyPod, key: str, maximum: int, findings: list[Finding]) -> int | None:
+    """Return a positive number; None without one, or with a faulty one."""
+    text = pod.annotations.get(key)
+    if text is None:
+        return None
+    if _NUMBER.fullmatch(text) and 0 < int(text) <= maximum:
+        return int(text)
+    findings.append(
+        error(
+            Code.OUT_OF_RANGE,
+            annotation_path(key),
+            f"{quote_text(text)} is not a whole number from 1 to {maximum}",
+            "write a whole number" + (" of MiB" if key == MEMORY_MIB else ""),
+        )
+    )
+    return None
+
+
+def _container(pod: LegacyPod, findings: list[Finding]) -> str | None:
+    """Return the name of the container that gets the share; None without any."""
+    named = pod.annotations.get(CONTAINER)
+    names = [container.name for container in pod.containers]
+    if named is None:
+        return next((one.name for one in pod.containers if not one.init), None)
+    if named in names:
+        return named
+    findings.append(
+        error(
+            Code.MALFORMED_ANNOTATION,
+            annotation_path(CONTAINER),
+            f"{quote_text(named)} is no container of the pod",
+            "name a container, or remove the annotation for the first one",
+        )
+    )
+    return None
+
+
+VOCABULARY: Final = Vocabulary(
+    name="kai",
+    table=TABLE,
+    keys=(),
+    annotations=(*annotations(TABLE), CONTAINER),
+    requesting=(FRACTION, MEMORY_MIB),
+    schedulers=SCHEDULERS,
+    whole_pod=True,
+    translate=translate,
+)
