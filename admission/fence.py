@@ -29,6 +29,7 @@ from typing import Any, Final
 from kube.cel.quoting import quote
 from kube.names import (
     BRIDGE_ACCOUNT,
+    BRIDGE_LEASE,
     FENCE,
     FIELD_MANAGER_PREFIX,
     HOLDER_FENCE,
@@ -52,7 +53,7 @@ _CHANGES: Final = {
 def fence_documents(drivers: Collection[str]) -> list[Document]:
     """Return the policies for a set of owned drivers, and their bindings."""
     lease = {
-        "name": BRIDGE_ACCOUNT,
+        "name": BRIDGE_LEASE,
         "namespace": NAMESPACE,
         "parameterNotFoundAction": "Allow",
     }

@@ -82,14 +82,14 @@ def _busy_finding(target: Target, what: str) -> Finding:
 def _validate(target: Target, context: Context, claims: Sequence[Claim]) -> tuple[Finding, ...]:
     if not claims or not isinstance(target.view, Pod):
         return validate(target, context)
-    findings = validate(target, _with_templates(context, target.namespace, claims))
+    findings = validate(target, with_templates(context, target.namespace, claims))
     if not target.path.is_root and REQUEST_ANNOTATION in target.view.annotations:
         return findings  # The author of the workload wrote claims.
     matches = match_claims(target.view.spec.resource_claims or (), claims)
     return tuple(locate_at_keys(finding, target.path, matches) for finding in findings)
 
 
-def _with_templates(context: Context, namespace: str, claims: Iterable[Claim]) -> Context:
+def with_templates(context: Context, namespace: str, claims: Iterable[Claim]) -> Context:
     """Return a context in which the templates of claims exist."""
     templates = {
         (namespace, claim.template): convert(claim.spec, ResourceClaimTemplateSpec).spec.devices

@@ -71,6 +71,8 @@ class Decision(StrEnum):
     STRIPPED = "stripped"
     VALIDATED = "validated"
     """A workload whose pods will be translated, or an object with findings that admit it."""
+    ROUTED = "routed"
+    """A pod whose devices the bridge allocates, and that got its schedulerName."""
     REFUSED = "refused"
 
 

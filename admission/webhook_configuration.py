@@ -15,6 +15,10 @@ Pods, in the MutatingWebhookConfiguration:
 * UPDATE: a pod with a translation record gets device keys; or the record changes.
 * UPDATE of the status: the record changes. Other status updates are many and never match.
 
+Pods with claims, in a webhook of its own in the same configuration, which has rules only while the
+bridge owns a driver: CREATE without a scheduler of their own. Its failurePolicy is Fail, too, because
+schedulerName cannot be changed later, and a pod that was not routed would be pending for ever.
+
 Workloads, in the ValidatingWebhookConfiguration, if all of these are true:
 
 * No controller owns the object; the template of its owner was validated before.
@@ -40,6 +44,7 @@ from kube.api.workloads import VALIDATED_KINDS, VALIDATED_POD_PATHS
 from kube.cel.quoting import quote
 from kube.names import (
     CONFIGURATION,
+    DEFAULT_SCHEDULER_NAME,
     ENFORCEMENT_LABEL,
     GROUP,
     NAME,
@@ -51,14 +56,17 @@ from kube.names import (
 from translation.intents import Vocabulary
 
 MUTATE_PATH: Final = "/mutate"
+ROUTE_PATH: Final = "/route"
 VALIDATE_WORKLOADS_PATH: Final = "/validate/workloads"
 PODS_WEBHOOK: Final = f"pods.{GROUP}"
+ROUTING_WEBHOOK: Final = f"routing.{GROUP}"
 VALIDATE_OBJECTS_PATH: Final = "/validate/objects"
 WORKLOADS_WEBHOOK: Final = f"workloads.{GROUP}"
 OBJECTS_WEBHOOK: Final = f"objects.{GROUP}"
 """The names in a denial."""
 WEBHOOK_PATHS: Final[Mapping[str, str]] = {
     PODS_WEBHOOK: MUTATE_PATH,
+    ROUTING_WEBHOOK: ROUTE_PATH,
     WORKLOADS_WEBHOOK: VALIDATE_WORKLOADS_PATH,
     OBJECTS_WEBHOOK: VALIDATE_OBJECTS_PATH,
 }
@@ -75,9 +83,12 @@ def configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str, Any]:
     It has neither rules nor caBundles nor paths: controllers/certificates writes them, and an apply
     without the fields does not change them.
     """
-    webhook = _webhook(PODS_WEBHOOK, "Fail", match_conditions(vocabularies))
+    pods = _webhook(PODS_WEBHOOK, "Fail", match_conditions(vocabularies))
+    # After the first, so that it sees the claims of a pod that was just translated.
+    routing = _webhook(ROUTING_WEBHOOK, "Fail", routing_match_conditions(), opt_out="")
     return _configuration(
-        "MutatingWebhookConfiguration", {**webhook, "reinvocationPolicy": "IfNeeded"}
+        "MutatingWebhookConfiguration",
+        *({**webhook, "reinvocationPolicy": "IfNeeded"} for webhook in (pods, routing)),
     )
 
 
@@ -97,14 +108,19 @@ def validating_configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str,
     )
 
 
-def webhook_rules() -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    """Return the name of each webhook to its rules, field for field as the API server stores them."""
+def webhook_rules(*, routes: bool) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    """Return the name of each webhook to its rules, field for field as the API server stores them.
+
+    Args:
+        routes: The bridge owns a driver, so pods with claims need the right scheduler.
+    """
     resources: dict[str, list[str]] = {}
     for (api_version, _), resource in VALIDATED_KINDS.items():
         resources.setdefault(api_version, []).append(resource)
     workloads = [_rule(version, named, *_WRITES) for version, named in resources.items()]
     return {
         PODS_WEBHOOK: [_rule("v1", ["pods"], *_WRITES), _rule("v1", ["pods/status"], "UPDATE")],
+        ROUTING_WEBHOOK: [_rule("v1", ["pods"], "CREATE")] if routes else [],
         WORKLOADS_WEBHOOK: workloads,
         OBJECTS_WEBHOOK: [
             _rule("resource.k8s.io/v1", ["resourceclaims", "resourceclaimtemplates"], *_WRITES),
@@ -148,7 +164,7 @@ def _webhook(
         "namespaceSelector": {
             "matchExpressions": [
                 _not_in("kubernetes.io/metadata.name", *EXEMPT_NAMESPACES),
-                _not_in(opt_out, opted_out),
+                *([_not_in(opt_out, opted_out)] if opt_out else ()),
             ]
         },
         "matchConditions": [
@@ -194,6 +210,16 @@ def match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
         "status-update-of-the-annotation": _either(
             'request.operation != "UPDATE"', f"!({is_status})", changed
         ),
+    }
+
+
+def routing_match_conditions() -> Mapping[str, str]:
+    """Return name to CEL expression; the API server calls the webhook if all are true."""
+    scheduler = "object.?spec.?schedulerName.orValue(null)"
+    names = f"[{quote('')}, {quote(DEFAULT_SCHEDULER_NAME)}]"
+    return {
+        "pod-with-claims": _some("claim", ["object.?spec.?resourceClaims"], "true"),
+        "no-scheduler-of-its-own": f"{scheduler} == null || {scheduler} in {names}",
     }
 
 

@@ -28,13 +28,19 @@ from clusterstate.rule_cache import ClusterFacts, RuleCache
 from clusterstate.settings import ValidationSettings
 from kube.api.urls import CONFIG_MAPS, NAMESPACES
 from kube.cel.engine import SelectorEngine, require_wanted, use_engine, while_wanted
-from kube.runtime.informers import Handler, InformerFactory, Subscription, wait_synced
+from kube.runtime.informers import (
+    Handler,
+    InformerFactory,
+    Subscription,
+    unsynced,
+    wait_synced,
+)
 from rules.context import Context
 from rules.feasibility.enforcement import Enforcement, EnforcementSettings
 
 T = TypeVar("T")
 
-OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY})
+OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY, Kind.OWNERSHIP})
 """Kinds that a cluster may not serve."""
 APPLY_INTERVAL_S: Final = 1.0
 """Changes that no review needs are applied no more often."""
@@ -65,7 +71,10 @@ class _Waiting:
 
 def _empty_cache(settings: ValidationSettings) -> RuleCache:
     return RuleCache(
-        settings.features(), settings.uniform_config_drivers, settings.scheduler_support()
+        settings.features(),
+        settings.uniform_config_drivers,
+        settings.scheduler_support(),
+        bridge_scheduler=settings.bridge_scheduler,
     )
 
 
@@ -155,6 +164,11 @@ class RuleEvaluator:
     def has_high_water_marks(self) -> bool:
         """Return whether there is a ConfigMap."""
         return bool(self._marks.store)
+
+    @property
+    def knows_ownership(self) -> bool:
+        """Return whether it is known which drivers the bridge owns, and the cache is complete."""
+        return self._ready.is_set() and not unsynced([self._kinds[Kind.OWNERSHIP]])
 
     async def wait_ready(self) -> None:
         """Return once the cache is complete."""

@@ -17,6 +17,7 @@ class Kind(StrEnum):
     CLASS = "deviceclasses"
     TAINT_RULE = "devicetaintrules"
     POLICY = "devicecompatibilitypolicies"
+    OWNERSHIP = "allocatorownerships"
 
 
 Changes = Mapping[Kind, Mapping[Name, Any]]

@@ -9,6 +9,7 @@ import msgspec
 from clusterstate.kinds import Kind
 from kube.api.core import Namespace, Node, NodeSpec, NodeStatus
 from kube.api.meta import ObjectMeta, decode, encode
+from kube.api.ownership import AllocatorOwnership
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import (
     AllocationResult,
@@ -26,6 +27,7 @@ from kube.api.resource import (
     ResourceSlice,
 )
 from kube.api.urls import (
+    ALLOCATOR_OWNERSHIPS,
     DEVICE_CLASSES,
     DEVICE_COMPATIBILITY_POLICIES,
     DEVICE_TAINT_RULES,
@@ -179,6 +181,14 @@ def project_policy_with_status(raw: bytes) -> DeviceCompatibilityPolicy:
     return decode(raw, DeviceCompatibilityPolicy)
 
 
+def project_ownership(raw: bytes) -> AllocatorOwnership:
+    """Project an AllocatorOwnership to its drivers; its status changes with every leader."""
+    ownership = decode(raw, AllocatorOwnership)
+    return AllocatorOwnership(
+        metadata=ObjectMeta(name=ownership.metadata.name), spec=ownership.spec
+    )
+
+
 RESOURCES: Final[Mapping[Kind, Resource]] = {
     Kind.NODE: NODES,
     Kind.CLAIM: RESOURCE_CLAIMS,
@@ -187,6 +197,7 @@ RESOURCES: Final[Mapping[Kind, Resource]] = {
     Kind.CLASS: DEVICE_CLASSES,
     Kind.TAINT_RULE: DEVICE_TAINT_RULES,
     Kind.POLICY: DEVICE_COMPATIBILITY_POLICIES,
+    Kind.OWNERSHIP: ALLOCATOR_OWNERSHIPS,
 }
 """Kind to its resource."""
 
@@ -199,6 +210,7 @@ PROJECTIONS: Final[Mapping[Kind, Projection[Any]]] = {
     Kind.CLASS: project_class,
     Kind.TAINT_RULE: project_taint_rule,
     Kind.POLICY: project_policy,
+    Kind.OWNERSHIP: project_ownership,
 }
 """Kind to its projection."""
 

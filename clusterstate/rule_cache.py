@@ -20,8 +20,10 @@ from clusterstate.cluster_cache import MAX_APPLIED, MAX_BATCH, put
 from clusterstate.kinds import Changes, Kind
 from clusterstate.scheduler_caches import SchedulerCaches
 from kube.api.meta import ApiStruct
+from kube.api.ownership import owned_drivers
 from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
 from kube.api.resource import DeviceClaim, DeviceClass, ResourceClaim, ResourceSlice
+from kube.names import SCHEDULER_NAME
 from rules.context import Context, NamespacedName
 from rules.feasibility.enforcement import EnforcementSettings
 from rules.feasibility.high_water_mark import ClassStock, HighWaterMark
@@ -53,6 +55,8 @@ class RuleCache:
         features: Features,
         uniform_config_drivers: Collection[str] = (),
         support: SchedulerSupport | None = None,
+        *,
+        bridge_scheduler: str = SCHEDULER_NAME,
     ) -> None:
         """Begin with an empty cluster.
 
@@ -60,11 +64,15 @@ class RuleCache:
             features: Gates of the cluster's scheduler.
             uniform_config_drivers: Drivers that reject contradicting sharing configurations.
             support: What the cluster's schedulers evaluate; None if that is unknown.
+            bridge_scheduler: schedulerName of the bridge.
         """
         self._features = features
+        self._configured_support = support
+        self._bridge_scheduler = bridge_scheduler
         self._support = support
+        self._owned: frozenset[str] = frozenset()
         self._uniform_config_drivers = frozenset(uniform_config_drivers)
-        self._current = SchedulerCaches(features, support.policy_aware if support else ())
+        self._current = self._build_scheduler_caches()
         self._objects: dict[Kind, dict[Name, Any]] = {kind: {} for kind in Kind}
         self._classes: dict[str, DeviceClass] = {}
         self._claims: dict[NamespacedName, DeviceClaim] = {}
@@ -100,6 +108,7 @@ class RuleCache:
             autoscalers=facts.autoscalers,
             enforcement=facts.enforcement,
             uniform_config_drivers=self._uniform_config_drivers,
+            owned_drivers=self._owned,
         )
 
     def stocks(self) -> Mapping[str, ClassStock]:
@@ -134,8 +143,29 @@ class RuleCache:
         if changes.get(Kind.POLICY):
             policies = effective_policies(self._objects[Kind.POLICY].values())
             self._policies = tuple(policies.values())
+        if changes.get(Kind.OWNERSHIP):
+            self._replace_ownership()
         self._current.apply(changes)
         self._apply_to_inventory(changes, replaced)
+
+    def _replace_ownership(self) -> None:
+        """Take over the owned drivers; the bridge evaluates policies from the first one on."""
+        had_bridge = bool(self._owned)
+        self._owned = owned_drivers(self._objects[Kind.OWNERSHIP].values())
+        if self._configured_support is not None:
+            self._support = msgspec.structs.replace(
+                self._configured_support, owned_drivers=self._owned
+            )
+        if had_bridge != bool(self._owned):
+            self._current = self._build_scheduler_caches()
+            self._current.apply(self._objects)
+
+    def _build_scheduler_caches(self) -> SchedulerCaches:
+        support = self._configured_support
+        names = set(support.policy_aware if support is not None else ())
+        if self._owned:
+            names.add(self._bridge_scheduler)
+        return SchedulerCaches(self._features, names)
 
     def _replace_claim(self, key: Name, claim: ResourceClaim | None) -> None:
         is_allocated = claim is not None and allocation_of(claim) is not None

@@ -9,6 +9,7 @@ from typing import Literal
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features, features_of
 from allocator.model.scheduler_support import SchedulerSupport
+from kube.names import SCHEDULER_NAME
 from process.durations import PositiveDuration
 from process.settings import Name, Positive, Section
 
@@ -45,6 +46,10 @@ class ValidationSettings(Section, frozen=True, kw_only=True):
     uniform_config_drivers: tuple[str, ...] = tuple(sorted(UNIFORM_CONFIG_DRIVERS))
     """Drivers that reject a pod if the sharing configuration of its device contradicts that of
     another tenant."""
+
+    bridge_scheduler: str = SCHEDULER_NAME
+    """schedulerName of the bridge, which pods with claims of owned drivers get. It evaluates
+    DeviceCompatibilityPolicies."""
 
     policy_aware_schedulers: tuple[str, ...] = ()
     """Names of schedulers that evaluate DeviceCompatibilityPolicies. Empty: kube-scheduler ignores

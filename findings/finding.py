@@ -97,6 +97,16 @@ class Code(StrEnum):
     """The pod names a scheduler that is not known to support claims; not translated."""
     CLAIM_UNAWARE_COMPONENT = "claimUnawareComponent"
     """A queue, an autoscaler or another component may ignore the claims of the pod."""
+    MIXED_DRIVER_OWNERSHIP = "mixedDriverOwnership"
+    """The pod requests devices of drivers that the bridge allocates and of others, so no scheduler can
+    allocate all of them."""
+    DRIVER_OWNERSHIP_UNKNOWN = "driverOwnershipUnknown"
+    """A claim or template does not exist yet, or nothing tells the driver of a class, so the pod may
+    have the wrong scheduler."""
+    DRIVER_OWNED_BY_BRIDGE = "driverOwnedByBridge"
+    """The pod names a scheduler that cannot allocate a driver that the bridge owns."""
+    DRIVER_NOT_OWNED = "driverNotOwned"
+    """The pod names the scheduler of the bridge, which does not own its driver."""
     NODE_NAME_SET = "nodeNameSet"
     """The pod names its node, or a scheduler has bound it already; not translated."""
 

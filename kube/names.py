@@ -63,7 +63,10 @@ CONTROLLER_REPORTER: Final = f"{NAME}.controller"
 """The reporting controller of the events of `python -m controllers`."""
 
 BRIDGE_ACCOUNT: Final = f"{NAME}-bridge"
-"""The service account of the bridge, of scheduler and sidecar, and the name of its Lease."""
+"""The service account of the bridge, of scheduler and sidecar."""
+
+BRIDGE_LEASE: Final = SCHEDULER_NAME
+"""The Lease of the bridge, in `NAMESPACE`; its holder is the one process that allocates."""
 
 FIELD_MANAGER_PREFIX: Final = f"{NAME}/"
 """Before the identity of the Lease's holder: the field manager of the bridge's writes to claims."""

@@ -110,7 +110,8 @@ class Observer:
                 RESOURCES[kind], PROJECTIONS[kind], handlers=[self._queue_changes(kind)]
             )
             for kind in Kind
-            if kind is not Kind.POLICY or settings.policy_aware_schedulers
+            if kind is not Kind.OWNERSHIP
+            and (kind is not Kind.POLICY or settings.policy_aware_schedulers)
         }
         self._pods = informers.subscribe(
             PODS, project_pod, field_selector=WAITING_FIELDS, handlers=[self._pod_changed]
@@ -163,6 +164,8 @@ class Observer:
         return queue
 
     def _pod_changed(self, key: Name, _old: Pod | None, new: Pod | None) -> None:
+        if new is not None and new.spec.scheduler_name in self._settings.silent_for_schedulers:
+            new = None
         self.history.replace(key, new, self._clock())
         self._queue_pods()
 

@@ -6,6 +6,7 @@ from typing import Final
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features, features_of
 from kube.backoff import Backoff
+from kube.names import SCHEDULER_NAME
 from process.durations import PositiveDuration
 from process.settings import Fraction, ProcessSettings, Rate, ServerSettings
 
@@ -47,6 +48,9 @@ class ObserverSettings(ServerSettings, frozen=True, kw_only=True):
     policy_aware_schedulers: tuple[str, ...] = ()
     """Names of schedulers that evaluate DeviceCompatibilityPolicies; their pods may wait because of
     one. Empty: kube-scheduler ignores policies, so none is a reason why a pod waits."""
+
+    silent_for_schedulers: tuple[str, ...] = (SCHEDULER_NAME,)
+    """Names of schedulers that explain their pending pods themselves; nothing is said of those pods."""
 
     feature_gates: Mapping[str, bool] = {}
     """Gates of allocation that this cluster's scheduler sets otherwise than Kubernetes 1.37 does, by

@@ -45,6 +45,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         autoscalers: Names of components that may add nodes: a cluster autoscaler, Karpenter.
         enforcement: Configured enforcement of verdicts about the inventory.
         uniform_config_drivers: Drivers that reject contradicting sharing configurations.
+        owned_drivers: Drivers that the bridge allocates in place of kube-scheduler.
     """
 
     classes: Mapping[str, DeviceClass] = {}
@@ -67,3 +68,4 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     autoscalers: Collection[str] = frozenset()
     enforcement: EnforcementSettings = EnforcementSettings()
     uniform_config_drivers: frozenset[str] = frozenset()
+    owned_drivers: frozenset[str] = frozenset()

@@ -14,12 +14,14 @@ from prometheus_client import CollectorRegistry
 from admission.pods import Answer
 from admission.webhook_configuration import (
     MUTATE_PATH,
+    ROUTE_PATH,
     VALIDATE_OBJECTS_PATH,
     VALIDATE_WORKLOADS_PATH,
 )
 from certs.authority import Authority
 from certs.serving import Listener, client_tls_context, issue_serving_certificate
 from kube.api.workloads import VALIDATED_KINDS
+from kube.names import SCHEDULER_NAME
 from process.durations import PositiveDuration
 from rules.context import Context
 from testing.builders import (
@@ -38,6 +40,7 @@ from translation.snapshot import TranslationOptions, TranslationSnapshot
 from webhook.endpoint import Endpoint
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import PodReviewHandler
+from webhook.route import RoutingReviewHandler
 from webhook.settings import WebhookSettings
 from webhook.validate import ObjectReviewHandler, WorkloadReviewHandler
 
@@ -80,8 +83,10 @@ class FixedEvaluator:
         snapshot: Callable[[], TranslationSnapshot],
         *,
         times_out: bool = False,
+        knows_ownership: bool = True,
         **context: Any,
     ) -> None:
+        self.knows_ownership = knows_ownership
         self._snapshot = snapshot
         self._times_out = times_out
         self._context = context
@@ -121,8 +126,12 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
                 snapshot, rules, TranslationOptions(), metrics, runner
             )
             objects = ObjectReviewHandler(rules, profiles(), metrics, runner)
+            routing = RoutingReviewHandler(
+                rules, profiles(), metrics, runner, scheduler=SCHEDULER_NAME, retries_s=(0.0, 0.0)
+            )
             reviews = {
                 MUTATE_PATH: pods.handle,
+                ROUTE_PATH: routing.handle,
                 VALIDATE_WORKLOADS_PATH: workloads.handle,
                 VALIDATE_OBJECTS_PATH: objects.handle,
             }

@@ -104,6 +104,7 @@ def test_the_webhook_is_the_https_server_and_nothing_else() -> None:
         "metrics",
         "mutate",
         "reviews",
+        "route",
         "self_check",
         "serving_certificate",
         "settings",

@@ -84,6 +84,7 @@ def test_no_role_has_a_wildcard() -> None:
 FOLLOW: Final = ("list", "watch")
 CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "drawbridge-webhook": {
+        "allocatorownerships": FOLLOW,
         "configmaps": FOLLOW,
         "customresourcedefinitions": FOLLOW,
         "deviceclasses": FOLLOW,
@@ -100,6 +101,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "secrets": ("get", *FOLLOW),
     },
     "drawbridge-controller": {
+        "allocatorownerships": FOLLOW,
         "pods": FOLLOW,
         "resourceclaimtemplates": (*FOLLOW, "create", "delete"),
         "resourceclaims": (*FOLLOW, "delete"),
@@ -122,6 +124,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "leases": ("create", "get", "patch"),
     },
     "drawbridge-certificates": {
+        "allocatorownerships": FOLLOW,
         **{each.plural: (*FOLLOW, "patch") for each in WEBHOOK_CONFIGURATIONS},
         "events": ("create",),
         "secrets": (*FOLLOW, "create", "get", "patch"),

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from admission.webhook_configuration import WEBHOOK_PATHS, webhook_rules
+from admission.webhook_configuration import ROUTING_WEBHOOK, WEBHOOK_PATHS, webhook_rules
 from clusterstate.settings import ValidationSettings
 from controllers.certificates.settings import Settings as CertificateSettings
 from controllers.settings import Settings as ControllerSettings
@@ -145,6 +145,7 @@ def _certificates() -> tuple[Document, Document]:
                 "variables.webhooks.all(new,\n"
                 f"  new.?rules.orValue([]).map(rule, {_LISTED})\n"
                 "    == variables.rules[?new.name].orValue([])\n"
+                f"  || (new.name == {quote(ROUTING_WEBHOOK)} && new.?rules.orValue([]).size() == 0)\n"
                 "  || oldObject.webhooks.exists(old,\n"
                 "    new.name == old.name && new.?rules == old.?rules))",
                 "the rules of a webhook are those that this version generates",
@@ -182,7 +183,7 @@ def _listed_rules() -> str:
     return json.dumps(
         {
             name: [[*(rule[field] for field in _RULE_FIELDS), [rule["scope"]]] for rule in rules]
-            for name, rules in webhook_rules().items()
+            for name, rules in webhook_rules(routes=True).items()
         }
     )
 

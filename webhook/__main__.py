@@ -12,6 +12,7 @@ from typing import Final
 from admission.signing import Signing
 from admission.webhook_configuration import (
     MUTATE_PATH,
+    ROUTE_PATH,
     VALIDATE_OBJECTS_PATH,
     VALIDATE_WORKLOADS_PATH,
     configuration,
@@ -43,6 +44,7 @@ from webhook.endpoint import Endpoint, Handler
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import PodReviewHandler
 from webhook.reviews import ReviewRunner
+from webhook.route import RoutingReviewHandler
 from webhook.self_check import SelfCheck
 from webhook.serving_certificate import (
     CertificateSource,
@@ -158,8 +160,12 @@ def _handlers(
     pods = PodReviewHandler(snapshots.snapshot, options, metrics, runner, signing=signing)
     workloads = WorkloadReviewHandler(snapshots.snapshot, evaluator, options, metrics, runner)
     objects = ObjectReviewHandler(evaluator, profiles, metrics, runner)
+    routing = RoutingReviewHandler(
+        evaluator, profiles, metrics, runner, scheduler=settings.validation.bridge_scheduler
+    )
     return {
         MUTATE_PATH: pods.handle,
+        ROUTE_PATH: routing.handle,
         VALIDATE_WORKLOADS_PATH: workloads.handle,
         VALIDATE_OBJECTS_PATH: objects.handle,
     }

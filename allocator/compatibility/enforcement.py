@@ -1,8 +1,9 @@
 """The enforcement of a DeviceCompatibilityPolicy by the schedulers and groups of a cluster.
 
 kube-scheduler evaluates no policies. It evaluates compatibilityGroups in ResourceSlices where the
-feature gate is on, so a policy is enforced where these reject all that it rejects. Else it is
-enforced for the pods of a scheduler that is configured as one that evaluates policies.
+feature gate is on, so a policy is enforced where these reject all that it rejects. It is enforced for
+drivers that the bridge owns, since nobody else may allocate their devices. Else it is enforced for the
+pods of a scheduler that is configured as one that evaluates policies.
 
 Source: docs/compatibility.md; KEP-5963 for groups.
 """
@@ -22,6 +23,7 @@ from allocator.model.scheduler_support import SchedulerSupport
 class EnforcementReason(StrEnum):
     """The reason why a policy is or is not enforced, as in its condition `Enforced`."""
 
+    OWNED_DRIVER = "OwnedDriver"
     POLICY_AWARE_SCHEDULER = "PolicyAwareScheduler"
     COMPATIBILITY_GROUPS = "CompatibilityGroups"
     AUDIT = "Audit"
@@ -68,6 +70,13 @@ def policy_enforcement(
             reason=EnforcementReason.COMPATIBILITY_GROUPS,
             message=f"published compatibilityGroups reject what the policy rejects, and {COMPATIBILITY_GATE} is on",
         )
+    if policy.driver in support.owned_drivers:
+        return PolicyEnforcement(
+            is_enforced=True,
+            reason=EnforcementReason.OWNED_DRIVER,
+            message="the bridge owns the driver and allocates by its policy; no other scheduler may "
+            "allocate its devices",
+        )
     if support.policy_aware:
         names = ", ".join(sorted(support.policy_aware))
         return PolicyEnforcement(
@@ -81,7 +90,7 @@ def policy_enforcement(
         message="kube-scheduler ignores policies",
         effect="it may allocate devices that this one keeps apart; only claims that violate it by "
         "themselves are rejected",
-        fix=f"publish compatibilityGroups that say the same (drawbridge matrix --as-groups) and "
+        fix=f"give the driver to the bridge (drawbridge bridge own), publish compatibilityGroups that say the same (drawbridge matrix --as-groups) and "
         f"enable {COMPATIBILITY_GATE}, or schedule with a scheduler that evaluates policies and list it in "
         "policyAwareSchedulers",
     )

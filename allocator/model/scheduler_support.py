@@ -9,7 +9,9 @@ class SchedulerSupport(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         policy_aware: Names of the schedulers that evaluate DeviceCompatibilityPolicies.
         compatibility_groups: kube-scheduler evaluates the groups in ResourceSlices.
+        owned_drivers: Drivers that the bridge allocates, which evaluates policies, and nobody else.
     """
 
     policy_aware: frozenset[str] = frozenset()
     compatibility_groups: bool = False
+    owned_drivers: frozenset[str] = frozenset()

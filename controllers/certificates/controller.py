@@ -5,6 +5,7 @@ the webhook configurations. It signs the certificate of the webhook and hands it
 Secret, so that nobody else holds the key of an authority. The third one holds the random keys that
 end the paths of the webhook. Once the webhook answers, it fills in the rules of the configurations;
 until then the API server asks nobody, and pods are admitted as they are.
+The webhook that routes pods has rules only while the bridge owns a driver.
 
 The configurations are watched, so that one that is applied again is repaired; none is created. The
 Secrets are read from time to time, so that one that was deleted or damaged is repaired.
@@ -20,7 +21,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from admission.webhook_configuration import webhook_rules
+from admission.webhook_configuration import ROUTING_WEBHOOK, webhook_rules
 from certs.authority import BACKDATED, Authority, CertificateError
 from certs.rotation import (
     Action,
@@ -34,6 +35,7 @@ from certs.rotation import (
 from certs.serving import ServingCertificate, issue_serving_certificate
 from controllers.certificates.endpoint_check import EndpointCheck, check_endpoint
 from controllers.certificates.patches import (
+    Rules,
     ca_bundle_patch,
     lacks_rules,
     rules_patch,
@@ -46,7 +48,9 @@ from controllers.certificates.path_keys import authority_ids, choose_key, named_
 from controllers.certificates.path_secret import PathSecret
 from controllers.certificates.serving import needs_renewal
 from controllers.certificates.settings import Settings
-from kube.api.urls import SECRETS, WEBHOOK_CONFIGURATIONS, Resource
+from kube.api.meta import decode
+from kube.api.ownership import OWNERSHIP, AllocatorOwnership, owned_drivers
+from kube.api.urls import ALLOCATOR_OWNERSHIPS, SECRETS, WEBHOOK_CONFIGURATIONS, Resource
 from kube.client.client import Client, PatchType
 from kube.errors import KubeError, NotFound
 from kube.names import NAME
@@ -67,6 +71,12 @@ KEY: Final = "authority"
 """The only key: all certificates are reconciled together."""
 
 log = structlog.get_logger()
+
+
+def project_ownership(raw: bytes) -> AllocatorOwnership:
+    """Keep the name and the drivers of an AllocatorOwnership."""
+    ownership = decode(raw, AllocatorOwnership)
+    return AllocatorOwnership(metadata=ownership.metadata, spec=ownership.spec)
 
 
 class CertificateController:
@@ -111,6 +121,13 @@ class CertificateController:
             )
             for resource in WEBHOOK_CONFIGURATIONS
         ]
+        # Not waited for, since the kind may not be installed.
+        self._ownerships = informers.subscribe(
+            ALLOCATOR_OWNERSHIPS,
+            project_ownership,
+            field_selector=f"metadata.name={OWNERSHIP}",
+            handlers=[self._ownership_changed],
+        )
         self._controller: Controller[str] = Controller(
             "certificates",
             self._reconcile,
@@ -161,6 +178,15 @@ class CertificateController:
         else:
             self._webhooks[resource, name] = new
         self._controller.queue.add(KEY)
+
+    def _ownership_changed(self, _key: object, _old: object, _new: object) -> None:
+        self._controller.queue.add(KEY)
+
+    def _rules(self) -> Rules:
+        """Return the rules of the webhooks; none for routing while ownership is not known."""
+        known = self._ownerships.synced.is_set()
+        rules = webhook_rules(routes=bool(owned_drivers(self._ownerships.store.values())))
+        return {name: rules[name] for name in rules if known or name != ROUTING_WEBHOOK}
 
     def _all_webhooks(self) -> Iterator[RegisteredWebhook]:
         return (webhook for webhooks in self._webhooks.values() for webhook in webhooks)
@@ -318,15 +344,19 @@ class CertificateController:
 
     async def _fill_in_rules(self) -> bool:
         """Write the rules of webhooks that answer; return whether all have them."""
-        rules = webhook_rules()
-        lacking = [webhook for webhook in self._all_webhooks() if lacks_rules(webhook, rules)]
+        rules = self._rules()
+        changing = [webhook for webhook in self._all_webhooks() if lacks_rules(webhook, rules)]
+        # To have nothing sent to a webhook, it need not answer.
+        lacking = [webhook for webhook in changing if rules[webhook.name]]
         # Several webhooks have one address and one caBundle.
         problems = {
             (webhook.address, webhook.ca_bundle): await self._check_endpoint(webhook)
             for webhook in {(one.address, one.ca_bundle): one for one in lacking}.values()
         }
         reached = {
-            webhook.name for webhook in lacking if not problems[webhook.address, webhook.ca_bundle]
+            webhook.name
+            for webhook in changing
+            if not rules[webhook.name] or not problems[webhook.address, webhook.ca_bundle]
         }
         for (resource, name), webhooks in list(self._webhooks.items()):
             await self._patch(resource, name, rules_patch(webhooks, rules, reached), "rules")

@@ -108,7 +108,7 @@ class ConfigurationWatch:
 
     async def _reconcile(self, resource: Resource) -> float | None:
         stored = self._subscriptions[resource].store.get(("", self._name))
-        words = find_differences(stored, self._expected[resource], webhook_rules())
+        words = find_differences(stored, self._expected[resource], webhook_rules(routes=True))
         before = self._differences[resource]
         if words != before.words:
             if before.is_told and not words:

@@ -11,12 +11,18 @@ from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from typing import Final, Generic, TypeVar
 
+import msgspec
 import structlog
 
 from allocator.model.devices import PoolId
 from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import allocation_of, consuming_pods
-from clusterstate.projections import project_claim, project_policy_with_status, project_slice
+from clusterstate.projections import (
+    project_claim,
+    project_ownership,
+    project_policy_with_status,
+    project_slice,
+)
 from clusterstate.settings import ValidationSettings
 from controllers.policies.events import conflict_events, policy_events
 from controllers.policies.status import (
@@ -28,6 +34,7 @@ from controllers.policies.status import (
 )
 from controllers.settings import ControllerSettings
 from kube.api.events import ObjectReference
+from kube.api.ownership import AllocatorOwnership, owned_drivers
 from kube.api.policy import (
     DeviceCompatibilityPolicy,
     DeviceCompatibilityPolicyStatus,
@@ -35,7 +42,12 @@ from kube.api.policy import (
 )
 from kube.api.resource import ResourceClaim, ResourceSlice
 from kube.api.timestamps import rfc3339
-from kube.api.urls import DEVICE_COMPATIBILITY_POLICIES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from kube.api.urls import (
+    ALLOCATOR_OWNERSHIPS,
+    DEVICE_COMPATIBILITY_POLICIES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from kube.client.client import Client, PatchType
 from kube.errors import Conflict, NotFound
 from kube.runtime.controller import Controller
@@ -174,6 +186,9 @@ class PolicyController:
         self._recorder = recorder
         self._validation = validation
         self._support = validation.scheduler_support()
+        self._ownerships = informers.subscribe(
+            ALLOCATOR_OWNERSHIPS, project_ownership, handlers=[self._ownership_changed]
+        )
         self._settings = settings
         self._now = now
         self._clock = clock
@@ -226,6 +241,23 @@ class PolicyController:
             state.stored = new.status
             state.is_outdated = True
             self._controller.queue.add(name)
+
+    def _ownership_changed(
+        self, _key: Key, _old: AllocatorOwnership | None, _new: AllocatorOwnership | None
+    ) -> None:
+        """Report again on the policies of drivers that got or lost the bridge."""
+        before = self._support.owned_drivers
+        owned = owned_drivers(self._ownerships.store.values())
+        self._support = msgspec.structs.replace(self._support, owned_drivers=owned)
+        for name, state in list(self._states.items()):
+            if state.policy.spec.driver in before ^ owned:
+                fresh = _PolicyState(
+                    state.policy, self._validation.uniform_config_drivers, self._support
+                )
+                fresh.take_over(state)
+                fresh.stored, fresh.version = state.stored, state.version
+                self._states[name] = fresh
+                self._controller.queue.add(name)
 
     def _queue_all(self) -> None:
         """Queue all policies: which one is in force for a driver may have changed."""

@@ -46,6 +46,31 @@ def compared_literals(expression: str, environment: Environment) -> tuple[Compar
     return tuple(sorted(literals))
 
 
+def compared_drivers(expression: str, environment: Environment) -> frozenset[str]:
+    """Return the strings that an expression compares `device.driver` with, by `==` or `in`.
+
+    Raises:
+        InvalidSelector: See `kube.cel.compile.compile_selector`.
+        UnsupportedSelector: As above.
+    """
+    drivers: set[str] = set()
+    for node in walk(check_expression(expression, environment).expr):
+        call = node.call_expr
+        if node.WhichOneof("kind") != "call_expr" or len(call.args) != 2:
+            continue
+        left, right = call.args
+        sides: list[tuple[Node, Iterable[Node]]] = []
+        if call.function == "_==_":
+            sides = [(left, (right,)), (right, (left,))]
+        elif call.function == "@in":
+            sides = [(left, right.list_expr.elements)]
+        for compared, literals in sides:
+            if compared.ident_expr.name == _DRIVER:
+                texts = map(string_value, literals)
+                drivers.update(text for text in texts if text is not None)
+    return frozenset(drivers)
+
+
 def is_decided_by_texts(expression: str, environment: Environment) -> bool:
     """Return whether an expression depends only on comparisons with literals and on presence.
 

@@ -45,7 +45,7 @@ from rules.rule import OTHER_OBJECTS, Category, Rule, Scope, Subject
 MAX_CLAIMS: Final = 16
 """Claims of a pod that are evaluated together."""
 _SCHEDULERS: Final = frozenset({"", DEFAULT_SCHEDULER_NAME})
-"""Schedulers that are known to make claims for extended resources."""
+"""Schedulers that are known to make claims for extended resources; the bridge makes none."""
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from admission.fence import OPEN_PATCH, fence_documents, fence_patch, is_fence_of
-from kube.names import BRIDGE_ACCOUNT, HOLDER_FENCE, NAMESPACE
+from kube.names import BRIDGE_LEASE, HOLDER_FENCE, NAMESPACE
 
 GPU = "gpu.nvidia.com"
 NIC = "dra.net"
@@ -44,7 +44,7 @@ def test_a_missing_lease_refuses_nobody() -> None:
 
     assert (policy["metadata"]["name"], binding["spec"]["policyName"]) == (HOLDER_FENCE,) * 2
     assert binding["spec"]["paramRef"] == {
-        "name": BRIDGE_ACCOUNT,
+        "name": BRIDGE_LEASE,
         "namespace": NAMESPACE,
         "parameterNotFoundAction": "Allow",
     }

@@ -9,9 +9,11 @@ from cel_expr_python import cel
 
 from admission.webhook_configuration import (
     OBJECTS_WEBHOOK,
+    ROUTING_WEBHOOK,
     configuration,
     match_conditions,
     object_match_conditions,
+    routing_match_conditions,
     validating_configuration,
     webhook_rules,
     workload_match_conditions,
@@ -360,13 +362,13 @@ def test_a_configuration_leaves_the_authority_to_the_controller(generated: Gener
 def test_a_configuration_has_no_rules_before_the_webhook_answers(generated: Generated) -> None:
     for webhook in generated(VOCABULARIES.values())["webhooks"]:
         assert "rules" not in webhook
-        assert webhook["name"] in webhook_rules()
+        assert webhook["name"] in webhook_rules(routes=True)
 
 
 def test_an_unguarded_wildcard_is_nowhere() -> None:
     assert "*" not in {
         word
-        for rules in webhook_rules().values()
+        for rules in webhook_rules(routes=True).values()
         for rule in rules
         for field in ("apiGroups", "apiVersions", "operations", "resources")
         for word in rule[field]
@@ -374,17 +376,17 @@ def test_an_unguarded_wildcard_is_nowhere() -> None:
 
 
 def test_pods_wait_for_us_and_workloads_never_do() -> None:
-    (pods,) = configuration(VOCABULARIES.values())["webhooks"]
+    pods, routing = configuration(VOCABULARIES.values())["webhooks"]
     workloads, objects = validating_configuration(VOCABULARIES.values())["webhooks"]
 
-    assert "Fail" == pods["failurePolicy"]
+    assert {"Fail"} == {pods["failurePolicy"], routing["failurePolicy"]}
     assert {"Ignore"} == {workloads["failurePolicy"], objects["failurePolicy"]}
     assert pods["namespaceSelector"] == workloads["namespaceSelector"]
     assert {"None"} == {pods["sideEffects"], workloads["sideEffects"], objects["sideEffects"]}
 
 
 def test_slices_never_come_to_us() -> None:
-    rules = webhook_rules()[OBJECTS_WEBHOOK]
+    rules = webhook_rules(routes=False)[OBJECTS_WEBHOOK]
 
     assert "resourceslices" not in {name for rule in rules for name in rule["resources"]}
 
@@ -438,3 +440,43 @@ def test_match_conditions_of_objects(row: Row) -> None:
 
     assert row.asked == all(verdicts_.values())
     assert {bool} == {type(verdict) for verdict in verdicts_.values()}
+
+
+# --- routing --------------------------------------------------------------------------------------
+
+ROUTING: Final = routing_match_conditions()
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "matches"),
+    [
+        ("claims and the default scheduler",
+         {"resourceClaims": [{"name": "a"}], "schedulerName": "default-scheduler"}, True),
+        ("claims and no scheduler", {"resourceClaims": [{"name": "a"}]}, True),
+        ("claims and an empty scheduler",
+         {"resourceClaims": [{"name": "a"}], "schedulerName": ""}, True),
+        ("claims and a scheduler of its own",
+         {"resourceClaims": [{"name": "a"}], "schedulerName": "volcano"}, False),
+        ("no claims", {"containers": []}, False),
+        ("an empty list of claims, as Go writes it", {"resourceClaims": None}, False),
+        ("a null scheduler", {"resourceClaims": [{"name": "a"}], "schedulerName": None}, True),
+    ],
+)  # fmt: skip
+def test_routing_match_conditions(name: str, spec: Document, *, matches: bool) -> None:
+    data = {"object": {"spec": spec}, "oldObject": None, "request": {"operation": "CREATE"}}
+    found = [compiled(text).eval(data=data).value() for text in ROUTING.values()]
+
+    assert all(found) == matches, name
+    assert {bool} == set(map(type, found))
+
+
+def test_routing_is_for_all_namespaces_but_ours_and_comes_after_the_translation() -> None:
+    pods, routing = configuration(())["webhooks"]
+
+    (expression,) = routing["namespaceSelector"]["matchExpressions"]
+    assert expression == pods["namespaceSelector"]["matchExpressions"][0]
+
+
+@pytest.mark.parametrize("routes", [True, False])
+def test_routing_has_rules_only_while_a_driver_is_owned(*, routes: bool) -> None:
+    assert bool(webhook_rules(routes=routes)[ROUTING_WEBHOOK]) is routes

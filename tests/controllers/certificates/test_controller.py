@@ -13,6 +13,7 @@ import pytest
 
 from admission.webhook_configuration import (
     PODS_WEBHOOK,
+    ROUTING_WEBHOOK,
     validating_configuration,
     webhook_rules,
 )
@@ -34,7 +35,12 @@ from controllers.certificates.patches import (
 from controllers.certificates.path_keys import authority_ids
 from controllers.certificates.serving import needs_renewal
 from controllers.certificates.settings import CertificateControllerSettings, Settings
-from kube.api.urls import MUTATING_WEBHOOK_CONFIGURATIONS, SECRETS, WEBHOOK_CONFIGURATIONS
+from kube.api.urls import (
+    ALLOCATOR_OWNERSHIPS,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    SECRETS,
+    WEBHOOK_CONFIGURATIONS,
+)
 from kube.names import ROTATE_ANNOTATION
 from process.certificates import (
     CertificateSettings,
@@ -537,7 +543,9 @@ async def test_a_secret_of_another_type_is_not_changed(server: FakeApiServer) ->
 
 # --- the rules ------------------------------------------------------------------------------------
 
-RULES: Final = webhook_rules()
+RULES: Final = webhook_rules(routes=False)
+FILLED: Final = {name: rules or None for name, rules in RULES.items()}
+"""The rules as they are stored; the webhook that routes has none while no driver is owned."""
 
 
 def put_generated(server: FakeApiServer) -> None:
@@ -567,7 +575,32 @@ async def test_rules_are_filled_in_once_the_webhook_answers(server: FakeApiServe
         await until(lambda: server.counts["GET"] > before + 6)
         assert set(rules_of(server).values()) == {None}
         up.append(True)
-        await until(lambda: rules_of(server) == RULES)
+        await until(lambda: rules_of(server) == FILLED)
+
+
+async def test_pods_are_routed_while_the_bridge_owns_a_driver(server: FakeApiServer) -> None:
+    put_generated(server)
+    routes = webhook_rules(routes=True)[ROUTING_WEBHOOK]
+    up = [True]
+    async with keeping(server, answers=lambda: bool(up)):
+        await until(lambda: rules_of(server) == FILLED)
+        own(server, "gpu.nvidia.com")
+        await until(lambda: rules_of(server) == {**FILLED, ROUTING_WEBHOOK: routes})
+        up.clear()  # To route nothing, the webhook need not answer.
+        own(server)
+        await until(lambda: rules_of(server) == {**FILLED, ROUTING_WEBHOOK: []})
+
+
+async def test_an_ownership_of_another_name_routes_nothing(server: FakeApiServer) -> None:
+    put_generated(server)
+    own(server, "gpu.nvidia.com", name="stray")
+    async with keeping(server):
+        await until(lambda: rules_of(server) == FILLED)
+
+
+def own(server: FakeApiServer, *drivers: str, name: str = "default") -> None:
+    spec = {"drivers": [{"name": driver} for driver in drivers]}
+    server.put(ALLOCATOR_OWNERSHIPS, {"metadata": {"name": name}, "spec": spec})
 
 
 async def test_no_configuration_is_created(server: FakeApiServer) -> None:
@@ -602,11 +635,11 @@ async def test_with_certificates_of_others_only_paths_and_rules_are_written(
         certificates=msgspec.structs.replace(SETTINGS.certificates, directory="/certificate"),
     )
     async with keeping(server, settings=foreign):
-        await until(lambda: rules_of(server) == RULES)
+        await until(lambda: rules_of(server) == FILLED)
 
     (secret,) = server.objects(SECRETS)
     assert secret["metadata"]["name"] == CERTIFICATES.path_secret
-    assert bundles(written(server)) == [None]
+    assert set(bundles(written(server))) == {None}
 
 
 def test_a_patch_of_rules_does_not_damage_a_list_that_changed_in_between() -> None:
@@ -678,7 +711,7 @@ async def test_what_the_watch_tells_before_a_write_is_answered_counts(
 
 async def test_a_configuration_that_comes_later_is_written(server: FakeApiServer) -> None:
     async with keeping(server):
-        await until(lambda: server.watching == len(WEBHOOK_CONFIGURATIONS))
+        await until(lambda: server.watching == len(WEBHOOK_CONFIGURATIONS) + 1)
         server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
 
         await until(lambda: None not in bundles(written(server)))

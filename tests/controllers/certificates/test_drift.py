@@ -8,6 +8,7 @@ import pytest
 
 from admission.webhook_configuration import (
     PODS_WEBHOOK,
+    ROUTING_WEBHOOK,
     configuration,
     validating_configuration,
     webhook_rules,
@@ -21,7 +22,7 @@ from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
 from translation.arbiter import VOCABULARIES
 
-RULES: Final = webhook_rules()
+RULES: Final = webhook_rules(routes=True)
 KNOWN: Final = tuple(VOCABULARIES.values())
 EXPECTED: Final = configuration(KNOWN)
 
@@ -90,7 +91,17 @@ def test_what_is_absent_differs() -> None:
     without = {**stored(), "webhooks": None}
 
     assert find_differences(None, EXPECTED, RULES) == ("it does not exist",)
-    assert find_differences(without, EXPECTED, RULES) == (f"{PODS_WEBHOOK} is missing",)
+    assert find_differences(without, EXPECTED, RULES) == (
+        f"{PODS_WEBHOOK} is missing",
+        f"{ROUTING_WEBHOOK} is missing",
+    )
+
+
+def test_routing_may_have_no_rules_while_no_driver_is_owned() -> None:
+    document = stored()
+    document["webhooks"][1]["rules"] = []
+
+    assert find_differences(document, EXPECTED, RULES) == ()
 
 
 @pytest.fixture

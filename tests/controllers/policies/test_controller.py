@@ -49,7 +49,7 @@ async def controlled(
         async with running(
             informers.run, recorder.run, *(one.run for one in controller.controllers)
         ):
-            await until(lambda: server.watching == 3)
+            await until(lambda: server.watching == 4)
             yield controller
 
 

@@ -136,6 +136,8 @@ class Case(NamedTuple):
 
 
 AWARE = SchedulerSupport(policy_aware=frozenset(["aware"]))
+OWNED = SchedulerSupport(owned_drivers=frozenset([APART.spec.driver]))
+OWNS_ANOTHER = SchedulerSupport(owned_drivers=frozenset(["another.example.com"]))
 GATE_ON = SchedulerSupport(compatibility_groups=True)
 GROUPED = (
     device("g0-a", consumes("g0", x=1, groups=["mig"]), attributes={"mode": "mig"}),
@@ -178,11 +180,15 @@ CASES = (
                         allocated(result("g0-b"), name="two", namespace="other")))),
     Case("kube-scheduler enforces no policy", "Enforced", "False NoPolicyAwareScheduler",
          "kube-scheduler ignores policies; it may allocate devices that this one keeps apart; "
-         "only claims that violate it by themselves are rejected; to enforce it, publish "
-         "compatibilityGroups", report()),
+         "only claims that violate it by themselves are rejected; to enforce it, give "
+         "the driver to the bridge", report()),
     Case("a scheduler that evaluates policies does", "Enforced", "True PolicyAwareScheduler",
          "for pods with schedulerName aware; other schedulers ignore policies",
          report(support=AWARE)),
+    Case("the bridge owns the driver", "Enforced", "True OwnedDriver",
+         "the bridge owns the driver and allocates by its policy", report(support=OWNED)),
+    Case("the bridge owns another driver", "Enforced", "False NoPolicyAwareScheduler",
+         "kube-scheduler ignores policies", report(support=OWNS_ANOTHER)),
     Case("devices in use stay", "Enforced", "True PolicyAwareScheduler",
          "devices in use that violate it stay, and no device may join them",
          report(support=AWARE, claims=(allocated(result("g0-a"), result("g0-b")),))),

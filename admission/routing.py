@@ -1,0 +1,171 @@
+"""Which scheduler a new pod gets, by the drivers of its claims; pure.
+
+A pod whose open claims are all of drivers that the bridge owns gets the bridge's schedulerName, if it
+names no scheduler of its own. A pod with open claims of owned and of other drivers fits no scheduler and
+is rejected. Claims that are allocated already bind a pod to nodes and to no scheduler, so they do not
+count. Where nothing tells the driver of a claim, the pod is left as it is with a warning; the fence
+prevents harm.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from admission.pods import Answer, Decision
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error, warning
+from findings.text import quote_text
+from kube.api.core import Pod
+from kube.api.resource import DeviceClaim
+from kube.jsonpatch import add, pointer
+from kube.names import DEFAULT_SCHEDULER_NAME
+from rules.claim_drivers import ClaimDrivers, drivers_of_claim
+from rules.context import Context
+
+MAX_CLAIMS: Final = 64
+"""Claims of a pod that are inspected."""
+MAX_NAMED: Final = 4
+"""Drivers or claims in a message."""
+
+_CLAIMS: Final = FieldPath.of("spec", "resourceClaims")
+
+
+class PodDrivers(msgspec.Struct, frozen=True, kw_only=True):
+    """The drivers of a pod's open claims.
+
+    Attributes:
+        drivers: Of all claims that are known.
+        missing: Paths and names of claims and templates that are not known.
+    """
+
+    drivers: ClaimDrivers = ClaimDrivers()
+    missing: tuple[tuple[FieldPath, str], ...] = ()
+
+
+def route_pod(pod: Pod, namespace: str, context: Context, scheduler: str) -> Answer:
+    """Answer the creation of a pod with claims.
+
+    Args:
+        namespace: The pod's namespace.
+        scheduler: The bridge's schedulerName.
+    """
+    spec = pod.spec
+    if not context.owned_drivers or not spec.resource_claims or spec.node_name:
+        return Answer(decision=Decision.UNTOUCHED)
+    open_claims = drivers_of_pod(pod, namespace, context)
+    owned = context.owned_drivers
+    drivers = open_claims.drivers
+    foreign_name = spec.scheduler_name not in {"", DEFAULT_SCHEDULER_NAME, scheduler}
+    if not drivers.all & owned:
+        if spec.scheduler_name == scheduler and drivers.all:
+            return _untouched(_wrong_scheduler(drivers.all, scheduler))
+        return _untouched(*_unknown(open_claims))
+    if drivers.published & owned and drivers.published - owned:
+        finding = error(Code.MIXED_DRIVER_OWNERSHIP, _CLAIMS, *_mixed(drivers.published, owned))
+        return Answer(decision=Decision.REFUSED, findings=(finding,))
+    if drivers.all - owned:
+        finding = warning(Code.MIXED_DRIVER_OWNERSHIP, _CLAIMS, *_mixed(drivers.all, owned))
+        return _untouched(finding)
+    if foreign_name:
+        return _untouched(_not_routed(drivers.all & owned, spec.scheduler_name, scheduler))
+    findings = tuple(_unknown(open_claims))
+    if spec.scheduler_name == scheduler:
+        return _untouched(*findings)
+    return Answer(
+        decision=Decision.ROUTED,
+        operations=(add(pointer("spec", "schedulerName"), scheduler),),
+        findings=findings,
+    )
+
+
+def drivers_of_pod(pod: Pod, namespace: str, context: Context) -> PodDrivers:
+    """Return the drivers of the claims of a pod that are not allocated."""
+    drivers = ClaimDrivers()
+    missing: list[tuple[FieldPath, str]] = []
+    for index, entry in enumerate((pod.spec.resource_claims or ())[:MAX_CLAIMS]):
+        path = _CLAIMS.child(index)
+        claim: DeviceClaim | None
+        if entry.resource_claim_template_name:
+            name = entry.resource_claim_template_name
+            claim, what = context.templates.get((namespace, name)), "ResourceClaimTemplate"
+        else:
+            name = entry.resource_claim_name or ""
+            if (namespace, name) in context.allocated_claims:
+                continue
+            claim, what = context.claims.get((namespace, name)), "ResourceClaim"
+        if claim is None:
+            missing.append((path, f"{what} {quote_text(name[:253])} does not exist yet"))
+        else:
+            drivers |= drivers_of_claim(claim, context)
+    return PodDrivers(drivers=drivers, missing=tuple(missing))
+
+
+def is_missing_claims(answer: Answer) -> bool:
+    """Return whether an answer depends on a claim or template that was not known."""
+    return any(
+        finding.code is Code.DRIVER_OWNERSHIP_UNKNOWN and finding.path != _CLAIMS
+        for finding in answer.findings
+    )
+
+
+def _untouched(*findings: Finding) -> Answer:
+    decision = Decision.VALIDATED if findings else Decision.UNTOUCHED
+    return Answer(decision=decision, findings=findings)
+
+
+def _mixed(drivers: frozenset[str], owned: frozenset[str]) -> tuple[str, str]:
+    """Return the message and the fix of a finding about owned and other drivers."""
+    message = (
+        f"the claims reach {_names(drivers & owned)}, which the bridge allocates, and "
+        f"{_names(drivers - owned)}, which kube-scheduler allocates; no scheduler allocates both"
+    )
+    fix = (
+        "own both drivers (drawbridge bridge own), name one driver in the selectors of the class, or "
+        "have the other claim allocated by another pod first"
+    )
+    return message, fix
+
+
+def _not_routed(drivers: frozenset[str], named: str, scheduler: str) -> Finding:
+    return warning(
+        Code.DRIVER_OWNED_BY_BRIDGE,
+        FieldPath.of("spec", "schedulerName"),
+        f"scheduler {quote_text(named[:253])} cannot allocate {_names(drivers)}, which the bridge "
+        "owns, so the pod stays pending",
+        f"leave schedulerName out, or set it to {scheduler}",
+    )
+
+
+def _wrong_scheduler(drivers: frozenset[str], scheduler: str) -> Finding:
+    return warning(
+        Code.DRIVER_NOT_OWNED,
+        FieldPath.of("spec", "schedulerName"),
+        f"{scheduler} does not allocate {_names(drivers)}, which it does not own, so the pod stays pending",
+        "leave schedulerName out, or own the driver: drawbridge bridge own",
+    )
+
+
+def _unknown(open_claims: PodDrivers) -> Iterator[Finding]:
+    for path, what in open_claims.missing[:MAX_NAMED]:
+        yield warning(
+            Code.DRIVER_OWNERSHIP_UNKNOWN,
+            path,
+            f"{what}, so it is not known whether the bridge allocates its devices",
+            "create it before the pod, or set schedulerName",
+        )
+    names = open_claims.drivers.unknown[:MAX_NAMED]
+    if names:
+        yield warning(
+            Code.DRIVER_OWNERSHIP_UNKNOWN,
+            _CLAIMS,
+            f"no device is published for request {_names(frozenset(names))}, and its class names no "
+            "driver, so it is not known whether the bridge allocates it",
+            "name the driver in the class: device.driver == ...",
+        )
+
+
+def _names(names: frozenset[str]) -> str:
+    shown = [quote_text(name[:253]) for name in sorted(names)[:MAX_NAMED]]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

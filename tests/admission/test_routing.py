@@ -1,0 +1,177 @@
+"""Which scheduler a pod gets, by the drivers of its claims."""
+
+from typing import Any
+
+import pytest
+
+from admission.pods import Answer, Decision
+from admission.routing import route_pod
+from findings.finding import Severity
+from kube.api.core import Pod
+from kube.api.meta import convert
+from kube.api.resource import DeviceClaim
+from kube.jsonpatch import add
+from kube.names import SCHEDULER_NAME
+from rules.context import Context
+from testing.rule_cases import EXAMPLE, NVIDIA, device, exactly, resource_slice
+from testing.rule_contexts import GPUS, context, named_class
+
+NAMESPACE = "team"
+ANY = "any.example.com"
+BOTH = "both.example.com"
+NICS = {"name": "nics", "generation": 1, "resourceSliceCount": 1}
+OTHER_DEVICE = resource_slice(device("nic-0"), name="nics", driver=NVIDIA, pool=NICS)
+CLASSES = (
+    named_class(EXAMPLE, f"device.driver == '{EXAMPLE}'"),
+    named_class(NVIDIA, f"device.driver == '{NVIDIA}'"),
+    named_class("unpublished", "device.driver == 'unpublished.example.com'"),
+    named_class(BOTH, f"device.driver in ['{EXAMPLE}', 'unpublished.example.com']"),
+    named_class(ANY),
+)
+
+
+def claim(device_class: str) -> DeviceClaim:
+    return convert({"requests": [exactly(deviceClassName=device_class)]}, DeviceClaim)
+
+
+def cluster(*owned: str, **more: Any) -> Context:
+    """A cluster with devices of two drivers, and a template and a claim for each class."""
+    claims = {(NAMESPACE, known.metadata.name): claim(known.metadata.name) for known in CLASSES}
+    fields = {
+        "classes": {known.metadata.name: known for known in CLASSES},
+        "templates": claims,
+        "claims": claims,
+        "owned_drivers": frozenset(owned),
+    }
+    return context(GPUS, OTHER_DEVICE, **fields | more)
+
+
+def pod(*templates: str, claims: tuple[str, ...] = (), **spec: Any) -> Pod:
+    entries = [
+        {"name": f"template-{name}", "resourceClaimTemplateName": name} for name in templates
+    ]
+    entries += [{"name": f"claim-{name}", "resourceClaimName": name} for name in claims]
+    return convert({"metadata": {"name": "pod"}, "spec": {"resourceClaims": entries, **spec}}, Pod)
+
+
+def routed(pod: Pod, known: Context) -> Answer:
+    return route_pod(pod, NAMESPACE, known, SCHEDULER_NAME)
+
+
+ROUTED = Decision.ROUTED
+LEFT = Decision.UNTOUCHED
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "owned", "decision"),
+    [
+        ("a template of an owned driver", pod(EXAMPLE), [EXAMPLE], ROUTED),
+        ("a claim of an owned driver", pod(claims=(EXAMPLE,)), [EXAMPLE], ROUTED),
+        ("the default scheduler, as the API server writes it",
+         pod(EXAMPLE, schedulerName="default-scheduler"), [EXAMPLE], ROUTED),
+        ("two owned drivers", pod(EXAMPLE, NVIDIA), [EXAMPLE, NVIDIA], ROUTED),
+        ("a driver without devices that the class names",
+         pod("unpublished"), ["unpublished.example.com"], ROUTED),
+        ("a class of every driver, all owned", pod(ANY), [EXAMPLE, NVIDIA], ROUTED),
+        ("another driver is owned", pod(EXAMPLE), [NVIDIA], LEFT),
+        ("nothing is owned", pod(EXAMPLE), [], LEFT),
+        ("no claims", pod(), [EXAMPLE], LEFT),
+        ("routed already", pod(EXAMPLE, schedulerName=SCHEDULER_NAME), [EXAMPLE], LEFT),
+        ("bound to a node by whoever made it", pod(EXAMPLE, nodeName="node"), [EXAMPLE], LEFT),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_pod_is_routed_or_left(
+    name: str, made: Pod, owned: list[str], decision: Decision
+) -> None:
+    answer = routed(made, cluster(*owned))
+
+    assert (answer.decision, answer.findings) == (decision, ()), name
+    assert bool(answer.operations) == (decision is ROUTED)
+
+
+def test_the_patch_sets_the_scheduler_and_nothing_else() -> None:
+    answer = route_pod(pod(EXAMPLE), NAMESPACE, cluster(EXAMPLE), "mine")
+
+    assert answer.operations == (add("/spec/schedulerName", "mine"),)
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("in two claims", pod(EXAMPLE, NVIDIA)),
+        ("in one class of every driver", pod(ANY)),
+    ],
+)
+def test_owned_and_other_drivers_together_are_refused(name: str, made: Pod) -> None:
+    answer = routed(made, cluster(EXAMPLE))
+
+    assert answer.decision is Decision.REFUSED, name
+    (finding,) = answer.findings
+    assert (finding.code.value, str(finding.path)) == (
+        "mixedDriverOwnership",
+        "spec.resourceClaims",
+    )
+    assert f'"{EXAMPLE}", which the bridge allocates' in finding.message
+    assert "drawbridge bridge own" in finding.fix
+
+
+def test_what_is_allocated_already_does_not_count() -> None:
+    known = cluster(EXAMPLE, allocated_claims=frozenset({(NAMESPACE, NVIDIA)}))
+    held = cluster(EXAMPLE, allocated_claims=frozenset({(NAMESPACE, EXAMPLE)}))
+
+    assert routed(pod(EXAMPLE, claims=(NVIDIA,)), known).decision is ROUTED
+    assert routed(pod(NVIDIA, claims=(EXAMPLE,)), held) == Answer(decision=LEFT)
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "owned", "expected"),
+    [
+        ("a claim that does not exist", pod(claims=("later",)), [EXAMPLE],
+         'ResourceClaim "later" does not exist yet'),
+        ("a template that does not exist", pod("later"), [EXAMPLE],
+         'ResourceClaimTemplate "later" does not exist yet'),
+        ("an unpublished driver beside an owned one", pod(BOTH), [EXAMPLE],
+         "no scheduler allocates both"),
+        ("another scheduler by name", pod(EXAMPLE, schedulerName="volcano"), [EXAMPLE],
+         'scheduler "volcano" cannot allocate'),
+        ("our scheduler for what it does not own",
+         pod(EXAMPLE, schedulerName=SCHEDULER_NAME), [NVIDIA], "which it does not own"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_routed_is_left_with_a_warning(
+    name: str, made: Pod, owned: list[str], expected: str
+) -> None:
+    answer = routed(made, cluster(*owned))
+
+    assert not answer.operations, name
+    (finding,) = answer.findings
+    assert expected in finding.message
+    assert finding.severity is Severity.WARNING
+
+
+def test_a_missing_claim_beside_an_owned_one_is_routed_with_a_warning() -> None:
+    answer = routed(pod(EXAMPLE, claims=("later",)), cluster(EXAMPLE))
+
+    assert answer.decision is ROUTED
+    assert ["driverOwnershipUnknown"] == [finding.code.value for finding in answer.findings]
+
+
+def test_a_class_without_devices_and_names_is_unknown() -> None:
+    known = context(classes={ANY: named_class(ANY)}, owned_drivers=frozenset({EXAMPLE}))
+    known = cluster(EXAMPLE, classes=known.classes, inventory=known.inventory)
+
+    answer = routed(pod(ANY), known)
+
+    assert answer.decision is Decision.VALIDATED
+    assert ["driverOwnershipUnknown"] == [finding.code.value for finding in answer.findings]
+
+
+def test_hostile_names_are_quoted_and_cut() -> None:
+    hostile = 'x"\n\x1b[2J' + "y" * 9000
+
+    (finding,) = routed(pod(claims=(hostile,)), cluster(EXAMPLE)).findings
+
+    assert "\n" not in finding.message
+    assert "\x1b" not in finding.message
+    assert len(finding.message) < 300

@@ -1,0 +1,96 @@
+"""The drivers of a claim: from published devices, and from what expressions name."""
+
+import pytest
+
+from kube.api.meta import convert
+from kube.api.resource import DeviceClaim
+from kube.cel.comparisons import compared_drivers
+from kube.cel.library import Environment
+from rules.claim_drivers import ClaimDrivers, drivers_of_claim, drivers_of_class
+from rules.requests import MAX_CHARACTERS
+from testing.rule_cases import EXAMPLE, NVIDIA, cel, device, exactly, resource_slice
+from testing.rule_contexts import GPUS, context, named_class
+
+NICS = {"name": "nics", "generation": 1, "resourceSliceCount": 1}
+KNOWN = context(
+    GPUS,
+    resource_slice(device("nic-0"), name="nics", driver=NVIDIA, pool=NICS),
+    classes={
+        "all": named_class("all"),
+        "example": named_class("example", f"device.driver == '{EXAMPLE}'"),
+        "later": named_class("later", "device.driver == 'later.example.com'"),
+        "broken": named_class("broken", "device.driver =="),
+        "none": named_class(
+            "none", "device.attributes['nobody.example.com'].?x.orValue('') == 'y'"
+        ),
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("expression", "drivers"),
+    [
+        ('device.driver == "a.example.com"', {"a.example.com"}),
+        ("'a.example.com' == device.driver", {"a.example.com"}),
+        ("device.driver in ['a', 'b']", {"a", "b"}),
+        ("device.driver == 'a' || device.driver == 'b'", {"a", "b"}),
+        ("device.driver != 'a'", set()),
+        ("device.driver.startsWith('a')", set()),
+        ("device.attributes['d'].x == 'a'", set()),
+        ("true", set()),
+    ],
+)
+def test_the_drivers_that_an_expression_names(expression: str, drivers: set[str]) -> None:
+    assert compared_drivers(expression, Environment.STORED) == drivers
+
+
+@pytest.mark.parametrize(
+    ("name", "drivers"),
+    [
+        ("all", ClaimDrivers(published=frozenset({EXAMPLE, NVIDIA}))),
+        ("example", ClaimDrivers(published=frozenset({EXAMPLE}), named=frozenset({EXAMPLE}))),
+        ("later", ClaimDrivers(named=frozenset({"later.example.com"}))),
+        ("broken", ClaimDrivers(unknown=("broken",))),
+        ("none", ClaimDrivers(unknown=("none",))),
+    ],
+)
+def test_the_drivers_of_a_class(name: str, drivers: ClaimDrivers) -> None:
+    assert drivers_of_class(KNOWN.classes[name], KNOWN) == drivers
+
+
+def claim(device_class: str, *selectors: str) -> DeviceClaim:
+    request = exactly(deviceClassName=device_class, selectors=[cel(text) for text in selectors])
+    return convert({"requests": [request]}, DeviceClaim)
+
+
+def test_selectors_of_a_request_narrow_its_class() -> None:
+    narrowed = drivers_of_claim(claim("all", f"device.driver == '{NVIDIA}'"), KNOWN)
+
+    assert narrowed.all == {NVIDIA}
+
+
+def test_selectors_that_match_nothing_leave_the_drivers_of_the_class() -> None:
+    selector = "device.attributes['nobody.example.com'].?x.orValue('') == 'y'"
+
+    assert drivers_of_claim(claim("all", selector), KNOWN).all == {EXAMPLE, NVIDIA}
+
+
+def test_costly_selectors_are_not_evaluated() -> None:
+    costly = f"device.driver == '{NVIDIA}' && '{'x' * MAX_CHARACTERS}' != ''"
+
+    assert drivers_of_claim(claim("all", costly), KNOWN).all == {EXAMPLE, NVIDIA}
+
+
+def test_every_alternative_counts_and_an_unknown_class_is_named() -> None:
+    request = {
+        "name": "gpu",
+        "firstAvailable": [
+            {"name": "first", "deviceClassName": "example"},
+            {"name": "second", "deviceClassName": "later"},
+            {"name": "third", "deviceClassName": "missing"},
+        ],
+    }
+    drivers = drivers_of_claim(convert({"requests": [request]}, DeviceClaim), KNOWN)
+
+    assert drivers.all == {EXAMPLE, "later.example.com"}
+    assert drivers.unknown == ("gpu/third",)

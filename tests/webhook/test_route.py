@@ -1,0 +1,116 @@
+"""`POST /route`: the scheduler of pods with claims, once it is known which drivers are owned."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from admission.pods import Answer
+from admission.webhook_configuration import ROUTE_PATH
+from kube.api.meta import convert
+from kube.api.resource import DeviceClaim
+from kube.names import SCHEDULER_NAME
+from rules.context import Context
+from testing.builders import NAMESPACE, Document, admit, gpus, pod, translation_snapshot
+from testing.rule_cases import EXAMPLE, exactly
+from testing.rule_contexts import named_class
+from testing.webhook_endpoint import (
+    FixedEvaluator,
+    StartEndpoint,
+    WebhookEndpoint,
+    apply_patch,
+    review,
+)
+
+GPU = "gpu.nvidia.com"
+CLASSES = {name: named_class(name, f"device.driver == '{name}'") for name in (EXAMPLE, GPU)}
+CLAIM = convert({"requests": [exactly(deviceClassName=EXAMPLE)]}, DeviceClaim)
+OWNED: dict[str, Any] = {
+    "classes": CLASSES,
+    "templates": {(NAMESPACE, "gpu"): CLAIM},
+    "owned_drivers": frozenset({EXAMPLE, GPU}),
+}
+
+
+def with_claim(template: str = "gpu") -> Document:
+    made = pod({"name": "main"})
+    claims = [{"name": "gpu", "resourceClaimTemplateName": template}]
+    return {**made, "spec": {**made["spec"], "resourceClaims": claims}}
+
+
+async def route(endpoint: WebhookEndpoint, document: Document) -> tuple[int, Document]:
+    answer = await endpoint.client.post(ROUTE_PATH, json=review(document))
+    return answer.status, (await answer.json())["response"] if answer.status == 200 else {}
+
+
+def scheduler(document: Document, response: Document) -> str:
+    return str(apply_patch(document, response)["spec"].get("schedulerName", ""))
+
+
+async def test_a_pod_of_an_owned_driver_gets_the_scheduler(start: StartEndpoint) -> None:
+    endpoint = await start(rules=FixedEvaluator(translation_snapshot, **OWNED))
+    document = with_claim()
+
+    status, response = await route(endpoint, document)
+
+    assert (status, response["allowed"]) == (200, True)
+    assert scheduler(document, response) == SCHEDULER_NAME
+    labels = {"kind": "Pod", "operation": "CREATE", "decision": "routed"}
+    assert endpoint.sample("drawbridge_reviews_total", **labels) == 1
+
+
+async def test_a_translated_pod_is_routed_by_what_its_record_derives(start: StartEndpoint) -> None:
+    endpoint = await start(rules=FixedEvaluator(translation_snapshot, **OWNED))
+    legacy = pod(gpus(1, memory=1000))
+    document, _ = admit(legacy)
+
+    status, response = await route(endpoint, document)
+
+    assert (status, scheduler(document, response)) == (200, SCHEDULER_NAME)
+
+
+async def test_nothing_is_routed_where_nothing_is_owned(start: StartEndpoint) -> None:
+    context = {**OWNED, "owned_drivers": frozenset[str]()}
+    endpoint = await start(rules=FixedEvaluator(translation_snapshot, **context))
+
+    status, response = await route(endpoint, with_claim())
+
+    assert (status, response["allowed"], "patch" in response) == (200, True, False)
+
+
+@pytest.mark.parametrize("problem", [{"knows_ownership": False}, {"times_out": True}])
+async def test_without_an_answer_the_review_fails(
+    start: StartEndpoint, problem: dict[str, bool]
+) -> None:
+    """An admitted pod could not be given its scheduler later."""
+    endpoint = await start(rules=FixedEvaluator(translation_snapshot, **problem, **OWNED))
+
+    answer = await endpoint.client.post(ROUTE_PATH, json=review(with_claim()))
+
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+
+
+class LateEvaluator(FixedEvaluator):
+    """Knows the template only after some evaluations."""
+
+    def __init__(self, evaluations: int) -> None:
+        super().__init__(translation_snapshot, **OWNED)
+        self.left = evaluations
+
+    async def evaluate(self, rules: Callable[[Context], Answer]) -> Answer:
+        self.left -= 1
+        templates = {} if self.left > 0 else OWNED["templates"]
+        return rules(Context(**{**OWNED, "templates": templates}))
+
+
+@pytest.mark.parametrize(("evaluations", "expected"), [(2, SCHEDULER_NAME), (9, "")])
+async def test_a_template_that_comes_a_moment_later_is_waited_for(
+    start: StartEndpoint, evaluations: int, expected: str
+) -> None:
+    endpoint = await start(rules=LateEvaluator(evaluations))
+    document = with_claim()
+
+    status, response = await route(endpoint, document)
+
+    assert (status, scheduler(document, response)) == (200, expected)
+    assert bool(response.get("warnings")) == (expected == "")

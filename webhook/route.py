@@ -1,0 +1,135 @@
+"""`POST /route`: pods with claims of owned drivers get the bridge's scheduler."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from aiohttp import web
+
+from admission.objects import recorded_claims, with_templates
+from admission.pods import UNTOUCHED, Answer
+from admission.routing import is_missing_claims, route_pod
+from kube.api.admission import AdmissionRequest
+from kube.api.core import Pod
+from rules.context import Context
+from rules.engine import Target
+from translation.claims import Claim
+from translation.profiles.profile import Profile
+from webhook.metrics import WebhookMetrics
+from webhook.mutate import POD
+from webhook.reviews import MAX_LOGGED, RETRY_AFTER_S, ReviewRunner, log_review, respond
+from webhook.validate import decode_object_review
+
+RETRIES_S: Final = (0.2, 0.8)
+"""Pauses before a pod is looked at again whose claims are not known: a template that is applied together
+with its pod may come to the caches a moment later."""
+NOT_READY: Final = "it is not known yet which drivers the bridge owns; try again"
+
+
+class OwnershipEvaluator(Protocol):
+    """Evaluates against the cluster, once it is known which drivers are owned."""
+
+    @property
+    def knows_ownership(self) -> bool:
+        """Return whether owned drivers, claims and devices are known."""
+        ...
+
+    async def evaluate(self, rules: Callable[[Context], Answer]) -> Answer:
+        """Evaluate with the present cluster.
+
+        Raises:
+            TimeoutError: It takes too long.
+        """
+        ...
+
+
+class RoutingReviewHandler:
+    """Answers reviews of pods with claims.
+
+    Without an answer in time the review fails, and so does the creation of the pod: it would get a
+    scheduler that cannot allocate its devices, and could not be given another one.
+    """
+
+    def __init__(
+        self,
+        evaluator: OwnershipEvaluator,
+        profiles: Mapping[str, Profile],
+        metrics: WebhookMetrics,
+        runner: ReviewRunner,
+        *,
+        scheduler: str,
+        retries_s: Sequence[float] = RETRIES_S,
+    ) -> None:
+        """Answer with an evaluator.
+
+        Args:
+            profiles: Driver name to the profile with which its pods are translated.
+            scheduler: The bridge's schedulerName.
+            retries_s: See `RETRIES_S`.
+        """
+        self._evaluator = evaluator
+        self._profiles = profiles
+        self._metrics = metrics
+        self._runner = runner
+        self._scheduler = scheduler
+        self._retries_s = tuple(retries_s)
+
+    async def handle(self, http_request: web.Request) -> web.Response:
+        """Answer a review of a pod.
+
+        Raises:
+            web.HTTPException: The body is not such a review, a budget is used up, or there was no
+                answer in time.
+        """
+        runner = self._runner
+        review = await runner.read(http_request, decode_object_review)
+
+        request, target = review.request, review.target
+        if target is None or review.old is not None or not isinstance(target.view, Pod):
+            return respond(request, UNTOUCHED)
+        claims = await runner.answer(
+            http_request, request, lambda: recorded_claims(target, self._profiles)
+        )
+        answer = await self._route(request, target, target.view, claims)
+
+        self._metrics.count_review(POD, request.operation, answer)
+        log_review("pod.routed", request, answer, pod=review.name[:MAX_LOGGED])
+        return respond(request, answer)
+
+    async def _route(
+        self, request: AdmissionRequest, target: Target, pod: Pod, claims: Sequence[Claim]
+    ) -> Answer:
+        cpu_s = 0.0
+
+        def route(context: Context) -> Answer:
+            nonlocal cpu_s
+            began_s = time.thread_time()
+            try:
+                known = with_templates(context, target.namespace, claims)
+                return route_pod(pod, target.namespace, known, self._scheduler)
+            finally:
+                cpu_s += time.thread_time() - began_s
+
+        try:
+            answer = await self._evaluate(route)
+            for pause_s in self._retries_s:
+                if not is_missing_claims(answer):
+                    break
+                await asyncio.sleep(pause_s)
+                answer = await self._evaluate(route)
+        except TimeoutError:
+            self._metrics.validation_timeouts.inc()
+            raise _try_again("the webhook is busy; try again") from None
+        finally:
+            self._runner.charge(request, cpu_s)
+        return answer
+
+    async def _evaluate(self, route: Callable[[Context], Answer]) -> Answer:
+        if not self._evaluator.knows_ownership:
+            raise _try_again(NOT_READY)
+        return await self._evaluator.evaluate(route)
+
+
+def _try_again(text: str) -> web.HTTPException:
+    return web.HTTPServiceUnavailable(text=text, headers={"Retry-After": RETRY_AFTER_S})
