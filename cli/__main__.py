@@ -14,6 +14,7 @@ from cli.output.help import program_name, unknown_command
 from kube.errors import DrawbridgeError
 
 COMMANDS: Final[Mapping[str, str]] = {
+    "bridge": "Give drivers to the bridge, take them back, or show who allocates.",
     "check": "Report what the cluster would reject or warn about.",
     "completion": "Print a completion script for a shell.",
     "demo": "Show what becomes of a few examples; needs no cluster.",

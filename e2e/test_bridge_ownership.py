@@ -12,9 +12,22 @@ from typing import Any, Final
 import pytest
 
 from admission.fence import OPEN_PATCH, fence_patch, is_fence_of
+from admission.webhook_configuration import ROUTING_WEBHOOK
 from e2e.access import Access, Object, stream
-from e2e.drawbridge import ROOT
-from kube.names import BRIDGE_ACCOUNT, FENCE, FIELD_MANAGER_PREFIX, HOLDER_FENCE, NAMESPACE
+from e2e.drawbridge import ROOT, Drawbridge, command_line
+from e2e.judged import add_nodes, class_of, created, gpu
+from e2e.objects import claim_template, pod
+from kube.names import (
+    BRIDGE_ACCOUNT,
+    BRIDGE_LEASE,
+    CONFIGURATION,
+    DEFAULT_SCHEDULER_NAME,
+    FENCE,
+    FIELD_MANAGER_PREFIX,
+    HOLDER_FENCE,
+    NAMESPACE,
+    SCHEDULER_NAME,
+)
 from tools import ownership_crd
 
 OWNED: Final = "owned.example.com"
@@ -22,7 +35,7 @@ FOREIGN: Final = "foreign.example.com"
 TEAM: Final = "bridge-ownership"
 SCHEDULER: Final = "system:kube-scheduler"
 WAIT_S: Final = 60.0
-LEASE: Final = ("lease", BRIDGE_ACCOUNT)
+LEASE: Final = ("lease", BRIDGE_LEASE)
 
 _numbers = itertools.count(1)
 
@@ -95,7 +108,7 @@ def lease(holder: str) -> Object:
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": BRIDGE_ACCOUNT, "namespace": NAMESPACE},
+        "metadata": {"name": BRIDGE_LEASE, "namespace": NAMESPACE},
         "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15},
     }
 
@@ -155,7 +168,7 @@ def claims(cluster: Access) -> Iterator[Claims]:
     yield made
     patch_policy(cluster, fence_patch(()))
     cluster.kubectl("delete", "namespace", TEAM, "--wait=false")
-    cluster.kubectl("delete", "lease", BRIDGE_ACCOUNT, "-n", NAMESPACE, "--ignore-not-found")
+    cluster.kubectl("delete", *LEASE, "-n", NAMESPACE, "--ignore-not-found")
 
 
 def test_only_the_holder_of_the_lease_allocates_an_owned_driver(claims: Claims) -> None:
@@ -266,3 +279,130 @@ def ownership(name: str) -> Object:
         "kind": "AllocatorOwnership",
         "metadata": {"name": name},
     }
+
+
+# --- own and release ------------------------------------------------------------------------------
+
+DRIVER: Final = "handover.example.com"
+HANDOVER: Final = "bridge-handover"
+EXEMPT: Final = "kube-system"
+"""Our webhooks are not asked about its pods, so they keep the default scheduler."""
+MUTATING: Final = "mutatingwebhookconfigurations"
+
+
+def routing_rules(cluster: Access) -> list[Object]:
+    for webhook in cluster.get(MUTATING, CONFIGURATION)["webhooks"]:
+        if webhook["name"] == ROUTING_WEBHOOK:
+            return list(webhook.get("rules") or ())
+    raise AssertionError("there is no webhook that routes")
+
+
+def scheduler_of(cluster: Access, made: Object) -> str:
+    """Return the schedulerName that a pod would get."""
+    words = ("create", "--dry-run=server", "-n", HANDOVER, "-f", "-")
+    return cluster.kubectl(
+        *words, "-o", "jsonpath={.spec.schedulerName}", input=stream(made)
+    ).stdout
+
+
+def enforced(cluster: Access, name: str) -> tuple[str, str]:
+    """Return status and reason of a policy's condition Enforced."""
+    conditions = cluster.get("dcp", name).get("status", {}).get("conditions", ())
+    return next(
+        (
+            (condition["status"], condition["reason"])
+            for condition in conditions
+            if condition["type"] == "Enforced"
+        ),
+        ("", ""),
+    )
+
+
+@pytest.fixture
+def handover(cluster: Access, drawbridge: Drawbridge) -> Iterator[Drawbridge]:
+    """A node with devices of a driver, its class, a policy, and templates in two namespaces."""
+    nodes = add_nodes(cluster, DRIVER, {"handover-0": [gpu("gpu-0", "40Gi"), gpu("gpu-1", "40Gi")]})
+    rule = {"name": "one", "compatibilityGroups": ["one"]}
+    cluster.apply(
+        [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HANDOVER}},
+            class_of("elsewhere.example.com"),
+            claim_template("other", "elsewhere.example.com")
+            | {"metadata": {"name": "other", "namespace": HANDOVER}},
+            *(
+                claim_template("owned", DRIVER)
+                | {"metadata": {"name": "owned", "namespace": namespace}}
+                for namespace in (HANDOVER, EXEMPT)
+            ),
+            {
+                "apiVersion": "drawbridge.internal/v1alpha1",
+                "kind": "DeviceCompatibilityPolicy",
+                "metadata": {"name": "handover"},
+                "spec": {"driver": DRIVER, "rules": [rule]},
+            },
+        ]
+    )
+    yield drawbridge
+    command_line(cluster, "bridge", "release", DRIVER, "--apply")
+    for kind, name in (("dcp", "handover"), ("namespace", HANDOVER), ("deviceclass", DRIVER)):
+        cluster.kubectl("delete", kind, name, "--wait=false", "--ignore-not-found")
+    for kind, name in (("pod", "past-us"), ("resourceclaimtemplate", "owned")):
+        cluster.kubectl("delete", kind, name, "-n", EXEMPT, "--wait=false", "--ignore-not-found")
+    cluster.remove_nodes(nodes)
+
+
+def test_a_driver_is_owned_and_released_again(cluster: Access, handover: Drawbridge) -> None:
+    """Own, route, refuse, enforce; then release, and in-tree allocates what it was refused."""
+    del handover
+    assert routing_rules(cluster) == []
+    planned = command_line(cluster, "bridge", "own", DRIVER)
+    assert (planned.returncode, "kubectl" in planned.stdout) == (0, True), planned.stderr
+    assert cluster.find("aown", "default") is None
+
+    owned = command_line(cluster, "bridge", "own", DRIVER, "--apply")
+    assert owned.returncode == 0, owned.stderr
+    cluster.wait_until(lambda: routing_rules(cluster), "pods are routed", timeout_s=WAIT_S)
+
+    # Its pods are routed, those of others are not, and both at once are rejected.
+    cluster.wait_until(
+        lambda: scheduler_of(cluster, pod("a", claims={"gpu": "owned"})) == SCHEDULER_NAME,
+        "a pod of the driver is routed",
+        timeout_s=WAIT_S,
+    )
+    assert scheduler_of(cluster, pod("a", claims={"gpu": "other"})) == DEFAULT_SCHEDULER_NAME
+    both = created(cluster, pod("a", claims={"gpu": "owned", "nic": "other"}), HANDOVER)
+    # Nothing of the other driver is published, so it is only known by name.
+    assert (both[0], "no scheduler allocates both" in both[1]) == (0, True)
+
+    # Policies are enforced, and kube-scheduler is refused.
+    cluster.wait_until(
+        lambda: enforced(cluster, "handover") == ("True", "OwnedDriver"),
+        "the policy reads Enforced",
+        timeout_s=WAIT_S,
+    )
+    cluster.apply(
+        pod("past-us", claims={"gpu": "owned"})
+        | {"metadata": {"name": "past-us", "namespace": EXEMPT}}
+    )
+    cluster.wait_until(
+        lambda: any(
+            "only its bridge may write it" in str(event.get("message", event.get("note", "")))
+            for event in cluster.objects("events", EXEMPT)
+        ),
+        "kube-scheduler is refused by the fence",
+        timeout_s=WAIT_S,
+    )
+    status = command_line(cluster, "bridge", "status", "-o", "json")
+    shown = json.loads(status.stdout)
+    assert (shown["drivers"], shown["fence"]) == ([DRIVER], "current"), status.stderr
+
+    released = command_line(cluster, "bridge", "release", DRIVER, "--apply")
+    assert released.returncode == 0, released.stderr
+    cluster.wait_until(lambda: not routing_rules(cluster), "none is routed", timeout_s=WAIT_S)
+    cluster.wait_running("past-us", EXEMPT, timeout_s=90)
+    cluster.wait_until(
+        lambda: enforced(cluster, "handover")[0] == "False",
+        "the policy reads not Enforced",
+        timeout_s=WAIT_S,
+    )
+    assert cluster.find("validatingadmissionpolicy", FENCE) is not None

@@ -43,6 +43,7 @@ from allocator.pods.claims import CLAIM_NOT_FOUND, TEMPLATE_NOT_FOUND
 from allocator.strategies import registry as strategies
 from cli.__main__ import COMMANDS
 from cli.__main__ import main as drawbridge
+from cli.answers.bridge import BridgePlan, BridgeStatus
 from cli.answers.documents import SimulationAnswer, WhyAnswer
 from cli.answers.inventory import Inventory
 from cli.answers.matrix import GroupsAnswer, MatrixAnswer
@@ -79,6 +80,8 @@ PROCESSES: Final[tuple[Command[Any], ...]] = (
     webhook_process.COMMAND,
 )
 DOCUMENTS: Final[Mapping[str, type]] = {
+    "bridge own|release": BridgePlan,
+    "bridge status": BridgeStatus,
     "check": CheckAnswer,
     "inventory": Inventory,
     "matrix": MatrixAnswer,

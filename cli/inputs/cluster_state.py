@@ -14,6 +14,7 @@ from allocator.search.attempt import AllocatorOptions
 from cli.inputs.objects import NamespacedObject, of_kind
 from kube.api.core import Node, Pod
 from kube.api.meta import ApiStruct, ObjectMeta
+from kube.api.ownership import AllocatorOwnership
 from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
 from kube.api.resource import (
     DeviceClass,
@@ -46,6 +47,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     slices: tuple[ResourceSlice, ...]
     taint_rules: tuple[DeviceTaintRule, ...]
     policies: tuple[DeviceCompatibilityPolicy, ...]
+    ownerships: tuple[AllocatorOwnership, ...] = ()
 
     def rules(
         self,
@@ -108,6 +110,7 @@ def build_state(objects: Sequence[NamespacedObject]) -> ClusterState:
         slices=slices,
         taint_rules=tuple(rule for _, rule in of_kind(objects, DeviceTaintRule)),
         policies=tuple(policy for _, policy in of_kind(objects, DeviceCompatibilityPolicy)),
+        ownerships=tuple(ownership for _, ownership in of_kind(objects, AllocatorOwnership)),
     )
 
 

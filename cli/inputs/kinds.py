@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from kube.api import policy
+from kube.api import ownership, policy
 from kube.api.core import LimitRange, Namespace, Node, Pod, ResourceQuota
 from kube.api.meta import ApiStruct
 from kube.api.resource import (
@@ -19,6 +19,7 @@ Kinds = Mapping[tuple[str, str], type[ApiStruct]]
 
 KINDS: Final[Kinds] = {
     (policy.API_VERSION, "DeviceCompatibilityPolicy"): policy.DeviceCompatibilityPolicy,
+    (ownership.API_VERSION, "AllocatorOwnership"): ownership.AllocatorOwnership,
     ("resource.k8s.io/v1", "DeviceClass"): DeviceClass,
     ("resource.k8s.io/v1", "DeviceTaintRule"): DeviceTaintRule,
     ("resource.k8s.io/v1", "ResourceClaim"): ResourceClaim,
@@ -36,6 +37,7 @@ STATE_KINDS: Final[Kinds] = {**KINDS, ("v1", "Pod"): Pod}
 
 CLUSTER_SCOPED: Final = frozenset(
     {
+        "AllocatorOwnership",
         "DeviceClass",
         "DeviceCompatibilityPolicy",
         "DeviceTaintRule",

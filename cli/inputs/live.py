@@ -8,6 +8,7 @@ import msgspec
 from cli.inputs.kinds import STATE_KINDS
 from kube.api.meta import decode
 from kube.api.urls import (
+    ALLOCATOR_OWNERSHIPS,
     DEVICE_CLASSES,
     LIMIT_RANGES,
     NAMESPACES,
@@ -80,6 +81,7 @@ _ALLOCATION: Final = (
             group=GROUP, version="v1alpha1", plural="devicecompatibilitypolicies", namespaced=False
         ),
     ),
+    _Listed(kind="AllocatorOwnership", resource=ALLOCATOR_OWNERSHIPS),
 )
 
 

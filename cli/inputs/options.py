@@ -174,6 +174,23 @@ def with_whole_cluster(command: _Command) -> _Command:
     return _with_cluster(command, _CLUSTER_FLAGS)
 
 
+def with_live_cluster(command: _Command) -> _Command:
+    """As `with_whole_cluster`, but the cluster is the kubeconfig's unless there is a snapshot.
+
+    The command is called with `kubeconfig` and `context`, too; with `is_live` False for a snapshot.
+    """
+
+    @wraps(command)
+    def called(**values: Any) -> None:
+        flags = _pop_flags(_ClusterFlags, {**values, "files": (), "live": not values["snapshots"]})
+        del values["snapshots"]
+        cluster_objects = read_cluster(flags)
+        _print_notes(cluster_objects.notes)
+        command(cluster_objects=cluster_objects, is_live=flags.live, **values)
+
+    return _add_flags(called, [_CLUSTER_FLAGS[0], *_CLUSTER_FLAGS[2:]])
+
+
 def _with_cluster(command: _Command, flags: Sequence[_Flag]) -> _Command:
     @wraps(command)
     def called(**values: Any) -> None:

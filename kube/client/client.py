@@ -22,6 +22,7 @@ from urllib.parse import urlencode
 import aiohttp
 import msgspec
 
+from kube.api.meta import ApiStruct
 from kube.api.urls import Resource
 from kube.client.connection import (
     KUBE_CONFIG_DEFAULT_LOCATION,
@@ -63,6 +64,12 @@ class PatchType(StrEnum):
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
     APPLY = "application/apply-patch+yaml"
+
+
+class ServerVersion(ApiStruct, frozen=True, kw_only=True):
+    """Source: apimachinery version.Info."""
+
+    git_version: str = ""
 
 
 class Client:
@@ -168,6 +175,10 @@ class Client:
         """
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
         return decode_response(await self._request("GET", path), kind)
+
+    async def version(self) -> str:
+        """Return the version of the API server, such as `v1.37.1`."""
+        return decode_response(await self._request("GET", "/version"), ServerVersion).git_version
 
     async def list(
         self,

@@ -1,0 +1,189 @@
+"""`drawbridge bridge`: give drivers to the bridge, take them back, show who allocates."""
+
+import asyncio
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import click
+import msgspec
+
+from cli.answers.bridge import BridgePlan, BridgeStatus, Step, bridge_status, plan_change
+from cli.inputs.bridge import BridgeObjects, read_bridge
+from cli.inputs.cluster_state import build_state
+from cli.inputs.findings import printable
+from cli.inputs.kinds import STATE_KINDS
+from cli.inputs.objects import decode_objects
+from cli.inputs.options import ClusterObjects, with_live_cluster
+from cli.output.formats import Output, indent_json, text_or_json
+from cli.output.help import Command
+from kube.api.ownership import MAX_DRIVERS, owned_drivers
+from kube.api.urls import ALLOCATOR_OWNERSHIPS, VALIDATING_ADMISSION_POLICIES, Resource
+
+_DRIVER: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+MAX_DRIVER_NAME: Final = 63
+"""Characters, as of `spec.driver` of a ResourceSlice."""
+_BINDINGS: Final = Resource(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    plural="validatingadmissionpolicybindings",
+    namespaced=False,
+)
+_RESOURCES: Final[Mapping[str, Resource]] = {
+    "AllocatorOwnership": ALLOCATOR_OWNERSHIPS,
+    "ValidatingAdmissionPolicy": VALIDATING_ADMISSION_POLICIES,
+    "ValidatingAdmissionPolicyBinding": _BINDINGS,
+}
+EXAMPLES: Final = """\
+drawbridge bridge own gpu.nvidia.com
+drawbridge bridge own gpu.nvidia.com --apply
+drawbridge bridge release gpu.nvidia.com --apply
+drawbridge bridge status
+"""
+
+
+@click.command("bridge", cls=Command, epilog=EXAMPLES)
+@click.argument("action", type=click.Choice(["own", "release", "status"]))
+@click.argument("drivers", nargs=-1, metavar="[DRIVER]...")
+@with_live_cluster
+@click.option("--apply", "applies", is_flag=True, help="Write to the cluster.")
+@click.option(
+    "--dry-run", "is_dry_run", is_flag=True, help="Print what would be done (the default)."
+)
+@text_or_json("own and release: a shell script of kubectl commands. status: to read")
+def bridge(
+    cluster_objects: ClusterObjects,
+    action: str,
+    drivers: tuple[str, ...],
+    *,
+    is_live: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    applies: bool,
+    is_dry_run: bool,
+    output: str,
+) -> None:
+    """Give drivers to the bridge, take them back, or show who allocates.
+
+    own and release print the objects and the kubectl commands that change it, with the pods that have
+    to be created again; --apply makes the writes. Nothing is deleted.
+
+    Exit status: 0 when done, 1 when status finds a problem, 2 when the call is wrong.
+    """
+    _check_call(action, drivers, applies=applies, is_dry_run=is_dry_run, is_live=is_live)
+    views, faults = decode_objects(cluster_objects.objects, STATE_KINDS, cluster_objects.namespace)
+    for fault in faults:
+        click.echo(fault.line(), err=True)
+    state = build_state(views)
+    objects = asyncio.run(read_bridge(kubeconfig, context)) if is_live else BridgeObjects()
+    if action == "status":
+        status = bridge_status(state, objects)
+        _print(status, _status_lines(status), output)
+        sys.exit(1 if status.problems else 0)
+    owned = owned_drivers(state.ownerships)
+    if action == "own":
+        plan = plan_change(state, objects, added=drivers)
+    else:
+        missing = sorted(set(drivers) - owned)
+        if missing:
+            raise click.UsageError(
+                f"the bridge does not own {', '.join(missing)}; it owns {', '.join(sorted(owned)) or 'no driver'}"
+            )
+        plan = plan_change(state, objects, removed=drivers)
+    if not is_live:
+        click.echo(
+            "note: a snapshot does not show the fence; where there is none, create it first: "
+            "kubectl create -f manifests/bridge/fence.yaml",
+            err=True,
+        )
+    if len(plan.drivers) > MAX_DRIVERS:
+        raise click.UsageError(f"the bridge owns at most {MAX_DRIVERS} drivers")
+    if applies:
+        asyncio.run(_apply(plan.steps, kubeconfig, context))
+    _print(plan, _plan_lines(plan, is_applied=applies), output)
+    sys.exit(0)
+
+
+def _check_call(
+    action: str, drivers: Sequence[str], *, applies: bool, is_dry_run: bool, is_live: bool
+) -> None:
+    if action == "status" and (drivers or applies):
+        raise click.UsageError("status takes neither drivers nor --apply.")
+    if action != "status" and not drivers:
+        raise click.UsageError(f"Which drivers? drawbridge bridge {action} DRIVER...")
+    if applies and is_dry_run:
+        raise click.UsageError("--apply and --dry-run are mutually exclusive.")
+    if applies and not is_live:
+        raise click.UsageError("--apply writes to a cluster, and a snapshot is none.")
+    for driver in drivers:
+        if len(driver) > MAX_DRIVER_NAME or not _DRIVER.fullmatch(driver):
+            raise click.UsageError(
+                f"{printable(driver[:MAX_DRIVER_NAME])!r} is not the name of a driver"
+            )
+
+
+async def _apply(steps: Sequence[Step], kubeconfig: str | None, context: str | None) -> None:
+    """Make the writes of a plan.
+
+    Raises:
+        KubeError: One was refused; those before it stay.
+    """
+    from kube.client.client import Client, PatchType  # noqa: PLC0415
+
+    resources = {resource.plural: resource for resource in _RESOURCES.values()}
+    async with await Client.from_kubeconfig(kubeconfig, context) as client:
+        for step in steps:
+            click.echo(f"{step.title} ...", err=True)
+            await asyncio.sleep(step.pause_seconds)
+            for document in step.documents:
+                await client.create(_RESOURCES[document["kind"]], document, msgspec.Raw)
+            if step.patch is not None:
+                resource = resources[step.resource]
+                await client.patch(resource, step.name, step.patch, PatchType.MERGE, msgspec.Raw)
+
+
+def _print(answer: msgspec.Struct, lines: Iterator[str], output: str) -> None:
+    if output == Output.JSON:
+        click.echo(indent_json(msgspec.json.encode(answer)))
+    else:
+        click.echo("\n".join(map(printable, lines)))
+
+
+def _plan_lines(plan: BridgePlan, *, is_applied: bool) -> Iterator[str]:
+    """Yield a shell script; what is not a command is a comment."""
+    yield f"# The bridge {'owns' if is_applied else 'will own'}: {', '.join(plan.drivers) or 'no driver'}"
+    if not plan.steps:
+        yield "# Nothing has to be changed."
+    for step in plan.steps:
+        yield f"# {step.title}{' (done)' if is_applied else ''}"
+        yield f"# {step.command}" if is_applied else step.command
+    if plan.pending_pods:
+        yield "# Pending pods whose scheduler cannot allocate their devices any more, and cannot be changed:"
+    for pod in plan.pending_pods:
+        command = f"kubectl delete pod {pod.name} -n {pod.namespace}"
+        if pod.controller:
+            yield f"{command}  # {pod.controller} creates it again"
+        else:
+            yield f"# {command}  # nothing creates it again: apply its manifest afterwards"
+    if plan.kept_claims:
+        yield f"# Allocated claims stay as they are: {', '.join(plan.kept_claims)}"
+    for mixed in plan.mixed_classes:
+        yield (
+            f"# DeviceClass {mixed.name} reaches {', '.join(mixed.owned)}, which the bridge owns, and "
+            f"{', '.join(mixed.others)}: pods with it are rejected"
+        )
+
+
+def _status_lines(status: BridgeStatus) -> Iterator[str]:
+    yield f"drivers:  {', '.join(status.drivers) or 'none'}"
+    yield f"fence:    {status.fence}"
+    renewed = f", renewed {status.renewed}" if status.renewed else ""
+    yield f"leader:   {status.holder or 'none'}{renewed}"
+    yield f"server:   {status.server_version or 'unknown'}"
+    yield f"waiting:  {status.waiting_pods} pods"
+    if status.unpublished:
+        yield f"without devices: {', '.join(status.unpublished)}"
+    if status.incomplete:
+        yield f"with incomplete pools: {', '.join(status.incomplete)}"
+    yield from (f"problem:  {problem}" for problem in status.problems)

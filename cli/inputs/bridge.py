@@ -1,0 +1,65 @@
+"""What only a running cluster tells about the bridge."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from kube.api.ownership import OWNERSHIP, AllocatorOwnership
+from kube.api.urls import ALLOCATOR_OWNERSHIPS, VALIDATING_ADMISSION_POLICIES
+from kube.names import BRIDGE_LEASE, FENCE, NAMESPACE
+
+
+class BridgeObjects(msgspec.Struct, frozen=True, kw_only=True):
+    """What only a running cluster tells.
+
+    Attributes:
+        is_read: It was read; a snapshot does not have it.
+        has_ownership: There is an AllocatorOwnership `default`.
+        fence: The stored policy; None if it does not exist.
+        holder: Identity of the process that holds the Lease; empty for none.
+        renewed: When it was renewed last, as the Lease says.
+        server_version: Of the API server; empty where it could not be read.
+    """
+
+    is_read: bool = False
+    has_ownership: bool = False
+    fence: Mapping[str, Any] | None = None
+    holder: str = ""
+    renewed: str = ""
+    server_version: str = ""
+
+
+async def read_bridge(kubeconfig: str | None, context: str | None) -> BridgeObjects:
+    """Read the fence, the ownership and the Lease of a cluster.
+
+    Raises:
+        KubeError: The API server does not answer, or refuses one of them.
+    """
+    # The client takes twice as long to import as all the rest, and files need none.
+    from kube.client.client import Client  # noqa: PLC0415
+    from kube.errors import Forbidden, NotFound  # noqa: PLC0415
+    from kube.runtime.leader import LEASES, Lease, LeaseSpec  # noqa: PLC0415
+
+    async with await Client.from_kubeconfig(kubeconfig, context) as client:
+        fence: dict[str, Any] | None = None
+        lease = LeaseSpec()
+        has_ownership, version = False, ""
+        with suppress(NotFound):
+            fence = await client.get(VALIDATING_ADMISSION_POLICIES, FENCE, dict[str, Any])
+        with suppress(NotFound):
+            await client.get(ALLOCATOR_OWNERSHIPS, OWNERSHIP, AllocatorOwnership)
+            has_ownership = True
+        with suppress(NotFound, Forbidden):
+            lease = (await client.get(LEASES, BRIDGE_LEASE, Lease, namespace=NAMESPACE)).spec
+        with suppress(Forbidden):
+            version = await client.version()
+    return BridgeObjects(
+        is_read=True,
+        has_ownership=has_ownership,
+        fence=fence,
+        holder=lease.holder_identity or "",
+        renewed=lease.renew_time or "",
+        server_version=version,
+    )

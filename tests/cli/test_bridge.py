@@ -1,0 +1,242 @@
+"""`drawbridge bridge` on files: which writes give a driver to the bridge, and what they mean."""
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from admission.fence import fence_documents
+from cli.answers.bridge import Step, bridge_status, plan_change
+from cli.inputs.bridge import BridgeObjects
+from cli.inputs.cluster_state import ClusterState, build_state
+from cli.inputs.kinds import STATE_KINDS
+from cli.inputs.objects import decode_objects
+from kube.manifests.dump import dump_yaml
+from kube.manifests.source import SourceObject
+from kube.names import SCHEDULER_NAME
+from testing.command import drawbridge
+from tests.cli.test_simulate import DRIVER, node, slice_of
+
+Document = dict[str, Any]
+OTHER = "other.example.com"
+
+
+def device_class(name: str, *drivers: str) -> Document:
+    texts = " || ".join(f"device.driver == '{driver}'" for driver in drivers)
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": [{"cel": {"expression": texts}}]},
+    }
+
+
+def claim(name: str, device_class: str, *, driver: str = "") -> Document:
+    request = {"name": "gpu", "exactly": {"deviceClassName": device_class}}
+    result = {"request": "gpu", "driver": driver, "pool": "node-a", "device": "gpu-0"}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": {"devices": {"requests": [request]}},
+        **({"status": {"allocation": {"devices": {"results": [result]}}}} if driver else {}),
+    }
+
+
+def pod(name: str, claim: str, *, owner: str = "", **spec: Any) -> Document:
+    references = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": "u", "controller": True}]  # fmt: skip
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            **({"ownerReferences": references} if owner else {}),
+        },
+        "spec": {
+            "containers": [{"name": "main"}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
+            **spec,
+        },
+    }
+
+
+def ownership(*drivers: str) -> Document:
+    return {
+        "apiVersion": "drawbridge.internal/v1alpha1",
+        "kind": "AllocatorOwnership",
+        "metadata": {"name": "default"},
+        "spec": {"drivers": [{"name": driver} for driver in drivers]},
+    }
+
+
+CLUSTER = (
+    node("node-a"),
+    slice_of("node-a"),
+    device_class("gpu", DRIVER),
+    device_class("other", OTHER),
+    device_class("both", DRIVER, OTHER),
+    claim("waiting", "gpu"),
+    claim("held", "gpu", driver=DRIVER),
+    claim("elsewhere", "other"),
+    pod("bare", "waiting"),
+    pod("replica", "waiting", owner="web"),
+    pod("bound", "waiting", nodeName="node-a"),
+    pod("foreign", "elsewhere"),
+    pod("uses-held", "held"),
+)
+
+
+def state(*documents: Document) -> ClusterState:
+    sources = [SourceObject(document=document, source="test", line=0) for document in documents]
+    views, _ = decode_objects(sources, STATE_KINDS, "default")
+    return build_state(views)
+
+
+def bridge(*words: str, documents: tuple[Document, ...] = CLUSTER) -> Result:
+    return drawbridge("bridge", *words, "--snapshot", "-", stdin=dump_yaml(documents))
+
+
+def stored(*drivers: str) -> BridgeObjects:
+    fence, *_ = fence_documents(drivers)
+    return BridgeObjects(is_read=True, has_ownership=True, fence=fence)
+
+
+def kinds(steps: tuple[Step, ...]) -> list[str]:
+    return [step.resource or "pause" for step in steps]
+
+
+def test_to_own_the_fence_stands_before_anybody_allocates() -> None:
+    plan = plan_change(state(*CLUSTER), stored(), added=[DRIVER])
+
+    assert ["validatingadmissionpolicies", "pause", "allocatorownerships"] == kinds(plan.steps)
+    assert ((DRIVER,), (DRIVER,), ()) == (plan.drivers, plan.added, plan.removed)
+
+
+def test_to_release_nobody_allocates_before_the_fence_opens() -> None:
+    plan = plan_change(state(*CLUSTER, ownership(DRIVER)), stored(DRIVER), removed=[DRIVER])
+
+    assert ["allocatorownerships", "pause", "validatingadmissionpolicies"] == kinds(plan.steps)
+    assert ((), (), (DRIVER,)) == (plan.drivers, plan.added, plan.removed)
+    assert all(step.patch is not None for step in plan.steps if step.resource)
+
+
+def test_what_does_not_exist_is_created_and_what_is_current_is_left() -> None:
+    empty = BridgeObjects(is_read=True)
+    fence, _, created = plan_change(state(*CLUSTER), empty, added=[DRIVER]).steps
+
+    assert ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"] * 2 == [
+        document["kind"] for document in fence.documents
+    ]
+    assert ["AllocatorOwnership"] == [document["kind"] for document in created.documents]
+    again = plan_change(state(*CLUSTER, ownership(DRIVER)), stored(DRIVER), added=[DRIVER])
+    assert again.steps == ()
+
+
+def test_the_fence_of_an_owned_driver_is_repaired() -> None:
+    plan = plan_change(state(*CLUSTER, ownership(DRIVER)), stored(), added=[DRIVER])
+
+    assert "validatingadmissionpolicies" in kinds(plan.steps)
+
+
+def test_pods_that_wait_for_the_other_scheduler_are_listed() -> None:
+    plan = plan_change(state(*CLUSTER), stored(), added=[DRIVER])
+
+    assert {("bare", ""), ("replica", "ReplicaSet/web")} == {
+        (waiting.name, waiting.controller) for waiting in plan.pending_pods
+    }
+    assert ("team/held",) == plan.kept_claims
+    (mixed,) = plan.mixed_classes
+    assert ("both", (DRIVER,), (OTHER,)) == (mixed.name, mixed.owned, mixed.others)
+
+
+def test_after_a_release_pods_of_the_bridge_are_listed() -> None:
+    routed = pod("routed", "waiting", schedulerName=SCHEDULER_NAME)
+    plan = plan_change(state(*CLUSTER, routed, ownership(DRIVER)), stored(DRIVER), removed=[DRIVER])
+
+    assert [("routed", SCHEDULER_NAME)] == [
+        (waiting.name, waiting.scheduler) for waiting in plan.pending_pods
+    ]
+
+
+def test_the_text_is_a_script() -> None:
+    result = bridge("own", DRIVER)
+
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert {"#", "kubectl", "sleep"} == {line.split()[0] for line in lines}
+    assert "kubectl delete pod replica -n team  # ReplicaSet/web creates it again" in lines
+    assert any(line.startswith("# kubectl delete pod bare -n team") for line in lines)
+    assert "fence" in result.stderr
+
+
+def test_the_json_has_every_write() -> None:
+    plan = json.loads(bridge("own", DRIVER, "-o", "json").stdout)
+
+    assert [DRIVER] == plan["drivers"]
+    assert all(step["command"] for step in plan["steps"])
+    assert "allocatorownership default" in plan["steps"][2]["command"]
+
+
+def test_several_drivers_are_released_one_by_one() -> None:
+    plan = json.loads(
+        bridge(
+            "release", OTHER, "-o", "json", documents=(*CLUSTER, ownership(DRIVER, OTHER))
+        ).stdout
+    )
+
+    assert ([DRIVER], [OTHER]) == (plan["drivers"], plan["removed"])
+    assert OTHER not in plan["steps"][2]["command"]
+    assert DRIVER in plan["steps"][2]["command"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("own",), "Which drivers?"),
+        (("status", DRIVER), "status takes neither"),
+        (("own", DRIVER, "--apply"), "a snapshot is none"),
+        (("own", DRIVER, "--apply", "--dry-run"), "mutually exclusive"),
+        (("own", "Not A Driver\x1b[2J"), "is not the name of a driver"),
+        (("own", 'x"] || true || ["'), "is not the name of a driver"),
+        (("own", "a" * 64), "is not the name of a driver"),
+        (("release", DRIVER), "it owns no driver"),
+        (("own", *(f"d{number}" for number in range(65))), "at most 64 drivers"),
+    ],
+)
+def test_a_wrong_call_ends_with_2(words: tuple[str, ...], expected: str) -> None:
+    result = bridge(*words)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert expected in result.stderr
+    assert "\x1b" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "documents", "objects", "problem"),
+    [
+        ("nothing is owned and nothing is there", CLUSTER, BridgeObjects(is_read=True), ""),
+        ("a driver without a fence", (*CLUSTER[:4], ownership(DRIVER)),
+         BridgeObjects(is_read=True, has_ownership=True, holder="a"), "there is no Validating"),
+        ("the fence of another driver", (*CLUSTER[:4], ownership(DRIVER)), stored(OTHER), "is not that of"),
+        ("no leader", (*CLUSTER[:4], ownership(DRIVER)), stored(DRIVER), "no bridge holds the Lease"),
+        ("a mixed class", (*CLUSTER, ownership(DRIVER)), stored(DRIVER), "pods with it are rejected"),
+    ],
+)  # fmt: skip
+def test_status_says_what_is_wrong(
+    name: str, documents: tuple[Document, ...], objects: BridgeObjects, problem: str
+) -> None:
+    status = bridge_status(state(*documents), objects)
+
+    assert bool(status.problems) == bool(problem), name
+    assert problem in "; ".join(status.problems)
+
+
+def test_status_prints_and_ends_with_1_on_a_problem() -> None:
+    fine = bridge("status", documents=(*CLUSTER[:4], ownership(DRIVER)))
+    mixed = bridge("status", documents=(*CLUSTER, ownership(DRIVER)))
+
+    assert (fine.exit_code, mixed.exit_code) == (0, 1), fine.stdout
+    assert f"drivers:  {DRIVER}" in fine.stdout
+    assert "problem:  DeviceClass both" in mixed.stdout
