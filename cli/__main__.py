@@ -22,6 +22,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "matrix": "Show which devices may be in use together.",
     "simulate": "Show where pods and claims would be placed.",
     "translate": "Print manifests as the webhook would rewrite them.",
+    "verify": "Check that no device is allocated twice.",
     "version": "Print the version.",
     "why": "Explain where a pod or claim is, or why it is pending.",
 }

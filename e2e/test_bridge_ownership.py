@@ -94,9 +94,9 @@ class Claims:
         self.cluster.wait_until(is_so, what, timeout_s=WAIT_S)
 
 
-def allocation(driver: str = OWNED) -> Object:
+def allocation(driver: str = OWNED, device: str = "device-0") -> Object:
     """Return a status with a device of a driver."""
-    result = {"request": "device", "driver": driver, "pool": "pool", "device": "device-0"}
+    result = {"request": "device", "driver": driver, "pool": "pool", "device": device}
     return {"allocation": {"devices": {"results": [result]}}}
 
 
@@ -253,6 +253,24 @@ def test_the_api_server_finds_no_fault_in_the_policies(claims: Claims) -> None:
     for name in (FENCE, HOLDER_FENCE):
         policy = claims.cluster.get("validatingadmissionpolicy", name)
         assert not policy.get("status", {}).get("typeChecking", {}).get("expressionWarnings")
+
+
+def test_a_device_that_was_allocated_twice_is_found(claims: Claims) -> None:
+    """The API server stores both; nothing but the allocator prevents it."""
+    first, second = claims.create(), claims.create()
+    for name in (first, second):
+        status = allocation(device="planted")
+        assert not claims.write(name, status, manager=manager("sidecar-1"))
+
+    done = command_line(claims.cluster, "verify", "--live", "-o", "json")
+
+    assert done.returncode == 1, done.stderr
+    (planted,) = (
+        violation
+        for violation in json.loads(done.stdout)["violations"]
+        if violation["device"].endswith("/planted")
+    )
+    assert {planted["claim"], *planted["others"]} == {f"{TEAM}/{first}", f"{TEAM}/{second}"}
 
 
 def test_there_is_one_ownership_and_it_is_printed(cluster: Access) -> None:

@@ -47,6 +47,7 @@ from cli.answers.bridge import BridgePlan, BridgeStatus
 from cli.answers.documents import SimulationAnswer, WhyAnswer
 from cli.answers.inventory import Inventory
 from cli.answers.matrix import GroupsAnswer, MatrixAnswer
+from cli.answers.verify import VerifyAnswer
 from cli.commands.check import CheckAnswer
 from cli.commands.translate import TranslateAnswer
 from controllers.policies.conditions import ConditionReason, ConditionType
@@ -88,6 +89,7 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "matrix --as-groups": GroupsAnswer,
     "simulate": SimulationAnswer,
     "translate": TranslateAnswer,
+    "verify": VerifyAnswer,
     "why": WhyAnswer,
 }
 """Call to the type of what it prints with `-o json`."""

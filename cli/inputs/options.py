@@ -259,6 +259,15 @@ def read_inputs(cluster: _ClusterFlags, translation: _TranslationFlags, scope: S
     )
 
 
+def read_cluster_again() -> ClusterObjects:
+    """Read what the flags of the running command name once more.
+
+    Raises:
+        DrawbridgeError: A file or the cluster cannot be read.
+    """
+    return read_cluster(_pop_flags(_ClusterFlags, dict(click.get_current_context().params)))
+
+
 def read_cluster(flags: _ClusterFlags) -> ClusterObjects:
     """Read the objects of the cluster that the flags name.
 
