@@ -65,7 +65,7 @@ CONTROLLER_REPORTER: Final = f"{NAME}.controller"
 BRIDGE_ACCOUNT: Final = f"{NAME}-bridge"
 """The service account of the bridge, of scheduler and sidecar."""
 
-BRIDGE_LEASE: Final = SCHEDULER_NAME
+BRIDGE_LEASE: Final = BRIDGE_ACCOUNT
 """The Lease of the bridge, in `NAMESPACE`; its holder is the one process that allocates."""
 
 FIELD_MANAGER_PREFIX: Final = f"{NAME}/"
