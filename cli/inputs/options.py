@@ -13,9 +13,18 @@ import msgspec
 from cli.inputs.findings import DEFAULT_NAMESPACE, ObjectFinding, namespace_of
 from cli.inputs.kinds import KINDS, STATE_KINDS, Kinds
 from cli.inputs.objects import InputObject, merge_objects
+from cli.inputs.settings import (
+    CONFIG_MAP,
+    SharedSettings,
+    read_settings,
+    settings_in_config_map,
+)
 from cli.inputs.translation_snapshot import build_snapshot
+from kube.api.urls import CONFIG_MAPS
+from kube.errors import Forbidden, NotFound
 from kube.manifests.reader import read_paths, read_views
 from kube.manifests.source import SourceObject
+from kube.names import NAMESPACE
 from process.profile_files import load_profiles
 from translation.arbiter import VOCABULARIES
 from translation.profiles.profile import Profile
@@ -23,7 +32,6 @@ from translation.snapshot import (
     DEFAULT_PROFILES,
     TranslationOptions,
     TranslationSnapshot,
-    split_profiles,
 )
 
 NO_CLUSTER: Final = "No cluster is given: use --snapshot FILE, or --live."
@@ -94,6 +102,7 @@ class _TranslationFlags(msgspec.Struct, frozen=True, kw_only=True):
 
     profiles: tuple[str, ...]
     profile_directory: Path | None
+    settings: str | None
 
 
 _Command = Callable[..., Any]
@@ -150,6 +159,12 @@ _TRANSLATION_FLAGS: Final[Sequence[_Flag]] = (
         type=click.Path(path_type=Path),
         metavar="DIR",
         help="Directory of driver profiles, one YAML file each, beside the shipped ones.",
+    ),
+    click.option(
+        "--settings",
+        metavar="FILE",
+        help="Settings file of the cluster's processes, so that the answer is theirs: drivers, "
+        f"adopted schedulers, quotas. --live reads ConfigMap {CONFIG_MAP} of {NAMESPACE}.",
     ),
 )
 
@@ -238,12 +253,24 @@ def read_inputs(cluster: _ClusterFlags, translation: _TranslationFlags, scope: S
         DrawbridgeError: A file or the cluster cannot be read.
     """
     _check_flags(cluster)
+    settings = None if translation.settings is None else read_settings(translation.settings)
     profiles = load_profiles(translation.profile_directory)
-    options = _translation_options(translation.profiles, profiles)
+    # Wrong flags are told before anything else is read.
+    _translation_options(translation.profiles, profiles, settings or SharedSettings())
     manifests = read_paths(cluster.files)
     if not manifests:
         raise click.UsageError(f"no objects in {', '.join(map(_file_name, cluster.files))}")
     namespace, state, notes = _read_state(cluster, manifests, scope)
+    if cluster.live and settings is None:
+        settings, note = asyncio.run(_read_live_settings(cluster))
+        notes = [*notes, *note]
+    settings = settings or SharedSettings()
+    if settings.translation.profiles_directory is not None and not translation.profile_directory:
+        notes = [
+            *notes,
+            "the settings name a directory of profiles, which is read only with --profiles DIR",
+        ]
+    options = _translation_options(translation.profiles, profiles, settings)
     snapshot, faults = build_snapshot(
         profiles, manifests, state, namespace=namespace, is_whole=cluster.live and not notes
     )
@@ -333,9 +360,28 @@ async def _read_live(
         return namespace, state, notes
 
 
+async def _read_live_settings(flags: _ClusterFlags) -> tuple[SharedSettings | None, list[str]]:
+    from kube.client.client import Client  # noqa: PLC0415
+
+    async with await Client.from_kubeconfig(flags.kubeconfig, flags.context) as client:
+        try:
+            raw = await client.get(CONFIG_MAPS, CONFIG_MAP, msgspec.Raw, namespace=NAMESPACE)
+        except NotFound:
+            return None, []
+        except Forbidden as refusal:
+            note = f"the cluster's settings cannot be read, and defaults are used: {refusal}"
+            return None, [f"{note}; name them with --settings FILE"]
+        return settings_in_config_map(bytes(raw)), []
+
+
 def _translation_options(
-    choices: Iterable[str], profiles: Mapping[str, Profile]
+    choices: Iterable[str], profiles: Mapping[str, Profile], settings: SharedSettings
 ) -> TranslationOptions:
+    """Return the options of the settings, overridden by the drivers that flags choose.
+
+    Raises:
+        ConfigError: The settings name a vocabulary or a driver that is not known.
+    """
     drivers: dict[str, str] = {}
     for text in choices:
         name, separator, driver = text.partition("=")
@@ -347,13 +393,11 @@ def _translation_options(
             _check_known("vocabulary", name, VOCABULARIES)
         _check_known("driver", driver, profiles)
         drivers[name] = driver
-    by_vocabulary, by_key = split_profiles(drivers)
-    return TranslationOptions(
-        profiles={**DEFAULT_PROFILES, **by_vocabulary},
-        fixed=frozenset(by_vocabulary),
-        drivers=by_key,
-        driver_option="--profile VOCABULARY=DRIVER",
+    translation = msgspec.structs.replace(
+        settings.translation, profiles={**settings.translation.profiles, **drivers}
     )
+    options = translation.checked_options(profiles)
+    return msgspec.structs.replace(options, driver_option="--profile VOCABULARY=DRIVER")
 
 
 def _check_known(what: str, name: str, known_names: Iterable[str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from cli.inputs.live import allocation_state, cluster_state
 from kube.api.urls import (
+    CONFIG_MAPS,
     DEVICE_CLASSES,
     NAMESPACES,
     PODS,
@@ -138,6 +139,28 @@ async def test_a_cluster_without_any_class_lacks_them_where_that_could_be_read(
     _, said, _ = await translated(server, tmp_path, "--context", "here")
 
     assert want == [finding["code"] for finding in said["findings"]]
+
+
+async def test_the_settings_of_the_cluster_are_read(server: FakeApiServer, tmp_path: Path) -> None:
+    server.remove(DEVICE_CLASSES, NVIDIA)
+    metadata = {"name": "drawbridge-settings", "namespace": "drawbridge-system"}
+    text = "translation: {profiles: {nvidia: gpu.example.com}}"
+    server.put(CONFIG_MAPS, {"metadata": metadata, "data": {"settings.yaml": text}})
+
+    _, said, _ = await translated(server, tmp_path, "--context", "here")
+
+    assert "gpu.example.com" in json.dumps(said["objects"])
+
+
+async def test_settings_that_may_not_be_read_are_noted(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    server.fail(403, matches=lambda call: "/configmaps/" in call.path)
+
+    code, _, notes = await translated(server, tmp_path, "--context", "here")
+
+    assert code == 0
+    assert "note: the cluster's settings cannot be read, and defaults are used" in notes
 
 
 async def test_a_cluster_that_is_not_there_is_a_wrong_call(
