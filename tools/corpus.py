@@ -21,6 +21,7 @@ from kube.errors import ObjectFileError
 from kube.manifests.reader import read_objects
 from kube.manifests.source import SUFFIXES
 from kube.names import REQUEST_ANNOTATION
+from translation.untranslated_keys import is_device_key
 
 CLUSTER: Final = Path(__file__).parent.parent / "examples" / "cluster" / "cluster.yaml"
 COMMANDS: Final[Sequence[tuple[str, Sequence[str]]]] = (
@@ -32,6 +33,7 @@ COMMANDS: Final[Sequence[tuple[str, Sequence[str]]]] = (
 """Column to the call whose outcome stands in it; `-f FILE` is added."""
 
 
+SILENT: Final = "device keys left without a word"
 MAX_KINDS: Final = 40
 """Characters of the column."""
 
@@ -148,6 +150,42 @@ def rows(folder: Path) -> Iterator[tuple[str, str, list[Outcome]]]:
             )
 
 
+def silent_keys(path: Path) -> Sequence[str]:
+    """Return the device keys of a manifest that a translation leaves without a finding.
+
+    A device key is above zero in a pod or a pod template, and some device plugin or scheduler reads
+    it.
+    """
+    text = path.read_bytes()
+    if not is_readable(text):
+        return ()
+    code, output = _call(COMMANDS[0][1], text)
+    if code not in {0, 1}:
+        return ()
+    answer = msgspec.json.decode(output)
+    words = " ".join(f"{finding['path']} {finding['message']}" for finding in answer["findings"])
+    named = {key for document in answer["objects"] for key in _device_keys(document)}
+    return sorted(key for key in named if key not in words)
+
+
+def _device_keys(value: object) -> Iterator[str]:
+    """Yield the device keys in the limits and requests of a document."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _device_keys(item)
+    if not isinstance(value, dict):
+        return
+    resources = value.get("resources")
+    if isinstance(resources, dict):
+        for section in ("limits", "requests"):
+            amounts = resources.get(section)
+            for key, amount in amounts.items() if isinstance(amounts, dict) else ():
+                if str(amount) != "0" and is_device_key(key):
+                    yield key
+    for item in value.values():
+        yield from _device_keys(item)
+
+
 def main() -> int:
     """Return the exit status."""
     folder = Path(sys.argv[1])
@@ -155,12 +193,13 @@ def main() -> int:
     if not table_rows:
         print(f"no manifest below {folder}", file=sys.stderr)
         return 2
-    table = [("file", "kinds", *(name for name, _ in COMMANDS), "codes")]
+    table = [("file", "kinds", *(name for name, _ in COMMANDS), SILENT, "codes")]
     table += [
         (
             name,
             kinds,
             *(outcome.word for outcome in outcomes),
+            str(len(silent_keys(folder / name))),
             ", ".join(sorted({code for outcome in outcomes for code in outcome.codes})),
         )
         for name, kinds, outcomes in table_rows
@@ -173,6 +212,11 @@ def main() -> int:
         for name, _, outcomes in table_rows
         for (column, _), outcome in zip(COMMANDS, outcomes, strict=True)
         if outcome.fault
+    ]
+    faults += [
+        f"{name}: {SILENT}: {', '.join(keys)}"
+        for name, _, _ in table_rows
+        if (keys := silent_keys(folder / name))
     ]
     print(f"{len(table_rows)} files, {len(faults)} faults")
     for fault in faults:

@@ -187,7 +187,7 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
     ),
     DeviceFamily(
         owner="HAMi",
-        annotations=("hami.io/use-*", "hami.io/no-use-*", "hami.io/device-cordon"),
+        annotations=("hami.io/*",),
         advice="remove the annotation, or select the devices with one that is translated",
     ),
     DeviceFamily(

@@ -218,10 +218,11 @@ class RequestCompiler:
         capacity: dict[str, Quantity] = {}
         if not self._shared and intent.pool:
             self._warn(
-                Code.WHOLE_DEVICE,
+                Code.ONE_OF_POOL,
                 "count",
-                f"{self._profile.driver} does not share its devices: the share of a pool becomes "
-                "one whole device",
+                f"the share of a pool, which reaches all its NICs and leaves them on the host, becomes "
+                f"one NIC for this pod alone: {self._profile.driver} does not share its devices, and "
+                "moves the interface out of the host",
             )
         if not self._shared and (intent.memory or intent.memory_percent or intent.cores_percent):
             self._warn_whole_device()

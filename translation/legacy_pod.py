@@ -18,6 +18,7 @@ from translation.intents import LegacyContainer, LegacyPod, Vocabulary
 from translation.quotas import scopes_of
 from translation.vocabularies.hami.keys import CONVERTED, OPT_OUT
 from translation.vocabularies.nvidia import DISCOVERY_PREFIX, PLUGIN_VARIABLES, VISIBLE_DEVICES
+from translation.vocabularies.sriov import NETWORKS
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 OPT_OUT_LABELS: Final = {TRANSLATE_LABEL: "false"}
@@ -27,7 +28,11 @@ CONVERTED_LABELS: Final = {CONVERTED: "true"}
 
 _Value = TypeVar("_Value")
 _ANNOTATIONS: Final = frozenset(
-    {MIRROR_ANNOTATION, *(name for v in VOCABULARIES.values() for name in v.annotations)}
+    {
+        MIRROR_ANNOTATION,
+        NETWORKS,
+        *(name for vocabulary in VOCABULARIES.values() for name in vocabulary.annotations),
+    }
 )
 _LABELS: Final = frozenset(
     {

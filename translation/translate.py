@@ -37,8 +37,12 @@ from translation.profiles.profile import Profile, Sharing
 from translation.record import TranslationRecord, build_record, excess_of
 from translation.resource_profiles import resource_profiles, resource_providers
 from translation.routing import RoutedPod, check_key_drivers, route
+from translation.share_differences import (
+    check_enforced_limits,
+    check_multus,
+    check_uncapped_cores,
+)
 from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
-from translation.uncapped_cores import check_uncapped_cores
 from translation.vocabularies.resources import NAME as RESOURCES
 
 SEPARATE: Final = InitContainers.SEPARATE
@@ -150,6 +154,8 @@ def _translate_keys(
         *check_key_drivers(routed),
         *derivation.findings,
         *check_uncapped_cores(readings, providers, snapshot),
+        *check_enforced_limits(legacy, readings, providers, snapshot),
+        *check_multus(legacy, readings, providers),
         *check_device_classes(derivation.claims, snapshot, options),
         *check_published_devices(derivation.claims, providers.values(), snapshot, options),
         *check_class_configs(derivation.claims, providers.values(), snapshot),

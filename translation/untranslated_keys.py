@@ -57,6 +57,16 @@ def find_untranslated_keys(
     return paths
 
 
+def is_device_key(resource: str) -> bool:
+    """Return whether a resource name belongs to a vocabulary or a device family.
+
+    >>> is_device_key("nvidia.com/gpu"), is_device_key("amd.com/gpu"), is_device_key("cpu")
+    (True, True, False)
+    """
+    handled = any(vocabulary.handles(resource) for vocabulary in VOCABULARIES.values())
+    return handled or _family_of_resource(resource) is not None
+
+
 def may_have_device_keys(raw: bytes) -> bool:
     """Return whether the JSON of a pod may have a key of some device family, without decoding it.
 

@@ -159,7 +159,7 @@ NICS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "rdma-pool.yaml": (
         [f"gpu: 1 device {NVIDIA}", "nic: 1 device of class dranet, where rdma is true"],
-        ["warning clamped", "warning notPublishedByDriver", "warning wholeDevice"],
+        ["warning clamped", "warning notPublishedByDriver", "warning oneOfPool"],
     ),
     "sriov.yaml": (
         [

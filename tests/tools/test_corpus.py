@@ -8,7 +8,7 @@ from kube.manifests.dump import dump_yaml
 from testing.builders import gpus, pod
 from tools import corpus
 
-GOOD = dump_yaml([pod(gpus(1, mem=3000))])
+GOOD = dump_yaml([pod(gpus(1, mem=3000, cores=30))])
 REFUSED = dump_yaml([pod(gpus(1, mem="8Gi"))])
 
 
@@ -45,14 +45,14 @@ def test_a_table_of_what_became_of_each_file(
     code, lines = run(tmp_path, monkeypatch, capsys)
 
     assert lines == [
-        "file kinds alone in a cluster checked checked in a cluster codes",
-        "deep/er/good.yaml Pod 1 translated 1 translated clean clean uncappedCores",
-        "refused.yml Pod 1 refused 1 refused 1 errors 1 errors wrongUnit",
+        f"file kinds alone in a cluster checked checked in a cluster {corpus.SILENT} codes",
+        "deep/er/good.yaml Pod 1 translated 1 translated clean clean 0",
+        "refused.yml Pod 1 refused 1 refused 1 errors 1 errors 0 wrongUnit",
         lines[3],
         "3 files, 0 faults",
     ]
     assert lines[3].startswith("template.yaml 1: ")
-    assert lines[3].endswith("unreadable unreadable unreadable unreadable")
+    assert lines[3].endswith("unreadable unreadable unreadable unreadable 0")
     assert code == 0
 
 
@@ -72,3 +72,21 @@ def test_a_folder_without_manifests_is_a_wrong_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, monkeypatch, capsys)[0] == 2
+
+
+def test_a_device_key_of_another_system_has_its_word(tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(GOOD.replace("nvidia.com/gpu", "cambricon.com/mlu"))
+
+    assert corpus.silent_keys(other) == []
+
+
+def test_a_device_key_without_a_word_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "good.yaml").write_text(GOOD)
+    monkeypatch.setattr(corpus, "is_device_key", lambda key: key == "cpu")
+    text = GOOD.replace("nvidia.com/gpu", "cpu")
+    (tmp_path / "good.yaml").write_text(text)
+
+    assert ["cpu"] == corpus.silent_keys(tmp_path / "good.yaml")

@@ -69,7 +69,7 @@ class Case(NamedTuple):
     said: tuple[str, ...] = ()
 
 
-A_SHARE = ("warning notPublishedByDriver", "warning wholeDevice")
+A_SHARE = ("warning notPublishedByDriver", "warning oneOfPool")
 UNTOLD = "warning notPublishedByDriver"
 UNSET = "warning envVarNotProvided"
 UNCONFIGURED = "warning classConfigMissing"
@@ -97,7 +97,7 @@ CASES = (
         "eRDMA interfaces have a class of their own",
         pod(container("main", {"aliyun/erdma": 1})),
         ([nic("erdma.alibaba.dra.net")],),
-        ("warning wholeDevice",),
+        ("warning oneOfPool",),
     ),
     Case(
         "GKE's networks: RDMA and other interfaces, whose network nothing tells",

@@ -50,7 +50,8 @@ TABLE: Final[Table] = (
         "shares",
         KeyOutcome.COUNT,
         "all NICs that the name means (`allocationMode: All`), if the profile declares them "
-        "shareable; else one of them, with a warning. N is a number of shares of the pool, never of "
+        "shareable; else one of them, which leaves the host, with the warning `oneOfPool`; then a pod "
+        "to which Multus attaches networks is rejected (`multusBesidePool`). N is a number of shares of the pool, never of "
         "NICs: above 1 it counts as one share, with a warning. Containers with shares of one pool "
         "use the same request",
     ),

@@ -317,20 +317,21 @@ def test_annotations_mean_nothing_to_a_pod_without_devices() -> None:
     assert Translation() == got
 
 
+GATED = (f"info requiresFeatureGate {REPLACE}",)
 REPLACEMENTS = (
     (
         "one key becomes another",
         koordinator_container(nvidia=50),
         "nvidia.com/gpu:koordinator.sh/gpu",
         50,
-        (),
+        GATED,
     ),
     (
         "two do",
         koordinator_container(core=1, ratio=50),
         "koordinator.sh/gpu-core:koordinator.sh/gpu.shared,koordinator.sh/unknown:cpu",
         0,
-        (),
+        GATED,
     ),
     (
         "an empty name deletes",

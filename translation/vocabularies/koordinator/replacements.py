@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from findings.finding import Code, Finding, error, warning
+from findings.finding import Code, Finding, error, info, warning
 from findings.text import quote_text
 from kube.quantity import Quantity
 from translation.intents import (
@@ -54,6 +54,17 @@ def apply_replacements(pod: LegacyPod, findings: list[Finding]) -> LegacyPod:
         return pod
     known = {WHOLE_GPU, *OWN_KEYS, *FOREIGN_GPUS}
     named = {key for container in pod.containers for key in container.limits}
+    if any(old in named and new in known for old, new in pairs):
+        # Source: a7a1b76, pkg/util/transformer/pod_transformer.go, ReplaceResourcesTransformer.
+        findings.append(
+            info(
+                Code.REQUIRES_FEATURE_GATE,
+                annotation_path(REPLACE),
+                "read as Koordinator reads it with its gate ReplaceResourcesTransformer, which is off by "
+                "default",
+                "remove the annotation, if the gate was off",
+            )
+        )
     for old, new in pairs:
         if new and new not in known and old in named:
             findings.append(
