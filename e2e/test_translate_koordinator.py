@@ -1,6 +1,7 @@
 """Koordinator's joint allocation: GPUs and NICs of two drivers under the same PCIe roots.
 
 The nodes have a NIC under the root of every two GPUs, but for one, whose NIC is under another root.
+Other nodes publish whole GPUs, which `nvidia.com/gpu` would be translated to.
 """
 
 import json
@@ -31,7 +32,7 @@ APART = {"kubernetes.io/hostname": "apart-0"}
 def joint(name: str, gpus: int, wanted: object, **spec: Any) -> Object:
     return pod(
         name,
-        limits={"nvidia.com/gpu": gpus, "koordinator.sh/rdma": 100},
+        limits={"koordinator.sh/gpu": 100 * gpus, "koordinator.sh/rdma": 100},
         annotations={JOINT: json.dumps(wanted)},
         **spec,
     )

@@ -17,7 +17,18 @@ GPUS = {
     "hami-core-gpu.project-hami.io",
 }
 NICS = {"dra.net", "sriovnetwork.k8snetworkplumbingwg.io"}
-SHIPPED = GPUS | NICS
+OTHER_ACCELERATORS = {
+    "ascend.project-hami.io",
+    "dra.hygon.com",
+    "gaudi.intel.com",
+    "gpu.amd.com",
+    "gpu.intel.com",
+    "neuron.aws.com",
+    "npu.rebellions.ai",
+    "qat.intel.com",
+    "tpu.google.com",
+}
+SHIPPED = GPUS | NICS | OTHER_ACCELERATORS
 OTHER = "driver: gpu.other.example\ndevices: {gpu: {class: other}}\n"
 REPLACED = "driver: gpu.example.com\ndevices: {gpu: {class: ours}}\n"
 
