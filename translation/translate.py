@@ -227,12 +227,13 @@ def _providers(pod: RoutedPod) -> Mapping[str, Profile]:
         if driver in pod.snapshot.profiles
     }
     serving = resource_profiles(pod.snapshot.profiles, drivers)
-    named = pod.readings.get(RESOURCES)
-    own = {
-        name: configured[name] for name in pod.readings if name in configured and name != RESOURCES
-    }
-    if named is not None:
-        own.update(resource_providers(named.intents, serving))
+    # In the order of the owners, which the record keeps: it decides whose key a shared one is.
+    own: dict[str, Profile] = {}
+    for name, reading in pod.readings.items():
+        if name == RESOURCES:
+            own.update(resource_providers(reading.intents, serving))
+        elif name in configured:
+            own[name] = configured[name]
     fallbacks = {
         _fallback_provider(intent, configured, own)
         for vocabulary, reading in pod.readings.items()
@@ -246,7 +247,9 @@ def _fallback_provider(
     intent: Intent, configured: Mapping[str, Profile], own: Mapping[str, Profile]
 ) -> str | None:
     """Return the vocabulary whose profile serves an intent; another owner's first."""
-    names = (*own, *(name for name in configured if name not in own))
+    # Profiles of resource names serve nothing else.
+    first = [name for name in own if name in configured]
+    names = (*first, *(name for name in configured if name not in own))
     return next((name for name in names if serves(configured[name], intent)), None)
 
 
