@@ -191,17 +191,6 @@ REFUSED = (
         ("33 devices in one claim, Kubernetes allocates at most 32",),
     ),
     Refusal(
-        "more requests than a claim holds",
-        pod(
-            "pod",
-            containers=[
-                container(f"part-{number}", limits={"nvidia.com/mig-1g.5gb": 1})
-                for number in range(33)
-            ],
-        ),
-        ("33 requests in one claim, Kubernetes allows at most 32",),
-    ),
-    Refusal(
         "two faults are both told",
         asking({GPU: "0.5", MEMORY: "1Gi"}),
         (

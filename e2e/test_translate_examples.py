@@ -278,8 +278,9 @@ def test_an_example_that_is_left_alone(applied: Applied, name: str) -> None:
 def test_what_is_lost_was_told(applied: Applied) -> None:
     lines = applied.words.splitlines()
 
-    # Two pods and two workloads are lossy; a controller's pods have no eyes to warn.
-    assert len(lines) == 5, applied.words
+    # Three pods and two workloads are lossy; a controller's pods have no eyes to warn.
+    assert len(lines) == 6, applied.words
+    assert any("the 2 devices must have the same" in line for line in lines)
     assert any('the GPU policy "binpack"' in line for line in lines)
     assert any("the MPS server serves only this pod" in line for line in lines)
     assert any("only with its feature gate MPSSupport" in line for line in lines)
