@@ -1,14 +1,15 @@
 """Every manifest below a folder through the command line: `python -m tools.corpus DIR`.
 
 Prints a table: file, kinds, what a translation makes of it without a cluster and against the recorded
-cluster of the examples, what a check says of it, and the codes of all findings. Exits 1 when something crashed, when a readable manifest was
-called unreadable, or when translating the output again changed something; 2 when there is nothing.
+cluster of the examples, what a check says of it, how many device keys no finding names, and the codes
+of all findings. Exits 1 when something crashed, when a readable manifest was called unreadable, or when
+translating the output again changed something; 2 when there is nothing.
 """
 
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ import yaml
 from click.testing import CliRunner
 
 from cli.__main__ import main as drawbridge
+from findings.finding import Code
 from kube.errors import ObjectFileError
 from kube.manifests.reader import read_objects
 from kube.manifests.source import SUFFIXES
@@ -34,6 +36,8 @@ COMMANDS: Final[Sequence[tuple[str, Sequence[str]]]] = (
 
 
 SILENT: Final = "device keys left without a word"
+WHOLE_POD: Final = frozenset({Code.FOREIGN_SCHEDULER.value, Code.OPTED_OUT.value})
+"""Codes of findings that say why nothing of a pod is translated."""
 MAX_KINDS: Final = 40
 """Characters of the column."""
 
@@ -154,7 +158,7 @@ def silent_keys(path: Path) -> Sequence[str]:
     """Return the device keys of a manifest that a translation leaves without a finding.
 
     A device key is above zero in a pod or a pod template, and some device plugin or scheduler reads
-    it.
+    it. A finding says its name, or why the whole pod is left alone.
     """
     text = path.read_bytes()
     if not is_readable(text):
@@ -164,8 +168,23 @@ def silent_keys(path: Path) -> Sequence[str]:
         return ()
     answer = msgspec.json.decode(output)
     words = " ".join(f"{finding['path']} {finding['message']}" for finding in answer["findings"])
-    named = {key for document in answer["objects"] for key in _device_keys(document)}
+    left_alone = {
+        finding["object"] for finding in answer["findings"] if finding["code"] in WHOLE_POD
+    }
+    named = {
+        key
+        for document in answer["objects"]
+        if _name(document) not in left_alone
+        for key in _device_keys(document)
+    }
     return sorted(key for key in named if key not in words)
+
+
+def _name(document: Mapping[str, Any]) -> str:
+    """Return the name of an object as findings have it."""
+    metadata = document["metadata"]
+    name = metadata.get("name") or metadata.get("generateName") or ""
+    return f"{document['kind']}/{metadata.get('namespace') or 'default'}/{name}"
 
 
 def _device_keys(value: object) -> Iterator[str]:
@@ -213,14 +232,14 @@ def main() -> int:
         for (column, _), outcome in zip(COMMANDS, outcomes, strict=True)
         if outcome.fault
     ]
-    faults += [
+    silent = [
         f"{name}: {SILENT}: {', '.join(keys)}"
         for name, _, _ in table_rows
         if (keys := silent_keys(folder / name))
     ]
     print(f"{len(table_rows)} files, {len(faults)} faults")
-    for fault in faults:
-        print(fault, file=sys.stderr)
+    for line in (*faults, *silent):
+        print(line, file=sys.stderr)
     return 1 if faults else 0
 
 
