@@ -73,14 +73,21 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
     )
 }
 """By name, in the order of precedence for keys that several handle."""
+_FOREIGN: Final = frozenset(
+    key for vocabulary in VOCABULARIES.values() for key in vocabulary.foreign
+)
 
 
 def device_keys(
     names: Collection[str], vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
 ) -> frozenset[str]:
     """Return the resource names of one container that belong to any vocabulary."""
+    # The keys of all vocabularies are qualified, unlike those of most containers: cpu and memory.
+    qualified = [name for name in names if "/" in name]
+    if not qualified:
+        return frozenset()
     return frozenset[str]().union(
-        *(vocabulary.handled_keys(names) for vocabulary in vocabularies.values())
+        *(vocabulary.handled_keys(qualified) for vocabulary in vocabularies.values())
     )
 
 
@@ -135,8 +142,8 @@ def owners(
     named = {key for container in pod.containers for key in container.limits}
     uses_hami = (
         default_gpu_owner == HAMI.name
-        or any(key in named for key in HAMI_KEYS)
-        or any(key in pod.annotations for key in HAMI.annotations)
+        or not named.isdisjoint(HAMI_KEYS)
+        or not pod.annotations.keys().isdisjoint(HAMI.annotations)
     )
     gpus = (HAMI.name, nvidia.VOCABULARY.name) if uses_hami else (nvidia.VOCABULARY.name,)
     koordinator_first = (
@@ -232,7 +239,7 @@ def divide_keys(
     foreign: list[str] = []
     for key in keys:
         owner = next((vocabulary for vocabulary in candidates if vocabulary.handles(key)), None)
-        if any(key in vocabulary.foreign for vocabulary in candidates):
+        if key in _FOREIGN and any(key in vocabulary.foreign for vocabulary in candidates):
             foreign.append(key)
         elif owner is not None:
             split[owner.name].add(key)

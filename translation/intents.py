@@ -264,8 +264,11 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
 
         A pod with a translation record was of one of its schedulers before.
         """
-        return any(name in pod.annotations for name in self.requesting) and (
-            pod.scheduler_name in self.schedulers or self.name in pod.recorded_drivers
+        # Most vocabularies have no such annotation, and every pod asks all of them.
+        return (
+            bool(self.requesting)
+            and any(name in pod.annotations for name in self.requesting)
+            and (pod.scheduler_name in self.schedulers or self.name in pod.recorded_drivers)
         )
 
     def handled_keys(self, names: Collection[str]) -> frozenset[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from findings.finding import Code, Finding, error
 from findings.text import printable
 from translation.intents import DeviceKind, Intent
+from translation.latest import keep_latest
 from translation.profiles.profile import DeviceProfile, Profile
 from translation.vocabularies.resources import NAME as RESOURCES
 
@@ -16,6 +17,7 @@ _SEPARATOR = " "
 """Between vocabulary and driver in the name of a provider; neither contains one."""
 
 
+@keep_latest
 def resource_profiles(
     profiles: Mapping[str, Profile], chosen: Mapping[str, str]
 ) -> tuple[Profile, ...]:

@@ -16,6 +16,7 @@ from translation import arbiter
 from translation.choices import Choices, InitContainers
 from translation.device_facts import Facts
 from translation.intents import DeviceKind, Vocabulary
+from translation.latest import keep_latest
 from translation.limit_ranges import LimitRangeSummary
 from translation.profiles.profile import Profile
 from translation.quotas import Quota
@@ -153,6 +154,7 @@ def split_profiles(chosen: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
     return {name: driver for name, driver in chosen.items() if name not in by_key}, by_key
 
 
+@keep_latest
 def vocabularies_in_force(
     options: TranslationOptions, profiles: Mapping[str, Profile]
 ) -> Mapping[str, Vocabulary]:

@@ -1,0 +1,27 @@
+"""The latest result of a function is kept while its arguments are the same objects."""
+
+from collections.abc import Mapping
+
+from translation.latest import keep_latest
+
+
+def test_same_objects_are_answered_without_another_call() -> None:
+    calls: list[Mapping[str, int]] = []
+
+    @keep_latest
+    def total(first: Mapping[str, int], second: Mapping[str, int]) -> int:
+        calls.append(first)
+        return sum(first.values()) + sum(second.values())
+
+    one, two = {"a": 1}, {"b": 2}
+    assert [total(one, two), total(one, two)] == [3, 3]
+    assert len(calls) == 1
+
+
+def test_other_objects_are_answered_anew() -> None:
+    @keep_latest
+    def total(first: Mapping[str, int], second: Mapping[str, int]) -> int:
+        return sum(first.values()) + sum(second.values())
+
+    one, two = {"a": 1}, {"b": 2}
+    assert [total(one, two), total(two, two), total(two, one), total({"a": 5}, two)] == [3, 4, 3, 7]
