@@ -49,6 +49,11 @@ class LegacyContainer(msgspec.Struct, frozen=True, kw_only=True):
         return self.path.child("resources", "limits").key(self.original_keys.get(key, key))
 
 
+def annotation_path(key: str) -> FieldPath:
+    """Return the path of an annotation of a pod."""
+    return FieldPath.of("metadata", "annotations").key(key)
+
+
 class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a pod that a translation reads: two equal values are translated equally.
 

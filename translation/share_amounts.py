@@ -9,12 +9,11 @@ from typing import Final
 
 import msgspec
 
-from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error
 from findings.text import quote_text
 from kube.quantity import Format, Quantity
 from translation.amounts import is_in_bytes, whole_amount
-from translation.intents import LegacyContainer
+from translation.intents import LegacyContainer, annotation_path
 
 MAX_MEMORY_MIB: Final = 2**31 - 1
 MAX_PERCENT: Final = 100
@@ -85,11 +84,6 @@ class AmountReader:
 def in_bytes(amount: int, unit: Unit) -> Quantity:
     """Return an amount of memory as a claim has it."""
     return Quantity.from_int(amount * unit.size, Format.BINARY)
-
-
-def annotation_path(key: str) -> FieldPath:
-    """Return the path of an annotation of the pod."""
-    return FieldPath.of("metadata", "annotations").key(key)
 
 
 def list_items(text: str) -> tuple[str, ...]:

@@ -20,12 +20,12 @@ from translation.intents import (
     LegacyPod,
     Translation,
     Vocabulary,
+    annotation_path,
 )
 from translation.keys import KeyOutcome, Table, annotation, annotations, limit
 from translation.share_amounts import (
     MIB,
     AmountReader,
-    annotation_path,
     in_bytes,
     list_items,
     listed_devices,

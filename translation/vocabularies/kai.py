@@ -14,9 +14,16 @@ from typing import Final
 
 from findings.finding import Code, Finding, error, has_errors, warning
 from findings.text import quote_text
-from translation.intents import DeviceKind, Intent, LegacyPod, Translation, Vocabulary
+from translation.intents import (
+    DeviceKind,
+    Intent,
+    LegacyPod,
+    Translation,
+    Vocabulary,
+    annotation_path,
+)
 from translation.keys import KeyOutcome, Table, annotation, annotations
-from translation.share_amounts import MAX_MEMORY_MIB, MIB, annotation_path, in_bytes
+from translation.share_amounts import MAX_MEMORY_MIB, MIB, in_bytes
 
 FRACTION: Final = "gpu-fraction"
 MEMORY_MIB: Final = "gpu-memory"

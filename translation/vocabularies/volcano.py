@@ -25,12 +25,12 @@ from translation.intents import (
     LegacyPod,
     Translation,
     Vocabulary,
+    annotation_path,
 )
 from translation.keys import KeyOutcome, Place, Table, annotation, annotations, limit, names
 from translation.share_amounts import (
     MIB,
     AmountReader,
-    annotation_path,
     in_bytes,
     list_items,
     listed_devices,

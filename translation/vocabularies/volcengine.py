@@ -11,9 +11,9 @@ from typing import Final
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
 from translation.card_shares import CardShare, translate_share
-from translation.intents import Intent, LegacyPod, Translation, Vocabulary
+from translation.intents import Intent, LegacyPod, Translation, Vocabulary, annotation_path
 from translation.keys import KeyOutcome, Place, Table, annotation, annotations, limit, names
-from translation.share_amounts import MIB, annotation_path
+from translation.share_amounts import MIB
 
 MGPU: Final = CardShare(
     cores="vke.volcengine.com/mgpu-core",

@@ -11,10 +11,9 @@ from typing import Final
 
 import msgspec
 
-from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
-from translation.intents import DeviceFilter
+from translation.intents import DeviceFilter, annotation_path
 from translation.vocabularies.hami.keys import (
     GPU_POLICY,
     MODE,
@@ -163,8 +162,3 @@ def _mode(text: str, findings: list[Finding]) -> Mode:
         )
         return Mode.CORE
     return allowed[0]
-
-
-def annotation_path(key: str) -> FieldPath:
-    """Return the path of an annotation of a pod."""
-    return FieldPath.of("metadata", "annotations").key(key)

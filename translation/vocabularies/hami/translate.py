@@ -25,12 +25,12 @@ from translation.intents import (
     Translation,
     Variable,
     Vocabulary,
+    annotation_path,
 )
 from translation.keys import Place, annotations, names
 from translation.vocabularies.hami.annotations import (
     Mode,
     Requirements,
-    annotation_path,
     read_annotations,
 )
 from translation.vocabularies.hami.keys import (

@@ -15,6 +15,7 @@ from translation.intents import (
     Intent,
     LegacyPod,
     Scope,
+    annotation_path,
 )
 from translation.vocabularies.koordinator.keys import (
     ALLOCATED,
@@ -319,8 +320,3 @@ def check_isolation(pod: LegacyPod, intents: Sequence[Intent]) -> Iterator[Findi
             f"koordlet sets the variables of {quote_text(provider)}, and ignores claims: memory and cores "
             "are limited only if the driver does so itself, as HAMi's does",
         )
-
-
-def annotation_path(annotation: str) -> FieldPath:
-    """Return the path of an annotation of a pod."""
-    return FieldPath.of("metadata", "annotations").key(annotation)

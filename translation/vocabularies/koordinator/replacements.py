@@ -9,8 +9,9 @@ from findings.text import quote_text
 from kube.quantity import Quantity
 from translation.intents import (
     LegacyPod,
+    annotation_path,
 )
-from translation.vocabularies.koordinator.annotations import annotation_path, hints_gpus
+from translation.vocabularies.koordinator.annotations import hints_gpus
 from translation.vocabularies.koordinator.keys import (
     FOREIGN_GPUS,
     HINT,

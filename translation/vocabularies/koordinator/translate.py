@@ -28,13 +28,13 @@ from translation.intents import (
     LegacyPod,
     Translation,
     Vocabulary,
+    annotation_path,
 )
 from translation.keys import Place, annotations, names
 from translation.vocabularies.koordinator.annotations import (
     Annotations,
     Hint,
     alignment_of,
-    annotation_path,
     apply_hint,
     apply_partition,
     check_isolation,
