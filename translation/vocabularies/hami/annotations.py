@@ -14,6 +14,7 @@ import msgspec
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
 from translation.intents import DeviceFilter, annotation_path
+from translation.share_amounts import list_items
 from translation.vocabularies.hami.keys import (
     GPU_POLICY,
     MODE,
@@ -50,7 +51,7 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
 def read_annotations(annotations: Mapping[str, str]) -> tuple[Requirements, list[Finding]]:
     """Read the annotations; values that cannot be expressed become findings."""
     findings: list[Finding] = []
-    policies = _items(annotations.get(GPU_POLICY, ""))
+    policies = list_items(annotations.get(GPU_POLICY, ""))
     requirements = Requirements(
         filter=_filter(annotations, findings),
         mode=_mode(annotations.get(MODE, ""), findings),
@@ -93,7 +94,7 @@ def _filter(annotations: Mapping[str, str], findings: list[Finding]) -> DeviceFi
         text = annotations.get(key, "")
         if not text.strip():  # Blank means no constraint.
             return None
-        items = _items(text)
+        items = list_items(text)
         if not items and not excludes:
             findings.append(
                 error(
@@ -124,10 +125,6 @@ def _filter(annotations: Mapping[str, str], findings: list[Finding]) -> DeviceFi
         uuids=listed(USE_UUID, excludes=False),
         not_uuids=listed(NO_USE_UUID, excludes=True) or (),
     )
-
-
-def _items(text: str) -> tuple[str, ...]:
-    return tuple(item for part in text.split(",") if (item := part.strip()))
 
 
 _LOWER_ASCII: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
