@@ -49,15 +49,9 @@ def translate_share(
     findings += faults
     if faults or not (cores or memory):
         return
-    paths = {
-        aspect: container.limit_path(key)
-        for aspect, key in (
-            ("count", share.cores),
-            ("cores", share.cores),
-            ("memory", share.memory),
-        )
-        if key in container.limits
-    }
+    paths = container.limit_paths(
+        {"count": share.cores, "cores": share.cores, "memory": share.memory}
+    )
     paths.setdefault("count", container.limit_path(share.memory))
     whole = cores is not None and cores >= 100 and cores == 100 * max(cards, cores // 100)
     if whole and cores is not None:

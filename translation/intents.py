@@ -48,6 +48,14 @@ class LegacyContainer(msgspec.Struct, frozen=True, kw_only=True):
         """Return the path of a limit."""
         return self.path.child("resources", "limits").key(self.original_keys.get(key, key))
 
+    def limit_paths(self, keys: Mapping[str, str]) -> dict[str, FieldPath]:
+        """Return aspect to the path of its limit, for the keys that the container has.
+
+        Args:
+            keys: Aspect of an intent to the key that requests it.
+        """
+        return {aspect: self.limit_path(key) for aspect, key in keys.items() if key in self.limits}
+
 
 def annotation_path(key: str) -> FieldPath:
     """Return the path of an annotation of a pod."""

@@ -156,9 +156,7 @@ def _percentages(container: LegacyContainer, reader: AmountReader) -> list[Inten
     if not (memory or cores):
         return []
     keys = {"memory": ACS_MEMORY, "cores": ACS_CORES}
-    paths: dict[str, FieldPath] = {
-        aspect: container.limit_path(key) for aspect, key in keys.items() if key in container.limits
-    }
+    paths = container.limit_paths(keys)
     paths["count"] = next(iter(paths.values()))
     return [
         Intent(

@@ -157,11 +157,7 @@ def _intents(
                 not_uuids=list_items(pod.annotations.get(no_use, "")),
             ),
             paths={
-                **{
-                    aspect: container.limit_path(name)
-                    for aspect, name in keys.items()
-                    if name in container.limits
-                },
+                **container.limit_paths(keys),
                 **{aspect: annotation_path(name) for aspect, name in aspects.items()},
             },
         )

@@ -129,11 +129,7 @@ def _intents(
             cores_percent=cores if cores and cores < 100 else None,
             filter=device_filter,
             paths={
-                **{
-                    aspect: container.limit_path(key)
-                    for aspect, key in keys.items()
-                    if key in container.limits
-                },
+                **container.limit_paths(keys),
                 **{aspect: annotation_path(key) for aspect, key in aspects.items()},
             },
         )

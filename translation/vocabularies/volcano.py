@@ -172,9 +172,7 @@ def _as_mig(intent: Intent, findings: list[Finding]) -> list[Intent]:
 
 def _paths(container: LegacyContainer) -> dict[str, FieldPath]:
     keys = {"count": COUNT, "memory": MEMORY_MIB, "cores": CORES_PERCENT}
-    paths = {
-        aspect: container.limit_path(key) for aspect, key in keys.items() if key in container.limits
-    }
+    paths = container.limit_paths(keys)
     if MEMORY_PERCENT in container.limits and MEMORY_MIB not in container.limits:
         paths["memory"] = container.limit_path(MEMORY_PERCENT)
     paths.setdefault("count", container.limit_path(min(container.limits)))

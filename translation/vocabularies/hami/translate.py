@@ -317,9 +317,7 @@ def _as_mps(intent: Intent, amounts: _Amounts) -> Intent:
 
 def _paths(container: LegacyContainer) -> Mapping[str, FieldPath]:
     keys = {"count": COUNT, "memory": MEMORY_MIB, "cores": CORES_PERCENT}
-    paths = {
-        aspect: container.limit_path(key) for aspect, key in keys.items() if key in container.limits
-    }
+    paths = container.limit_paths(keys)
     if MEMORY_MIB not in container.limits and MEMORY_PERCENT in container.limits:
         paths["memory"] = container.limit_path(MEMORY_PERCENT)
     if COUNT not in container.limits:
