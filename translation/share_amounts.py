@@ -4,16 +4,16 @@ What several legacy systems have in common: an amount is a whole number with a l
 separated by commas. Every fault is a finding with the field.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
 
-from findings.finding import Code, Finding, error
+from findings.finding import Code, Finding, error, has_errors
 from findings.text import quote_text
 from kube.quantity import Format, Quantity
 from translation.amounts import is_in_bytes, whole_amount
-from translation.intents import LegacyContainer, annotation_path
+from translation.intents import Intent, LegacyContainer, annotation_path
 
 MAX_MEMORY_MIB: Final = 2**31 - 1
 MAX_PERCENT: Final = 100
@@ -84,6 +84,20 @@ class AmountReader:
 def in_bytes(amount: int, unit: Unit) -> Quantity:
     """Return an amount of memory as a claim has it."""
     return Quantity.from_int(amount * unit.size, Format.BINARY)
+
+
+def with_pod_findings(
+    intents: Collection[Intent], pod_findings: list[Finding], findings: list[Finding]
+) -> list[Finding]:
+    """Return all findings of a pod; those of its annotations only where a container requests devices.
+
+    Annotations have no effect on a pod without intents.
+
+    Args:
+        pod_findings: About annotations.
+        findings: About containers.
+    """
+    return [*pod_findings, *findings] if intents or has_errors(findings) else findings
 
 
 def list_items(text: str) -> tuple[str, ...]:

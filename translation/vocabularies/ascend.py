@@ -10,7 +10,7 @@ Not translated: the modules of two NPUs that Ascend910C has in a SuperPod, which
 
 from typing import Final
 
-from findings.finding import Code, Finding, has_errors, warning
+from findings.finding import Code, Finding, warning
 from findings.text import printable, quote_text
 from translation.intents import (
     DeviceFilter,
@@ -29,6 +29,7 @@ from translation.share_amounts import (
     in_bytes,
     list_items,
     listed_devices,
+    with_pod_findings,
 )
 
 PREFIX: Final = "huawei.com/Ascend"
@@ -108,8 +109,7 @@ def translate(pod: LegacyPod) -> Translation:
                 message = f"{printable(key)} requests no NPU without the key of its chip"
                 path = container.limit_path(key)
                 findings.append(warning(Code.NO_DEVICE_REQUESTED, path, message))
-    if intents or has_errors(findings):
-        findings = [*pod_findings, *findings]
+    findings = with_pod_findings(intents, pod_findings, findings)
     return Translation(intents=tuple(intents), findings=tuple(findings))
 
 

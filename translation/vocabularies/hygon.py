@@ -11,7 +11,7 @@ referenceComputeUnits there.
 
 from typing import Final
 
-from findings.finding import Code, Finding, has_errors, warning
+from findings.finding import Code, Finding, warning
 from translation.intents import (
     DeviceFilter,
     DeviceKind,
@@ -29,6 +29,7 @@ from translation.share_amounts import (
     in_bytes,
     list_items,
     listed_devices,
+    with_pod_findings,
 )
 
 PREFIXES: Final = ("hygon.com/dcu", "hygon.com/hcu")
@@ -87,8 +88,7 @@ def translate(pod: LegacyPod) -> Translation:
         for prefix in PREFIXES
         for intent in _intents(container, prefix, device_filter, findings)
     ]
-    if intents or has_errors(findings):
-        findings = [*pod_findings, *findings]
+    findings = with_pod_findings(intents, pod_findings, findings)
     return Translation(intents=tuple(intents), findings=tuple(findings))
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, error, has_errors, warning
+from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
 from translation.intents import (
     DeviceFilter,
@@ -34,6 +34,7 @@ from translation.share_amounts import (
     in_bytes,
     list_items,
     listed_devices,
+    with_pod_findings,
 )
 
 COUNT: Final = "volcano.sh/vgpu-number"
@@ -109,8 +110,7 @@ def translate(pod: LegacyPod) -> Translation:
     for container in pod.containers:
         if container.limits:
             intents += _intents(container, device_filter, mode, findings)
-    if intents or has_errors(findings):
-        findings = [*pod_findings, *findings]
+    findings = with_pod_findings(intents, pod_findings, findings)
     return Translation(intents=tuple(intents), findings=tuple(findings))
 
 

@@ -28,6 +28,7 @@ from translation.intents import (
     annotation_path,
 )
 from translation.keys import Place, annotations, names
+from translation.share_amounts import with_pod_findings
 from translation.vocabularies.hami.annotations import (
     Mode,
     Requirements,
@@ -94,9 +95,7 @@ def translate(pod: LegacyPod) -> Translation:
         findings += intent_findings
         if intent is not None:
             intents.append(intent)
-    if intents or has_errors(findings):
-        # Annotations mean nothing to a pod that requests no GPU.
-        findings = [*annotation_findings, *findings]
+    findings = with_pod_findings(intents, annotation_findings, findings)
     if intents:
         findings += _check_privileged(pod)
     return Translation(intents=tuple(intents), variables=tuple(variables), findings=tuple(findings))
