@@ -1,5 +1,7 @@
 """Amounts of extended resources, validated as the API server and the device plugins do."""
 
+from collections.abc import Iterator
+
 from findings.finding import Code, Finding, error
 from kube.quantity import Format, Quantity
 from translation.intents import LegacyContainer
@@ -33,6 +35,14 @@ def whole_amount(container: LegacyContainer, key: str) -> int | Finding | None:
             "write 0 or more",
         )
     return int(amount)
+
+
+def requested_amounts(container: LegacyContainer) -> Iterator[tuple[str, int | Finding]]:
+    """Yield the container's keys, sorted, with their amounts above zero, or with the error."""
+    for key in sorted(container.limits):
+        amount = whole_amount(container, key)
+        if amount:
+            yield key, amount
 
 
 def is_in_bytes(amount: Quantity) -> bool:

@@ -23,7 +23,7 @@ import msgspec
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
-from translation.amounts import whole_amount
+from translation.amounts import requested_amounts
 from translation.intents import (
     DeviceFilter,
     DeviceKind,
@@ -116,11 +116,10 @@ def translate(pod: LegacyPod) -> Translation:
 
 
 def _read_keys(container: LegacyContainer) -> Iterator[_RequestedKey | Finding]:
-    for key in sorted(container.limits):
-        amount = whole_amount(container, key)
+    for key, amount in requested_amounts(container):
         if isinstance(amount, Finding):
             yield amount
-        elif amount and not _is_address(key):
+        elif not _is_address(key):
             yield _RequestedKey(container=container, name=key, amount=amount)
 
 

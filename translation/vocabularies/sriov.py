@@ -19,7 +19,7 @@ from typing import Final
 
 from findings.finding import Code, Finding, warning
 from findings.text import printable
-from translation.amounts import whole_amount
+from translation.amounts import requested_amounts
 from translation.intents import (
     DeviceFilter,
     DeviceKind,
@@ -72,11 +72,10 @@ def translate(pod: LegacyPod) -> Translation:
     intents: list[Intent] = []
     findings: list[Finding] = []
     for container in pod.containers:
-        for key in sorted(container.limits):
-            count = whole_amount(container, key)
+        for key, count in requested_amounts(container):
             if isinstance(count, Finding):
                 findings.append(count)
-            elif count:
+            else:
                 intents.append(_intent(container, key, count))
                 findings.append(_check_variable(container, key))
     return Translation(intents=tuple(intents), findings=tuple(findings))
