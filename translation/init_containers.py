@@ -30,15 +30,9 @@ def reused_intents(
         containers: By name.
     """
     findings: list[Finding] = []
-    init = [index for index, intent in enumerate(intents) if _runs_first(containers, intent)]
-    reusable = [
-        index
-        for index, intent in enumerate(intents)
-        if index not in init and not containers[intent.container].sidecar
-    ]
+    init, reusable = _init_and_app_indexes(intents, containers)
     reused: dict[int, int] = {}
-    # The largest first, so that smaller init containers can reuse its devices.
-    for index in sorted(init, key=lambda index: _size(intents[index]), reverse=True):
+    for index in init:
         intent = intents[index]
         in_use = {
             reused.get(other, other)
@@ -77,15 +71,10 @@ def merge_init_intents(
     """
     merged = list(intents)
     findings: list[Finding] = []
-    init = [index for index, intent in enumerate(intents) if _runs_first(containers, intent)]
-    apps = [
-        index
-        for index, intent in enumerate(intents)
-        if index not in init and not containers[intent.container].sidecar
-    ]
+    init, apps = _init_and_app_indexes(intents, containers)
     further: dict[int, Intent] = {}
     in_use: dict[str, set[int]] = {}
-    for index in sorted(init, key=lambda index: _size(intents[index]), reverse=True):
+    for index in init:
         intent = intents[index]
         taken = in_use.setdefault(intent.container, set())
         free = [app for app in apps if app not in taken]
@@ -111,6 +100,24 @@ def merge_init_intents(
         ],
         tuple(findings),
     )
+
+
+def _init_and_app_indexes(
+    intents: Sequence[Intent], containers: Mapping[str, LegacyContainer]
+) -> tuple[list[int], list[int]]:
+    """Return the indexes of the intents of init containers, and of those of app containers.
+
+    The largest intent of an init container is first, so that smaller init containers can reuse its
+    devices. Those of sidecars are neither.
+    """
+    init: list[int] = []
+    apps: list[int] = []
+    for index, intent in enumerate(intents):
+        container = containers[intent.container]
+        if not container.sidecar:
+            (init if container.init else apps).append(index)
+    init.sort(key=lambda index: _size(intents[index]), reverse=True)
+    return init, apps
 
 
 def _replaced(intent: Intent, count: int) -> Intent:
@@ -157,11 +164,6 @@ def _raised_finding(app: Intent, init: Intent) -> Finding:
         "to keep their limits apart, set translation.initContainers to separate: the pod reserves "
         "the sum then",
     )
-
-
-def _runs_first(containers: Mapping[str, LegacyContainer], intent: Intent) -> bool:
-    container = containers[intent.container]
-    return container.init and not container.sidecar
 
 
 def _size(intent: Intent) -> tuple[int, bool, Quantity, int, int]:
