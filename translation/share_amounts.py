@@ -5,6 +5,7 @@ separated by commas. Every fault is a finding with the field.
 """
 
 from collections.abc import Collection, Mapping
+from string import ascii_lowercase, ascii_uppercase
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ from translation.intents import Intent, LegacyContainer, annotation_path
 
 MAX_MEMORY_MIB: Final = 2**31 - 1
 MAX_PERCENT: Final = 100
+_LOWER_ASCII: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +109,15 @@ def list_items(text: str) -> tuple[str, ...]:
     ('a', 'b')
     """
     return tuple(item for part in text.split(",") if (item := part.strip()))
+
+
+def lower_ascii(text: str) -> str:
+    """Lower the ASCII letters of a text, as CEL's `lowerAscii` in selectors does.
+
+    >>> lower_ascii("A100-ÄÖ")
+    'a100-ÄÖ'
+    """
+    return text.translate(_LOWER_ASCII)
 
 
 def listed_devices(

@@ -29,6 +29,7 @@ from translation.share_amounts import (
     in_bytes,
     list_items,
     listed_devices,
+    lower_ascii,
     with_pod_findings,
 )
 
@@ -152,7 +153,7 @@ def _intents(
             cores_percent=cores or None,
             filter=DeviceFilter(
                 resource=key,
-                models=None if models is None else tuple(map(str.lower, models)),
+                models=None if models is None else tuple(map(lower_ascii, models)),
                 uuids=uuids,
                 not_uuids=list_items(pod.annotations.get(no_use, "")),
             ),

@@ -29,6 +29,7 @@ from translation.share_amounts import (
     in_bytes,
     list_items,
     listed_devices,
+    lower_ascii,
     with_pod_findings,
 )
 
@@ -77,8 +78,8 @@ def translate(pod: LegacyPod) -> Translation:
     pod_findings: list[Finding] = []
     models = listed_devices(pod.annotations, USE_TYPE, pod_findings)
     device_filter = DeviceFilter(
-        models=None if models is None else tuple(map(str.lower, models)),
-        not_models=tuple(map(str.lower, list_items(pod.annotations.get(NO_USE_TYPE, "")))),
+        models=None if models is None else tuple(map(lower_ascii, models)),
+        not_models=tuple(map(lower_ascii, list_items(pod.annotations.get(NO_USE_TYPE, "")))),
         uuids=listed_devices(pod.annotations, USE_UUID, pod_findings),
         not_uuids=list_items(pod.annotations.get(NO_USE_UUID, "")),
     )

@@ -34,6 +34,7 @@ from translation.share_amounts import (
     in_bytes,
     list_items,
     listed_devices,
+    lower_ascii,
     with_pod_findings,
 )
 
@@ -199,16 +200,11 @@ def _filter(pod: LegacyPod, findings: list[Finding]) -> DeviceFilter:
             )
         )
     return DeviceFilter(
-        models=None if models is None else tuple(map(_model, models)),
-        not_models=tuple(map(_model, excluded)),
+        models=None if models is None else tuple(map(lower_ascii, models)),
+        not_models=tuple(map(lower_ascii, excluded)),
         uuids=listed_devices(pod.annotations, USE_UUID, findings),
         not_uuids=list_items(pod.annotations.get(NO_USE_UUID, "")),
     )
-
-
-def _model(item: str) -> str:
-    # Types are compared in capitals there, in small letters in selectors.
-    return "".join(letter.lower() if letter.isascii() else letter for letter in item)
 
 
 def _mode(pod: LegacyPod, findings: list[Finding]) -> str:

@@ -83,6 +83,17 @@ def test_what_a_request_becomes(case: Case) -> None:
     assert case.capacity == (exactly.get("capacity") or {}).get("requests")
 
 
+@pytest.mark.parametrize(
+    ("key", "annotation"),
+    [("hygon.com/dcunum", "hygon.com/use-dcutype"), (CHIP, "hami.io/use-nputype")],
+)
+def test_types_are_lowered_as_the_selector_lowers_names(key: str, annotation: str) -> None:
+    exactly = request_of(limited({key: 1}, **{annotation: "TYP-\u00c4"}))
+
+    (selector,) = exactly["selectors"]
+    assert '.lowerAscii().contains("typ-\\u00c4")' in selector["cel"]["expression"]
+
+
 def test_a_percentage_of_compute_units_needs_a_profile_that_counts_them() -> None:
     share = limited({"hygon.com/dcunum": 1, "hygon.com/dcumem": 4000, "hygon.com/dcucores": 50})
     counted = TranslationSnapshot(

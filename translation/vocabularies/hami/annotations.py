@@ -6,7 +6,6 @@ pkg/device/nvidia/device.go.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from string import ascii_lowercase, ascii_uppercase
 from typing import Final
 
 import msgspec
@@ -14,7 +13,7 @@ import msgspec
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
 from translation.intents import DeviceFilter, annotation_path
-from translation.share_amounts import list_items
+from translation.share_amounts import list_items, lower_ascii
 from translation.vocabularies.hami.keys import (
     GPU_POLICY,
     MODE,
@@ -127,19 +126,15 @@ def _filter(annotations: Mapping[str, str], findings: list[Finding]) -> DeviceFi
     )
 
 
-_LOWER_ASCII: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
-
-
 def _is_every_card(item: str) -> bool:
     """Return whether a type is part of the name of every card: HAMi registers `NVIDIA-<name>`."""
-    return item.translate(_LOWER_ASCII) in {"nvidia", "nvidia-"}
+    return lower_ascii(item) in {"nvidia", "nvidia-"}
 
 
 def _model(item: str) -> str:
     # Older HAMi registered every card as "NVIDIA-<name>", so manifests say "NVIDIA-NVIDIA A100".
     prefix = "nvidia-"
-    # As lowerAscii in the selector, other letters keep their case.
-    lowered = item.translate(_LOWER_ASCII)
+    lowered = lower_ascii(item)
     return lowered.removeprefix(prefix) or lowered
 
 
