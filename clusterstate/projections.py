@@ -9,7 +9,7 @@ import msgspec
 from clusterstate.kinds import Kind
 from kube.api.core import Namespace, Node, NodeSpec, NodeStatus
 from kube.api.meta import ObjectMeta, decode, encode
-from kube.api.ownership import AllocatorOwnership
+from kube.api.ownership import project_ownership
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import (
     AllocationResult,
@@ -179,14 +179,6 @@ def project_policy(raw: bytes) -> DeviceCompatibilityPolicy:
 def project_policy_with_status(raw: bytes) -> DeviceCompatibilityPolicy:
     """Project a DeviceCompatibilityPolicy to all of it."""
     return decode(raw, DeviceCompatibilityPolicy)
-
-
-def project_ownership(raw: bytes) -> AllocatorOwnership:
-    """Project an AllocatorOwnership to its drivers; its status changes with every leader."""
-    ownership = decode(raw, AllocatorOwnership)
-    return AllocatorOwnership(
-        metadata=ObjectMeta(name=ownership.metadata.name), spec=ownership.spec
-    )
 
 
 RESOURCES: Final[Mapping[Kind, Resource]] = {

@@ -13,7 +13,6 @@ from clusterstate.kinds import Kind
 from clusterstate.projections import PROJECTIONS
 from kube.api.core import Pod, PodSpec, PodStatus
 from kube.api.meta import ObjectMeta, decode
-from kube.api.ownership import AllocatorOwnership
 from kube.api.resource import DeviceClass, ResourceClaim
 from kube.names import STRATEGY_ANNOTATION
 from kube.runtime.informers import Projection
@@ -84,14 +83,6 @@ def project_class(raw: bytes) -> DeviceClass:
             annotations=_strategy_of(metadata),
         ),
         spec=device_class.spec,
-    )
-
-
-def project_ownership(raw: bytes) -> AllocatorOwnership:
-    """Project an AllocatorOwnership to its drivers."""
-    ownership = decode(raw, AllocatorOwnership)
-    return AllocatorOwnership(
-        metadata=ObjectMeta(name=ownership.metadata.name), spec=ownership.spec
     )
 
 

@@ -13,7 +13,7 @@ from clusterstate.cluster_cache import ClusterCache
 from clusterstate.kinds import Kind
 from clusterstate.projections import RESOURCES
 from kube.api.core import Node, Pod
-from kube.api.ownership import owned_drivers
+from kube.api.ownership import owned_drivers, project_ownership
 from kube.api.resource import AllocationResult, ResourceClaim
 from kube.api.urls import ALLOCATOR_OWNERSHIPS, PODS, RESOURCE_CLAIMS
 from kube.runtime.informers import InformerFactory, Subscription, unsynced, wait_synced
@@ -21,7 +21,7 @@ from sidecar.consumers import ConsumerIndex
 from sidecar.plan import ledger
 from sidecar.plan.ledger import Hold, Step
 from sidecar.plan.snapshot import Snapshot
-from sidecar.projections import INVENTORY, project_claim, project_ownership, project_pod
+from sidecar.projections import INVENTORY, project_claim, project_pod
 
 OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY})
 """Kinds that a cluster may not serve."""

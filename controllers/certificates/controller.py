@@ -48,8 +48,7 @@ from controllers.certificates.path_keys import authority_ids, choose_key, named_
 from controllers.certificates.path_secret import PathSecret
 from controllers.certificates.serving import needs_renewal
 from controllers.certificates.settings import Settings
-from kube.api.meta import decode
-from kube.api.ownership import OWNERSHIP, AllocatorOwnership, owned_drivers
+from kube.api.ownership import OWNERSHIP, owned_drivers, project_ownership
 from kube.api.urls import ALLOCATOR_OWNERSHIPS, SECRETS, WEBHOOK_CONFIGURATIONS, Resource
 from kube.client.client import Client, PatchType
 from kube.errors import KubeError, NotFound
@@ -71,12 +70,6 @@ KEY: Final = "authority"
 """The only key: all certificates are reconciled together."""
 
 log = structlog.get_logger()
-
-
-def project_ownership(raw: bytes) -> AllocatorOwnership:
-    """Keep the name and the drivers of an AllocatorOwnership."""
-    ownership = decode(raw, AllocatorOwnership)
-    return AllocatorOwnership(metadata=ownership.metadata, spec=ownership.spec)
 
 
 class CertificateController:

@@ -19,7 +19,6 @@ from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import allocation_of, consuming_pods
 from clusterstate.projections import (
     project_claim,
-    project_ownership,
     project_policy_with_status,
     project_slice,
 )
@@ -34,7 +33,7 @@ from controllers.policies.status import (
 )
 from controllers.settings import ControllerSettings
 from kube.api.events import ObjectReference
-from kube.api.ownership import AllocatorOwnership, owned_drivers
+from kube.api.ownership import AllocatorOwnership, owned_drivers, project_ownership
 from kube.api.policy import (
     DeviceCompatibilityPolicy,
     DeviceCompatibilityPolicyStatus,

@@ -7,7 +7,7 @@ allocator: the bridge for the drivers in the object `default`, kube-scheduler fo
 from collections.abc import Iterable
 from typing import Final
 
-from kube.api.meta import ApiStruct, ObjectMeta
+from kube.api.meta import ApiStruct, ObjectMeta, decode
 from kube.api.policy import Condition
 from kube.names import GROUP
 
@@ -50,6 +50,14 @@ class AllocatorOwnership(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: AllocatorOwnershipSpec = AllocatorOwnershipSpec()
     status: AllocatorOwnershipStatus | None = None
+
+
+def project_ownership(raw: bytes) -> AllocatorOwnership:
+    """Project an AllocatorOwnership to its drivers; its status changes with every leader."""
+    ownership = decode(raw, AllocatorOwnership)
+    return AllocatorOwnership(
+        metadata=ObjectMeta(name=ownership.metadata.name), spec=ownership.spec
+    )
 
 
 def owned_drivers(ownerships: Iterable[AllocatorOwnership]) -> frozenset[str]:
