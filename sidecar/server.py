@@ -151,10 +151,7 @@ def _decode(body: bytes, kind: type[R]) -> R:
         HTTPBadRequest: It cannot be decoded; the message says where.
     """
     try:
-        try:
-            return meta.decode(body, kind)
-        except RecursionError:
-            return meta.decode(meta.prune(body), kind)
+        return meta.decode_pruned(body, kind)
     except msgspec.DecodeError as error:
         text = msgspec.json.encode(Answer(message=str(error))).decode()
         raise web.HTTPBadRequest(text=text, content_type="application/json") from error

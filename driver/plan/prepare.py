@@ -26,7 +26,7 @@ from driver.plan.inventory import Inventory, NodeDevice, NodePool
 from driver.plan.record import Record
 from driver.plan.slices import Publication, plan_pools, plan_writes
 from kube.api.core import Node
-from kube.api.meta import ObjectMeta, decode, prune
+from kube.api.meta import ObjectMeta, decode_pruned
 from kube.api.node_selector import NodeSelector
 from kube.api.resource import Device, DeviceRequestAllocationResult, ResourceClaim
 from kube.errors import FieldError
@@ -187,10 +187,7 @@ def read_claim(raw: bytes) -> ResourceClaim | Refusal:
     Parameters that are nested deeper than Python can go are cut off, and so refused later.
     """
     try:
-        try:
-            return decode(raw, ResourceClaim)
-        except RecursionError:
-            return decode(prune(raw), ResourceClaim)
+        return decode_pruned(raw, ResourceClaim)
     except msgspec.DecodeError as error:
         message = f"the claim cannot be understood: {error}"
         return Refusal(reason=RefusalReason.CLAIM_UNREADABLE, message=message)

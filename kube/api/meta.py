@@ -86,13 +86,27 @@ def decode(data: bytes | str, kind: type[_T]) -> _T:
         msgspec.DecodeError: The text is not JSON, or a field has the wrong type; the message names
             the path, such as `$.spec.driver`.
         RecursionError: The text is nested deeper than Python's recursion limit (about 1000 levels;
-            the API server accepts 10,000 in opaque fields). Apply `prune` first.
+            the API server accepts 10,000 in opaque fields). Use `decode_pruned`.
     """
     decoder: msgspec.json.Decoder[_T] = _decoder(cast(Any, kind))
     try:
         return decoder.decode(data)
     except UnicodeDecodeError as fault:
         raise msgspec.DecodeError(f"not UTF-8: {fault}") from fault
+
+
+def decode_pruned(data: bytes, kind: type[_T]) -> _T:
+    """Decode JSON text of any depth to a view; values nested too deep for Python become null.
+
+    Anyone who can create an object can nest its opaque fields, such as the parameters of a claim.
+
+    Raises:
+        msgspec.DecodeError: As `decode`.
+    """
+    try:
+        return decode(data, kind)
+    except RecursionError:
+        return decode(prune(data), kind)
 
 
 def convert(document: object, kind: type[_T]) -> _T:

@@ -76,11 +76,7 @@ def decode_response(body: bytes, kind: type[T]) -> T:
         KubeError: The body is not of this kind.
     """
     try:
-        try:
-            return meta.decode(body, kind)
-        except RecursionError:
-            # Anyone who can create a claim can nest its parameters; it must not break the list.
-            return meta.decode(meta.prune(body), kind)
+        return meta.decode_pruned(body, kind)
     except msgspec.DecodeError as error:
         raise KubeError(f"unexpected response: {error}", status=200) from error
 
