@@ -8,12 +8,13 @@ from typing import Any, Final
 import msgspec
 
 from admission.signing import Signing
-from controllers.certificates.signing_keys import secret_document
+from controllers.certificates.secret_documents import secret_document
 from kube.api.timestamps import rfc3339
 from kube.names import NAMESPACE as OUR_NAMESPACE
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION, SIGNING_SECRET
+from process.signing import KEYS
 from testing.builders import NAMESPACE, Document
-from translation.signature import SigningKey, content_of, sign
+from translation.signature import SigningKey, content_of, encode_keys, sign
 
 NOW: Final = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 KEY: Final = SigningKey(id="0123abcd", created=NOW, secret=b"k" * 32)
@@ -40,6 +41,8 @@ def signed(
 def signing_secret(*keys: SigningKey) -> Document:
     """Return the Secret with keys."""
     document: Document = msgspec.to_builtins(
-        secret_document(keys or (KEY,), namespace=OUR_NAMESPACE, name=SIGNING_SECRET)
+        secret_document(
+            {KEYS: encode_keys(keys or (KEY,))}, namespace=OUR_NAMESPACE, name=SIGNING_SECRET
+        )
     )
     return document

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from controllers.certificates.path_secret import secret_document
+from controllers.certificates.secret_documents import secret_document
 from kube.names import NAMESPACE
 from process.certificates import CertificateSettings
-from process.webhook_paths import PathKey
+from process.webhook_paths import PATH_KEYS, PathKey, encode_path_keys
 from testing.builders import Document
 
 
@@ -17,6 +17,10 @@ def fixed_path(path: str) -> str:
 def path_secret(*keys: PathKey) -> Document:
     """Return the Secret with path keys."""
     document: Document = msgspec.to_builtins(
-        secret_document(keys, namespace=NAMESPACE, name=CertificateSettings().path_secret)
+        secret_document(
+            {PATH_KEYS: encode_path_keys(keys)},
+            namespace=NAMESPACE,
+            name=CertificateSettings().path_secret,
+        )
     )
     return document

@@ -36,11 +36,11 @@ from certs.serving import ServingCertificate, issue_serving_certificate
 from controllers.certificates.endpoint_check import EndpointCheck, check_endpoint
 from controllers.certificates.patches import (
     Rules,
+    authority_document,
+    authority_patch,
     ca_bundle_patch,
     lacks_rules,
     rules_patch,
-    secret_document,
-    secret_patch,
     serving_document,
     serving_patch,
 )
@@ -249,7 +249,7 @@ class CertificateController:
 
     async def _create_secret(self, authorities: Authorities) -> None:
         namespace = self._settings.namespace
-        document = secret_document(
+        document = authority_document(
             authorities, namespace=namespace, name=self._settings.certificates.authority_secret
         )
         await self._client.create(SECRETS, document, Secret, namespace=namespace)
@@ -258,7 +258,7 @@ class CertificateController:
         self, secret: Secret, authorities: Authorities, *, removes_request: bool
     ) -> None:
         name, namespace = self._settings.certificates.authority_secret, self._settings.namespace
-        patch = secret_patch(authorities, secret, removes_request=removes_request)
+        patch = authority_patch(authorities, secret, removes_request=removes_request)
         await self._client.patch(SECRETS, name, patch, PatchType.MERGE, Secret, namespace=namespace)
 
     async def _reconcile_serving_certificate(self) -> None:

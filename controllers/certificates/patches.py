@@ -8,10 +8,9 @@ import msgspec
 
 from certs.rotation import KEYS, Authorities, encode_authorities
 from certs.serving import ServingCertificate
+from controllers.certificates.secret_documents import secret_document, secret_patch
 from kube.jsonpatch import pointer
-from kube.names import ROTATE_ANNOTATION
 from process.certificates import (
-    MANAGED_LABELS,
     TLS_AUTHORITY,
     TLS_CERTIFICATE,
     TLS_KEY,
@@ -28,12 +27,12 @@ Rules = Mapping[str, Sequence[Mapping[str, Any]]]
 # --- Secrets --------------------------------------------------------------------------------------
 
 
-def secret_document(authorities: Authorities, *, namespace: str, name: str) -> Mapping[str, Any]:
+def authority_document(authorities: Authorities, *, namespace: str, name: str) -> Mapping[str, Any]:
     """Return the Secret that stores authorities."""
-    return _secret(encode_authorities(authorities), "Opaque", namespace=namespace, name=name)
+    return secret_document(encode_authorities(authorities), namespace=namespace, name=name)
 
 
-def secret_patch(
+def authority_patch(
     authorities: Authorities, secret: Secret, *, removes_request: bool
 ) -> Mapping[str, Any]:
     """Return the merge patch after which a Secret stores authorities, unless it was changed since.
@@ -42,50 +41,29 @@ def secret_patch(
         removes_request: The requested rotation has begun, so its annotation goes.
     """
     values = encode_authorities(authorities)
-    metadata: dict[str, Any] = {"resourceVersion": secret.metadata.resource_version}
-    if removes_request:
-        metadata["annotations"] = {ROTATE_ANNOTATION: None}
-    data = {key: b64encode(values[key]).decode() if key in values else None for key in KEYS}
-    return {"metadata": metadata, "data": data}
+    return secret_patch(
+        {key: values.get(key) for key in KEYS}, secret, removes_request=removes_request
+    )
 
 
 def serving_document(
     certificate: ServingCertificate, *, namespace: str, name: str
 ) -> Mapping[str, Any]:
     """Return the Secret through which the webhook gets its certificate."""
-    return _secret(_serving_values(certificate), TLS_TYPE, namespace=namespace, name=name)
+    return secret_document(_serving_values(certificate), TLS_TYPE, namespace=namespace, name=name)
 
 
 def serving_patch(certificate: ServingCertificate, secret: Secret) -> Mapping[str, Any]:
     """Return the merge patch after which a Secret holds a certificate, unless it was changed since."""
-    return {
-        "metadata": {"resourceVersion": secret.metadata.resource_version},
-        "data": _encode(_serving_values(certificate)),
-    }
+    return secret_patch(_serving_values(certificate), secret)
 
 
-def _serving_values(certificate: ServingCertificate) -> Mapping[str, bytes]:
+def _serving_values(certificate: ServingCertificate) -> dict[str, bytes]:
     return {
         TLS_CERTIFICATE: certificate.certificate,
         TLS_KEY: certificate.key,
         TLS_AUTHORITY: certificate.authority,
     }
-
-
-def _secret(
-    values: Mapping[str, bytes], kind: str, *, namespace: str, name: str
-) -> Mapping[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": name, "namespace": namespace, "labels": MANAGED_LABELS},
-        "type": kind,
-        "data": _encode(values),
-    }
-
-
-def _encode(values: Mapping[str, bytes]) -> dict[str, str]:
-    return {key: b64encode(value).decode() for key, value in values.items()}
 
 
 # --- webhook configurations -----------------------------------------------------------------------

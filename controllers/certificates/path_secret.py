@@ -1,24 +1,22 @@
 """The Secret with the path keys: read, and written where keys are due."""
 
 import secrets
-from base64 import b64encode
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from typing import Any
 
 import structlog
 
 from controllers.certificates.path_keys import update_keys
+from controllers.certificates.secret_documents import secret_document, secret_patch, stored_keys
 from controllers.certificates.settings import Settings
 from kube.api.urls import SECRETS
 from kube.client.client import Client, PatchType
 from kube.errors import NotFound
-from process.certificates import MANAGED_LABELS, Clock, Secret
+from process.certificates import Clock, Secret
 from process.webhook_paths import (
     KEY_BYTES,
     PATH_KEYS,
     PathKeys,
-    PathKeysError,
     decode_path_keys,
     encode_path_keys,
 )
@@ -58,7 +56,7 @@ class PathSecret:
         secret = None
         with suppress(NotFound):
             secret = await self._client.get(SECRETS, self._name, Secret, namespace=self._namespace)
-        stored, problem = _stored_keys(secret)
+        stored, problem = stored_keys(secret, PATH_KEYS, decode_path_keys)
         if stored and secret is not None and not secret.is_managed:
             return stored
         keys = update_keys(stored, authorities, named, self._now(), create_key)
@@ -70,38 +68,12 @@ class PathSecret:
         return keys
 
     async def _write(self, keys: PathKeys, secret: Secret | None) -> None:
+        values = {PATH_KEYS: encode_path_keys(keys)}
         if secret is None:
-            document = secret_document(keys, namespace=self._namespace, name=self._name)
+            document = secret_document(values, namespace=self._namespace, name=self._name)
             await self._client.create(SECRETS, document, Secret, namespace=self._namespace)
             return
-        metadata = {"resourceVersion": secret.metadata.resource_version}
-        patch = {"metadata": metadata, "data": _data(keys)}
+        patch = secret_patch(values, secret)
         await self._client.patch(
             SECRETS, self._name, patch, PatchType.MERGE, Secret, namespace=self._namespace
         )
-
-
-def secret_document(keys: PathKeys, *, namespace: str, name: str) -> Mapping[str, Any]:
-    """Return the Secret that stores keys."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": name, "namespace": namespace, "labels": MANAGED_LABELS},
-        "type": "Opaque",
-        "data": _data(keys),
-    }
-
-
-def _data(keys: PathKeys) -> Mapping[str, str]:
-    return {PATH_KEYS: b64encode(encode_path_keys(keys)).decode()}
-
-
-def _stored_keys(secret: Secret | None) -> tuple[PathKeys, str]:
-    """Return the keys in a Secret, and what is wrong with it."""
-    stored = None if secret is None else secret.values().get(PATH_KEYS)
-    if not stored:
-        return (), ""
-    try:
-        return decode_path_keys(stored), ""
-    except PathKeysError as fault:
-        return (), str(fault)

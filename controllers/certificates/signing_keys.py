@@ -7,28 +7,24 @@ is to revoke every signature.
 
 import hashlib
 import secrets
-from base64 import b64encode
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
+from controllers.certificates.secret_documents import secret_document, secret_patch, stored_keys
 from controllers.certificates.settings import Settings
 from kube.api.urls import SECRETS
 from kube.client.client import Client, PatchType
 from kube.errors import NotFound
-from kube.names import ROTATE_ANNOTATION
 from kube.runtime.controller import Controller
 from kube.runtime.informers import InformerFactory
-from process.certificates import MANAGED_LABELS, Clock, Secret
+from process.certificates import Clock, Secret
 from process.signing import KEYS
 from translation.signature import (
     SECRET_BYTES,
-    Keys,
     SigningKey,
-    SigningKeysError,
     decode_keys,
     encode_keys,
     rotate_keys,
@@ -90,17 +86,18 @@ class SigningKeyController:
         return self._settings.certificates.resync_period
 
     async def _rotate(self, name: str, secret: Secret | None) -> None:
-        keys, problem = _stored_keys(secret)
+        keys, problem = stored_keys(secret, KEYS, decode_keys)
         timing = self._settings.signing.timing()
         requested = secret is not None and secret.is_rotation_requested
         rotated = rotate_keys(keys, self._now(), timing, create_key, requested=requested)
         if rotated is keys:
             return
+        values = {KEYS: encode_keys(rotated)}
         if secret is None:
-            document = secret_document(rotated, namespace=self._namespace, name=name)
+            document = secret_document(values, namespace=self._namespace, name=name)
             await self._client.create(SECRETS, document, Secret, namespace=self._namespace)
         else:
-            patch = secret_patch(rotated, secret)
+            patch = secret_patch(values, secret, removes_request=requested)
             await self._client.patch(
                 SECRETS, name, patch, PatchType.MERGE, Secret, namespace=self._namespace
             )
@@ -112,40 +109,6 @@ def create_key(now: datetime) -> SigningKey:
     return SigningKey(
         id=secrets.token_hex(4), created=now, secret=secrets.token_bytes(SECRET_BYTES)
     )
-
-
-def secret_document(keys: Keys, *, namespace: str, name: str) -> Mapping[str, Any]:
-    """Return the Secret that stores keys."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": name, "namespace": namespace, "labels": MANAGED_LABELS},
-        "type": "Opaque",
-        "data": _data(keys),
-    }
-
-
-def secret_patch(keys: Keys, secret: Secret) -> Mapping[str, Any]:
-    """Return the merge patch after which a Secret stores keys, unless it was changed since."""
-    metadata: dict[str, Any] = {"resourceVersion": secret.metadata.resource_version}
-    if secret.is_rotation_requested:
-        metadata["annotations"] = {ROTATE_ANNOTATION: None}
-    return {"metadata": metadata, "data": _data(keys)}
-
-
-def _data(keys: Keys) -> Mapping[str, str]:
-    return {KEYS: b64encode(encode_keys(keys)).decode()}
-
-
-def _stored_keys(secret: Secret | None) -> tuple[Keys, str]:
-    """Return the keys in a Secret, and what is wrong with it."""
-    stored = None if secret is None else secret.values().get(KEYS)
-    if not stored:
-        return (), ""
-    try:
-        return decode_keys(stored), ""
-    except SigningKeysError as fault:
-        return (), str(fault)
 
 
 def _project_version(raw: bytes) -> bytes:

@@ -26,10 +26,10 @@ from certs.serving import Listener, ServingCertificate, issue_serving_certificat
 from controllers.certificates.controller import CertificateController
 from controllers.certificates.endpoint_check import check_endpoint
 from controllers.certificates.patches import (
+    authority_document,
     ca_bundle_patch,
     lacks_rules,
     rules_patch,
-    secret_document,
     serving_document,
 )
 from controllers.certificates.path_keys import authority_ids
@@ -160,7 +160,7 @@ def put_path_key(server: FakeApiServer) -> None:
 
 def put(server: FakeApiServer, trust: Authorities, **metadata: Any) -> None:
     document = msgspec.to_builtins(
-        secret_document(trust, namespace=SETTINGS.namespace, name=CERTIFICATES.authority_secret)
+        authority_document(trust, namespace=SETTINGS.namespace, name=CERTIFICATES.authority_secret)
     )
     document["metadata"] |= metadata
     server.put(SECRETS, document)
@@ -360,7 +360,7 @@ async def test_a_secret_of_ours_that_was_damaged_is_made_good(
     server.put(
         SECRETS,
         {
-            **secret_document(
+            **authority_document(
                 TRUST, namespace=SETTINGS.namespace, name=CERTIFICATES.authority_secret
             ),
             "data": data,
