@@ -1,8 +1,10 @@
 """A pod's way through the sidecar, over its socket and against an API server."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -53,28 +55,50 @@ def allocate(server: FakeApiServer, name: str, node: str, *uids: str) -> None:
     server.put(RESOURCE_CLAIMS, stored)
 
 
-async def test_a_pod_gets_its_device(tmp_path: Path) -> None:
+class Scene(NamedTuple):
+    """A leading sidecar, what it runs on, and a pod `a` that waits with a claim `gpu-a`."""
+
+    server: FakeApiServer
+    sidecar: Sidecar
+    scheduler: FakeScheduler
+    pod: Document
+
+
+@asynccontextmanager
+async def waiting_pod(tmp_path: Path, *nodes: str) -> AsyncIterator[Scene]:
     async with FakeApiServer() as server:
-        publish(server, "node-1", "node-2")
+        publish(server, *nodes)
         put_claim(server, "gpu-a")
         pod = put_pod(server, "a", "gpu-a")
         async with sidecar_beside(server, tmp_path) as sidecar:
-            scheduler = await greeted(sidecar)
+            yield Scene(server, sidecar, await greeted(sidecar), pod)
 
-            assert names(await scheduler.prefilter(pod)) == ["node-1", "node-2"]
-            scheduler.reserve(pod, "node-2")
-            assert (await scheduler.prebind(pod))["verdict"] == "ok"
 
-            assert sidecar.devices_of("gpu-a") == ["node-2/gpu-0"]
-            claim = sidecar.claim("gpu-a")
-            consumer = {"resource": "pods", "name": "a", "uid": pod["metadata"]["uid"]}
-            assert claim["status"]["reservedFor"] == [consumer]
-            assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
-            assert claim["status"]["allocation"]["allocationTimestamp"] == "2026-11-21T00:00:00Z"
-            writes = [call for call in server.calls if call.method == "PATCH"]
-            assert [call.path.endswith("/status") for call in writes] == [False, True]
-            assert {call.query["fieldManager"] for call in writes} == {f"drawbridge/{HOLDER}"}
-            assert {call.query["timeout"] for call in writes} == {"2000ms"}
+@asynccontextmanager
+async def reserved_pod(tmp_path: Path, *nodes: str) -> AsyncIterator[Scene]:
+    """A pod that waits, with a reservation on `node-1`."""
+    async with waiting_pod(tmp_path, *nodes) as scene:
+        await scene.scheduler.prefilter(scene.pod)
+        scene.scheduler.reserve(scene.pod, "node-1")
+        yield scene
+
+
+async def test_a_pod_gets_its_device(tmp_path: Path) -> None:
+    async with waiting_pod(tmp_path, "node-1", "node-2") as (server, sidecar, scheduler, pod):
+        assert names(await scheduler.prefilter(pod)) == ["node-1", "node-2"]
+        scheduler.reserve(pod, "node-2")
+        assert (await scheduler.prebind(pod))["verdict"] == "ok"
+
+        assert sidecar.devices_of("gpu-a") == ["node-2/gpu-0"]
+        claim = sidecar.claim("gpu-a")
+        consumer = {"resource": "pods", "name": "a", "uid": pod["metadata"]["uid"]}
+        assert claim["status"]["reservedFor"] == [consumer]
+        assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+        assert claim["status"]["allocation"]["allocationTimestamp"] == "2026-11-21T00:00:00Z"
+        writes = [call for call in server.calls if call.method == "PATCH"]
+        assert [call.path.endswith("/status") for call in writes] == [False, True]
+        assert {call.query["fieldManager"] for call in writes} == {f"drawbridge/{HOLDER}"}
+        assert {call.query["timeout"] for call in writes} == {"2000ms"}
 
 
 async def test_a_reservation_takes_its_devices_before_the_next_pod(tmp_path: Path) -> None:
@@ -141,36 +165,22 @@ async def test_what_was_written_for_a_pod_is_taken_back(tmp_path: Path) -> None:
 
 async def test_a_pod_that_may_be_bound_keeps_its_devices(tmp_path: Path) -> None:
     """A Binding without an answer may have been made, so Unreserve frees no device."""
-    async with FakeApiServer() as server:
-        publish(server, "node-1")
-        put_claim(server, "gpu-a")
-        pod = put_pod(server, "a", "gpu-a")
-        async with sidecar_beside(server, tmp_path) as sidecar:
-            scheduler = await greeted(sidecar)
-            await scheduler.prefilter(pod)
-            scheduler.reserve(pod, "node-1")
-            await scheduler.prebind(pod)
+    async with reserved_pod(tmp_path, "node-1") as (_server, sidecar, scheduler, pod):
+        await scheduler.prebind(pod)
 
-            await scheduler.unreserve(pod)
+        await scheduler.unreserve(pod)
 
-            assert sidecar.devices_of("gpu-a") == ["node-1/gpu-0"]
-            assert "reservedFor" not in sidecar.claim("gpu-a")["status"]
+        assert sidecar.devices_of("gpu-a") == ["node-1/gpu-0"]
+        assert "reservedFor" not in sidecar.claim("gpu-a")["status"]
 
 
 @pytest.mark.parametrize("status", [504, None], ids=["timeout", "closed connection"])
 async def test_a_write_without_an_answer_is_made_again(tmp_path: Path, status: int | None) -> None:
-    async with FakeApiServer() as server:
-        publish(server, "node-1")
-        put_claim(server, "gpu-a")
-        pod = put_pod(server, "a", "gpu-a")
-        async with sidecar_beside(server, tmp_path) as sidecar:
-            scheduler = await greeted(sidecar)
-            await scheduler.prefilter(pod)
-            scheduler.reserve(pod, "node-1")
-            server.fail(status, matches=is_status_write)
+    async with reserved_pod(tmp_path, "node-1") as (server, sidecar, scheduler, pod):
+        server.fail(status, matches=is_status_write)
 
-            assert (await scheduler.prebind(pod))["verdict"] == "ok"
-            assert sidecar.devices_of("gpu-a") == ["node-1/gpu-0"]
+        assert (await scheduler.prebind(pod))["verdict"] == "ok"
+        assert sidecar.devices_of("gpu-a") == ["node-1/gpu-0"]
 
 
 async def test_devices_of_an_unknown_write_are_not_given_away(tmp_path: Path) -> None:
@@ -208,53 +218,32 @@ async def test_devices_of_an_unknown_write_are_not_given_away(tmp_path: Path) ->
 
 
 async def test_a_claim_that_changed_meanwhile_is_read_and_written_again(tmp_path: Path) -> None:
-    async with FakeApiServer() as server:
-        publish(server, "node-1")
-        put_claim(server, "gpu-a")
-        pod = put_pod(server, "a", "gpu-a")
-        async with sidecar_beside(server, tmp_path) as sidecar:
-            scheduler = await greeted(sidecar)
-            await scheduler.prefilter(pod)
-            scheduler.reserve(pod, "node-1")
-            server.fail(409, times=2, matches=lambda call: call.method == "PATCH")
+    async with reserved_pod(tmp_path, "node-1") as (server, _sidecar, scheduler, pod):
+        server.fail(409, times=2, matches=lambda call: call.method == "PATCH")
 
-            assert (await scheduler.prebind(pod))["verdict"] == "ok"
+        assert (await scheduler.prebind(pod))["verdict"] == "ok"
 
 
 async def test_a_claim_that_was_allocated_elsewhere_sends_the_pod_back(tmp_path: Path) -> None:
-    async with FakeApiServer() as server:
-        publish(server, "node-1", "node-2")
-        put_claim(server, "gpu-a")
-        pod = put_pod(server, "a", "gpu-a")
-        async with sidecar_beside(server, tmp_path) as sidecar:
-            scheduler = await greeted(sidecar)
-            await scheduler.prefilter(pod)
-            scheduler.reserve(pod, "node-1")
-            allocate(server, "gpu-a", "node-2")
+    async with reserved_pod(tmp_path, "node-1", "node-2") as (server, _sidecar, scheduler, pod):
+        allocate(server, "gpu-a", "node-2")
 
-            answer = await scheduler.prebind(pod)
+        answer = await scheduler.prebind(pod)
 
-            assert (answer["verdict"], answer["code"]) == ("unschedulable", "claimNotAvailable")
+        assert (answer["verdict"], answer["code"]) == ("unschedulable", "claimNotAvailable")
 
 
 async def test_a_claim_that_was_recreated_is_not_the_one_that_was_reserved(tmp_path: Path) -> None:
-    async with FakeApiServer() as server:
-        publish(server, "node-1")
+    async with reserved_pod(tmp_path, "node-1") as (server, sidecar, scheduler, pod):
+        await scheduler.call("postfilter", podUID="nobody")  # Brings the reservation.
+        server.remove(RESOURCE_CLAIMS, "gpu-a", "default")
         put_claim(server, "gpu-a")
-        pod = put_pod(server, "a", "gpu-a")
-        async with sidecar_beside(server, tmp_path) as sidecar:
-            scheduler = await greeted(sidecar)
-            await scheduler.prefilter(pod)
-            scheduler.reserve(pod, "node-1")
-            await scheduler.call("postfilter", podUID="nobody")  # Brings the reservation.
-            server.remove(RESOURCE_CLAIMS, "gpu-a", "default")
-            put_claim(server, "gpu-a")
-            await until(lambda: not sidecar.state.holds)
+        await until(lambda: not sidecar.state.holds)
 
-            answer = await scheduler.prebind(pod)
+        answer = await scheduler.prebind(pod)
 
-            assert (answer["verdict"], answer["code"]) == ("unschedulable", "devicesGone")
-            assert not sidecar.devices_of("gpu-a")
+        assert (answer["verdict"], answer["code"]) == ("unschedulable", "devicesGone")
+        assert not sidecar.devices_of("gpu-a")
 
 
 async def test_a_restarted_sidecar_asks_for_all_reservations(tmp_path: Path) -> None:
@@ -416,25 +405,18 @@ async def test_the_drivers_of_the_allocator_ownership_are_given_while_they_are_i
 
 
 async def test_a_pod_that_is_seen_bound_is_never_taken_its_devices(tmp_path: Path) -> None:
-    async with FakeApiServer() as server:
-        publish(server, "node-1")
-        put_claim(server, "gpu-a")
-        pod = put_pod(server, "a", "gpu-a")
-        async with sidecar_beside(server, tmp_path) as sidecar:
-            scheduler = await greeted(sidecar)
-            await scheduler.prefilter(pod)
-            scheduler.reserve(pod, "node-1")
-            await scheduler.prebind(pod)
-            assert sidecar.service is not None
-            assert len(sidecar.service.reservations.by_pod) == 1
-            put_pod(server, "a", "gpu-a", nodeName="node-1")
-            await until(lambda: not sidecar.reservations())
+    async with reserved_pod(tmp_path, "node-1") as (server, sidecar, scheduler, pod):
+        await scheduler.prebind(pod)
+        assert sidecar.service is not None
+        assert len(sidecar.service.reservations.by_pod) == 1
+        put_pod(server, "a", "gpu-a", nodeName="node-1")
+        await until(lambda: not sidecar.reservations())
 
-            await scheduler.unreserve(pod)
+        await scheduler.unreserve(pod)
 
-            claim = sidecar.claim("gpu-a")
-            assert sidecar.devices_of("gpu-a") == ["node-1/gpu-0"]
-            assert len(claim["status"]["reservedFor"]) == 1
+        claim = sidecar.claim("gpu-a")
+        assert sidecar.devices_of("gpu-a") == ["node-1/gpu-0"]
+        assert len(claim["status"]["reservedFor"]) == 1
 
 
 async def test_a_pod_that_is_deleted_gives_its_devices_back(tmp_path: Path) -> None:
