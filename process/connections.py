@@ -40,6 +40,8 @@ class CloseReason(StrEnum):
     """All places were taken, and it had been idle for longest."""
     REJECTED = "rejected"
     """All places were taken, and none could be freed."""
+    MALFORMED = "malformed"
+    """What arrived is not HTTP."""
 
 
 class Connection(asyncio.Protocol):

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
-from aiohttp import hdrs, web
+from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from process.anonymous_http import anonymous_protocols
 from process.connections import Connections
 from process.metrics import ReadinessCollector
 from process.settings import ServerSettings
@@ -27,8 +28,6 @@ MAX_CONNECTIONS_PER_ADDRESS: Final = 16
 CONNECTION_TIMEOUT_S: Final = 5.0
 """For everything on one connection; a probe takes milliseconds."""
 PORTS: Final = 2
-ANONYMOUS: Final = {hdrs.SERVER: ""}
-"""Without this header aiohttp would name itself and its version."""
 
 log = structlog.get_logger()
 
@@ -57,12 +56,12 @@ def probe_routes(readiness: Readiness) -> list[web.RouteDef]:
     """Return the routes of the liveness and readiness probes."""
 
     async def live(_request: web.Request) -> web.Response:
-        return web.Response(text="ok", headers=ANONYMOUS)
+        return web.Response(text="ok")
 
     async def ready(_request: web.Request) -> web.Response:
         if readiness.is_ready():
-            return web.Response(text="ok", headers=ANONYMOUS)
-        return web.Response(text="not ready", status=503, headers=ANONYMOUS)
+            return web.Response(text="ok")
+        return web.Response(text="not ready", status=503)
 
     return [web.get("/healthz", live), web.get("/livez", live), web.get("/readyz", ready)]
 
@@ -105,8 +104,7 @@ class ProbeServer:
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         body = generate_latest(self._registry)
-        headers = {str(hdrs.SERVER): "", "Content-Type": CONTENT_TYPE_LATEST}
-        return web.Response(body=body, headers=headers)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 class _Port:
@@ -125,7 +123,7 @@ class _Port:
         """Listen, and return the port."""
         app = web.Application()
         app.add_routes(routes)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(app, shutdown_timeout=1.0)
         await self._runner.setup()
         await self._connections.listen(self._host, port)
         return self._connections.port
@@ -136,9 +134,9 @@ class _Port:
         Raises:
             RuntimeError: `listen` was not called.
         """
-        if self._runner is None or self._runner.server is None:
+        if self._runner is None:
             raise RuntimeError("listen first")
-        await self._connections.run(self._runner.server)
+        await self._connections.run(anonymous_protocols(self._runner.server))
 
     async def close(self) -> None:
         """Stop to listen."""

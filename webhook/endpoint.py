@@ -13,8 +13,8 @@ import structlog
 from aiohttp import hdrs, web
 
 from certs.serving import peer_names
-from process.connections import Connections
-from process.probes import ANONYMOUS
+from process.anonymous_http import anonymous_protocols, bare_response
+from process.connections import CloseReason, Connections
 from webhook.body_reader import BodyReader
 from webhook.metrics import WebhookMetrics
 from webhook.reviews import RETRY_AFTER_S, UID
@@ -88,19 +88,16 @@ class Endpoint:
     def application(self) -> web.Application:
         """Return the handler of all requests with the limits around it."""
         app = web.Application(client_max_size=self._settings.max_body_bytes)
-        app.router.add_route(hdrs.METH_ANY, "/{path:.*}", self._route)
+        app.router.add_route(
+            hdrs.METH_ANY, "/{path:.*}", self._route, expect_handler=self._invite_body
+        )
         return app
 
     async def start(self, context: ssl.SSLContext) -> None:
         """Listen; `run` answers."""
         settings = self._settings
         self._runner = web.AppRunner(
-            self.application(),
-            access_log=None,
-            auto_decompress=False,
-            keepalive_timeout=settings.keepalive_timeout,
-            lingering_time=LINGERING_S,
-            shutdown_timeout=settings.shutdown_grace_period,
+            self.application(), shutdown_timeout=settings.shutdown_grace_period
         )
         await self._runner.setup()
         await self._connections.listen(settings.bind_address, settings.port)
@@ -114,9 +111,25 @@ class Endpoint:
         Raises:
             RuntimeError: `start` was not called.
         """
-        if self._runner is None or self._runner.server is None or self._context is None:
+        if self._context is None:
             raise RuntimeError("start first")
-        await self._connections.run(self._runner.server, self._context)
+        await self._connections.run(self.protocols(), self._context)
+
+    def protocols(self) -> Callable[[], asyncio.Protocol]:
+        """Return the factory of HTTP protocols, one for each connection.
+
+        Raises:
+            RuntimeError: `start` was not called.
+        """
+        if self._runner is None:
+            raise RuntimeError("start first")
+        return anonymous_protocols(
+            self._runner.server,
+            partial(self._metrics.count_closed, CloseReason.MALFORMED),
+            auto_decompress=False,
+            keepalive_timeout=self._settings.keepalive_timeout,
+            lingering_time=LINGERING_S,
+        )
 
     async def drain(self) -> None:
         """Stop without losing a review: become unready, answer until no review comes, then close.
@@ -165,13 +178,25 @@ class Endpoint:
 
     async def _route(self, request: web.Request) -> web.Response:
         """Answer a review; everything else alike, so that nobody learns which paths there are."""
-        path = self._find_path(request.rel_url.raw_path)
-        if request.method != hdrs.METH_POST or path is None or path not in self._handlers:
+        path = self._known_path(request)
+        if path is None:
             self._metrics.unknown_paths.inc()
-            response = web.Response(status=404, headers=ANONYMOUS)
-            response.force_close()  # The body is not read.
-            return response
+            return bare_response(HTTPStatus.NOT_FOUND)
         return await self._review(path, request)
+
+    def _known_path(self, request: web.Request) -> str | None:
+        """Return the fixed part of the path of a review; None for every other request."""
+        if request.method != hdrs.METH_POST:
+            return None
+        path = self._find_path(request.rel_url.raw_path)
+        return path if path in self._handlers else None
+
+    async def _invite_body(self, request: web.Request) -> None:
+        """Tell a client that waits for it to send its body, if it knows the path."""
+        is_waiting = request.headers[hdrs.EXPECT].lower() == "100-continue"
+        if is_waiting and self._known_path(request) is not None:
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0
 
     async def _review(self, path: str, request: web.Request) -> web.Response:
         """Answer within the limits, and count.

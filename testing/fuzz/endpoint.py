@@ -302,10 +302,7 @@ class Stand:
 
     def _connected(self) -> Wire:
         if self._wire is None or self._wire.is_closing():
-            runner = self._endpoint._runner
-            assert runner is not None
-            assert runner.server is not None
-            self._wire = Wire(cast(asyncio.Protocol, runner.server()))
+            self._wire = Wire(self._endpoint.protocols()())
         return self._wire
 
 

@@ -41,7 +41,7 @@ MAX_WARNINGS_RUNES: Final = 4096
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 ANSWERS: Final = frozenset({200, 400, 413})
-ANSWERS_TO_ODD_HTTP: Final = ANSWERS | {404, 405, 408, 415, 417}
+ANSWERS_TO_ODD_HTTP: Final = ANSWERS | {404, 408, 415}
 
 _MUTATING: Final = f"POST {MUTATE_PATH} ".encode()
 _JUDGING: Final = tuple(
@@ -152,7 +152,8 @@ def patched(document: Any, response: Mapping[str, Any]) -> Any:
     steps = json.loads(b64decode(response["patch"], validate=True))
     if not steps or not isinstance(steps, list):
         raise ValueError("the patch has no steps")
-    return jsonpatch.apply_patch(document, steps)
+    with _deep():
+        return jsonpatch.apply_patch(document, steps)
 
 
 def _review_complaints(call: Call, body: bytes) -> Iterator[str]:

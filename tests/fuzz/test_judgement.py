@@ -66,9 +66,15 @@ class Wrong(NamedTuple):
 
 
 ODD = Call(kind="odd", head=b"POST /mutate HTTP/1.1\r\n\r\n", body=b"", is_http=False)
+DEEP = CALL.body.replace(b'"spec"', b'"deep": ' + b"[" * 1500 + b"]" * 1500 + b', "spec"', 1)
 RIGHT = (
     Right("allowed", answer()),
     Right("patched", answer(**patching(STEP))),
+    Right(
+        "patched, and deeper than copies of it may be by default",
+        answer(**patching(STEP)),
+        post_call(DEEP, "a deep pod"),
+    ),
     Right("refused with a cause", answer(**REFUSED)),
     Right("no review", answer(400, b"no")),
     Right("too large", answer(413, b"no")),

@@ -1,0 +1,52 @@
+"""The probe port and the metrics port under malformed HTTP: nothing of it, or of us, is in an answer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from process import connections, probes
+from process.probes import ProbeServer
+from process.settings import ServerSettings
+from testing.fake_api_server import running
+from testing.malformed_http import MALFORMED, WORD, Malformed, lines_that_tell
+
+HONEST = b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+
+
+@pytest.fixture
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ProbeServer]:
+    monkeypatch.setattr(connections, "CHECK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(probes, "CONNECTION_TIMEOUT_S", 1.0)
+    settings = ServerSettings(bind_address="127.0.0.1", probe_port=0, metrics_port=0)
+    server = ProbeServer(settings, {}, CollectorRegistry())
+    async with asyncio.timeout(30), running(server.run):
+        await server.started.wait()
+        yield server
+
+
+async def every_byte(port: int, request: bytes) -> bytes:
+    """Return the whole answer, until the server closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(request)
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("port", ["port", "metrics_port"])
+@pytest.mark.parametrize("malformed", MALFORMED, ids=lambda malformed: malformed.name)
+async def test_an_answer_to_malformed_http_is_empty(
+    malformed: Malformed, port: str, server: ProbeServer
+) -> None:
+    with capture_logs() as log:
+        answer = await every_byte(getattr(server, port), malformed.request)
+
+    assert lines_that_tell(answer) == []
+    assert WORD not in str(log)
+    assert (await every_byte(server.port, HONEST)).endswith(b"\r\n\r\nok")
