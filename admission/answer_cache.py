@@ -66,12 +66,12 @@ class AnswerCache:
         if entry is not None and entry.is_valid(snapshot.templates):
             return entry.unsigned
         templates = _ReadTemplates(snapshot.templates)
-        unsigned = compute(msgspec.structs.replace(snapshot, templates=templates))
+        unsigned_answer = compute(msgspec.structs.replace(snapshot, templates=templates))
         if len(key) <= MAX_KEY_BYTES:
-            size = len(key) + sum(claim.size for claim in unsigned.answer.claims)
-            entry = _Entry(unsigned=unsigned, templates=templates.was_read)
+            size = len(key) + sum(claim.size for claim in unsigned_answer.answer.claims)
+            entry = _Entry(unsigned=unsigned_answer, templates=templates.was_read)
             self._entries.put(digest, entry, size=size)
-        return unsigned
+        return unsigned_answer
 
 
 def without_identity(document: dict[str, Any]) -> dict[str, Any]:
@@ -79,8 +79,8 @@ def without_identity(document: dict[str, Any]) -> dict[str, Any]:
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         return document
-    shared = {key: value for key, value in metadata.items() if key not in IGNORED_METADATA}
-    return {**document, "metadata": shared}
+    shared_metadata = {key: value for key, value in metadata.items() if key not in IGNORED_METADATA}
+    return {**document, "metadata": shared_metadata}
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):

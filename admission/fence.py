@@ -86,8 +86,8 @@ def is_fence_of(policy: Document, drivers: Collection[str]) -> bool:
     Args:
         policy: As the API server returns it, with defaults.
     """
-    expected, stored = _driver_spec(drivers), policy.get("spec", {})
-    return all(stored.get(field) == expected[field] for field in _COMPARED)
+    expected_spec, stored_spec = _driver_spec(drivers), policy.get("spec", {})
+    return all(stored_spec.get(field) == expected_spec[field] for field in _COMPARED)
 
 
 _COMPARED: Final = ("failurePolicy", "matchConditions", "validations")

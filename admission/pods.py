@@ -208,23 +208,23 @@ def _admit_created(
     )
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
-    restored = restored_view(pod, record, derivation.claims)
+    restored_pod = restored_view(pod, record, derivation.claims)
     # What was translated stays so, also where a class maps the keys by now.
-    outcome = translate_legacy(restored, passes_through=was_extended, drivers=record.drivers())
+    outcome = translate_legacy(restored_pod, passes_through=was_extended, drivers=record.drivers())
     if not was_extended:
         answer = _answer_recorded(record, derivation.claims, outcome, snapshot)
         if answer is not None:
             return answer
-    undo = tuple(restore_pod(document, derivation.claims, recorded_limits(record)))
-    legacy = apply(copy.deepcopy(document), undo)
-    answer = _answer_legacy(legacy, restored, namespace, snapshot, outcome)
+    undo_operations = tuple(restore_pod(document, derivation.claims, recorded_limits(record)))
+    legacy = apply(copy.deepcopy(document), undo_operations)
+    answer = _answer_legacy(legacy, restored_pod, namespace, snapshot, outcome)
     if not answer.allowed:
         return answer
     untouched = answer.decision is Decision.UNTOUCHED
     return msgspec.structs.replace(
         answer,
         decision=Decision.UNTRANSLATED if untouched else answer.decision,
-        operations=(*undo, *answer.operations),
+        operations=(*undo_operations, *answer.operations),
     )
 
 
@@ -259,7 +259,9 @@ def _answer_recorded(
             if outcome.record != record and not is_offline:
                 return None
             # Its other findings were told when it was translated.
-            quotas = (one for one in outcome.findings if one.code is Code.QUOTA_NOT_COUNTED)
+            quotas = (
+                finding for finding in outcome.findings if finding.code is Code.QUOTA_NOT_COUNTED
+            )
             return Answer(
                 decision=Decision.ACCEPTED,
                 findings=tuple(map(at_annotation, quotas)),
@@ -281,16 +283,16 @@ def admit_updated(
         vocabularies: Extended by the resource names in profiles.
     """
     vocabularies = vocabularies_for(pod, vocabularies)
-    recorded = old.annotations.get(REQUEST_ANNOTATION)
-    if pod.annotations.get(REQUEST_ANNOTATION) != recorded:
-        return Answer(decision=Decision.REFUSED, findings=(record_changed_finding(recorded),))
-    if recorded is None or not has_device_keys(pod, vocabularies):
+    record_text = old.annotations.get(REQUEST_ANNOTATION)
+    if pod.annotations.get(REQUEST_ANNOTATION) != record_text:
+        return Answer(decision=Decision.REFUSED, findings=(record_changed_finding(record_text),))
+    if record_text is None or not has_device_keys(pod, vocabularies):
         return Answer(decision=Decision.UNTOUCHED)
     faults = tuple(_check_sizes(pod, vocabularies))
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
     try:
-        record = decode_record(recorded)
+        record = decode_record(record_text)
     except RecordError as fault:
         return Answer(decision=Decision.REFUSED, findings=(malformed_finding(fault),))
     faults = tuple(check_amounts(pod, record, vocabularies))

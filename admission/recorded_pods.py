@@ -39,7 +39,9 @@ def read_record(
         return None, Derivation(findings=(malformed_finding(fault),))
     # Cheap checks before anything is compiled.
     paths = container_paths(pod)
-    unknown = next((one.name for one in record.containers if one.name not in paths), None)
+    unknown = next(
+        (container.name for container in record.containers if container.name not in paths), None
+    )
     if unknown is not None:
         return None, Derivation(findings=(_unknown_container_finding(unknown),))
     derivation = derive(record, snapshot.profiles, paths)
@@ -68,9 +70,9 @@ def _unknown_container_finding(name: str) -> Finding:
     )
 
 
-def record_changed_finding(recorded: str | None) -> Finding:
+def record_changed_finding(record_text: str | None) -> Finding:
     """Return the finding about an annotation that an update changes; None where there was none."""
-    if recorded is None:
+    if record_text is None:
         return error(
             Code.TRANSLATION_RECORD_FORGED,
             ANNOTATION_PATH,
@@ -114,13 +116,13 @@ def check_claims(pod: Pod, claims: Sequence[Claim]) -> Iterator[Finding]:
         container.name: {(use.name, use.request) for use in container.claims}
         for _, container in containers(pod)
     }
-    unmatched: dict[str, list[str]] = {}
+    missing_labels: dict[str, list[str]] = {}
     for label in sorted(templates):
         template = templates[label]
         if template is not None:
-            unmatched.setdefault(template, []).append(label)
+            missing_labels.setdefault(template, []).append(label)
     for claim in claims:
-        labels = unmatched.get(claim.template, [])
+        labels = missing_labels.get(claim.template, [])
         match = next(
             (
                 label
@@ -164,18 +166,21 @@ def check_amounts(
     """
     limits = {container.name: container.limits for container in record.containers}
     for path, container in containers(pod):
-        recorded = limits.get(container.name, {})
+        recorded_limits = limits.get(container.name, {})
         for key in sorted(device_keys(container, vocabularies)):
-            if key not in recorded and only_recorded:
+            if key not in recorded_limits and only_recorded:
                 continue
             amounts = _amounts(container, key)
-            allowed = {recorded.get(key), *(defaults.get(key, ()) if key in recorded else ())}
-            if not allowed.issuperset(amounts):
+            allowed_amounts = {
+                recorded_limits.get(key),
+                *(defaults.get(key, ()) if key in recorded_limits else ()),
+            }
+            if not allowed_amounts.issuperset(amounts):
                 yield error(
                     Code.TRANSLATION_RECORD_CHANGED,
                     path.child("resources", "limits").key(key),
                     "a pod's devices cannot change after its creation: recorded "
-                    f"{recorded.get(key, 'nothing')}, found {amounts[0]}",
+                    f"{recorded_limits.get(key, 'nothing')}, found {amounts[0]}",
                     "delete the pod and create it again",
                 )
 
@@ -191,11 +196,11 @@ def check_profiles(record: TranslationRecord, current: TranslationRecord) -> Ite
         names.setdefault(used.vocabulary, []).append(used.name)
     for used in record.profiles:
         if used.name not in names.get(used.vocabulary, ()):
-            served = " and ".join(names.get(used.vocabulary, ("none",)))
+            driver_names = " and ".join(names.get(used.vocabulary, ("none",)))
             yield error(
                 Code.PROFILE_CHANGED,
                 ANNOTATION_PATH,
-                f"vocabulary {used.vocabulary} is served by {served} here, not by {used.name}",
+                f"vocabulary {used.vocabulary} is served by {driver_names} here, not by {used.name}",
                 "create the pod again from its legacy manifest",
             )
 
@@ -204,13 +209,13 @@ def restored_view(pod: Pod, record: TranslationRecord, claims: Sequence[Claim]) 
     """Return a translated pod as it was before; what `restore_pod` is for documents."""
     templates = {claim.template for claim in claims}
     entries = pod.spec.resource_claims or ()
-    recorded = {container.name: container.limits for container in record.containers}
+    recorded_limits = {container.name: container.limits for container in record.containers}
     return msgspec.structs.replace(
         pod,
         spec=msgspec.structs.replace(
             pod.spec,
-            containers=_with_limits(pod.spec.containers, recorded),
-            init_containers=_with_limits(pod.spec.init_containers, recorded),
+            containers=_with_limits(pod.spec.containers, recorded_limits),
+            init_containers=_with_limits(pod.spec.init_containers, recorded_limits),
             resource_claims=tuple(
                 entry for entry in entries if entry.resource_claim_template_name not in templates
             ),
@@ -219,22 +224,22 @@ def restored_view(pod: Pod, record: TranslationRecord, claims: Sequence[Claim]) 
 
 
 def _with_limits(
-    containers: Sequence[Container] | None, recorded: Mapping[str, Mapping[str, Quantity]]
+    containers: Sequence[Container] | None, recorded_limits: Mapping[str, Mapping[str, Quantity]]
 ) -> tuple[Container, ...]:
     return tuple(
         msgspec.structs.replace(
             container,
             resources=msgspec.structs.replace(
                 container.resources or ResourceRequirements(),
-                limits={**container.limits, **recorded[container.name]},
+                limits={**container.limits, **recorded_limits[container.name]},
                 requests={
                     key: amount
                     for key, amount in container.requests.items()
-                    if key not in recorded[container.name]
+                    if key not in recorded_limits[container.name]
                 },
             ),
         )
-        if recorded.get(container.name)
+        if recorded_limits.get(container.name)
         else container
         for container in containers or ()
     )

@@ -209,10 +209,10 @@ def decode_target(request: AdmissionRequest, raw: msgspec.Raw) -> Target:
         )
     try:
         document = decode(bytes(raw), dict[str, Any])
-        _, validated = resolve_path(document, path or ())
+        _, parsed_target = resolve_path(document, path or ())
         return Target(
-            view=convert(validated, view_type),
-            raw=validated,
+            view=convert(parsed_target, view_type),
+            raw=parsed_target,
             path=FieldPath.of(*(path or ())),
             metadata=convert(document, ObjectHead).metadata,
             namespace=request.namespace,
@@ -258,13 +258,15 @@ def warnings(request: AdmissionRequest, findings: Sequence[Finding]) -> tuple[st
     if request.user_info.username.startswith(KUBE_SYSTEM_ACCOUNT):
         return ()
     pod = pod_path(_api_version(request), request.kind.kind)
-    untranslated = [finding for finding in findings if finding.code in SHOWN_ONCE]
-    shown = [
+    untranslated_findings = [finding for finding in findings if finding.code in SHOWN_ONCE]
+    shown_findings = [
         *(finding for finding in findings if finding.severity is Severity.WARNING),
-        *untranslated[:1],
+        *untranslated_findings[:1],
     ]
     distinct = list(
-        dict.fromkeys(_line(text) for finding in shown for text in _warning_texts(finding, pod))
+        dict.fromkeys(
+            _line(text) for finding in shown_findings for text in _warning_texts(finding, pod)
+        )
     )
     if len(distinct) > MAX_WARNINGS:
         rest = len(distinct) - MAX_WARNINGS
@@ -316,11 +318,11 @@ def _status(request: AdmissionRequest, answer: Answer) -> Status:
         lines.append(f"and {len(faults) - MAX_CAUSES} more")
     # In a review of a pod the kind is whatever the caller writes.
     kind = printable(request.kind.kind[:MAX_KIND]) or "Pod"
-    listed = f" {lines[0]}" if len(lines) == 1 else "".join(f"\n* {line}" for line in lines)
+    problem_lines = f" {lines[0]}" if len(lines) == 1 else "".join(f"\n* {line}" for line in lines)
     return Status(
         code=422,
         reason="Invalid",
-        message=f"{kind} rejected:{listed}",
+        message=f"{kind} rejected:{problem_lines}",
         details=StatusDetails(
             name=request.name, group=request.kind.group, kind=request.kind.kind, causes=causes
         ),

@@ -54,21 +54,25 @@ def route_pod(pod: Pod, namespace: str, context: Context, scheduler: str) -> Ans
     if not context.owned_drivers or not spec.resource_claims or spec.node_name:
         return Answer(decision=Decision.UNTOUCHED)
     open_claims = drivers_of_pod(pod, namespace, context)
-    owned = context.owned_drivers
+    owned_drivers = context.owned_drivers
     drivers = open_claims.drivers
     foreign_name = spec.scheduler_name not in {"", DEFAULT_SCHEDULER_NAME, scheduler}
-    if not drivers.all & owned:
+    if not drivers.all & owned_drivers:
         if spec.scheduler_name == scheduler and drivers.all:
             return _untouched(_wrong_scheduler(drivers.all, scheduler))
         return _untouched(*_unknown(open_claims))
-    if drivers.published & owned and drivers.published - owned:
-        finding = error(Code.MIXED_DRIVER_OWNERSHIP, _CLAIMS, *_mixed(drivers.published, owned))
+    if drivers.published & owned_drivers and drivers.published - owned_drivers:
+        finding = error(
+            Code.MIXED_DRIVER_OWNERSHIP, _CLAIMS, *_mixed_drivers(drivers.published, owned_drivers)
+        )
         return Answer(decision=Decision.REFUSED, findings=(finding,))
-    if drivers.all - owned:
-        finding = warning(Code.MIXED_DRIVER_OWNERSHIP, _CLAIMS, *_mixed(drivers.all, owned))
+    if drivers.all - owned_drivers:
+        finding = warning(
+            Code.MIXED_DRIVER_OWNERSHIP, _CLAIMS, *_mixed_drivers(drivers.all, owned_drivers)
+        )
         return _untouched(finding)
     if foreign_name:
-        return _untouched(_not_routed(drivers.all & owned, spec.scheduler_name, scheduler))
+        return _untouched(_not_routed(drivers.all & owned_drivers, spec.scheduler_name, scheduler))
     findings = tuple(_unknown(open_claims))
     if spec.scheduler_name == scheduler:
         return _untouched(*findings)
@@ -114,11 +118,11 @@ def _untouched(*findings: Finding) -> Answer:
     return Answer(decision=decision, findings=findings)
 
 
-def _mixed(drivers: frozenset[str], owned: frozenset[str]) -> tuple[str, str]:
+def _mixed_drivers(drivers: frozenset[str], owned_drivers: frozenset[str]) -> tuple[str, str]:
     """Return the message and the fix of a finding about owned and other drivers."""
     message = (
-        f"the claims reach {_names(drivers & owned)}, which the bridge allocates, and "
-        f"{_names(drivers - owned)}, which kube-scheduler allocates; no scheduler allocates both"
+        f"the claims reach {_names(drivers & owned_drivers)}, which the bridge allocates, and "
+        f"{_names(drivers - owned_drivers)}, which kube-scheduler allocates; no scheduler allocates both"
     )
     fix = (
         "own both drivers (drawbridge bridge own), name one driver in the selectors of the class, or "
@@ -127,11 +131,11 @@ def _mixed(drivers: frozenset[str], owned: frozenset[str]) -> tuple[str, str]:
     return message, fix
 
 
-def _not_routed(drivers: frozenset[str], named: str, scheduler: str) -> Finding:
+def _not_routed(drivers: frozenset[str], driver_names: str, scheduler: str) -> Finding:
     return warning(
         Code.DRIVER_OWNED_BY_BRIDGE,
         FieldPath.of("spec", "schedulerName"),
-        f"scheduler {quote_text(named[:253])} cannot allocate {_names(drivers)}, which the bridge "
+        f"scheduler {quote_text(driver_names[:253])} cannot allocate {_names(drivers)}, which the bridge "
         "owns, so the pod stays pending",
         f"leave schedulerName out, or set it to {scheduler}",
     )
@@ -166,6 +170,6 @@ def _unknown(open_claims: PodDrivers) -> Iterator[Finding]:
 
 
 def _names(names: frozenset[str]) -> str:
-    shown = [quote_text(name[:253]) for name in sorted(names)[:MAX_NAMED]]
-    more = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    shown_names = [quote_text(name[:253]) for name in sorted(names)[:MAX_NAMED]]
+    more = len(names) - len(shown_names)
+    return ", ".join(shown_names) + (f" and {more} more" if more > 0 else "")

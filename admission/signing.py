@@ -53,28 +53,34 @@ class UnsignedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     present: str | None = None
 
 
-def unsigned_answer(answer: Answer, patched: Mapping[str, Any], namespace: str) -> UnsignedAnswer:
+def unsigned_answer(
+    answer: Answer, patched_pod: Mapping[str, Any], namespace: str
+) -> UnsignedAnswer:
     """Return an answer with what `sign_answer` needs of the pod.
 
     Args:
-        patched: The pod after the operations of the answer.
+        patched_pod: The pod after the operations of the answer.
         namespace: The pod's namespace.
     """
     if not answer.allowed:
         return UnsignedAnswer(answer=answer)
-    annotations = (patched.get("metadata") or {}).get("annotations") or {}
+    annotations = (patched_pod.get("metadata") or {}).get("annotations") or {}
     content = None
     # API servers never send pods of exempt namespaces, but other clients may ask for a signature.
     if answer.decision in SIGNED and namespace not in EXEMPT_NAMESPACES:
         record = annotations[REQUEST_ANNOTATION]
-        content = content_of(patched, namespace=namespace, record=record)
+        content = content_of(patched_pod, namespace=namespace, record=record)
     present = annotations.get(SIGNATURE_ANNOTATION)
     return UnsignedAnswer(answer=answer, content=content, present=present)
 
 
-def sign_answer(unsigned: UnsignedAnswer, signing: Signing) -> Answer:
+def sign_answer(computed_answer: UnsignedAnswer, signing: Signing) -> Answer:
     """Return the answer with the operation that settles the signature."""
-    answer, content, present = unsigned.answer, unsigned.content, unsigned.present
+    answer, content, present = (
+        computed_answer.answer,
+        computed_answer.content,
+        computed_answer.present,
+    )
     signature = None
     if content is not None:
         if is_fresh(present, content, signing.keys, signing.now):

@@ -47,9 +47,9 @@ class TranslationCache:
             self._snapshot, self._options = snapshot, options
         key = msgspec.msgpack.encode((namespace, passes_through, legacy), enc_hook=str)
         digest = sha256(key).digest()
-        cached = self._outcomes.get(digest)
-        if cached is not None:
-            return cached
+        cached_outcome = self._outcomes.get(digest)
+        if cached_outcome is not None:
+            return cached_outcome
         outcome = translate(
             legacy,
             namespace=namespace,

@@ -94,14 +94,14 @@ def configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str, Any]:
 
 def validating_configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str, Any]:
     """Return the ValidatingWebhookConfiguration as it is applied, in the same way."""
-    known = tuple(vocabularies)
+    all_vocabularies = tuple(vocabularies)
     return _configuration(
         "ValidatingWebhookConfiguration",
-        _webhook(WORKLOADS_WEBHOOK, "Ignore", workload_match_conditions(known)),
+        _webhook(WORKLOADS_WEBHOOK, "Ignore", workload_match_conditions(all_vocabularies)),
         _webhook(
             OBJECTS_WEBHOOK,
             "Ignore",
-            object_match_conditions(known),
+            object_match_conditions(all_vocabularies),
             opt_out=ENFORCEMENT_LABEL,
             opted_out="off",
         ),
@@ -117,7 +117,9 @@ def webhook_rules(*, routes: bool) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     resources: dict[str, list[str]] = {}
     for (api_version, _), resource in VALIDATED_KINDS.items():
         resources.setdefault(api_version, []).append(resource)
-    workloads = [_rule(version, named, *_WRITES) for version, named in resources.items()]
+    workloads = [
+        _rule(version, resource_names, *_WRITES) for version, resource_names in resources.items()
+    ]
     return {
         PODS_WEBHOOK: [_rule("v1", ["pods"], *_WRITES), _rule("v1", ["pods/status"], "UPDATE")],
         ROUTING_WEBHOOK: [_rule("v1", ["pods"], "CREATE")] if routes else [],
@@ -184,31 +186,33 @@ def match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
 
     Each is about one kind of request and true for the others.
     """
-    known = tuple(vocabularies)
-    has_keys = _has_device_keys(known, ["object"])
+    all_vocabularies = tuple(vocabularies)
+    has_keys = _has_device_keys(all_vocabularies, ["object"])
     triggers = [
         f"{_annotation('object', name)}.hasValue()"
-        for name in sorted({name for vocabulary in known for name in vocabulary.triggers})
+        for name in sorted(
+            {name for vocabulary in all_vocabularies for name in vocabulary.triggers}
+        )
     ]
-    annotated = _requested_by_annotations(known, ["object"])
+    requested_by_annotations = _requested_by_annotations(all_vocabularies, ["object"])
     is_status = 'has(request.subResource) && request.subResource == "status"'
     not_opted_out = _not_opted_out("object")
-    changed = f"{_annotation('object')} != {_annotation('oldObject')}"
-    translated = f"{_annotation('object')}.hasValue()"
+    record_changes = f"{_annotation('object')} != {_annotation('oldObject')}"
+    record_exists = f"{_annotation('object')}.hasValue()"
     return {
         "create-of-a-pod-with-devices": _either(
             'request.operation != "CREATE"',
-            translated,
-            f"({not_opted_out}\n&& ({_either(has_keys, *triggers, *annotated)}))",
+            record_exists,
+            f"({not_opted_out}\n&& ({_either(has_keys, *triggers, *requested_by_annotations)}))",
         ),
         "update-of-a-translated-pod": _either(
             'request.operation != "UPDATE"',
             f"({is_status})",
-            changed,
-            f"({translated}\n&& {has_keys})",
+            record_changes,
+            f"({record_exists}\n&& {has_keys})",
         ),
         "status-update-of-the-annotation": _either(
-            'request.operation != "UPDATE"', f"!({is_status})", changed
+            'request.operation != "UPDATE"', f"!({is_status})", record_changes
         ),
     }
 
@@ -218,7 +222,7 @@ def routing_match_conditions() -> Mapping[str, str]:
     scheduler = "object.?spec.?schedulerName.orValue(null)"
     names = f"[{quote('')}, {quote(DEFAULT_SCHEDULER_NAME)}]"
     return {
-        "pod-with-claims": _some("claim", ["object.?spec.?resourceClaims"], "true"),
+        "pod-with-claims": _exists_condition("claim", ["object.?spec.?resourceClaims"], "true"),
         "no-scheduler-of-its-own": f"{scheduler} == null || {scheduler} in {names}",
     }
 
@@ -230,17 +234,20 @@ def workload_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str
     """
     templates = [".?".join(("object", *path)) for path in VALIDATED_POD_PATHS]
     olds = [".?".join(("oldObject", *path)) for path in VALIDATED_POD_PATHS]
-    known = tuple(vocabularies)
+    all_vocabularies = tuple(vocabularies)
     has_keys = _either(
-        _has_device_keys(known, templates), *_requested_by_annotations(known, templates)
+        _has_device_keys(all_vocabularies, templates),
+        *_requested_by_annotations(all_vocabularies, templates),
     )
     not_opted_out = "\n&& ".join(map(_not_opted_out, templates))
-    translated = (f"{_annotation(template)}.hasValue()" for template in templates)
-    changed = (f"{template} != {old}" for template, old in zip(templates, olds, strict=True))
+    record_conditions = (f"{_annotation(template)}.hasValue()" for template in templates)
+    template_changes = (
+        f"{template} != {old}" for template, old in zip(templates, olds, strict=True)
+    )
     return {
         "no-controller-owner": _NOT_OWNED,
-        "pods-with-devices": _either(*translated, f"({not_opted_out}\n&& ({has_keys}))"),
-        "new-pod-template": _either('request.operation != "UPDATE"', *changed),
+        "pods-with-devices": _either(*record_conditions, f"({not_opted_out}\n&& ({has_keys}))"),
+        "new-pod-template": _either('request.operation != "UPDATE"', *template_changes),
     }
 
 
@@ -253,16 +260,18 @@ def object_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, 
     """
     pods = ["object", *(".?".join(("object", *path)) for path in VALIDATED_POD_PATHS)]
     olds = ["oldObject", *(".?".join(("oldObject", *path)) for path in VALIDATED_POD_PATHS)]
-    changed = (f"{pod}.?spec != {old}.?spec" for pod, old in zip(pods[1:], olds[1:], strict=True))
+    spec_changes = (
+        f"{pod}.?spec != {old}.?spec" for pod, old in zip(pods[1:], olds[1:], strict=True)
+    )
     keys = _has_device_keys(vocabularies, ["object"])
-    claims = _some("claim", [f"{pod}.?spec.?resourceClaims" for pod in pods], "true")
+    claims = _exists_condition("claim", [f"{pod}.?spec.?resourceClaims" for pod in pods], "true")
     return {
         "no-controller-owner": _NOT_OWNED,
         "dra-object-or-pods-with-devices": _either(_IS_DRA, claims, keys),
         "new-spec": _either(
             'request.operation != "UPDATE"',
             f"({_IS_DRA} && object.?spec != oldObject.?spec)",
-            f"(!({_IS_DRA}) && ({_either(*changed)}))",
+            f"(!({_IS_DRA}) && ({_either(*spec_changes)}))",
         ),
     }
 
@@ -290,10 +299,12 @@ def _has_device_keys(vocabularies: Iterable[Vocabulary], pods: Iterable[str]) ->
     Args:
         pods: The possible paths of a pod or pod template.
     """
-    known = tuple(vocabularies)
-    keys = sorted({key for vocabulary in known for key in vocabulary.keys})
-    prefixes = sorted({prefix for vocabulary in known for prefix in vocabulary.key_prefixes})
-    handled = " || ".join(
+    all_vocabularies = tuple(vocabularies)
+    keys = sorted({key for vocabulary in all_vocabularies for key in vocabulary.keys})
+    prefixes = sorted(
+        {prefix for vocabulary in all_vocabularies for prefix in vocabulary.key_prefixes}
+    )
+    is_handled = " || ".join(
         [
             f"key in [{', '.join(map(quote, keys))}]",
             *(f"key.startsWith({quote(prefix)})" for prefix in prefixes),
@@ -303,8 +314,10 @@ def _has_device_keys(vocabularies: Iterable[Vocabulary], pods: Iterable[str]) ->
     fields = ("containers", "initContainers")
     containers = [f"{pod}.?spec.?{field}" for pod in pods for field in fields]
     # The API server bounds the cost of an expression, and every pod has amounts of cpu and memory.
-    of_a_domain = f'key.contains("/") && ({handled})'
-    return _some("container", containers, _some("key", amounts, of_a_domain))
+    of_a_domain = f'key.contains("/") && ({is_handled})'
+    return _exists_condition(
+        "container", containers, _exists_condition("key", amounts, of_a_domain)
+    )
 
 
 def _requested_by_annotations(
@@ -324,7 +337,7 @@ def _requested_by_annotations(
     ]
 
 
-def _some(item: str, paths: Iterable[str], condition: str) -> str:
+def _exists_condition(item: str, paths: Iterable[str], condition: str) -> str:
     """Return the expression for: a condition is true for some list item or map key at the paths.
 
     A path may not exist, and is null where Go wrote an empty list.
@@ -335,7 +348,7 @@ def _some(item: str, paths: Iterable[str], condition: str) -> str:
     return f"[{values}].exists({items},\n  {inner})"
 
 
-_OWNED: Final = _some(
+_OWNED: Final = _exists_condition(
     "owner", ["object.?metadata.?ownerReferences"], "owner.?controller.orValue(false)"
 )
 _NOT_OWNED: Final = f"!{_OWNED}"

@@ -130,8 +130,8 @@ def _replaced_keys(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> frozense
     """Return the device keys of a pod, and those that an earlier translation removed."""
     present = (device_keys(container, vocabularies) for _, container in containers(pod))
     text = pod.annotations.get(REQUEST_ANNOTATION)
-    removed = frozenset() if text is None else decode_record(text).keys()
-    return removed.union(*present)
+    removed_keys = frozenset() if text is None else decode_record(text).keys()
+    return removed_keys.union(*present)
 
 
 # --- for the rules --------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
 def compile_aligned_claim(
     alignment: Alignment,
     members: Sequence[AlignedIntent],
-    derived: DerivedSize,
+    sizes: DerivedSize,
     *,
     prefix: str,
 ) -> CompiledClaims:
@@ -77,17 +77,17 @@ def compile_aligned_claim(
 
     Args:
         members: One for each kind of the alignment, in its order.
-        derived: What the pod has derived so far.
+        sizes: What the pod has derived so far.
         prefix: The readable prefix of the template's name, a DNS label.
     """
     total = sum(member.intent.count for member in members)
     if total > MAX_RESULTS:
         return CompiledClaims(findings=(_too_many(Code.TOO_MANY_DEVICES, alignment, total),))
-    unrooted = list(_check_roots(alignment, members))
-    if has_errors(unrooted):
-        return CompiledClaims(findings=tuple(unrooted))
+    root_findings = list(_check_roots(alignment, members))
+    if has_errors(root_findings):
+        return CompiledClaims(findings=tuple(root_findings))
     size, size_findings = _group_size(alignment, members[0])
-    findings = unrooted or size_findings
+    findings = root_findings or size_findings
     groups = _groups(alignment, members, size)
     total = sum(count for group in groups for count in group.values())
     if total > MAX_RESULTS:
@@ -95,14 +95,14 @@ def compile_aligned_claim(
         return CompiledClaims(
             findings=(*findings, _too_many(Code.UNSUPPORTED_AS_PUBLISHED, alignment, total))
         )
-    excess = list(_check_derived(members, groups, derived))
+    excess = list(_check_derived(members, groups, sizes))
     if excess:
         return CompiledClaims(findings=(*findings, *excess))
     further = _further(alignment, members, size, MAX_RESULTS - total)
     claim, claim_findings = _claim(
-        alignment, members, groups, prefix, align=not unrooted, further=further
+        alignment, members, groups, prefix, align=not root_findings, further=further
     )
-    excess = list(derived.check_spec(members[-1].intent, claim.size))
+    excess = list(sizes.check_spec(members[-1].intent, claim.size))
     if excess:
         return CompiledClaims(findings=(*findings, *excess))
     return CompiledClaims(
@@ -155,7 +155,7 @@ def _groups(alignment: Alignment, members: Sequence[AlignedIntent], size: int) -
     first, *others = members
     counts = _split(first.intent.count, size)
     shares = {
-        other.intent.kind: _divided(
+        other.intent.kind: _group_counts(
             max(other.intent.count, len(counts)) if alignment.required else other.intent.count,
             len(counts),
         )
@@ -191,7 +191,7 @@ def _further(
     return {kind: min(count, free) for kind, count in further.items() if min(count, free) > 0}
 
 
-def _divided(count: int, groups: int) -> list[int]:
+def _group_counts(count: int, groups: int) -> list[int]:
     quotient, remainder = divmod(count, groups)
     return [quotient + (index < remainder) for index in range(groups)]
 
@@ -214,7 +214,7 @@ def _claim(
         align: The groups have a PCIe root each.
         further: Kind to the number of devices beyond those of the groups, as many as are free.
     """
-    numbered = {kind for group in groups[1:] for kind in group}
+    requested_kinds = {kind for group in groups[1:] for kind in group}
     parts: list[_Part] = []
     constraints: list[tuple[DeviceConstraint, FieldPath]] = []
     for index, group in enumerate(groups):
@@ -222,7 +222,7 @@ def _claim(
         for member in members:
             kind = member.intent.kind
             if kind in group:
-                name = f"{kind}-{index}" if kind in numbered else kind.value
+                name = f"{kind}-{index}" if kind in requested_kinds else kind.value
                 in_group.append(_part(member, group[kind], name))
         if align and len(group) > 1:
             in_group = _align(in_group, alignment)
@@ -281,18 +281,20 @@ def _compiler(member: AlignedIntent, count: int) -> RequestCompiler:
 
 def _part(member: AlignedIntent, count: int, name: str) -> _Part:
     compiler = _compiler(member, count)
-    compiled = compiler.request(name)
-    return _Part(kind=member.intent.kind, compiled=compiled, findings=tuple(compiler.findings))
+    compiled_request = compiler.request(name)
+    return _Part(
+        kind=member.intent.kind, compiled=compiled_request, findings=tuple(compiler.findings)
+    )
 
 
 def _align(parts: Sequence[_Part], alignment: Alignment) -> list[_Part]:
     """Return the parts of a group prepared for its constraint; unchanged if one cannot be."""
-    aligned = [_aligned(part, alignment) for part in parts]
-    if all(part.aligned for part in aligned):
-        return aligned
+    aligned_parts = [_align_part(part, alignment) for part in parts]
+    if all(part.aligned for part in aligned_parts):
+        return aligned_parts
     return [
         msgspec.structs.replace(part, findings=attempt.findings)
-        for part, attempt in zip(parts, aligned, strict=True)
+        for part, attempt in zip(parts, aligned_parts, strict=True)
     ]
 
 
@@ -302,30 +304,34 @@ def _constraint(parts: Sequence[_Part]) -> Iterator[DeviceConstraint]:
         yield DeviceConstraint(requests=names, match_attribute=PCIE_ROOT)
 
 
-def _aligned(part: _Part, alignment: Alignment) -> _Part:
+def _align_part(part: _Part, alignment: Alignment) -> _Part:
     """Return the part prepared for its group's constraint."""
     request = part.compiled.request
     if alignment.required:
         return msgspec.structs.replace(part, aligned=(request.name,))
     alternatives = request.first_available or _only(request.exactly)
     if 2 * len(alternatives) > MAX_ALTERNATIVES:
-        dropped = warning(
+        dropped_preference = warning(
             Code.POLICY_DROPPED,
             alignment.path,
             f"{len(alternatives)} memory sizes, each aligned or not, are more than "
             f"{MAX_ALTERNATIVES} alternatives; the preference is dropped",
         )
-        return msgspec.structs.replace(part, findings=(*part.findings, dropped))
-    preferred = tuple(_renamed(ALIGNED, alternative) for alternative in alternatives)
-    anywhere = tuple(_renamed(ANY, alternative) for alternative in alternatives)
-    compiled = CompiledRequest(
-        request=DeviceRequest(name=request.name, first_available=(*preferred, *anywhere)),
+        return msgspec.structs.replace(part, findings=(*part.findings, dropped_preference))
+    aligned_alternatives = tuple(
+        _rename_alternative(ALIGNED, alternative) for alternative in alternatives
+    )
+    anywhere = tuple(_rename_alternative(ANY, alternative) for alternative in alternatives)
+    compiled_request = CompiledRequest(
+        request=DeviceRequest(
+            name=request.name, first_available=(*aligned_alternatives, *anywhere)
+        ),
         sources=_repeat_sources(part.compiled.sources, len(alternatives)),
     )
     return msgspec.structs.replace(
         part,
-        compiled=compiled,
-        aligned=tuple(f"{request.name}/{alternative.name}" for alternative in preferred),
+        compiled=compiled_request,
+        aligned=tuple(f"{request.name}/{alternative.name}" for alternative in aligned_alternatives),
     )
 
 
@@ -344,21 +350,23 @@ def _with_further(part: _Part, further: int) -> _Part:
     if not more:
         return part
     sources = part.compiled.sources
-    moved = {_moved(field, len(more)): path for field, path in sources.items()}
-    repeated = {
+    shifted_sources = {
+        _shift_alternative(field, len(more)): path for field, path in sources.items()
+    }
+    repeated_sources = {
         FieldPath.of("firstAvailable", index, *field.steps[2:]): path
         for field, path in sources.items()
         if field.steps[:2] == ("firstAvailable", len(own) - 1)
         for index in range(len(more))
     }
-    compiled = CompiledRequest(
+    compiled_request = CompiledRequest(
         request=DeviceRequest(name=request.name, first_available=(*more, *own)),
-        sources={**moved, **repeated},
+        sources={**shifted_sources, **repeated_sources},
     )
-    return msgspec.structs.replace(part, compiled=compiled)
+    return msgspec.structs.replace(part, compiled=compiled_request)
 
 
-def _moved(field: FieldPath, by: int) -> FieldPath:
+def _shift_alternative(field: FieldPath, by: int) -> FieldPath:
     match field.steps:
         case ("firstAvailable", int(index), *below):
             return FieldPath.of("firstAvailable", index + by, *below)
@@ -370,7 +378,7 @@ def _repeat_sources(
     sources: Mapping[FieldPath, FieldPath], count: int
 ) -> Mapping[FieldPath, FieldPath]:
     """Return the sources of a request whose `count` alternatives are listed twice."""
-    repeated: dict[FieldPath, FieldPath] = {}
+    repeated_sources: dict[FieldPath, FieldPath] = {}
     for field, path in sources.items():
         match field.steps:
             case ("exactly", *below):
@@ -378,11 +386,11 @@ def _repeat_sources(
             case ("firstAvailable", int(index), *below):
                 pass
             case _:
-                repeated[field] = path
+                repeated_sources[field] = path
                 continue
-        repeated[FieldPath.of("firstAvailable", index, *below)] = path
-        repeated[FieldPath.of("firstAvailable", index + count, *below)] = path
-    return repeated
+        repeated_sources[FieldPath.of("firstAvailable", index, *below)] = path
+        repeated_sources[FieldPath.of("firstAvailable", index + count, *below)] = path
+    return repeated_sources
 
 
 def _only(exactly: ExactDeviceRequest | None) -> tuple[DeviceSubRequest, ...]:
@@ -401,20 +409,20 @@ def _only(exactly: ExactDeviceRequest | None) -> tuple[DeviceSubRequest, ...]:
     )
 
 
-def _renamed(prefix: str, alternative: DeviceSubRequest) -> DeviceSubRequest:
+def _rename_alternative(prefix: str, alternative: DeviceSubRequest) -> DeviceSubRequest:
     name = f"{prefix}-{alternative.name}" if alternative.name else prefix
     return msgspec.structs.replace(alternative, name=name)
 
 
 def _check_derived(
-    members: Sequence[AlignedIntent], groups: Sequence[Group], derived: DerivedSize
+    members: Sequence[AlignedIntent], groups: Sequence[Group], sizes: DerivedSize
 ) -> Iterator[Finding]:
     """Count the claim as if no alternative were repeated; yield the first error."""
-    yield from derived.check_claims([member.intent for member in members], 1)
+    yield from sizes.check_claims([member.intent for member in members], 1)
     for member in members:
         request = _part(member, 1, member.intent.kind.value).compiled.request
         for _ in range(sum(member.intent.kind in group for group in groups)):
-            excess = list(derived.check_request(member.intent, request))
+            excess = list(sizes.check_request(member.intent, request))
             if excess:
                 yield from excess
                 return

@@ -83,11 +83,11 @@ def device_keys(
 ) -> frozenset[str]:
     """Return the resource names of one container that belong to any vocabulary."""
     # The keys of all vocabularies are qualified, unlike those of most containers: cpu and memory.
-    qualified = [name for name in names if "/" in name]
-    if not qualified:
+    qualified_names = [name for name in names if "/" in name]
+    if not qualified_names:
         return frozenset()
     return frozenset[str]().union(
-        *(vocabulary.handled_keys(qualified) for vocabulary in vocabularies.values())
+        *(vocabulary.handled_keys(qualified_names) for vocabulary in vocabularies.values())
     )
 
 
@@ -97,18 +97,18 @@ def companions(keys: Collection[str]) -> frozenset[str]:
 
 
 def extended_vocabularies(
-    named: Iterable[tuple[str, Iterable[str]]],
+    names_by_vocabulary: Iterable[tuple[str, Iterable[str]]],
 ) -> Mapping[str, Vocabulary]:
     """Return the vocabularies, extended by the resource names in profiles.
 
     Args:
-        named: Vocabulary and the names of a profile that serves it; one that ends in `*` is a prefix.
+        names_by_vocabulary: Vocabulary and the names of a profile that serves it; one that ends in `*` is a prefix.
     """
-    added: dict[str, list[str]] = {}
-    for vocabulary, names in named:
-        added.setdefault(vocabulary, []).extend(names)
+    names_added: dict[str, list[str]] = {}
+    for vocabulary, names in names_by_vocabulary:
+        names_added.setdefault(vocabulary, []).extend(names)
     return {
-        name: _extended(vocabulary, tuple(dict.fromkeys(added.get(name, ()))))
+        name: _extended(vocabulary, tuple(dict.fromkeys(names_added.get(name, ()))))
         for name, vocabulary in VOCABULARIES.items()
     }
 
@@ -139,20 +139,20 @@ def owners(
             "nvidia", "hami" or "koordinator".
         vocabularies: Those that are chosen, extended by the resource names in profiles.
     """
-    named = {key for container in pod.containers for key in container.limits}
+    keys = {key for container in pod.containers for key in container.limits}
     uses_hami = (
         default_gpu_owner == HAMI.name
-        or not named.isdisjoint(HAMI_KEYS)
+        or not keys.isdisjoint(HAMI_KEYS)
         or not pod.annotations.keys().isdisjoint(HAMI.annotations)
     )
     gpus = (HAMI.name, nvidia.VOCABULARY.name) if uses_hami else (nvidia.VOCABULARY.name,)
     koordinator_first = (
         default_gpu_owner == KOORDINATOR.name and not uses_hami
     ) or takes_whole_gpus(pod)
-    ordered = (KOORDINATOR.name, *gpus) if koordinator_first else (*gpus, KOORDINATOR.name)
+    ordered_names = (KOORDINATOR.name, *gpus) if koordinator_first else (*gpus, KOORDINATOR.name)
     last = (*SHARES, *REQUESTED_BY_ANNOTATIONS, *OTHER_VENDORS, *NICS)
-    candidates = [vocabularies[name] for name in (*ordered, *last) if name in vocabularies]
-    split = divide_keys(named, candidates)
+    candidates = [vocabularies[name] for name in (*ordered_names, *last) if name in vocabularies]
+    split = divide_keys(keys, candidates)
     return tuple(
         vocabulary.name
         for vocabulary in candidates
@@ -171,11 +171,11 @@ def requests_devices(pod: LegacyPod, vocabularies: Mapping[str, Vocabulary]) -> 
 
 def check_conflicts(pod: LegacyPod) -> Iterator[Finding]:
     """Yield an error for each key of a system in a pod whose GPUs belong to another."""
-    named = {key for container in pod.containers for key in container.limits}
-    yield from _check_shares(pod, named)
+    keys = {key for container in pod.containers for key in container.limits}
+    yield from _check_shares(pod, keys)
     yield from _check_annotations(pod)
-    whole_gpus = GPU_COUNT in named and takes_whole_gpus(pod)
-    if not whole_gpus and not any(key in named for key in GPU_KEYS):
+    whole_gpus = GPU_COUNT in keys and takes_whole_gpus(pod)
+    if not whole_gpus and not any(key in keys for key in GPU_KEYS):
         return
     for container in pod.containers:
         for key in HAMI_KEYS:
@@ -190,14 +190,16 @@ def check_conflicts(pod: LegacyPod) -> Iterator[Finding]:
 
 def _check_annotations(pod: LegacyPod) -> Iterator[Finding]:
     """Yield an error for each key of a GPU beside annotations that request one."""
-    requested = [name for name in REQUESTED_BY_ANNOTATIONS if VOCABULARIES[name].is_requested(pod)]
+    requested_vocabularies = [
+        name for name in REQUESTED_BY_ANNOTATIONS if VOCABULARIES[name].is_requested(pod)
+    ]
     gpus = {
         GPU_COUNT,
         *HAMI_KEYS,
         *GPU_KEYS,
         *(k for name in SHARES for k in VOCABULARIES[name].keys),
     }
-    for name in requested:
+    for name in requested_vocabularies:
         for container in pod.containers:
             for key in sorted(gpus & container.limits.keys()):
                 yield error(
@@ -208,14 +210,14 @@ def _check_annotations(pod: LegacyPod) -> Iterator[Finding]:
                 )
 
 
-def _check_shares(pod: LegacyPod, named: Collection[str]) -> Iterator[Finding]:
+def _check_shares(pod: LegacyPod, requested_keys: Collection[str]) -> Iterator[Finding]:
     """Yield an error for each key of a second system that divides GPUs: both count the same cards."""
     dividing = {
         HAMI.name: HAMI_KEYS,
         KOORDINATOR.name: GPU_KEYS,
         **{name: VOCABULARIES[name].keys for name in SHARES},
     }
-    present = [name for name, keys in dividing.items() if not set(keys).isdisjoint(named)]
+    present = [name for name, keys in dividing.items() if not set(keys).isdisjoint(requested_keys)]
     for name in present[1:] if not set(present) <= {HAMI.name, KOORDINATOR.name} else ():
         for container in pod.containers:
             for key in sorted(set(dividing[name]) & container.limits.keys()):
@@ -246,10 +248,12 @@ def divide_keys(
     for key in foreign:
         readers = [vocabulary for vocabulary in candidates if key in vocabulary.foreign]
         handlers = [vocabulary for vocabulary in candidates if vocabulary.handles(key)]
-        listed = [one for one in handlers if not VOCABULARIES[one.name].handles(key)]
+        other_handlers = [
+            handler for handler in handlers if not VOCABULARIES[handler.name].handles(key)
+        ]
         own = [vocabulary for vocabulary in readers if split[vocabulary.name].difference(foreign)]
-        split[(listed or own or handlers or readers)[0].name].add(key)
-    return {name: frozenset(owned) for name, owned in split.items()}
+        split[(other_handlers or own or handlers or readers)[0].name].add(key)
+    return {name: frozenset(owned_keys) for name, owned_keys in split.items()}
 
 
 def restrict_keys(pod: LegacyPod, keys: frozenset[str]) -> LegacyPod:

@@ -49,13 +49,13 @@ def find_unseen_claims(
             if any(vocabulary.handles(name) for vocabulary in vocabularies.values()):
                 keys.setdefault(name, path)
     if keys:
-        listed = sorted(keys)
-        named = ", ".join(map(printable, listed[:MAX_KEYS]))
-        more = f" and {len(listed) - MAX_KEYS} more" if len(listed) > MAX_KEYS else ""
+        sorted_keys = sorted(keys)
+        key_names = ", ".join(map(printable, sorted_keys[:MAX_KEYS]))
+        more = f" and {len(sorted_keys) - MAX_KEYS} more" if len(sorted_keys) > MAX_KEYS else ""
         yield warning(
             Code.CLAIMS_NOT_SEEN,
-            keys[listed[0]],
-            f"names {named}{more}: translated pods have claims instead, which it does not see",
+            keys[sorted_keys[0]],
+            f"names {key_names}{more}: translated pods have claims instead, which it does not see",
             _FIXES.get(str(kind), _POLICY_FIX),
         )
 

@@ -78,8 +78,10 @@ def _pieces(
 ) -> Iterator[RequestedDevices]:
     """Yield parts of a request that fit in a claim each; the request itself where it has none."""
     intent = devices.intent
-    known = facts.get(intent.kind, UNKNOWN)
-    if intent.count <= MAX_RESULTS or _are_related(intent, profile.devices[intent.kind], known):
+    known_facts = facts.get(intent.kind, UNKNOWN)
+    if intent.count <= MAX_RESULTS or _are_related(
+        intent, profile.devices[intent.kind], known_facts
+    ):
         yield devices
         return
     for first in range(0, intent.count, MAX_RESULTS):
@@ -97,5 +99,5 @@ def _are_related(intent: Intent, device: DeviceProfile, facts: Facts) -> bool:
         device.sharing is Sharing.PUBLISHED and bool(facts.shared)
     )
     is_whole = intent.exclusive and (device.memory is not None or device.cores is not None)
-    related = intent.same_numa or intent.within is not None or intent.every
-    return related or (is_shared and not is_whole)
+    are_related = intent.same_numa or intent.within is not None or intent.every
+    return are_related or (is_shared and not is_whole)

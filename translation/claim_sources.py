@@ -21,13 +21,13 @@ def match_claims(
     entries: Iterable[PodResourceClaim], claims: Iterable[Claim]
 ) -> tuple[Claim | None, ...]:
     """Return for each entry of a pod's claims the translated claim; None for other entries."""
-    unmatched = list(claims)
+    unmatched_claims = list(claims)
     matches: list[Claim | None] = []
     for entry in entries:
         template = entry.resource_claim_template_name
-        match = next((claim for claim in unmatched if claim.template == template), None)
+        match = next((claim for claim in unmatched_claims if claim.template == template), None)
         if match is not None:
-            unmatched.remove(match)
+            unmatched_claims.remove(match)
         matches.append(match)
     return tuple(matches)
 
@@ -45,13 +45,13 @@ def locate_at_keys(finding: Finding, pod: FieldPath, claims: Sequence[Claim | No
     if entry is None:
         return finding
     index = next((step for step in entry.steps if isinstance(step, int)), None)
-    concerned = claims if index is None else claims[index : index + 1]
-    translated = [claim for claim in concerned if claim is not None]
-    if not translated or len(translated) < len(concerned):
+    candidate_claims = claims if index is None else claims[index : index + 1]
+    translated_claims = [claim for claim in candidate_claims if claim is not None]
+    if not translated_claims or len(translated_claims) < len(candidate_claims):
         return finding
     return msgspec.structs.replace(
         finding,
-        path=pod.join(source_path(translated, finding.cause)),
+        path=pod.join(source_path(translated_claims, finding.cause)),
         # The place in the claim does not help an author who wrote no claim.
         message=finding.message.removeprefix(f"{finding.cause}: "),
         cause=None,

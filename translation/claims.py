@@ -177,7 +177,7 @@ def compile_claims(
     containers: Mapping[str, LegacyContainer],
     profile: Profile,
     facts: Mapping[DeviceKind, Facts],
-    derived: DerivedSize,
+    sizes: DerivedSize,
     *,
     prefix: str,
     merges_init: bool = False,
@@ -188,60 +188,68 @@ def compile_claims(
         intents: All of kinds that the profile has, in the order of the pod's containers.
         containers: By name.
         facts: Device kind to the facts of the driver's published devices.
-        derived: What the pod has derived so far.
+        sizes: What the pod has derived so far.
         prefix: The readable prefix of template names, a DNS label.
         merges_init: Init containers that need more share the devices of an app container.
     """
-    rejected = tuple(check_rejected(intents, profile))
-    if rejected:
-        return CompiledClaims(findings=rejected)
+    rejection_findings = tuple(check_rejected(intents, profile))
+    if rejection_findings:
+        return CompiledClaims(findings=rejection_findings)
     findings: list[Finding] = []
     if merges_init:
         intents, raised_findings = merge_init_intents(intents, containers)
         findings += raised_findings
-    reused, reuse_findings = reused_intents(intents, containers)
+    reused_indexes, reuse_findings = reused_intents(intents, containers)
     findings += reuse_findings
-    requested = [
+    requested_devices = [
         RequestedDevices(
             intent=intent,
             users=(
-                *(intents[init].container for init, place in reused.items() if place == index),
+                *(
+                    intents[init].container
+                    for init, place in reused_indexes.items()
+                    if place == index
+                ),
                 intent.container,
                 *intent.also,
             ),
         )
         for index, intent in enumerate(intents)
-        if index not in reused
+        if index not in reused_indexes
     ]
     groups = [
         (label, part)
-        for label, group in _grouped_by_claim(requested, profile)
+        for label, group in _grouped_by_claim(requested_devices, profile)
         for part in divide_devices(group, profile, facts)
     ]
-    excess = list(derived.check_claims(intents, len(groups)))
+    excess = list(sizes.check_claims(intents, len(groups)))
     claims: list[Claim] = []
     for label, group in groups if not excess else ():
         faults = list(check_limits([devices.intent for devices in group]))
         if faults:
             findings += faults
             continue
-        compiled = _compile_claim([devices.intent for devices in group], profile, facts, derived)
-        findings += compiled.findings
-        if compiled.exceeds:
+        compiled_request = _compile_claim(
+            [devices.intent for devices in group], profile, facts, sizes
+        )
+        findings += compiled_request.findings
+        if compiled_request.exceeds:
             break
         count = sum(devices.intent.count for devices in group)
         claim = build_claim(
-            compiled.claim,
+            compiled_request.claim,
             label=label,
             prefix=f"{prefix}-{group[0].intent.kind}-{count}",
             uses=tuple(
                 Use(container=user, request=request.name)
-                for devices, request in zip(group, compiled.claim.requests or (), strict=True)
+                for devices, request in zip(
+                    group, compiled_request.claim.requests or (), strict=True
+                )
                 for user in devices.users
             ),
-            sources=compiled.sources,
+            sources=compiled_request.sources,
         )
-        excess = list(derived.check_spec(group[-1].intent, claim.size))
+        excess = list(sizes.check_spec(group[-1].intent, claim.size))
         if excess:
             break
         claims.append(claim)
@@ -252,15 +260,15 @@ def compile_claims(
 
 
 def _grouped_by_claim(
-    requested: Sequence[RequestedDevices], profile: Profile
+    requested_devices: Sequence[RequestedDevices], profile: Profile
 ) -> Iterator[tuple[str, list[RequestedDevices]]]:
     """Yield the label of each claim and what it requests."""
     if profile.claims is Granularity.POD:
-        if requested:
-            yield requested[0].intent.kind.value, list(requested)
+        if requested_devices:
+            yield requested_devices[0].intent.kind.value, list(requested_devices)
         return
     by_container: dict[str, list[RequestedDevices]] = {}
-    for devices in requested:
+    for devices in requested_devices:
         by_container.setdefault(devices.intent.container, []).append(devices)
     for container, group in by_container.items():
         yield pod_claim_label(group[0].intent.kind.value, container), group
@@ -295,7 +303,7 @@ def _compile_claim(
     intents: Sequence[Intent],
     profile: Profile,
     facts: Mapping[DeviceKind, Facts],
-    derived: DerivedSize,
+    sizes: DerivedSize,
 ) -> _CompiledClaim:
     sources: dict[FieldPath, FieldPath] = {}
     requests: list[DeviceRequest] = []
@@ -307,9 +315,9 @@ def _compile_claim(
         compiler = RequestCompiler(
             profile, profile.devices[intent.kind], facts.get(intent.kind, UNKNOWN), intent
         )
-        compiled = compiler.request(name)
-        sources |= compiled.sources_at(FieldPath.of("requests", len(requests)))
-        requests.append(compiled.request)
+        compiled_request = compiler.request(name)
+        sources |= compiled_request.sources_at(FieldPath.of("requests", len(requests)))
+        requests.append(compiled_request.request)
         for constraint, path in compiler.constraints(name):
             sources[FieldPath.of("constraints", len(constraints))] = path
             constraints.append(constraint)
@@ -317,7 +325,7 @@ def _compile_claim(
             sources[FieldPath.of("config", len(configs))] = path
             configs.append(config)
         findings += compiler.findings
-        excess += derived.check_request(intent, compiled.request)
+        excess += sizes.check_request(intent, compiled_request.request)
         if excess:
             break
     claim = DeviceClaim(

@@ -69,11 +69,11 @@ def derive(
             )
             return Derivation(findings=(error(Code.TRANSLATION_RECORD_MALFORMED, path, unknown),))
         if profile.content_hash != used.hash:
-            changed = (
+            problem = (
                 f"profile {used.name} is {profile.content_hash} here, not {quote_text(used.hash)}"
             )
             fix = "create the pod again from its legacy manifest"
-            return Derivation(findings=(error(Code.PROFILE_CHANGED, path, changed, fix),))
+            return Derivation(findings=(error(Code.PROFILE_CHANGED, path, problem, fix),))
         providers[provider_name(used.vocabulary, used.name, providers)] = profile
     legacy = record.legacy_pod(paths)
     facts = {used.name: used.facts for used in record.profiles}
@@ -94,10 +94,12 @@ def read_keys(legacy: LegacyPod, vocabularies: Sequence[Vocabulary]) -> Readings
     Args:
         vocabularies: In the order that decides shared keys.
     """
-    named = {key for container in legacy.containers for key in container.limits}
-    owned = arbiter.divide_keys(named, vocabularies)
+    keys = {key for container in legacy.containers for key in container.limits}
+    owned_keys = arbiter.divide_keys(keys, vocabularies)
     return {
-        vocabulary.name: vocabulary.translate(arbiter.restrict_keys(legacy, owned[vocabulary.name]))
+        vocabulary.name: vocabulary.translate(
+            arbiter.restrict_keys(legacy, owned_keys[vocabulary.name])
+        )
         for vocabulary in vocabularies
     }
 
@@ -119,7 +121,7 @@ def compile_readings(
         **{container.name: container for container in legacy.containers},
         **{container.name: container for container in legacy.containers if container.limits},
     }
-    derived = DerivedSize()
+    sizes = DerivedSize()
     claims: list[Claim] = []
     findings: list[Finding] = []
     variables: list[Variable] = []
@@ -128,23 +130,23 @@ def compile_readings(
         variables += reading.variables
         by_driver = _intents_by_driver(reading, vocabulary, providers, findings)
         if reading.alignment is not None:
-            aligned = _compile_alignment(
-                reading.alignment, by_driver, facts, derived, prefix=vocabulary
+            aligned_claim = _compile_alignment(
+                reading.alignment, by_driver, facts, sizes, prefix=vocabulary
             )
-            claims += aligned.claims
-            findings += aligned.findings
+            claims += aligned_claim.claims
+            findings += aligned_claim.findings
         for profile, intents in by_driver.values():
-            compiled = compile_claims(
-                _unaligned(intents, reading.alignment),
+            compiled_claims = compile_claims(
+                _unaligned_intents(intents, reading.alignment),
                 containers,
                 profile,
                 facts.get(profile.driver, {}),
-                derived,
+                sizes,
                 prefix=vocabulary,
                 merges_init=legacy.choices.init_containers is InitContainers.LARGEST,
             )
-            claims += compiled.claims
-            findings += compiled.findings
+            claims += compiled_claims.claims
+            findings += compiled_claims.findings
     return Derivation(claims=tuple(claims), variables=tuple(variables), findings=tuple(findings))
 
 
@@ -152,7 +154,7 @@ def _compile_alignment(
     alignment: Alignment,
     by_driver: Mapping[str, tuple[Profile, list[Intent]]],
     facts: Mapping[str, Mapping[DeviceKind, Facts]],
-    derived: DerivedSize,
+    sizes: DerivedSize,
     *,
     prefix: str,
 ) -> CompiledClaims:
@@ -169,11 +171,11 @@ def _compile_alignment(
     if any(kind not in members for kind in alignment.kinds):
         return CompiledClaims()
     return compile_aligned_claim(
-        alignment, [members[kind] for kind in alignment.kinds], derived, prefix=prefix
+        alignment, [members[kind] for kind in alignment.kinds], sizes, prefix=prefix
     )
 
 
-def _unaligned(intents: Sequence[Intent], alignment: Alignment | None) -> Sequence[Intent]:
+def _unaligned_intents(intents: Sequence[Intent], alignment: Alignment | None) -> Sequence[Intent]:
     if alignment is None:
         return intents
     return [intent for intent in intents if intent.kind not in alignment.kinds]

@@ -34,7 +34,7 @@ def check_published_devices(
     """Yield a warning for each DeviceClass whose driver has published no devices."""
     if snapshot.publishes is None or snapshot.classes is None:
         return
-    unpublished = {
+    drivers_by_class = {
         name: profile.driver
         for profile in profiles
         if profile.driver not in snapshot.publishes
@@ -42,7 +42,7 @@ def check_published_devices(
     }
     for claim in claims:
         for index, name in claim.classes_by_request():
-            driver = unpublished.pop(name, None)
+            driver = drivers_by_class.pop(name, None)
             if driver is not None:
                 yield warning(
                     Code.NO_DEVICES,

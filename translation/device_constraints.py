@@ -103,8 +103,8 @@ class ConstraintCompiler:
             self._facts.partitions,
             self._intent.count,
         )
-        required = self._intent.partition
-        if not required and (not sizes or not self._intent.exclusive or self._shared):
+        needs_partition = self._intent.partition
+        if not needs_partition and (not sizes or not self._intent.exclusive or self._shared):
             return
         if not isinstance(prefix, str) or sizes == ():
             self._fail(
@@ -117,13 +117,16 @@ class ConstraintCompiler:
             )
             return
         if sizes is not None and count not in sizes:
-            listed = ", ".join(map(str, sizes))
+            size_list = ", ".join(map(str, sizes))
             message = (
-                f"{self._profile.driver} publishes partitions of {listed} GPUs, not of {count}"
+                f"{self._profile.driver} publishes partitions of {size_list} GPUs, not of {count}"
             )
-            if required:
+            if needs_partition:
                 self._fail(
-                    Code.NO_PARTITION_OF_SIZE, "partition", message, f"request one of {listed} GPUs"
+                    Code.NO_PARTITION_OF_SIZE,
+                    "partition",
+                    message,
+                    f"request one of {size_list} GPUs",
                 )
             else:
                 self._warn(
@@ -139,10 +142,10 @@ class ConstraintCompiler:
                 f"no inventory shows that {self._profile.driver} publishes partitions of {count} GPUs",
             )
         name = self._selectors.full_name(f"{prefix}{count}")
-        where = names if required else tuple(f"{request}/{PARTITION}" for request in names)
+        where = names if needs_partition else tuple(f"{request}/{PARTITION}" for request in names)
         yield (
             DeviceConstraint(requests=where, match_attribute=name),
-            self._intent.path("partition" if required else "count"),
+            self._intent.path("partition" if needs_partition else "count"),
         )
 
     def _within(self, names: tuple[str, ...]) -> Iterator[tuple[DeviceConstraint, FieldPath]]:

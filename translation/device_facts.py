@@ -43,8 +43,8 @@ class MemorySize(_Part, frozen=True, kw_only=True, omit_defaults=True):
     values: tuple[Quantity, ...] = ()
 
     def __post_init__(self) -> None:
-        listed = ((value, 0) for value in self.values)
-        for amount, least in ((self.size, 1), (self.min, 0), (self.step, 1), *listed):
+        size_ranges = ((value, 0) for value in self.values)
+        for amount, least in ((self.size, 1), (self.min, 0), (self.step, 1), *size_ranges):
             if amount is not None and not (amount.is_whole and least <= int(amount) < 2**63):
                 raise ValueError(f"{amount} is not a number of bytes")
 
@@ -89,19 +89,19 @@ class SliceSummary(msgspec.Struct, frozen=True, kw_only=True):
     roots: Mapping[DeviceKind, Mapping[str, int]] = {}
 
 
-def summary(published: ResourceSlice, profiles: Mapping[str, Profile]) -> SliceSummary | None:
+def summary(resource_slice: ResourceSlice, profiles: Mapping[str, Profile]) -> SliceSummary | None:
     """Return the facts of a slice; None when no profile is for its driver."""
-    profile = profiles.get(published.spec.driver)
+    profile = profiles.get(resource_slice.spec.driver)
     if profile is None:
         return None
     return SliceSummary(
-        driver=published.spec.driver,
-        pool=published.spec.pool.name,
-        generation=published.spec.pool.generation,
+        driver=resource_slice.spec.driver,
+        pool=resource_slice.spec.pool.name,
+        generation=resource_slice.spec.pool.generation,
         facts={
             kind: merge_facts(
                 _facts(device, kind_profile, profile.driver)
-                for device in published.spec.devices or ()
+                for device in resource_slice.spec.devices or ()
                 if _is_of(device, kind_profile, profile)
             )
             for kind, kind_profile in profile.devices.items()
@@ -109,7 +109,7 @@ def summary(published: ResourceSlice, profiles: Mapping[str, Profile]) -> SliceS
         roots={
             kind: roots
             for kind, kind_profile in profile.devices.items()
-            if (roots := _roots(published.spec.devices or (), kind_profile, profile))
+            if (roots := _roots(resource_slice.spec.devices or (), kind_profile, profile))
         },
     )
 
@@ -167,16 +167,16 @@ def _most_frequent_first(counter: Counter[int]) -> tuple[int, ...]:
 
 def merge_facts(parts: Iterable[Facts]) -> Facts:
     """Merge facts; their order does not matter."""
-    known = [part for part in parts if part != UNKNOWN]
-    if not known:
+    known_parts = [part for part in parts if part != UNKNOWN]
+    if not known_parts:
         return UNKNOWN
-    sizes = {size for part in known for size in part.sizes or ()}
+    sizes = {size for part in known_parts for size in part.sizes or ()}
     return Facts(
         sizes=tuple(sorted(sizes, key=_by_size)),
-        shared=any(part.shared for part in known),
-        default_is_part=any(part.default_is_part for part in known),
-        replicas=tuple(sorted({count for part in known for count in part.replicas or ()})),
-        partitions=tuple(sorted({size for part in known for size in part.partitions or ()}))
+        shared=any(part.shared for part in known_parts),
+        default_is_part=any(part.default_is_part for part in known_parts),
+        replicas=tuple(sorted({count for part in known_parts for count in part.replicas or ()})),
+        partitions=tuple(sorted({size for part in known_parts for size in part.partitions or ()}))
         or None,
     )
 
@@ -189,11 +189,12 @@ def _by_size(memory: MemorySize) -> tuple[Quantity, Quantity, Quantity, tuple[Qu
 def _is_of(device: Device, kind: DeviceProfile, profile: Profile) -> bool:
     attributes = device.attributes or {}
     for name, value in kind.where.items():
-        attribute = attributes.get(name) or attributes.get("/".join(profile.qualified(name)))
+        attribute = attributes.get(name) or attributes.get("/".join(profile.qualified_name(name)))
         if attribute is None or attribute.string != value:
             return False
     return not any(
-        name in attributes or "/".join(profile.qualified(name)) in attributes for name in kind.lacks
+        name in attributes or "/".join(profile.qualified_name(name)) in attributes
+        for name in kind.lacks
     )
 
 

@@ -24,14 +24,14 @@ class DeviceFamily(msgspec.Struct, frozen=True, kw_only=True):
     advice: str
 
 
-def _mapped(driver: str, resource: str) -> str:
+def _dra_advice(driver: str, resource: str) -> str:
     return (
         f"to use DRA, install the driver {driver} and give a DeviceClass "
         f"extendedResourceName {resource}; until then the device plugin must keep running"
     )
 
 
-def _written(keys: str) -> str:
+def _keys_advice(keys: str) -> str:
     return f"write a key that is translated, {keys}, or keep the device plugin running"
 
 
@@ -46,12 +46,12 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         owner="AMD's GPU device plugin, or HAMi on AMD GPUs",
         resources=("amd.com/*",),
         annotations=("amd.com/*",),
-        advice=_written("amd.com/gpu, or a partition such as amd.com/cpx_nps4"),
+        advice=_keys_advice("amd.com/gpu, or a partition such as amd.com/cpx_nps4"),
     ),
     DeviceFamily(
         owner="AWS's Neuron device plugin",
         resources=("aws.amazon.com/neuron*",),
-        advice=_written("aws.amazon.com/neuron"),
+        advice=_keys_advice("aws.amazon.com/neuron"),
     ),
     DeviceFamily(
         owner="AWS's virtual GPU device plugin",
@@ -61,17 +61,17 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
     DeviceFamily(
         owner="Intel's GPU device plugin",
         resources=("gpu.intel.com/*",),
-        advice=_written("gpu.intel.com/i915 or gpu.intel.com/xe"),
+        advice=_keys_advice("gpu.intel.com/i915 or gpu.intel.com/xe"),
     ),
     DeviceFamily(
         owner="Intel's Gaudi device plugin",
         resources=("habana.ai/*",),
-        advice=_written("habana.ai/gaudi"),
+        advice=_keys_advice("habana.ai/gaudi"),
     ),
     DeviceFamily(
         owner="Intel's QAT device plugin",
         resources=("qat.intel.com/*",),
-        advice=_mapped("qat.intel.com", "qat.intel.com/generic"),
+        advice=_dra_advice("qat.intel.com", "qat.intel.com/generic"),
     ),
     DeviceFamily(
         owner="Intel's other device plugins (SR-IOV, FPGA, DSA, SGX)",
@@ -83,7 +83,7 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         owner="Huawei's Ascend device plugin, HAMi or MindX",
         resources=("huawei.com/*",),
         annotations=("huawei.com/*",),
-        advice=_written("huawei.com/Ascend910B3"),
+        advice=_keys_advice("huawei.com/Ascend910B3"),
     ),
     DeviceFamily(
         owner="Volcano's GPU sharing",
@@ -126,7 +126,7 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         owner="Hygon's DCU device plugin, or HAMi",
         resources=("hygon.com/*", "dcu.com/*"),
         annotations=("hygon.com/*",),
-        advice=_written("hygon.com/dcunum"),
+        advice=_keys_advice("hygon.com/dcunum"),
     ),
     DeviceFamily(
         owner="MetaX's device plugin, or HAMi",
@@ -178,7 +178,7 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
     DeviceFamily(
         owner="Tenstorrent's device plugin",
         resources=("tenstorrent.com/*",),
-        advice=_mapped("tenstorrent.com", "tenstorrent.com/n150"),
+        advice=_dra_advice("tenstorrent.com", "tenstorrent.com/n150"),
     ),
     DeviceFamily(
         owner="IBM's Spyre device plugin",

@@ -96,13 +96,17 @@ class RequestCompiler:
     def request(self, name: str) -> CompiledRequest:
         """Compile the request; `findings` has what it cannot express."""
         sources: dict[FieldPath, FieldPath] = {}
-        named = self._selectors.named_devices()
-        class_name = named.class_name or self._device.class_name
-        every = self._intent.every or (self._intent.pool and self._shared) or named.every is True
-        self._warn_variables(named)
-        selectors = [*self._selectors.of_filter(), *self._selectors.of_name(named)]
+        named_devices = self._selectors.named_devices()
+        class_name = named_devices.class_name or self._device.class_name
+        every = (
+            self._intent.every
+            or (self._intent.pool and self._shared)
+            or named_devices.every is True
+        )
+        self._warn_variables(named_devices)
+        selectors = [*self._selectors.of_filter(), *self._selectors.of_name(named_devices)]
         capacity = self._capacity()
-        alternatives = self._alternatives() or self._connected_first(named)
+        alternatives = self._alternatives() or self._connected_first(named_devices)
         if self._intent.kind is DeviceKind.MIG and len(alternatives) == 1:
             selectors.append(Selector(alternatives.pop().selector, "memory"))
         expressions = [selector.expression for selector in selectors]
@@ -167,16 +171,18 @@ class RequestCompiler:
 
     def constraints(self, *names: str) -> Iterator[tuple[DeviceConstraint, FieldPath]]:
         """Yield each constraint between the devices of the intent's requests, and its source."""
-        yield from self._connected(names)
+        yield from self._connected_constraints(names)
         yield from self._constraints.between(names)
 
-    def _connected(self, names: tuple[str, ...]) -> Iterator[tuple[DeviceConstraint, FieldPath]]:
+    def _connected_constraints(
+        self, names: tuple[str, ...]
+    ) -> Iterator[tuple[DeviceConstraint, FieldPath]]:
         if self._intent.count == 1 and not self._intent.every:
             return
-        connected = self._connected_by(self._selectors.matched_devices())
-        if connected is not None:
+        attribute = self._connected_by(self._selectors.matched_devices())
+        if attribute is not None:
             group = tuple(f"{name}/{CONNECTED}" for name in names)
-            match = self._selectors.full_name(connected)
+            match = self._selectors.full_name(attribute)
             yield (
                 DeviceConstraint(requests=group, match_attribute=match),
                 self._intent.path("count"),
@@ -385,11 +391,11 @@ class RequestCompiler:
         return f"{from_least} && {self._selectors.memory_is('<= 0', most)}"
 
     def _warn_merged_sizes(self, ranges: Sequence[tuple[Quantity, Quantity]]) -> None:
-        listed = ", ".join(f"{least} to {most}" for least, most in ranges if least != most)
+        range_list = ", ".join(f"{least} to {most}" for least, most in ranges if least != most)
         self._warn(
             Code.MEMORY_SIZES_MERGED,
             "memory",
-            f"a request has at most {MAX_ALTERNATIVES} alternatives: devices of {listed} get the "
+            f"a request has at most {MAX_ALTERNATIVES} alternatives: devices of {range_list} get the "
             "percentage of the smallest of them",
         )
 
@@ -401,15 +407,15 @@ class RequestCompiler:
             "have the same: devices of several sizes on one node are not combined",
         )
 
-    def _connected_first(self, named: NamedDevices) -> list[_Alternative]:
+    def _connected_first(self, named_devices: NamedDevices) -> list[_Alternative]:
         """Return the alternatives connected and any, where a name prefers connected devices."""
-        if self._connected_by(named) is None:
+        if self._connected_by(named_devices) is None:
             return []
         return [_Alternative(name=CONNECTED, selector=""), _Alternative(name=ANY, selector="")]
 
-    def _connected_by(self, named: NamedDevices) -> str | None:
+    def _connected_by(self, named_devices: NamedDevices) -> str | None:
         """Return the attribute that so many connected devices have in common; None for any."""
-        return (named.connected or {}).get(str(self._intent.count))
+        return (named_devices.connected or {}).get(str(self._intent.count))
 
     def _smallest_first(self, memory: str | None, least: Quantity) -> list[_Alternative]:
         if memory is None:
@@ -431,8 +437,8 @@ class RequestCompiler:
 
     # --- findings
 
-    def _warn_variables(self, named: NamedDevices) -> None:
-        for variable in named.variables or ():
+    def _warn_variables(self, named_devices: NamedDevices) -> None:
+        for variable in named_devices.variables or ():
             self._warn(
                 Code.ENV_VAR_NOT_PROVIDED,
                 "count",

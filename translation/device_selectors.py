@@ -109,7 +109,7 @@ class SelectorCompiler:
         resource = self._intent.filter.resource
         if resource is None:
             return NamedDevices()
-        match = self._device.named(resource)
+        match = self._device.find_resource(resource)
         if match is None:
             self._fail(
                 Code.CANNOT_EXPRESS,
@@ -119,8 +119,8 @@ class SelectorCompiler:
                 "define the name under resources in a profile of your own",
             )
             return NamedDevices()
-        pattern, named = match
-        if pattern != resource and not named.distinguishes_names:
+        pattern, named_devices = match
+        if pattern != resource and not named_devices.distinguishes_names:
             self._findings.append(
                 warning(
                     Code.NOT_PUBLISHED_BY_DRIVER,
@@ -129,24 +129,24 @@ class SelectorCompiler:
                     f"{printable(resource)}: the claim accepts any device of {pattern}",
                 )
             )
-        return named
+        return named_devices
 
     def matched_devices(self) -> NamedDevices:
         """Return the devices that the legacy resource name means, without a finding."""
-        match = self._device.named(self._intent.filter.resource or "")
+        match = self._device.find_resource(self._intent.filter.resource or "")
         return NamedDevices() if match is None else match[1]
 
-    def of_name(self, named: NamedDevices) -> Iterator[Selector]:
+    def of_name(self, named_devices: NamedDevices) -> Iterator[Selector]:
         """Yield the selectors of the devices that the legacy resource name means."""
-        for attribute, value in sorted(named.where.items()):
+        for attribute, value in sorted(named_devices.where.items()):
             yield Selector(self._equals(attribute, value), "count")
         resource = self._intent.filter.resource or ""
         names = (
-            (named.short_name, resource.partition("/")[2]),
-            (named.full_name, resource),
+            (named_devices.short_name, resource.partition("/")[2]),
+            (named_devices.full_name, resource),
         )
-        if isinstance(named.count_attribute, str):
-            yield Selector(self._equals(named.count_attribute, self._intent.count), "count")
+        if isinstance(named_devices.count_attribute, str):
+            yield Selector(self._equals(named_devices.count_attribute, self._intent.count), "count")
         tests = [self._equals(attribute, text) for attribute, text in names if attribute]
         if tests:
             either = tests[0] if len(tests) == 1 else " || ".join(f"({test})" for test in tests)
@@ -158,7 +158,7 @@ class SelectorCompiler:
         Args:
             comparison: Operator and number that the result of `compareTo` is compared with.
         """
-        domain, name = self._profile.qualified(self._device.memory or "")
+        domain, name = self._profile.qualified_name(self._device.memory or "")
         capacity = f"device.capacity[{quote(domain)}]"
         return (
             f"{quote(name)} in {capacity} && "
@@ -171,18 +171,18 @@ class SelectorCompiler:
 
     def full_name(self, attribute: str) -> str:
         """Return the name of an attribute with its domain."""
-        return "/".join(self._profile.qualified(attribute))
+        return "/".join(self._profile.qualified_name(attribute))
 
     def _equals(self, attribute: str, value: AttributeValue) -> str:
         literal = quote(value) if isinstance(value, str) else str(value).lower()
         return f"{self._present(attribute)} && {self._value(attribute)} == {literal}"
 
     def _present(self, attribute: str) -> str:
-        domain, name = self._profile.qualified(attribute)
+        domain, name = self._profile.qualified_name(attribute)
         return f"{quote(name)} in device.attributes[{quote(domain)}]"
 
     def _value(self, attribute: str) -> str:
-        domain, name = self._profile.qualified(attribute)
+        domain, name = self._profile.qualified_name(attribute)
         return f"device.attributes[{quote(domain)}].{name}"
 
     def _fail(self, code: Code, aspect: str, message: str, fix: str = "") -> None:

@@ -39,7 +39,7 @@ def check_embedded_templates(
         extended_resources: Resource names that a DeviceClass maps.
     """
     findings: list[Finding] = []
-    mapped = frozenset(extended_resources)
+    mapped_names = frozenset(extended_resources)
     for template in _templates(document):
         keys = {
             key
@@ -50,7 +50,7 @@ def check_embedded_templates(
             findings.append(_finding(template.path, keys))
         findings += (
             finding.nested_under(template.path)
-            for finding in check_untranslated_keys(template.pod, vocabularies, mapped)
+            for finding in check_untranslated_keys(template.pod, vocabularies, mapped_names)
         )
     return tuple(findings)
 
@@ -93,21 +93,21 @@ def _pod_of(value: Any) -> Pod | None:
     metadata = value.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     lists = {field: spec.get(field) for field in _CONTAINER_FIELDS}
-    reduced = {
+    reduced_pod = {
         "metadata": {"annotations": annotations or {}},
         "spec": {
-            field: [_reduced(container) for container in listed]
-            for field, listed in lists.items()
-            if isinstance(listed, list)
+            field: [_reduced_container(container) for container in containers]
+            for field, containers in lists.items()
+            if isinstance(containers, list)
         },
     }
     try:
-        return convert(reduced, Pod)
+        return convert(reduced_pod, Pod)
     except msgspec.ValidationError:
         return None
 
 
-def _reduced(container: Any) -> Mapping[str, Any]:
+def _reduced_container(container: Any) -> Mapping[str, Any]:
     resources = container.get("resources") if isinstance(container, dict) else None
     resources = resources if isinstance(resources, dict) else {}
     amounts = {section: resources.get(section) or {} for section in ("limits", "requests")}
@@ -115,12 +115,12 @@ def _reduced(container: Any) -> Mapping[str, Any]:
 
 
 def _finding(path: FieldPath, keys: Iterable[str]) -> Finding:
-    listed = sorted(keys)
-    named = ", ".join(map(printable, listed[:MAX_KEYS]))
-    more = f" and {len(listed) - MAX_KEYS} more" if len(listed) > MAX_KEYS else ""
+    sorted_keys = sorted(keys)
+    key_names = ", ".join(map(printable, sorted_keys[:MAX_KEYS]))
+    more = f" and {len(sorted_keys) - MAX_KEYS} more" if len(sorted_keys) > MAX_KEYS else ""
     return info(
         Code.POD_TEMPLATE_NOT_READ,
         path,
-        f"contains a pod template with device keys ({named}{more}) that is not translated here; its "
+        f"contains a pod template with device keys ({key_names}{more}) that is not translated here; its "
         "pods are translated when they are created",
     )

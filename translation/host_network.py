@@ -28,7 +28,9 @@ def vocabularies_for(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Mappin
     """Return the vocabularies that translate a pod: none for NICs in the host's network."""
     if not pod.spec.host_network:
         return vocabularies
-    return {name: one for name, one in vocabularies.items() if name not in arbiter.NICS}
+    return {
+        name: vocabulary for name, vocabulary in vocabularies.items() if name not in arbiter.NICS
+    }
 
 
 def check_host_network(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iterator[Finding]:
@@ -49,10 +51,10 @@ def check_host_network(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iter
             place = path.child("resources", section).key(key)
             if not amount > Quantity(0):
                 continue
-            if key == RDMA and any(one.handles(key) for one in vocabularies.values()):
-                yield _rejected(place)
-            elif any(_is_device(one, key) for one in nics):
-                yield _left(place, key)
+            if key == RDMA and any(vocabulary.handles(key) for vocabulary in vocabularies.values()):
+                yield _rejected_finding(place)
+            elif any(_is_device(vocabulary, key) for vocabulary in nics):
+                yield _untranslated_finding(place, key)
 
 
 def _is_device(vocabulary: Vocabulary, key: str) -> bool:
@@ -61,7 +63,7 @@ def _is_device(vocabulary: Vocabulary, key: str) -> bool:
     return vocabulary.handles(key) and not (suffix is not None and key.endswith(suffix))
 
 
-def _left(path: FieldPath, key: str) -> Finding:
+def _untranslated_finding(path: FieldPath, key: str) -> Finding:
     return warning(
         Code.HOST_NETWORK_NIC,
         path,
@@ -71,7 +73,7 @@ def _left(path: FieldPath, key: str) -> Finding:
     )
 
 
-def _rejected(path: FieldPath) -> Finding:
+def _rejected_finding(path: FieldPath) -> Finding:
     return error(
         Code.HOST_NETWORK_NIC,
         path,

@@ -31,11 +31,11 @@ def reused_intents(
     """
     findings: list[Finding] = []
     init, reusable = _init_and_app_indexes(intents, containers)
-    reused: dict[int, int] = {}
+    reused_indexes: dict[int, int] = {}
     for index in init:
         intent = intents[index]
         in_use = {
-            reused.get(other, other)
+            reused_indexes.get(other, other)
             for other in init
             if intents[other].container == intent.container
         }
@@ -51,10 +51,10 @@ def reused_intents(
             reusable.append(index)
             findings.append(_held_finding(intent))
             continue
-        reused[index] = match
+        reused_indexes[index] = match
         if _size(intents[match]) != _size(intent):
             findings.append(_reuse_finding(intent, intents[match]))
-    return reused, tuple(findings)
+    return reused_indexes, tuple(findings)
 
 
 def merge_init_intents(
@@ -69,33 +69,33 @@ def merge_init_intents(
         intents: In the order of the pod's containers.
         containers: By name.
     """
-    merged = list(intents)
+    merged_intents = list(intents)
     findings: list[Finding] = []
     init, apps = _init_and_app_indexes(intents, containers)
     further: dict[int, Intent] = {}
     in_use: dict[str, set[int]] = {}
     for index in init:
         intent = intents[index]
-        taken = in_use.setdefault(intent.container, set())
-        free = [app for app in apps if app not in taken]
-        match = next((app for app in free if _covers(merged[app], intent)), None)
+        used_apps = in_use.setdefault(intent.container, set())
+        free = [app for app in apps if app not in used_apps]
+        match = next((app for app in free if _covers(merged_intents[app], intent)), None)
         if match is None:
-            mergeable = [app for app in free if _merges(merged[app], intent)]
-            match = max(mergeable, key=lambda app: _size(merged[app]), default=None)
+            mergeable = [app for app in free if _merges(merged_intents[app], intent)]
+            match = max(mergeable, key=lambda app: _size(merged_intents[app]), default=None)
         if match is None:
             continue
-        taken.add(match)
-        app = merged[match]
+        used_apps.add(match)
+        app = merged_intents[match]
         if intent.count > app.count:
-            merged[index] = _replaced(intent, count=app.count)
-            further[index] = _replaced(intent, count=intent.count - app.count)
+            merged_intents[index] = _with_count(intent, count=app.count)
+            further[index] = _with_count(intent, count=intent.count - app.count)
         elif not _covers(app, intent):
-            merged[match] = _raised(app, intent)
+            merged_intents[match] = _raised_intent(app, intent)
             findings.append(_raised_finding(app, intent))
     return (
         [
             part
-            for index, intent in enumerate(merged)
+            for index, intent in enumerate(merged_intents)
             for part in ((intent, further[index]) if index in further else (intent,))
         ],
         tuple(findings),
@@ -120,7 +120,7 @@ def _init_and_app_indexes(
     return init, apps
 
 
-def _replaced(intent: Intent, count: int) -> Intent:
+def _with_count(intent: Intent, count: int) -> Intent:
     return msgspec.structs.replace(intent, count=count)
 
 
@@ -138,7 +138,7 @@ def _merges(app: Intent, init: Intent) -> bool:
     return app.kind is DeviceKind.GPU and (all_memory or len(by_percent) == 1)
 
 
-def _raised(app: Intent, init: Intent) -> Intent:
+def _raised_intent(app: Intent, init: Intent) -> Intent:
     """Return the app container's intent with the larger amounts of both."""
     exclusive = app.exclusive or init.exclusive
     takes_all = exclusive or app.takes_all_memory or init.takes_all_memory
@@ -210,9 +210,9 @@ def _held_finding(intent: Intent) -> Finding:
     )
 
 
-def _reuse_finding(intent: Intent, reused: Intent) -> Finding:
+def _reuse_finding(intent: Intent, reused_intent: Intent) -> Finding:
     return warning(
         Code.INIT_SHARES_DEVICE,
         intent.path("count"),
-        f"shares the device of container {reused.container} and sees that container's amounts",
+        f"shares the device of container {reused_intent.container} and sees that container's amounts",
     )

@@ -288,9 +288,9 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         """Return the resource names of one container that are this vocabulary's."""
         keys, prefixes, suffix = self.keys, self.key_prefixes, self.companion_suffix
         # Every review asks every vocabulary about every name, so `handles` is written out.
-        handled = [name for name in names if name in keys or name.startswith(prefixes)]
+        own_names = [name for name in names if name in keys or name.startswith(prefixes)]
         return frozenset(
             name
-            for name in handled
+            for name in own_names
             if suffix is None or not name.endswith(suffix) or name.removesuffix(suffix) in names
         )

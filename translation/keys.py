@@ -138,12 +138,12 @@ def prefixes(table: Table, place: Place) -> tuple[str, ...]:
 
 def annotations(table: Table) -> tuple[str, ...]:
     """Return the annotations that a translation depends on: those with an outcome but `KEPT`."""
-    read = {
+    read_names = {
         key.name
         for key in table
         if key.place is Place.ANNOTATION and key.outcome is not KeyOutcome.KEPT
     }
-    return tuple(name for name in names(table, Place.ANNOTATION) if name in read)
+    return tuple(name for name in names(table, Place.ANNOTATION) if name in read_names)
 
 
 def _at(table: Table, place: Place) -> Iterator[str]:

@@ -22,9 +22,9 @@ def keep_latest(
     def latest_result(first: _First, second: _Second) -> _Result:
         nonlocal latest
         # Read once, since another thread may replace it meanwhile.
-        known = latest
-        if known is None or known[0] is not first or known[1] is not second:
-            known = latest = (first, second, function(first, second))
-        return known[2]
+        latest_key = latest
+        if latest_key is None or latest_key[0] is not first or latest_key[1] is not second:
+            latest_key = latest = (first, second, function(first, second))
+        return latest_key[2]
 
     return latest_result

@@ -56,11 +56,11 @@ def containers(pod: Pod) -> Iterator[tuple[FieldPath, Container]]:
 
     Ephemeral containers cannot have resources.
     """
-    for field, listed in (
+    for field, field_containers in (
         ("initContainers", pod.spec.init_containers),
         ("containers", pod.spec.containers),
     ):
-        for index, container in enumerate(listed or ()):
+        for index, container in enumerate(field_containers or ()):
             yield FieldPath.of("spec", field, index), container
 
 
@@ -100,8 +100,8 @@ def legacy_pod(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) 
             _legacy_container(path, container, keys | companions)
             for path, container, keys in with_keys
         ),
-        annotations=_named(pod.annotations, _ANNOTATIONS),
-        labels=_named(pod.labels, _LABELS),
+        annotations=_select_named(pod.annotations, _ANNOTATIONS),
+        labels=_select_named(pod.labels, _LABELS),
         node_selector={
             label: text
             for label, text in sorted((pod.spec.node_selector or {}).items())
@@ -129,8 +129,8 @@ def _legacy_container(
     return LegacyContainer(
         name=container.name,
         path=path,
-        limits=_named(container.limits, keys),
-        requests=_named(container.requests, keys),
+        limits=_select_named(container.limits, keys),
+        requests=_select_named(container.requests, keys),
         init=init,
         sidecar=init and container.restart_policy == "Always",
         privileged=bool(container.security_context and container.security_context.privileged),
@@ -138,7 +138,7 @@ def _legacy_container(
     )
 
 
-def _named(values: Mapping[str, _Value], names: Collection[str]) -> Mapping[str, _Value]:
+def _select_named(values: Mapping[str, _Value], names: Collection[str]) -> Mapping[str, _Value]:
     return {name: values[name] for name in sorted(values) if name in names}
 
 

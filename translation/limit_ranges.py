@@ -36,18 +36,18 @@ Amounts = Mapping[str, Quantity] | None
 def limit_range_summary(limit_range: LimitRange) -> LimitRangeSummary | None:
     """Return what translations read of a LimitRange; None where that is nothing."""
     items = [item for item in limit_range.spec.limits or () if item.type in POD_TYPES]
-    bounded: set[str] = set()
+    bounded_names: set[str] = set()
     defaults: dict[str, set[Quantity]] = {}
     for item in items:
         for bounds in (item.min, item.max, item.max_limit_request_ratio):
-            bounded |= (bounds or {}).keys()
+            bounded_names |= (bounds or {}).keys()
         for amounts in (item.default, item.default_request):
             for name, amount in (amounts or {}).items():
                 defaults.setdefault(name, set()).add(amount)
-    if not bounded and not defaults:
+    if not bounded_names and not defaults:
         return None
     return LimitRangeSummary(
-        bounded=frozenset(bounded),
+        bounded=frozenset(bounded_names),
         defaults={name: frozenset(amounts) for name, amounts in defaults.items()},
     )
 
@@ -56,8 +56,8 @@ def default_amounts(
     limit_ranges: Iterable[LimitRangeSummary],
 ) -> Mapping[str, frozenset[Quantity]]:
     """Return resource name to the amounts that containers may get by default."""
-    merged: dict[str, frozenset[Quantity]] = {}
+    merged_amounts: dict[str, frozenset[Quantity]] = {}
     for limit_range in limit_ranges:
         for name, amounts in limit_range.defaults.items():
-            merged[name] = merged.get(name, frozenset()) | amounts
-    return merged
+            merged_amounts[name] = merged_amounts.get(name, frozenset()) | amounts
+    return merged_amounts

@@ -53,12 +53,12 @@ def _rounded_down(memory: MemorySize, percent: int) -> Quantity:
     if memory.values:
         valid = [value for value in memory.values if value.nanos <= exact]
         return max(valid, default=min(memory.values))
-    step = _coarsened(memory.step)
+    step = _coarsened_step(memory.step)
     least = memory.min or step
     return least + step * max(0, (exact - least.nanos) // step.nanos)
 
 
-def _coarsened(step: Quantity | None) -> Quantity:
+def _coarsened_step(step: Quantity | None) -> Quantity:
     """Return the smallest multiple of the step that is at least one MiB."""
     mebibyte = Quantity("1Mi")
     if step is None or step.nanos <= 0:

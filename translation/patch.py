@@ -18,25 +18,28 @@ CONTAINER_FIELDS: Final = ("initContainers", "containers")
 MAX_LABEL: Final = 63
 
 
-def translate_pod(document: Mapping[str, Any], translated: Translated) -> list[Operation]:
+def translate_pod(document: Mapping[str, Any], translated_pod: Translated) -> list[Operation]:
     """Return the operations that replace a pod's device keys by claims."""
-    labelled = list(zip(_labels(document, translated.claims), translated.claims, strict=True))
-    recorded: dict[str, set[str]] = {}
-    for container_record in translated.record.containers:
-        recorded.setdefault(container_record.name, set()).update(container_record.limits)
-    operations = strip_keys(document, recorded)
+    labelled_claims = list(
+        zip(_labels(document, translated_pod.claims), translated_pod.claims, strict=True)
+    )
+    recorded_keys: dict[str, set[str]] = {}
+    for container_record in translated_pod.record.containers:
+        recorded_keys.setdefault(container_record.name, set()).update(container_record.limits)
+    operations = strip_keys(document, recorded_keys)
     for path, container in _containers(document):
-        uses = list(_uses(container, labelled))
+        uses = list(_uses(container, labelled_claims))
         operations += _append(container.get("resources"), (*path, "resources"), "claims", uses)
-        variables = _missing_variables(container, translated.variables)
+        variables = _missing_variables(container, translated_pod.variables)
         operations += _append(container, path, "env", variables)
     entries = [
-        {"name": label, "resourceClaimTemplateName": claim.template} for label, claim in labelled
+        {"name": label, "resourceClaimTemplateName": claim.template}
+        for label, claim in labelled_claims
     ]
     operations += _append(document.get("spec"), ("spec",), "resourceClaims", entries)
-    operations += _annotate(document, translated.annotation)
-    if translated.scheduler_name is not None:
-        operations.append(add(pointer("spec", "schedulerName"), translated.scheduler_name))
+    operations += _annotate(document, translated_pod.annotation)
+    if translated_pod.scheduler_name is not None:
+        operations.append(add(pointer("spec", "schedulerName"), translated_pod.scheduler_name))
     return operations
 
 
@@ -70,8 +73,8 @@ def restore_pod(
         resources = container.get("resources") or {}
         uses = resources.get("claims") or []
         operations += _remove_named((*path, "resources", "claims"), uses, labels)
-        recorded = limits.get(_name(container), {})
-        operations += _restore_limits(container, path, recorded)
+        recorded_limits = limits.get(_name(container), {})
+        operations += _restore_limits(container, path, recorded_limits)
     operations += _remove_named(("spec", "resourceClaims"), entries, labels)
     operations.append(remove(pointer("metadata", "annotations", REQUEST_ANNOTATION)))
     return operations
@@ -89,24 +92,26 @@ def _containers(document: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str
             yield ("spec", field, index), container
 
 
-def _name(named: Mapping[str, Any]) -> str:
+def _name(item: Mapping[str, Any]) -> str:
     """Return the name of a container, or of a claim of the pod."""
     # As in the typed view, a missing name and null are the empty name.
-    return named.get("name") or ""
+    return item.get("name") or ""
 
 
 def _strip_keys(
     document: Mapping[str, Any], keys_of: Callable[[str], Collection[str]]
 ) -> Iterator[Operation]:
     for path, container in _containers(document):
-        stripped = keys_of(_name(container))
+        stripped_keys = keys_of(_name(container))
         for section in ("limits", "requests"):
             amounts = (container.get("resources") or {}).get(section) or {}
-            removed = sorted(key for key in amounts if key in stripped)
-            if removed and len(removed) == len(amounts):
+            removed_keys = sorted(key for key in amounts if key in stripped_keys)
+            if removed_keys and len(removed_keys) == len(amounts):
                 yield remove(pointer(*path, "resources", section))
             else:
-                yield from (remove(pointer(*path, "resources", section, key)) for key in removed)
+                yield from (
+                    remove(pointer(*path, "resources", section, key)) for key in removed_keys
+                )
 
 
 def _append(
@@ -124,23 +129,25 @@ def _append(
 
 
 def _remove_named(path: Path, items: list[Any], names: Collection[str]) -> Iterator[Operation]:
-    removed = [index for index, item in enumerate(items) if _name(item) in names]
-    if removed and len(removed) == len(items):
+    removed_indexes = [index for index, item in enumerate(items) if _name(item) in names]
+    if removed_indexes and len(removed_indexes) == len(items):
         yield remove(pointer(*path))
     else:
-        yield from (remove(pointer(*path, index)) for index in reversed(removed))
+        yield from (remove(pointer(*path, index)) for index in reversed(removed_indexes))
 
 
 def _restore_limits(
-    container: Mapping[str, Any], path: Path, recorded: Mapping[str, str]
+    container: Mapping[str, Any], path: Path, recorded_limits: Mapping[str, str]
 ) -> Iterator[Operation]:
     resources = container.get("resources")
     present = (resources or {}).get("limits") or {}
     # Amounts that are there may be defaults of a LimitRange, which were set again.
     for key, amount in ((resources or {}).get("requests") or {}).items():
-        if recorded.get(key, amount) != amount:
-            yield add(pointer(*path, "resources", "requests", key), recorded[key])
-    missing = {key: text for key, text in sorted(recorded.items()) if present.get(key) != text}
+        if recorded_limits.get(key, amount) != amount:
+            yield add(pointer(*path, "resources", "requests", key), recorded_limits[key])
+    missing = {
+        key: text for key, text in sorted(recorded_limits.items()) if present.get(key) != text
+    }
     if not missing:
         return
     if resources is None:
@@ -164,9 +171,9 @@ def _annotate(document: Mapping[str, Any], text: str) -> Iterator[Operation]:
 
 
 def _uses(
-    container: Mapping[str, Any], labelled: Iterable[tuple[str, Claim]]
+    container: Mapping[str, Any], labelled_claims: Iterable[tuple[str, Claim]]
 ) -> Iterator[Mapping[str, str]]:
-    for label, claim in labelled:
+    for label, claim in labelled_claims:
         for use in claim.uses:
             if use.container == _name(container):
                 yield {"name": label, "request": use.request}

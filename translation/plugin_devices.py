@@ -23,11 +23,15 @@ def check_device_plugins(
         return
     vocabularies = vocabularies_in_force(options, snapshot.profiles)
     of_vendors = [vocabularies[name] for name in arbiter.OTHER_VENDORS if name in vocabularies]
-    rejected = arbiter.companions({key for one in legacy.containers for key in one.limits})
+    rejected_keys = arbiter.companions(
+        {key for container in legacy.containers for key in container.limits}
+    )
     for container in legacy.containers:
         for key, amount in sorted(container.limits.items()):
-            vocabulary = next((one for one in of_vendors if one.handles(key)), None)
-            if vocabulary is None or key in rejected or not amount > Quantity(0):
+            vocabulary = next(
+                (vocabulary for vocabulary in of_vendors if vocabulary.handles(key)), None
+            )
+            if vocabulary is None or key in rejected_keys or not amount > Quantity(0):
                 continue
             serving = _serving_device(vocabulary.name, key, snapshot, options)
             if serving is None:
@@ -55,6 +59,8 @@ def _serving_device(
     if profile is None:
         return None
     devices = profile.devices.values()
-    device = next((one for one in devices if one.named(key) is not None), next(iter(devices)))
-    match = device.named(key)
+    device = next(
+        (device for device in devices if device.find_resource(key) is not None), next(iter(devices))
+    )
+    match = device.find_resource(key)
     return profile.driver, (match[1].class_name if match else None) or device.class_name

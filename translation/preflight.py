@@ -73,13 +73,13 @@ def skip_reasons(
         if opt_out is not None:
             message = f"not translated: label {opt_out}{carrier}"
             return [info(Code.OPTED_OUT, FieldPath.of("metadata", "labels"), message)]
-    converted = _matching_label(legacy.labels, CONVERTED_LABELS)
-    if converted is not None:
+    converted_label = _matching_label(legacy.labels, CONVERTED_LABELS)
+    if converted_label is not None:
         return [
             info(
                 Code.ALREADY_CONVERTED,
                 FieldPath.of("metadata", "labels"),
-                f"label {converted}: another converter created this pod's claims",
+                f"label {converted_label}: another converter created this pod's claims",
             )
         ]
     return list(_check_scheduler(legacy, options))
@@ -168,7 +168,7 @@ def check_class_configs(
     A claim has none: its parameters are objects of the cluster, such as a
     NetworkAttachmentDefinition.
     """
-    needed = {
+    needed_configs = {
         name: (profile.driver, device.class_config)
         for profile in profiles
         for device in profile.devices.values()
@@ -177,9 +177,9 @@ def check_class_configs(
     }
     for claim in claims:
         for index, name in claim.classes_by_request():
-            if name not in needed:
+            if name not in needed_configs:
                 continue
-            driver, config = needed.pop(name)
+            driver, config = needed_configs.pop(name)
             if driver not in snapshot.class_configs.get(name, ()):
                 path = claim.source(FieldPath.of("requests", index))
                 yield warning(
@@ -192,8 +192,8 @@ def check_class_configs(
 
 
 def _classes_of(device: DeviceProfile) -> frozenset[str]:
-    named = (one.class_name for one in (device.resources or {}).values())
-    return frozenset({device.class_name, *(name for name in named if name is not None)})
+    class_names = (resource.class_name for resource in (device.resources or {}).values())
+    return frozenset({device.class_name, *(name for name in class_names if name is not None)})
 
 
 def check_quotas(
@@ -306,10 +306,10 @@ def quota_amounts(legacy: LegacyPod, readings: Readings) -> Iterator[tuple[str, 
                 yield key, container.limit_path(key)
     limits = {container.name: container.limits for container in legacy.containers}
     for vocabulary, reading in readings.items():
-        added = arbiter.VOCABULARIES[vocabulary].added_key
+        added_key = arbiter.VOCABULARIES[vocabulary].added_key
         for intent in reading.intents:
-            if added is not None and added not in limits[intent.container]:
-                yield added, intent.path("count")
+            if added_key is not None and added_key not in limits[intent.container]:
+                yield added_key, intent.path("count")
 
 
 def check_template_names(
@@ -395,9 +395,9 @@ def check_claim_awareness(
         kueue Configuration, resources.deviceClassMappings; cluster-autoscaler, its flag
         enable-dynamic-resource-allocation; karpenter, its setting IGNORE_DRA_REQUESTS.
     """
-    installed = snapshot.claim_unaware_components
-    for component in sorted(installed.keys() - options.claim_aware_components):
-        classes = [name for name in _device_classes(claims) if name not in installed[component]]
+    components = snapshot.claim_unaware_components
+    for component in sorted(components.keys() - options.claim_aware_components):
+        classes = [name for name in _device_classes(claims) if name not in components[component]]
         if classes:
             yield warning(
                 Code.CLAIM_UNAWARE_COMPONENT,

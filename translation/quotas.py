@@ -127,15 +127,15 @@ def _crosses_namespaces(pod: Pod) -> Iterator[bool]:
     """Yield for each pod affinity term whether it selects other namespaces."""
     affinity = pod.spec.affinity
     for side in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
-        required = _terms(side, "requiredDuringSchedulingIgnoredDuringExecution")
-        preferred = _terms(side, "preferredDuringSchedulingIgnoredDuringExecution")
-        weighted = (term.get("podAffinityTerm") for term in preferred)
-        for term in (*required, *weighted):
+        required_terms = _terms(side, "requiredDuringSchedulingIgnoredDuringExecution")
+        preferred_terms = _terms(side, "preferredDuringSchedulingIgnoredDuringExecution")
+        pod_affinity_terms = (term.get("podAffinityTerm") for term in preferred_terms)
+        for term in (*required_terms, *pod_affinity_terms):
             if isinstance(term, Mapping):
                 yield bool(term.get("namespaces")) or term.get("namespaceSelector") is not None
 
 
 def _terms(side: Mapping[str, Any] | None, field: str) -> tuple[Mapping[str, Any], ...]:
-    listed = (side or {}).get(field)
-    terms = listed if isinstance(listed, list | tuple) else ()
+    listed_terms = (side or {}).get(field)
+    terms = listed_terms if isinstance(listed_terms, list | tuple) else ()
     return tuple(term for term in terms if isinstance(term, Mapping))

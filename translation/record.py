@@ -95,12 +95,14 @@ class TranslationRecord(_Part, frozen=True, kw_only=True, omit_defaults=True):
         Args:
             paths: Container name to its path in the pod; None where the pod is not known.
         """
-        known = paths or {}
+        known_paths = paths or {}
         return LegacyPod(
             containers=tuple(
                 LegacyContainer(
                     name=container.name,
-                    path=known.get(container.name, FieldPath.of("containers").key(container.name)),
+                    path=known_paths.get(
+                        container.name, FieldPath.of("containers").key(container.name)
+                    ),
                     limits=container.limits,
                     init=container.init,
                     sidecar=container.sidecar,

@@ -19,17 +19,19 @@ _SEPARATOR = " "
 
 @keep_latest
 def resource_profiles(
-    profiles: Mapping[str, Profile], chosen: Mapping[str, str]
+    profiles: Mapping[str, Profile], drivers_by_vocabulary: Mapping[str, str]
 ) -> tuple[Profile, ...]:
     """Return the profiles that serve resource names, in the order of precedence.
 
     Args:
         profiles: Driver to profile.
-        chosen: Vocabulary to driver, as the options have it.
+        drivers_by_vocabulary: Vocabulary to driver, as the options have it.
     """
-    preferred = chosen.get(RESOURCES)
+    preferred_driver = drivers_by_vocabulary.get(RESOURCES)
     serving = [profile for profile in profiles.values() if DeviceKind.DEVICE in profile.devices]
-    return tuple(sorted(serving, key=lambda profile: (profile.driver != preferred, profile.driver)))
+    return tuple(
+        sorted(serving, key=lambda profile: (profile.driver != preferred_driver, profile.driver))
+    )
 
 
 def resource_profile(resource: str, serving: Iterable[Profile]) -> Profile | None:
@@ -38,7 +40,7 @@ def resource_profile(resource: str, serving: Iterable[Profile]) -> Profile | Non
         (
             profile
             for profile in serving
-            if profile.devices[DeviceKind.DEVICE].named(resource) is not None
+            if profile.devices[DeviceKind.DEVICE].find_resource(resource) is not None
         ),
         None,
     )
@@ -57,7 +59,7 @@ def served_keys(keys: frozenset[str], vocabulary: str, profile: Profile) -> froz
     device = profile.devices.get(DeviceKind.DEVICE)
     if vocabulary != RESOURCES or device is None:
         return keys
-    return frozenset(key for key in keys if device.named(key) is not None)
+    return frozenset(key for key in keys if device.find_resource(key) is not None)
 
 
 def has_devices_of(device: DeviceProfile, intent: Intent) -> bool:
@@ -66,7 +68,7 @@ def has_devices_of(device: DeviceProfile, intent: Intent) -> bool:
     return (
         intent.kind is not DeviceKind.DEVICE
         or resource is None
-        or device.named(resource) is not None
+        or device.find_resource(resource) is not None
     )
 
 
@@ -74,7 +76,9 @@ def check_rejected(intents: Iterable[Intent], profile: Profile) -> Iterator[Find
     """Yield an error for each name that a profile rejects, with its reason."""
     for intent in intents:
         resource = intent.filter.resource
-        match = profile.devices[intent.kind].named(resource) if resource is not None else None
+        match = (
+            profile.devices[intent.kind].find_resource(resource) if resource is not None else None
+        )
         if match is not None and isinstance(match[1].rejected, str):
             yield error(
                 Code.CANNOT_EXPRESS,
@@ -95,17 +99,23 @@ def resource_providers(
         serving: In the order of precedence.
     """
     used: dict[str, Profile] = {}
-    known = tuple(serving)
+    providers = tuple(serving)
     for intent in intents:
-        profile = resource_profile(intent.filter.resource or "", known)
+        profile = resource_profile(intent.filter.resource or "", providers)
         if profile is not None and profile not in used.values():
             used[provider_name(RESOURCES, profile.driver, used)] = profile
     return used
 
 
-def provider_name(vocabulary: str, driver: str, named: Mapping[str, Profile]) -> str:
+def provider_name(
+    vocabulary: str, driver: str, profiles_by_vocabulary: Mapping[str, Profile]
+) -> str:
     """Return the name of a further provider: the vocabulary's, or with the driver if it is taken."""
-    return vocabulary if vocabulary not in named else f"{vocabulary}{_SEPARATOR}{driver}"
+    return (
+        vocabulary
+        if vocabulary not in profiles_by_vocabulary
+        else f"{vocabulary}{_SEPARATOR}{driver}"
+    )
 
 
 def vocabulary_of(provider: str) -> str:

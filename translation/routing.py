@@ -82,24 +82,24 @@ def route(pod: RoutedPod) -> Mapping[str, str]:
     Vocabularies whose driver has no profile are left out.
     """
     profiles = pod.snapshot.profiles
-    chosen: dict[str, str] = {}
+    chosen_drivers: dict[str, str] = {}
     for vocabulary, reading in pod.readings.items():
         gpus = [intent for intent in reading.intents if intent.kind in _GPU_KINDS]
         candidates = [name for name in _candidates(vocabulary, gpus, pod) if name in profiles]
         if not candidates:
             continue
-        recorded = pod.legacy.recorded_drivers.get(vocabulary)
+        recorded_driver = pod.legacy.recorded_drivers.get(vocabulary)
         own = pod.options.profiles.get(vocabulary, candidates[0])
-        if recorded in candidates:
-            chosen[vocabulary] = recorded
+        if recorded_driver in candidates:
+            chosen_drivers[vocabulary] = recorded_driver
         elif len(candidates) == 1:
-            chosen[vocabulary] = candidates[0]
+            chosen_drivers[vocabulary] = candidates[0]
         elif all(serves(profiles[own], intent) for intent in gpus):
-            chosen[vocabulary] = _best(candidates, own, gpus, pod.snapshot)
+            chosen_drivers[vocabulary] = _best(candidates, own, gpus, pod.snapshot)
         else:
             # As in HAMi's modes mig and mps: another vocabulary's driver serves these intents.
-            chosen[vocabulary] = own
-    return chosen
+            chosen_drivers[vocabulary] = own
+    return chosen_drivers
 
 
 def check_key_drivers(pod: RoutedPod) -> Iterator[Finding]:
@@ -111,11 +111,11 @@ def check_key_drivers(pod: RoutedPod) -> Iterator[Finding]:
             container = next(
                 container for container in pod.legacy.containers if keys[0] in container.limits
             )
-            listed = ", ".join(f"{printable(key)} by {drivers[key]}" for key in keys)
+            key_list = ", ".join(f"{printable(key)} by {drivers[key]}" for key in keys)
             yield error(
                 Code.AMBIGUOUS_OWNER,
                 container.limit_path(keys[0]),
-                f"the settings serve {listed}, and in one pod they have one driver",
+                f"the settings serve {key_list}, and in one pod they have one driver",
                 "request them in pods of their own, or give them one driver in translation.profiles",
             )
 
@@ -142,10 +142,10 @@ def _keys_with_driver(vocabulary: str, pod: RoutedPod) -> Sequence[str]:
     return sorted(pod.options.drivers.keys() & pod.owned[vocabulary])
 
 
-def _route_of(gpus: Sequence[Intent], owned: frozenset[str], vocabulary: str) -> Route:
+def _route_of(gpus: Sequence[Intent], owned_keys: frozenset[str], vocabulary: str) -> Route:
     if not all(intent.exclusive for intent in gpus):
         return SHARES
-    return PLUGIN_GPUS if nvidia.GPU in owned and vocabulary != HAMI.name else WHOLE_GPUS
+    return PLUGIN_GPUS if nvidia.GPU in owned_keys and vocabulary != HAMI.name else WHOLE_GPUS
 
 
 def _best(

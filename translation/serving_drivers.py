@@ -17,13 +17,13 @@ def serving_drivers(
         return frozenset({options.drivers[resource]})
     vocabularies = vocabularies_in_force(options, profiles)
     names = {name for name, vocabulary in vocabularies.items() if vocabulary.handles(resource)}
-    routed = (names & GPUS & options.profiles.keys()) - options.fixed
+    routed_names = (names & GPUS & options.profiles.keys()) - options.fixed
     serving = resource_profiles(profiles, options.profiles) if RESOURCES in names else ()
     of_any_vendor = resource_profile(resource, serving)
     return frozenset(
         {
             *(options.profiles[name] for name in names - {RESOURCES} if name in options.profiles),
-            *((OWN_DRIVER,) if routed and OWN_DRIVER in profiles else ()),
+            *((OWN_DRIVER,) if routed_names and OWN_DRIVER in profiles else ()),
             *((of_any_vendor.driver,) if of_any_vendor is not None else ()),
         }
     )

@@ -67,13 +67,13 @@ class AmountReader:
 
     def memory(self, key: str, unit: Unit) -> int | None:
         """Return an amount of memory in its unit."""
-        written = self._container.limits.get(key)
-        if written is not None and is_in_bytes(written):
+        amount = self._container.limits.get(key)
+        if amount is not None and is_in_bytes(amount):
             self.fail(
                 Code.WRONG_UNIT,
                 key,
-                f"{written} is a number of bytes, and the key counts {unit.name}",
-                f"write {int(written) // unit.size} for {written}",
+                f"{amount} is a number of bytes, and the key counts {unit.name}",
+                f"write {int(amount) // unit.size} for {amount}",
             )
             return None
         return self.integer(key, MAX_MEMORY_MIB * MIB.size // unit.size, unit.name)

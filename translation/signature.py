@@ -123,14 +123,14 @@ def sign(content: SignedContent, key: SigningKey, now: datetime) -> str | None:
 
 
 def verify(
-    signature: str | None, content: SignedContent, keys: Keys, created: datetime
+    signature: str | None, content: SignedContent, keys: Keys, creation_time: datetime
 ) -> SignatureStatus:
     """Return whether a signature proves that the webhook accepted this content.
 
     Args:
         signature: Untrusted text; None for none.
         keys: All keys that may have signed.
-        created: When the pod was created, by the API server.
+        creation_time: When the pod was created, by the API server.
     """
     if signature is None:
         return SignatureStatus.MISSING
@@ -144,7 +144,7 @@ def verify(
     time_s = int(time_text)
     if not hmac.compare_digest(_mac(content, key, time_s), mac):
         return SignatureStatus.MISMATCH
-    is_near = abs(created.timestamp() - time_s) <= MAX_AGE.total_seconds()
+    is_near = abs(creation_time.timestamp() - time_s) <= MAX_AGE.total_seconds()
     return SignatureStatus.VALID if is_near else SignatureStatus.EXPIRED
 
 
@@ -158,7 +158,7 @@ def is_fresh(signature: str | None, content: SignedContent, keys: Keys, now: dat
 
 def _mac(content: SignedContent, key: SigningKey, time_s: int) -> str:
     # JSON of a list of texts is unambiguous: no two contents have the same bytes.
-    signed = msgspec.json.encode(
+    signed_bytes = msgspec.json.encode(
         (
             VERSION,
             time_s,
@@ -167,7 +167,7 @@ def _mac(content: SignedContent, key: SigningKey, time_s: int) -> str:
             sorted(content.templates.items()),
         )
     )
-    digest = hmac.digest(key.secret, signed, hashlib.sha256)
+    digest = hmac.digest(key.secret, signed_bytes, hashlib.sha256)
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
@@ -190,8 +190,8 @@ class KeyTiming(msgspec.Struct, frozen=True, kw_only=True):
 
 def signing_key(keys: Keys, now: datetime, propagation: timedelta) -> SigningKey | None:
     """Return the key that signs now: the newest that is known everywhere; None without keys."""
-    known = [key for key in keys if key.created + propagation <= now]
-    return known[-1] if known else next(iter(keys), None)
+    known_keys = [key for key in keys if key.created + propagation <= now]
+    return known_keys[-1] if known_keys else next(iter(keys), None)
 
 
 def rotate_keys(
@@ -227,21 +227,21 @@ class _StoredKeys(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode_keys(keys: Iterable[SigningKey]) -> bytes:
     """Return the stored form of keys, JSON."""
-    stored = (
+    stored_keys = (
         _StoredKey(id=key.id, created=key.created.astimezone(UTC), secret=key.secret)
         for key in keys
     )
-    return msgspec.json.encode(_StoredKeys(keys=tuple(stored)))
+    return msgspec.json.encode(_StoredKeys(keys=tuple(stored_keys)))
 
 
-def decode_keys(stored: bytes) -> Keys:
+def decode_keys(text: bytes) -> Keys:
     """Return the keys of a stored form.
 
     Raises:
         SigningKeysError: It is not what `encode_keys` returns.
     """
     try:
-        keys = msgspec.json.decode(stored, type=_StoredKeys).keys
+        keys = msgspec.json.decode(text, type=_StoredKeys).keys
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise SigningKeysError("not signing keys") from fault
     if len(keys) > MAX_KEYS:

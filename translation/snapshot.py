@@ -144,14 +144,14 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.adopt_schedulers.get(name)
 
 
-def split_profiles(chosen: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def split_profiles(chosen_drivers: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Divide chosen drivers into those of vocabularies and those of resource names.
 
     >>> split_profiles({"hami": "a.example", "nvidia.com/gpu": "b.example"})
     ({'hami': 'a.example'}, {'nvidia.com/gpu': 'b.example'})
     """
-    by_key = {name: driver for name, driver in chosen.items() if "/" in name}
-    return {name: driver for name, driver in chosen.items() if name not in by_key}, by_key
+    by_key = {name: driver for name, driver in chosen_drivers.items() if "/" in name}
+    return {name: driver for name, driver in chosen_drivers.items() if name not in by_key}, by_key
 
 
 @keep_latest
@@ -176,10 +176,10 @@ def vocabularies_in_force(
 
 @lru_cache(maxsize=16)
 def _extended(
-    providers: tuple[tuple[str, Profile], ...], chosen: frozenset[str]
+    providers: tuple[tuple[str, Profile], ...], chosen_names: frozenset[str]
 ) -> Mapping[str, Vocabulary]:
     # Called for every pod, and the same until a profile changes.
     extended = arbiter.extended_vocabularies(
         [(name, names_for(name, profile)) for name, profile in providers]
     )
-    return {name: vocabulary for name, vocabulary in extended.items() if name in chosen}
+    return {name: vocabulary for name, vocabulary in extended.items() if name in chosen_names}

@@ -107,9 +107,11 @@ def translate(
         return Refused(findings=faults)
     if passes_through and is_native(legacy, snapshot, options):
         return Untouched(findings=(native_finding(legacy, snapshot),))
-    left = tuple(check_device_plugins(legacy, snapshot, options)) if passes_through else ()
-    if left:
-        return Untouched(findings=left)
+    plugin_findings = (
+        tuple(check_device_plugins(legacy, snapshot, options)) if passes_through else ()
+    )
+    if plugin_findings:
+        return Untouched(findings=plugin_findings)
     return _translate_keys(legacy, namespace, snapshot, options)
 
 
@@ -128,14 +130,14 @@ def _translate_keys(
         )
     ]
     readings = read_keys(legacy, owners)
-    routed = RoutedPod(
+    routed_pod = RoutedPod(
         legacy=legacy,
         owned=arbiter.divide_keys(legacy.keys(), owners),
         readings=readings,
         snapshot=snapshot,
         options=options,
     )
-    providers = _providers(routed)
+    providers = _providers(routed_pod)
     facts = {
         profile.driver: _relevant_facts(
             readings, providers, profile, snapshot.facts.get(profile.driver, {})
@@ -151,7 +153,7 @@ def _translate_keys(
     annotation = record.encode()
     findings = (
         *_check_size(record, annotation),
-        *check_key_drivers(routed),
+        *check_key_drivers(routed_pod),
         *derivation.findings,
         *check_uncapped_cores(readings, providers, snapshot),
         *check_enforced_limits(legacy, readings, providers, snapshot),
@@ -221,7 +223,7 @@ def _providers(pod: RoutedPod) -> Mapping[str, Profile]:
     Koordinator's NICs by the profile of the RDMA vocabulary.
     """
     drivers = {**pod.options.profiles, **route(pod)}
-    configured = {
+    configured_profiles = {
         name: pod.snapshot.profiles[driver]
         for name, driver in drivers.items()
         if driver in pod.snapshot.profiles
@@ -232,25 +234,27 @@ def _providers(pod: RoutedPod) -> Mapping[str, Profile]:
     for name, reading in pod.readings.items():
         if name == RESOURCES:
             own.update(resource_providers(reading.intents, serving))
-        elif name in configured:
-            own[name] = configured[name]
+        elif name in configured_profiles:
+            own[name] = configured_profiles[name]
     fallbacks = {
-        _fallback_provider(intent, configured, own)
+        _fallback_provider(intent, configured_profiles, own)
         for vocabulary, reading in pod.readings.items()
         for intent in reading.intents
         if vocabulary in own and vocabulary != RESOURCES and not serves(own[vocabulary], intent)
     }
-    return own | {name: configured[name] for name in configured if name in fallbacks}
+    return own | {
+        name: configured_profiles[name] for name in configured_profiles if name in fallbacks
+    }
 
 
 def _fallback_provider(
-    intent: Intent, configured: Mapping[str, Profile], own: Mapping[str, Profile]
+    intent: Intent, configured_profiles: Mapping[str, Profile], own: Mapping[str, Profile]
 ) -> str | None:
     """Return the vocabulary whose profile serves an intent; another owner's first."""
     # Profiles of resource names serve nothing else.
-    first = [name for name in own if name in configured]
-    names = (*first, *(name for name in configured if name not in own))
-    return next((name for name in names if serves(configured[name], intent)), None)
+    first = [name for name in own if name in configured_profiles]
+    names = (*first, *(name for name in configured_profiles if name not in own))
+    return next((name for name in names if serves(configured_profiles[name], intent)), None)
 
 
 # --- relevant facts -------------------------------------------------------------------------------
@@ -260,21 +264,23 @@ def _relevant_facts(
     readings: Readings,
     providers: Mapping[str, Profile],
     profile: Profile,
-    known: Mapping[DeviceKind, Facts],
+    known_facts: Mapping[DeviceKind, Facts],
 ) -> Mapping[DeviceKind, Facts]:
     """Return only those facts that the intents' claims depend on.
 
     So a record, and with it the name of its template, changes only when a claim does.
     """
-    served = [
+    provided_intents = [
         (intent, reading.alignment)
         for vocabulary, reading in readings.items()
         for intent in reading.intents
         if provider(intent, vocabulary, providers) is profile
     ]
     relevant: dict[DeviceKind, Facts] = {}
-    for kind, facts in known.items():
-        of_kind = [(intent, alignment) for intent, alignment in served if intent.kind is kind]
+    for kind, facts in known_facts.items():
+        of_kind = [
+            (intent, alignment) for intent, alignment in provided_intents if intent.kind is kind
+        ]
         relevant[kind] = msgspec.structs.replace(
             _relevant_to(profile, kind, facts, [intent for intent, _ in of_kind]),
             per_root=_relevant_group_sizes(facts, of_kind),
@@ -289,18 +295,18 @@ def _relevant_group_sizes(
 
     Elsewhere it only matters whether known devices publish no root.
     """
-    rooted = [
+    rooted_intents = [
         (intent, alignment)
         for intent, alignment in intents
         if intent.within is Scope.PCIE_ROOT or (alignment and intent.kind in alignment.kinds)
     ]
-    if not rooted or facts == UNKNOWN:
+    if not rooted_intents or facts == UNKNOWN:
         return None
     if facts.per_root is None:
         return ()
     divides = any(
         alignment and intent.kind is alignment.kinds[0] and intent.count > 1
-        for intent, alignment in rooted
+        for intent, alignment in rooted_intents
     )
     return facts.per_root if divides else None
 

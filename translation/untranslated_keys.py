@@ -52,7 +52,7 @@ def find_untranslated_keys(
         extended_resources: As for `check_untranslated_keys`.
     """
     paths: dict[DeviceFamily, dict[str, FieldPath]] = {}
-    for path, key, family in _untranslated(pod, vocabularies, frozenset(extended_resources)):
+    for path, key, family in _untranslated_keys(pod, vocabularies, frozenset(extended_resources)):
         paths.setdefault(family, {}).setdefault(key, path)
     return paths
 
@@ -78,8 +78,8 @@ def may_have_device_keys(raw: bytes) -> bool:
     return any(text in raw for text in _TEXTS)
 
 
-def _untranslated(
-    pod: Pod, vocabularies: Mapping[str, Vocabulary], mapped: frozenset[str]
+def _untranslated_keys(
+    pod: Pod, vocabularies: Mapping[str, Vocabulary], mapped_names: frozenset[str]
 ) -> Iterator[tuple[FieldPath, str, DeviceFamily]]:
     """Yield path, name and family of each key."""
     companions = _companions(pod)
@@ -89,7 +89,7 @@ def _untranslated(
                 family = _family_of_resource(key)
                 if (
                     family is not None
-                    and key not in mapped
+                    and key not in mapped_names
                     and key not in companions
                     and not any(vocabulary.handles(key) for vocabulary in vocabularies.values())
                 ):
@@ -164,11 +164,11 @@ _TEXTS: Final = tuple(
 
 def _finding(family: DeviceFamily, paths: Mapping[str, FieldPath]) -> Finding:
     keys = sorted(paths)
-    listed = ", ".join(map(printable, keys[:MAX_KEYS]))
+    key_names = ", ".join(map(printable, keys[:MAX_KEYS]))
     more = f" and {len(keys) - MAX_KEYS} more" if len(keys) > MAX_KEYS else ""
     is_one = len(keys) == 1
     message = (
-        f"{listed}{more} {'is a key' if is_one else 'are keys'} of {family.owner} and "
+        f"{key_names}{more} {'is a key' if is_one else 'are keys'} of {family.owner} and "
         f"{'is' if is_one else 'are'} not translated"
     )
     return info(Code.UNTRANSLATED_DEVICE_KEY, paths[keys[0]], message, family.advice)

@@ -188,18 +188,18 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
             if ANY_NAME in name.removesuffix(ANY_NAME):
                 raise ValueError(f"resources: {name} has a * before its end")
 
-    def named(self, resource: str) -> tuple[str, NamedDevices] | None:
+    def find_resource(self, resource: str) -> tuple[str, NamedDevices] | None:
         """Return the longest name that matches a legacy resource, and the devices that it means."""
-        known = self.resources or {}
-        if resource in known:
-            return resource, known[resource]
+        resources = self.resources or {}
+        if resource in resources:
+            return resource, resources[resource]
         patterns = [
             name
-            for name in known
+            for name in resources
             if name.endswith(ANY_NAME) and resource.startswith(name.removesuffix(ANY_NAME))
         ]
         longest = max(patterns, key=len, default=None)
-        return None if longest is None else (longest, known[longest])
+        return None if longest is None else (longest, resources[longest])
 
 
 class Profile(_Part, frozen=True, kw_only=True):
@@ -239,7 +239,9 @@ class Profile(_Part, frozen=True, kw_only=True):
         """Return every DeviceClass in the profile."""
         devices = self.devices.values()
         of_names = (
-            named.class_name for device in devices for named in (device.resources or {}).values()
+            resource.class_name
+            for device in devices
+            for resource in (device.resources or {}).values()
         )
         return frozenset(
             name
@@ -251,7 +253,7 @@ class Profile(_Part, frozen=True, kw_only=True):
         """Return the hash of the content."""
         return hash(self.content_hash)
 
-    def qualified(self, name: str) -> tuple[str, str]:
+    def qualified_name(self, name: str) -> tuple[str, str]:
         """Return domain and identifier of the name of an attribute or capacity.
 
         Source: resource/v1 QualifiedName: a name without "/" is in the domain of the driver.
@@ -273,8 +275,8 @@ def parse_profile(
         ConfigError: The text is not a profile; the message names source and field.
     """
     try:
-        read = msgspec.convert((load or yaml.safe_load)(text), Profile)
-        blank = msgspec.structs.replace(read, content_hash="")
+        profile = msgspec.convert((load or yaml.safe_load)(text), Profile)
+        blank = msgspec.structs.replace(profile, content_hash="")
         canonical = msgspec.json.encode(blank, order="sorted")
     except yaml.MarkedYAMLError as fault:
         where = fault.problem_mark

@@ -83,7 +83,7 @@ def translate(pod: LegacyPod) -> Translation:
         )
     if has_errors(findings) or container is None:
         return Translation(findings=tuple(findings))
-    requested = annotation_path(FRACTION if percent is not None else MEMORY_MIB)
+    path = annotation_path(FRACTION if percent is not None else MEMORY_MIB)
     intent = Intent(
         container=container,
         kind=DeviceKind.GPU,
@@ -92,9 +92,9 @@ def translate(pod: LegacyPod) -> Translation:
         memory_percent=percent,
         cores_percent=0,
         paths={
-            "count": annotation_path(COUNT) if COUNT in pod.annotations else requested,
-            "memory": requested,
-            "cores": requested,
+            "count": annotation_path(COUNT) if COUNT in pod.annotations else path,
+            "memory": path,
+            "cores": path,
         },
     )
     return Translation(intents=(intent,), findings=tuple(findings))
@@ -148,17 +148,17 @@ def _number(pod: LegacyPod, key: str, maximum: int, findings: list[Finding]) -> 
 
 def _container(pod: LegacyPod, findings: list[Finding]) -> str | None:
     """Return the name of the container that gets the share; None without any."""
-    named = pod.annotations.get(CONTAINER)
+    container_name = pod.annotations.get(CONTAINER)
     names = [container.name for container in pod.containers]
-    if named is None:
-        return next((one.name for one in pod.containers if not one.init), None)
-    if named in names:
-        return named
+    if container_name is None:
+        return next((container.name for container in pod.containers if not container.init), None)
+    if container_name in names:
+        return container_name
     findings.append(
         error(
             Code.MALFORMED_ANNOTATION,
             annotation_path(CONTAINER),
-            f"{quote_text(named)} is no container of the pod",
+            f"{quote_text(container_name)} is no container of the pod",
             "name a container, or remove the annotation for the first one",
         )
     )

@@ -103,14 +103,14 @@ class _RequestedKey(msgspec.Struct, frozen=True, kw_only=True):
 
 def translate(pod: LegacyPod) -> Translation:
     """Translate the interfaces of each container, and one share per pool for the pod."""
-    read = [item for container in pod.containers for item in _read_keys(container)]
-    requested = [item for item in read if isinstance(item, _RequestedKey)]
-    consumers = _pool_consumers(requested)
+    keys_and_findings = [item for container in pod.containers for item in _read_keys(container)]
+    requested_keys = [item for item in keys_and_findings if isinstance(item, _RequestedKey)]
+    consumers = _pool_consumers(requested_keys)
     return Translation(
-        intents=tuple(intent for key in requested for intent in _intents(key, consumers)),
+        intents=tuple(intent for key in requested_keys for intent in _intents(key, consumers)),
         findings=(
-            *(item for item in read if isinstance(item, Finding)),
-            *(finding for key in requested for finding in _check_shares(key)),
+            *(item for item in keys_and_findings if isinstance(item, Finding)),
+            *(finding for key in requested_keys for finding in _check_shares(key)),
         ),
     )
 
@@ -132,13 +132,13 @@ def _is_counted(key: str) -> bool:
     return key == EFA or key.startswith(GKE_PREFIX)
 
 
-def _pool_consumers(requested: list[_RequestedKey]) -> Mapping[str, list[_RequestedKey]]:
+def _pool_consumers(requested_keys: list[_RequestedKey]) -> Mapping[str, list[_RequestedKey]]:
     """Return pool to its consumers; the first one requests the devices for all of them.
 
     That is an app container or sidecar where there is one, since it runs as long as the pod.
     """
     consumers: dict[str, list[_RequestedKey]] = {}
-    for key in requested:
+    for key in requested_keys:
         if not _is_counted(key.name):
             consumers.setdefault(key.name, []).append(key)
     return {pool: _long_running_first(keys) for pool, keys in consumers.items()}

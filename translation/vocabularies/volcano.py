@@ -189,7 +189,7 @@ def _paths(container: LegacyContainer) -> dict[str, FieldPath]:
 
 def _filter(pod: LegacyPod, findings: list[Finding]) -> DeviceFilter:
     models = listed_devices(pod.annotations, USE_TYPE, findings)
-    excluded = list_items(pod.annotations.get(NO_USE_TYPE, "")) if models is None else ()
+    excluded_models = list_items(pod.annotations.get(NO_USE_TYPE, "")) if models is None else ()
     if PODGROUP_POLICY in pod.annotations:
         findings.append(
             warning(
@@ -201,7 +201,7 @@ def _filter(pod: LegacyPod, findings: list[Finding]) -> DeviceFilter:
         )
     return DeviceFilter(
         models=None if models is None else tuple(map(lower_ascii, models)),
-        not_models=tuple(map(lower_ascii, excluded)),
+        not_models=tuple(map(lower_ascii, excluded_models)),
         uuids=listed_devices(pod.annotations, USE_UUID, findings),
         not_uuids=list_items(pod.annotations.get(NO_USE_UUID, "")),
     )

@@ -86,7 +86,7 @@ NAMES = (
 
 @pytest.mark.parametrize(("name", "want"), NAMES)
 def test_qualified(name: str, want: tuple[str, str]) -> None:
-    assert want == profiles()[NVIDIA].qualified(name)
+    assert want == profiles()[NVIDIA].qualified_name(name)
 
 
 NAMED = """
@@ -112,13 +112,13 @@ devices:
     ],
 )
 def test_the_longest_name_that_matches_a_resource_counts(resource: str, want: str | None) -> None:
-    found = parsed(NAMED).devices[DeviceKind.NIC].named(resource)
+    found = parsed(NAMED).devices[DeviceKind.NIC].find_resource(resource)
 
     assert want == (found and found[1].class_name)
 
 
 def test_a_profile_that_names_no_resource_stands_for_none() -> None:
-    assert parsed(SMALLEST).devices[DeviceKind.GPU].named("rdma/hca") is None
+    assert parsed(SMALLEST).devices[DeviceKind.GPU].find_resource("rdma/hca") is None
 
 
 def test_a_profile_that_names_no_resource_keeps_its_hash() -> None:

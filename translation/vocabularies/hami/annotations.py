@@ -89,7 +89,7 @@ def read_annotations(annotations: Mapping[str, str]) -> tuple[Requirements, list
 
 
 def _filter(annotations: Mapping[str, str], findings: list[Finding]) -> DeviceFilter:
-    def listed(key: str, *, excludes: bool) -> tuple[str, ...] | None:
+    def listed_names(key: str, *, excludes: bool) -> tuple[str, ...] | None:
         text = annotations.get(key, "")
         if not text.strip():  # Blank means no constraint.
             return None
@@ -105,11 +105,11 @@ def _filter(annotations: Mapping[str, str], findings: list[Finding]) -> DeviceFi
             )
         return items
 
-    models = listed(USE_TYPE, excludes=False)
+    models = listed_names(USE_TYPE, excludes=False)
     if models is not None and any(map(_is_every_card, models)):
         models = None
-    excluded = listed(NO_USE_TYPE, excludes=True) or ()
-    if any(map(_is_every_card, excluded)):
+    excluded_models = listed_names(NO_USE_TYPE, excludes=True) or ()
+    if any(map(_is_every_card, excluded_models)):
         findings.append(
             error(
                 Code.EMPTY_DEVICE_LIST,
@@ -120,9 +120,9 @@ def _filter(annotations: Mapping[str, str], findings: list[Finding]) -> DeviceFi
         )
     return DeviceFilter(
         models=None if models is None else tuple(_model(item) for item in models),
-        not_models=tuple(_model(item) for item in excluded),
-        uuids=listed(USE_UUID, excludes=False),
-        not_uuids=listed(NO_USE_UUID, excludes=True) or (),
+        not_models=tuple(_model(item) for item in excluded_models),
+        uuids=listed_names(USE_UUID, excludes=False),
+        not_uuids=listed_names(NO_USE_UUID, excludes=True) or (),
     )
 
 
@@ -134,16 +134,16 @@ def _is_every_card(item: str) -> bool:
 def _model(item: str) -> str:
     # Older HAMi registered every card as "NVIDIA-<name>", so manifests say "NVIDIA-NVIDIA A100".
     prefix = "nvidia-"
-    lowered = lower_ascii(item)
-    return lowered.removeprefix(prefix) or lowered
+    lowered_name = lower_ascii(item)
+    return lowered_name.removeprefix(prefix) or lowered_name
 
 
 def _mode(text: str, findings: list[Finding]) -> Mode:
     if not text.strip():
         return Mode.CORE
     # Source: checkType. The text must contain the mode of a card.
-    allowed = [mode for mode in Mode if mode.value in text]
-    if not allowed:
+    allowed_modes = [mode for mode in Mode if mode.value in text]
+    if not allowed_modes:
         findings.append(
             error(
                 Code.UNKNOWN_MODE,
@@ -153,4 +153,4 @@ def _mode(text: str, findings: list[Finding]) -> Mode:
             )
         )
         return Mode.CORE
-    return allowed[0]
+    return allowed_modes[0]

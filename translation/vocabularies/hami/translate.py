@@ -130,20 +130,20 @@ def _read_amounts(container: LegacyContainer) -> tuple[_Amounts, list[Finding]]:
 def _check_ranges(container: LegacyContainer, amounts: _Amounts) -> Iterator[Finding]:
     memory = amounts.memory_mib
     if memory is not None:
-        written = container.limits[MEMORY_MIB]
+        amount = container.limits[MEMORY_MIB]
         path = container.limit_path(MEMORY_MIB)
-        if is_in_bytes(written):
+        if is_in_bytes(amount):
             yield error(
                 Code.WRONG_UNIT,
                 path,
-                f"{written} is a number of bytes, and the key counts MiB",
-                f"write {int(written) // MEBIBYTE} for {written}",
+                f"{amount} is a number of bytes, and the key counts MiB",
+                f"write {int(amount) // MEBIBYTE} for {amount}",
             )
         elif memory > MAX_MEMORY_MIB:
             yield error(
                 Code.OUT_OF_RANGE,
                 path,
-                f"{written} is more than {MAX_MEMORY_MIB} MiB",
+                f"{amount} is more than {MAX_MEMORY_MIB} MiB",
                 "write the amount in MiB",
             )
     percent = amounts.memory_percent

@@ -92,12 +92,14 @@ def apply_hint(
         findings.append(_unsupported_selector("vfSelector"))
     elif hint.vf_selector is not None:
         findings.append(
-            _dropped("vfSelector: the DeviceClass decides whether devices are virtual functions")
+            _dropped_policy(
+                "vfSelector: the DeviceClass decides whether devices are virtual functions"
+            )
         )
     if is_gpu and hint.allocate_strategy:
-        findings.append(_dropped(f"{hint.allocate_strategy} has no effect on GPUs"))
+        findings.append(_dropped_policy(f"{hint.allocate_strategy} has no effect on GPUs"))
     if hint.exclusive_policy == "PCIeLevel":
-        findings.append(_dropped("PCIeLevel: other pods may use the same PCIe root"))
+        findings.append(_dropped_policy("PCIeLevel: other pods may use the same PCIe root"))
     if scope == "Device" and (intent.count > 1 or intent.every):
         findings.append(_invalid_scope(f"{scope} is one device, {intent.count} are requested"))
     if is_gpu and _SCOPES.get(scope) and intent.count > 1 and not _whole_gpus(intent):
@@ -118,7 +120,7 @@ def _at_device_level(
     counted = hint.allocate_strategy == "RequestsAsCount" and intent.kind is not DeviceKind.GPU
     if exclusivity is Exclusivity.NEVER and not counted:
         findings.append(
-            _dropped(
+            _dropped_policy(
                 "exclusivePolicy DeviceLevel: others may share the devices, as in Koordinator's code"
             )
         )
@@ -152,7 +154,7 @@ def _invalid_scope(message: str) -> Finding:
     return error(Code.OUT_OF_RANGE, annotation_path(HINT), message, "remove requiredTopologyScope")
 
 
-def _dropped(message: str) -> Finding:
+def _dropped_policy(message: str) -> Finding:
     return warning(Code.POLICY_DROPPED, annotation_path(HINT), message)
 
 
@@ -166,9 +168,11 @@ def read_annotations(annotations: Mapping[str, str], findings: list[Finding]) ->
         scope = hint.required_topology_scope
         _check_known(HINT, f"{kind}.requiredTopologyScope", scope, tuple(_SCOPES), findings)
         _check_known(HINT, f"{kind}.exclusivePolicy", hint.exclusive_policy, _POLICIES, findings)
-    joint = _decode(annotations, JOINT, _JointAllocate, findings)
-    if joint is not None:
-        _check_known(JOINT, "requiredScope", joint.required_scope, ("", _SAME_PCIE), findings)
+    joint_allocate = _decode(annotations, JOINT, _JointAllocate, findings)
+    if joint_allocate is not None:
+        _check_known(
+            JOINT, "requiredScope", joint_allocate.required_scope, ("", _SAME_PCIE), findings
+        )
     partition = _decode(annotations, PARTITION, _PartitionSpec, findings)
     if partition is not None:
         _check_partition(partition, findings)
@@ -182,7 +186,7 @@ def read_annotations(annotations: Mapping[str, str], findings: list[Finding]) ->
                 "remove the annotation",
             )
         )
-    return Annotations(hints=hints, joint=joint, partition=partition is not None)
+    return Annotations(hints=hints, joint=joint_allocate, partition=partition is not None)
 
 
 def _check_partition(spec: _PartitionSpec, findings: list[Finding]) -> None:
@@ -234,18 +238,22 @@ def hints_gpus(text: str) -> bool:
 
 
 def alignment_of(
-    joint: _JointAllocate | None, intents: Sequence[Intent], findings: list[Finding]
+    joint_allocate: _JointAllocate | None, intents: Sequence[Intent], findings: list[Finding]
 ) -> Alignment | None:
     """Return the alignment of the intents; None where the pod requests none."""
-    if joint is None:
+    if joint_allocate is None:
         return None
     # Source: tryJointAllocate and its callers: ApplyForAll excludes a type.
-    requested = {intent.kind for intent in intents if not intent.every}
+    requested_kinds = {intent.kind for intent in intents if not intent.every}
     kinds = tuple(
-        dict.fromkeys(_TYPES[name] for name in joint.device_types if _TYPES.get(name) in requested)
+        dict.fromkeys(
+            _TYPES[name]
+            for name in joint_allocate.device_types
+            if _TYPES.get(name) in requested_kinds
+        )
     )
     if len(kinds) > 1:
-        required = joint.required_scope == _SAME_PCIE
+        required = joint_allocate.required_scope == _SAME_PCIE
         return Alignment(kinds=kinds, required=required, path=annotation_path(JOINT))
     if not has_errors(findings):
         findings.append(
@@ -294,16 +302,16 @@ def _with_go_names(value: Any, type_: type[Any]) -> Any:
 
 
 def _check_known(
-    annotation: str, field: str, value: str, known: Iterable[str], findings: list[Finding]
+    annotation: str, field: str, value: str, known_values: Iterable[str], findings: list[Finding]
 ) -> None:
-    if value not in known:
+    if value not in known_values:
         findings.append(
             warning(
                 Code.POLICY_DROPPED,
                 annotation_path(annotation),
                 f"{quote_text(field)}: {quote_text(value)} does not exist, and has no effect, as in "
                 "Koordinator",
-                f"write one of {', '.join(filter(None, known))}",
+                f"write one of {', '.join(filter(None, known_values))}",
             )
         )
 

@@ -29,9 +29,9 @@ def takes_whole_gpus(pod: LegacyPod) -> bool:
     It does beside an annotation about GPUs that only Koordinator has: a hint, joint allocation,
     partitions, or the replacement of a key.
     """
-    named = {key for container in pod.containers for key in container.limits}
+    keys = {key for container in pod.containers for key in container.limits}
     return (
-        (JOINT in pod.annotations and any(key in named for key in OWN_KEYS))
+        (JOINT in pod.annotations and any(key in keys for key in OWN_KEYS))
         or PARTITION in pod.annotations
         or (HINT in pod.annotations and hints_gpus(pod.annotations[HINT]))
         or any(WHOLE_GPU in pair for pair in _replacements(pod.annotations.get(REPLACE, "")))
@@ -53,9 +53,9 @@ def apply_replacements(pod: LegacyPod, findings: list[Finding]) -> LegacyPod:
     pairs = _replacements(pod.annotations.get(REPLACE, ""))
     if not pairs:
         return pod
-    known = {WHOLE_GPU, *OWN_KEYS, *FOREIGN_GPUS}
-    named = {key for container in pod.containers for key in container.limits}
-    if any(old in named and new in known for old, new in pairs):
+    known_keys = {WHOLE_GPU, *OWN_KEYS, *FOREIGN_GPUS}
+    keys = {key for container in pod.containers for key in container.limits}
+    if any(old in keys and new in known_keys for old, new in pairs):
         # Source: a7a1b76, pkg/util/transformer/pod_transformer.go, ReplaceResourcesTransformer.
         findings.append(
             info(
@@ -67,7 +67,7 @@ def apply_replacements(pod: LegacyPod, findings: list[Finding]) -> LegacyPod:
             )
         )
     for old, new in pairs:
-        if new and new not in known and old in named:
+        if new and new not in known_keys and old in keys:
             findings.append(
                 error(
                     Code.CANNOT_EXPRESS,
@@ -76,7 +76,7 @@ def apply_replacements(pod: LegacyPod, findings: list[Finding]) -> LegacyPod:
                     "write the resource that the pod needs, and remove the annotation",
                 )
             )
-        elif old not in named and new in known:
+        elif old not in keys and new in known_keys:
             findings.append(
                 warning(
                     Code.POLICY_DROPPED,
@@ -89,7 +89,7 @@ def apply_replacements(pod: LegacyPod, findings: list[Finding]) -> LegacyPod:
         containers=tuple(
             msgspec.structs.replace(
                 container,
-                limits=_renamed(container.limits, pairs),
+                limits=_renamed_limits(container.limits, pairs),
                 original_keys={new: old for old, new in pairs if new and old in container.limits},
             )
             for container in pod.containers
@@ -97,12 +97,12 @@ def apply_replacements(pod: LegacyPod, findings: list[Finding]) -> LegacyPod:
     )
 
 
-def _renamed(
+def _renamed_limits(
     limits: Mapping[str, Quantity], pairs: Iterable[tuple[str, str]]
 ) -> Mapping[str, Quantity]:
-    renamed = dict(limits)
+    renamed_limits = dict(limits)
     for old, new in pairs:
-        amount = renamed.pop(old, None)
+        amount = renamed_limits.pop(old, None)
         if amount is not None and new:
-            renamed[new] = amount
-    return renamed
+            renamed_limits[new] = amount
+    return renamed_limits

@@ -100,8 +100,8 @@ class _Totals(msgspec.Struct, frozen=True, kw_only=True):
 def translate(pod: LegacyPod) -> Translation:
     """Translate the devices of the pod, for all of its containers."""
     findings: list[Finding] = []
-    replaced = apply_replacements(pod, findings)
-    totals = _totals(replaced, findings)
+    replaced_pod = apply_replacements(pod, findings)
+    totals = _totals(replaced_pod, findings)
     if has_errors(findings):
         return Translation(findings=tuple(findings))
     requirements = read_annotations(pod.annotations, findings)
@@ -134,10 +134,14 @@ def _users(pod: LegacyPod) -> tuple[str, ...]:
     These are all app containers, as koordlet exposes the devices to each, and the init containers
     that request them.
     """
-    ordered = sorted(pod.containers, key=lambda container: (not container.limits, container.init))
+    ordered_containers = sorted(
+        pod.containers, key=lambda container: (not container.limits, container.init)
+    )
     return tuple(
         dict.fromkeys(
-            container.name for container in ordered if container.limits or not container.init
+            container.name
+            for container in ordered_containers
+            if container.limits or not container.init
         )
     )
 
@@ -223,12 +227,12 @@ def _with_defaults(amounts: Mapping[str, int]) -> Mapping[str, int]:
 
     Unlike there, init containers get the same defaults: sums of both forms are no legal set.
     """
-    defaulted = {key: amount for key, amount in amounts.items() if key != PERCENT}
+    other_amounts = {key: amount for key, amount in amounts.items() if key != PERCENT}
     if PERCENT in amounts:
-        defaulted |= {CORE: amounts[PERCENT], RATIO: amounts[PERCENT]}
-    if SHARED in defaulted or not any(key in defaulted for key in GPU_KEYS):
-        return defaulted
-    return defaulted | {SHARED: _default_shared(defaulted)}
+        other_amounts |= {CORE: amounts[PERCENT], RATIO: amounts[PERCENT]}
+    if SHARED in other_amounts or not any(key in other_amounts for key in GPU_KEYS):
+        return other_amounts
+    return other_amounts | {SHARED: _default_shared(other_amounts)}
 
 
 def _default_shared(amounts: Mapping[str, int]) -> int:
@@ -354,7 +358,7 @@ def _not_a_multiple(path: FieldPath, amount: int) -> Finding:
 
 
 def _illegal_combination(amounts: Mapping[str, int], totals: _Totals) -> Finding:
-    named = [key for key in amounts if key in totals.paths or key != SHARED]
+    combined_keys = [key for key in amounts if key in totals.paths or key != SHARED]
     if WHOLE_GPU in amounts:
         fix = f"request whole GPUs with {WHOLE_GPU}, or shares with Koordinator's keys"
     elif MEMORY in amounts and RATIO in amounts:
@@ -363,8 +367,8 @@ def _illegal_combination(amounts: Mapping[str, int], totals: _Totals) -> Finding
         fix = f"also request memory: {MEMORY} in bytes, or {RATIO} in percent"
     return error(
         Code.INVALID_COMBINATION,
-        totals.path(*named),
-        f"Koordinator rejects pods that request {' and '.join(named)}",
+        totals.path(*combined_keys),
+        f"Koordinator rejects pods that request {' and '.join(combined_keys)}",
         fix,
     )
 
@@ -385,7 +389,7 @@ _FPGA: Final = _PercentKey(kind=DeviceKind.FPGA, key=FPGA, hint="fpga")
 
 
 def _percent_intent(
-    requested: _PercentKey,
+    percent_key: _PercentKey,
     totals: _Totals,
     requirements: Annotations,
     exclusivity: Exclusivity,
@@ -395,8 +399,8 @@ def _percent_intent(
 
     Source: DefaultDeviceHandler. The strategies have no effect on an amount above 100 percent.
     """
-    kind, key = requested.kind, requested.key
-    hint = requirements.hints.get(requested.hint, Hint())
+    kind, key = percent_key.kind, percent_key.key
+    hint = requirements.hints.get(percent_key.hint, Hint())
     amount = totals.amounts.get(key, 0)
     path = totals.path(key)
     if not amount:
