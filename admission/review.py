@@ -15,7 +15,7 @@ from admission.pods import Answer
 from admission.workloads import Workload
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity, error
-from findings.text import printable, quote_text
+from findings.text import printable, quote_text, shorten
 from kube.api.admission import (
     API_VERSION,
     KIND,
@@ -39,7 +39,12 @@ from translation.patch import CONTAINER_FIELDS
 
 MAX_WARNINGS: Final = 10
 MAX_WARNING_LENGTH: Final = 250
-"""Above 4096 runes in total, the API server cuts each warning to 256 runes."""
+"""Above 4096 runes in total, the API server cuts each warning to 256 runes.
+
+Source: k8s.io/apiserver/pkg/server/filters/with_warnings.go, `truncateItemRunes`."""
+MAX_WARNINGS_LENGTH: Final = 1900
+"""Characters of an answer's warnings that are passed on whole. The pod's other review, other webhooks
+and the API server warn in the same reply, and share its 4096 runes."""
 SHOWN_ONCE: Final = frozenset({Code.UNTRANSLATED_DEVICE_KEY})
 """Codes of infos of which an answer shows one as a warning."""
 MAX_CAUSES: Final = 20
@@ -271,7 +276,9 @@ def warnings(request: AdmissionRequest, findings: Sequence[Finding]) -> tuple[st
     if len(distinct) > MAX_WARNINGS:
         rest = len(distinct) - MAX_WARNINGS
         distinct = [*distinct[:MAX_WARNINGS], f"{NAME}: and {rest} more"]
-    return tuple(distinct)
+    if sum(map(len, distinct)) <= MAX_WARNINGS_LENGTH:
+        return tuple(distinct)
+    return tuple(shorten(line, MAX_WARNING_LENGTH) for line in distinct)
 
 
 def _warning_texts(finding: Finding, pod: Path | None) -> Iterator[str]:
@@ -301,10 +308,7 @@ def _origin(finding: Finding) -> str:
 
 def _line(text: str) -> str:
     # The API server drops a warning with a control character.
-    printable = "".join(char if char.isprintable() else " " for char in text)
-    if len(printable) <= MAX_WARNING_LENGTH:
-        return printable
-    return f"{printable[: MAX_WARNING_LENGTH - 3]}..."
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def _status(request: AdmissionRequest, answer: Answer) -> Status:

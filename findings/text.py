@@ -1,5 +1,7 @@
 """Foreign text in messages: quoted, cut, and without control characters."""
 
+from typing import Final
+
 MAX_QUOTED_LENGTH = 80
 
 
@@ -20,3 +22,36 @@ def printable(text: str) -> str:
     nvidia.com/mig-\x1b[2J
     """
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+ELLIPSIS: Final = "..."
+
+
+def shorten(text: str, length: int) -> str:
+    """Return text of at most so many characters, which ends with a whole word and an ellipsis if cut.
+
+    >>> shorten("leave out the limit of cores", 20)
+    'leave out the...'
+    """
+    if len(text) <= length:
+        return text
+    return _end_at_word(text, text[: max(length - len(ELLIPSIS), 0)])[:length]
+
+
+def shorten_encoded(text: str, size: int) -> str:
+    """Return text of at most so many bytes in UTF-8, as `shorten` does."""
+    raw = text.encode(errors="replace")
+    if len(raw) <= size:
+        return text
+    head = raw[: max(size - len(ELLIPSIS), 0)].decode(errors="ignore")
+    return _end_at_word(text, head)[:size]
+
+
+def _end_at_word(text: str, head: str) -> str:
+    """Return the words that are whole in the head of a text; half a word if that were too little."""
+    words = head
+    if not text[len(head) : len(head) + 1].isspace():
+        words = head[: max(head.rfind(" "), 0)]
+    if len(words) < len(head) // 2:
+        words = head
+    return f"{words.rstrip(' ,;:')}{ELLIPSIS}"

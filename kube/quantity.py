@@ -179,6 +179,31 @@ def format_amount(amount: Quantity) -> str:
     return str(Quantity.from_nanos(amount.nanos, Format.BINARY))
 
 
+def format_rounded(amount: Quantity, total: Quantity) -> str:
+    """Format an amount for a table, with at most one decimal, in the unit that suits a total.
+
+    Amounts of a row in one unit can be compared; what is rounded, is rounded down.
+
+    >>> mebibytes = Quantity("565672Mi")
+    >>> format_rounded(mebibytes, Quantity("560Gi")), format_rounded(mebibytes, Quantity("90Ti"))
+    ('552.4Gi', '0.5Ti')
+    >>> format_rounded(Quantity("21"), Quantity("42"))
+    '21'
+    """
+    if total.nanos % (2**20 * 10**9) or not total.nanos:
+        return str(amount)
+    suffix, bits = next(
+        (unit for unit in _TABLE_UNITS if total.nanos >> unit[1] >= unit[2] * 10**9), ("Mi", 20, 0)
+    )[:2]
+    tenths = amount.nanos * 10 // (10**9 << bits)
+    whole, tenth = divmod(tenths, 10)
+    return f"{whole}.{tenth}{suffix}" if tenth else f"{whole}{suffix}"
+
+
+_TABLE_UNITS: Final = (("Pi", 50, 10), ("Ti", 40, 10), ("Gi", 30, 1))
+"""Suffix, its power of two, and the least amount of it that a table shows in it."""
+
+
 def _parse(text: str) -> tuple[int, Format]:
     """Parse a text to nano-units and format.
 

@@ -25,6 +25,7 @@ from allocator.model.outcome import RejectionReason
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims, Request
 from allocator.model.usage import PoolUse, Usage
+from findings.text import shorten
 
 MAX_DETAIL: Final = 512
 """Characters of one rejection; an event holds 1024."""
@@ -236,7 +237,7 @@ class PolicyConstraint:
                             claim=self._claim(request),
                             request=request.full_name,
                             device=published.id,
-                            detail=_cut("; ".join(sentences)),
+                            detail=shorten("; ".join(sentences), MAX_DETAIL),
                         )
                     )
         return tuple(findings)
@@ -279,7 +280,7 @@ class PolicyConstraint:
             remarks.append(_with_users(cause, users))
         without = msgspec.structs.replace(first.rejection, remark="")
         room = MAX_DETAIL - len(f"{without.predicate} ()")
-        return msgspec.structs.replace(without, remark=_cut("; ".join(remarks), room))
+        return msgspec.structs.replace(without, remark=shorten("; ".join(remarks), room))
 
     def _users(self, state: PoolState, cause: Cause, request: Request) -> str:
         """Return the users of the devices of a cause; no name of another namespace."""
@@ -305,7 +306,3 @@ def _one_per_family(causes: Iterable[Cause]) -> list[Cause]:
 
 def _with_users(cause: Cause, users: str) -> str:
     return f"{cause.message}, {users}" if users else cause.message
-
-
-def _cut(text: str, most: int = MAX_DETAIL) -> str:
-    return text if len(text) <= most else f"{text[: max(most - 1, 0)]}…"

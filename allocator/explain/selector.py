@@ -14,6 +14,7 @@ from allocator.model.devices import PublishedDevice
 from allocator.model.outcome import Reason, RejectionReason
 from allocator.model.requests import Expression
 from allocator.model.selectors import DeviceField, SelectorChain, selector_chain
+from findings.text import shorten
 from kube.api.resource import DeviceAttribute, DeviceCapacity
 
 _SHOWN: Final = 96
@@ -237,4 +238,4 @@ def _value(field: DeviceField, published: PublishedDevice) -> str | None:
 def one_line(text: str, most: int = _SHOWN) -> str:
     """Return a text in one line of at most `most` characters, without control characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * most]).split())
-    return line if len(line) <= most else line[: most - 3] + "..."
+    return shorten(line, most)

@@ -27,6 +27,7 @@ from allocator.model.devices import NodeDevices
 from allocator.model.outcome import BudgetExhausted, Reason, RejectionReason, Shortage
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
+from findings.text import shorten_encoded
 
 MAX_SUMMARY: Final = 1024
 """Bytes of a summary: what the note of an event holds."""
@@ -145,7 +146,7 @@ def join_within(parts: Sequence[str], most: int, noun: str, *, separator: str = 
     if len(text.encode()) <= most:
         return text
     if len(parts) == 1:
-        return text.encode()[: most - 3].decode(errors="ignore") + "..."
+        return shorten_encoded(text, most)
     for count in range(len(parts) - 1, -1, -1):
         text = separator.join([*parts[:count], _more(len(parts) - count, noun)])
         if len(text.encode()) <= most:

@@ -33,6 +33,7 @@ from allocator.search.attempt import AllocatorOptions
 from allocator.simulation.model import PlacedClaim, SimulationInput, SimulationOptions
 from allocator.simulation.simulate import simulate_in_order
 from allocator.strategies.first_fit import FIRST_FIT
+from findings.text import shorten_encoded
 from kube.api.core import Pod, PodResourceClaim, PodSpec
 from kube.api.meta import ObjectMeta, encode
 from kube.api.resource import (
@@ -238,7 +239,7 @@ def _explanation(note: str, reasons: Sequence[tuple[str, str]]) -> Explanation:
 
 
 def _note(groups: Sequence[NodeGroup], help_: Sequence[str]) -> str:
-    helping = ". ".join(_cut(sentence, _MAX_HELP) for sentence in help_)
+    helping = ". ".join(shorten_encoded(sentence, _MAX_HELP) for sentence in help_)
     room = MAX_NOTE - len(helping.encode()) - 3
     lines = [f"{count_nodes(len(group.nodes))}: {_messages(group)}" for group in groups]
     text = join_within(lines, room, "group") or "the cluster has no nodes"
@@ -299,8 +300,3 @@ def _as_allocated(placed: PlacedClaim) -> ResourceClaim:
     return ResourceClaim(
         metadata=metadata, status=ResourceClaimStatus(allocation=placed.allocation)
     )
-
-
-def _cut(text: str, most: int) -> str:
-    raw = text.encode()
-    return text if len(raw) <= most else raw[: most - 3].decode(errors="ignore") + "..."

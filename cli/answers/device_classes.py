@@ -103,11 +103,13 @@ class _Group(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         values: Attribute name to value.
         label: The part of the class's name before the driver; empty for all of a driver.
+        qualifier: What to put before a name that a class with other devices has.
     """
 
     driver: str
     values: tuple[tuple[str, str], ...]
     label: str
+    qualifier: str
     devices: frozenset[PublishedDevice]
 
 
@@ -130,23 +132,37 @@ def suggest_classes(
             continue
         covered_sets.add(group.devices)
         label = _NOT_IN_NAMES.sub("-", group.label.lower()).strip("-.")
-        name = _unused_name(f"{label}.{group.driver}" if label else group.driver, names)
+        name = f"{label}.{group.driver}" if label else group.driver
+        if name in names:
+            name = _unused_name(f"{group.qualifier}{name}", names)
         names.add(name)
         yield Suggestion(name=name, expression=_expression(group), devices=len(group.devices))
 
 
 def _groups(devices: Iterable[PublishedDevice]) -> Iterator[_Group]:
-    """Yield groups of devices by driver, in it by type, and in that by MIG profile or product."""
+    """Yield groups of devices by driver, in it by type, and in that by MIG profile or product.
+
+    There is no group of a whole driver whose devices have several types: a request would get a whole
+    device or a partition of one, whichever comes first.
+    """
     by_driver: dict[str, list[PublishedDevice]] = {}
     for device in devices:
         by_driver.setdefault(device.id.driver, []).append(device)
     for driver, members in sorted(by_driver.items()):
-        yield _Group(driver=driver, values=(), label="", devices=frozenset(members))
-        for kind, devices_of_type in _by_attribute(members, _TYPE).items():
+        by_type = _by_attribute(members, _TYPE)
+        if len(by_type) == 1:
+            yield _Group(
+                driver=driver, values=(), label="", qualifier="all.", devices=frozenset(members)
+            )
+        for kind, devices_of_type in by_type.items():
             own = ((_TYPE, kind),) if kind else ()
             if kind:
                 yield _Group(
-                    driver=driver, values=own, label=kind, devices=frozenset(devices_of_type)
+                    driver=driver,
+                    values=own,
+                    label=kind,
+                    qualifier="all-",
+                    devices=frozenset(devices_of_type),
                 )
             attribute = _model_attribute(devices_of_type)
             for value, devices_of_value in _by_attribute(devices_of_type, attribute).items():
@@ -157,6 +173,7 @@ def _groups(devices: Iterable[PublishedDevice]) -> Iterator[_Group]:
                         driver=driver,
                         values=values,
                         label=label,
+                        qualifier="only-",
                         devices=frozenset(devices_of_value),
                     )
 

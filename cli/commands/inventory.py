@@ -33,7 +33,7 @@ from cli.output.help import CLUSTER_STATE, Command
 from cli.output.layout import NARROWEST, format_table
 from cli.output.phrases import counted
 from cli.output.simulate_text import node_names
-from kube.quantity import Quantity, format_amount
+from kube.quantity import Quantity, format_amount, format_rounded
 from process.profile_files import load_profiles
 from translation.serving_drivers import serving_drivers
 from translation.snapshot import TranslationOptions
@@ -203,7 +203,10 @@ def _amounts(drivers: Iterable[DriverInventory], *, all_amounts: bool) -> Iterat
     shown_amounts = [amount for amount in amounts if all_amounts or amount[2].largest > Quantity(1)]
     if shown_amounts:
         rows = [
-            (driver, name, format_amount(amount.free), format_amount(amount.total))
+            (
+                *(driver, name),
+                *(format_rounded(value, amount.total) for value in (amount.free, amount.total)),
+            )
             for driver, name, amount in shown_amounts
         ]
         yield format_table(("DRIVER", "CAPACITY", "FREE", "TOTAL"), rows)

@@ -12,6 +12,7 @@ import msgspec
 from allocator.compatibility.compile import CompiledPolicy
 from allocator.compatibility.enforcement import EnforcementReason, PolicyEnforcement
 from allocator.compatibility.lint_findings import Code, PolicyFinding, Severity
+from findings.text import shorten
 from kube.api.policy import KIND, Condition, Conflicts, DeviceCompatibilityPolicyStatus
 
 MAX_MESSAGE: Final = 1024
@@ -220,4 +221,4 @@ def plural(number: int, noun: str) -> str:
 
 def cut(text: str, most: int = MAX_MESSAGE) -> str:
     """Return a text of at most so many characters."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return shorten(text, most)

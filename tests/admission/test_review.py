@@ -250,7 +250,7 @@ WARNED = (
     Warned(
         "a fix that the API server would cut off is a warning of its own",
         (warning(Code.CLAMPED, FieldPath.of("a"), "x" * 230, "write y"),),
-        [f"drawbridge[clamped]: a: {'x' * 223}...", "drawbridge[clamped]: fix: write y"],
+        [f"drawbridge[clamped]: a: {'x' * 230}", "drawbridge[clamped]: fix: write y"],
     ),
     Warned(
         "the path starts below the spec",
@@ -301,3 +301,20 @@ def test_warnings_stay_within_what_the_api_server_passes_on() -> None:
     assert all(len(line) <= MAX_WARNING_LENGTH for line in lines)
     assert sum(map(len, lines)) <= 4096
     assert lines[-1] == "drawbridge: and 90 more"
+
+
+def test_many_warnings_are_cut_behind_a_word_and_keep_their_fix() -> None:
+    message = "the devices of the node are used by other pods " * 9
+    fix = "write 8192 for 8Gi"
+    findings = tuple(
+        warning(Code.CLAMPED, FieldPath.of("spec", f"a{n}"), message, fix) for n in range(9)
+    )
+
+    lines = answered(Answer(decision=Decision.TRANSLATED, findings=findings))["warnings"]
+    few = answered(Answer(decision=Decision.TRANSLATED, findings=findings[:4]))["warnings"]
+
+    words = set(message.split())
+    assert all(len(line) <= MAX_WARNING_LENGTH for line in lines)
+    assert all(line.removesuffix("...").split()[-1] in words for line in lines[::2])
+    assert lines[1] == f"drawbridge[clamped]: fix: {fix}"
+    assert few[0] == f"drawbridge[clamped]: a0: {message}"

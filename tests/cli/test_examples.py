@@ -1,6 +1,8 @@
 """The examples: what becomes of each, and laws that hold for every manifest."""
 
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -372,3 +374,30 @@ def _leaves(value: Any, path: tuple[str, ...]) -> list[str]:
     if isinstance(value, list):
         return [leaf for n, each in enumerate(value) for leaf in _leaves(each, (*path, str(n)))]
     return [f"{'.'.join(path)}={value}"]
+
+
+FOLDER_COMMANDS = re.findall(
+    r"^\| \[(\S+)/\].*\| `drawbridge (.+)` \|$", (EXAMPLES / "README.md").read_text(), re.MULTILINE
+)
+"""Each folder of examples, and the command that the README says it is for."""
+
+
+def test_the_readme_says_what_each_folder_is_for() -> None:
+    folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir()}
+
+    assert folders == {folder for folder, _ in FOLDER_COMMANDS}
+
+
+@pytest.mark.parametrize(
+    ("folder", "command"), FOLDER_COMMANDS, ids=[row[0] for row in FOLDER_COMMANDS]
+)
+def test_the_command_of_a_folder_works(
+    folder: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(EXAMPLES.parent)
+
+    result = drawbridge(*shlex.split(command))
+
+    rejects = folder in {"mistakes", "check", "denied", "busy"}
+    assert result.exit_code == (1 if rejects else 0), result.stderr
+    assert result.stdout

@@ -134,7 +134,15 @@ def test_a_suggested_name_is_not_that_of_another_class() -> None:
 
     suggestions = said(device_class(), device_class_, node("node-a"), slice_)["suggestions"]
 
-    assert [each["name"] for each in suggestions] == [f"gpu.{DRIVER}", f"mig.{DRIVER}-2"]
+    assert [each["name"] for each in suggestions] == [f"gpu.{DRIVER}", f"all-mig.{DRIVER}"]
+
+
+def test_no_class_is_suggested_for_devices_and_their_partitions_together() -> None:
+    slice_ = slice_of("node-a", typed("a", "gpu"), typed("b", "mig"))
+
+    names = [each["name"] for each in said(node("node-a"), slice_)["suggestions"]]
+
+    assert names == [f"gpu.{DRIVER}", f"mig.{DRIVER}"]
 
 
 STATES = ("busy/cluster.yaml", "cluster", "compatibility", "koordinator/cluster.yaml", "nics")
