@@ -129,20 +129,28 @@ def apply_action(
     match action:
         case Action.CREATE:
             still_trusted = authorities.trusted or _valid(observation.published, now)
-            created = create_authority()
-            trusted = (*still_trusted, created.certificate)
+            new_authority = create_authority()
+            trusted_certificates = (*still_trusted, new_authority.certificate)
             if still_trusted:  # Serving certificates of a lost signer are still in use.
-                return Authorities(successor=created, trusted=trusted)
-            return Authorities(signer=created, trusted=trusted, signing_since=now)
+                return Authorities(successor=new_authority, trusted=trusted_certificates)
+            return Authorities(
+                signer=new_authority, trusted=trusted_certificates, signing_since=now
+            )
         case Action.REPAIR:
             still_trusted = authorities.trusted or _valid(observation.published, now)
-            trusted = tuple(dict.fromkeys((*still_trusted, *_signing_certificates(authorities))))
+            trusted_certificates = tuple(
+                dict.fromkeys((*still_trusted, *_signing_certificates(authorities)))
+            )
             since = None if authorities.signer is None else authorities.signing_since or now
-            return msgspec.structs.replace(authorities, trusted=trusted, signing_since=since)
+            return msgspec.structs.replace(
+                authorities, trusted=trusted_certificates, signing_since=since
+            )
         case Action.PUBLISH:
-            created = create_authority()
-            trusted = (*authorities.trusted, created.certificate)
-            return msgspec.structs.replace(authorities, successor=created, trusted=trusted)
+            new_authority = create_authority()
+            trusted_certificates = (*authorities.trusted, new_authority.certificate)
+            return msgspec.structs.replace(
+                authorities, successor=new_authority, trusted=trusted_certificates
+            )
         case Action.SWITCH:
             return Authorities(
                 signer=authorities.successor, trusted=authorities.trusted, signing_since=now

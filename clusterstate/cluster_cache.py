@@ -68,7 +68,7 @@ class ClusterCache:
     @property
     def classes(self) -> Mapping[str, DeviceClass]:
         """All classes by name."""
-        return {name: one for (_, name), one in self._objects[Kind.CLASS].items()}
+        return {name: device_class for (_, name), device_class in self._objects[Kind.CLASS].items()}
 
     def apply(self, changes: Changes) -> None:
         """Apply a batch of changes."""
@@ -98,9 +98,9 @@ class ClusterCache:
 
     def _replace_slice(self, key: Name, new: ResourceSlice | None) -> None:
         old = self._published.get(key)
-        published = self._with_taints({key: new})[key] if new is not None else None
-        put(self._published, key, published)
-        self.cluster.replace_slice(old, published)
+        tainted_slice = self._with_taints({key: new})[key] if new is not None else None
+        put(self._published, key, tainted_slice)
+        self.cluster.replace_slice(old, tainted_slice)
 
     def _replace_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         before, after = (None if claim is None else allocation_of(claim) for claim in (old, new))

@@ -32,7 +32,7 @@ from kube.runtime.informers import (
     Handler,
     InformerFactory,
     Subscription,
-    unsynced,
+    unsynced_resources,
     wait_synced,
 )
 from rules.context import Context
@@ -145,13 +145,13 @@ class RuleEvaluator:
         }
 
     def _subscribe_to_presence(
-        self, informers: InformerFactory, one: ObjectName
+        self, informers: InformerFactory, name_of_object: ObjectName
     ) -> Subscription[bool]:
         return informers.subscribe(
-            one.resource,
+            name_of_object.resource,
             project_presence,
-            namespace=one.namespace,
-            field_selector=f"metadata.name={one.name}",
+            namespace=name_of_object.namespace,
+            field_selector=f"metadata.name={name_of_object.name}",
             handlers=[self._facts_changed],
         )
 
@@ -168,7 +168,7 @@ class RuleEvaluator:
     @property
     def knows_ownership(self) -> bool:
         """Return whether it is known which drivers the bridge owns, and the cache is complete."""
-        return self._ready.is_set() and not unsynced([self._kinds[Kind.OWNERSHIP]])
+        return self._ready.is_set() and not unsynced_resources([self._kinds[Kind.OWNERSHIP]])
 
     async def wait_ready(self) -> None:
         """Return once the cache is complete."""
@@ -176,9 +176,11 @@ class RuleEvaluator:
 
     async def run(self) -> None:
         """Apply changes until cancelled, so that no review has to wait for many of them."""
-        required = [one for kind, one in self._kinds.items() if kind not in OPTIONAL]
+        required_kinds = [
+            subscription for kind, subscription in self._kinds.items() if kind not in OPTIONAL
+        ]
         try:
-            await wait_synced([*required, self._marks, self._namespaces])
+            await wait_synced([*required_kinds, self._marks, self._namespaces])
             while True:
                 self._unapplied.clear()
                 await self._apply_changes()
@@ -207,7 +209,9 @@ class RuleEvaluator:
         self._ready.clear()
         self._cache = _empty_cache(self._settings)
         self._batches.clear()
-        self._changes = {kind: dict(one.store) for kind, one in self._kinds.items()}
+        self._changes = {
+            kind: dict(subscription.store) for kind, subscription in self._kinds.items()
+        }
         self._unapplied.set()
 
     # --- queries ----------------------------------------------------------------------------------
@@ -288,7 +292,7 @@ class RuleEvaluator:
             self._facts = ClusterFacts(
                 namespaces={name: labels for (_, name), labels in self._namespaces.store.items()},
                 autoscalers=autoscalers | ({UNREADABLE} if marks.problem else set()),
-                high_water_mark=marks.combined,
+                high_water_mark=marks.combined_mark,
                 enforcement=self._enforcement,
             )
         return self._facts

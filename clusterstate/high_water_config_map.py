@@ -48,7 +48,7 @@ class HighWaterMarks(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
     @property
-    def combined(self) -> HighWaterMark:
+    def combined_mark(self) -> HighWaterMark:
         """The larger of both, class by class."""
         return raise_mark(self.seen, self.declared.classes)
 
@@ -61,14 +61,14 @@ def project_high_water_marks(raw: bytes) -> HighWaterMarks:
     """Project the ConfigMap to its marks; a `seen` that cannot be read is raised again from zero."""
     data = decode(raw, _ConfigMap).data or {}
     try:
-        seen = decode(data.get(SEEN) or "{}", HighWaterMark)
+        seen_marks = decode(data.get(SEEN) or "{}", HighWaterMark)
     except msgspec.DecodeError:
-        seen = HighWaterMark()
+        seen_marks = HighWaterMark()
     try:
-        declared = convert(yaml.safe_load(data.get(DECLARED, "")) or {}, HighWaterMark)
+        declared_marks = convert(yaml.safe_load(data.get(DECLARED, "")) or {}, HighWaterMark)
     except (yaml.YAMLError, msgspec.ValidationError, RecursionError) as fault:
-        return HighWaterMarks(seen=seen, problem=str(fault).partition("\n")[0])
-    return HighWaterMarks(seen=seen, declared=declared)
+        return HighWaterMarks(seen=seen_marks, problem=str(fault).partition("\n")[0])
+    return HighWaterMarks(seen=seen_marks, declared=declared_marks)
 
 
 def once_published(mark: HighWaterMark) -> Mapping[str, frozenset[str]]:
@@ -79,18 +79,20 @@ def once_published(mark: HighWaterMark) -> Mapping[str, frozenset[str]]:
     }
 
 
-def seen_patch(seen: HighWaterMark) -> Mapping[str, Any]:
-    """Return the merge patch that writes `seen`."""
-    written = HighWaterMark(classes=dict(islice(seen.classes.items(), MAX_CLASSES)))
-    return {"data": {SEEN: encode(written).decode()}}
+def seen_patch(seen_marks: HighWaterMark) -> Mapping[str, Any]:
+    """Return the merge patch that writes `seen_marks`."""
+    written_marks = HighWaterMark(classes=dict(islice(seen_marks.classes.items(), MAX_CLASSES)))
+    return {"data": {SEEN: encode(written_marks).decode()}}
 
 
-def config_map_document(seen: HighWaterMark, *, namespace: str, name: str) -> Mapping[str, Any]:
+def config_map_document(
+    seen_marks: HighWaterMark, *, namespace: str, name: str
+) -> Mapping[str, Any]:
     """Return the ConfigMap to create."""
     labels = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "controller"}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": namespace, "labels": labels},
-        **seen_patch(seen),
+        **seen_patch(seen_marks),
     }

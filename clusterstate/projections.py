@@ -82,7 +82,7 @@ def project_claim(raw: bytes) -> ResourceClaim:
     allocation = status.allocation if status is not None else None
     if status is None or allocation is None:
         return ResourceClaim(metadata=metadata, spec=claim.spec)
-    projected = AllocationResult(
+    projected_allocation = AllocationResult(
         devices=DeviceAllocationResult(
             results=allocation.devices.results, config=_shared_device_config(allocation.devices)
         ),
@@ -90,7 +90,9 @@ def project_claim(raw: bytes) -> ResourceClaim:
     )
     return ResourceClaim(
         metadata=metadata,
-        status=ResourceClaimStatus(allocation=projected, reserved_for=status.reserved_for),
+        status=ResourceClaimStatus(
+            allocation=projected_allocation, reserved_for=status.reserved_for
+        ),
     )
 
 
@@ -119,12 +121,12 @@ def project_slice(raw: bytes) -> ResourceSlice:
     Devices of a cluster differ in little but their names and uuids, so equal attributes, capacities
     and counters of all slices are one object each: less than half of the memory.
     """
-    published = decode(raw, ResourceSlice)
-    devices = published.spec.devices
-    shared = tuple(map(_with_shared_values, devices)) if devices is not None else None
+    resource_slice = decode(raw, ResourceSlice)
+    devices = resource_slice.spec.devices
+    shared_devices = tuple(map(_with_shared_values, devices)) if devices is not None else None
     return ResourceSlice(
-        metadata=_identity(published.metadata),
-        spec=msgspec.structs.replace(published.spec, devices=shared),
+        metadata=_identity(resource_slice.metadata),
+        spec=msgspec.structs.replace(resource_slice.spec, devices=shared_devices),
     )
 
 

@@ -127,7 +127,9 @@ class RuleCache:
         if not any(changes.values()):
             return
         slices = self._objects[Kind.SLICE]
-        replaced = [(slices.get(key), new) for key, new in changes.get(Kind.SLICE, {}).items()]
+        replaced_slices = [
+            (slices.get(key), new) for key, new in changes.get(Kind.SLICE, {}).items()
+        ]
         for kind, objects in changes.items():
             for key, new in objects.items():
                 put(self._objects[kind], key, new)
@@ -146,7 +148,7 @@ class RuleCache:
         if changes.get(Kind.OWNERSHIP):
             self._replace_ownership()
         self._current.apply(changes)
-        self._apply_to_inventory(changes, replaced)
+        self._apply_to_inventory(changes, replaced_slices)
 
     def _replace_ownership(self) -> None:
         """Take over the owned drivers; the bridge evaluates policies from the first one on."""
@@ -198,7 +200,7 @@ class RuleCache:
 
     def _build(self) -> tuple[Inventory, IdleCluster]:
         self._applied = 0
-        slices = [published for _, published in sorted(self._objects[Kind.SLICE].items())]
+        slices = [resource_slice for _, resource_slice in sorted(self._objects[Kind.SLICE].items())]
         policies = tuple(map(compile_policy, self._policies))
         idle_cluster = IdleCluster(
             slices=slices,

@@ -46,7 +46,7 @@ from kube.runtime.informers import (
     InformerFactory,
     Projection,
     Subscription,
-    unsynced,
+    unsynced_resources,
     wait_synced,
 )
 from translation.claims import config_drivers
@@ -97,8 +97,8 @@ class SnapshotCache:
             DEVICE_COMPATIBILITY_POLICIES, project_policy, handlers=[self._mark("policies")]
         )
         self._components = {
-            component: self._subscribe_to(informers, one, project_presence)
-            for component, one in INSTALLED.items()
+            component: self._subscribe_to(informers, name_of_object, project_presence)
+            for component, name_of_object in INSTALLED.items()
             if component not in claim_aware
         }
         self._kueue_classes = (
@@ -141,7 +141,7 @@ class SnapshotCache:
 
     def check(self) -> str:
         """Return which resources are not synced, as a readiness check."""
-        return unsynced(self._required)
+        return unsynced_resources(self._required)
 
     async def wait_synced(self) -> None:
         """Return once the snapshot is complete."""
@@ -161,14 +161,14 @@ class SnapshotCache:
         return self._snapshot
 
     def _subscribe_to(
-        self, informers: InformerFactory, one: ObjectName, projection: Projection[T]
+        self, informers: InformerFactory, name_of_object: ObjectName, projection: Projection[T]
     ) -> Subscription[T]:
         """Subscribe to one object, which may exist or not."""
         return informers.subscribe(
-            one.resource,
+            name_of_object.resource,
             projection,
-            namespace=one.namespace,
-            field_selector=f"metadata.name={one.name}",
+            namespace=name_of_object.namespace,
+            field_selector=f"metadata.name={name_of_object.name}",
             handlers=[self._mark("claim_unaware_components")],
         )
 
@@ -190,8 +190,8 @@ class SnapshotCache:
             "extended_resources": extended_resources(classes.values()),
             "class_configs": {
                 name: drivers
-                for (_, name), one in classes.items()
-                if (drivers := config_drivers(one))
+                for (_, name), device_class in classes.items()
+                if (drivers := config_drivers(device_class))
             },
         }
 
@@ -220,16 +220,18 @@ class SnapshotCache:
         return {"policies": effective_policies(self._policies.store.values())}
 
     def _build_marks(self) -> Mapping[str, Any]:
-        known = self._marks.store.values() if self._marks is not None else ()
-        marks = next(iter(known), HighWaterMarks())
-        return {"once_published": once_published(marks.combined)}
+        stored_marks = self._marks.store.values() if self._marks is not None else ()
+        marks = next(iter(stored_marks), HighWaterMarks())
+        return {"once_published": once_published(marks.combined_mark)}
 
     def _build_components(self) -> Mapping[str, Any]:
         configurations = self._kueue_classes.store if self._kueue_classes is not None else {}
-        counted = frozenset[str]().union(*configurations.values())
+        counted_components = frozenset[str]().union(*configurations.values())
         return {
             "claim_unaware_components": {
-                component: counted if component is ClaimUnawareComponent.KUEUE else frozenset()
+                component: counted_components
+                if component is ClaimUnawareComponent.KUEUE
+                else frozenset()
                 for component, presence in self._components.items()
                 if presence.store
             }

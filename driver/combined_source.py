@@ -28,13 +28,13 @@ class CombinedSource:
         """Call a function whenever the devices of a source are others."""
         async with asyncio.TaskGroup() as group:
             for index, source in enumerate(self._sources):
-                group.create_task(source.run(partial(self._changed, index, on_change)))
+                group.create_task(source.run(partial(self._handle_change, index, on_change)))
 
     def problem(self) -> str:
         """Return what is wrong with any of them."""
         return "; ".join(filter(None, (source.problem() for source in self._sources)))
 
-    def _changed(
+    def _handle_change(
         self, index: int, on_change: Callable[[Inventory], None], inventory: Inventory
     ) -> None:
         if inventory != self._inventories[index]:

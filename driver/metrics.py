@@ -54,7 +54,7 @@ class DriverMetrics:
             registry=registry,
         )
 
-    def called(self, method: str, seconds: float) -> None:
+    def observe_call(self, method: str, seconds: float) -> None:
         """Count one call of the kubelet."""
         self._seconds.labels(method).observe(seconds)
 

@@ -193,21 +193,21 @@ class Preparer:
         self, outcomes: Mapping[str, Preparation | Refusal], checkpoint: Checkpoint
     ) -> Mapping[str, Preparation | Refusal]:
         """Write the specs of claims that are in the checkpoint, then that they are there."""
-        before, finished = checkpoint, dict(outcomes)
+        before, finished_outcomes = checkpoint, dict(outcomes)
         for uid, outcome in outcomes.items():
             if not isinstance(outcome, Preparation):
                 continue
             try:
                 self._write_spec(outcome)
             except OSError as error:
-                finished[uid] = _failure(error, outcome.record.device_names())
+                finished_outcomes[uid] = _failure(error, outcome.record.device_names())
                 continue
             if outcome.record.state is not State.COMPLETED:
-                checkpoint = checkpoint.with_record(outcome.record.completed())
+                checkpoint = checkpoint.with_record(outcome.record.as_completed())
         if checkpoint is not before:
             self._checkpoint.store(checkpoint)
             self._at_step(Step.COMPLETED_WRITTEN)
-        return finished
+        return finished_outcomes
 
     def _write_spec(self, preparation: Preparation) -> None:
         spec = cdi_spec(self._current.driver, preparation, self._boot_id)

@@ -127,8 +127,8 @@ class DriverSettings(ServerSettings, frozen=True, kw_only=True):
     @property
     def faults(self) -> Path:
         """Return where faults are reported."""
-        configured = self.faults_directory
-        return self.state / "faults" if configured is None else Path(configured)
+        directory = self.faults_directory
+        return self.state / "faults" if directory is None else Path(directory)
 
 
 class Settings(ProcessSettings, frozen=True, kw_only=True):

@@ -71,12 +71,12 @@ class FieldPath(msgspec.Struct, frozen=True):
                 case int():
                     text += f"[{step}]"
                 case Key(name=name):
-                    text += f"[{_bounded(name)}]"
+                    text += f"[{_bounded_name(name)}]"
                 case str():
-                    text += f".{_bounded(step)}" if text else _bounded(step)
+                    text += f".{_bounded_name(step)}" if text else _bounded_name(step)
         return text
 
 
-def _bounded(name: str) -> str:
+def _bounded_name(name: str) -> str:
     cut = name if len(name) <= MAX_STEP_LENGTH else name[: MAX_STEP_LENGTH - 3] + "..."
     return printable(cut)

@@ -84,7 +84,7 @@ def _apply(document: Any, operation: Operation) -> Any:
     for part in parents:
         target = _member(target, part, path)
     if type(target) is dict:
-        key = _unescaped(last, path)
+        key = _unescape_part(last, path)
         if op != "add" and key not in target:
             raise PatchError(f"{path}: does not exist")
         if op == "remove":
@@ -118,7 +118,7 @@ def _member(parent: Any, part: str, path: str) -> Any:
     """Return what a part of a pointer refers to."""
     try:
         if type(parent) is dict:
-            return parent[_unescaped(part, path)]
+            return parent[_unescape_part(part, path)]
         if type(parent) is list:
             return parent[_index(part, path)]
     except LookupError:
@@ -126,7 +126,7 @@ def _member(parent: Any, part: str, path: str) -> Any:
     raise PatchError(f"{path}: its parent does not exist")
 
 
-def _unescaped(part: str, path: str) -> str:
+def _unescape_part(part: str, path: str) -> str:
     if "~" not in part:
         return part
     if _has_bad_escape(part.split("~")):

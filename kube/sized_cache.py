@@ -47,12 +47,12 @@ class SizedCache(Generic[K, V]):
         """
         if size > self._max_bytes:
             return value
-        _, replaced = self._values.pop(key, (value, 0))
+        _, replaced_size = self._values.pop(key, (value, 0))
         self._values[key] = value, size
-        self.bytes += size - replaced
+        self.bytes += size - replaced_size
         while self.bytes > self._max_bytes or len(self._values) > self._max_entries:
-            _, (_, evicted) = self._values.popitem(last=False)
-            self.bytes -= evicted
+            _, (_, evicted_size) = self._values.popitem(last=False)
+            self.bytes -= evicted_size
         return value
 
     def clear(self) -> None:

@@ -24,8 +24,10 @@ def duplicate_resource_events(
 
     Only resources that a DeviceClass maps are compared: this process knows no driver profiles.
     """
-    mapped = extended_resources(classes.values()).keys()
-    nodes = [node for node in cluster.nodes.values() if device_plugin_resources(node) & mapped]
+    mapped_names = extended_resources(classes.values()).keys()
+    nodes = [
+        node for node in cluster.nodes.values() if device_plugin_resources(node) & mapped_names
+    ]
     duplicates = duplicate_resources(nodes, cluster.node_devices, classes)
     return frozenset(islice(_events(duplicates, cluster), MAX_EVENTS))
 

@@ -120,7 +120,7 @@ class EventHistory:
             return max(settled_s, waiting.reevaluate_at_s)
         return max(settled_s, waiting.evaluated_s + self._settings.reevaluation_period)
 
-    def evaluated(
+    def record_evaluation(
         self, name: Name, explanation: Explanation | None, version: int, now_s: float
     ) -> Event | None:
         """Remember an evaluation, and return the event that it calls for, if any.

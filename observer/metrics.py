@@ -34,11 +34,11 @@ class ObserverMetrics:
         """Count one explanation."""
         self._explanations.observe(seconds)
 
-    def show(self, pending: int, blocked: Mapping[str, int]) -> None:
+    def show(self, pending: int, blocked_counts: Mapping[str, int]) -> None:
         """Show how many pods wait, and how many of them for each reason."""
         self._pending.set(pending)
-        for reason in self._reasons - blocked.keys():
+        for reason in self._reasons - blocked_counts.keys():
             self._blocked.labels(reason).set(0)
-        for reason, pods in blocked.items():
+        for reason, pods in blocked_counts.items():
             self._blocked.labels(reason).set(pods)
-        self._reasons |= blocked.keys()
+        self._reasons |= blocked_counts.keys()

@@ -116,11 +116,13 @@ class Observer:
         self._pods = informers.subscribe(
             PODS, project_pod, field_selector=WAITING_FIELDS, handlers=[self._pod_changed]
         )
-        required = (one for kind, one in self._kinds.items() if kind not in OPTIONAL)
+        required_kinds = (
+            subscription for kind, subscription in self._kinds.items() if kind not in OPTIONAL
+        )
         self.controller: Final = Controller(
             "observer",
             self._reconcile,
-            subscriptions=(*required, self._pods),
+            subscriptions=(*required_kinds, self._pods),
             backoff=RESET_BACKOFF,
         )
         self._queue_pods()
@@ -150,7 +152,9 @@ class Observer:
         settings, version = self._settings, self._caches.version
         self._caches = SchedulerCaches(settings.features(), settings.policy_aware_schedulers)
         self._caches.version = version  # It only grows, so that pods are due again.
-        self._changes = {kind: dict(one.store) for kind, one in self._kinds.items()}
+        self._changes = {
+            kind: dict(subscription.store) for kind, subscription in self._kinds.items()
+        }
         self._inspected_version = -1
 
     # --- changes ----------------------------------------------------------------------------------
@@ -204,7 +208,7 @@ class Observer:
             fraction = settings.new_pod_cpu_fraction if is_new else settings.cpu_fraction
             await self._pause(evaluation.took_s, fraction)
         for name in pods.keys() - projections.keys():
-            self.history.evaluated(name, None, self._caches.version, self._clock())
+            self.history.record_evaluation(name, None, self._caches.version, self._clock())
         self._metrics.show(len(self.history), self.history.pods_by_reason())
 
     async def _inspect_shared_devices(self) -> None:
@@ -278,8 +282,8 @@ class Observer:
 
     def _record(self, name: Name, evaluation: _Evaluation) -> None:
         """Record the event that an evaluation calls for, if any."""
-        suppressed = self.history.suppressed
-        event = self.history.evaluated(
+        suppressed_count = self.history.suppressed
+        event = self.history.record_evaluation(
             name, evaluation.explanation, evaluation.version, self._clock()
         )
         if event is not None:
@@ -288,7 +292,7 @@ class Observer:
                 is_current=partial(self.history.is_waiting, name, event.regarding.uid),
                 on_result=partial(self._event_finished, name),
             )
-        elif self.history.suppressed != suppressed:
+        elif self.history.suppressed != suppressed_count:
             self._recorder.count(EventResult.SUPPRESSED)
 
     def _event_finished(self, name: Name, result: EventResult) -> None:

@@ -53,7 +53,7 @@ class SidecarMetrics:
         for result in (WRITTEN, *Outcome):
             self._writes.labels(result)
 
-    def called(self, point: str, verdict: str, seconds: float) -> None:
+    def observe_call(self, point: str, verdict: str, seconds: float) -> None:
         """Count one call."""
         self._calls.labels(point, verdict).observe(seconds)
 

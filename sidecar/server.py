@@ -116,7 +116,7 @@ class SchedulerServer:
                 verdict = _verdict_of(answer)
                 return _response(answer)
             finally:
-                self._metrics.called(point, verdict, time.perf_counter() - began)
+                self._metrics.observe_call(point, verdict, time.perf_counter() - began)
 
         return handle
 

@@ -16,7 +16,7 @@ from kube.api.core import Node, Pod
 from kube.api.ownership import owned_drivers, project_ownership
 from kube.api.resource import AllocationResult, ResourceClaim
 from kube.api.urls import ALLOCATOR_OWNERSHIPS, PODS, RESOURCE_CLAIMS
-from kube.runtime.informers import InformerFactory, Subscription, unsynced, wait_synced
+from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources, wait_synced
 from sidecar.consumers import ConsumerIndex
 from sidecar.plan import ledger
 from sidecar.plan.ledger import Hold, Step
@@ -83,7 +83,7 @@ class ClusterState:
 
     def check(self) -> str:
         """Return which first lists are not complete; empty when all are."""
-        return unsynced(self._required)
+        return unsynced_resources(self._required)
 
     async def wait_synced(self) -> None:
         """Return once the first lists are complete."""

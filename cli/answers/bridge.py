@@ -138,13 +138,13 @@ def plan_change(
     state: ClusterState,
     objects: BridgeObjects,
     *,
-    added: Collection[str] = (),
-    removed: Collection[str] = (),
+    added_drivers: Collection[str] = (),
+    removed_drivers: Collection[str] = (),
 ) -> BridgePlan:
     """Return the writes after which the bridge owns more drivers, or fewer."""
     before = owned_drivers(state.ownerships)
-    after = (before | set(added)) - set(removed)
-    changed = before ^ after
+    after = (before | set(added_drivers)) - set(removed_drivers)
+    changed_drivers = before ^ after
     context = context_of(state)
     is_release = bool(before - after)
     fence_step, ownership_step = _fence_step(after, objects), _ownership_step(after, objects)
@@ -161,9 +161,9 @@ def plan_change(
         drivers=tuple(sorted(after)),
         added=tuple(sorted(after - before)),
         removed=tuple(sorted(before - after)),
-        steps=() if not changed and is_current and objects.has_ownership else steps,
-        pending_pods=tuple(_misplaced_pods(state, context, changed, after))[:MAX_LISTED],
-        kept_claims=tuple(_allocated_claims(state, changed))[:MAX_LISTED],
+        steps=() if not changed_drivers and is_current and objects.has_ownership else steps,
+        pending_pods=tuple(_misplaced_pods(state, context, changed_drivers, after))[:MAX_LISTED],
+        kept_claims=tuple(_allocated_claims(state, changed_drivers))[:MAX_LISTED],
         mixed_classes=tuple(mixed_classes(context, after))[:MAX_LISTED],
     )
 
@@ -221,7 +221,10 @@ def _patch(resource: str, name: str, patch: Document) -> str:
 
 
 def _misplaced_pods(
-    state: ClusterState, context: Context, changed: Collection[str], owned: Collection[str]
+    state: ClusterState,
+    context: Context,
+    changed_drivers: Collection[str],
+    drivers_of_bridge: Collection[str],
 ) -> Iterator[PendingPod]:
     """Yield the pending pods that need another scheduler after the change."""
     for (namespace, name), pod in sorted(state.pods.items()):
@@ -229,8 +232,8 @@ def _misplaced_pods(
             continue
         drivers = drivers_of_pod(pod, namespace, context).drivers.all
         scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME
-        needs_bridge = bool(drivers & set(owned))
-        if drivers & set(changed) and needs_bridge != (scheduler == SCHEDULER_NAME):
+        needs_bridge = bool(drivers & set(drivers_of_bridge))
+        if drivers & set(changed_drivers) and needs_bridge != (scheduler == SCHEDULER_NAME):
             yield PendingPod(
                 namespace=namespace, name=name, scheduler=scheduler, controller=_controller(pod)
             )
@@ -251,35 +254,37 @@ def _allocated_claims(state: ClusterState, drivers: Collection[str]) -> Iterator
             yield f"{namespace}/{name}"
 
 
-def mixed_classes(context: Context, owned: Collection[str]) -> Iterator[MixedClass]:
+def mixed_classes(context: Context, drivers_of_bridge: Collection[str]) -> Iterator[MixedClass]:
     """Yield the classes whose devices are of owned and of other drivers."""
     for name in sorted(context.classes):
         drivers = drivers_of_class(context.classes[name], context).all
-        if drivers & set(owned) and drivers - set(owned):
+        if drivers & set(drivers_of_bridge) and drivers - set(drivers_of_bridge):
             yield MixedClass(
                 name=name,
-                owned=tuple(sorted(drivers & set(owned))),
-                others=tuple(sorted(drivers - set(owned))),
+                owned=tuple(sorted(drivers & set(drivers_of_bridge))),
+                others=tuple(sorted(drivers - set(drivers_of_bridge))),
             )
 
 
 def bridge_status(state: ClusterState, objects: BridgeObjects) -> BridgeStatus:
     """Return who allocates, and what is wrong."""
-    owned = owned_drivers(state.ownerships)
+    drivers_of_bridge = owned_drivers(state.ownerships)
     context = context_of(state)
-    published = {pool.driver for pool in context.inventory.pools}
+    publishing_drivers = {pool.driver for pool in context.inventory.pools}
     incomplete = {
-        driver for driver in owned & published if not context.inventory.is_complete_for([driver])
+        driver
+        for driver in drivers_of_bridge & publishing_drivers
+        if not context.inventory.is_complete_for([driver])
     }
     status = BridgeStatus(
-        drivers=tuple(sorted(owned)),
-        fence=_fence_state(objects, owned),
+        drivers=tuple(sorted(drivers_of_bridge)),
+        fence=_fence_state(objects, drivers_of_bridge),
         holder=objects.holder,
         renewed=objects.renewed,
         server_version=objects.server_version,
-        unpublished=tuple(sorted(owned - published)),
+        unpublished=tuple(sorted(drivers_of_bridge - publishing_drivers)),
         incomplete=tuple(sorted(incomplete)),
-        mixed_classes=tuple(mixed_classes(context, owned))[:MAX_LISTED],
+        mixed_classes=tuple(mixed_classes(context, drivers_of_bridge))[:MAX_LISTED],
         waiting_pods=sum(
             is_pending(pod) and pod.spec.scheduler_name == SCHEDULER_NAME
             for pod in state.pods.values()
@@ -290,12 +295,12 @@ def bridge_status(state: ClusterState, objects: BridgeObjects) -> BridgeStatus:
     )
 
 
-def _fence_state(objects: BridgeObjects, owned: Collection[str]) -> str:
+def _fence_state(objects: BridgeObjects, drivers_of_bridge: Collection[str]) -> str:
     if not objects.is_read:
         return "unknown"
     if objects.fence is None:
         return "missing"
-    return "current" if is_fence_of(objects.fence, owned) else "different"
+    return "current" if is_fence_of(objects.fence, drivers_of_bridge) else "different"
 
 
 def _problems(status: BridgeStatus, *, is_read: bool) -> Iterator[str]:
@@ -308,8 +313,8 @@ def _problems(status: BridgeStatus, *, is_read: bool) -> Iterator[str]:
         )
     if status.drivers and is_read and not status.holder:
         yield "no bridge holds the Lease, so pods with owned drivers stay pending"
-    for mixed in status.mixed_classes:
+    for mixed_class in status.mixed_classes:
         yield (
-            f"DeviceClass {mixed.name} has devices of {', '.join(mixed.owned)}, which the bridge owns, and of "
-            f"{', '.join(mixed.others)}; pods with it are rejected"
+            f"DeviceClass {mixed_class.name} has devices of {', '.join(mixed_class.owned)}, which the bridge owns, and of "
+            f"{', '.join(mixed_class.others)}; pods with it are rejected"
         )

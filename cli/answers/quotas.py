@@ -69,11 +69,13 @@ def check_quotas(inputs: Inputs, results: Sequence[TranslatedObject]) -> list[tu
     quotas = of_kind(views, ResourceQuota)
     if not quotas:
         return [()] * len(results)
-    ledger = QuotaLedger(quotas, before=build_state(before), state=build_state(views))
-    return [_charge(ledger, result, inputs.namespace) for result in results]
+    quota_ledger = QuotaLedger(quotas, before=build_state(before), state=build_state(views))
+    return [_charge(quota_ledger, result, inputs.namespace) for result in results]
 
 
-def _charge(ledger: "QuotaLedger", result: TranslatedObject, namespace: str) -> tuple[Finding, ...]:
+def _charge(
+    quota_ledger: "QuotaLedger", result: TranslatedObject, namespace: str
+) -> tuple[Finding, ...]:
     """Charge an object as it is after its translation; a rejected one counts nothing."""
     if result.document is None:
         return ()
@@ -83,13 +85,13 @@ def _charge(ledger: "QuotaLedger", result: TranslatedObject, namespace: str) -> 
         current_document = to_current_version(result.document)
         is_claim = source.kind == "ResourceClaim" and current_document["apiVersion"] == CURRENT
         claim = decode_view(current_document, ResourceClaim) if is_claim else None
-        return ledger.charge_claim(place, claim) if isinstance(claim, ResourceClaim) else ()
+        return quota_ledger.charge_claim(place, claim) if isinstance(claim, ResourceClaim) else ()
     _, document = resolve_path(result.document, path)
     pod = decode_view(document, Pod) if document is not None else None
     if not isinstance(pod, Pod):
         return ()
     number = pods_at_a_time(source.kind, result.document)
-    findings = ledger.charge_pods(place, pod, FieldPath.of(*path), number)
+    findings = quota_ledger.charge_pods(place, pod, FieldPath.of(*path), number)
     if not result.is_translated:
         return findings
     claims = match_claims(pod.spec.resource_claims or (), result.claims)

@@ -145,12 +145,12 @@ class Verification:
         """Return a node that sees the pools of an allocation; the fewest nodes see a local one."""
         allocation = allocation_of(claim)
         results = (allocation.devices.results if allocation is not None else None) or ()
-        seen = [
+        result_nodes = [
             self._nodes[pool]
             for result in results
             if (pool := PoolId(result.driver, result.pool)) in self._nodes
         ]
-        return min(seen, key=lambda nodes: nodes[1])[0] if seen else None
+        return min(result_nodes, key=lambda nodes: nodes[1])[0] if result_nodes else None
 
 
 def verify_state(state: ClusterState, features: Features) -> VerifyAnswer:
@@ -159,10 +159,10 @@ def verify_state(state: ClusterState, features: Features) -> VerifyAnswer:
     writes = [
         ClaimWrite(time="", user="", claim=claim) for _, claim in sorted(state.claims.items())
     ]
-    found = [violation for write in writes if (violation := verification.replace(write))]
+    violations = [violation for write in writes if (violation := verification.replace(write))]
     return VerifyAnswer(
         allocations=verification.allocations,
-        violations=(*found, *orphaned_reservations(state)),
+        violations=(*violations, *orphaned_reservations(state)),
     )
 
 
@@ -176,8 +176,8 @@ def verify_history(
         state: What was published then, as far as known.
     """
     verification = Verification(state, features)
-    found = [violation for write in writes if (violation := verification.replace(write))]
-    return VerifyAnswer(allocations=verification.allocations, violations=tuple(found))
+    violations = [violation for write in writes if (violation := verification.replace(write))]
+    return VerifyAnswer(allocations=verification.allocations, violations=tuple(violations))
 
 
 def orphaned_reservations(state: ClusterState) -> Iterator[Violation]:

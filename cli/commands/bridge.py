@@ -81,16 +81,16 @@ def bridge(
         status = bridge_status(state, objects)
         _print(status, _status_lines(status), output)
         sys.exit(1 if status.problems else 0)
-    owned = owned_drivers(state.ownerships)
+    drivers_of_bridge = owned_drivers(state.ownerships)
     if action == "own":
-        plan = plan_change(state, objects, added=drivers)
+        plan = plan_change(state, objects, added_drivers=drivers)
     else:
-        missing = sorted(set(drivers) - owned)
+        missing = sorted(set(drivers) - drivers_of_bridge)
         if missing:
             raise click.UsageError(
-                f"the bridge does not own {', '.join(missing)}; it owns {', '.join(sorted(owned)) or 'no driver'}"
+                f"the bridge does not own {', '.join(missing)}; it owns {', '.join(sorted(drivers_of_bridge)) or 'no driver'}"
             )
-        plan = plan_change(state, objects, removed=drivers)
+        plan = plan_change(state, objects, removed_drivers=drivers)
     if not is_live:
         click.echo(
             "note: a snapshot does not show the fence; where there is none, create it first: "
@@ -168,18 +168,18 @@ def _plan_lines(plan: BridgePlan, *, is_applied: bool) -> Iterator[str]:
             yield f"# {command}  # nothing creates it again: apply its manifest afterwards"
     if plan.kept_claims:
         yield f"# Allocated claims stay as they are: {', '.join(plan.kept_claims)}"
-    for mixed in plan.mixed_classes:
+    for mixed_class in plan.mixed_classes:
         yield (
-            f"# DeviceClass {mixed.name} reaches {', '.join(mixed.owned)}, which the bridge owns, and "
-            f"{', '.join(mixed.others)}: pods with it are rejected"
+            f"# DeviceClass {mixed_class.name} reaches {', '.join(mixed_class.owned)}, which the bridge owns, and "
+            f"{', '.join(mixed_class.others)}: pods with it are rejected"
         )
 
 
 def _status_lines(status: BridgeStatus) -> Iterator[str]:
     yield f"drivers:  {', '.join(status.drivers) or 'none'}"
     yield f"fence:    {status.fence}"
-    renewed = f", renewed {status.renewed}" if status.renewed else ""
-    yield f"leader:   {status.holder or 'none'}{renewed}"
+    renewal = f", renewed {status.renewed}" if status.renewed else ""
+    yield f"leader:   {status.holder or 'none'}{renewal}"
     yield f"server:   {status.server_version or 'unknown'}"
     yield f"waiting:  {status.waiting_pods} pods"
     if status.unpublished:

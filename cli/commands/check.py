@@ -17,7 +17,7 @@ from cli.inputs.options import Inputs, with_allocation_inputs
 from cli.inputs.schedulers import policy_aware_schedulers
 from cli.output import sarif
 from cli.output.help import CLUSTER_STATE, Command
-from cli.output.phrases import counted
+from cli.output.phrases import count_text
 from findings.finding import Severity
 from kube.names import DISTRIBUTION
 
@@ -100,10 +100,10 @@ def as_text(results: Sequence[CheckedObject], faults: Sequence[ObjectFinding]) -
             yield f"{place}: {_colour(line, finding.severity)}"
     findings = [*faults, *collect_findings(results)]
     totals = ", ".join(
-        counted(sum(entry.finding.severity is severity for entry in findings), severity.value)
+        count_text(sum(entry.finding.severity is severity for entry in findings), severity.value)
         for severity in (Severity.ERROR, Severity.WARNING)
     )
-    yield f"{counted(len(results), 'object')} checked: {totals}"
+    yield f"{count_text(len(results), 'object')} checked: {totals}"
 
 
 def _colour(line: str, severity: Severity) -> str:

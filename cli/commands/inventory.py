@@ -31,7 +31,7 @@ from cli.inputs.options import ClusterObjects, with_whole_cluster
 from cli.output.formats import Output, encode_readable, indent_json, text_or_json
 from cli.output.help import CLUSTER_STATE, Command
 from cli.output.layout import NARROWEST, format_table
-from cli.output.phrases import counted
+from cli.output.phrases import count_text
 from cli.output.simulate_text import node_names
 from kube.quantity import Quantity, format_amount, format_rounded
 from process.profile_files import load_profiles
@@ -130,7 +130,7 @@ def _suggestions(suggestions: Sequence[Suggestion]) -> Iterator[str]:
     if suggestions:
         yield "DeviceClasses worth writing, and their selectors"
     for suggestion in suggestions:
-        yield f"  {suggestion.name}, {counted(suggestion.devices, 'device')}"
+        yield f"  {suggestion.name}, {count_text(suggestion.devices, 'device')}"
         yield f"    {printable(suggestion.expression)}"
 
 
@@ -210,9 +210,9 @@ def _amounts(drivers: Iterable[DriverInventory], *, all_amounts: bool) -> Iterat
             for driver, name, amount in shown_amounts
         ]
         yield format_table(("DRIVER", "CAPACITY", "FREE", "TOTAL"), rows)
-    hidden = len(amounts) - len(shown_amounts)
-    if hidden:
-        yield f"{counted(hidden, 'amount')} of 0 or 1 per device not shown; --all"
+    hidden_count = len(amounts) - len(shown_amounts)
+    if hidden_count:
+        yield f"{count_text(hidden_count, 'amount')} of 0 or 1 per device not shown; --all"
 
 
 def _named_amounts(driver: DriverInventory) -> Mapping[str, Amount]:

@@ -67,8 +67,8 @@ def verify(
             answer = confirm_orphans(answer, verify_state(_state(read_cluster_again()), features))
     else:
         writes = (
-            ClaimWrite(time=logged.time, user=logged.user, claim=logged.claim)
-            for logged in read_claims(lines_of(audit_log))
+            ClaimWrite(time=logged_claim.time, user=logged_claim.user, claim=logged_claim.claim)
+            for logged_claim in read_claims(lines_of(audit_log))
         )
         answer = verify_history(writes, state, features)
     if output == Output.JSON:

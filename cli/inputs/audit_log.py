@@ -55,7 +55,7 @@ def read_claims(lines: Iterable[bytes]) -> list[LoggedClaim]:
         ConfigError: A line is no audit event, or the log has no claims in its responses.
     """
     claims: list[tuple[int, LoggedClaim]] = []
-    omitted = 0
+    omitted_count = 0
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -64,20 +64,22 @@ def read_claims(lines: Iterable[bytes]) -> list[LoggedClaim]:
             if not _is_write_of_claim(event):
                 continue
             if bytes(event.response_object) == b"null":
-                omitted += 1
+                omitted_count += 1
                 continue
             claim = decode(bytes(event.response_object), ResourceClaim)
             version = int(claim.metadata.resource_version or 0)
         except (msgspec.DecodeError, ValueError) as error:
             raise ConfigError(f"line {number} is no audit event: {error}") from error
-        logged = LoggedClaim(time=event.stage_timestamp, user=event.user.username, claim=claim)
-        claims.append((version, logged))
-    if omitted:
+        logged_claim = LoggedClaim(
+            time=event.stage_timestamp, user=event.user.username, claim=claim
+        )
+        claims.append((version, logged_claim))
+    if omitted_count:
         raise ConfigError(
-            f"{omitted} writes of ResourceClaims are logged without their response; log "
+            f"{omitted_count} writes of ResourceClaims are logged without their response; log "
             "resourceclaims and resourceclaims/status at level RequestResponse"
         )
-    return [logged for _, logged in sorted(claims, key=lambda pair: pair[0])]
+    return [logged_claim for _, logged_claim in sorted(claims, key=lambda pair: pair[0])]
 
 
 def _is_write_of_claim(event: _Event) -> bool:

@@ -196,36 +196,36 @@ def with_live_cluster(command: _Command) -> _Command:
     """
 
     @wraps(command)
-    def called(**values: Any) -> None:
+    def run_command(**values: Any) -> None:
         flags = _pop_flags(_ClusterFlags, {**values, "files": (), "live": not values["snapshots"]})
         del values["snapshots"]
         cluster_objects = read_cluster(flags)
         _print_notes(cluster_objects.notes)
         command(cluster_objects=cluster_objects, is_live=flags.live, **values)
 
-    return _add_flags(called, [_CLUSTER_FLAGS[0], *_CLUSTER_FLAGS[2:]])
+    return _add_flags(run_command, [_CLUSTER_FLAGS[0], *_CLUSTER_FLAGS[2:]])
 
 
 def _with_cluster(command: _Command, flags: Sequence[_Flag]) -> _Command:
     @wraps(command)
-    def called(**values: Any) -> None:
+    def run_command(**values: Any) -> None:
         cluster_objects = read_cluster(_pop_flags(_ClusterFlags, values))
         _print_notes(cluster_objects.notes)
         command(cluster_objects=cluster_objects, **values)
 
-    return _add_flags(called, (_files_flag(is_required=False), *flags))
+    return _add_flags(run_command, (_files_flag(is_required=False), *flags))
 
 
 def _with_inputs(command: _Command, scope: Scope) -> _Command:
     @wraps(command)
-    def called(**values: Any) -> None:
+    def run_command(**values: Any) -> None:
         cluster = _pop_flags(_ClusterFlags, values)
         inputs = read_inputs(cluster, _pop_flags(_TranslationFlags, values), scope)
         _print_notes(inputs.notes)
         command(inputs=inputs, **values)
 
     flags = (_files_flag(is_required=True), *_CLUSTER_FLAGS, _NAMESPACE_FLAG, *_TRANSLATION_FLAGS)
-    return _add_flags(called, flags)
+    return _add_flags(run_command, flags)
 
 
 def _add_flags(command: _Command, flags: Sequence[_Flag]) -> _Command:

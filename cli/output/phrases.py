@@ -69,7 +69,7 @@ def _items(groups: Mapping[str, str | None]) -> list[str]:
     return [text[1:-1] for text in re.findall(_LITERAL, literals or "")]
 
 
-def counted(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     """Return a number with its noun.
 
     >>> counted(1, "object"), counted(0, "error")

@@ -20,7 +20,7 @@ from cli.output.layout import (
     drop_repeated_labels,
     format_paragraph,
 )
-from cli.output.phrases import counted
+from cli.output.phrases import count_text
 from kube.api.resource import AllocationResult
 from kube.quantity import format_amount
 
@@ -236,7 +236,7 @@ def _counts(answer: SimulationResult) -> str:
     pods = sum(pod.node is not None for pod in answer.pods)
     claims = sum(claim.allocation is not None for claim in answer.claims)
     counts = [
-        f"{done_count} of {counted(total, what)} placed"
+        f"{done_count} of {count_text(total, what)} placed"
         for done_count, total, what in (
             (pods, len(answer.pods), "pod"),
             (claims, len(answer.claims), "claim"),

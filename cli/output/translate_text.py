@@ -15,7 +15,7 @@ from cli.output.layout import (
     format_paragraph,
     format_rows,
 )
-from cli.output.phrases import counted, requests
+from cli.output.phrases import count_text, requests
 from findings.finding import Code, Finding, Severity
 from kube.api.workloads import pod_path, resolve_path
 from kube.names import REQUEST_ANNOTATION
@@ -57,12 +57,12 @@ def summary(results: Sequence[TranslatedObject]) -> str:
     )
     return ", ".join(
         (
-            f"{counted(changed_count, 'object')} translated",
+            f"{count_text(changed_count, 'object')} translated",
             *([f"{accepted_count} translated before"] if accepted_count else []),
-            counted(templates, "template"),
+            count_text(templates, "template"),
             f"{len(results) - changed_count - accepted_count - rejected_count} unchanged",
             f"{rejected_count} rejected",
-            counted(warnings, "warning"),
+            count_text(warnings, "warning"),
         )
     )
 

@@ -53,15 +53,15 @@ async def list_claim_blind_objects(
     Raises:
         KubeError: The API server does not answer.
     """
-    found: list[ClaimBlindObject] = []
+    blind_objects: list[ClaimBlindObject] = []
     for kind, resource in LISTED.items():
         try:
             async for page in client.pages(resource):
                 for raw in page.items:
-                    found += _findings(kind, bytes(raw), vocabularies)
+                    blind_objects += _findings(kind, bytes(raw), vocabularies)
         except (Forbidden, NotFound) as fault:
             log.info("claims.not_searched", kind=kind, error=str(fault))
-    return found
+    return blind_objects
 
 
 def _findings(

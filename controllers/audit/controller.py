@@ -127,43 +127,45 @@ class AuditController:
         try:
             stocks = await self._evaluator.query(RuleCache.stocks, timeout_s=None)
             before = self._evaluator.high_water_marks.seen
-            seen = raise_mark(before, stocks)
-            if seen != before or not self._evaluator.has_high_water_marks:
-                await self._write_mark(seen)
+            raised_mark = raise_mark(before, stocks)
+            if raised_mark != before or not self._evaluator.has_high_water_marks:
+                await self._write_mark(raised_mark)
         except Exception:
             self._evaluator.changed.set()  # So that it is tried again.
             raise
 
-    async def _write_mark(self, seen: HighWaterMark) -> None:
+    async def _write_mark(self, raised_mark: HighWaterMark) -> None:
         try:
             await self._client.patch(
                 CONFIG_MAPS,
                 self._config_map,
-                seen_patch(seen),
+                seen_patch(raised_mark),
                 PatchType.MERGE,
                 msgspec.Raw,
                 namespace=self._namespace,
             )
         except NotFound:
-            document = config_map_document(seen, namespace=self._namespace, name=self._config_map)
+            document = config_map_document(
+                raised_mark, namespace=self._namespace, name=self._config_map
+            )
             await self._client.create(CONFIG_MAPS, document, msgspec.Raw, namespace=self._namespace)
-        log.info("high_water_mark.raised", classes=len(seen.classes))
+        log.info("high_water_mark.raised", classes=len(raised_mark.classes))
 
     # --- stored objects ---------------------------------------------------------------------------
 
     async def _audit(self) -> None:
         """Validate all that is stored, and record an event where something is new."""
-        began_s, left = self._clock(), self._settings.max_audit_events
+        began_s, remaining_events = self._clock(), self._settings.max_audit_events
         results: list[tuple[str, tuple[Finding, ...]]] = []
         for kind in AUDITED:
-            objects = await self._evaluator.query(partial(_stored, kind), timeout_s=None)
+            objects = await self._evaluator.query(partial(_stored_objects, kind), timeout_s=None)
             for start in range(0, len(objects), BATCH):
                 batch = objects[start : start + BATCH]
-                for name, audited, findings in await self._validate(kind, batch):
+                for name, audited_name, findings in await self._validate(kind, batch):
                     results.append((name, findings))
-                    event = event_of(name, audited, findings)
-                    if left and event is not None and event.name not in self._recorded:
-                        left -= 1
+                    event = event_of(name, audited_name, findings)
+                    if remaining_events and event is not None and event.name not in self._recorded:
+                        remaining_events -= 1
                         self._record(event)
         families = self._pods.summarize(
             await self._evaluator.query(_mapped_resources, timeout_s=None)
@@ -197,13 +199,18 @@ class AuditController:
 
         def validate(cache: RuleCache) -> list[Result]:
             context = cache.context(facts)
-            return [(AUDITED[kind], audited, findings_of(audited, context)) for audited in batch]
+            return [
+                (AUDITED[kind], audited_object, findings_of(audited_object, context))
+                for audited_object in batch
+            ]
 
         began_s = self._clock()
         try:
             results = await self._evaluator.query(validate, timeout_s=None)
         except Exception:  # A bug that one object meets must not cost the others their audit.
-            log.exception("audit.failed", objects=[audited.metadata.name for audited in batch])
+            log.exception(
+                "audit.failed", objects=[audited_object.metadata.name for audited_object in batch]
+            )
             results = []
         await asyncio.sleep((self._clock() - began_s) * IDLE_FACTOR)
         return results
@@ -223,5 +230,5 @@ def _mapped_resources(cache: RuleCache) -> Mapping[str, str]:
     return cache.context().extended_resources
 
 
-def _stored(kind: Kind, cache: RuleCache) -> tuple[Any, ...]:
+def _stored_objects(kind: Kind, cache: RuleCache) -> tuple[Any, ...]:
     return tuple(cache.objects(kind))

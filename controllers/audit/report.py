@@ -47,23 +47,23 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     findings: Mapping[FindingKey, int]
 
 
-def findings_of(found: Audited, context: Context) -> tuple[Finding, ...]:
+def findings_of(audited_object: Audited, context: Context) -> tuple[Finding, ...]:
     """Return what rules say of a stored object; nothing where it has its devices."""
-    if isinstance(found, ResourceClaim) and allocation_of(found) is not None:
+    if isinstance(audited_object, ResourceClaim) and allocation_of(audited_object) is not None:
         return ()
-    metadata = found.metadata
-    judged = Target(view=found, metadata=metadata, namespace=metadata.namespace)
-    return validate(judged, context)
+    metadata = audited_object.metadata
+    target = Target(view=audited_object, metadata=metadata, namespace=metadata.namespace)
+    return validate(target, context)
 
 
-def event_of(kind: str, audited: Audited, findings: Iterable[Finding]) -> Event | None:
+def event_of(kind: str, audited_object: Audited, findings: Iterable[Finding]) -> Event | None:
     """Return the event about an object; None where nothing would deny it."""
     errors = tuple(finding for finding in findings if finding.is_error)
     if not errors:
         return None
     code = errors[0].code.value
     return Event(
-        regarding=ObjectReference.of(API_VERSION, kind, audited.metadata),
+        regarding=ObjectReference.of(API_VERSION, kind, audited_object.metadata),
         reason=code[0].upper() + code[1:],
         action=ACTION,
         note=_note(errors),
@@ -73,20 +73,22 @@ def event_of(kind: str, audited: Audited, findings: Iterable[Finding]) -> Event 
 
 
 def tally(
-    found: Iterable[tuple[str, tuple[Finding, ...]]],
+    findings_by_object: Iterable[tuple[str, tuple[Finding, ...]]],
     others: Mapping[FindingKey, int] | None = None,
 ) -> Tally:
     """Return what was found of objects.
 
     Args:
-        found: Kind and findings of each object.
+        findings_by_object: Kind and findings of each object.
         others: Findings about objects that are not validated, as `Tally.findings` has them.
     """
     objects: Counter[str] = Counter()
     findings: Counter[FindingKey] = Counter(others)
-    for kind, each in found:
+    for kind, object_findings in findings_by_object:
         objects[kind] += 1
-        findings.update((kind, one.severity.value, one.code.value) for one in each)
+        findings.update(
+            (kind, finding.severity.value, finding.code.value) for finding in object_findings
+        )
     return Tally(objects=objects, findings=findings)
 
 

@@ -79,10 +79,10 @@ class UntranslatedPods:
         keys: dict[tuple[str, str], set[str]] = {}
         for families in self._pods.store.values():
             for family in families:
-                unmapped = [key for key in family.keys if key not in extended_resources]
-                if unmapped:
+                unmapped_keys = [key for key in family.keys if key not in extended_resources]
+                if unmapped_keys:
                     pods[family.owner, family.advice] += 1
-                    keys.setdefault((family.owner, family.advice), set()).update(unmapped)
+                    keys.setdefault((family.owner, family.advice), set()).update(unmapped_keys)
         return tuple(
             FamilySummary(
                 owner=owner,

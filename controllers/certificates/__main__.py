@@ -65,7 +65,7 @@ async def keep_certificates(process: Process[Settings]) -> None:
                     QueueCollector(controllers),
                     CertificateCollector(certificates.not_after),
                     CertificateAuthorityCollector(
-                        certificates.trusted,
+                        certificates.trusted_count,
                         certificates.is_published,
                         certificates.clock_skew,
                         watch.is_current,

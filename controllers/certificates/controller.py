@@ -127,7 +127,7 @@ class CertificateController:
             # Where the Secret is lost, the caBundles are what is left of its authorities.
             subscriptions=configurations,
             backoff=settings.certificate_controller.backoff(),
-            expected=(KubeError, CertificateError),
+            expected_errors=(KubeError, CertificateError),
         )
         self._controller.queue.add(KEY)
         self.controllers: Final = (self._controller,)
@@ -149,7 +149,7 @@ class CertificateController:
         """Return how far this clock is ahead of the API server's, as last seen."""
         return self._clock_skew
 
-    def trusted(self) -> int:
+    def trusted_count(self) -> int:
         """Return how many authorities are trusted; more than one during a rotation."""
         return len(self._authorities.trusted)
 
@@ -324,8 +324,11 @@ class CertificateController:
 
     async def _write_paths(self) -> None:
         """Write the paths whose key is not the one that they should have."""
-        authorities, named = authority_ids(self._authorities), named_keys(self._all_webhooks())
-        keys = await self._path_secret.reconcile(authorities, named)
+        authorities, keys_in_use = (
+            authority_ids(self._authorities),
+            named_keys(self._all_webhooks()),
+        )
+        keys = await self._path_secret.reconcile(authorities, keys_in_use)
         # Replicas follow the Secret; the second period is the margin.
         propagation = timedelta(seconds=2 * self._settings.certificates.resync_period)
 
@@ -344,15 +347,17 @@ class CertificateController:
         # Several webhooks have one address and one caBundle.
         problems = {
             (webhook.address, webhook.ca_bundle): await self._check_endpoint(webhook)
-            for webhook in {(one.address, one.ca_bundle): one for one in lacking}.values()
+            for webhook in {
+                (webhook.address, webhook.ca_bundle): webhook for webhook in lacking
+            }.values()
         }
-        reached = {
+        reached_names = {
             webhook.name
             for webhook in changing
             if not rules[webhook.name] or not problems[webhook.address, webhook.ca_bundle]
         }
         for (resource, name), webhooks in list(self._webhooks.items()):
-            await self._patch(resource, name, rules_patch(webhooks, rules, reached), "rules")
+            await self._patch(resource, name, rules_patch(webhooks, rules, reached_names), "rules")
         waiting = sorted({problem for problem in problems.values() if problem})
         if waiting != self._waiting:
             self._waiting = waiting
@@ -408,5 +413,5 @@ def _foreign_authorities(secret: Secret) -> Authorities:
     if authorities.signer is None:
         reason = "; ".join(problems) or "it holds no signer"
         raise CertificateError(f"the Secret is not managed, and cannot be used: {reason}")
-    trusted = authorities.trusted or (authorities.signer.certificate,)
-    return msgspec.structs.replace(authorities, trusted=trusted)
+    certificates = authorities.trusted or (authorities.signer.certificate,)
+    return msgspec.structs.replace(authorities, trusted=certificates)

@@ -19,57 +19,62 @@ _DEFAULTS: Final[Mapping[str, Any]] = {"objectSelector": {}, "reinvocationPolicy
 _NOT_COMPARED: Final = ("name", "clientConfig", "matchConditions", "rules")
 
 
-def find_differences(stored: Document | None, expected: Document, rules: Rules) -> tuple[str, ...]:
+def find_differences(
+    stored_configuration: Document | None, expected_configuration: Document, rules: Rules
+) -> tuple[str, ...]:
     """Return in words what is different; empty where nothing is.
 
     Args:
-        stored: The configuration; None if it does not exist.
-        expected: The generated configuration.
+        stored_configuration: The configuration; None if it does not exist.
+        expected_configuration: The generated configuration.
         rules: Webhook name to its generated rules.
     """
-    if stored is None:
+    if stored_configuration is None:
         return ("it does not exist",)
-    by_name = {webhook.get("name"): webhook for webhook in stored.get("webhooks") or ()}
+    by_name = {
+        webhook.get("name"): webhook for webhook in stored_configuration.get("webhooks") or ()
+    }
     differences: list[str] = []
-    for webhook in expected["webhooks"]:
+    for webhook in expected_configuration["webhooks"]:
         name = webhook["name"]
         if name in by_name:
-            found = _webhook_differences(by_name[name], webhook, rules[name])
-            differences += (f"{name}: {difference}" for difference in found)
+            webhook_differences = _webhook_differences(by_name[name], webhook, rules[name])
+            differences += (f"{name}: {difference}" for difference in webhook_differences)
         else:
             differences.append(f"{name} is missing")
     return tuple(differences)
 
 
 def _webhook_differences(
-    stored: Document, expected: Document, rules: Sequence[Document]
+    stored_webhook: Document, expected_webhook: Document, rules: Sequence[Document]
 ) -> Iterator[str]:
-    if not stored.get("rules") and expected["name"] == ROUTING_WEBHOOK:
+    if not stored_webhook.get("rules") and expected_webhook["name"] == ROUTING_WEBHOOK:
         pass  # So it is while the bridge owns no driver.
-    elif not stored.get("rules"):
+    elif not stored_webhook.get("rules"):
         yield "it has no rules, so nothing is sent to it"
-    elif stored["rules"] != rules:
+    elif stored_webhook["rules"] != rules:
         yield "its rules are not those of this version"
     for field, default in _DEFAULTS.items():
-        if field not in expected and stored.get(field, default) != default:
+        if field not in expected_webhook and stored_webhook.get(field, default) != default:
             yield f"{field} is set"
-    for field, value in expected.items():
-        if field not in _NOT_COMPARED and stored.get(field) != value:
-            yield f"{field} is {_shown_value(stored.get(field))}, not {_shown_value(value)}"
+    for field, value in expected_webhook.items():
+        if field not in _NOT_COMPARED and stored_webhook.get(field) != value:
+            yield f"{field} is {_shown_value(stored_webhook.get(field))}, not {_shown_value(value)}"
     yield from _condition_differences(
-        _by_name(stored.get("matchConditions") or ()), _by_name(expected["matchConditions"])
+        _by_name(stored_webhook.get("matchConditions") or ()),
+        _by_name(expected_webhook["matchConditions"]),
     )
 
 
 def _condition_differences(
-    stored: Mapping[str, object], expected: Mapping[str, object]
+    stored_expressions: Mapping[str, object], expected_expressions: Mapping[str, object]
 ) -> Iterator[str]:
-    if missing := expected.keys() - stored.keys():
+    if missing := expected_expressions.keys() - stored_expressions.keys():
         yield f"matchConditions lack {', '.join(sorted(missing))}"
-    if others := stored.keys() - expected.keys():
+    if others := stored_expressions.keys() - expected_expressions.keys():
         yield f"matchConditions have {', '.join(sorted(others))[:200]}"
-    for name in sorted(stored.keys() & expected.keys()):
-        if stored[name] != expected[name]:
+    for name in sorted(stored_expressions.keys() & expected_expressions.keys()):
+        if stored_expressions[name] != expected_expressions[name]:
             yield (
                 f"the expression of the matchCondition {name} is not that of this version and these"
                 " settings"

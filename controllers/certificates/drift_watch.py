@@ -72,16 +72,19 @@ class ConfigurationWatch:
         self._name = name
         self._clock = clock
         self._grace_s = grace_s
-        known = tuple(vocabularies)
-        generated = (configuration(known), validating_configuration(known))
-        self._expected = dict(zip(WEBHOOK_CONFIGURATIONS, generated, strict=True))
+        all_vocabularies = tuple(vocabularies)
+        generated_configurations = (
+            configuration(all_vocabularies),
+            validating_configuration(all_vocabularies),
+        )
+        self._expected = dict(zip(WEBHOOK_CONFIGURATIONS, generated_configurations, strict=True))
         self._differences = {resource: _Difference() for resource in WEBHOOK_CONFIGURATIONS}
         self._subscriptions: dict[Resource, Subscription[Mapping[str, Any]]] = {
             resource: informers.subscribe(
                 resource,
                 project_document,
                 field_selector=f"metadata.name={name}",
-                handlers=[partial(self._changed, resource)],
+                handlers=[partial(self._handle_change, resource)],
             )
             for resource in WEBHOOK_CONFIGURATIONS
         }
@@ -103,12 +106,14 @@ class ConfigurationWatch:
             for resource, difference in self._differences.items()
         }
 
-    def _changed(self, resource: Resource, *_change: object) -> None:
+    def _handle_change(self, resource: Resource, *_change: object) -> None:
         self._queue.add(resource)
 
     async def _reconcile(self, resource: Resource) -> float | None:
-        stored = self._subscriptions[resource].store.get(("", self._name))
-        words = find_differences(stored, self._expected[resource], webhook_rules(routes=True))
+        stored_configuration = self._subscriptions[resource].store.get(("", self._name))
+        words = find_differences(
+            stored_configuration, self._expected[resource], webhook_rules(routes=True)
+        )
         before = self._differences[resource]
         if words != before.words:
             if before.is_told and not words:
@@ -122,18 +127,25 @@ class ConfigurationWatch:
             return left_s
         before.is_told = True
         log.warning("configuration.differs", configuration=resource.plural, differences=words)
-        self._recorder.record(self._event(resource, stored, words))
+        self._recorder.record(self._event(resource, stored_configuration, words))
         return None
 
     def _event(
-        self, resource: Resource, stored: Mapping[str, Any] | None, words: tuple[str, ...]
+        self,
+        resource: Resource,
+        stored_configuration: Mapping[str, Any] | None,
+        words: tuple[str, ...],
     ) -> Event:
-        expected = self._expected[resource]
-        uid = str(stored["metadata"].get("uid", "")) if stored is not None else ""
+        expected_configuration = self._expected[resource]
+        uid = (
+            str(stored_configuration["metadata"].get("uid", ""))
+            if stored_configuration is not None
+            else ""
+        )
         return Event(
             regarding=ObjectReference(
-                api_version=expected["apiVersion"],
-                kind=expected["kind"],
+                api_version=expected_configuration["apiVersion"],
+                kind=expected_configuration["kind"],
                 name=self._name,
                 uid=uid,
             ),

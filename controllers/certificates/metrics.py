@@ -13,7 +13,7 @@ class CertificateAuthorityCollector(Collector):
 
     def __init__(
         self,
-        trusted: Callable[[], int],
+        trusted_count: Callable[[], int],
         is_current: Callable[[], bool],
         clock_skew: Callable[[], timedelta],
         configurations: Callable[[], Mapping[str, bool]],
@@ -21,12 +21,12 @@ class CertificateAuthorityCollector(Collector):
         """Show a rotation.
 
         Args:
-            trusted: How many authorities are trusted.
+            trusted_count: How many authorities are trusted.
             is_current: Whether every caBundle holds exactly these.
             clock_skew: How far the clock is ahead of the API server's.
             configurations: Kind of webhook configuration to whether it is as it has to be.
         """
-        self._trusted = trusted
+        self._trusted = trusted_count
         self._is_current = is_current
         self._clock_skew = clock_skew
         self._configurations = configurations

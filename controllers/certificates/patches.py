@@ -80,27 +80,27 @@ def ca_bundle_patch(
     Args:
         ca_bundle: As PEM.
     """
-    encoded = b64encode(ca_bundle).decode()
+    encoded_bundle = b64encode(ca_bundle).decode()
     operations: list[Mapping[str, Any]] = []
     for index, webhook in enumerate(webhooks):
-        if webhook.ca_bundle != encoded:
+        if webhook.ca_bundle != encoded_bundle:
             operations.append(same_name(index, webhook))
             path = pointer("webhooks", index, "clientConfig", "caBundle")
-            operations.append({"op": "add", "path": path, "value": encoded})
+            operations.append({"op": "add", "path": path, "value": encoded_bundle})
     return operations
 
 
 def rules_patch(
-    webhooks: Sequence[RegisteredWebhook], rules: Rules, reached: Collection[str]
+    webhooks: Sequence[RegisteredWebhook], rules: Rules, reached_names: Collection[str]
 ) -> list[Mapping[str, Any]]:
     """Return the JSON Patch after which webhooks have their rules; empty where they have them.
 
     Args:
-        reached: Names of the webhooks that answer; others are left as they are.
+        reached_names: Names of the webhooks that answer; others are left as they are.
     """
     operations: list[Mapping[str, Any]] = []
     for index, webhook in enumerate(webhooks):
-        if webhook.name in reached and lacks_rules(webhook, rules):
+        if webhook.name in reached_names and lacks_rules(webhook, rules):
             operations.append(same_name(index, webhook))
             path = pointer("webhooks", index, "rules")
             operations.append({"op": "add", "path": path, "value": rules[webhook.name]})

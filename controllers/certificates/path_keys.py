@@ -25,11 +25,14 @@ EXTERNAL: Final = "external"
 
 def authority_ids(authorities: Authorities) -> Sequence[str]:
     """Return the fingerprints of the trusted authorities, that of the signer last."""
-    trusted = [_fingerprint(certificate) for certificate in authorities.trusted]
+    trusted_ids = [_fingerprint(certificate) for certificate in authorities.trusted]
     if authorities.signer is not None:
         signer = _fingerprint(authorities.signer.certificate)
-        trusted = [*(known for known in trusted if known != signer), signer]
-    return trusted or [EXTERNAL]
+        trusted_ids = [
+            *(fingerprint for fingerprint in trusted_ids if fingerprint != signer),
+            signer,
+        ]
+    return trusted_ids or [EXTERNAL]
 
 
 def _fingerprint(certificate: Any) -> str:
@@ -43,31 +46,35 @@ def named_keys(webhooks: Iterable[RegisteredWebhook]) -> Collection[str]:
 
 
 def update_keys(
-    stored: PathKeys,
+    old_keys: PathKeys,
     authorities: Sequence[str],
-    named: Collection[str],
+    keys_in_use: Collection[str],
     now: datetime,
     create: Callable[[], str],
 ) -> PathKeys:
     """Return the keys that there should be.
 
     Args:
-        stored: What the Secret holds; nothing where it was lost.
+        old_keys: What the Secret holds; nothing where it was lost.
         authorities: Fingerprints of those that are trusted, that of the signer last.
-        named: The keys that configurations name. Where the Secret was lost, these are its keys.
+        keys_in_use: The keys that configurations name. Where the Secret was lost, these are its keys.
         create: Returns a new random key.
     """
     signer = authorities[-1]
-    known = list(stored) or [PathKey(authority=signer, created=now, key=key) for key in named]
-    kept = [key for key in known if key.authority in authorities or key.key in named]
-    held = {key.authority for key in kept}
-    missing = [authority for authority in authorities if authority not in held]
-    created = (PathKey(authority=name, created=now, key=create()) for name in missing)
-    return (*kept, *created)
+    known_keys = list(old_keys) or [
+        PathKey(authority=signer, created=now, key=key) for key in keys_in_use
+    ]
+    kept_keys = [
+        key for key in known_keys if key.authority in authorities or key.key in keys_in_use
+    ]
+    keyed_authorities = {key.authority for key in kept_keys}
+    missing = [authority for authority in authorities if authority not in keyed_authorities]
+    new_keys = (PathKey(authority=name, created=now, key=create()) for name in missing)
+    return (*kept_keys, *new_keys)
 
 
 def choose_key(
-    keys: PathKeys, signer: str, named: str, now: datetime, propagation: timedelta
+    keys: PathKeys, signer: str, present_key: str, now: datetime, propagation: timedelta
 ) -> str:
     """Return the key that the path of a webhook should have.
 
@@ -77,14 +84,14 @@ def choose_key(
     Args:
         keys: All valid keys; at least one.
         signer: Fingerprint of the authority that signs.
-        named: The key in the present path; empty where there is none.
+        present_key: The key in the present path; empty where there is none.
     """
     of_signer = [key for key in keys if key.authority == signer]
-    known = [key for key in of_signer if not key.created <= now < key.created + propagation]
-    if known:
-        return known[-1].key
-    if any(key.key == named for key in keys):
-        return named
+    known_keys = [key for key in of_signer if not key.created <= now < key.created + propagation]
+    if known_keys:
+        return known_keys[-1].key
+    if any(key.key == present_key for key in keys):
+        return present_key
     return min(keys, key=lambda key: key.created).key
 
 
@@ -105,17 +112,22 @@ def path_patch(
 def _path_operations(
     index: int, webhook: RegisteredWebhook, choose: Callable[[str], str]
 ) -> Iterator[Mapping[str, Any]]:
-    fixed, config = WEBHOOK_PATHS.get(webhook.name), webhook.client_config
-    if fixed is None:
+    path_without_key, config = WEBHOOK_PATHS.get(webhook.name), webhook.client_config
+    if path_without_key is None:
         return
     present = config.url if config.service is None else config.service.path
-    before_key, named = split_path(present)
+    before_key, present_key = split_path(present)
     if config.service is not None:
-        before_key, place = fixed, pointer("webhooks", index, "clientConfig", "service", "path")
-    elif before_key.endswith(fixed):  # Whatever else a proxy in front of the webhook needs stays.
+        before_key, place = (
+            path_without_key,
+            pointer("webhooks", index, "clientConfig", "service", "path"),
+        )
+    elif before_key.endswith(
+        path_without_key
+    ):  # Whatever else a proxy in front of the webhook needs stays.
         place = pointer("webhooks", index, "clientConfig", "url")
     else:
         return
-    if present != (expected := f"{before_key}/{choose(named)}"):
+    if present != (expected_path := f"{before_key}/{choose(present_key)}"):
         yield same_name(index, webhook)
-        yield {"op": "add", "path": place, "value": expected}
+        yield {"op": "add", "path": place, "value": expected_path}

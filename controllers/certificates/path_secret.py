@@ -43,12 +43,12 @@ class PathSecret:
         self._name = settings.certificates.path_secret
         self._now = now
 
-    async def reconcile(self, authorities: Sequence[str], named: Collection[str]) -> PathKeys:
+    async def reconcile(self, authorities: Sequence[str], keys_in_use: Collection[str]) -> PathKeys:
         """Write the keys that are due, and return all that are valid.
 
         Args:
             authorities: Fingerprints of those that are trusted, that of the signer last.
-            named: The keys that configurations name.
+            keys_in_use: The keys that configurations name.
 
         Raises:
             KubeError: The Secret cannot be read or written.
@@ -56,11 +56,11 @@ class PathSecret:
         secret = None
         with suppress(NotFound):
             secret = await self._client.get(SECRETS, self._name, Secret, namespace=self._namespace)
-        stored, problem = stored_keys(secret, PATH_KEYS, decode_path_keys)
-        if stored and secret is not None and not secret.is_managed:
-            return stored
-        keys = update_keys(stored, authorities, named, self._now(), create_key)
-        if tuple(keys) != tuple(stored):
+        known_keys, problem = stored_keys(secret, PATH_KEYS, decode_path_keys)
+        if known_keys and secret is not None and not secret.is_managed:
+            return known_keys
+        keys = update_keys(known_keys, authorities, keys_in_use, self._now(), create_key)
+        if tuple(keys) != tuple(known_keys):
             await self._write(keys, secret)
             log.info(
                 "path_keys.updated", authorities=[key.authority for key in keys], problem=problem

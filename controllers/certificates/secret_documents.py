@@ -52,11 +52,11 @@ def stored_keys(
     Args:
         decode: Raises PathKeysError or SigningKeysError.
     """
-    stored = None if secret is None else secret.values().get(name)
-    if not stored:
+    value = None if secret is None else secret.values().get(name)
+    if not value:
         return (), ""
     try:
-        return decode(stored), ""
+        return decode(value), ""
     except (PathKeysError, SigningKeysError) as fault:
         return (), str(fault)
 

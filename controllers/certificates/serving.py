@@ -32,9 +32,11 @@ def needs_renewal(
 
 def alternative_names(certificate: ServingCertificate) -> set[str]:
     """Return the DNS names and addresses of a certificate."""
-    parsed = x509.load_pem_x509_certificates(certificate.certificate)[0]
+    x509_certificate = x509.load_pem_x509_certificates(certificate.certificate)[0]
     try:
-        names = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = x509_certificate.extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        ).value
     except x509.ExtensionNotFound:
         return set()
     addresses = names.get_values_for_type(x509.IPAddress)

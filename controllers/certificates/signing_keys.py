@@ -89,10 +89,10 @@ class SigningKeyController:
         keys, problem = stored_keys(secret, KEYS, decode_keys)
         timing = self._settings.signing.timing()
         requested = secret is not None and secret.is_rotation_requested
-        rotated = rotate_keys(keys, self._now(), timing, create_key, requested=requested)
-        if rotated is keys:
+        rotated_keys = rotate_keys(keys, self._now(), timing, create_key, requested=requested)
+        if rotated_keys is keys:
             return
-        values = {KEYS: encode_keys(rotated)}
+        values = {KEYS: encode_keys(rotated_keys)}
         if secret is None:
             document = secret_document(values, namespace=self._namespace, name=name)
             await self._client.create(SECRETS, document, Secret, namespace=self._namespace)
@@ -101,7 +101,7 @@ class SigningKeyController:
             await self._client.patch(
                 SECRETS, name, patch, PatchType.MERGE, Secret, namespace=self._namespace
             )
-        log.info("signing_keys.rotated", keys=[key.id for key in rotated], problem=problem)
+        log.info("signing_keys.rotated", keys=[key.id for key in rotated_keys], problem=problem)
 
 
 def create_key(now: datetime) -> SigningKey:

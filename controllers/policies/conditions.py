@@ -66,11 +66,11 @@ class ConditionState(msgspec.Struct, frozen=True):
             generation: Of the policy.
             now: RFC 3339, in whole seconds.
         """
-        known = (before.conditions if before is not None else None) or ()
+        known_conditions = (before.conditions if before is not None else None) or ()
         since = next(
             (
                 condition.last_transition_time
-                for condition in known
+                for condition in known_conditions
                 if condition.type == self.type and condition.status == self.status
             ),
             None,
@@ -88,27 +88,27 @@ class ConditionState(msgspec.Struct, frozen=True):
 _SYMMETRY: Final = frozenset({Code.ASYMMETRIC_RULE, Code.ONE_SIDED_RULE})
 
 
-def valid_condition(findings: Sequence[PolicyFinding], inspected: str) -> ConditionState:
+def valid_condition(findings: Sequence[PolicyFinding], inspection: str) -> ConditionState:
     """Return whether no finding is an error.
 
     Args:
-        inspected: Which pools were inspected, in words; empty if none has devices.
+        inspection: Which pools were inspected, in words; empty if none has devices.
     """
     own = [finding for finding in findings if finding.code not in _SYMMETRY]
     errors = [finding for finding in own if finding.severity is Severity.ERROR]
     if errors:
         return ConditionState(ConditionType.VALID, "False", _reason(errors[0].code), _list(own))
     begin = (
-        inspected or "no device of the driver is published in a complete pool; expressions compile"
+        inspection or "no device of the driver is published in a complete pool; expressions compile"
     )
     return ConditionState(ConditionType.VALID, "True", ConditionReason.VALID, _join(begin, own))
 
 
-def symmetric_condition(findings: Sequence[PolicyFinding], inspected: str) -> ConditionState:
+def symmetric_condition(findings: Sequence[PolicyFinding], inspection: str) -> ConditionState:
     """Return whether published devices agree on which of them go together.
 
     Args:
-        inspected: As for `valid_condition`.
+        inspection: As for `valid_condition`.
     """
     own = [finding for finding in findings if finding.code in _SYMMETRY]
     type_ = ConditionType.SYMMETRIC
@@ -117,7 +117,7 @@ def symmetric_condition(findings: Sequence[PolicyFinding], inspected: str) -> Co
     if any(finding.severity is Severity.ERROR for finding in findings):
         message = _join("not evaluated, since some rules have errors", own)
         return ConditionState(type_, "Unknown", ConditionReason.NOT_EVALUATED, message)
-    if not inspected:
+    if not inspection:
         message = "no device of the driver is published in a complete pool"
         return ConditionState(type_, "Unknown", ConditionReason.NO_DEVICES, message)
     message = _join("no two devices disagree on whether they go together", own)

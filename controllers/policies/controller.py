@@ -70,9 +70,9 @@ log = structlog.get_logger()
 # --- objects by pool ------------------------------------------------------------------------------
 
 
-def pools_of_slice(published: ResourceSlice) -> frozenset[PoolId]:
+def pools_of_slice(resource_slice: ResourceSlice) -> frozenset[PoolId]:
     """Return the pool that a slice is of."""
-    return frozenset((PoolId(published.spec.driver, published.spec.pool.name),))
+    return frozenset((PoolId(resource_slice.spec.driver, resource_slice.spec.pool.name),))
 
 
 def pools_of_claim(claim: ResourceClaim) -> frozenset[PoolId]:
@@ -102,7 +102,7 @@ class PoolIndex(Generic[T]):
                 self._objects.setdefault(pool, {})[key] = new
         return before | after
 
-    def of(self, pool: PoolId) -> list[T]:
+    def objects_of(self, pool: PoolId) -> list[T]:
         """Return the objects of a pool, by key."""
         objects = self._objects.get(pool, {})
         return [objects[key] for key in sorted(objects)]
@@ -246,10 +246,10 @@ class PolicyController:
     ) -> None:
         """Report again on the policies of drivers that got or lost the bridge."""
         before = self._support.owned_drivers
-        owned = owned_drivers(self._ownerships.store.values())
-        self._support = msgspec.structs.replace(self._support, owned_drivers=owned)
+        drivers_of_bridge = owned_drivers(self._ownerships.store.values())
+        self._support = msgspec.structs.replace(self._support, owned_drivers=drivers_of_bridge)
         for name, state in list(self._states.items()):
-            if state.policy.spec.driver in before ^ owned:
+            if state.policy.spec.driver in before ^ drivers_of_bridge:
                 fresh = _PolicyState(
                     state.policy, self._validation.uniform_config_drivers, self._support
                 )
@@ -291,9 +291,9 @@ class PolicyController:
     def _queue_pools(self, pools: frozenset[PoolId]) -> None:
         """Queue the policies of these pools' drivers, together with what comes in a pause."""
         for name, state in self._states.items():
-            changed = {pool for pool in pools if pool.driver == state.policy.spec.driver}
-            if changed:
-                state.changed_pools |= changed
+            changed_pools = {pool for pool in pools if pool.driver == state.policy.spec.driver}
+            if changed_pools:
+                state.changed_pools |= changed_pools
                 self._controller.queue.add_after(name, self._idle_until_s - self._clock())
 
     # --- reconciliation ---------------------------------------------------------------------------
@@ -320,15 +320,17 @@ class PolicyController:
     async def _inspect_pools(self, state: _PolicyState) -> None:
         """Inspect the pools of a policy's driver that changed, or were not inspected yet."""
         report = state.report
-        published = set(self._slices_by_pool.pools(state.policy.spec.driver))
-        for pool in report.parts.keys() - published:
+        published_pools = set(self._slices_by_pool.pools(state.policy.spec.driver))
+        for pool in report.parts.keys() - published_pools:
             report.forget(pool)
             state.is_outdated = True
         turn_s = self._clock()
-        for pool in sorted(state.changed_pools & published | published - report.parts.keys()):
+        for pool in sorted(
+            state.changed_pools & published_pools | published_pools - report.parts.keys()
+        ):
             before = report.parts.get(pool)
-            usage = usage_of(self._claims_by_pool.of(pool))
-            report.inspect(pool_of(pool, self._slices_by_pool.of(pool)), usage)
+            usage = usage_of(self._claims_by_pool.objects_of(pool))
+            report.inspect(pool_of(pool, self._slices_by_pool.objects_of(pool)), usage)
             state.changed_pools.discard(pool)
             state.is_outdated |= report.parts[pool] != before
             self.inspected += 1
@@ -336,7 +338,7 @@ class PolicyController:
                 self._busy_s += self._clock() - turn_s
                 await asyncio.sleep(0)
                 turn_s = self._clock()
-        state.changed_pools &= published
+        state.changed_pools &= published_pools
         self._busy_s += self._clock() - turn_s
 
     async def _update(self, state: _PolicyState) -> float | None:
@@ -366,7 +368,7 @@ class PolicyController:
 
     async def _write(self, state: _PolicyState, status: DeviceCompatibilityPolicyStatus) -> None:
         name = state.policy.metadata.name
-        written = await self._client.patch(
+        written_policy = await self._client.patch(
             DEVICE_COMPATIBILITY_POLICIES,
             name,
             patch_of(state.policy, status),
@@ -374,8 +376,8 @@ class PolicyController:
             DeviceCompatibilityPolicy,
             subresource="status",
         )
-        state.stored = written.status
-        state.version = int(written.metadata.resource_version)
+        state.stored = written_policy.status
+        state.version = int(written_policy.metadata.resource_version)
         state.written_s = self._clock()
         conditions = {condition.type: condition.status for condition in status.conditions or ()}
         log.info("policy.updated", policy=name, summary=status.summary, conditions=conditions)
@@ -411,7 +413,7 @@ class PolicyController:
         yield from consuming_pods(claim)
 
 
-def _has_same_spec(one: DeviceCompatibilityPolicy, other: DeviceCompatibilityPolicy) -> bool:
+def _has_same_spec(policy: DeviceCompatibilityPolicy, other: DeviceCompatibilityPolicy) -> bool:
     """Return whether reports of the two are the same."""
-    a, b = one.metadata, other.metadata
-    return (a.uid, a.generation) == (b.uid, b.generation) and one.spec == other.spec
+    a, b = policy.metadata, other.metadata
+    return (a.uid, a.generation) == (b.uid, b.generation) and policy.spec == other.spec

@@ -55,7 +55,7 @@ def conflict_events(
     conflicts: Iterable[ConflictInUse],
     enforcement: PolicyEnforcement,
     objects_of: Callable[[ClaimName], Iterable[ObjectReference]],
-    recorded: Collection[str],
+    recorded_pods: Collection[str],
 ) -> Iterator[Event]:
     """Yield the events about claims whose devices violate a policy, and about their pods.
 
@@ -63,16 +63,16 @@ def conflict_events(
         conflicts: Devices in use that violate the policy.
         enforcement: Of the policy.
         objects_of: The claim and the pods that it is reserved for; none if it is gone.
-        recorded: Uids of objects that had their event before.
+        recorded_pods: Uids of objects that had their event before.
     """
-    done = set(recorded)
+    reported_pods = set(recorded_pods)
     for conflict in conflicts:
         for device, holders in conflict.holders.items():
             for claim in holders:
                 reason, note = _reason_and_note(conflict, enforcement, device, claim)
                 for regarding in objects_of(claim):
-                    if regarding.uid not in done:
-                        done.add(regarding.uid)
+                    if regarding.uid not in reported_pods:
+                        reported_pods.add(regarding.uid)
                         yield Event(regarding=regarding, reason=reason, action=ACTION, note=note)
 
 

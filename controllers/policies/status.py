@@ -85,8 +85,8 @@ class PoolPart(msgspec.Struct, frozen=True, kw_only=True):
 
 def pool_of(id_: PoolId, slices: Iterable[ResourceSlice]) -> Pool:
     """Return a pool of its slices, incomplete without any."""
-    listed = build_index(slices, FEATURES)
-    return whole_pool(listed, id_) if listed.by_pool else Pool(id=id_, state=PoolState.INCOMPLETE)
+    index = build_index(slices, FEATURES)
+    return whole_pool(index, id_) if index.by_pool else Pool(id=id_, state=PoolState.INCOMPLETE)
 
 
 def usage_of(claims: Iterable[ResourceClaim]) -> Usage:
@@ -127,8 +127,8 @@ class PolicyReport:
 
     def inspect(self, pool: Pool, usage: Usage) -> None:
         """Replace the part of a pool."""
-        published = (*pool.devices, *pool.elsewhere)
-        kinds = device_kinds(self.policy, published)
+        published_devices = (*pool.devices, *pool.elsewhere)
+        kinds = device_kinds(self.policy, published_devices)
         for kind in kinds:
             self._examples.setdefault((kind.profile.number, kind.groups), kind.devices[0])
         self.parts[pool.id] = PoolPart(
@@ -144,7 +144,7 @@ class PolicyReport:
                 *find_config_conflicts(pool.id, usage, self._uniform_config_drivers),
             ),
             has_equivalent_groups=self._support.compatibility_groups
-            and groups_reject_the_same(self.policy, [published]),
+            and groups_reject_the_same(self.policy, [published_devices]),
         )
 
     def forget(self, pool: PoolId) -> None:
@@ -184,10 +184,14 @@ class PolicyReport:
         )
         counts, table = self._count_kinds()
         conflicts = self._count_conflicts()
-        source, inspected, name = self.policy.source, self._inspected(), in_force.metadata.name
+        source, inspection, name = (
+            self.policy.source,
+            self._inspection_text(),
+            in_force.metadata.name,
+        )
         states = (
-            valid_condition(findings, inspected),
-            symmetric_condition(findings, inspected),
+            valid_condition(findings, inspection),
+            symmetric_condition(findings, inspection),
             accepted_condition(self.policy, name, conflicts),
             enforced_condition(self.policy, name, self.enforcement(), conflicts),
         )
@@ -202,7 +206,7 @@ class PolicyReport:
             conflicts=conflicts,
         )
 
-    def _inspected(self) -> str:
+    def _inspection_text(self) -> str:
         """Return which pools were inspected, in words; empty if none has devices."""
         states = Counter(part.state for part in self.parts.values())
         complete = states[PoolState.COMPLETE]
@@ -224,8 +228,10 @@ class PolicyReport:
             self._examples = {key: self._examples[key] for key in firsts}
             # One device stands for its kind, under the name of the first of them.
             examples = [
-                PublishedDevice(id=firsts[key], device=held.device, slice=held.slice)
-                for key, held in self._examples.items()
+                PublishedDevice(
+                    id=firsts[key], device=kind_example.device, slice=kind_example.slice
+                )
+                for key, kind_example in self._examples.items()
             ]
             self._matrix = firsts, build_matrix(self.policy, examples)
         return counts, self._matrix[1]
@@ -256,13 +262,13 @@ class PolicyReport:
 
 
 def differs_in_more_than_counts(
-    one: DeviceCompatibilityPolicyStatus | None, other: DeviceCompatibilityPolicyStatus
+    first: DeviceCompatibilityPolicyStatus | None, other: DeviceCompatibilityPolicyStatus
 ) -> bool:
     """Return whether statuses differ in more than numbers of devices.
 
     Nodes come and go, and with them devices of known kinds; that can wait.
     """
-    return one is None or _without_counts(one) != _without_counts(other)
+    return first is None or _without_counts(first) != _without_counts(other)
 
 
 def _without_counts(status: DeviceCompatibilityPolicyStatus) -> object:
@@ -291,11 +297,11 @@ def _summary(table: Matrix) -> str:
 
 
 def _rows(table: Matrix, counts: Mapping[_Key, int]) -> Iterator[MatrixRow]:
-    shown = table.kinds[:MAX_ROWS]
-    for kind, cells in zip(shown, table.cells, strict=False):
+    shown_kinds = table.kinds[:MAX_ROWS]
+    for kind, cells in zip(shown_kinds, table.cells, strict=False):
         compatible_with = tuple(
             cut(other.name, MAX_NAME)
-            for other, cell in zip(shown, cells, strict=False)
+            for other, cell in zip(shown_kinds, cells, strict=False)
             if cell.is_compatible
         )
         yield MatrixRow(

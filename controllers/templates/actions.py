@@ -241,9 +241,9 @@ def derive_claims(text: str, profiles: Mapping[str, Profile]) -> Derivation:
                 Code.TRANSLATION_RECORD_MALFORMED, FieldPath(), printable(str(fault)[:200])
             )
         )
-    derived = derive(record, profiles)
-    errors = [finding for finding in derived.findings if finding.is_error]
-    return Derivation(problem=errors[0]) if errors else Derivation(claims=derived.claims)
+    derivation = derive(record, profiles)
+    errors = [finding for finding in derivation.findings if finding.is_error]
+    return Derivation(problem=errors[0]) if errors else Derivation(claims=derivation.claims)
 
 
 def signed_content(key: Key, pod: TranslatedPod) -> SignedContent:
@@ -291,7 +291,7 @@ _UNSIGNED: Final[Mapping[SignatureStatus, str]] = {
 def plan_actions(
     key: Key,
     pod: TranslatedPod,
-    derived: Derivation,
+    derivation: Derivation,
     template: Callable[[Key], TemplateState | None],
     claim: Callable[[Key], GeneratedClaim | None],
     *,
@@ -306,22 +306,27 @@ def plan_actions(
         deletions: What the pod calls a claim, to how often it was deleted.
     """
     namespace, _ = key
-    if derived.problem is not None:
+    if derivation.problem is not None:
         missing = [name for name in pod.templates.values() if template((namespace, name)) is None]
-        return tuple(_report_problem(derived.problem, missing))
+        return tuple(_report_problem(derivation.problem, missing))
     actions: list[Action] = []
-    for expected in derived.claims:
-        entries = [entry for entry, name in pod.templates.items() if name == expected.template]
+    for expected_claim in derivation.claims:
+        entries = [
+            entry for entry, name in pod.templates.items() if name == expected_claim.template
+        ]
         if entries:
-            template_key = (namespace, expected.template)
+            template_key = (namespace, expected_claim.template)
             state = template(template_key)
-            if state is None or state.digest != expected.digest:
-                actions += _plan_template(template_key, expected, state)
+            if state is None or state.digest != expected_claim.digest:
+                actions += _plan_template(template_key, expected_claim, state)
             else:
                 actions += _plan_claims(key, pod, state, entries, claim=claim, deletions=deletions)
-    unused = sorted({one.template for one in derived.claims} - set(pod.templates.values()))
-    if unused:
-        names = ", ".join(unused)
+    unused_names = sorted(
+        {expected_claim.template for expected_claim in derivation.claims}
+        - set(pod.templates.values())
+    )
+    if unused_names:
+        names = ", ".join(unused_names)
         note = f"The annotation {REQUEST_ANNOTATION} derives {names}, which the pod does not use."
         actions.append(RecordEvent(reason=Reason.REQUEST_MISMATCH, note=note))
     return tuple(actions)
@@ -339,14 +344,16 @@ def _report_problem(problem: Finding, missing: Sequence[str]) -> Iterator[Record
         )
 
 
-def _plan_template(key: Key, expected: Claim, state: TemplateState | None) -> Iterator[Action]:
+def _plan_template(
+    key: Key, expected_claim: Claim, state: TemplateState | None
+) -> Iterator[Action]:
     if state is None:
-        yield CreateTemplate(key=key, claim=expected)
+        yield CreateTemplate(key=key, claim=expected_claim)
     elif not state.is_altered:
         yield DeleteTemplate(key=key, uid=state.uid)
         yield RecordEvent(
             reason=Reason.TEMPLATE_REPLACED,
-            note=f"ResourceClaimTemplate {expected.template} had other content than its name stands "
+            note=f"ResourceClaimTemplate {expected_claim.template} had other content than its name stands "
             "for; it is created again.",
         )
 
@@ -368,12 +375,19 @@ def _plan_claims(
     namespace, _ = pod_key
     for entry in entries:
         key = (namespace, pod.claims.get(entry, ""))
-        found = claim(key)
-        if found is None or found.owner != pod.uid or found.digest == template.digest:
+        found_claim = claim(key)
+        if (
+            found_claim is None
+            or found_claim.owner != pod.uid
+            or found_claim.digest == template.digest
+        ):
             continue
-        if _is_older(found, template) and deletions.get(entry, 0) < MAX_CLAIM_DELETIONS:
+        if _is_older(found_claim, template) and deletions.get(entry, 0) < MAX_CLAIM_DELETIONS:
             yield DeleteClaim(
-                key=key, uid=found.uid, resource_version=found.resource_version, entry=entry
+                key=key,
+                uid=found_claim.uid,
+                resource_version=found_claim.resource_version,
+                entry=entry,
             )
             yield RecordEvent(
                 reason=Reason.CLAIM_REPLACED,

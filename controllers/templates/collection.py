@@ -35,10 +35,12 @@ def unused_templates(
     current: dict[Key, UnusedTemplate] = {}
     for key, template in templates.items():
         if template.is_managed and key not in used:
-            known = before.get(key)
-            same = known is not None and known.uid == template.uid
+            known_template = before.get(key)
+            same = known_template is not None and known_template.uid == template.uid
             current[key] = (
-                known if known and same else UnusedTemplate(uid=template.uid, since_s=now_s)
+                known_template
+                if known_template and same
+                else UnusedTemplate(uid=template.uid, since_s=now_s)
             )
     return current
 

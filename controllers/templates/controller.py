@@ -175,8 +175,8 @@ class TemplateController:
         self._pods_by_template.replace(key, _templates(namespace, old), _templates(namespace, new))
         self._pods_by_claim.replace(key, _claims(namespace, old), _claims(namespace, new))
         if old is not None and (new is None or new.uid != old.uid):
-            for known in (self._recorded, self._unsigned, self._claim_deletions):
-                known.pop(key, None)
+            for pod_state in (self._recorded, self._unsigned, self._claim_deletions):
+                pod_state.pop(key, None)
         if new is not None and new.annotation is not None:
             self._controller.queue.add(key)
 
@@ -265,15 +265,15 @@ class TemplateController:
                 raw = await self._client.create(
                     RESOURCE_CLAIM_TEMPLATES, document, msgspec.Raw, namespace=namespace
                 )
-                created = project_template(bytes(raw))
+                new_template = project_template(bytes(raw))
                 if action.key not in self._templates.store:
-                    self._created[action.key] = created
+                    self._created[action.key] = new_template
         finally:
             self._creating.pop(action.key, None)
         log.info("template.created", template=f"{namespace}/{name}")
-        if created.digest != action.claim.digest:
+        if new_template.digest != action.claim.digest:
             # Without this it would be deleted and created again without end.
-            self._altered.add(created.uid)
+            self._altered.add(new_template.uid)
             log.error("template.altered", template=f"{namespace}/{name}")
 
     async def _delete(self, action: DeleteTemplate) -> None:
@@ -284,8 +284,8 @@ class TemplateController:
             )
         except (NotFound, Conflict):
             return  # It is gone, or was replaced; the watch brings what is there.
-        stored = self._templates.store.get(action.key)
-        if stored is not None and stored.uid == action.uid:
+        stored_template = self._templates.store.get(action.key)
+        if stored_template is not None and stored_template.uid == action.uid:
             self._deleted.add(action.uid)
         log.warning("template.deleted", template=f"{namespace}/{name}", reason="other content")
         self._queue_pods_of(action.key)
@@ -309,13 +309,13 @@ class TemplateController:
     def _record(self, action: RecordEvent, key: Key, pod: TranslatedPod) -> None:
         if not self._is_stored(key, pod.uid):
             return  # It was deleted meanwhile; the next pod of the name gets events of its own.
-        recorded = self._recorded.setdefault(key, set())
+        recorded_pods = self._recorded.setdefault(key, set())
         # Notes about an annotation repeat parts of it, so one of a kind is enough.
         is_repeated = action.reason in ONCE and any(
-            event.reason is action.reason for event in recorded
+            event.reason is action.reason for event in recorded_pods
         )
-        if action not in recorded and not is_repeated and len(recorded) < MAX_EVENTS:
-            recorded.add(action)
+        if action not in recorded_pods and not is_repeated and len(recorded_pods) < MAX_EVENTS:
+            recorded_pods.add(action)
             self._recorder.record(
                 pod_event(action, key, pod), is_current=partial(self._is_stored, key, pod.uid)
             )
@@ -333,34 +333,34 @@ class TemplateController:
         used = self._pods_by_template.values()
         self._unused = unused_templates(templates, used, self._unused, now_s)
         period_s = self._settings.template_unused_period
-        expired = {
-            key: unused
-            for key, unused in self._unused.items()
-            if now_s - unused.since_s >= period_s
+        expired_templates = {
+            key: unused_template
+            for key, unused_template in self._unused.items()
+            if now_s - unused_template.since_s >= period_s
         }
-        for namespace in sorted({namespace for namespace, _ in expired}):
-            referenced = await self._referenced_in(namespace)
-            for key, unused in sorted(expired.items()):
-                if key[0] == namespace and key not in referenced:
-                    await self._delete_unused(key, unused)
+        for namespace in sorted({namespace for namespace, _ in expired_templates}):
+            referenced_keys = await self._referenced_in(namespace)
+            for key, unused_template in sorted(expired_templates.items()):
+                if key[0] == namespace and key not in referenced_keys:
+                    await self._delete_unused(key, unused_template)
         return self._settings.template_collect_period
 
     async def _referenced_in(self, namespace: str) -> frozenset[Key]:
         """Return the templates that workloads of a namespace refer to."""
-        referenced: frozenset[Key] = frozenset()
+        referenced_keys: frozenset[Key] = frozenset()
         for resource in WORKLOADS:
             async for page in self._client.pages(resource, namespace=namespace):
                 keys = (referenced_templates(bytes(raw)) for raw in page.items)
-                referenced = referenced.union(*keys)
-        return referenced
+                referenced_keys = referenced_keys.union(*keys)
+        return referenced_keys
 
-    async def _delete_unused(self, key: Key, unused: UnusedTemplate) -> None:
+    async def _delete_unused(self, key: Key, unused_template: UnusedTemplate) -> None:
         if key in self._pods_by_template.values():
             return  # A pod was created meanwhile.
         namespace, name = key
         try:
             await self._client.delete(
-                RESOURCE_CLAIM_TEMPLATES, name, namespace=namespace, uid=unused.uid
+                RESOURCE_CLAIM_TEMPLATES, name, namespace=namespace, uid=unused_template.uid
             )
         except (NotFound, Conflict):
             return

@@ -32,9 +32,9 @@ class DerivationCache:
     def derive(self, annotation: str) -> Derivation:
         """Derive claims from an annotation."""
         digest = sha256(annotation.encode(errors="surrogatepass")).digest()
-        cached = self._derivations.get(digest)
-        if cached is not None:
-            return cached
+        cached_derivation = self._derivations.get(digest)
+        if cached_derivation is not None:
+            return cached_derivation
         derivation = derive_claims(annotation, self._profiles)
         size = _OVERHEAD + sum(claim.size for claim in derivation.claims)
         return self._derivations.put(digest, derivation, size=size)

@@ -143,13 +143,13 @@ class NvmlGpus:
             memory_bytes=total_bytes,
             location=self._locate(nvml.nvmlDeviceGetPciInfo(handle)),
             driver_version=driver_version,
-            compute_capability=self._known(nvml.nvmlDeviceGetCudaComputeCapability, handle),
+            compute_capability=self._value_or_none(nvml.nvmlDeviceGetCudaComputeCapability, handle),
             has_mig_mode=has_mig_mode,
             mig=tuple(mig),
         )
 
     def _has_mig_mode(self, handle: Any) -> bool:
-        mode = self._known(self._nvml.nvmlDeviceGetMigMode, handle)
+        mode = self._value_or_none(self._nvml.nvmlDeviceGetMigMode, handle)
         return mode is not None and bool(mode[0] == self._nvml.NVML_DEVICE_MIG_ENABLE)
 
     def _mig_instances(self, parent: Any, minor: int, total_bytes: int) -> Iterator[MigInstance]:
@@ -172,7 +172,7 @@ class NvmlGpus:
                 device_nodes=self._capabilities(minor, gpu_instance, compute_instance),
             )
 
-    def _known(self, ask: Callable[[Any], Any], handle: Any) -> Any:
+    def _value_or_none(self, ask: Callable[[Any], Any], handle: Any) -> Any:
         """Return what the GPU says; None where it does not know such a thing."""
         try:
             return ask(handle)

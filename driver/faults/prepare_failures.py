@@ -37,7 +37,7 @@ class PrepareFailures:
         self._clock = clock
         self._failures: Mapping[str, _Failures] = {}
 
-    def failed(self, devices: Iterable[str], reason: str) -> None:
+    def record_failure(self, devices: Iterable[str], reason: str) -> None:
         """Count a call that failed for these devices.
 
         Args:
@@ -50,7 +50,7 @@ class PrepareFailures:
         }
         self._failures = {**self._current(), **failures}
 
-    def succeeded(self, devices: Iterable[str]) -> None:
+    def record_success(self, devices: Iterable[str]) -> None:
         """Forget failures of devices that could be prepared."""
         prepared_devices = set(devices)
         self._failures = {

@@ -65,14 +65,14 @@ class Plugin:
             if isinstance(outcome, Refusal):
                 answers[uid] = api.NodePrepareResourceResponse(error=outcome.message)
                 self._metrics.claim(_PREPARE, outcome.reason.value)
-                self._failures.failed(outcome.devices, outcome.reason.value)
+                self._failures.record_failure(outcome.devices, outcome.reason.value)
             else:
                 answers[uid] = _answer(self._driver, outcome)
                 self._metrics.claim(_PREPARE, OK)
                 self._on_prepared(outcome)
-                self._failures.succeeded(outcome.record.device_names())
+                self._failures.record_success(outcome.record.device_names())
             _log_outcome(_PREPARE, refs, uid, answers[uid].error)
-        self._metrics.called(_PREPARE, self._clock() - began)
+        self._metrics.observe_call(_PREPARE, self._clock() - began)
         return api.NodePrepareResourcesResponse(claims=answers)
 
     async def _unprepare(
@@ -84,7 +84,7 @@ class Plugin:
         for uid, error in outcomes.items():
             self._metrics.claim(_UNPREPARE, "failed" if error else OK)
             _log_outcome(_UNPREPARE, refs, uid, error)
-        self._metrics.called(_UNPREPARE, self._clock() - began)
+        self._metrics.observe_call(_UNPREPARE, self._clock() - began)
         answers = {
             uid: api.NodeUnprepareResourceResponse(error=error) for uid, error in outcomes.items()
         }

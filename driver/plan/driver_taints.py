@@ -117,7 +117,7 @@ def _in_conflict(
         return
     usage = gather_usage([record.as_claim() for record in records], FEATURES)
     options = AllocatorOptions(features=FEATURES, policies=node.policies)
-    published_devices = with_vanished(node, records).published
+    published_devices = with_vanished(node, records).published_devices
     for pool, name in devices:
         result = DeviceRequestAllocationResult(
             request="any", driver=node.driver, pool=pool, device=name

@@ -117,7 +117,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         }
 
     @cached_property
-    def published(self) -> NodeDevices:
+    def published_devices(self) -> NodeDevices:
         """The devices as the allocator sees them."""
         publication = msgspec.structs.replace(self.publication, groups=True)
         slices = plan_writes(plan_pools(publication, self.inventory), ()).to_apply
@@ -159,7 +159,7 @@ def prepare_claim(
     others = checkpoint.claims.values()
     conflict = find_conflict(
         record.as_claim(),
-        with_vanished(node, others).published,
+        with_vanished(node, others).published_devices,
         gather_usage([other.as_claim() for other in others], FEATURES),
         AllocatorOptions(
             features=FEATURES,

@@ -63,6 +63,6 @@ class Record(ApiStruct, frozen=True, kw_only=True):
             ),
         )
 
-    def completed(self) -> "Record":
+    def as_completed(self) -> "Record":
         """Return the record of the claim once everything is done."""
         return msgspec.structs.replace(self, state=State.COMPLETED)

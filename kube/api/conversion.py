@@ -85,13 +85,13 @@ def to_current_version(document: Mapping[str, Any]) -> Mapping[str, Any]:
     version = current_version(api_version, kind)
     if version == api_version:
         return document
-    converted = {**document, "apiVersion": version}
+    converted_document = {**document, "apiVersion": version}
     if api_version == _WITH_OWN_SHAPE:
         if kind in _DEVICES:
-            return _replace(converted, (*_DEVICES[kind], "requests"), _requests)
+            return _replace(converted_document, (*_DEVICES[kind], "requests"), _requests)
         if kind == "ResourceSlice":
-            return _replace(converted, ("spec",), _slice_spec)
-    return converted
+            return _replace(converted_document, ("spec",), _slice_spec)
+    return converted_document
 
 
 def to_original_path(path: tuple[T, ...], api_version: str, kind: str) -> tuple[T | str, ...]:
@@ -119,14 +119,14 @@ def _replace(document: Mapping[str, Any], path: tuple[str, ...], convert: Any) -
     field, rest = path[0], path[1:]
     value = document.get(field)
     if rest:
-        replaced = _replace(value, rest, convert) if isinstance(value, Mapping) else value
+        replaced_value = _replace(value, rest, convert) if isinstance(value, Mapping) else value
     else:
-        replaced = convert(value)
-    return document if replaced is value else {**document, field: replaced}
+        replaced_value = convert(value)
+    return document if replaced_value is value else {**document, field: replaced_value}
 
 
 def _requests(requests: object) -> object:
-    return [_request(each) for each in requests] if isinstance(requests, list) else requests
+    return [_request(request) for request in requests] if isinstance(requests, list) else requests
 
 
 def _request(request: object) -> object:
@@ -154,7 +154,7 @@ def _slice_spec(spec: object) -> object:
     }
     devices = own.get("devices")
     if isinstance(devices, list):
-        own["devices"] = [_device(each) for each in devices]
+        own["devices"] = [_device(device) for device in devices]
     return own
 
 

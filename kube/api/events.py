@@ -96,7 +96,7 @@ def event_document(
         controller: The reporting controller, a qualified name.
         instance: The reporting process.
     """
-    related = {"related": _reference(event.related)} if event.related is not None else {}
+    related_object = {"related": _reference(event.related)} if event.related is not None else {}
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -109,7 +109,7 @@ def event_document(
         "reportingController": controller,
         "reportingInstance": instance[:MAX_INSTANCE],
         "regarding": _reference(event.regarding),
-        **related,
+        **related_object,
     }
 
 

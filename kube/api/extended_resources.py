@@ -18,7 +18,7 @@ def extended_resources(classes: Iterable[DeviceClass]) -> Mapping[str, str]:
     """Return the class name of each extended resource; independent of the order of the classes."""
     by_name = sorted(classes, key=lambda device_class: device_class.metadata.name, reverse=True)
     mapping: dict[str, str] = {}
-    for device_class in sorted(by_name, key=_created):
+    for device_class in sorted(by_name, key=_creation_time):
         name = device_class.metadata.name
         mapping[f"{IMPLICIT_PREFIX}{name}"] = name
         if device_class.spec.extended_resource_name:
@@ -26,5 +26,5 @@ def extended_resources(classes: Iterable[DeviceClass]) -> Mapping[str, str]:
     return mapping
 
 
-def _created(device_class: DeviceClass) -> str:
+def _creation_time(device_class: DeviceClass) -> str:
     return device_class.metadata.creation_timestamp or _NOT_CREATED

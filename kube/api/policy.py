@@ -170,5 +170,5 @@ def effective_policies(
 
 
 def _age(policy: DeviceCompatibilityPolicy) -> tuple[bool, str, str]:
-    created = policy.metadata.creation_timestamp
-    return created is None, created or "", policy.metadata.name
+    creation_time = policy.metadata.creation_timestamp
+    return creation_time is None, creation_time or "", policy.metadata.name

@@ -68,13 +68,13 @@ def check_expression(
     """
     _require_size(expression)
     try:
-        compiled = checking_environment(environment).compile(
+        compiled_tree = checking_environment(environment).compile(
             _replace_has_field(expression, environment)
         )
     except RuntimeError as error:
         raise _compilation_error(error) from error
     try:
-        tree = syntax.decode_checked(compiled.serialize())
+        tree = syntax.decode_checked(compiled_tree.serialize())
     except DecodeError as error:
         raise UnsupportedSelector(
             "the expression is nested too deeply for Drawbridge's CEL engine"
@@ -120,8 +120,8 @@ def _replace_has_field(expression: str, environment: Environment) -> str:
     """
     if not _HAS_FIELD.search(expression):
         return expression
-    parsed = checking_environment(environment).compile(expression, disable_check=True)
-    for node in syntax.walk(syntax.decode_parsed(parsed.serialize()).expr):
+    parsed_tree = checking_environment(environment).compile(expression, disable_check=True)
+    for node in syntax.walk(syntax.decode_parsed(parsed_tree.serialize()).expr):
         loop = node.comprehension_expr
         is_shadowed = "device" in {loop.iter_var, loop.iter_var2, loop.accu_var}
         if is_shadowed or _HAS_FIELD.search(node.const_expr.string_value):
@@ -184,10 +184,10 @@ def _require_valid_literals(tree: Any) -> None:
             continue
         if literal.WhichOneof("kind") != "const_expr":
             continue
-        compiled = evaluation_environment().deserialize(
+        literal_program = evaluation_environment().deserialize(
             syntax.encode_checked(syntax.CheckedExpr(expr=probe))
         )
-        value = compiled.eval(data={})
+        value = literal_program.eval(data={})
         if value.type() == cel.Type.ERROR:
             message = error_message(str(value.plain_value()))
             raise InvalidSelector(f"invalid argument of {call.function}(): {message}")
@@ -205,14 +205,14 @@ def _require_homogeneous_literals(tree: Any) -> None:
         simple = [kind for kind in kinds if kind.WhichOneof("kind") in _SIMPLE_TYPES]
         return len({kind.SerializeToString() for kind in simple}) > 1
 
-    formatted = {
+    formatted_ids = {
         arg.id
         for node in syntax.walk(tree.expr)
         if node.call_expr.function == "format"
         for arg in node.call_expr.args
     }
     for node in syntax.walk(tree.expr):
-        if node.id not in formatted and any(map(is_mixed, _literal_members(node))):
+        if node.id not in formatted_ids and any(map(is_mixed, _literal_members(node))):
             raise InvalidSelector("the elements of a list or map literal are of different types")
 
 
@@ -231,4 +231,4 @@ def _literal_members(node: Any) -> tuple[list[Any], list[Any], list[Any]]:
 
 
 def _type_map(tree: Any) -> dict[int, Any]:
-    return {typed.key: typed.value for typed in tree.type_map}
+    return {typed_node.key: typed_node.value for typed_node in tree.type_map}

@@ -64,8 +64,8 @@ def compared_drivers(expression: str, environment: Environment) -> frozenset[str
             sides = [(left, (right,)), (right, (left,))]
         elif call.function == "@in":
             sides = [(left, right.list_expr.elements)]
-        for compared, literals in sides:
-            if compared.ident_expr.name == _DRIVER:
+        for compared_node, literals in sides:
+            if compared_node.ident_expr.name == _DRIVER:
                 texts = map(string_value, literals)
                 drivers.update(text for text in texts if text is not None)
     return frozenset(drivers)
@@ -146,8 +146,8 @@ def _attribute_name(node: Node) -> tuple[str, str] | None:
     """Return domain and identifier of the attribute that a node reads; None for other nodes."""
     if node.call_expr.function == "orValue":
         return _attribute_name(node.call_expr.target)
-    identifier, of = _lookup(node)
-    domain, device = _lookup(of) if of is not None else (None, None)
+    identifier, operand = _lookup(node)
+    domain, device = _lookup(operand) if operand is not None else (None, None)
     if identifier is None or domain is None or device is None:
         return None
     return (domain, identifier) if device.ident_expr.name == _ATTRIBUTES else None
@@ -158,6 +158,6 @@ def _lookup(node: Node) -> tuple[str | None, Node | None]:
     if node.HasField("select_expr") and not node.select_expr.test_only:
         return node.select_expr.field, node.select_expr.operand
     if node.call_expr.function in _LOOKUPS:
-        of, key = node.call_expr.args
-        return string_value(key), of
+        operand, key = node.call_expr.args
+        return string_value(key), operand
     return None, None

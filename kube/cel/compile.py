@@ -161,8 +161,8 @@ class RemoteSelector:
         engine = engine_in_force()
         if engine is None:
             return compile_selector(self.expression, self._environment).matches(device)
-        published = device.source or Device(name="")
-        return engine.matches(self.expression, self._environment, device.driver, published)
+        source_device = device.source or Device(name="")
+        return engine.matches(self.expression, self._environment, device.driver, source_device)
 
 
 def compile_selector(expression: str, environment: Environment) -> Selector:

@@ -53,12 +53,14 @@ class _Estimate(NamedTuple):
 
 def estimate_cost(tree: RewrittenExpression) -> int:
     """Return an upper bound of the cost of an expression on any device."""
-    known = {name: _VARIABLE_ESTIMATES[variable.kind] for name, variable in tree.variables.items()}
-    known |= dict.fromkeys(tree.constants, _estimate_value(1, 1))
-    known |= {
+    known_estimates = {
+        name: _VARIABLE_ESTIMATES[variable.kind] for name, variable in tree.variables.items()
+    }
+    known_estimates |= dict.fromkeys(tree.constants, _estimate_value(1, 1))
+    known_estimates |= {
         name: _estimate_value(1, _VALUE_SIZE) for name in tree.device_fields if name != "device"
     }
-    return _estimate(tree.expr, known).cost
+    return _estimate(tree.expr, known_estimates).cost
 
 
 _DEVICE_MAPS: Final = _Estimate(
@@ -81,35 +83,35 @@ def _estimate_value(cost: int, size: int) -> _Estimate:
     return _Estimate(min(cost, _CAP), size, size, size)
 
 
-def _estimate(node: Node, known: Mapping[str, _Estimate]) -> _Estimate:
-    """Estimate a node; `known` holds the variables of the enclosing loops and bindings."""
+def _estimate(node: Node, known_estimates: Mapping[str, _Estimate]) -> _Estimate:
+    """Estimate a node; `known_estimates` holds the variables of the enclosing loops and bindings."""
     match node.WhichOneof("kind"):
         case "const_expr":
             return _estimate_value(1, len(string_value(node) or "") + 1)
         case "ident_expr":
-            return known.get(node.ident_expr.name, _DEVICE_MAPS)
+            return known_estimates.get(node.ident_expr.name, _DEVICE_MAPS)
         case "select_expr":
-            return _estimate_element(_estimate(node.select_expr.operand, known))
+            return _estimate_element(_estimate(node.select_expr.operand, known_estimates))
         case "call_expr":
-            return _estimate_call(node.call_expr, known)
+            return _estimate_call(node.call_expr, known_estimates)
         case "list_expr":
             return _estimate_literal(
-                [_estimate(element, known) for element in node.list_expr.elements]
+                [_estimate(element, known_estimates) for element in node.list_expr.elements]
             )
         case "struct_expr":
             return _estimate_literal(
-                [_estimate(entry.value, known) for entry in node.struct_expr.entries]
+                [_estimate(entry.value, known_estimates) for entry in node.struct_expr.entries]
             )
         case "comprehension_expr":
-            return _estimate_comprehension(node.comprehension_expr, known)
+            return _estimate_comprehension(node.comprehension_expr, known_estimates)
         case _:
             return _estimate_value(1, 1)
 
 
-def _estimate_call(call: Node, known: Mapping[str, _Estimate]) -> _Estimate:
-    args = [_estimate(arg, known) for arg in call.args]
+def _estimate_call(call: Node, known_estimates: Mapping[str, _Estimate]) -> _Estimate:
+    args = [_estimate(arg, known_estimates) for arg in call.args]
     if call.HasField("target"):
-        args.insert(0, _estimate(call.target, known))
+        args.insert(0, _estimate(call.target, known_estimates))
     cost, size = 1 + sum(arg.cost for arg in args), sum(arg.size for arg in args)
     match call.function:
         case "_[_]" | "_?._" | "_[?_]":
@@ -150,14 +152,17 @@ def _estimate_call(call: Node, known: Mapping[str, _Estimate]) -> _Estimate:
             return _estimate_value(cost + size // 10, size)
 
 
-def _estimate_comprehension(loop: Node, known: Mapping[str, _Estimate]) -> _Estimate:
+def _estimate_comprehension(loop: Node, known_estimates: Mapping[str, _Estimate]) -> _Estimate:
     """Estimate a comprehension: the cost of a step times the length of the range.
 
     `cel.bind` is a comprehension over an empty range.
     """
-    over, start = _estimate(loop.iter_range, known), _estimate(loop.accu_init, known)
+    over, start = (
+        _estimate(loop.iter_range, known_estimates),
+        _estimate(loop.accu_init, known_estimates),
+    )
     inside = {
-        **known,
+        **known_estimates,
         loop.iter_var: _estimate_value(
             1, over.element_size if over != _DEVICE_MAPS else _VALUE_SIZE
         ),
@@ -168,13 +173,13 @@ def _estimate_comprehension(loop: Node, known: Mapping[str, _Estimate]) -> _Esti
         inside[loop.iter_var] = _estimate_value(1, _VALUE_SIZE)
         inside[loop.iter_var2] = _estimate_element(over)
     step, condition = _estimate(loop.loop_step, inside), _estimate(loop.loop_condition, inside)
-    gathered = _Estimate(
+    result_estimate = _Estimate(
         cost=1,
         size=min(start.size + over.length * step.size, _CAP),
         length=min(start.length + over.length * step.length, _CAP),
         element_size=max(start.element_size, step.element_size),
     )
-    result = _estimate(loop.result, {**known, loop.accu_var: gathered})
+    result = _estimate(loop.result, {**known_estimates, loop.accu_var: result_estimate})
     turns = over.length * (1 + step.cost + condition.cost)
     cost = 1 + over.cost + start.cost + turns + result.cost
     return result._replace(cost=min(cost, _CAP))

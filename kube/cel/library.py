@@ -150,8 +150,8 @@ def checking_environment(environment: Environment) -> Any:
     """Return the environment in which expressions are parsed and type-checked."""
     attribute = "any" if environment is Environment.NEW else "dyn"
     # Upstream compares numbers of different types; the engine declares equal types only.
-    excluded = "".join(f"\n    - name: {name}" for name in _COMPARISONS)
-    configuration = f"name: check{_EXTENSIONS}stdlib:\n  exclude_functions:{excluded}\n"
+    excluded_names = "".join(f"\n    - name: {name}" for name in _COMPARISONS)
+    configuration = f"name: check{_EXTENSIONS}stdlib:\n  exclude_functions:{excluded_names}\n"
     signatures = [
         *(
             (name, overload, result, parameters)
@@ -195,11 +195,11 @@ def _runtime_functions() -> Iterator[tuple[str, str, str, tuple[str, ...], Calla
     At run time the engine selects an overload by the kinds of the arguments, and every message has
     the same kind.
     """
-    seen = set()
+    seen_overloads = set()
     for name, overload, result, parameters, run in _IMPLEMENTED:
         kinds = tuple("message" if kind in {QUANTITY, SEMVER} else kind for kind in parameters)
-        if (name, kinds) not in seen:
-            seen.add((name, kinds))
+        if (name, kinds) not in seen_overloads:
+            seen_overloads.add((name, kinds))
             # The run time calls a dynamic parameter "any", the checker "dyn".
             runtime = tuple("any" if kind == "dyn" else kind for kind in parameters)
             yield name, overload, result, runtime, run
@@ -273,14 +273,14 @@ def _is_integer(message: Any) -> bool:
     return amount.is_whole and -(2**63) <= int(amount) < 2**63
 
 
-def _compare(one: Any, other: Any) -> int:
+def _compare(left: Any, right: Any) -> int:
     """Compare two quantities or two versions; return -1, 0 or 1."""
-    kind = _opaque_type(one)
-    if not kind or kind != _opaque_type(other):
+    kind = _opaque_type(left)
+    if not kind or kind != _opaque_type(right):
         raise TypeError("no such overload")
     if kind == SEMVER:
-        return _to_semver(one).compare(_to_semver(other))
-    ours, theirs = int(one.nanos), int(other.nanos)
+        return _to_semver(left).compare(_to_semver(right))
+    ours, theirs = int(left.nanos), int(right.nanos)
     return (ours > theirs) - (ours < theirs)
 
 
@@ -289,12 +289,12 @@ def _sign(message: Any) -> int:
     return (nanos > 0) - (nanos < 0)
 
 
-def _add(one: Any, other: Any) -> Any:
-    return quantity_message(_to_quantity(one) + _to_quantity(other))
+def _add(left: Any, right: Any) -> Any:
+    return quantity_message(_to_quantity(left) + _to_quantity(right))
 
 
-def _subtract(one: Any, other: Any) -> Any:
-    return quantity_message(_to_quantity(one) - _to_quantity(other))
+def _subtract(left: Any, right: Any) -> Any:
+    return quantity_message(_to_quantity(left) - _to_quantity(right))
 
 
 def _to_semver(message: Any) -> Semver:
@@ -309,8 +309,8 @@ def _to_semver(message: Any) -> Semver:
 
 
 def _semver(text: str, normalize: bool = False) -> Any:  # noqa: FBT001, FBT002
-    read = Semver.parse_tolerant if normalize else Semver.parse
-    return semver_message(read(text))
+    parse = Semver.parse_tolerant if normalize else Semver.parse
+    return semver_message(parse(text))
 
 
 def _is_semver(text: str, normalize: bool = False) -> bool:  # noqa: FBT001, FBT002
@@ -321,29 +321,29 @@ def _is_semver(text: str, normalize: bool = False) -> bool:  # noqa: FBT001, FBT
     return True
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(left: Any, right: Any) -> bool:
     """Return whether two values are equal by CEL's rules: 1 equals 1.0 and does not equal true."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return len(one) == len(other) and all(
-            key in other and _equal(value, other[key]) for key, value in one.items()
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        return len(left) == len(right) and all(map(_equal, left, right))
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return len(left) == len(right) and all(
+            key in right and _equal(value, right[key]) for key, value in left.items()
         )
-    return bool(one == other)
+    return bool(left == right)
 
 
-def _strictly_equal(one: Any, other: Any) -> bool:
+def _strictly_equal(left: Any, right: Any) -> bool:
     """Return whether two values are equal; raise if a version or quantity is compared with others.
 
     Source: apiserver's Semver.Equal and Quantity.Equal, which return an error for other types. Only
     the left operand of == calls them; the right operand and != do not.
     """
-    kind = _opaque_type(one)
-    if kind and kind != _opaque_type(other):
+    kind = _opaque_type(left)
+    if kind and kind != _opaque_type(right):
         raise TypeError("no such overload")
-    return _equal(one, other)
+    return _equal(left, right)
 
 
 def _opaque_type(value: Any) -> str:

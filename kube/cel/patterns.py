@@ -104,39 +104,39 @@ class _Scanner:
             self._total, self._last = self._open.pop(), min(group, _CAP)
 
     def _repeat(self) -> None:
-        counted = _COUNTED.match(self._pattern, self._position)
-        if counted is None:
+        repeat_count = _COUNTED.match(self._pattern, self._position)
+        if repeat_count is None:
             self._append(self._literal)
             self._position += 1
             return
-        copies = max(int(counted[1]), int(counted[2] or 0), 1)
+        copies = max(int(repeat_count[1]), int(repeat_count[2] or 0), 1)
         self._last = min((self._last + 1) * copies, _CAP)
-        self._position = counted.end()
+        self._position = repeat_count.end()
 
     def _scan_escape(self) -> None:
-        escaped = self._pattern[self._position + 1 : self._position + 2]
-        if escaped == "Q":
+        escaped_letter = self._pattern[self._position + 1 : self._position + 2]
+        if escaped_letter == "Q":
             self._scan_quoted()
             return
-        self._append(self._escape_size(escaped))
+        self._append(self._escape_size(escaped_letter))
         self._position += 2
-        if escaped in {"p", "P"}:  # The name belongs to it: a repetition repeats the class.
-            named = _CLASS_NAME.match(self._pattern, self._position)
-            self._position = named.end() if named else self._position
+        if escaped_letter in {"p", "P"}:  # The name belongs to it: a repetition repeats the class.
+            class_name = _CLASS_NAME.match(self._pattern, self._position)
+            self._position = class_name.end() if class_name else self._position
 
     def _scan_quoted(self) -> None:
         start = self._position + 2
         end = self._pattern.find("\\E", start)
-        quoted = self._pattern[start : end if end >= 0 else len(self._pattern)]
-        for character in quoted:
+        quoted_text = self._pattern[start : end if end >= 0 else len(self._pattern)]
+        for character in quoted_text:
             self._append(self._literal_size(character))
-        self._position = start + len(quoted) + 2
+        self._position = start + len(quoted_text) + 2
 
-    def _escape_size(self, escaped: str) -> int:
-        if escaped in {"p", "P"}:
+    def _escape_size(self, escaped_letter: str) -> int:
+        if escaped_letter in {"p", "P"}:
             return _UNICODE_CLASS
-        if escaped in _PERL_CLASSES:
-            return _PERL_CLASSES[escaped] * self._literal
+        if escaped_letter in _PERL_CLASSES:
+            return _PERL_CLASSES[escaped_letter] * self._literal
         return 2 * self._literal
 
     def _class_size(self) -> int:

@@ -14,10 +14,10 @@ def quote(text: str) -> str:
     >>> print(quote('a "b" \\ \n é'))
     "a \"b\" \\ \n \u00e9"
     """
-    return f'"{_UNSAFE.sub(_escaped, text)}"'
+    return f'"{_UNSAFE.sub(_escape_match, text)}"'
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     character = match.group()
     if character in _ESCAPES:
         return _ESCAPES[character]

@@ -80,26 +80,26 @@ class RewrittenExpression(msgspec.Struct, frozen=True, kw_only=True):
     has_dynamic_equality: bool
 
 
-def rewrite(checked: Any, *, strict: bool) -> RewrittenExpression:
+def rewrite(checked_tree: Any, *, strict: bool) -> RewrittenExpression:
     """Rewrite a checked expression.
 
     Args:
-        checked: A `cel.expr.CheckedExpr`.
+        checked_tree: A `cel.expr.CheckedExpr`.
         strict: Whether an equality of dynamic types raises an error if only one side is a version.
 
     Raises:
         InvalidSelector: It reads a field of a quantity or a version.
         UnsupportedSelector: It nests computed domains beyond `MAX_COMPUTED_BYTES`.
     """
-    return _Rewriter(checked, strict=strict).rewrite()
+    return _Rewriter(checked_tree, strict=strict).rewrite()
 
 
 class _Rewriter:
     """A single traversal of a tree."""
 
-    def __init__(self, checked: Any, *, strict: bool) -> None:
-        self._types = {typed.key: typed.value for typed in checked.type_map}
-        self._root = checked.expr
+    def __init__(self, checked_tree: Any, *, strict: bool) -> None:
+        self._types = {typed_node.key: typed_node.value for typed_node in checked_tree.type_map}
+        self._root = checked_tree.expr
         self._strict = strict
         self._variables: dict[Variable, str] = {}
         self._constants: dict[str, Any] = {}
@@ -252,11 +252,11 @@ class _Rewriter:
         inner = kind.map_type.value_type
         if kind.map_type.key_type.primitive != PRIMITIVE_STRING or not inner.HasField("map_type"):
             return False
-        leaf = inner.map_type.value_type
+        value_type = inner.map_type.value_type
         return bool(
-            leaf.HasField("dyn")
-            or leaf.well_known == WELL_KNOWN_ANY
-            or leaf.message_type == QUANTITY
+            value_type.HasField("dyn")
+            or value_type.well_known == WELL_KNOWN_ANY
+            or value_type.message_type == QUANTITY
         )
 
     def _require_opaque(self, node: Node) -> None:

@@ -83,5 +83,5 @@ def _sort_key(version: Semver) -> tuple[object, ...]:
 def _strip_leading_zeros(part: str) -> str:
     if len(part) <= 1:
         return part
-    stripped = part.lstrip("0")
-    return stripped if stripped[:1].isdigit() else f"0{stripped}"
+    significant_digits = part.lstrip("0")
+    return significant_digits if significant_digits[:1].isdigit() else f"0{significant_digits}"

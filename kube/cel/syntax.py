@@ -100,7 +100,7 @@ def _build_descriptor_pool() -> descriptor_pool.DescriptorPool:
     )
     message, in_oneof = file.message_type.add(), False
     del file.message_type[:]
-    for name, oneof, repeated, kind, field_name, number, end in _DECLARATIONS.findall(_PROTO):
+    for name, oneof, is_repeated, kind, field_name, number, end in _DECLARATIONS.findall(_PROTO):
         if name:
             message = file.message_type.add(name=name)
         elif oneof:
@@ -110,7 +110,7 @@ def _build_descriptor_pool() -> descriptor_pool.DescriptorPool:
             in_oneof = False
         else:
             field = message.field.add(name=field_name, number=int(number))
-            field.label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
+            field.label = field.LABEL_REPEATED if is_repeated else field.LABEL_OPTIONAL
             if kind in _SCALARS:
                 field.type = _SCALARS[kind]
             else:
@@ -137,27 +137,27 @@ _Parsed: Final = _message_class("ParsedExpr")
 _Any: Final = _message_class("Any")
 
 
-def decode_checked(serialized: bytes) -> Any:
+def decode_checked(encoded_tree: bytes) -> Any:
     """Decode the `CheckedExpr` that the engine serialized.
 
     Raises:
         google.protobuf.message.DecodeError: It is nested deeper than protobuf's limit.
     """
-    return CheckedExpr.FromString(_Any.FromString(serialized).value)
+    return CheckedExpr.FromString(_Any.FromString(encoded_tree).value)
 
 
-def decode_parsed(serialized: bytes) -> Any:
+def decode_parsed(encoded_tree: bytes) -> Any:
     """Decode the `ParsedExpr` that the engine serialized without type checking."""
-    return _Parsed.FromString(_Any.FromString(serialized).value)
+    return _Parsed.FromString(_Any.FromString(encoded_tree).value)
 
 
-def encode_checked(checked: Any) -> bytes:
+def encode_checked(checked_tree: Any) -> bytes:
     """Encode a `CheckedExpr` for the engine."""
     envelope = _Any(
-        type_url="type.googleapis.com/cel.expr.CheckedExpr", value=checked.SerializeToString()
+        type_url="type.googleapis.com/cel.expr.CheckedExpr", value=checked_tree.SerializeToString()
     )
-    serialized: bytes = envelope.SerializeToString()
-    return serialized
+    encoded_tree: bytes = envelope.SerializeToString()
+    return encoded_tree
 
 
 def children(node: Node) -> Iterator[Node]:

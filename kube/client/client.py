@@ -107,19 +107,19 @@ class Client:
         """
         configuration = Configuration()
         try:
-            merged = merge_kubeconfigs(path or KUBE_CONFIG_DEFAULT_LOCATION)
-            check_context(merged, context)
+            merged_config = merge_kubeconfigs(path or KUBE_CONFIG_DEFAULT_LOCATION)
+            check_context(merged_config, context)
             # Without a base path, relative file names are relative to the kubeconfig, as in kubectl.
             loader = KubeConfigLoader(
-                config_dict=merged, active_context=context, config_base_path=None
+                config_dict=merged_config, active_context=context, config_base_path=None
             )
             await loader.load_and_set(configuration)
         except KUBECONFIG_ERRORS as error:
             raise ConfigError(f"kubeconfig: {error}") from error
         # The library calls the hook, although its annotation says None.
         configuration.refresh_api_key_hook = credential_refresher(loader)  # type: ignore[assignment]
-        named = loader.current_context["context"].get("namespace") or ""
-        return cls(configuration, timeout_s=timeout_s, namespace=named)
+        context_namespace = loader.current_context["context"].get("namespace") or ""
+        return cls(configuration, timeout_s=timeout_s, namespace=context_namespace)
 
     @classmethod
     async def in_cluster(cls, *, timeout_s: float = TIMEOUT_S) -> Self:

@@ -48,9 +48,9 @@ def merge_kubeconfigs(paths: str) -> Any:
 
 def check_context(config: Any, context: str | None) -> None:
     """Raise ConfigError where a context is named that the configuration does not have."""
-    known = [entry["name"] for entry in config.value["contexts"]]
-    if context is not None and context not in known:
-        contexts = ", ".join(sorted(known)) or "none"
+    context_names = [entry["name"] for entry in config.value["contexts"]]
+    if context is not None and context not in context_names:
+        contexts = ", ".join(sorted(context_names)) or "none"
         raise ConfigError(f'context "{context}" does not exist; contexts are: {contexts}')
 
 

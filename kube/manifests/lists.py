@@ -6,13 +6,13 @@ from typing import Any
 from kube.manifests.source import LocatedDocument, SourceObject, json_type, raise_at
 
 
-def flatten(located: LocatedDocument, source: str) -> Iterator[SourceObject]:
+def flatten(located_document: LocatedDocument, source: str) -> Iterator[SourceObject]:
     """Yield the objects of a document; a List yields its items.
 
     Raises:
         ObjectFileError: The document, or an item, is not an object with apiVersion and kind.
     """
-    document, line = located.value, located.line
+    document, line = located_document.value, located_document.line
     if document is None:
         return
     if not isinstance(document, dict):
@@ -27,7 +27,9 @@ def flatten(located: LocatedDocument, source: str) -> Iterator[SourceObject]:
         yield SourceObject(document=document, source=source, line=line)
         return
     for index, item in enumerate(document.get("items") or ()):
-        at = located.item_lines[index] if index < len(located.item_lines) else line
+        at = (
+            located_document.item_lines[index] if index < len(located_document.item_lines) else line
+        )
         if not isinstance(item, dict):
             raise_at(source, at, f"items[{index}]: expected an object, found {json_type(item)}")
         yield from flatten(LocatedDocument(value=_with_type(item, document), line=at), source)

@@ -153,10 +153,10 @@ def quote(text: str) -> str:
     if text.isprintable() and ('"' in text or "\\" in text):
         # Single quotes need no escapes, so JSON in an annotation stays readable.
         return "'" + text.replace("'", "''") + "'"
-    return _UNPRINTABLE.sub(_escaped, json.dumps(text, ensure_ascii=False))
+    return _UNPRINTABLE.sub(_escape_match, json.dumps(text, ensure_ascii=False))
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     return f"\\u{ord(match.group()):04x}"
 
 

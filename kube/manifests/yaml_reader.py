@@ -110,8 +110,8 @@ class YamlReader:
 
     def _read_mapping(self, depth: int) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        read, keys, values = self._next, self._keys, self._values
-        event: Any = read()
+        next_event, keys, values = self._next, self._keys, self._values
+        event: Any = next_event()
         try:
             while type(event) is not MappingEndEvent:
                 # The fast path: a key and a scalar without tag or anchor.
@@ -120,12 +120,12 @@ class YamlReader:
                 elif not event.implicit[0]:
                     key = event.value
                 elif event.value == "<<":
-                    self._merge(read(), result, depth)
-                    event = read()
+                    self._merge(next_event(), result, depth)
+                    event = next_event()
                     continue
                 else:
                     key = keys[event.value]
-                event = read()
+                event = next_event()
                 if type(event) is not ScalarEvent or event.tag is not None or event.anchor:
                     is_items = depth == 1 and key == "items"
                     result[key] = (
@@ -133,22 +133,22 @@ class YamlReader:
                     )
                 else:
                     result[key] = values[event.value] if event.implicit[0] else event.value
-                event = read()
+                event = next_event()
         except _NotJsonError as error:
             self._raise_at(event, str(error))
         return result
 
     def _read_sequence(self, depth: int) -> list[Any]:
         result: list[Any] = []
-        read, values = self._next, self._values
-        event: Any = read()
+        next_event, values = self._next, self._values
+        event: Any = next_event()
         try:
             while type(event) is not SequenceEndEvent:
                 if type(event) is not ScalarEvent or event.tag is not None or event.anchor:
                     result.append(self._read_value(event, depth))
                 else:
                     result.append(values[event.value] if event.implicit[0] else event.value)
-                event = read()
+                event = next_event()
         except _NotJsonError as error:
             self._raise_at(event, str(error))
         return result

@@ -14,7 +14,7 @@ import structlog
 
 from kube.backoff import Backoff
 from kube.errors import KubeError
-from kube.runtime.informers import Subscription, unsynced, wait_synced
+from kube.runtime.informers import Subscription, unsynced_resources, wait_synced
 from kube.runtime.work_queue import WorkQueue
 
 K = TypeVar("K", bound=Hashable)
@@ -40,7 +40,7 @@ class Controller(Generic[K]):
         subscriptions: Sequence[Subscription[Any]] = (),
         backoff: Backoff,
         workers: int = 1,
-        expected: tuple[type[Exception], ...] = (KubeError,),
+        expected_errors: tuple[type[Exception], ...] = (KubeError,),
     ) -> None:
         """Begin with an empty queue; nothing is reconciled before `run`.
 
@@ -49,18 +49,18 @@ class Controller(Generic[K]):
             subscriptions: Have to be synced before the first key is reconciled.
             backoff: The pauses after failures in a row of one key.
             workers: Keys that are reconciled at a time.
-            expected: Exceptions that are no bug, and so are logged without a traceback.
+            expected_errors: Exceptions that are no bug, and so are logged without a traceback.
         """
         self.name: Final = name
         self.queue: Final[WorkQueue[K]] = WorkQueue(backoff.delay_s)
         self._reconcile = reconcile
         self._subscriptions = subscriptions
         self._workers = workers
-        self._expected = expected
+        self._expected = expected_errors
 
     def check(self) -> str:
         """Return which resources are not synced, as a readiness check."""
-        return unsynced(self._subscriptions)
+        return unsynced_resources(self._subscriptions)
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -77,12 +77,12 @@ class Controller(Generic[K]):
                 again_s = await self._reconcile(key)
             except self._expected as error:
                 log.warning("reconcile.failed", **self._labels(key), error=str(error))
-                self.queue.failed(key)
+                self.queue.retry_later(key)
             except Exception:  # A bug that one key meets must not cost the others.
                 log.exception("reconcile.failed", **self._labels(key))
-                self.queue.failed(key)
+                self.queue.retry_later(key)
             else:
-                self.queue.succeeded(key)
+                self.queue.forget(key)
                 if again_s is not None:
                     self.queue.add_after(key, again_s)
 

@@ -135,28 +135,28 @@ class EventRecorder:
             is_current: Whether the event still holds, asked before it is written.
             on_result: Called with the outcome.
         """
-        queued = _Queued(event, is_current, on_result)
+        queued_event = _Queued(event, is_current, on_result)
         try:
-            self._queue.put_nowait(queued)
+            self._queue.put_nowait(queued_event)
         except asyncio.QueueFull:
             log.warning("event.dropped", regarding=str(event.regarding), reason=event.reason)
-            self._finish(queued, EventResult.DROPPED)
+            self._finish(queued_event, EventResult.DROPPED)
 
     async def run(self) -> None:
         """Write what is queued, until cancelled."""
         while True:
-            queued = await self._queue.get()
-            if not queued.is_current():
-                self._finish(queued, EventResult.OBSOLETE)
+            queued_event = await self._queue.get()
+            if not queued_event.is_current():
+                self._finish(queued_event, EventResult.OBSOLETE)
                 continue
             began = self._clock()
-            self._finish(queued, await self._write_with_retries(queued.event))
+            self._finish(queued_event, await self._write_with_retries(queued_event.event))
             left_s = began + 1 / self._settings.per_second - self._clock()
             await self._sleep(max(0.0, left_s))
 
-    def _finish(self, queued: _Queued, result: EventResult) -> None:
+    def _finish(self, queued_event: _Queued, result: EventResult) -> None:
         self.count(result)
-        queued.on_result(result)
+        queued_event.on_result(result)
 
     async def _write_with_retries(self, event: Event) -> EventResult:
         """Write an event, and try again while the API server is in trouble."""

@@ -225,8 +225,10 @@ class Informer:
 
     def has_seen(self, key: Key, version: str) -> bool:
         """Return whether an object is known as of a resourceVersion, or a later one."""
-        known = max(version_number(self._versions.get(key, "")), version_number(self._version))
-        return known >= version_number(version)
+        known_version = max(
+            version_number(self._versions.get(key, "")), version_number(self._version)
+        )
+        return known_version >= version_number(version)
 
     async def wait_seen(self, versions: Mapping[Key, str]) -> None:
         """Return once all objects are known as of their resourceVersions."""
@@ -244,10 +246,10 @@ class Informer:
 
     def _is_outdated(self, key: Key, version: str) -> bool:
         """Return whether a version of an object is older than what a write returned."""
-        written = self._written.get(key)
-        if written is None:
+        written_version = self._written.get(key)
+        if written_version is None:
             return False
-        if version_number(version) >= written:
+        if version_number(version) >= written_version:
             del self._written[key]
             return False
         return True
@@ -256,7 +258,7 @@ class Informer:
         """Bring the store to the state of one list, page by page, and drop what is not in it."""
         # This list reads from a quorum, so it knows every write that has returned by now.
         self._written.clear()
-        listed: set[Key] = set()
+        listed_keys: set[Key] = set()
         version = ""
         pages = self._client.pages(
             self.resource,
@@ -268,10 +270,12 @@ class Informer:
         async with aclosing(pages):
             async for page in pages:
                 self._last_contact = self._clock()
-                listed.update([_key(self._take_unless_outdated(bytes(raw))) for raw in page.items])
+                listed_keys.update(
+                    [_key(self._take_unless_outdated(bytes(raw))) for raw in page.items]
+                )
                 version = page.resource_version
         newer = {key for key, at in self._written.items() if at > version_number(version)}
-        for key in sorted(self._versions.keys() - listed - newer):
+        for key in sorted(self._versions.keys() - listed_keys - newer):
             self._forget(key)
         self._version = version
         self.synced.set()
@@ -474,9 +478,15 @@ class InformerFactory:
                 group.create_task(informer.run())
 
 
-def unsynced(subscriptions: Iterable[Subscription[Any]]) -> str:
+def unsynced_resources(subscriptions: Iterable[Subscription[Any]]) -> str:
     """Return which resources are not synced, as a readiness check; empty when all are."""
-    missing = sorted({one.resource.plural for one in subscriptions if not one.synced.is_set()})
+    missing = sorted(
+        {
+            subscription.resource.plural
+            for subscription in subscriptions
+            if not subscription.synced.is_set()
+        }
+    )
     return f"waiting for {', '.join(missing)}" if missing else ""
 
 

@@ -102,7 +102,7 @@ class Step(StrEnum):
     WAIT = "wait"
 
 
-def judged(lease: Lease | None, identity: str, unchanged_s: float, lease_s: int) -> Step:
+def next_step(lease: Lease | None, identity: str, unchanged_s: float, lease_s: int) -> Step:
     """Return what to do about a Lease.
 
     Args:
@@ -120,7 +120,7 @@ def judged(lease: Lease | None, identity: str, unchanged_s: float, lease_s: int)
     return Step.WAIT
 
 
-def written(lease: Lease | None, settings: LeaderSettings, wall_s: float) -> dict[str, Any]:
+def lease_document(lease: Lease | None, settings: LeaderSettings, wall_s: float) -> dict[str, Any]:
     """Return the spec that makes a Lease ours, or keeps it so.
 
     Args:
@@ -134,10 +134,10 @@ def written(lease: Lease | None, settings: LeaderSettings, wall_s: float) -> dic
         "leaseDurationSeconds": settings.lease_s,
         "renewTime": now,
     }
-    held = lease.spec if lease else LeaseSpec()
-    if held.holder_identity != settings.identity:
+    lease_spec = lease.spec if lease else LeaseSpec()
+    if lease_spec.holder_identity != settings.identity:
         spec["acquireTime"] = now
-        spec["leaseTransitions"] = (held.lease_transitions or 0) + (1 if lease else 0)
+        spec["leaseTransitions"] = (lease_spec.lease_transitions or 0) + (1 if lease else 0)
     return spec
 
 
@@ -196,7 +196,7 @@ class Leader:
         """
         try:
             while True:
-                renewed_at = await self._acquired()
+                renewed_at = await self._acquire()
                 log.info("lease.acquired", **self._labels())
                 if await self._led(lead, renewed_at):
                     return
@@ -207,11 +207,11 @@ class Leader:
             self.leading = False
             await self._release()
 
-    async def _acquired(self) -> float:
+    async def _acquire(self) -> float:
         """Return when the attempt began that got us the Lease."""
         while True:
             began = self._clock()
-            if await self._attempted(self._settings.call_timeout_s) in {Step.TAKE, Step.RENEW}:
+            if await self._attempt(self._settings.call_timeout_s) in {Step.TAKE, Step.RENEW}:
                 self.leading = True
                 return began
             # Spread, so that candidates do not all come at once when a holder dies.
@@ -236,24 +236,24 @@ class Leader:
     async def _renewed_until_lost(self, renewed_at: float) -> None:
         """Renew until somebody else holds the Lease, or the deadline has passed."""
         settings = self._settings
-        while (left := renewed_at + settings.renew_deadline_s - self._clock()) > 0:
-            await asyncio.sleep(min(settings.retry_s, left))
+        while (remaining_s := renewed_at + settings.renew_deadline_s - self._clock()) > 0:
+            await asyncio.sleep(min(settings.retry_s, remaining_s))
             began = self._clock()
-            left = renewed_at + settings.renew_deadline_s - began
-            if left <= 0:
+            remaining_s = renewed_at + settings.renew_deadline_s - began
+            if remaining_s <= 0:
                 return
-            step = await self._attempted(min(settings.call_timeout_s, left))
+            step = await self._attempt(min(settings.call_timeout_s, remaining_s))
             if step is Step.WAIT:
                 return
             if step is not None:
                 renewed_at = began
 
-    async def _attempted(self, timeout_s: float) -> Step | None:
+    async def _attempt(self, timeout_s: float) -> Step | None:
         """Read the Lease, judge it and write it; None when that failed, whatever the reason."""
         try:
             async with asyncio.timeout(timeout_s):
                 lease = await self._read()
-                step = judged(
+                step = next_step(
                     lease,
                     self._settings.identity,
                     self._clock() - self._seen_at,
@@ -262,7 +262,9 @@ class Leader:
                 # A write that seems to fail may have been made: until we see another holder.
                 self._may_hold = step is not Step.WAIT
                 if self._may_hold:
-                    await self._write(lease, written(lease, self._settings, self._wall_clock()))
+                    await self._write(
+                        lease, lease_document(lease, self._settings, self._wall_clock())
+                    )
                 return step
         except (KubeError, TimeoutError) as error:
             log.warning("lease.failed", **self._labels(), error=str(error) or "timed out")

@@ -72,12 +72,12 @@ class WorkQueue(Generic[K]):
         self._active.add(key)
         return key
 
-    def succeeded(self, key: K) -> None:
+    def forget(self, key: K) -> None:
         """Forget the key's failures."""
         self._failures.pop(key, None)
         self._release(key)
 
-    def failed(self, key: K) -> None:
+    def retry_later(self, key: K) -> None:
         """Add the key again after a pause, unless it is added before."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         self._release(key)

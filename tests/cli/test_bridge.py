@@ -108,14 +108,14 @@ def kinds(steps: tuple[Step, ...]) -> list[str]:
 
 
 def test_to_own_the_fence_stands_before_anybody_allocates() -> None:
-    plan = plan_change(state(*CLUSTER), stored(), added=[DRIVER])
+    plan = plan_change(state(*CLUSTER), stored(), added_drivers=[DRIVER])
 
     assert ["validatingadmissionpolicies", "pause", "allocatorownerships"] == kinds(plan.steps)
     assert ((DRIVER,), (DRIVER,), ()) == (plan.drivers, plan.added, plan.removed)
 
 
 def test_to_release_nobody_allocates_before_the_fence_opens() -> None:
-    plan = plan_change(state(*CLUSTER, ownership(DRIVER)), stored(DRIVER), removed=[DRIVER])
+    plan = plan_change(state(*CLUSTER, ownership(DRIVER)), stored(DRIVER), removed_drivers=[DRIVER])
 
     assert ["allocatorownerships", "pause", "validatingadmissionpolicies"] == kinds(plan.steps)
     assert ((), (), (DRIVER,)) == (plan.drivers, plan.added, plan.removed)
@@ -124,24 +124,24 @@ def test_to_release_nobody_allocates_before_the_fence_opens() -> None:
 
 def test_what_does_not_exist_is_created_and_what_is_current_is_left() -> None:
     empty = BridgeObjects(is_read=True)
-    fence, _, created = plan_change(state(*CLUSTER), empty, added=[DRIVER]).steps
+    fence, _, created = plan_change(state(*CLUSTER), empty, added_drivers=[DRIVER]).steps
 
     assert ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"] * 2 == [
         document["kind"] for document in fence.documents
     ]
     assert ["AllocatorOwnership"] == [document["kind"] for document in created.documents]
-    again = plan_change(state(*CLUSTER, ownership(DRIVER)), stored(DRIVER), added=[DRIVER])
+    again = plan_change(state(*CLUSTER, ownership(DRIVER)), stored(DRIVER), added_drivers=[DRIVER])
     assert again.steps == ()
 
 
 def test_the_fence_of_an_owned_driver_is_repaired() -> None:
-    plan = plan_change(state(*CLUSTER, ownership(DRIVER)), stored(), added=[DRIVER])
+    plan = plan_change(state(*CLUSTER, ownership(DRIVER)), stored(), added_drivers=[DRIVER])
 
     assert "validatingadmissionpolicies" in kinds(plan.steps)
 
 
 def test_pods_that_wait_for_the_other_scheduler_are_listed() -> None:
-    plan = plan_change(state(*CLUSTER), stored(), added=[DRIVER])
+    plan = plan_change(state(*CLUSTER), stored(), added_drivers=[DRIVER])
 
     assert {("bare", ""), ("replica", "ReplicaSet/web")} == {
         (waiting.name, waiting.controller) for waiting in plan.pending_pods
@@ -153,7 +153,9 @@ def test_pods_that_wait_for_the_other_scheduler_are_listed() -> None:
 
 def test_after_a_release_pods_of_the_bridge_are_listed() -> None:
     routed = pod("routed", "waiting", schedulerName=SCHEDULER_NAME)
-    plan = plan_change(state(*CLUSTER, routed, ownership(DRIVER)), stored(DRIVER), removed=[DRIVER])
+    plan = plan_change(
+        state(*CLUSTER, routed, ownership(DRIVER)), stored(DRIVER), removed_drivers=[DRIVER]
+    )
 
     assert [("routed", SCHEDULER_NAME)] == [
         (waiting.name, waiting.scheduler) for waiting in plan.pending_pods

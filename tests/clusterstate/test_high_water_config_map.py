@@ -53,12 +53,12 @@ def test_declared_and_seen_devices_both_count() -> None:
         stored(**seen_patch(MARK)["data"], **{DECLARED: LARGER})
     )
 
-    gpu = projected_marks.combined.classes["gpu"]["gpu.example.com"]
+    gpu = projected_marks.combined_mark.classes["gpu"]["gpu.example.com"]
     assert (
         DriverStock(nodes=2, devices=16, on_one_node=16, capacity={"memory": Quantity("192Gi")})
         == gpu
     )
-    assert projected_marks.combined.classes["npu"]["npu.example.com"].devices == 4
+    assert projected_marks.combined_mark.classes["npu"]["npu.example.com"].devices == 4
     assert (projected_marks.seen, projected_marks.problem) == (MARK, "")
 
 

@@ -51,7 +51,7 @@ async def test_the_status_is_written_once_and_again_after_a_failure() -> None:
         status = DeviceStatus(client, DRIVER, lambda: NOW, jitter=lambda: 0.01)
         preparation_ = preparation(node_state(NIC))
         completed_again = msgspec.structs.replace(
-            preparation_, record=preparation_.record.completed()
+            preparation_, record=preparation_.record.as_completed()
         )
 
         status.add(preparation_)

@@ -103,7 +103,7 @@ def test_a_pod_is_evaluated_after_the_initial_delay(history: EventHistory) -> No
 
 
 def test_a_pod_is_evaluated_again_when_something_has_changed(history: EventHistory) -> None:
-    history.evaluated(NAME, TAKEN, 1, 2.0)
+    history.record_evaluation(NAME, TAKEN, 1, 2.0)
 
     assert [] == history.due(1, 2701.0)
     assert [] == history.due(2, 11.9)
@@ -111,7 +111,7 @@ def test_a_pod_is_evaluated_again_when_something_has_changed(history: EventHisto
 
 
 def test_pods_that_were_not_evaluated_come_first(history: EventHistory) -> None:
-    history.evaluated(NAME, TAKEN, 1, 2.0)
+    history.record_evaluation(NAME, TAKEN, 1, 2.0)
     other = ("team", "other")
     history.replace(other, pod(uid="2"), 3.0)
 
@@ -120,7 +120,7 @@ def test_pods_that_were_not_evaluated_come_first(history: EventHistory) -> None:
 
 def test_a_pod_is_evaluated_when_the_scheduler_finds_no_node(history: EventHistory) -> None:
     history.replace(NAME, pod(""), 1.0)
-    history.evaluated(NAME, None, 1, 2.0)
+    history.record_evaluation(NAME, None, 1, 2.0)
     assert [] == history.due(1, 3.0)
 
     history.replace(NAME, pod(), 3.0)
@@ -133,14 +133,14 @@ def test_a_pod_that_no_longer_waits_is_forgotten(history: EventHistory, gone: Po
     history.replace(NAME, gone, 1.0)
 
     assert len(history) == 0
-    assert history.evaluated(NAME, TAKEN, 1, 2.0) is None
+    assert history.record_evaluation(NAME, TAKEN, 1, 2.0) is None
 
 
 def test_a_new_pod_of_the_same_name_starts_over(history: EventHistory) -> None:
-    first = history.evaluated(NAME, TAKEN, 1, 2.0)
+    first = history.record_evaluation(NAME, TAKEN, 1, 2.0)
     history.replace(NAME, pod(uid="2"), 5.0)
 
-    second = history.evaluated(NAME, TAKEN, 1, 7.0)
+    second = history.record_evaluation(NAME, TAKEN, 1, 7.0)
 
     assert first is not None
     assert second is not None
@@ -152,25 +152,25 @@ def test_a_new_pod_of_the_same_name_starts_over(history: EventHistory) -> None:
 
 
 def test_the_same_answer_is_one_event(history: EventHistory) -> None:
-    assert history.evaluated(NAME, TAKEN, 1, 2.0) is not None
-    assert history.evaluated(NAME, TAKEN, 2, 2000.0) is None
+    assert history.record_evaluation(NAME, TAKEN, 1, 2.0) is not None
+    assert history.record_evaluation(NAME, TAKEN, 2, 2000.0) is None
     assert history.suppressed == 1
 
 
 def test_another_answer_becomes_an_event_after_a_while(history: EventHistory) -> None:
-    history.evaluated(NAME, TAKEN, 1, 2.0)
+    history.record_evaluation(NAME, TAKEN, 1, 2.0)
 
-    assert history.evaluated(NAME, TAINTED, 2, 30.0) is None
+    assert history.record_evaluation(NAME, TAINTED, 2, 30.0) is None
     assert history.next_due_s(2) == 62.0, "it is due although nothing changes any more"
-    assert history.evaluated(NAME, TAINTED, 2, 62.0) is not None
+    assert history.record_evaluation(NAME, TAINTED, 2, 62.0) is not None
 
 
 def test_each_further_answer_waits_longer(history: EventHistory) -> None:
     answers, now_s, waits = (TAINTED, TAKEN), 2.0, []
-    history.evaluated(NAME, TAKEN, 0, now_s)
+    history.record_evaluation(NAME, TAKEN, 0, now_s)
     for number in range(5):
         began = now_s
-        while history.evaluated(NAME, answers[number % 2], number, now_s) is None:
+        while history.record_evaluation(NAME, answers[number % 2], number, now_s) is None:
             now_s += 1
         waits.append(now_s - began)
 
@@ -180,19 +180,19 @@ def test_each_further_answer_waits_longer(history: EventHistory) -> None:
 def test_an_answer_in_which_only_numbers_changed_becomes_an_event_rarely(
     history: EventHistory,
 ) -> None:
-    history.evaluated(NAME, TAKEN, 1, 2.0)
+    history.record_evaluation(NAME, TAKEN, 1, 2.0)
 
-    assert history.evaluated(NAME, MORE_TAKEN, 2, 300.0) is None
-    assert history.evaluated(NAME, MORE_TAKEN, 3, 902.0) is not None
+    assert history.record_evaluation(NAME, MORE_TAKEN, 2, 300.0) is None
+    assert history.record_evaluation(NAME, MORE_TAKEN, 3, 902.0) is not None
 
 
 def test_an_event_is_repeated_before_it_expires(
     history: EventHistory,
 ) -> None:
-    first = history.evaluated(NAME, TAKEN, 1, 2.0)
+    first = history.record_evaluation(NAME, TAKEN, 1, 2.0)
     assert history.next_due_s(1) == 2702.0
 
-    again = history.evaluated(NAME, TAKEN, 1, 2702.0)
+    again = history.record_evaluation(NAME, TAKEN, 1, 2702.0)
 
     assert first is not None
     assert again is not None
@@ -203,29 +203,29 @@ def test_an_event_is_repeated_before_it_expires(
 
 def test_repetitions_do_not_delay_another_answer(history: EventHistory) -> None:
     for number in range(5):
-        history.evaluated(NAME, TAKEN, 1, 2.0 + 2700 * number)
+        history.record_evaluation(NAME, TAKEN, 1, 2.0 + 2700 * number)
 
-    assert history.evaluated(NAME, TAINTED, 2, 2.0 + 2700 * 4 + 60) is not None
+    assert history.record_evaluation(NAME, TAINTED, 2, 2.0 + 2700 * 4 + 60) is not None
 
 
 def test_an_event_that_was_not_written_is_written_later(history: EventHistory) -> None:
-    history.evaluated(NAME, TAKEN, 1, 2.0)
+    history.record_evaluation(NAME, TAKEN, 1, 2.0)
     history.forget_events(NAME)
 
     assert [NAME] == history.due(1, 12.0)
-    assert history.evaluated(NAME, TAKEN, 1, 12.0) is not None
+    assert history.record_evaluation(NAME, TAKEN, 1, 12.0) is not None
 
 
 def test_a_pod_that_does_not_wait_for_devices_gets_no_event(history: EventHistory) -> None:
-    assert history.evaluated(NAME, None, 1, 2.0) is None
+    assert history.record_evaluation(NAME, None, 1, 2.0) is None
     assert history.pods_by_reason() == {}
 
 
 def test_pods_are_counted_by_reason(history: EventHistory) -> None:
-    history.evaluated(NAME, TAKEN, 1, 2.0)
+    history.record_evaluation(NAME, TAKEN, 1, 2.0)
     history.replace(("team", "b"), pod(uid="2"), 0.0)
     both = Explanation(note="c", reasons=("taint", "allocated"), kind="c")
-    history.evaluated(("team", "b"), both, 1, 2.0)
+    history.record_evaluation(("team", "b"), both, 1, 2.0)
 
     assert history.pods_by_reason() == {"allocated": 2, "taint": 1}
 
@@ -237,7 +237,7 @@ def test_a_restart_finds_its_first_event_again_whatever_the_numbers() -> None:
     def first(answer: Explanation) -> Event:
         event_history = EventHistory(SETTINGS)
         event_history.replace(NAME, pod(), 0.0)
-        told = event_history.evaluated(NAME, answer, 1, 2.0)
+        told = event_history.record_evaluation(NAME, answer, 1, 2.0)
         assert told is not None
         return told
 
@@ -249,9 +249,12 @@ def test_a_restart_finds_a_later_event_again() -> None:
     history, anew = EventHistory(SETTINGS), EventHistory(SETTINGS)
     for each in (history, anew):
         each.replace(NAME, pod(), 0.0)
-    history.evaluated(NAME, TAKEN, 1, 2.0)
+    history.record_evaluation(NAME, TAKEN, 1, 2.0)
 
-    told, again = history.evaluated(NAME, TAINTED, 2, 100.0), anew.evaluated(NAME, TAINTED, 1, 2.0)
+    told, again = (
+        history.record_evaluation(NAME, TAINTED, 2, 100.0),
+        anew.record_evaluation(NAME, TAINTED, 1, 2.0),
+    )
 
     assert told is not None
     assert again is not None
@@ -261,7 +264,7 @@ def test_a_restart_finds_a_later_event_again() -> None:
 
 def test_other_numbers_are_another_event(history: EventHistory) -> None:
     first, second = (
-        history.evaluated(NAME, answer, 1, now_s)
+        history.record_evaluation(NAME, answer, 1, now_s)
         for answer, now_s in ((TAKEN, 2.0), (MORE_TAKEN, 2000.0))
     )
 
@@ -273,7 +276,7 @@ def test_other_numbers_are_another_event(history: EventHistory) -> None:
 def test_an_answer_that_comes_again_is_counted_in_its_event(history: EventHistory) -> None:
     now_s, told = 2.0, []
     for number in range(6):
-        found = history.evaluated(NAME, (TAKEN, TAINTED)[number % 2], number, now_s)
+        found = history.record_evaluation(NAME, (TAKEN, TAINTED)[number % 2], number, now_s)
         assert found is not None
         told.append(found)
         now_s += 1000
@@ -285,16 +288,16 @@ def test_an_answer_that_comes_again_is_counted_in_its_event(history: EventHistor
 def test_only_the_latest_events_of_a_pod_are_remembered(history: EventHistory) -> None:
     answers = [Explanation(note=str(each), reasons=(), kind=str(each)) for each in range(100)]
     for number, answer in enumerate(answers):
-        history.evaluated(NAME, answer, number, 1000.0 * number)
+        history.record_evaluation(NAME, answer, number, 1000.0 * number)
 
-    again = history.evaluated(NAME, answers[0], 100, 1e6)
+    again = history.record_evaluation(NAME, answers[0], 100, 1e6)
 
     assert again is not None
     assert 2 == again.series_count, "an earlier process may have written it"
 
 
 def test_an_event_is_about_the_pod(history: EventHistory) -> None:
-    event = history.evaluated(NAME, TAKEN, 1, 2.0)
+    event = history.record_evaluation(NAME, TAKEN, 1, 2.0)
 
     assert event is not None
     assert (REASON, TAKEN.note) == (event.reason, event.note)

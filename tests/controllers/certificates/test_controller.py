@@ -252,7 +252,7 @@ async def test_the_first_authority_signs_and_is_trusted_at_once(server: FakeApiS
     serving_life = timedelta(seconds=CERTIFICATES.serving_duration)
     assert trust.not_after() == {"ca": NOW + life, "serving": NOW + serving_life}
     assert signer_of_webhook(server) == stored(server).ca_bundle
-    assert trust.trusted() == 1
+    assert trust.trusted_count() == 1
     found = secret(server) or {}
     assert found["metadata"]["labels"] == {"app.kubernetes.io/name": "drawbridge"}
 
@@ -405,7 +405,7 @@ async def test_of_two_that_write_one_does(server: FakeApiServer) -> None:
     """A leader that does not know yet that it is none any more loses, and reads again."""
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
     async with keeping(server) as first, keeping(server) as second:
-        await until(lambda: first.trusted() == second.trusted() == 1)
+        await until(lambda: first.trusted_count() == second.trusted_count() == 1)
         await until(lambda: first.is_published() and second.is_published())
         await until(lambda: first.not_after() == second.not_after())
 

@@ -15,9 +15,9 @@ def test_a_device_that_fails_too_often_has_a_fault() -> None:
     failures = PrepareFailures(Clock())
 
     for _ in range(BOUND - 1):
-        failures.failed(["gpu-0"], "the disk is full")
+        failures.record_failure(["gpu-0"], "the disk is full")
     assert {} == failures.read()
-    failures.failed(["gpu-0"], "the disk is full")
+    failures.record_failure(["gpu-0"], "the disk is full")
 
     (fault,) = failures.read().values()
     assert (KIND, f"failed {BOUND} times: the disk is full") == (fault.kind, fault.message)
@@ -26,10 +26,10 @@ def test_a_device_that_fails_too_often_has_a_fault() -> None:
 def test_a_success_begins_anew() -> None:
     failures = PrepareFailures(Clock())
     for _ in range(BOUND - 1):
-        failures.failed(["gpu-0", "gpu-1"], "")
+        failures.record_failure(["gpu-0", "gpu-1"], "")
 
-    failures.succeeded(["gpu-0"])
-    failures.failed(["gpu-0", "gpu-1"], "")
+    failures.record_success(["gpu-0"])
+    failures.record_failure(["gpu-0", "gpu-1"], "")
 
     assert {"gpu-1"} == failures.read().keys()
 
@@ -38,7 +38,7 @@ def test_it_is_over_when_nobody_tries_any_more() -> None:
     clock = Clock()
     failures = PrepareFailures(clock)
     for _ in range(BOUND):
-        failures.failed(["gpu-0"], "")
+        failures.record_failure(["gpu-0"], "")
 
     clock.now_s = HOLD_S - 1
     assert {"gpu-0"} == failures.read().keys()
@@ -51,7 +51,7 @@ def test_tries_that_are_far_apart_are_not_in_a_row() -> None:
     failures = PrepareFailures(clock)
 
     for _ in range(2 * BOUND):
-        failures.failed(["gpu-0"], "")
+        failures.record_failure(["gpu-0"], "")
         clock.now_s += HOLD_S
 
     assert {} == failures.read()

@@ -21,7 +21,7 @@ from kube.runtime.informers import (
     InformerSettings,
     Key,
     Subscription,
-    unsynced,
+    unsynced_resources,
     wait_synced,
 )
 from testing.fake_api_server import FakeApiServer, running, until
@@ -475,10 +475,10 @@ async def test_readiness_names_the_resources_that_are_waited_for() -> None:
         pods = factory.subscribe(PODS, node_of)
         others = factory.subscribe(PODS, node_of, namespace="other")
 
-        assert "waiting for pods" == unsynced((pods, others))
+        assert "waiting for pods" == unsynced_resources((pods, others))
         async with running(factory.run):
             await wait_synced((pods, others))
-        assert "" == unsynced((pods, others))
+        assert "" == unsynced_resources((pods, others))
 
 
 async def test_the_store_never_goes_back_behind_a_write() -> None:

@@ -17,8 +17,8 @@ from kube.runtime.leader import (
     LeaseLost,
     LeaseSpec,
     Step,
-    judged,
-    written,
+    lease_document,
+    next_step,
 )
 from testing.fake_api_server import Call, FakeApiServer, running, until
 
@@ -55,7 +55,7 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_judged(case: Case) -> None:
-    assert case.want is judged(case.lease, "us", case.unchanged_s, 15)
+    assert case.want is next_step(case.lease, "us", case.unchanged_s, 15)
 
 
 SETTINGS = LeaderSettings(namespace="ns", name="lease", identity="us")
@@ -72,7 +72,7 @@ SETTINGS = LeaderSettings(namespace="ns", name="lease", identity="us")
     ],
 )
 def test_written(name: str, held: Lease | None, want: int | None) -> None:
-    spec = written(held, SETTINGS, 1.5)
+    spec = lease_document(held, SETTINGS, 1.5)
 
     assert want == spec.get("leaseTransitions"), name
     assert ("acquireTime" in spec) == (want is not None)

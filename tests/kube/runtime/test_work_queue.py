@@ -24,7 +24,7 @@ async def test_a_key_that_waits_is_one_key() -> None:
     queue_.add("a")
 
     assert await queue_.get() == "a"
-    queue_.succeeded("a")
+    queue_.forget("a")
     assert await is_empty(queue_)
 
 
@@ -35,7 +35,7 @@ async def test_a_key_that_is_added_while_it_is_processed_is_processed_again() ->
     queue_.add("a")
 
     assert await is_empty(queue_)
-    queue_.succeeded("a")
+    queue_.forget("a")
     assert await queue_.get() == "a"
 
 
@@ -43,7 +43,7 @@ async def test_a_key_that_failed_comes_back_after_a_pause() -> None:
     queue_ = queue(0.05)
     queue_.add("a")
     await queue_.get()
-    queue_.failed("a")
+    queue_.retry_later("a")
 
     assert await is_empty(queue_)
     assert await queue_.get() == "a"
@@ -53,11 +53,11 @@ async def test_a_key_that_failed_may_be_added_before_that_and_does_not_come_twic
     queue_ = queue(0.03)
     queue_.add("a")
     await queue_.get()
-    queue_.failed("a")
+    queue_.retry_later("a")
     queue_.add("a")
 
     assert await queue_.get() == "a"
-    queue_.succeeded("a")
+    queue_.forget("a")
     await asyncio.sleep(0.05)
     assert await is_empty(queue_)
 
@@ -71,7 +71,12 @@ async def test_failures_in_a_row_are_counted_until_a_success() -> None:
 
     work_queue: WorkQueue[str] = WorkQueue(pause_s)
     work_queue.add("a")
-    for outcome in (work_queue.failed, work_queue.failed, work_queue.succeeded, work_queue.failed):
+    for outcome in (
+        work_queue.retry_later,
+        work_queue.retry_later,
+        work_queue.forget,
+        work_queue.retry_later,
+    ):
         outcome(await work_queue.get())
         work_queue.add("a")
 
@@ -86,7 +91,7 @@ async def test_adds_and_retries_are_counted() -> None:
 
     assert (1, 1, 2, 0) == (len(queue_), queue_.active, queue_.added, queue_.retried)
 
-    queue_.failed(first)
+    queue_.retry_later(first)
     await asyncio.sleep(0.01)
 
     assert (2, 0, 3, 1) == (len(queue_), queue_.active, queue_.added, queue_.retried)
@@ -106,7 +111,7 @@ async def test_of_several_delays_the_one_that_ends_first_counts() -> None:
         queue_.add_after("a", delay_s)
 
     assert await queue_.get() == "a"
-    queue_.succeeded("a")
+    queue_.forget("a")
     assert await is_empty(queue_)
 
 
