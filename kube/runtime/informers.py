@@ -225,10 +225,8 @@ class Informer:
 
     def has_seen(self, key: Key, version: str) -> bool:
         """Return whether an object is known as of a resourceVersion, or a later one."""
-        known_version = max(
-            version_number(self._versions.get(key, "")), version_number(self._version)
-        )
-        return known_version >= version_number(version)
+        newest = max(version_number(self._versions.get(key, "")), version_number(self._version))
+        return newest >= version_number(version)
 
     async def wait_seen(self, versions: Mapping[Key, str]) -> None:
         """Return once all objects are known as of their resourceVersions."""
@@ -258,7 +256,7 @@ class Informer:
         """Bring the store to the state of one list, page by page, and drop what is not in it."""
         # This list reads from a quorum, so it knows every write that has returned by now.
         self._written.clear()
-        listed_keys: set[Key] = set()
+        keys: set[Key] = set()
         version = ""
         pages = self._client.pages(
             self.resource,
@@ -270,12 +268,10 @@ class Informer:
         async with aclosing(pages):
             async for page in pages:
                 self._last_contact = self._clock()
-                listed_keys.update(
-                    [_key(self._take_unless_outdated(bytes(raw))) for raw in page.items]
-                )
+                keys.update([_key(self._take_unless_outdated(bytes(raw))) for raw in page.items])
                 version = page.resource_version
         newer = {key for key, at in self._written.items() if at > version_number(version)}
-        for key in sorted(self._versions.keys() - listed_keys - newer):
+        for key in sorted(self._versions.keys() - keys - newer):
             self._forget(key)
         self._version = version
         self.synced.set()
@@ -480,13 +476,7 @@ class InformerFactory:
 
 def unsynced_resources(subscriptions: Iterable[Subscription[Any]]) -> str:
     """Return which resources are not synced, as a readiness check; empty when all are."""
-    missing = sorted(
-        {
-            subscription.resource.plural
-            for subscription in subscriptions
-            if not subscription.synced.is_set()
-        }
-    )
+    missing = sorted({item.resource.plural for item in subscriptions if not item.synced.is_set()})
     return f"waiting for {', '.join(missing)}" if missing else ""
 
 
