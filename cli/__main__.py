@@ -20,6 +20,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "demo": "Show what becomes of a few examples; needs no cluster.",
     "inventory": "List devices, free capacity and DeviceClasses.",
     "matrix": "Show which devices may be in use together.",
+    "settings": "Import the settings of HAMi and Koordinator.",
     "simulate": "Show where pods and claims would be placed.",
     "translate": "Print manifests as the webhook would rewrite them.",
     "verify": "Check that no device is allocated twice.",

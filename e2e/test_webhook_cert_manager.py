@@ -52,8 +52,8 @@ def test_what_is_served_is_what_is_issued_and_believed(objects: list[Object]) ->
     certificate = named(objects, "Certificate")["drawbridge-webhook"]
     spec = named(objects, "Deployment")[WEBHOOK]["spec"]["template"]["spec"]
     (container,) = spec["containers"]
-    (mount,) = container["volumeMounts"]
-    (volume,) = spec["volumes"]
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "certificate")
+    (volume,) = (each for each in spec["volumes"] if each["name"] == "certificate")
     service = f"{WEBHOOK}.{certificate['metadata']['namespace']}.svc"
 
     assert (mount["mountPath"], mount["name"]) == ("/certificate", volume["name"])

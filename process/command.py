@@ -1,6 +1,7 @@
 """The command line of a process: settings from a file, the environment and flags; then a loop.
 
-Every process takes `--config FILE` (or DRAWBRIDGE_CONFIG), `--kubeconfig FILE` (without: the service
+Every process takes `--config FILE` (or DRAWBRIDGE_CONFIG, or /etc/drawbridge/settings.yaml where it
+is), `--kubeconfig FILE` (without: the service
 account of the pod, else kubectl's files), `--bind ADDRESS`, `--probe-port PORT`, `--metrics-port PORT`
 and `--print-settings`. Flags win over the environment, which wins over the file. SIGTERM drains; a
 second one ends at once. Exit status: 0 after a signal, 1 when something broke, 2 when the settings make no
@@ -16,7 +17,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import uvloop
@@ -29,6 +30,10 @@ from process.logs import log_to
 from process.open_files import raise_open_file_limit
 from process.settings import ProcessSettings, override, parse_settings, to_document
 from process.startup import start_collecting
+
+DEFAULT_CONFIG: Final = Path("/etc/drawbridge/settings.yaml")
+"""Read where it exists and nothing names another file: manifests/base mounts ConfigMap
+`drawbridge-settings` there, if there is one."""
 
 S = TypeVar("S", bound=ProcessSettings)
 
@@ -131,6 +136,8 @@ def run_command(
 def _settings(command: Command[S], given: argparse.Namespace) -> S:
     """Return the file's settings, overridden by the environment and the flags."""
     file = given.config or os.environ.get("DRAWBRIDGE_CONFIG")
+    if not file and DEFAULT_CONFIG.exists():
+        file = str(DEFAULT_CONFIG)
     try:
         text = Path(file).read_bytes() if file else b""
     except OSError as fault:

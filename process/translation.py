@@ -3,15 +3,27 @@
 Webhook, controllers, certificate controller and command line share them, so that they cannot disagree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
+
+from findings.text import printable
 from kube.errors import ConfigError
 from process.profile_files import load_profiles
 from process.settings import Section
 from translation import arbiter
-from translation.choices import Choices, Exclusivity, InitContainers
+from translation.choices import (
+    MAX_MEMORY_MIB,
+    Choices,
+    CorePolicy,
+    Exclusivity,
+    HamiDefaults,
+    InitContainers,
+)
 from translation.profiles.profile import Profile
+from translation.renamed_keys import renaming_fault
 from translation.snapshot import (
     DEFAULT_PROFILES,
     ClaimUnawareComponent,
@@ -21,6 +33,39 @@ from translation.snapshot import (
     vocabularies_in_force,
 )
 from translation.vocabularies import nvidia
+
+
+class HamiSettings(Section, frozen=True, kw_only=True):
+    """What HAMi's keys mean, where its own settings differ from those of its chart.
+
+    `drawbridge settings import` reads them from HAMi's ConfigMaps.
+    """
+
+    default_count: Annotated[int, msgspec.Meta(ge=0, le=32)] = 1
+    """GPUs of a container that has other keys of HAMi only; 0: none. HAMi's defaultGPUNum."""
+
+    default_memory: Annotated[int, msgspec.Meta(ge=0, le=MAX_MEMORY_MIB)] = 0
+    """MiB of a GPU without an amount of memory; 0: all of it. HAMi's defaultMemory."""
+
+    default_cores: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    """Percent of the cores of a share without an amount; 0: no limit. HAMi's defaultCores."""
+
+    memory_factor: Annotated[int, msgspec.Meta(ge=1, le=MAX_MEMORY_MIB)] = 1
+    """MiB that 1 of `nvidia.com/gpumem` stands for. HAMi's memoryFactor."""
+
+    core_policy: CorePolicy = CorePolicy.DEFAULT
+    """Where HAMi-core limits cores: `default` (on a shared GPU), `force` or `disable`. HAMi's
+    gpuCorePolicy; containers get it as GPU_CORE_UTILIZATION_POLICY."""
+
+    def defaults(self) -> HamiDefaults:
+        """Return the same, as the translation takes it."""
+        return HamiDefaults(
+            count=self.default_count,
+            memory=self.default_memory,
+            cores=self.default_cores,
+            memory_factor=self.memory_factor,
+            core_policy=self.core_policy,
+        )
 
 
 class TranslationSettings(Section, frozen=True, kw_only=True):
@@ -44,6 +89,13 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
     default_gpu_owner: str = "nvidia"
     """The vocabulary that owns `nvidia.com/gpu` where nothing else in the pod says. `nvidia`, since
     the key is the device plugin's; clusters that ran HAMi everywhere want `hami`."""
+
+    renamed_keys: Mapping[str, str] = {}
+    """Resource name in pods to the name that it has in its vocabulary, of a cluster that renamed
+    it: `example.com/vgpu: nvidia.com/gpu`. Both names work, and `nvidia.com/gpu` is HAMi's then.
+    `drawbridge settings import` reads them from HAMi's ConfigMaps."""
+
+    hami: HamiSettings = HamiSettings()
 
     adopt_schedulers: Mapping[str, str] = {}
     """Foreign schedulerName to the scheduler that gets its translated pods; the same name keeps
@@ -79,7 +131,12 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
             quota=self.quota,
             claim_aware_components=frozenset(self.claim_aware_components),
             vocabularies=frozenset(self.vocabularies),
-            choices=Choices(exclusivity=self.exclusivity, init_containers=self.init_containers),
+            renamed_keys=self.renamed_keys,
+            choices=Choices(
+                exclusivity=self.exclusivity,
+                init_containers=self.init_containers,
+                hami=self.hami.defaults(),
+            ),
         )
 
     def checked_options(self, profiles: Mapping[str, Profile]) -> TranslationOptions:
@@ -88,6 +145,8 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
         Raises:
             ConfigError: A vocabulary or a driver is not known.
         """
+        for fault in _renaming_faults(self.renamed_keys):
+            raise ConfigError(fault)
         options = self.options()
         known = ", ".join(sorted(arbiter.VOCABULARIES))
         for vocabulary in sorted(options.vocabularies - arbiter.VOCABULARIES.keys()):
@@ -128,3 +187,17 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
         """
         directory = self.profiles_directory
         return dict(load_profiles(Path(directory) if directory else None))
+
+
+def _renaming_faults(renamed_keys: Mapping[str, str]) -> Iterator[str]:
+    by_meaning: dict[str, str] = {}
+    for name, renamed in sorted(renamed_keys.items()):
+        fault = renaming_fault(name, renamed)
+        if fault is not None:
+            yield f"translation.renamedKeys: {printable(name)} {fault}"
+        first = by_meaning.setdefault(renamed, name)
+        if first != name:
+            yield (
+                f"translation.renamedKeys: {printable(first)} and {printable(name)} both stand for "
+                f"{printable(renamed)}; name one"
+            )

@@ -96,19 +96,32 @@ def companions(keys: Collection[str]) -> frozenset[str]:
     return frozenset(FOREIGN_GPUS if any(key in OWN_KEYS for key in keys) else ())
 
 
+def owner_of(name: str) -> str | None:
+    """Return the first vocabulary that has a resource name."""
+    return next((owner for owner, one in VOCABULARIES.items() if one.handles(name)), None)
+
+
 def extended_vocabularies(
     names_by_vocabulary: Iterable[tuple[str, Iterable[str]]],
+    renamed_keys: Mapping[str, str] = {},
 ) -> Mapping[str, Vocabulary]:
     """Return the vocabularies, extended by the resource names in profiles.
 
     Args:
         names_by_vocabulary: Vocabulary and the names of a profile that serves it; one that ends in `*` is a prefix.
+        renamed_keys: Name in pods to the name in a vocabulary; the first that has it reads both.
     """
+    renamed: dict[str | None, dict[str, str]] = {}
+    for name, own_name in sorted(renamed_keys.items()):
+        renamed.setdefault(owner_of(own_name), {})[name] = own_name
     names_added: dict[str, list[str]] = {}
     for vocabulary, names in names_by_vocabulary:
         names_added.setdefault(vocabulary, []).extend(names)
     return {
-        name: _extended(vocabulary, tuple(dict.fromkeys(names_added.get(name, ()))))
+        name: _renamed(
+            _extended(vocabulary, tuple(dict.fromkeys(names_added.get(name, ())))),
+            renamed.get(name, {}),
+        )
         for name, vocabulary in VOCABULARIES.items()
     }
 
@@ -123,6 +136,19 @@ def _extended(vocabulary: Vocabulary, names: Iterable[str]) -> Vocabulary:
         vocabulary,
         keys=(*vocabulary.keys, *keys),
         key_prefixes=(*vocabulary.key_prefixes, *prefixes),
+    )
+
+
+def _renamed(vocabulary: Vocabulary, renamed_keys: Mapping[str, str]) -> Vocabulary:
+    if not renamed_keys:
+        return vocabulary
+    in_pods = {own_name: name for name, own_name in renamed_keys.items()}
+    added = vocabulary.added_key
+    return msgspec.structs.replace(
+        vocabulary,
+        keys=(*vocabulary.keys, *renamed_keys),
+        renamed_keys=renamed_keys,
+        added_key=None if added is None else in_pods.get(added, added),
     )
 
 
@@ -143,6 +169,7 @@ def owners(
     uses_hami = (
         default_gpu_owner == HAMI.name
         or not keys.isdisjoint(HAMI_KEYS)
+        or not keys.isdisjoint(vocabularies.get(HAMI.name, HAMI).renamed_keys)
         or not pod.annotations.keys().isdisjoint(HAMI.annotations)
     )
     gpus = (HAMI.name, nvidia.VOCABULARY.name) if uses_hami else (nvidia.VOCABULARY.name,)

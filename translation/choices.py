@@ -3,9 +3,14 @@
 They are part of the translation record, since claims derive from it alone.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
+
+MAX_MEMORY_MIB = 2**31 - 1
+"""HAMi counts memory in 32 bits."""
 
 
 class Exclusivity(StrEnum):
@@ -29,6 +34,42 @@ class InitContainers(StrEnum):
     """Its own, for the lifetime of the pod: the pod reserves the sum of both."""
 
 
+class CorePolicy(StrEnum):
+    """HAMi's gpuCorePolicy: when HAMi-core limits the cores of a container."""
+
+    DEFAULT = "default"
+    """Where the container shares its GPU."""
+    FORCE = "force"
+    DISABLE = "disable"
+
+
+class HamiDefaults(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    rename="camel",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
+    """The settings of HAMi that decide what its keys mean. Defaults are those of its chart.
+
+    Attributes:
+        count: GPUs of a container that has other keys only; 0 for none.
+        memory: MiB of a share without memory; 0 for all of it.
+        cores: Percent of a share without cores.
+        memory_factor: MiB that 1 of `gpumem` stands for.
+
+    Source:
+        Project-HAMi/HAMi 4707fb0, pkg/device/nvidia/device.go, NvidiaConfig.
+    """
+
+    count: Annotated[int, msgspec.Meta(ge=0, le=32)] = 1
+    memory: Annotated[int, msgspec.Meta(ge=0, le=MAX_MEMORY_MIB)] = 0
+    cores: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    memory_factor: Annotated[int, msgspec.Meta(ge=1, le=MAX_MEMORY_MIB)] = 1
+    core_policy: CorePolicy = CorePolicy.DEFAULT
+
+
 class Choices(
     msgspec.Struct,
     frozen=True,
@@ -37,7 +78,13 @@ class Choices(
     forbid_unknown_fields=True,
     omit_defaults=True,
 ):
-    """The choices that a translation depends on. Defaults are those of records without any."""
+    """The choices that a translation depends on. Defaults are those of records without any.
+
+    Attributes:
+        renamed_keys: Resource name in pods to the name that it has in its vocabulary.
+    """
 
     exclusivity: Exclusivity = Exclusivity.POLICIES
     init_containers: InitContainers = InitContainers.SEPARATE
+    renamed_keys: Mapping[str, str] = {}
+    hami: HamiDefaults = HamiDefaults()

@@ -28,6 +28,7 @@ from translation.intents import (
 )
 from translation.profiles.profile import Profile
 from translation.record import TranslationRecord
+from translation.renamed_keys import with_vocabulary_names
 from translation.resource_profiles import (
     has_devices_of,
     names_for,
@@ -81,7 +82,8 @@ def derive(
         [
             (vocabulary_of(name), names_for(vocabulary_of(name), profile))
             for name, profile in providers.items()
-        ]
+        ],
+        record.choices.renamed_keys,
     )
     owners = dict.fromkeys(map(vocabulary_of, providers))
     readings = read_keys(legacy, [vocabularies[name] for name in owners])
@@ -98,7 +100,9 @@ def read_keys(legacy: LegacyPod, vocabularies: Sequence[Vocabulary]) -> Readings
     owned_keys = arbiter.divide_keys(keys, vocabularies)
     return {
         vocabulary.name: vocabulary.translate(
-            arbiter.restrict_keys(legacy, owned_keys[vocabulary.name])
+            with_vocabulary_names(
+                arbiter.restrict_keys(legacy, owned_keys[vocabulary.name]), vocabulary.renamed_keys
+            )
         )
         for vocabulary in vocabularies
     }

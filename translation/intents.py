@@ -245,6 +245,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         labels: Pod labels that its findings depend on; its intents never do.
         variables: Environment variables that it may add.
         whole_pod: Every container gets its devices, so containers without keys are recorded, too.
+        renamed_keys: Name in pods to the name in the table, of keys that the cluster renamed.
         added_key: The key that the legacy system adds to a container which requests devices
             without it, and which quotas therefore counted.
         translate: Translates a pod whose limits hold only this vocabulary's keys. Never raises,
@@ -265,6 +266,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     whole_pod: bool = False
+    renamed_keys: Mapping[str, str] = {}
     added_key: str | None = None
     translate: Callable[[LegacyPod], Translation]
 

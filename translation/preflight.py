@@ -14,7 +14,7 @@ from kube.api.core import Pod
 from translation import arbiter
 from translation.claims import Claim
 from translation.derive import Readings
-from translation.intents import LegacyPod, Variable
+from translation.intents import LegacyPod, Variable, Vocabulary
 from translation.legacy_pod import (
     CONVERTED_LABELS,
     HAMI_OPT_OUT_LABELS,
@@ -298,7 +298,9 @@ def _counts_claims(
     return not quota.scopes and snapshot.extended_resources.get(key) in _device_classes(claims)
 
 
-def quota_amounts(legacy: LegacyPod, readings: Readings) -> Iterator[tuple[str, FieldPath]]:
+def quota_amounts(
+    legacy: LegacyPod, readings: Readings, vocabularies: Mapping[str, Vocabulary]
+) -> Iterator[tuple[str, FieldPath]]:
     """Yield key and path of every amount that quotas count in the untranslated pod."""
     for container in legacy.containers:
         for key, amount in sorted(container.limits.items()):
@@ -306,7 +308,7 @@ def quota_amounts(legacy: LegacyPod, readings: Readings) -> Iterator[tuple[str, 
                 yield key, container.limit_path(key)
     limits = {container.name: container.limits for container in legacy.containers}
     for vocabulary, reading in readings.items():
-        added_key = arbiter.VOCABULARIES[vocabulary].added_key
+        added_key = vocabularies[vocabulary].added_key
         for intent in reading.intents:
             if added_key is not None and added_key not in limits[intent.container]:
                 yield added_key, intent.path("count")

@@ -116,6 +116,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
         quota: The reaction to quotas that would stop counting.
         claim_aware_components: Components that are configured to count claims.
         vocabularies: The vocabularies whose keys are translated; the keys of others are unknown.
+        renamed_keys: Resource name in pods to the name that it has in its vocabulary.
         choices: Between what a legacy system reserves and what it limits.
         driver_option: The place where the reader of a finding, or an administrator, chooses another
             driver: a flag of the command line, or a setting of the webhook.
@@ -129,6 +130,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     quota: QuotaPolicy = QuotaPolicy.DENY
     claim_aware_components: frozenset[ClaimUnawareComponent] = frozenset()
     vocabularies: frozenset[str] = frozenset(arbiter.VOCABULARIES)
+    renamed_keys: Mapping[str, str] = {}
     choices: Choices = Choices(init_containers=InitContainers.LARGEST)
     driver_option: str = "Drawbridge's setting translation.profiles"
 
@@ -162,6 +164,7 @@ def vocabularies_in_force(
     in_force = options.profiles.items()
     serving = resource_profiles(profiles, options.profiles)
     return _extended(
+        tuple(sorted(options.renamed_keys.items())),
         (
             *(
                 (name, profiles[driver])
@@ -176,10 +179,12 @@ def vocabularies_in_force(
 
 @lru_cache(maxsize=16)
 def _extended(
-    providers: tuple[tuple[str, Profile], ...], chosen_names: frozenset[str]
+    renamed_keys: tuple[tuple[str, str], ...],
+    providers: tuple[tuple[str, Profile], ...],
+    chosen_names: frozenset[str],
 ) -> Mapping[str, Vocabulary]:
     # Called for every pod, and the same until a profile changes.
     extended = arbiter.extended_vocabularies(
-        [(name, names_for(name, profile)) for name, profile in providers]
+        [(name, names_for(name, profile)) for name, profile in providers], dict(renamed_keys)
     )
     return {name: vocabulary for name, vocabulary in extended.items() if name in chosen_names}

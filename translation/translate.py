@@ -18,7 +18,15 @@ from translation.claims import Claim
 from translation.derive import Readings, compile_readings, provider, read_keys, serves
 from translation.device_classes import check_device_classes, check_published_devices
 from translation.device_facts import UNKNOWN, Facts
-from translation.intents import Alignment, DeviceKind, Intent, LegacyPod, Scope, Variable
+from translation.intents import (
+    Alignment,
+    DeviceKind,
+    Intent,
+    LegacyPod,
+    Scope,
+    Variable,
+    Vocabulary,
+)
 from translation.legacy_pod import check_requests
 from translation.plugin_devices import check_device_plugins
 from translation.preflight import (
@@ -34,7 +42,8 @@ from translation.preflight import (
     skip_reasons,
 )
 from translation.profiles.profile import Profile, Sharing
-from translation.record import TranslationRecord, build_record, excess_of
+from translation.record import RECORDED, TranslationRecord, build_record, excess_of
+from translation.renamed_keys import check_renamed_keys, present_names, with_vocabulary_names
 from translation.resource_profiles import resource_profiles, resource_providers
 from translation.routing import RoutedPod, check_key_drivers, route
 from translation.share_differences import (
@@ -43,6 +52,7 @@ from translation.share_differences import (
     check_uncapped_cores,
 )
 from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
+from translation.vocabularies.hami.translate import VOCABULARY as HAMI
 from translation.vocabularies.resources import NAME as RESOURCES
 
 SEPARATE: Final = InitContainers.SEPARATE
@@ -102,7 +112,11 @@ def translate(
     reasons = skip_reasons(legacy, namespace, snapshot, options)
     if reasons:
         return Untouched(findings=tuple(reasons))
-    faults = (*check_requests(legacy), *arbiter.check_conflicts(legacy))
+    faults = (
+        *check_requests(legacy),
+        *check_renamed_keys(legacy, options.renamed_keys),
+        *arbiter.check_conflicts(with_vocabulary_names(legacy, options.renamed_keys)),
+    )
     if faults:
         return Refused(findings=faults)
     if passes_through and is_native(legacy, snapshot, options):
@@ -121,7 +135,6 @@ def _translate_keys(
     snapshot: TranslationSnapshot,
     options: TranslationOptions,
 ) -> Outcome:
-    legacy = msgspec.structs.replace(legacy, choices=_relevant_choices(legacy, options.choices))
     vocabularies = vocabularies_in_force(options, snapshot.profiles)
     owners = [
         vocabularies[name]
@@ -129,6 +142,7 @@ def _translate_keys(
             legacy, default_gpu_owner=options.default_gpu_owner, vocabularies=vocabularies
         )
     ]
+    legacy = msgspec.structs.replace(legacy, choices=_relevant_choices(legacy, owners, options))
     readings = read_keys(legacy, owners)
     routed_pod = RoutedPod(
         legacy=legacy,
@@ -163,7 +177,7 @@ def _translate_keys(
         *check_class_configs(derivation.claims, providers.values(), snapshot),
         *check_quotas(
             derivation.claims,
-            quota_amounts(legacy, readings),
+            quota_amounts(legacy, readings, vocabularies),
             legacy.scopes,
             namespace=namespace,
             snapshot=snapshot,
@@ -189,8 +203,19 @@ def _translate_keys(
     )
 
 
-def _relevant_choices(legacy: LegacyPod, choices: Choices) -> Choices:
+def _relevant_choices(
+    legacy: LegacyPod, owners: Sequence[Vocabulary], options: TranslationOptions
+) -> Choices:
     """Return the choices with the defaults of a record where they make no difference."""
+    choices = options.choices
+    renamed_keys = present_names(legacy, options.renamed_keys)
+    if renamed_keys or choices.hami != RECORDED.hami:
+        owned_by_hami = any(owner.name == HAMI.name for owner in owners)
+        choices = msgspec.structs.replace(
+            choices,
+            renamed_keys=renamed_keys,
+            hami=choices.hami if owned_by_hami else RECORDED.hami,
+        )
     runs_first = any(
         container.init and not container.sidecar and container.limits
         for container in legacy.containers

@@ -6,9 +6,11 @@ from typing import Any, Final
 import msgspec
 
 from cli.inputs.kinds import STATE_KINDS
+from cli.inputs.legacy_settings import LegacyDocument, texts_of
 from kube.api.meta import decode
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
+    CONFIG_MAPS,
     DEVICE_CLASSES,
     LIMIT_RANGES,
     NAMESPACES,
@@ -137,6 +139,19 @@ async def allocation_state(client: Client) -> tuple[list[ViewedObject], list[str
         except Forbidden as refusal:
             notes.append(_note(kind_listed.resource.plural, "", refusal))
     return objects, notes
+
+
+async def legacy_settings(client: Client) -> list[LegacyDocument]:
+    """Return the texts of settings in the ConfigMaps of all namespaces.
+
+    Raises:
+        KubeError: They cannot be read.
+    """
+    documents: list[LegacyDocument] = []
+    async for page in client.pages(CONFIG_MAPS):
+        for raw in page.items:
+            documents += texts_of(msgspec.json.decode(bytes(raw)))
+    return documents
 
 
 def _note(what: str, namespace: str, refusal: Forbidden) -> str:

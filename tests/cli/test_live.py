@@ -163,6 +163,34 @@ async def test_settings_that_may_not_be_read_are_noted(
     assert "note: the cluster's settings cannot be read, and defaults are used" in notes
 
 
+async def imported(server: FakeApiServer, folder: Path) -> tuple[int, str, str]:
+    call = ("settings", "import", "--live", "--kubeconfig", kubeconfig_of(server, folder))
+    result = await asyncio.to_thread(drawbridge, *call, "--context", "here")
+    return result.exit_code, result.stdout, result.stderr
+
+
+async def test_settings_of_legacy_systems_are_read_in_every_namespace(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    metadata = {"name": "hami-scheduler-device", "namespace": "gpu-system"}
+    text = "nvidia: {resourceCountName: nvidia.com/gpu, defaultCores: 5}"
+    server.put(CONFIG_MAPS, {"metadata": metadata, "data": {"device-config.yaml": text}})
+
+    code, printed, _ = await imported(server, tmp_path)
+
+    assert (0, True) == (code, "defaultCores: 5" in printed)
+
+
+async def test_legacy_settings_that_may_not_be_read_are_a_wrong_call(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    server.fail(403, matches=lambda call: call.path.endswith("/configmaps"))
+
+    code, printed, why = await imported(server, tmp_path)
+
+    assert (2, "", True) == (code, printed, "name them with -f PATH" in why)
+
+
 async def test_a_cluster_that_is_not_there_is_a_wrong_call(
     server: FakeApiServer, tmp_path: Path
 ) -> None:

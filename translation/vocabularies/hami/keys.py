@@ -61,7 +61,8 @@ TABLE: Final[Table] = (
         COUNT,
         "devices",
         KeyOutcome.COUNT,
-        "N distinct devices. Absent beside `gpumem`, `gpumem-percentage` or `gpucores` it is 1; `0` "
+        "N distinct devices. Absent beside `gpumem`, `gpumem-percentage` or `gpucores` it is 1 "
+        "(`translation.hami.defaultCount`); `0` "
         "requests nothing, with a warning if there are other keys. Without an amount, or with all "
         "memory and all cores, it is the whole card, exclusively: `cores: 100`, memory at its "
         "default, which is all",
@@ -70,7 +71,8 @@ TABLE: Final[Table] = (
         MEMORY_MIB,
         "MiB",
         KeyOutcome.CAPACITY,
-        "`memory: <M>Mi`. A number of MiB: `5k` is 5000, `8Gi` is rejected. `0` is all of it",
+        "`memory: <M>Mi`, times `translation.hami.memoryFactor`. A number of MiB: `5k` is 5000, `8Gi` "
+        "is rejected. `0` is `translation.hami.defaultMemory`, by default all of it",
     ),
     limit(
         MEMORY_PERCENT,
@@ -85,7 +87,8 @@ TABLE: Final[Table] = (
         CORES_PERCENT,
         "percent",
         KeyOutcome.CAPACITY,
-        "`cores: <C>`; absent it is `0`, which reserves none and sets no limit. Above 100 it is 100, "
+        "`cores: <C>`; absent it is `translation.hami.defaultCores`, by default `0`, which reserves "
+        "none and sets no limit. Above 100 it is 100, "
         "with a warning. All cores with a part of the memory are a share, with a warning, or the "
         "whole card, if the setting `translation.exclusivity` is `always`. HAMi places no share "
         "without cores on a card whose cores are all reserved; a claim may be",

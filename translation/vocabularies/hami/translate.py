@@ -2,8 +2,8 @@
 
 Amounts are per GPU. Source: Project-HAMi/HAMi v2.10, pkg/device/nvidia/device.go
 (MutateAdmission, GenerateResourceRequests) and pkg/device/devices.go (CheckType, CheckUUID), with
-the defaults of its chart: defaultGPUNum 1, defaultMemory 0, defaultCores 0, memoryFactor 1.
-Not translated: other vendors' keys, and settings of the chart that differ from these defaults.
+the defaults that `translation.choices.HamiDefaults` has.
+Not translated: other vendors' keys.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,13 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, has_errors, warning
 from kube.quantity import Format, Quantity
 from translation.amounts import is_in_bytes, whole_amount
-from translation.choices import Exclusivity
+from translation.choices import (
+    MAX_MEMORY_MIB,
+    Choices,
+    CorePolicy,
+    Exclusivity,
+    HamiDefaults,
+)
 from translation.intents import (
     MEBIBYTE,
     DeviceKind,
@@ -51,9 +57,8 @@ from translation.vocabularies.hami.keys import (
     USE_UUID,
 )
 
-DEFAULT_COUNT: Final = 1
-MAX_MEMORY_MIB: Final = 2**31 - 1
 TASK_PRIORITY: Final = "CUDA_TASK_PRIORITY"
+CORE_POLICY: Final = "GPU_CORE_UTILIZATION_POLICY"
 
 _ASPECTS: Final = {
     "mode": MODE,
@@ -67,8 +72,14 @@ _ASPECTS: Final = {
 
 
 class _Amounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The integer amounts of one container; None where a key is absent."""
+    """The integer amounts of one container; None where a key is absent.
 
+    Attributes:
+        memory_mib: In MiB, whatever the key counts.
+        defaults: For keys that are absent.
+    """
+
+    defaults: HamiDefaults
     count: int | None
     memory_mib: int | None
     memory_percent: int | None
@@ -85,16 +96,17 @@ def translate(pod: LegacyPod) -> Translation:
     for container in pod.containers:
         if not container.limits:
             continue
-        amounts, amount_findings = _read_amounts(container)
+        amounts, amount_findings = _read_amounts(container, pod.choices.hami)
         findings += amount_findings
         if has_errors(amount_findings):
             continue
         if amounts.priority is not None:
             variables.append(_priority(container, amounts.priority))
-        intent, intent_findings = _intent(container, amounts, requirements, pod.choices.exclusivity)
+        intent, intent_findings = _intent(container, amounts, requirements, pod.choices)
         findings += intent_findings
         if intent is not None:
             intents.append(intent)
+            variables += _core_policy(intent, amounts.defaults.core_policy)
     findings = with_pod_findings(intents, annotation_findings, findings)
     if intents:
         findings += _check_privileged(pod)
@@ -104,7 +116,9 @@ def translate(pod: LegacyPod) -> Translation:
 # --- amounts --------------------------------------------------------------------------------------
 
 
-def _read_amounts(container: LegacyContainer) -> tuple[_Amounts, list[Finding]]:
+def _read_amounts(
+    container: LegacyContainer, defaults: HamiDefaults
+) -> tuple[_Amounts, list[Finding]]:
     findings: list[Finding] = []
 
     def integer(key: str) -> int | None:
@@ -115,6 +129,7 @@ def _read_amounts(container: LegacyContainer) -> tuple[_Amounts, list[Finding]]:
         return amount
 
     amounts = _Amounts(
+        defaults=defaults,
         count=integer(COUNT),
         memory_mib=integer(MEMORY_MIB),
         memory_percent=integer(MEMORY_PERCENT),
@@ -124,6 +139,9 @@ def _read_amounts(container: LegacyContainer) -> tuple[_Amounts, list[Finding]]:
     findings += _check_ranges(container, amounts)
     if amounts.cores_percent is not None and amounts.cores_percent > 100:
         amounts = msgspec.structs.replace(amounts, cores_percent=100)
+    if amounts.memory_mib is not None:
+        memory_mib = amounts.memory_mib * defaults.memory_factor
+        amounts = msgspec.structs.replace(amounts, memory_mib=memory_mib)
     return amounts, findings
 
 
@@ -139,7 +157,7 @@ def _check_ranges(container: LegacyContainer, amounts: _Amounts) -> Iterator[Fin
                 f"{amount} is a number of bytes, and the key counts MiB",
                 f"write {int(amount) // MEBIBYTE} for {amount}",
             )
-        elif memory > MAX_MEMORY_MIB:
+        elif memory * amounts.defaults.memory_factor > MAX_MEMORY_MIB:
             yield error(
                 Code.OUT_OF_RANGE,
                 path,
@@ -171,7 +189,7 @@ def _intent(
     container: LegacyContainer,
     amounts: _Amounts,
     requirements: Requirements,
-    exclusivity: Exclusivity,
+    choices: Choices,
 ) -> tuple[Intent | None, list[Finding]]:
     count = _count(amounts)
     if not count:
@@ -190,7 +208,7 @@ def _intent(
         case Mode.MPS:
             return _as_mps(intent, amounts), []
         case Mode.CORE:
-            return _as_share(intent, amounts, exclusivity, mutex=requirements.mutex)
+            return _as_share(intent, amounts, choices.exclusivity, mutex=requirements.mutex)
 
 
 def _count(amounts: _Amounts) -> int:
@@ -198,7 +216,7 @@ def _count(amounts: _Amounts) -> int:
     if amounts.count is not None:
         return amounts.count
     companions = (amounts.cores_percent, amounts.memory_mib, amounts.memory_percent)
-    return DEFAULT_COUNT if any(amount is not None for amount in companions) else 0
+    return amounts.defaults.count if any(amount is not None for amount in companions) else 0
 
 
 def _as_share(
@@ -228,9 +246,10 @@ def _cores(amounts: _Amounts) -> int:
     """
     if amounts.cores_percent is not None:
         return amounts.cores_percent
+    default = amounts.defaults.cores
     if amounts.memory_percent is not None:
-        return 100 if amounts.memory_percent == 100 else 0
-    return 100 if amounts.memory_mib is None else 0
+        return 100 if amounts.memory_percent == 100 else default
+    return 100 if amounts.memory_mib is None else default
 
 
 def _memory(amounts: _Amounts) -> tuple[Quantity | None, int | None]:
@@ -240,8 +259,10 @@ def _memory(amounts: _Amounts) -> tuple[Quantity | None, int | None]:
     """
     if amounts.memory_mib:
         return Quantity.from_int(amounts.memory_mib * MEBIBYTE, Format.BINARY), None
-    if amounts.memory_percent and amounts.memory_percent < 100:
-        return None, amounts.memory_percent
+    if amounts.memory_percent:
+        return None, amounts.memory_percent if amounts.memory_percent < 100 else None
+    if amounts.defaults.memory:
+        return Quantity.from_int(amounts.defaults.memory * MEBIBYTE, Format.BINARY), None
     return None, None
 
 
@@ -310,8 +331,13 @@ def _as_mps(intent: Intent, amounts: _Amounts) -> Intent:
         through_mps=True,
         memory=memory,
         memory_percent=percent,
-        cores_percent=amounts.cores_percent or None,
+        cores_percent=_limited_cores(amounts),
     )
+
+
+def _limited_cores(amounts: _Amounts) -> int | None:
+    cores = amounts.cores_percent
+    return (amounts.defaults.cores if cores is None else cores) or None
 
 
 def _paths(container: LegacyContainer) -> Mapping[str, FieldPath]:
@@ -345,6 +371,17 @@ def _priority(container: LegacyContainer, priority: int) -> Variable:
     )
 
 
+def _core_policy(intent: Intent, policy: CorePolicy) -> Iterator[Variable]:
+    # Source: MutateAdmission. HAMi's library reads it.
+    if policy is not CorePolicy.DEFAULT:
+        yield Variable(
+            container=intent.container,
+            name=CORE_POLICY,
+            value=policy.value,
+            path=intent.path("cores"),
+        )
+
+
 def _check_privileged(pod: LegacyPod) -> Iterator[Finding]:
     for container in pod.containers:
         if container.privileged:
@@ -361,7 +398,7 @@ VOCABULARY: Final = Vocabulary(
     table=TABLE,
     keys=names(TABLE, Place.LIMIT),
     annotations=annotations(TABLE),
-    variables=(TASK_PRIORITY,),
+    variables=(TASK_PRIORITY, CORE_POLICY),
     added_key=COUNT,
     translate=translate,
 )
