@@ -173,23 +173,29 @@ class Cluster:
         """
         question = self._question(pending, strategy, budget)
         partition = self._partition(question.projection)
-        wanted = None if nodes is None else frozenset(nodes)
+        wanted_nodes = None if nodes is None else frozenset(nodes)
         for class_key, members in partition.members.items():
-            names = tuple(members) if wanted is None else tuple(wanted.intersection(members))
+            names = (
+                tuple(members)
+                if wanted_nodes is None
+                else tuple(wanted_nodes.intersection(members))
+            )
             if not names:
                 continue
-            cached = self._find_verdict(question, partition, class_key)
-            is_new = cached is None
-            if cached is None:
-                cached = self._search_class(question, partition, class_key, names[0])
-            same_order = cached.class_key == class_key
+            cached_verdict = self._find_verdict(question, partition, class_key)
+            is_new = cached_verdict is None
+            if cached_verdict is None:
+                cached_verdict = self._search_class(question, partition, class_key, names[0])
+            same_order = cached_verdict.class_key == class_key
             yield ClassVerdict(
-                outcome=cached.outcome,
-                score=cached.score,
-                representative=cached.representative if same_order else self._devices[names[0]],
+                outcome=cached_verdict.outcome,
+                score=cached_verdict.score,
+                representative=cached_verdict.representative
+                if same_order
+                else self._devices[names[0]],
                 nodes=names,
                 same_order=same_order,
-                steps=cached.outcome.steps if is_new else 0,
+                steps=cached_verdict.outcome.steps if is_new else 0,
             )
 
     def rank_nodes(
@@ -247,9 +253,9 @@ class Cluster:
             projection: The projection.
             nodes: Only these nodes; None for all.
         """
-        wanted = None if nodes is None else frozenset(nodes)
+        wanted_nodes = None if nodes is None else frozenset(nodes)
         classes = (
-            members.keys() if wanted is None else wanted.intersection(members)
+            members.keys() if wanted_nodes is None else wanted_nodes.intersection(members)
             for members in self._partition(projection).members.values()
         )
         return [self._devices[name] for name in sorted(min(names) for names in classes if names)]
@@ -281,14 +287,14 @@ class Cluster:
         slices = [slice_ for slice_ in (old, new) if slice_ is not None]
         before, self._index = self._index, self._index.replace(old, new)
         changed_pools = {PoolId(slice_.spec.driver, slice_.spec.pool.name) for slice_ in slices}
-        related = [
-            published.slice.spec.node_name
+        node_names = [
+            published_slice.slice.spec.node_name
             for index in (before, self._index)
             for pool in changed_pools
-            for published in index.by_pool.get(pool, ())
+            for published_slice in index.by_pool.get(pool, ())
         ]
-        changed = set(related) if all(related) else set(self._nodes)
-        for name in sorted(name for name in changed if name in self._nodes):
+        changed_nodes = set(node_names) if all(node_names) else set(self._nodes)
+        for name in sorted(name for name in changed_nodes if name in self._nodes):
             self._add_node(name)
 
     def replace_node(self, name: str, node: Node | None) -> None:
@@ -318,11 +324,11 @@ class Cluster:
         self, question: Question, partition: Partition, class_key: ClassKey
     ) -> CachedVerdict | None:
         """Return the cached verdict about a class; None if it has to be searched."""
-        cached = self._verdicts.get((question.key, class_key))
-        if cached is None and question.ignores_order:
+        cached_entry = self._verdicts.get((question.key, class_key))
+        if cached_entry is None and question.ignores_order:
             free = self._free_signature(partition, class_key, question.projection)
-            cached = None if free is None else self._verdicts.get((question.key, free))
-        return cached
+            cached_entry = None if free is None else self._verdicts.get((question.key, free))
+        return cached_entry
 
     def _search_class(
         self, question: Question, partition: Partition, class_key: ClassKey, node: str
@@ -362,12 +368,12 @@ class Cluster:
         number = partition.free_signatures.get(class_key)
         if number is None:
             node = next(iter(partition.members[class_key]))
-            published, _, projected = class_key
-            signature = partition.signatures.get((published, projected))
+            device_key, _, projected_key = class_key
+            signature = partition.signatures.get((device_key, projected_key))
             if signature is None:
                 devices = self._devices[node]
                 signature = equivalence.node_signature(devices, projection, self.options) or ()
-                partition.signatures[published, projected] = signature
+                partition.signatures[device_key, projected_key] = signature
             free = None
             if signature:
                 free = equivalence.free_signature(signature, self._devices[node], self.usage)
@@ -389,11 +395,11 @@ class Cluster:
             partition = Partition(sorted(self._entries))
         self._partitions[key] = partition  # The last is the one that was used last.
         number = None if limits is None else limits.nodes
-        chosen = list(islice(partition.unassigned, number))
-        for name in (*partition.stale, *chosen):
+        chosen_names = list(islice(partition.unassigned, number))
+        for name in (*partition.stale, *chosen_names):
             self._assign(partition, name, projection)
         partition.stale.clear()
-        for name in chosen:
+        for name in chosen_names:
             del partition.unassigned[name]
         return partition
 
@@ -404,11 +410,11 @@ class Cluster:
             partition.projected.pop(name, None)
             partition.assign(name, None)
             return
-        projected = partition.projected.get(name)
-        if projected is None or projected[0] is not entry:
+        projected_keys = partition.projected.get(name)
+        if projected_keys is None or projected_keys[0] is not entry:
             number = self._intern(equivalence.projected_key(entry.devices, projection))
-            projected = partition.projected[name] = (entry, number)
-        partition.assign(name, (entry.published, entry.usage, projected[1]))
+            projected_keys = partition.projected[name] = (entry, number)
+        partition.assign(name, (entry.published, entry.usage, projected_keys[1]))
 
     def _add_node(self, name: str) -> None:
         """Add a node, or update one."""
@@ -416,9 +422,9 @@ class Cluster:
         node, error = self._nodes[name], None
         try:
             devices = pools.node_devices(self._index, node)
-        except AttemptFailed as raised:
+        except AttemptFailed as failure:
             # Only a verdict about this node raises it.
-            error = raised
+            error = failure
             devices = pools.node_devices(pools.build_index((), self.options.features), node)
         self._devices[name] = devices
         for pool in devices.pools:
@@ -441,9 +447,11 @@ class Cluster:
         before, self.usage = self.usage, usage
         allocation = claim.status.allocation if claim.status else None
         results = (allocation.devices.results if allocation else None) or ()
-        claimed = {PoolId(result.driver, result.pool) for result in results}
-        changed = {pool for pool in claimed if before.pools.get(pool) is not usage.pools.get(pool)}
-        for name in {name for pool in changed for name in self._nodes_of_pool.get(pool, ())}:
+        claimed_pools = {PoolId(result.driver, result.pool) for result in results}
+        changed_pools = {
+            pool for pool in claimed_pools if before.pools.get(pool) is not usage.pools.get(pool)
+        }
+        for name in {name for pool in changed_pools for name in self._nodes_of_pool.get(pool, ())}:
             self._entries[name].usage = self._usage_number(self._devices[name])
             self._invalidate(name)
 
@@ -458,12 +466,12 @@ class Cluster:
 
     def _pool_use_number(self, pool: Pool, pool_use: PoolUse) -> int:
         key = (id(pool), id(pool_use))
-        cached = self._pool_use_numbers.get(key)
-        if cached is None:
+        cached_number = self._pool_use_numbers.get(key)
+        if cached_number is None:
             number = self._intern(equivalence.usage_key(pool, pool_use, self.options))
             # The entry refers to both objects, so that their ids are not reused.
-            cached = self._pool_use_numbers[key] = (pool, pool_use, number)
-        return cached[2]
+            cached_number = self._pool_use_numbers[key] = (pool, pool_use, number)
+        return cached_number[2]
 
     def _invalidate(self, name: str) -> None:
         for partition in self._partitions.values():

@@ -72,12 +72,12 @@ def build_projection(
     reads_capacities |= any(request.capacity for request in requests)
     if any(request.derived for request in requests):
         return Projection(chains, None, (), reads_capacities)
-    compared = {
+    compared_attributes = {
         constraint.match_attribute or constraint.distinct_attribute or ""
         for claim in pending.claims
         for constraint in claim.spec.devices.constraints or ()
     }
-    return Projection(chains, fields, tuple(sorted(compared)), reads_capacities)
+    return Projection(chains, fields, tuple(sorted(compared_attributes)), reads_capacities)
 
 
 def explanation_projection(pending: PendingClaims) -> Projection:
@@ -89,10 +89,10 @@ def explanation_projection(pending: PendingClaims) -> Projection:
     projection = build_projection(pending, reads_capacities=True)
     fields: set[DeviceField] = set()
     for expressions in projection.chains:
-        referenced = selector_chain(expressions).fields
-        if referenced is None or projection.fields is None:
+        referenced_fields = selector_chain(expressions).fields
+        if referenced_fields is None or projection.fields is None:
             return Projection(projection.chains, None, projection.compared, reads_capacities=True)
-        fields.update(referenced)
+        fields.update(referenced_fields)
     return Projection(
         projection.chains, tuple(sorted(fields)), projection.compared, reads_capacities=True
     )
@@ -103,15 +103,15 @@ def published_key(node: NodeDevices, options: AllocatorOptions) -> Hashable:
 
     Attributes only count as far as policies read them; all others are in `projected_key`.
     """
-    skips_operations = any(published.slice.spec.skip_node_operations for published in node.devices)
+    skips_operations = any(device.slice.spec.skip_node_operations for device in node.devices)
     return (
         tuple([_pool_key(pool) for pool in node.pools]),
         node.pool_of,
         node.declared_features if skips_operations else None,
         tuple(
             [
-                _device_key(published, node, node.pools[pool], options)
-                for published, pool in zip(node.devices, node.pool_of, strict=True)
+                _device_key(device, node, node.pools[pool], options)
+                for device, pool in zip(node.devices, node.pool_of, strict=True)
             ]
         ),
     )
@@ -119,7 +119,7 @@ def published_key(node: NodeDevices, options: AllocatorOptions) -> Hashable:
 
 def usage_key(pool: Pool, pool_use: PoolUse, options: AllocatorOptions) -> Hashable:
     """Return the use of a pool's devices, by position if they are published."""
-    places = {published.id.device: number for number, published in enumerate(pool.devices)}
+    places = {device.id.device: number for number, device in enumerate(pool.devices)}
     return frozenset(
         (
             places.get(name, name),
@@ -145,19 +145,19 @@ def projected_key(node: NodeDevices, projection: Projection) -> Hashable:
     fields = projection.fields
     attributes: Hashable
     if fields is None:
-        attributes = tuple([_attributes_key(published) for published in node.devices])
+        attributes = tuple([_attributes_key(device) for device in node.devices])
     else:
         attributes = tuple(
             [
-                tuple([field.value(published.id.driver, published.device) for field in fields])
-                for published in node.devices
+                tuple([field.value(device.id.driver, device.device) for field in fields])
+                for device in node.devices
             ]
         )
     return (
         tuple([_selector_verdicts(node, selector_chain(chain)) for chain in projection.chains]),
         attributes if fields is None or fields else None,
         tuple([_equality_pattern(node, name) for name in projection.compared]),
-        tuple([_capacity_key(published) for published in node.devices])
+        tuple([_capacity_key(device) for device in node.devices])
         if projection.reads_capacities
         else None,
     )
@@ -199,16 +199,16 @@ def node_signature(
     verdicts = [_selector_verdicts(node, selector_chain(chain)) for chain in projection.chains]
     pattern = _equality_pattern(node, projection.compared[0]) if projection.compared else None
     signature = []
-    for position, (published, pool) in enumerate(zip(node.devices, node.pool_of, strict=True)):
-        if any(failing for _, failing in verdicts) or published.device.allow_multiple_allocations:
+    for position, (device, pool) in enumerate(zip(node.devices, node.pool_of, strict=True)):
+        if any(failing for _, failing in verdicts) or device.device.allow_multiple_allocations:
             return None
-        selected = tuple([mask >> position & 1 for mask, _ in verdicts])
-        if not any(selected):
+        selected_bits = tuple([mask >> position & 1 for mask, _ in verdicts])
+        if not any(selected_bits):
             continue
         group = pattern[position] if pattern is not None else None
         if isinstance(group, DeviceAttribute):
             return None
-        key = (selected, _device_key(published, node, node.pools[pool], options))
+        key = (selected_bits, _device_key(device, node, node.pools[pool], options))
         signature.append((position, key, _NO_GROUP if group is None else group))
     return tuple(signature)
 
@@ -225,10 +225,10 @@ def free_signature(signature: NodeSignature, node: NodeDevices, usage: Usage) ->
     for position, key, group in signature:
         if position not in in_use:
             groups.setdefault(group, []).append(key)
-    ungrouped = Counter(groups.pop(_NO_GROUP, ()))
-    grouped = Counter(frozenset(Counter(keys).items()) for keys in groups.values())
+    ungrouped_counts = Counter(groups.pop(_NO_GROUP, ()))
+    grouped_counts = Counter(frozenset(Counter(keys).items()) for keys in groups.values())
     is_invalid = any(pool.state is PoolState.INVALID for pool in node.pools)
-    return frozenset(ungrouped.items()), frozenset(grouped.items()), is_invalid
+    return frozenset(ungrouped_counts.items()), frozenset(grouped_counts.items()), is_invalid
 
 
 _NO_GROUP: Final = -1
@@ -237,14 +237,14 @@ _NOTHING: Final[PoolUse] = {}
 
 def _selector_verdicts(node: NodeDevices, selectors: SelectorChain) -> tuple[int, tuple[int, ...]]:
     """Return a mask of the devices that selectors select, and the positions where they fail."""
-    selected, failing = 0, []
-    for position, published in enumerate(node.devices):
-        verdict = selectors.verdict(published)
+    selected_mask, failing = 0, []
+    for position, device in enumerate(node.devices):
+        verdict = selectors.verdict(device)
         if verdict is True:
-            selected |= 1 << position
+            selected_mask |= 1 << position
         elif verdict is not False:
             failing.append(position)
-    return selected, tuple(failing)
+    return selected_mask, tuple(failing)
 
 
 def _pool_key(pool: Pool) -> Hashable:
@@ -266,50 +266,52 @@ def _pool_key(pool: Pool) -> Hashable:
 
 
 def _device_key(
-    published: PublishedDevice, node: NodeDevices, pool: Pool, options: AllocatorOptions
+    published_device: PublishedDevice, node: NodeDevices, pool: Pool, options: AllocatorOptions
 ) -> Hashable:
-    device, spec = published.device, published.slice.spec
+    device, spec = published_device.device, published_device.slice.spec
     is_here: Hashable = None
     if spec.per_device_node_selection:
         try:
-            is_here = targets_node(published, node)
+            is_here = targets_node(published_device, node)
         except AttemptFailed as error:
             is_here = str(error)
     return (
-        published.id.driver,
+        published_device.id.driver,
         device.allow_multiple_allocations or False,
-        _capacity_key(published) if device.allow_multiple_allocations else None,
-        _counters_key(published),
+        _capacity_key(published_device) if device.allow_multiple_allocations else None,
+        _counters_key(published_device),
         device.taints or None,
         device.binding_conditions or None,
         spec.skip_node_operations or None,
         is_here,
-        policy_device_key(options.policies, pool, published) if options.policies else None,
+        policy_device_key(options.policies, pool, published_device) if options.policies else None,
     )
 
 
-def _capacity_key(published: PublishedDevice) -> Hashable:
-    capacity = published.device.capacity
+def _capacity_key(device: PublishedDevice) -> Hashable:
+    capacity = device.device.capacity
     return frozenset(capacity.items()) if capacity else None
 
 
-def _counters_key(published: PublishedDevice) -> Hashable:
-    consumes = published.device.consumes_counters
+def _counters_key(device: PublishedDevice) -> Hashable:
+    consumes = device.device.consumes_counters
     if not consumes:
         return None
     return tuple(
         (
-            consumed.counter_set,
-            frozenset((name, amount.value) for name, amount in (consumed.counters or {}).items()),
-            consumed.compatibility_groups or None,
+            consumption.counter_set,
+            frozenset(
+                (name, amount.value) for name, amount in (consumption.counters or {}).items()
+            ),
+            consumption.compatibility_groups or None,
         )
-        for consumed in consumes
+        for consumption in consumes
     )
 
 
-def _attributes_key(published: PublishedDevice) -> Hashable:
-    attributes = published.device.attributes
-    return (published.id.driver, frozenset(attributes.items()) if attributes else None)
+def _attributes_key(device: PublishedDevice) -> Hashable:
+    attributes = device.device.attributes
+    return (device.id.driver, frozenset(attributes.items()) if attributes else None)
 
 
 def _use_key(use: DeviceUse, *, has_uniform_config: bool) -> Hashable:
@@ -327,8 +329,8 @@ def _equality_pattern(node: NodeDevices, name: str) -> tuple[DeviceAttribute | i
     numbers: dict[DeviceAttribute, int] = {}
     domain, _, identifier = name.partition("/")
     pattern: list[DeviceAttribute | int | None] = []
-    for published in node.devices:
-        value = _attribute_value(published, name, domain, identifier)
+    for device in node.devices:
+        value = _attribute_value(device, name, domain, identifier)
         if value is None:
             pattern.append(None)
         elif _is_list(value):
@@ -338,17 +340,17 @@ def _equality_pattern(node: NodeDevices, name: str) -> tuple[DeviceAttribute | i
             pattern.append(numbers.setdefault(value, len(numbers)))
     if any(isinstance(value, DeviceAttribute) for value in pattern):
         return tuple(
-            [_attribute_value(published, name, domain, identifier) for published in node.devices]
+            [_attribute_value(device, name, domain, identifier) for device in node.devices]
         )
     return tuple(pattern)
 
 
 def _attribute_value(
-    published: PublishedDevice, name: str, domain: str, identifier: str
+    device: PublishedDevice, name: str, domain: str, identifier: str
 ) -> DeviceAttribute | None:
-    attributes: Mapping[str, DeviceAttribute] = published.device.attributes or {}
+    attributes: Mapping[str, DeviceAttribute] = device.device.attributes or {}
     value = attributes.get(name)
-    if value is None and identifier and domain == published.id.driver:
+    if value is None and identifier and domain == device.id.driver:
         return attributes.get(identifier)
     return value
 

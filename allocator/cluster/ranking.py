@@ -138,7 +138,7 @@ class Ranking:
         """
         is_known = not self._unsearched and not has_unassigned
         nodes: list[tuple[str, int]] = []
-        rejected, is_whole = 0, True
+        rejected_count, is_whole = 0, True
         for negative_score, name in self._order:
             if limit is not None and len(nodes) == limit:
                 is_whole = False
@@ -147,12 +147,12 @@ class Ranking:
             if isinstance(outcome, Plan) and accepts(name, outcome):
                 nodes.append((name, -negative_score))
             else:
-                rejected += 1
+                rejected_count += 1
         return RankedNodes(
             nodes=tuple(nodes),
             complete=is_whole and is_known,
             is_known=is_known,
-            rejected=rejected,
+            rejected=rejected_count,
             cut_off=bool(self._cut_off),
             steps=steps,
         )

@@ -56,10 +56,10 @@ class Entry:
     """
 
     def __init__(
-        self, devices: NodeDevices, published: int, usage: int, error: AttemptFailed | None
+        self, devices: NodeDevices, published_key: int, usage: int, error: AttemptFailed | None
     ) -> None:
         self.devices = devices
-        self.published = published
+        self.published = published_key
         self.usage = usage
         self.error = error
 

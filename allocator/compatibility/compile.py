@@ -181,30 +181,30 @@ class CompiledPolicy:
         self._answers: dict[Hashable, Evaluation] = {}
         self._numbers: dict[Hashable, Profile] = {}
 
-    def profile(self, published: PublishedDevice) -> Profile:
+    def profile(self, device: PublishedDevice) -> Profile:
         """Return the profile of a device of the policy's driver."""
-        key = projection(published, self._places)
+        key = projection(device, self._places)
         profile = self._profiles.get(key)
         if profile is None:
             if len(self._profiles) >= _MAX_CACHED:
                 self._profiles.clear()
                 self._answers.clear()
-            profile = self._profiles[key] = self._build_profile(published)
+            profile = self._profiles[key] = self._build_profile(device)
         return profile
 
-    def _build_profile(self, published: PublishedDevice) -> Profile:
-        answers = tuple(self._evaluate(expression, published) for expression in self.expressions)
+    def _build_profile(self, device: PublishedDevice) -> Profile:
+        answers = tuple(self._evaluate(expression, device) for expression in self.expressions)
         applying: list[CompiledRule] = []
         doubts: list[UnevaluatedRule] = []
         for rule in self.rules:
-            applies, unsure = self._applies(rule, published)
+            applies, unsure = self._applies(rule, device)
             doubts += unsure
             if applies:
                 applying.append(rule)
             if (applies or unsure) and rule.expression_fault is not None:
                 doubts.append(_doubt(rule.expression_fault))
-        named = [rule.groups for rule in applying if rule.groups is not None]
-        groups = frozenset.intersection(*named) if named else None
+        group_names = [rule.groups for rule in applying if rule.groups is not None]
+        groups = frozenset.intersection(*group_names) if group_names else None
         rules = tuple(rule.name for rule in applying)
         accepts = tuple(
             dict.fromkeys(rule.expression for rule in applying if rule.expression is not None)
@@ -223,13 +223,13 @@ class CompiledPolicy:
         )
 
     def _applies(
-        self, rule: CompiledRule, published: PublishedDevice
+        self, rule: CompiledRule, device: PublishedDevice
     ) -> tuple[bool, list[UnevaluatedRule]]:
         """Return whether a rule applies to a device for certain, or what makes that unknown.
 
         As with "&&", one false selector decides, whatever the others do.
         """
-        answers = [self._evaluate(selector, published) for selector in rule.selectors]
+        answers = [self._evaluate(selector, device) for selector in rule.selectors]
         if any(not answer.yes and answer.kind is None for answer in answers):
             return False, []
         doubts = [_doubt(fault) for fault in rule.selector_faults]
@@ -240,19 +240,19 @@ class CompiledPolicy:
         ]
         return not doubts, doubts
 
-    def _evaluate(self, selector: Selector, published: PublishedDevice) -> Evaluation:
+    def _evaluate(self, selector: Selector, device: PublishedDevice) -> Evaluation:
         key = (
             selector.expression,
-            projection(published, self._places_by_text[selector.expression]),
+            projection(device, self._places_by_text[selector.expression]),
         )
         answer = self._answers.get(key)
         if answer is None:
-            answer = self._answers[key] = self._run(selector, published)
+            answer = self._answers[key] = self._run(selector, device)
         return answer
 
-    def _run(self, selector: Selector, published: PublishedDevice) -> Evaluation:
+    def _run(self, selector: Selector, device: PublishedDevice) -> Evaluation:
         try:
-            return Evaluation(yes=selector.matches(device_view(self.driver, published.device)))
+            return Evaluation(yes=selector.matches(device_view(self.driver, device.device)))
         except NotBoolean as error:
             return Evaluation(kind=FaultKind.NOT_BOOLEAN, why=str(error))
         except SelectorFailed as error:
@@ -264,24 +264,24 @@ class CompiledPolicy:
         selectors: list[Selector] = []
         faults: list[RuleFault] = []
         for place, selector in enumerate(rule.selectors or ()):
-            compiled = _compile_expression(
+            program = _compile_expression(
                 selector.cel, rule.name, path.child("selectors", place, "cel", "expression")
             )
-            if isinstance(compiled, RuleFault):
-                faults.append(compiled)
+            if isinstance(program, RuleFault):
+                faults.append(program)
             else:
-                selectors.append(compiled)
+                selectors.append(program)
         only = rule.compatible_only_with
         expression: int | None = None
         fault: RuleFault | None = None
         if only is not None:
-            compiled = _compile_expression(
+            program = _compile_expression(
                 only.cel, rule.name, path.child("compatibleOnlyWith", "cel", "expression")
             )
-            if isinstance(compiled, RuleFault):
-                fault = compiled
+            if isinstance(program, RuleFault):
+                fault = program
             else:
-                expression = self._number_of(compiled)
+                expression = self._number_of(program)
         return CompiledRule(
             name=rule.name,
             selectors=tuple(selectors),
@@ -292,8 +292,8 @@ class CompiledPolicy:
         )
 
     def _number_of(self, expression: Selector) -> int:
-        for number, known in enumerate(self.expressions):
-            if known.expression == expression.expression:
+        for number, known_expression in enumerate(self.expressions):
+            if known_expression.expression == expression.expression:
                 return number
         self.expressions.append(expression)
         return len(self.expressions) - 1

@@ -110,13 +110,13 @@ def _incompatible_sets(
     """Yield incompatible pairs, and larger sets of which only all members together are incompatible."""
     suspects = sorted({device for devices in inconsistent.values() for device in devices})
     pairs: set[tuple[str, str]] = set()
-    for one, other in combinations(islice(suspects, MAX_SUSPECTS), 2):
+    for device, other in combinations(islice(suspects, MAX_SUSPECTS), 2):
         occupancy = Occupancy(policy_pool)
-        occupancy.add(policy_pool.devices[one.device])
+        occupancy.add(policy_pool.devices[device.device])
         causes = rank_causes(occupancy.causes(policy_pool.devices[other.device]))
         if causes:
-            pairs.add((one.device, other.device))
-            yield (one.device, other.device), causes[0].message
+            pairs.add((device.device, other.device))
+            yield (device.device, other.device), causes[0].message
     larger: set[tuple[str, ...]] = set()
     for site, devices in inconsistent.items():
         names = tuple(sorted(device.device for device in devices))
@@ -132,12 +132,12 @@ def describe_conflict(conflict: ConflictInUse, device: str, claim: ClaimName) ->
     """Return a conflict in a sentence, for readers of the namespace of a claim that holds a device."""
     others = [other for other in conflict.devices if other != device]
     consumers = {consumer for other in others or (device,) for consumer in conflict.holders[other]}
-    named = _name_claims(consumers - {claim}, claim[0])
+    claim_names = _name_claims(consumers - {claim}, claim[0])
     place = f"Device {device} of pool {conflict.pool.pool}"
     if not conflict.policy:
-        shared_with = f" with {', '.join(named)}" if named else ""
+        shared_with = f" with {', '.join(claim_names)}" if claim_names else ""
         return f"{place} is shared{shared_with}: {conflict.reason}."
-    held_by = f" (held by {', '.join(named)})" if named else ""
+    held_by = f" (held by {', '.join(claim_names)})" if claim_names else ""
     return (
         f"{place} is in use beside {', '.join(others)}{held_by}, against {KIND} {conflict.policy}: "
         f"{conflict.reason}."

@@ -87,31 +87,31 @@ def audit(
     Args:
         plan: The result of the search with the other arguments, not applied yet.
     """
-    audited = [policy for policy in policies if not policy.is_enforced]
-    replayed = build_constraint(node, usage, audited, pending, tombstones)
-    if replayed is None:
+    audited_policies = [policy for policy in policies if not policy.is_enforced]
+    constraint = build_constraint(node, usage, audited_policies, pending, tombstones)
+    if constraint is None:
         return ()
-    shared: set[DeviceId] = set()
+    shared_devices: set[DeviceId] = set()
     for choice in (choice for claim in plan.choices for choice in claim):
         device = choice.device.id
         use = usage.of(device)
-        further_share = choice.is_share and (device in shared or bool(use and use.is_shared))
-        replayed.add(choice.request, node.positions[device], further_share=further_share)
+        further_share = choice.is_share and (
+            device in shared_devices or bool(use and use.is_shared)
+        )
+        constraint.add(choice.request, node.positions[device], further_share=further_share)
         if choice.is_share:
-            shared.add(device)
-    return replayed.audited
+            shared_devices.add(device)
+    return constraint.audit_findings
 
 
-def device_key(
-    policies: Sequence[CompiledPolicy], pool: Pool, published: PublishedDevice
-) -> Hashable:
+def device_key(policies: Sequence[CompiledPolicy], pool: Pool, device: PublishedDevice) -> Hashable:
     """Return all that verdicts of enforced policies on a device depend on, beside its groups in slices.
 
     Pools whose devices have equal keys one by one get the same verdicts while their use is the same.
     None where no policy is about the device.
     """
     keys = [
-        (number, policy_pool(policy, pool).equivalence_key(published))
+        (number, policy_pool(policy, pool).equivalence_key(device))
         for number, policy in enumerate(policies)
         if policy.is_enforced and policy.driver == pool.id.driver
     ]
@@ -152,7 +152,7 @@ class PolicyConstraint:
         if number is None:
             key = tuple(
                 state.equivalence_key(self._node.devices[position])
-                for state in self._enforced(position)
+                for state in self._enforced_pools(position)
             )
             number = self._numbers.setdefault(key, len(self._numbers) + 1) if key else 0
             self._keys[position] = number
@@ -167,14 +167,14 @@ class PolicyConstraint:
         """
         if further_share:
             return True
-        published = self._node.devices[position]
+        device = self._node.devices[position]
         states = self._states_of(position)
         for state in states:
-            if state.policy.is_enforced and state.excludes(published):
+            if state.policy.is_enforced and state.excludes(device):
                 return False
         if states:
             for state in states:
-                state.add(published)
+                state.add(device)
             self._chosen.append((position, request))
         return True
 
@@ -208,24 +208,24 @@ class PolicyConstraint:
         """Return the rule that excludes a device now."""
         if further_share:
             return None
-        published = self._node.devices[position]
-        for state in self._enforced(position):
-            causes = rank_causes(state.causes(published))
+        device = self._node.devices[position]
+        for state in self._enforced_pools(position):
+            causes = rank_causes(state.causes(device))
             if causes:
                 return self._rejection(state, causes, request)
         return None
 
     @property
-    def audited(self) -> tuple[AuditFinding, ...]:
+    def audit_findings(self) -> tuple[AuditFinding, ...]:
         """Return what audited policies would reject of the chosen devices, in order of choice."""
         findings: list[AuditFinding] = []
         for number, (position, request) in enumerate(self._chosen):
-            published = self._node.devices[position]
+            device = self._node.devices[position]
             for state in self._states_of(position):
                 if state.policy.is_enforced:
                     continue
                 later = [self._node.devices[place] for place, _ in self._chosen[number:]]
-                causes = rank_causes(state.causes_without(published, later))
+                causes = rank_causes(state.causes_without(device, later))
                 if causes:
                     sentences = [
                         _with_users(cause, self._users(state, cause, request))
@@ -236,7 +236,7 @@ class PolicyConstraint:
                             policy=state.policy.name,
                             claim=self._claim(request),
                             request=request.full_name,
-                            device=published.id,
+                            device=device.id,
                             detail=shorten("; ".join(sentences), MAX_DETAIL),
                         )
                     )
@@ -246,7 +246,7 @@ class PolicyConstraint:
         self.equivalence_key(position)
         return self._keys[position]
 
-    def _enforced(self, position: int) -> list[PoolState]:
+    def _enforced_pools(self, position: int) -> list[PoolState]:
         return [state for state in self._states_of(position) if state.policy.is_enforced]
 
     def _states_of(self, position: int) -> tuple[PoolState, ...]:
@@ -285,7 +285,7 @@ class PolicyConstraint:
     def _users(self, state: PoolState, cause: Cause, request: Request) -> str:
         """Return the users of the devices of a cause; no name of another namespace."""
         namespace = self._pending.claims[request.claim].metadata.namespace
-        chosen: dict[DeviceId, list[str]] = {}
+        chosen_users: dict[DeviceId, list[str]] = {}
         for position, owner in self._chosen:
             metadata = self._pending.claims[owner.claim].metadata
             name = f"claim {metadata.name} of this attempt"
@@ -293,8 +293,8 @@ class PolicyConstraint:
                 name = f"request {owner.full_name} of this attempt"
             elif metadata.namespace != namespace:
                 name = "a claim in another namespace"
-            chosen.setdefault(self._node.devices[position].id, []).append(name)
-        return state.users(cause.others, namespace, chosen)
+            chosen_users.setdefault(self._node.devices[position].id, []).append(name)
+        return state.users(cause.others, namespace, chosen_users)
 
 
 def _one_per_family(causes: Iterable[Cause]) -> list[Cause]:

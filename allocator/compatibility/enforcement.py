@@ -114,14 +114,14 @@ def groups_reject_the_same(
     return bool(answers) and all(answers)
 
 
-def _reject_the_same(policy: CompiledPolicy, published: Sequence[PublishedDevice]) -> bool:
-    if policy.is_pool_wide or not all(map(counter_sets_of, published)):
+def _reject_the_same(policy: CompiledPolicy, devices: Sequence[PublishedDevice]) -> bool:
+    if policy.is_pool_wide or not all(map(counter_sets_of, devices)):
         return False
-    pool = PolicyPool(policy, published)
-    if any(pool.policy_device(device).profile.doubts for device in published):
+    pool = PolicyPool(policy, devices)
+    if any(pool.policy_device(device).profile.doubts for device in devices):
         return False
-    for counter_set in sorted({name for device in published for name in counter_sets_of(device)}):
-        for members in _sets_that_groups_allow(counter_set, published):
+    for counter_set in sorted({name for device in devices for name in counter_sets_of(device)}):
+        for members in _sets_that_groups_allow(counter_set, devices):
             occupancy = Occupancy(pool)
             for device in _two_of_each_kind(pool, members):
                 occupancy.add(device)
@@ -131,15 +131,15 @@ def _reject_the_same(policy: CompiledPolicy, published: Sequence[PublishedDevice
 
 
 def _sets_that_groups_allow(
-    counter_set: str, published: Collection[PublishedDevice]
+    counter_set: str, devices: Collection[PublishedDevice]
 ) -> Iterator[list[PublishedDevice]]:
     """Yield the largest sets of devices of a counter set that may be in use together by groups."""
     members: dict[str, list[PublishedDevice]] = {}
-    for device in published:
-        for consumed in device.device.consumes_counters or ():
-            if consumed.counter_set == counter_set:
+    for device in devices:
+        for consumption in device.device.consumes_counters or ():
+            if consumption.counter_set == counter_set:
                 # Devices without groups are compatible with each other only.
-                for group in consumed.compatibility_groups or ("",):
+                for group in consumption.compatibility_groups or ("",):
                     members.setdefault(group, []).append(device)
     yield from members.values()
 

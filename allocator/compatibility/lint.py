@@ -65,15 +65,17 @@ def lint_pools(
 
 def lint_pool(policy: CompiledPolicy | None, pool: Pool, usage: Usage) -> PoolFindings:
     """Return the findings on one pool of the policy's driver."""
-    published = (*pool.devices, *pool.elsewhere)
-    evaluated = policy if policy is not None else empty_policy(pool.id.driver)
-    named = {place for expression in _expressions(evaluated) for place in expression.attributes}
-    attributes = _published_literals(published, named, evaluated.driver)
+    published_devices = (*pool.devices, *pool.elsewhere)
+    evaluated_policy = policy if policy is not None else empty_policy(pool.id.driver)
+    named_places = {
+        place for expression in _expressions(evaluated_policy) for place in expression.attributes
+    }
+    attributes = _published_literals(published_devices, named_places, evaluated_policy.driver)
     return PoolFindings(
-        found=tuple(_of_pool(evaluated, pool, usage)),
+        found=tuple(_of_pool(evaluated_policy, pool, usage)),
         attributes=frozenset(attributes),
         texts=frozenset((place, text) for place, texts in attributes.items() for text in texts),
-        has_devices=bool(published),
+        has_devices=bool(published_devices),
     )
 
 
@@ -159,20 +161,20 @@ def _unpublished_names(
     policy: CompiledPolicy, attributes: Collection[Place], texts: Iterable[tuple[Place, str]]
 ) -> Iterator[PolicyFinding]:
     """Yield attributes and texts that rules name and no device has."""
-    published: dict[Place, set[str]] = {}
+    names_by_place: dict[Place, set[str]] = {}
     for place, text in texts:
-        published.setdefault(place, set()).add(text)
+        names_by_place.setdefault(place, set()).add(text)
     for expression in _expressions(policy):
         rule, path = expression.rule_name, expression.path
         for place in sorted(expression.attributes.difference(attributes)):
             message = f"rule {rule} reads {'/'.join(place)}, which no published device has"
             yield _finding(Code.UNKNOWN_ATTRIBUTE, message, path)
         for place, text in expression.texts:
-            known = published.get(place, set())
-            if text and text not in known and place in attributes:
+            known_names = names_by_place.get(place, set())
+            if text and text not in known_names and place in attributes:
                 message = (
                     f'rule {rule} compares {"/".join(place)} with "{text}", which no published '
-                    f"device has; they have {_enumerate_texts(known)}"
+                    f"device has; they have {_enumerate_texts(known_names)}"
                 )
                 yield _finding(Code.UNKNOWN_LITERAL, message, path)
 
@@ -181,7 +183,7 @@ def _published_literals(
     devices: Iterable[PublishedDevice], places: Collection[Place], driver: str
 ) -> Mapping[Place, set[str]]:
     """Return which of some attributes devices have, with their texts."""
-    published: dict[Place, set[str]] = {}
+    texts_by_place: dict[Place, set[str]] = {}
     for device in devices if places else ():
         for name, value in (device.device.attributes or {}).items():
             place = qualify_name(name, driver)
@@ -189,14 +191,14 @@ def _published_literals(
                 texts = [
                     text for text in (*(value.strings or ()), value.string) if text is not None
                 ]
-                published.setdefault(place, set()).update(texts)
-    return published
+                texts_by_place.setdefault(place, set()).update(texts)
+    return texts_by_place
 
 
 def _enumerate_texts(texts: Iterable[str]) -> str:
-    known = sorted(texts)
-    more = f" and {len(known) - 5} more" if len(known) > 5 else ""
-    return (", ".join(f'"{text}"' for text in known[:5]) + more) or "no text"
+    sorted_texts = sorted(texts)
+    more = f" and {len(sorted_texts) - 5} more" if len(sorted_texts) > 5 else ""
+    return (", ".join(f'"{text}"' for text in sorted_texts[:5]) + more) or "no text"
 
 
 # --- the devices of a pool ------------------------------------------------------------------------
@@ -220,41 +222,41 @@ class _Kind(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 def _of_pool(policy: CompiledPolicy, pool: Pool, usage: Usage) -> Iterator[PoolFinding]:
-    published = (*pool.devices, *pool.elsewhere)
-    policy_pool = PolicyPool(policy, published)
+    published_devices = (*pool.devices, *pool.elsewhere)
+    policy_pool = PolicyPool(policy, published_devices)
     counters = _Counters(pool)
-    grouped: dict[tuple[object, ...], list[PublishedDevice]] = {}
-    for device in published:
+    kinds_by_key: dict[tuple[object, ...], list[PublishedDevice]] = {}
+    for device in published_devices:
         key = (
             policy_pool.policy_device(device).kind,
-            counters.consumed(device),
+            counters.consumed_amounts(device),
             _is_shareable(device),
         )
-        grouped.setdefault(key, []).append(device)
+        kinds_by_key.setdefault(key, []).append(device)
     kinds = [
         _Kind(device=policy_pool.policy_device(members[0]), devices=tuple(members))
-        for members in grouped.values()
+        for members in kinds_by_key.values()
     ]
     for kind in kinds:
         yield from _of_kind(kind, kinds, counters)
-    for one, other in _co_located(kinds):
-        yield from _of_pair(policy, one, other, counters)
-    yield from _of_groups(policy, published, kinds)
+    for first, other in _co_located(kinds):
+        yield from _of_pair(policy, first, other, counters)
+    yield from _of_groups(policy, published_devices, kinds)
     yield from _of_usage(policy_pool, pool, usage)
 
 
-def _is_shareable(published: PublishedDevice) -> bool:
-    return published.device.allow_multiple_allocations or False
+def _is_shareable(device: PublishedDevice) -> bool:
+    return device.device.allow_multiple_allocations or False
 
 
 def _co_located(kinds: Sequence[_Kind]) -> Iterator[tuple[_Kind, _Kind]]:
     """Yield the pairs of kinds of which two devices can be co-located."""
-    for place, one in enumerate(kinds):
-        if len(one.devices) > 1:
-            yield one, one
+    for place, kind in enumerate(kinds):
+        if len(kind.devices) > 1:
+            yield kind, kind
         for other in kinds[:place]:
-            if one.device.sites & other.device.sites:
-                yield other, one
+            if kind.device.sites & other.device.sites:
+                yield other, kind
 
 
 class _Counters:
@@ -264,20 +266,22 @@ class _Counters:
         # Without its cache, which would keep all pools of a large cluster.
         self._counters = pool_counters.__wrapped__(pool)
 
-    def consumed(self, published: PublishedDevice) -> tuple[tuple[int, int], ...]:
-        return self._counters.consumption.get(published.id.device, ())
+    def consumed_amounts(self, device: PublishedDevice) -> tuple[tuple[int, int], ...]:
+        return self._counters.consumption.get(device.id.device, ())
 
-    def suffice_for(self, one: PublishedDevice, other: PublishedDevice) -> bool:
-        needed = Counter(dict(self.consumed(one)))
-        needed.update(dict(self.consumed(other)))
-        return all(nanos <= self._counters.amounts[name].nanos for name, nanos in needed.items())
+    def suffice_for(self, device: PublishedDevice, other: PublishedDevice) -> bool:
+        needed_amounts = Counter(dict(self.consumed_amounts(device)))
+        needed_amounts.update(dict(self.consumed_amounts(other)))
+        return all(
+            nanos <= self._counters.amounts[name].nanos for name, nanos in needed_amounts.items()
+        )
 
-    def are_exhausted_by(self, published: PublishedDevice) -> bool:
+    def are_exhausted_by(self, device: PublishedDevice) -> bool:
         """Return whether a device consumes all of every counter set that it consumes from."""
-        consumed = dict(self.consumed(published))
-        sets = {self._counters.names[number][0] for number in consumed}
-        return bool(consumed) and all(
-            consumed.get(number, 0) >= amount.nanos
+        consumed_amounts = dict(self.consumed_amounts(device))
+        sets = {self._counters.names[number][0] for number in consumed_amounts}
+        return bool(consumed_amounts) and all(
+            consumed_amounts.get(number, 0) >= amount.nanos
             for number, amount in enumerate(self._counters.amounts)
             if self._counters.names[number][0] in sets
         )
@@ -308,8 +312,8 @@ def _of_kind(kind: _Kind, kinds: Sequence[_Kind], counters: _Counters) -> Iterat
         and (other is not kind or len(kind.devices) > 1)
         and counters.suffice_for(example, other.devices[-1])
     ]
-    accepted = [other for other in peers if accepts(profile, other.device.profile)]
-    if profile.accepts and peers and not accepted:
+    accepted_kinds = [other for other in peers if accepts(profile, other.device.profile)]
+    if profile.accepts and peers and not accepted_kinds:
         message = (
             f"the rule of {kind.first} accepts none of the devices that counters allow beside it"
         )
@@ -326,14 +330,14 @@ def _fault_code(kind: FaultKind) -> Code:
 
 
 def _of_pair(
-    policy: CompiledPolicy, one: _Kind, other: _Kind, counters: _Counters
+    policy: CompiledPolicy, kind: _Kind, other: _Kind, counters: _Counters
 ) -> Iterator[PoolFinding]:
-    a, b = one.device, other.device
-    key = (one.name, other.name)
-    first, second = one.devices[0], other.devices[-1]
+    a, b = kind.device, other.device
+    key = (kind.name, other.name)
+    first, second = kind.devices[0], other.devices[-1]
     ids = (first.id, second.id)
     is_evaluated = True
-    for owner, target in dict.fromkeys(((one, other), (other, one))):
+    for owner, target in dict.fromkeys(((kind, other), (other, kind))):
         for number in owner.device.profile.accepts:
             answer = target.device.profile.answers[number]
             if answer.kind is not None:
@@ -344,17 +348,15 @@ def _of_pair(
         return
     forth, back = accepts(a.profile, b.profile), accepts(b.profile, a.profile)
     if forth != back:
-        refusing, refused = (one, other) if not forth else (other, one)
-        if refused.device.profile.accepts:
+        refusing, refused_kind = (kind, other) if not forth else (other, kind)
+        if refused_kind.device.profile.accepts:
             message = (
-                f"the rule of {refusing.first} does not accept {refused.first}, whose rule accepts "
+                f"the rule of {refusing.first} does not accept {refused_kind.first}, whose rule accepts "
                 f"{refusing.first}; they are incompatible"
             )
             yield Code.ASYMMETRIC_RULE, key, message, ids
         else:
-            message = (
-                f"the rule of {refusing.first} does not accept {refused.first}, which has no rule"
-            )
+            message = f"the rule of {refusing.first} does not accept {refused_kind.first}, which has no rule"
             yield Code.ONE_SIDED_RULE, key, message, ids
     by_groups, both_declare = _groups_allow(policy, a, b), _both_declare_groups(a, b)
     have_rules = a.profile.accepts and b.profile.accepts
@@ -363,7 +365,7 @@ def _of_pair(
             ("compatible", "incompatible") if forth and back else ("incompatible", "compatible")
         )
         message = (
-            f"{one.first} and {other.first} are {rules} by their rules, {groups} by their groups"
+            f"{kind.first} and {other.first} are {rules} by their rules, {groups} by their groups"
         )
         yield Code.RULE_GROUP_MISMATCH, key, message, ids
     is_compatible = by_groups and agree(a.profile, b.profile)
@@ -375,19 +377,19 @@ def _of_pair(
         yield Code.NEVER_CO_FIT, key, message, ids
 
 
-def _groups_allow(policy: CompiledPolicy, one: PolicyDevice, other: PolicyDevice) -> bool:
+def _groups_allow(policy: CompiledPolicy, device: PolicyDevice, other: PolicyDevice) -> bool:
     """Return whether groups allow two devices to be in use together, as in the matrix."""
     return all(
         share_groups(groups, other.groups[scope], isolates=policy.isolates)
-        for scope, groups in one.groups.items()
+        for scope, groups in device.groups.items()
         if scope in other.groups
     )
 
 
-def _both_declare_groups(one: PolicyDevice, other: PolicyDevice) -> bool:
+def _both_declare_groups(device: PolicyDevice, other: PolicyDevice) -> bool:
     return any(
         groups is not None and other.groups.get(scope) is not None
-        for scope, groups in one.groups.items()
+        for scope, groups in device.groups.items()
     )
 
 
@@ -395,13 +397,13 @@ def _both_declare_groups(one: PolicyDevice, other: PolicyDevice) -> bool:
 
 
 def _of_groups(
-    policy: CompiledPolicy, published: Sequence[PublishedDevice], kinds: Sequence[_Kind]
+    policy: CompiledPolicy, devices: Sequence[PublishedDevice], kinds: Sequence[_Kind]
 ) -> Iterator[PoolFinding]:
-    for device in published:
-        for consumed in device.device.consumes_counters or ():
-            wrong = _wrong_names(consumed.compatibility_groups or ())
+    for device in devices:
+        for consumption in device.device.consumes_counters or ():
+            wrong = _wrong_names(consumption.compatibility_groups or ())
             if wrong:
-                message = f"{device.id.device} on counter set {consumed.counter_set}: {wrong}"
+                message = f"{device.id.device} on counter set {consumption.counter_set}: {wrong}"
                 key = (device.id.device, wrong)
                 yield Code.INVALID_COMPATIBILITY_GROUPS, key, message, (device.id,)
     scopes = {scope for kind in kinds for scope in kind.device.groups}
@@ -432,16 +434,16 @@ def _of_scope(
             message = f"on {where} only {kinds[0].first} is in group {name}"
             yield Code.LONELY_GROUP, (name, kinds[0].name), message, (kinds[0].device.id,)
     distinct = {groups: kind for kind, groups in reversed(declaring)}
-    for (one, a), (two, b), (three, c) in combinations(
+    for (first, a), (two, b), (three, c) in combinations(
         sorted(distinct.items(), key=lambda entry: sorted(entry[0])), 3
     ):
-        if one & two and two & three and one & three and not one & two & three:
+        if first & two and two & three and first & three and not first & two & three:
             message = (
                 f"on {where} {a.first}, {b.first} and {c.first} share groups in pairs, but not all "
                 "three, so the last to be allocated is rejected"
             )
             three_ids = (a.device.id, b.device.id, c.device.id)
-            yield Code.NON_HELLY_GROUPS, (one, two, three), message, three_ids
+            yield Code.NON_HELLY_GROUPS, (first, two, three), message, three_ids
 
 
 # --- devices in use -------------------------------------------------------------------------------

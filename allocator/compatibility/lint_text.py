@@ -187,20 +187,20 @@ def _enumerate_rules(rules: Sequence[str]) -> str:
     if len(rules) == 1:
         return f"rule {rules[0]}"
     more = len(rules) - MAX_NAMED
-    named = ", ".join(rules[:MAX_NAMED])
-    return f"rules {named} and {more} more" if more > 0 else f"rules {named}"
+    rule_names = ", ".join(rules[:MAX_NAMED])
+    return f"rules {rule_names} and {more} more" if more > 0 else f"rules {rule_names}"
 
 
 def _decided_rules(
     policy: CompiledPolicy, expressions: Sequence[Expression], profiles: Sequence[Profile]
 ) -> Iterator[_Rule]:
     """Yield the rules that compile and that nothing but texts decides."""
-    undecided = {
+    undecided_rules = {
         expression.rule for expression in expressions if not expression.is_decided_by_texts
     }
     for number, rule in enumerate(policy.rules):
         is_broken = bool(rule.selector_faults) or rule.expression_fault is not None
-        if number in undecided or is_broken:
+        if number in undecided_rules or is_broken:
             continue
         answers = [
             profile.answers[rule.expression] if rule.expression is not None else _ACCEPTED
@@ -255,7 +255,10 @@ def _hypothetical_profiles(
     for expression in expressions:
         for place, text in expression.texts:
             texts.setdefault(place, {})[text] = None
-    values = {place: (None, *known, _other_than(known)) for place, known in texts.items()}
+    values = {
+        place: (None, *known_texts, _other_than(known_texts))
+        for place, known_texts in texts.items()
+    }
     if prod(map(len, values.values())) * len(expressions) > MAX_EVALUATIONS:
         return ()
     profiles: dict[int, Profile] = {}
@@ -297,23 +300,23 @@ def _misspellings(driver: str, expressions: Sequence[Expression]) -> Iterator[Po
             if likely is not None:
                 yield _warning(
                     Code.UNKNOWN_ATTRIBUTE,
-                    f"rule {expression.rule_name} reads {_named(place)}, which no other rule reads",
+                    f"rule {expression.rule_name} reads {_place_name(place)}, which no other rule reads",
                     expression.path,
-                    f"did you mean {_named(likely)}?",
+                    f"did you mean {_place_name(likely)}?",
                 )
-    selected: dict[Place, set[str]] = {}
+    texts_by_place: dict[Place, set[str]] = {}
     for expression in expressions:
         if expression.is_selector:
             for place, text in expression.texts:
-                selected.setdefault(place, set()).add(text)
+                texts_by_place.setdefault(place, set()).add(text)
     for expression in expressions:
         for place, text in () if expression.is_selector else expression.texts:
-            known = selected.get(place, set())
-            similar = _most_similar(text, known) if text not in known else None
+            known_texts = texts_by_place.get(place, set())
+            similar = _most_similar(text, known_texts) if text not in known_texts else None
             if similar is not None:
                 yield _warning(
                     Code.UNKNOWN_LITERAL,
-                    f'rule {expression.rule_name} accepts {_named(place)} "{text}", which no rule selects',
+                    f'rule {expression.rule_name} accepts {_place_name(place)} "{text}", which no rule selects',
                     expression.path,
                     f'did you mean "{similar}"?',
                 )
@@ -328,16 +331,18 @@ def _likely_attribute(driver: str, place: Place, uses: Mapping[Place, int]) -> P
     domain, identifier = place
     if domain != driver and _most_similar(domain, (driver,)):
         return driver, identifier
-    known = [other for at, other in uses if at == domain and uses[at, other] > uses[place] == 1]
-    similar = _most_similar(identifier, known)
+    likely_names = [
+        other for at, other in uses if at == domain and uses[at, other] > uses[place] == 1
+    ]
+    similar = _most_similar(identifier, likely_names)
     return None if similar is None else (domain, similar)
 
 
-def _named(place: Place) -> str:
+def _place_name(place: Place) -> str:
     return "/".join(place)
 
 
-def _most_similar(name: str, known: Iterable[str]) -> str | None:
+def _most_similar(name: str, known_names: Iterable[str]) -> str | None:
     """Return the name of which another is a misspelling; None where none is so similar.
 
     Names that differ in their digits only are meant so.
@@ -348,7 +353,7 @@ def _most_similar(name: str, known: Iterable[str]) -> str | None:
     """
     ratios = [
         (SequenceMatcher(a=name.lower(), b=other.lower()).ratio(), other)
-        for other in sorted(known)
+        for other in sorted(known_names)
         if other != name and _DIGITS.sub("0", other) != _DIGITS.sub("0", name)
     ]
     ratio, similar = max(ratios, default=(0.0, ""))

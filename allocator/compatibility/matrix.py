@@ -89,14 +89,14 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     cells: tuple[tuple[Cell, ...], ...]
     omitted: int = 0
 
-    def cell(self, one: str, other: str) -> Cell:
+    def cell(self, first: str, other: str) -> Cell:
         """Return the relation between two kinds, by name.
 
         Raises:
             ValueError: There is no kind of that name.
         """
         names = [kind.name for kind in self.kinds]
-        return self.cells[names.index(one)][names.index(other)]
+        return self.cells[names.index(first)][names.index(other)]
 
 
 def build_matrix(policy: CompiledPolicy | None, devices: Sequence[PublishedDevice]) -> Matrix:
@@ -106,15 +106,15 @@ def build_matrix(policy: CompiledPolicy | None, devices: Sequence[PublishedDevic
         policy: None for the groups that slices declare.
         devices: Those of other drivers than the policy's, or than the first device's, are left out.
     """
-    evaluated = policy or empty_policy(devices[0].id.driver if devices else "")
-    kinds = device_kinds(evaluated, devices)
-    shown = kinds[:MAX_KINDS]
+    evaluated_policy = policy or empty_policy(devices[0].id.driver if devices else "")
+    kinds = device_kinds(evaluated_policy, devices)
+    shown_kinds = kinds[:MAX_KINDS]
     return Matrix(
-        driver=evaluated.driver,
+        driver=evaluated_policy.driver,
         policy=policy.name if policy is not None else "",
-        kinds=shown,
-        cells=_cells(evaluated, shown),
-        omitted=len(kinds) - len(shown),
+        kinds=shown_kinds,
+        cells=_cells(evaluated_policy, shown_kinds),
+        omitted=len(kinds) - len(shown_kinds),
     )
 
 
@@ -130,15 +130,15 @@ def device_kinds(policy: CompiledPolicy, devices: Iterable[PublishedDevice]) -> 
     """Return the kinds of devices, in the order of the policy's rules; the undeclared last."""
     devices_by_kind: dict[tuple[int, tuple[Groups, ...]], list[PublishedDevice]] = {}
     profiles: dict[int, Profile] = {}
-    for published in devices:
-        if published.id.driver == policy.driver:
-            profile = policy.profile(published)
+    for device in devices:
+        if device.id.driver == policy.driver:
+            profile = policy.profile(device)
             profiles[profile.number] = profile
-            devices_by_kind.setdefault((profile.number, _declared_groups(published)), []).append(
-                published
+            devices_by_kind.setdefault((profile.number, _declared_groups(device)), []).append(
+                device
             )
     for members in devices_by_kind.values():
-        members.sort(key=lambda published: published.id)
+        members.sort(key=lambda device: device.id)
     names = [_name(profiles[number], groups) for number, groups in devices_by_kind]
     firsts = [members[0].id for members in devices_by_kind.values()]
     for of_first in ("{0.device}", "{0.pool}/{0.device}"):
@@ -147,7 +147,7 @@ def device_kinds(policy: CompiledPolicy, devices: Iterable[PublishedDevice]) -> 
             name if often[name] == 1 else f"{name.split(_LIKE)[0]}{_LIKE}{of_first.format(first)}"
             for name, first in zip(names, firsts, strict=True)
         ]
-    made = [
+    named_kinds = [
         Kind(name=name, profile=profiles[number], groups=groups, devices=tuple(members))
         for name, ((number, groups), members) in zip(names, devices_by_kind.items(), strict=True)
     ]
@@ -157,13 +157,13 @@ def device_kinds(policy: CompiledPolicy, devices: Iterable[PublishedDevice]) -> 
         rules = kind.profile.rules
         return not rules, [order[rule] for rule in rules], kind.name
 
-    return tuple(sorted(made, key=place))
+    return tuple(sorted(named_kinds, key=place))
 
 
-def _declared_groups(published: PublishedDevice) -> tuple[Groups, ...]:
+def _declared_groups(device: PublishedDevice) -> tuple[Groups, ...]:
     groups = {
-        frozenset(taken.compatibility_groups or ()) or None
-        for taken in published.device.consumes_counters or ()
+        frozenset(consumption.compatibility_groups or ()) or None
+        for consumption in device.device.consumes_counters or ()
     }
     return tuple(sorted(groups, key=lambda names: sorted(names or ())))
 
@@ -179,31 +179,32 @@ def _name(profile: Profile, groups: tuple[Groups, ...]) -> str:
 # --- cells ----------------------------------------------------------------------------------------
 
 
-def _cells(policy: CompiledPolicy, shown: Sequence[Kind]) -> tuple[tuple[Cell, ...], ...]:
+def _cells(policy: CompiledPolicy, shown_kinds: Sequence[Kind]) -> tuple[tuple[Cell, ...], ...]:
     """Return the table, each pair evaluated once and written on both sides of the diagonal."""
     half = [
-        [_cell(policy, other, one) for other in shown[: row + 1]] for row, one in enumerate(shown)
+        [_cell(policy, other, kind) for other in shown_kinds[: row + 1]]
+        for row, kind in enumerate(shown_kinds)
     ]
-    places = range(len(shown))
+    places = range(len(shown_kinds))
     return tuple(tuple(half[max(at)][min(at)] for at in product([row], places)) for row in places)
 
 
-def _cell(policy: CompiledPolicy, one: Kind, other: Kind) -> Cell:
-    errors = [*_errors(one, other), *(() if one is other else _errors(other, one))]
+def _cell(policy: CompiledPolicy, kind: Kind, other: Kind) -> Cell:
+    errors = [*_errors(kind, other), *(() if kind is other else _errors(other, kind))]
     if errors:
         return Cell(relation=Relation.ERROR, reason=errors[0])
-    group_conflict = _group_conflict(policy, one, other)
+    group_conflict = _group_conflict(policy, kind, other)
     if group_conflict:
         return Cell(relation=Relation.INCOMPATIBLE, reason=group_conflict)
-    if agree(one.profile, other.profile):
+    if agree(kind.profile, other.profile):
         return Cell(relation=Relation.COMPATIBLE)
     refusals = [
         f"the rule of {owner.name} does not accept "
         f"{f'other {owner.name} devices' if owner is target else target.name}"
-        for owner, target in dict.fromkeys(((one, other), (other, one)))
+        for owner, target in dict.fromkeys(((kind, other), (other, kind)))
         if not accepts(owner.profile, target.profile)
     ]
-    is_one_sided = len(refusals) == 1 and one is not other
+    is_one_sided = len(refusals) == 1 and kind is not other
     relation = Relation.ONE_SIDED if is_one_sided else Relation.INCOMPATIBLE
     return Cell(relation=relation, reason=refusals[0])
 
@@ -217,11 +218,11 @@ def _errors(owner: Kind, target: Kind) -> Iterator[str]:
             yield f"the rule of {owner.name} gives no result on {target.name}: {answer.why}"
 
 
-def _group_conflict(policy: CompiledPolicy, one: Kind, other: Kind) -> str:
+def _group_conflict(policy: CompiledPolicy, kind: Kind, other: Kind) -> str:
     """Return the groups that make two kinds incompatible; empty when they do not."""
-    pairs = list(product(one.groups, other.groups))
+    pairs = list(product(kind.groups, other.groups))
     if policy.has_groups:
-        pairs.append((one.profile.groups, other.profile.groups))
+        pairs.append((kind.profile.groups, other.profile.groups))
     for left, right in pairs:
         if not share_groups(left, right, isolates=policy.isolates):
             groups = " and ".join(filter(None, (_format_groups(left), _format_groups(right))))
@@ -231,11 +232,11 @@ def _group_conflict(policy: CompiledPolicy, one: Kind, other: Kind) -> str:
     return ""
 
 
-def share_groups(one: Groups, other: Groups, *, isolates: bool) -> bool:
+def share_groups(first_groups: Groups, other: Groups, *, isolates: bool) -> bool:
     """Return whether groups allow two devices of one counter set to be in use together."""
-    if one is None or other is None:
-        return one is other or not isolates
-    return bool(one & other)
+    if first_groups is None or other is None:
+        return first_groups is other or not isolates
+    return bool(first_groups & other)
 
 
 def _format_groups(groups: Groups) -> str:
@@ -275,22 +276,22 @@ def render_matrix(table: Matrix) -> str:
         for row in rows
     ]
     rule = "| " + " | ".join("-" * max(width, 3) for width in widths) + " |"
-    omitted = [f"{table.omitted} more kinds"] if table.omitted else []
+    omitted_row = [f"{table.omitted} more kinds"] if table.omitted else []
     relations = {cell.relation for cells in table.cells for cell in cells}
     legend = ", ".join(
         f"{sign} {_LEGEND[relation]}" for relation, sign in _SIGNS.items() if relation in relations
     )
-    return "\n".join([lines[0], rule, *lines[1:], *omitted, legend]) + "\n"
+    return "\n".join([lines[0], rule, *lines[1:], *omitted_row, legend]) + "\n"
 
 
 def list_reasons(table: Matrix) -> tuple[str, ...]:
     """Return why kinds are incompatible, one line per pair: `mig, mps: the rule of mig ...`."""
     lines = []
-    for row, one in enumerate(table.kinds):
+    for row, kind in enumerate(table.kinds):
         for column in range(row + 1):
             cell = table.cells[row][column]
             if not cell.is_compatible:
-                lines.append(f"{table.kinds[column].name}, {one.name}: {cell.reason}")
+                lines.append(f"{table.kinds[column].name}, {kind.name}: {cell.reason}")
     return tuple(lines)
 
 
@@ -325,10 +326,10 @@ def as_groups(
         return _no(f"more than {MAX_FACETS} maximal sets of compatible kinds")
     if len(facets) <= 1:
         return {device.id: () for node in nodes for device in node.devices}
-    named = _named_facets(facets)
+    named_facets = _named_facets(facets)
     groups: dict[DeviceId, tuple[str, ...]] = {}
     for node in nodes:
-        own = tuple(sorted(name for name, facet in named.items() if node in facet))
+        own = tuple(sorted(name for name, facet in named_facets.items() if node in facet))
         if len(own) > MAX_GROUPS:
             return _no(
                 f"{node.name} is in {len(own)} maximal sets of compatible kinds "
@@ -357,11 +358,11 @@ def _nodes(policy: CompiledPolicy, kinds: Sequence[Kind]) -> list[_Node]:
             nodes.append(_Node(name=kind.name, kind=kind, devices=kind.devices))
             continue
         layers: list[list[PublishedDevice]] = []
-        taken: dict[tuple[str, str, str], int] = {}
+        device_counts: dict[tuple[str, str, str], int] = {}
         for device in kind.devices:
             places = [(device.id.driver, device.id.pool, name) for name in counter_sets_of(device)]
-            layer = max(taken.get(place, 0) for place in places)
-            taken |= dict.fromkeys(places, layer + 1)
+            layer = max(device_counts.get(place, 0) for place in places)
+            device_counts |= dict.fromkeys(places, layer + 1)
             if layer == len(layers):
                 layers.append([])
             layers[layer].append(device)
@@ -408,8 +409,8 @@ def _members_by_group(policy: CompiledPolicy, nodes: Sequence[_Node]) -> Iterato
     """Yield the nodes that have each group, and those that have none; all where none is declared."""
 
     def options(groups: Sequence[Groups]) -> list[set[int]]:
-        undeclared = {place for place, own in enumerate(groups) if own is None}
-        joining = set() if policy.isolates else undeclared
+        undeclared_places = {place for place, own in enumerate(groups) if own is None}
+        joining = set() if policy.isolates else undeclared_places
         names = sorted({name for own in groups for name in own or ()})
         sharing = [
             {place for place, own in enumerate(groups) if own is not None and name in own}
@@ -417,11 +418,11 @@ def _members_by_group(policy: CompiledPolicy, nodes: Sequence[_Node]) -> Iterato
         ]
         # Rules with disjoint groups leave a device none to share: it meets only undeclared ones.
         alone = [{place} for place, own in enumerate(groups) if own == frozenset()]
-        return [undeclared, *(members | joining for members in (*sharing, *alone))]
+        return [undeclared_places, *(members | joining for members in (*sharing, *alone))]
 
     native = options([node.kind.groups[0] for node in nodes])
-    ruled = options([node.kind.profile.groups for node in nodes])
-    for left, right in product(native, ruled):
+    ruled_options = options([node.kind.profile.groups for node in nodes])
+    for left, right in product(native, ruled_options):
         yield {nodes[place] for place in left & right}
 
 
@@ -429,25 +430,25 @@ def _cliques(graph: Mapping[_Node, set[_Node]]) -> Iterator[_Facet]:
     """Yield the maximal cliques of a graph (Bron and Kerbosch 1973, with a pivot)."""
     stack: list[tuple[_Facet, set[_Node], set[_Node]]] = [(frozenset(), set(graph), set())]
     while stack:
-        clique, open_, done = stack.pop()
+        clique, open_, done_nodes = stack.pop()
         if not open_:
-            if not done and clique:
+            if not done_nodes and clique:
                 yield clique
             continue
-        pivot = max(open_ | done, key=lambda node: (len(graph[node] & open_), node.name))
+        pivot = max(open_ | done_nodes, key=lambda node: (len(graph[node] & open_), node.name))
         for node in sorted(open_ - graph[pivot], key=lambda node: node.name):
-            stack.append((clique | {node}, open_ & graph[node], done & graph[node]))
+            stack.append((clique | {node}, open_ & graph[node], done_nodes & graph[node]))
             open_ = open_ - {node}
-            done = done | {node}
+            done_nodes = done_nodes | {node}
 
 
 def _named_facets(facets: Sequence[_Facet]) -> dict[str, _Facet]:
     """Return the sets by unique names of the format that the API requires."""
-    named: dict[str, _Facet] = {}
+    facets_by_name: dict[str, _Facet] = {}
     for number, facet in enumerate(facets):
-        joined = "-".join(sorted(node.name.lower() for node in facet))
-        name = re.sub(r"[^a-z0-9]+", "-", joined).strip("-")
-        if not name or len(name) > _MAX_NAME or name in named:
+        joined_name = "-".join(sorted(node.name.lower() for node in facet))
+        name = re.sub(r"[^a-z0-9]+", "-", joined_name).strip("-")
+        if not name or len(name) > _MAX_NAME or name in facets_by_name:
             name = f"group-{number}"
-        named[name] = facet
-    return named
+        facets_by_name[name] = facet
+    return facets_by_name

@@ -108,58 +108,60 @@ class PolicyPool:
     def __init__(self, policy: CompiledPolicy, devices: Iterable[PublishedDevice]) -> None:
         """Find the sites of the devices."""
         self.policy = policy
-        self.devices = {published.id.device: published for published in devices}
+        self.devices = {device.id.device: device for device in devices}
         self._sets: set[str] = set()
         self._hardware: dict[str, int] = {}
         self._devices: dict[PublishedDevice, PolicyDevice] = {}
         self._kinds: dict[Hashable, int] = {}
-        for published in self.devices.values():
-            sets = counter_sets_of(published)
+        for device in self.devices.values():
+            sets = counter_sets_of(device)
             self._sets |= sets
-            name = None if sets else _hardware_name(policy, published)
+            name = None if sets else _hardware_name(policy, device)
             if name is not None:
                 self._hardware.setdefault(name, len(self._hardware))
 
-    def policy_device(self, published: PublishedDevice) -> PolicyDevice:
+    def policy_device(self, published_device: PublishedDevice) -> PolicyDevice:
         """Return one of the devices as the policy sees it; the same object for the same device."""
-        device = self._devices.get(published)
+        device = self._devices.get(published_device)
         if device is None:
-            device = self._devices[published] = self._policy_device(published)
+            device = self._devices[published_device] = self._policy_device(published_device)
         return device
 
-    def equivalence_key(self, published: PublishedDevice) -> Hashable:
+    def equivalence_key(self, published_device: PublishedDevice) -> Hashable:
         """Return all that verdicts on a device depend on, beside its groups in slices.
 
         Equal for devices of different pools and hardware.
         """
-        device = self.policy_device(published)
+        device = self.policy_device(published_device)
         sites: list[tuple[str, str | int]] = [
             (kind, self._hardware[name] if kind == "hardware" else name)
             for kind, name in device.sites
         ]
         return device.profile.number, frozenset(sites)
 
-    def _policy_device(self, published: PublishedDevice) -> PolicyDevice:
-        profile = self.policy.profile(published)
-        sites = self._sites(published)
+    def _policy_device(self, device: PublishedDevice) -> PolicyDevice:
+        profile = self.policy.profile(device)
+        sites = self._sites(device)
         groups: dict[GroupScope, Groups] = {}
-        for consumed in published.device.consumes_counters or ():
-            scope = (True, ("set", consumed.counter_set))
-            declared = frozenset(consumed.compatibility_groups or ()) or None
+        for consumption in device.device.consumes_counters or ():
+            scope = (True, ("set", consumption.counter_set))
+            declared_groups = frozenset(consumption.compatibility_groups or ()) or None
             before = groups.get(scope)
-            groups[scope] = declared & before if declared and before else declared
+            groups[scope] = (
+                declared_groups & before if declared_groups and before else declared_groups
+            )
         if self.policy.has_groups:
             groups |= {(False, site): profile.groups for site in sites}
         key = (profile.number, sites, frozenset(groups.items()))
         return PolicyDevice(
-            id=published.id,
+            id=device.id,
             kind=self._kinds.setdefault(key, len(self._kinds)),
             profile=profile,
             sites=sites,
             groups=groups,
         )
 
-    def _sites(self, published: PublishedDevice) -> frozenset[Site]:
+    def _sites(self, device: PublishedDevice) -> frozenset[Site]:
         """Return the sites of a device.
 
         Two devices that consume counters are co-located on a common counter set, two that do not on
@@ -169,26 +171,26 @@ class PolicyPool:
         """
         if self.policy.is_pool_wide:
             return frozenset((_POOL,))
-        sets = counter_sets_of(published)
+        sets = counter_sets_of(device)
         if sets:
             return frozenset([("set", name) for name in sets])
-        name = _hardware_name(self.policy, published)
+        name = _hardware_name(self.policy, device)
         hardware = self._hardware.keys() if name is None else {name}
         sites = {("set", set_name) for set_name in self._sets}
         sites |= {("hardware", hardware_name) for hardware_name in hardware}
         return frozenset(sites if name is not None else sites | {_POOL})
 
 
-def counter_sets_of(published: PublishedDevice) -> frozenset[str]:
+def counter_sets_of(device: PublishedDevice) -> frozenset[str]:
     """Return the counter sets that a device consumes."""
     return frozenset(
-        [consumption.counter_set for consumption in published.device.consumes_counters or ()]
+        [consumption.counter_set for consumption in device.device.consumes_counters or ()]
     )
 
 
-def _hardware_name(policy: CompiledPolicy, published: PublishedDevice) -> str | None:
+def _hardware_name(policy: CompiledPolicy, device: PublishedDevice) -> str | None:
     """Return the value of the first physical attribute that a device has."""
-    attributes = published.device.attributes or {}
+    attributes = device.device.attributes or {}
     if not attributes:
         return None
     values = {qualify_name(name, policy.driver): value for name, value in attributes.items()}
@@ -234,15 +236,15 @@ def evaluate_devices(devices: Sequence[PublishedDevice], policy: CompiledPolicy)
     """
     causes: list[Cause] = []
     by_pool: dict[PoolId, dict[DeviceId, PublishedDevice]] = {}
-    for published in devices:
-        if published.id.driver == policy.driver:
-            pool = PoolId(published.id.driver, published.id.pool)
-            by_pool.setdefault(pool, {})[published.id] = published
+    for device in devices:
+        if device.id.driver == policy.driver:
+            pool = PoolId(device.id.driver, device.id.pool)
+            by_pool.setdefault(pool, {})[device.id] = device
     for members in by_pool.values():
         occupancy = Occupancy(PolicyPool(policy, members.values()))
-        for published in members.values():
-            causes += occupancy.causes(published)
-            occupancy.add(published)
+        for device in members.values():
+            causes += occupancy.causes(device)
+            occupancy.add(device)
     return Verdict(causes=rank_causes(causes))
 
 
@@ -264,25 +266,25 @@ class Occupancy:
         self._at: dict[Site, list[PolicyDevice]] = {}
         self._members: dict[GroupScope, list[PolicyDevice]] = {}
 
-    def add(self, published: PublishedDevice) -> None:
+    def add(self, published_device: PublishedDevice) -> None:
         """Count a device as in use, whether or not it is compatible."""
-        device = self._pool.policy_device(published)
+        device = self._pool.policy_device(published_device)
         for site in device.sites:
             self._at.setdefault(site, []).append(device)
         for scope in device.groups:
             self._members.setdefault(scope, []).append(device)
 
-    def remove(self, published: PublishedDevice) -> None:
+    def remove(self, published_device: PublishedDevice) -> None:
         """Undo the latest `add`, which was this device's."""
-        device = self._pool.policy_device(published)
+        device = self._pool.policy_device(published_device)
         for site in device.sites:
             self._at[site].pop()
         for scope in device.groups:
             self._members[scope].pop()
 
-    def causes(self, published: PublishedDevice) -> Iterator[Cause]:
+    def causes(self, device: PublishedDevice) -> Iterator[Cause]:
         """Yield why a device may not be used now; a cause may come twice."""
-        candidate = self._pool.policy_device(published)
+        candidate = self._pool.policy_device(device)
         yield from _invalid_rules(candidate)
         for scope, groups in candidate.groups.items():
             yield from self._group_conflict(candidate, scope, groups)
@@ -294,15 +296,17 @@ class Occupancy:
     def inconsistent(self, site: Site) -> Iterator[DeviceId]:
         """Yield the tenants of a site that should not be in use together."""
         tenants = self._at.get(site, ())
-        for number, one in enumerate(tenants):
+        for number, tenant in enumerate(tenants):
             for other in tenants[:number]:
-                if one.id != other.id and not agree(one.profile, other.profile):
-                    yield one.id
+                if tenant.id != other.id and not agree(tenant.profile, other.profile):
+                    yield tenant.id
                     yield other.id
         for scope in ((True, site), (False, site)):
             members = self._members.get(scope, ())
-            common, undeclared = self._common(scope)
-            if len(members) > 1 and (common == frozenset() or (undeclared and common is not None)):
+            common, has_undeclared = self._common(scope)
+            if len(members) > 1 and (
+                common == frozenset() or (has_undeclared and common is not None)
+            ):
                 yield from [member.id for member in members]
 
     def _common(self, scope: GroupScope) -> tuple[Groups, bool]:
@@ -312,9 +316,9 @@ class Occupancy:
         groups join anything, these do not count.
         """
         groups = [member.groups[scope] for member in self._members.get(scope, ())]
-        declared = [names for names in groups if names is not None]
-        common = frozenset.intersection(*declared) if declared else None
-        return common, self._isolates and len(declared) < len(groups)
+        declared_groups = [names for names in groups if names is not None]
+        common = frozenset.intersection(*declared_groups) if declared_groups else None
+        return common, self._isolates and len(declared_groups) < len(groups)
 
     def _group_conflict(
         self, candidate: PolicyDevice, scope: GroupScope, groups: Groups
@@ -327,19 +331,19 @@ class Occupancy:
         members = self._members.get(scope)
         if not members:
             return
-        common, undeclared = self._common(scope)
+        common, has_undeclared = self._common(scope)
         if groups is None:
             clause = Clause.UNDECLARED if self._isolates and common is not None else None
-        elif undeclared:
+        elif has_undeclared:
             clause = Clause.UNDECLARED
         else:
             clause = None if common is None or groups & common else Clause.GROUPS
         if clause is not None:
             is_native, site = scope
-            shared = None if undeclared else common
+            shared_groups = None if has_undeclared else common
             own = f"groups {_format_groups(groups)}" if groups else "no groups"
-            others = f"have {_format_groups(shared) if shared else 'none'} in common"
-            if undeclared and groups is not None:
+            others = f"have {_format_groups(shared_groups) if shared_groups else 'none'} in common"
+            if has_undeclared and groups is not None:
                 others = "declare none"
             where = describe_site(site, candidate.id.pool)
             yield Cause(
@@ -357,9 +361,11 @@ class Occupancy:
             )
 
 
-def agree(one: Profile, other: Profile) -> bool:
+def agree(profile: Profile, other: Profile) -> bool:
     """Return whether each satisfies the other's expressions, for certain."""
-    return not (one.doubts or other.doubts) and accepts(one, other) and accepts(other, one)
+    return (
+        not (profile.doubts or other.doubts) and accepts(profile, other) and accepts(other, profile)
+    )
 
 
 def accepts(owner: Profile, other: Profile) -> bool:

@@ -49,15 +49,15 @@ class PoolState:
         self._pool = pool
         self._use = use
         self._policy_pool = policy_pool(policy, pool)
-        unpublished = [
+        unpublished_ids = [
             DeviceId(pool.id.driver, pool.id.pool, name)
             for name in sorted(use.keys() - self._policy_pool.devices.keys())
         ]
-        self._unknown = [device for device in unpublished if device not in tombstones]
-        self._vanished = [tombstones[device] for device in unpublished if device in tombstones]
+        self._unknown = [device for device in unpublished_ids if device not in tombstones]
+        self._vanished = [tombstones[device] for device in unpublished_ids if device in tombstones]
         if self._vanished:
-            published = self._policy_pool.devices.values()
-            self._policy_pool = PolicyPool(policy, (*published, *self._vanished))
+            published_devices = self._policy_pool.devices.values()
+            self._policy_pool = PolicyPool(policy, (*published_devices, *self._vanished))
         self._occupancy = Occupancy(self._policy_pool)
         devices = self._policy_pool.devices
         self._tenants = [devices[name] for name in sorted(use) if name in devices]
@@ -73,29 +73,29 @@ class PoolState:
         }
         return {site: tenants for site, tenants in violating.items() if tenants}
 
-    def equivalence_key(self, published: PublishedDevice) -> Hashable:
+    def equivalence_key(self, device: PublishedDevice) -> Hashable:
         """Return all that verdicts on a device of this pool depend on."""
-        kind = self._policy_pool.policy_device(published).kind
-        consumed = _consumed(published) if self._vanished else None
-        return (self._pool.id, kind, published.id.device in self._use, consumed)
+        kind = self._policy_pool.policy_device(device).kind
+        consumed_amounts = _consumed_amounts(device) if self._vanished else None
+        return (self._pool.id, kind, device.id.device in self._use, consumed_amounts)
 
-    def add(self, published: PublishedDevice) -> None:
+    def add(self, device: PublishedDevice) -> None:
         """Count a device as in use."""
-        self._tenants.append(published)
-        self._occupancy.add(published)
+        self._tenants.append(device)
+        self._occupancy.add(device)
 
-    def remove(self, published: PublishedDevice) -> None:
+    def remove(self, device: PublishedDevice) -> None:
         """Undo the latest `add`, which was this device's."""
         self._tenants.pop()
-        self._occupancy.remove(published)
+        self._occupancy.remove(device)
 
-    def excludes(self, published: PublishedDevice) -> bool:
+    def excludes(self, device: PublishedDevice) -> bool:
         """Return whether a device may not be used now."""
-        return next(self.causes(published), None) is not None
+        return next(self.causes(device), None) is not None
 
-    def causes(self, published: PublishedDevice) -> Iterator[Cause]:
+    def causes(self, published_device: PublishedDevice) -> Iterator[Cause]:
         """Yield why a device may not be used now."""
-        yield from self._occupancy.causes(published)
+        yield from self._occupancy.causes(published_device)
         for device in self._unknown:
             why = f"device {device.device} is allocated and no longer published"
             yield Cause(
@@ -110,9 +110,9 @@ class PoolState:
                 ),
                 others=(device,),
             )
-        yield from self._exhausted_counters(published)
+        yield from self._exhausted_counters(published_device)
         if self._inconsistent:
-            for site in sorted(self._sites(published) & self._inconsistent.keys()):
+            for site in sorted(self._sites(published_device) & self._inconsistent.keys()):
                 where = describe_site(site, self._pool.id.pool)
                 yield Cause(
                     clause=Clause.INCONSISTENT,
@@ -127,25 +127,28 @@ class PoolState:
                 )
 
     def causes_without(
-        self, published: PublishedDevice, later: Sequence[PublishedDevice]
+        self, published_device: PublishedDevice, later: Sequence[PublishedDevice]
     ) -> list[Cause]:
         """Return the causes for a chosen device before it and later ones were chosen."""
         for device in reversed(later):
             self.remove(device)
         try:
-            return list(self.causes(published))
+            return list(self.causes(published_device))
         finally:
             for device in later:
                 self.add(device)
 
     def users(
-        self, devices: Iterable[DeviceId], namespace: str, chosen: Mapping[DeviceId, Sequence[str]]
+        self,
+        devices: Iterable[DeviceId],
+        namespace: str,
+        chosen_users: Mapping[DeviceId, Sequence[str]],
     ) -> str:
         """Return who uses devices: `used by claim a`; never a name of another namespace.
 
         Args:
             namespace: Of the claim that is told.
-            chosen: The users of devices that are chosen in this attempt.
+            chosen_users: The users of devices that are chosen in this attempt.
         """
         names: list[str] = []
         foreign: set[tuple[str, str]] = set()
@@ -156,19 +159,19 @@ class PoolState:
                     names.append(f"claim {consumer.claim}")
                 else:
                     foreign.add((consumer.namespace, consumer.claim))
-            names += chosen.get(device, ())
-        listed = list(dict.fromkeys(names))
-        if len(listed) > _MAX_NAMED:
-            listed = [*listed[:_MAX_NAMED], f"{len(listed) - _MAX_NAMED} more"]
+            names += chosen_users.get(device, ())
+        unique_names = list(dict.fromkeys(names))
+        if len(unique_names) > _MAX_NAMED:
+            unique_names = [*unique_names[:_MAX_NAMED], f"{len(unique_names) - _MAX_NAMED} more"]
         if foreign:
             claims = f"{len(foreign)} claims in other namespaces"
-            listed.append("a claim in another namespace" if len(foreign) == 1 else claims)
-        return f"used by {', '.join(listed)}" if listed else ""
+            unique_names.append("a claim in another namespace" if len(foreign) == 1 else claims)
+        return f"used by {', '.join(unique_names)}" if unique_names else ""
 
-    def _sites(self, published: PublishedDevice) -> frozenset[Site]:
-        return self._policy_pool.policy_device(published).sites
+    def _sites(self, device: PublishedDevice) -> frozenset[Site]:
+        return self._policy_pool.policy_device(device).sites
 
-    def _exhausted_counters(self, published: PublishedDevice) -> Iterator[Cause]:
+    def _exhausted_counters(self, device: PublishedDevice) -> Iterator[Cause]:
         """Yield the counters that a device would exhaust together with vanished devices.
 
         Unlike upstream, where a device that is no longer published consumes nothing: its claim
@@ -177,51 +180,51 @@ class PoolState:
         if not self._vanished:
             return
         vanished_sets = {name for device in self._vanished for name in counter_sets_of(device)}
-        tenants = {tenant.id: tenant for tenant in self._tenants if tenant.id != published.id}
-        for consumed in published.device.consumes_counters or ():
-            declared = self._pool.counter_sets.get(consumed.counter_set)
-            if declared is None or consumed.counter_set not in vanished_sets:
+        tenants = {tenant.id: tenant for tenant in self._tenants if tenant.id != device.id}
+        for consumption in device.device.consumes_counters or ():
+            counter_set = self._pool.counter_sets.get(consumption.counter_set)
+            if counter_set is None or consumption.counter_set not in vanished_sets:
                 continue
-            for name, needed in (consumed.counters or {}).items():
-                free = _free(declared, name, tenants.values())
-                if free is not None and free < needed.value:
+            for name, needed_amount in (consumption.counters or {}).items():
+                free = _free(counter_set, name, tenants.values())
+                if free is not None and free < needed_amount.value:
                     yield Cause(
                         clause=Clause.COUNTERS,
-                        message=f"counter {name} of counter set {declared.name} has {free} free, "
-                        f"{needed.value} needed",
+                        message=f"counter {name} of counter set {counter_set.name} has {free} free, "
+                        f"{needed_amount.value} needed",
                         rejection=RejectionReason(
                             reason=Reason.COUNTERS,
                             verb="need",
                             subject=f"counter {name}",
-                            value=str(needed.value),
-                            remark=f"{free} free in counter set {declared.name}",
+                            value=str(needed_amount.value),
+                            remark=f"{free} free in counter set {counter_set.name}",
                         ),
                         others=tuple(device.id for device in self._vanished),
                     )
 
 
-def _consumed(published: PublishedDevice) -> Hashable:
+def _consumed_amounts(device: PublishedDevice) -> Hashable:
     """Return the counters that a device consumes, with amounts."""
     return frozenset(
-        (consumed.counter_set, name, amount.value)
-        for consumed in published.device.consumes_counters or ()
-        for name, amount in (consumed.counters or {}).items()
+        (consumption.counter_set, name, amount.value)
+        for consumption in device.device.consumes_counters or ()
+        for name, amount in (consumption.counters or {}).items()
     )
 
 
 def _free(
-    declared: CounterSet, counter: str, tenants: Iterable[PublishedDevice]
+    counter_set: CounterSet, counter: str, tenants: Iterable[PublishedDevice]
 ) -> Quantity | None:
     """Return how much of a counter tenants leave free; None when the set has no such counter."""
-    total = (declared.counters or {}).get(counter)
+    total = (counter_set.counters or {}).get(counter)
     if total is None:
         return None
     used = sum(
-        consumed.counters[counter].value.nanos
+        consumption.counters[counter].value.nanos
         for tenant in tenants
-        for consumed in tenant.device.consumes_counters or ()
-        if consumed.counter_set == declared.name
-        and consumed.counters
-        and counter in consumed.counters
+        for consumption in tenant.device.consumes_counters or ()
+        if consumption.counter_set == counter_set.name
+        and consumption.counters
+        and counter in consumption.counters
     )
     return Quantity.from_nanos(max(total.value.nanos - used, 0), total.value.format)

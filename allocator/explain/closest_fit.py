@@ -147,7 +147,9 @@ def find_closest_fit(
         return trial.answer({})
     relaxations = list(find_relaxations(nodes, pending, usage, rules))[:_MAX_RELAXATIONS]
     relaxations.sort(key=lambda relaxation: relaxation.options[0].cost)
-    return _one(trial, relaxations) or _two(trial, relaxations) or _several(trial, relaxations)
+    return (
+        _fit_of_one(trial, relaxations) or _two(trial, relaxations) or _several(trial, relaxations)
+    )
 
 
 def closest_fit_now(
@@ -237,18 +239,18 @@ class _Trial:
         self._terms = terms
         self.left = searches
 
-    def fits(self, applied: Applied) -> bool:
+    def fits(self, applied_options: Applied) -> bool:
         """Return whether changed claims fit some node; false when the budget is spent."""
-        return self.left > 0 and self._node_for(self._changed(applied)) is not None
+        return self.left > 0 and self._node_for(self._changed_claims(applied_options)) is not None
 
-    def answer(self, applied: Applied) -> ClosestFit | None:
+    def answer(self, applied_options: Applied) -> ClosestFit | None:
         """Return changed claims with a node; None where they fit none, or end the attempt."""
-        claims = self._changed(applied)
+        claims = self._changed_claims(applied_options)
         node = self._node_for(claims)
         if node is None or self._ends(claims):
             return None
         changes = []
-        for relaxation, number in sorted(applied.items(), key=lambda entry: entry[0].claim):
+        for relaxation, number in sorted(applied_options.items(), key=lambda entry: entry[0].claim):
             option, metadata = relaxation.options[number], self._claims[relaxation.claim].metadata
             changes.append(
                 Change(
@@ -274,9 +276,9 @@ class _Trial:
                 low = middle
         return high
 
-    def _changed(self, applied: Applied) -> tuple[ResourceClaim, ...]:
+    def _changed_claims(self, applied_options: Applied) -> tuple[ResourceClaim, ...]:
         claims = list(self._claims)
-        for relaxation, number in applied.items():
+        for relaxation, number in applied_options.items():
             claim = claims[relaxation.claim]
             devices = relaxation.options[number].edit(claim.spec.devices)
             claims[relaxation.claim] = replace(claim, spec=replace(claim.spec, devices=devices))
@@ -318,7 +320,7 @@ class _Trial:
         return outcome
 
 
-def _one(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:
+def _fit_of_one(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:
     """Return the cheapest single change."""
     candidates: list[tuple[int, int, Applied]] = []
     for order, relaxation in enumerate(relaxations):
@@ -328,7 +330,7 @@ def _one(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:
         if number is not None:
             candidates.append((relaxation.options[number].cost, order, {relaxation: number}))
     candidates.sort(key=lambda candidate: candidate[:2])
-    answers = (trial.answer(applied) for _, _, applied in candidates)
+    answers = (trial.answer(applied_options) for _, _, applied_options in candidates)
     return next((answer for answer in answers if answer is not None), None)
 
 
@@ -356,20 +358,20 @@ def _two(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:
 
 def _several(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:
     """Return changes of which none can be left out, the most expensive kinds left out first."""
-    applied = _all_applied(trial, relaxations)
-    if applied is None:
+    applied_options = _all_applied(trial, relaxations)
+    if applied_options is None:
         return None
-    for relaxation in reversed(list(applied)):
-        fewer = {key: number for key, number in applied.items() if key is not relaxation}
+    for relaxation in reversed(list(applied_options)):
+        fewer = {key: number for key, number in applied_options.items() if key is not relaxation}
         if trial.fits(fewer):
-            applied = fewer
-    for relaxation in list(applied):
-        others = {key: number for key, number in applied.items() if key is not relaxation}
+            applied_options = fewer
+    for relaxation in list(applied_options):
+        others = {key: number for key, number in applied_options.items() if key is not relaxation}
         number = trial.least(relaxation, others)
         if number is not None:
-            applied[relaxation] = number
+            applied_options[relaxation] = number
     # Once the budget is spent nothing more can be left out, so the change would not be small.
-    return trial.answer(applied) if trial.left > 0 else None
+    return trial.answer(applied_options) if trial.left > 0 else None
 
 
 def _all_applied(trial: _Trial, relaxations: Sequence[Relaxation]) -> dict[Relaxation, int] | None:
@@ -378,7 +380,14 @@ def _all_applied(trial: _Trial, relaxations: Sequence[Relaxation]) -> dict[Relax
     relaxing = {
         relaxation: last for relaxation, last in everything.items() if not relaxation.may_exclude
     }
-    return next((applied for applied in (relaxing, everything) if trial.fits(applied)), None)
+    return next(
+        (
+            applied_options
+            for applied_options in (relaxing, everything)
+            if trial.fits(applied_options)
+        ),
+        None,
+    )
 
 
 # --- which nodes ----------------------------------------------------------------------------------
@@ -404,9 +413,9 @@ def _candidates(
     examples: dict[Hashable, NodeDevices] = {}
     for node in nodes:
         uses = [
-            (number, equivalence.usage_key(pool, held, rules))
+            (number, equivalence.usage_key(pool, use, rules))
             for number, pool in enumerate(node.pools)
-            if (held := usage.pools.get(pool.id))
+            if (use := usage.pools.get(pool.id))
         ]
         key = (
             equivalence.published_key(node, rules),
@@ -422,11 +431,10 @@ def _candidates(
 def _suitable_devices(node: NodeDevices, chains: Iterable[SelectorChain], usage: Usage) -> int:
     """Return how many devices of the classes no claim has to itself."""
     free = [
-        published
-        for published in node.devices
-        if (use := usage.of(published.id)) is None or not use.exclusive
+        device
+        for device in node.devices
+        if (use := usage.of(device.id)) is None or not use.exclusive
     ]
     return sum(
-        min(sum(chain.verdict(published) is True for published in free), MAX_RESULTS)
-        for chain in chains
+        min(sum(chain.verdict(device) is True for device in free), MAX_RESULTS) for chain in chains
     )

@@ -46,8 +46,8 @@ def rejections_beside(
         plan: For the same requests, the last perhaps with fewer devices, or none in mode All.
         suitable: Positions of devices that could be chosen if nothing else were.
     """
-    chosen = _replay(attempt, plan)
-    owners = {position: request for request, position, _ in chosen}
+    replayed_choices = _replay(attempt, plan)
+    owners = {position: request for request, position, _ in replayed_choices}
     rejections = []
     for position in sorted(suitable):
         rejection = _rejection_beside(attempt, table.request, position, owners)
@@ -57,8 +57,8 @@ def rejections_beside(
             # Mode All requires every device, so each is chosen as long as the ones before allow it.
             further = bool(attempt.shared >> position & 1) or position in owners
             if _choose(attempt, table.request, position, further_share=further):
-                chosen.append((table.request, position, further))
-    for request, position, further in reversed(chosen):
+                replayed_choices.append((table.request, position, further))
+    for request, position, further in reversed(replayed_choices):
         for constraint in reversed(attempt.constraints):
             constraint.remove(request, position, further_share=further)
     return rejections
@@ -72,16 +72,16 @@ def _replay(attempt: Attempt, plan: Plan) -> list[tuple[Request, int, bool]]:
         for alternatives in claim
         for table in alternatives
     }
-    chosen: list[tuple[Request, int, bool]] = []
+    choices: list[tuple[Request, int, bool]] = []
     used = attempt.shared
     for choice in (choice for choices in plan.choices for choice in choices):
         request = requests.get((choice.request.claim, choice.request.full_name))
         position = attempt.node.positions[choice.device.id]
         further = bool(used & attempt.shareable & 1 << position)
         if request is not None and _choose(attempt, request, position, further_share=further):
-            chosen.append((request, position, further))
+            choices.append((request, position, further))
             used |= 1 << position
-    return chosen
+    return choices
 
 
 def _rejection_beside(
@@ -124,7 +124,7 @@ def _choose(attempt: Attempt, request: Request, position: int, *, further_share:
     """Choose a device; false, and nothing changes, when some constraint does not allow it."""
     for number, constraint in enumerate(attempt.constraints):
         if not constraint.add(request, position, further_share=further_share):
-            for added in reversed(attempt.constraints[:number]):
-                added.remove(request, position, further_share=further_share)
+            for added_constraint in reversed(attempt.constraints[:number]):
+                added_constraint.remove(request, position, further_share=further_share)
             return False
     return True

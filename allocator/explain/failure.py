@@ -124,8 +124,8 @@ def explain_nodes(
     explain: Explain,
 ) -> Iterator[NodeResult]:
     """Yield the results of nodes; each class is explained once, the largest first."""
-    divided = divide_classes(verdicts, pending)
-    largest = sorted(divided, key=lambda verdict: (-len(verdict.nodes), min(verdict.nodes)))
+    divided_classes = divide_classes(verdicts, pending)
+    largest = sorted(divided_classes, key=lambda verdict: (-len(verdict.nodes), min(verdict.nodes)))
     for number, verdict in enumerate(largest):
         fits = isinstance(verdict.outcome, Plan)
         reasons: tuple[NodeReason, ...] = ()

@@ -93,20 +93,20 @@ def divide_classes(verdicts: Verdicts, pending: PendingClaims) -> tuple[ClassVer
     They may still differ in values that constraints compare, which differ from node to node.
     """
     projection = equivalence.explanation_projection(pending)
-    divided: list[ClassVerdict] = []
+    divided_verdicts: list[ClassVerdict] = []
     for verdict in verdicts.classes:
         if isinstance(verdict.outcome, Plan) or len(verdict.nodes) == 1:
-            divided.append(verdict)
+            divided_verdicts.append(verdict)
             continue
         keys, nodes = verdicts.equivalence_keys(projection), dict[Hashable, list[str]]()
         for name in verdict.nodes:
             nodes.setdefault(keys[name], []).append(name)
         for names in nodes.values():
             example = verdicts.devices[names[0]]
-            divided.append(
+            divided_verdicts.append(
                 msgspec.structs.replace(verdict, representative=example, nodes=tuple(names))
             )
-    return tuple(divided)
+    return tuple(divided_verdicts)
 
 
 class _Explanation:
@@ -141,10 +141,10 @@ class _Explanation:
     def _alone(self) -> list[Shortage]:
         """Explain each request that does not fit even if it were the only one."""
         shortages: list[Shortage] = []
-        explained = 0
+        explained_mask = 0
         for item in self._requests():
-            if explained < _MAX_REQUESTS and self._is_infeasible((item,)):
-                explained += 1
+            if explained_mask < _MAX_REQUESTS and self._is_infeasible((item,)):
+                explained_mask += 1
                 shortages += self._explain_last((item,))
         return shortages
 
@@ -266,13 +266,13 @@ class _Explanation:
         self, attempt: Attempt, table: RequestCandidates, position: int
     ) -> RejectionReason | None:
         """Return the first check that a device does not pass while nothing is chosen yet."""
-        request, published = table.request, self._node.devices[position]
+        request, device = table.request, self._node.devices[position]
         features = self._rules.features
         try:
-            rejection = binding.rejection(published.device, features)
+            rejection = binding.rejection(device.device, features)
             if rejection is not None:
                 return rejection
-            verdict = selector_chain(request.expressions).verdict(published)
+            verdict = selector_chain(request.expressions).verdict(device)
             if isinstance(verdict, SelectorFailure):
                 return RejectionReason(
                     reason=Reason.SELECTOR,
@@ -281,16 +281,16 @@ class _Explanation:
                     remark=verdict.message,
                 )
             if not verdict:
-                return unmet_condition(request.expressions, published)
-            if not targets_node(published, self._node):
+                return unmet_condition(request.expressions, device)
+            if not targets_node(device, self._node):
                 return _whole(Reason.NODE_SELECTION, "for other nodes")
-            use = self._usage.of(published.id)
+            use = self._usage.of(device.id)
             if use is not None and use.exclusive and not request.admin:
                 return _whole(Reason.ALLOCATED, "in use")
             return (
-                node_operations.rejection(published.slice, self._node.declared_features, features)
-                or counters.rejection(published.device, features)
-                or taints.rejection(published.device, request.tolerations, features)
+                node_operations.rejection(device.slice, self._node.declared_features, features)
+                or counters.rejection(device.device, features)
+                or taints.rejection(device.device, request.tolerations, features)
                 or capacity_rejection(attempt, request, position)
                 or constraint_rejection(attempt, request, position, further_share=False)
             )
@@ -383,15 +383,15 @@ class _Explanation:
             for alternatives in claim
             if len(alternatives) == 1
         ]
-        needed = sum(table.count for table in tables)
+        needed_count = sum(table.count for table in tables)
         suitable = 0
         for table in tables:
             suitable |= table.candidates
         count = suitable.bit_count()
         names = self._request_names(case)
-        is_short = needed > count and not suitable & attempt.shareable
+        is_short = needed_count > count and not suitable & attempt.shareable
         if len(tables) == len(case.requests) and is_short:
-            detail = f"only {_devices(count, 'suitable ')} for {names}, {needed} requested"
+            detail = f"only {_devices(count, 'suitable ')} for {names}, {needed_count} requested"
         else:
             detail = f"{names} fit separately, but not together"
         return _whole(Reason.JOINTLY_INFEASIBLE, detail)
@@ -422,17 +422,17 @@ class _Explanation:
         for rejection in map(bound_rejection, rejections):
             same = counts.setdefault(rejection.reason, {})
             same[rejection] = same.get(rejection, 0) + 1
-        reduced = [reduce_rejections(of_reason) for of_reason in counts.values()]
-        kept, others = (
+        reduced_counts = [reduce_rejections(of_reason) for of_reason in counts.values()]
+        kept_counts, others = (
             (
                 [(rejection, count) for part in parts for rejection, count in part.items()]
-                for parts in zip(*reduced, strict=True)
+                for parts in zip(*reduced_counts, strict=True)
             )
-            if reduced
+            if reduced_counts
             else ([], [])
         )
-        kept.sort(key=lambda entry: -entry[1])
-        return [self._shortage(request, *entry) for entry in (*kept, *others)]
+        kept_counts.sort(key=lambda entry: -entry[1])
+        return [self._shortage(request, *entry) for entry in (*kept_counts, *others)]
 
     def _shortage(self, request: Request, rejection: RejectionReason, devices: int = 0) -> Shortage:
         metadata = self._pending.claims[request.claim].metadata

@@ -54,26 +54,26 @@ def subset_of(
     Args:
         instead: What replaces all alternatives of a request.
     """
-    kept = frozenset(items)
+    kept_items = frozenset(items)
     claims, requests = [], []
     for number, (claim, every) in enumerate(zip(pending.claims, pending.requests, strict=True)):
         constraints = tuple(
             constraint
             for index, constraint in enumerate(claim.spec.devices.constraints or ())
-            if Item(is_request=False, claim=number, number=index) in kept
+            if Item(is_request=False, claim=number, number=index) in kept_items
         )
         devices = msgspec.structs.replace(claim.spec.devices, constraints=constraints or None)
         spec = msgspec.structs.replace(claim.spec, devices=devices)
         claims.append(msgspec.structs.replace(claim, spec=spec))
-        chosen: list[tuple[Request, ...]] = []
+        chosen_requests: list[tuple[Request, ...]] = []
         for index, alternatives in enumerate(every):
             item = Item(is_request=True, claim=number, number=index)
-            if item in kept:
+            if item in kept_items:
                 only = (instead or {}).get(item)
                 these = alternatives if only is None else (only,)
-                at = len(chosen)
-                chosen.append(
+                at = len(chosen_requests)
+                chosen_requests.append(
                     tuple(msgspec.structs.replace(request, index=at) for request in these)
                 )
-        requests.append(tuple(chosen))
+        requests.append(tuple(chosen_requests))
     return PendingClaims(claims=tuple(claims), requests=tuple(requests))

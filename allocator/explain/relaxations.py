@@ -159,13 +159,13 @@ class _RequestRelaxations:
 
     def relaxations(self) -> Iterator[Relaxation]:
         """Yield those that have an option."""
-        requested = self._request.capacity or {}
+        requested_amounts = self._request.capacity or {}
         yield from self._relaxation(Kind.COUNT, self._counts())
-        for name in sorted(requested):
-            yield from self._relaxation(Kind.CAPACITY, self._amounts(name, requested[name]))
-            dropped = self._without_amount(name, requested[name])
-            yield from self._relaxation(Kind.CAPACITY, dropped, may_exclude=True)
-        for name in self._shared_capacities(requested):
+        for name in sorted(requested_amounts):
+            yield from self._relaxation(Kind.CAPACITY, self._amounts(name, requested_amounts[name]))
+            dropped_amount = self._without_amount(name, requested_amounts[name])
+            yield from self._relaxation(Kind.CAPACITY, dropped_amount, may_exclude=True)
+        for name in self._shared_capacities(requested_amounts):
             yield from self._relaxation(Kind.CAPACITY, self._defaults(name), may_exclude=True)
         for options in self._tolerations():
             yield from self._relaxation(Kind.TOLERATION, options)
@@ -177,8 +177,8 @@ class _RequestRelaxations:
     ) -> Iterator[Relaxation]:
         if options:
             request = self._request
-            kept = tuple(_thin_out(options))
-            yield Relaxation(request.claim, request.full_name, kind, kept, may_exclude)
+            kept_options = tuple(_thin_out(options))
+            yield Relaxation(request.claim, request.full_name, kind, kept_options, may_exclude)
 
     def _counts(self) -> list[Option]:
         request = self._request
@@ -198,66 +198,68 @@ class _RequestRelaxations:
 
         return [option(count) for count in range(largest, 0, -1)]
 
-    def _amounts(self, name: str, requested: Quantity) -> list[Option]:
+    def _amounts(self, name: str, requested_amount: Quantity) -> list[Option]:
         return [
             Option(
-                _AMOUNT + _lost(amount.nanos, requested.nanos),
+                _AMOUNT + _lost_amount(amount.nanos, requested_amount.nanos),
                 f"request {name} {amount}",
                 self._with_amount(name, amount),
             )
-            for amount in self._smaller(name, requested)
+            for amount in self._smaller(name, requested_amount)
         ]
 
-    def _without_amount(self, name: str, requested: Quantity) -> list[Option]:
+    def _without_amount(self, name: str, requested_amount: Quantity) -> list[Option]:
         """Return the option to request no amount, where some device does not have the capacity."""
-        if all(name in (published.device.capacity or {}) for published in self._devices):
+        if all(name in (device.device.capacity or {}) for device in self._devices):
             return []
         edit = self._with_amount(name, None)
-        return [Option(_AMOUNT_DROPPED, f"drop the request for {name} {requested}", edit)]
+        return [Option(_AMOUNT_DROPPED, f"drop the request for {name} {requested_amount}", edit)]
 
     def _defaults(self, name: str) -> list[Option]:
         """Return amounts in place of the whole capacity, or of its default."""
         whole = max(capacity.value for capacity in self._capacities(name))
         return [
             Option(
-                _DEFAULT + _lost(amount.nanos, whole.nanos),
+                _DEFAULT + _lost_amount(amount.nanos, whole.nanos),
                 f"request {name} {amount}",
                 self._with_amount(name, amount),
             )
             for amount in self._smaller(name, whole)
         ]
 
-    def _shared_capacities(self, requested: Mapping[str, Quantity]) -> list[str]:
+    def _shared_capacities(self, requested_amounts: Mapping[str, Quantity]) -> list[str]:
         if not self._rules.features.consumable_capacity:
             return []
         names = {
             name
-            for published in self._devices
-            if published.device.allow_multiple_allocations
-            for name in published.device.capacity or {}
+            for device in self._devices
+            if device.device.allow_multiple_allocations
+            for name in device.device.capacity or {}
         }
-        return sorted(names - requested.keys())
+        return sorted(names - requested_amounts.keys())
 
     def _capacities(self, name: str) -> list[DeviceCapacity]:
-        capacities = (published.device.capacity or {} for published in self._devices)
+        capacities = (device.device.capacity or {} for device in self._devices)
         return [by_name[name] for by_name in capacities if name in by_name]
 
-    def _smaller(self, name: str, requested: Quantity) -> list[Quantity]:
+    def _smaller(self, name: str, requested_amount: Quantity) -> list[Quantity]:
         """Return smaller amounts that some device has, or has left, the largest first."""
         nanos: set[int] = set()
-        for published in self._devices:
-            capacity = (published.device.capacity or {}).get(name)
+        for device in self._devices:
+            capacity = (device.device.capacity or {}).get(name)
             if capacity is None:
                 continue
-            use = self._usage.of(published.id)
-            consumed = (use.capacity if use is not None else None) or {}
-            left = capacity.value.nanos - (consumed[name].nanos if name in consumed else 0)
-            nanos.update(_amounts_within(capacity, left))
+            use = self._usage.of(device.id)
+            consumed_amounts = (use.capacity if use is not None else None) or {}
+            free_nanos = capacity.value.nanos - (
+                consumed_amounts[name].nanos if name in consumed_amounts else 0
+            )
+            nanos.update(_amounts_within(capacity, free_nanos))
             nanos.update(_amounts_within(capacity, capacity.value.nanos))
         return [
-            Quantity.from_nanos(amount, requested.format)
+            Quantity.from_nanos(amount, requested_amount.format)
             for amount in sorted(nanos, reverse=True)
-            if 0 < amount < requested.nanos
+            if 0 < amount < requested_amount.nanos
         ]
 
     def _tolerations(self) -> Iterator[list[Option]]:
@@ -265,14 +267,14 @@ class _RequestRelaxations:
         if not self._rules.features.device_taints:
             return
         sets: dict[tuple[DeviceTaint, ...], None] = {}
-        for published in self._devices:
-            untolerated: list[DeviceTaint] = []
-            tolerated = list(self._request.tolerations)
-            while (taint := taints.find_untolerated(published.device, tolerated)) is not None:
-                untolerated.append(replace(taint, time_added=None))
-                tolerated.append(_toleration(taint))
-            if untolerated and len(tolerated) <= MAX_TOLERATIONS:
-                sets[tuple(untolerated)] = None
+        for device in self._devices:
+            untolerated_taints: list[DeviceTaint] = []
+            more_tolerations = list(self._request.tolerations)
+            while (taint := taints.find_untolerated(device.device, more_tolerations)) is not None:
+                untolerated_taints.append(replace(taint, time_added=None))
+                more_tolerations.append(_toleration(taint))
+            if untolerated_taints and len(more_tolerations) <= MAX_TOLERATIONS:
+                sets[tuple(untolerated_taints)] = None
         for blocking in sorted(sets, key=len):
             cost = sum(_EVICTING_TAINT if _evicts(taint) else _TAINT for taint in blocking)
             tolerations = tuple(map(_toleration, blocking))
@@ -293,22 +295,22 @@ class _RequestRelaxations:
         bound = lower_bound(text)
         if bound is None:
             return
-        written: dict[int, str] = {}
-        for published in self._devices:
-            value = bound.field.value(published.id.driver, published.device)
+        written_bounds: dict[int, str] = {}
+        for device in self._devices:
+            value = bound.field.value(device.id.driver, device.device)
             if isinstance(value, DeviceCapacity):
-                written[value.value.nanos] = str(value.value)
+                written_bounds[value.value.nanos] = str(value.value)
             elif isinstance(value, DeviceAttribute) and value.int_ is not None:
-                written[value.int_] = str(value.int_)
+                written_bounds[value.int_] = str(value.int_)
         least = _number(bound.amount, is_quantity=bound.field.is_capacity)
         if least is None:
             return
-        for value in sorted(written, reverse=True):
+        for value in sorted(written_bounds, reverse=True):
             if value < least:
                 yield Option(
-                    _AMOUNT + _lost(value, least),
-                    f"request {bound.field.identifier} {written[value]}",
-                    self._rewording(text, bound.replaced(text, written[value])),
+                    _AMOUNT + _lost_amount(value, least),
+                    f"request {bound.field.identifier} {written_bounds[value]}",
+                    self._rewording(text, bound.replace_amount(text, written_bounds[value])),
                 )
 
     # --- edits -----------------------------------------------------------------------------------
@@ -317,16 +319,18 @@ class _RequestRelaxations:
         """Return an edit of a claim that changes this request."""
         request, place = self._request, self._place
 
-        def edited(devices: DeviceClaim) -> DeviceClaim:
+        def edit_devices(devices: DeviceClaim) -> DeviceClaim:
             requests = list(devices.requests or ())
             requests[request.index] = _with_changed(requests[request.index], place, change)
             return replace(devices, requests=tuple(requests))
 
-        return edited
+        return edit_devices
 
-    def _tolerating(self, added: tuple[DeviceToleration, ...]) -> Edit:
+    def _tolerating(self, added_tolerations: tuple[DeviceToleration, ...]) -> Edit:
         return self._edit(
-            lambda exact: replace(exact, tolerations=(*(exact.tolerations or ()), *added))
+            lambda exact: replace(
+                exact, tolerations=(*(exact.tolerations or ()), *added_tolerations)
+            )
         )
 
     def _with_amount(self, name: str, amount: Quantity | None) -> Edit:
@@ -368,23 +372,25 @@ def _reword(selector: DeviceSelector, condition: str, other: str | None) -> Devi
     parts = conjuncts(selector.cel.expression) if selector.cel is not None else ()
     if condition not in parts:
         return selector
-    replaced = [other if part == condition else part for part in parts]
-    kept = [part for part in replaced if part is not None]
+    replaced_parts = [other if part == condition else part for part in parts]
+    kept_parts = [part for part in replaced_parts if part is not None]
     # A part that was in parentheses may bind weaker than what joins it now.
-    text = kept[0] if len(kept) == 1 else " && ".join(f"({part})" for part in kept)
-    return DeviceSelector(cel=CelSelector(expression=text)) if kept else None
+    text = (
+        kept_parts[0] if len(kept_parts) == 1 else " && ".join(f"({part})" for part in kept_parts)
+    )
+    return DeviceSelector(cel=CelSelector(expression=text)) if kept_parts else None
 
 
 def _without(constraint: DeviceConstraint) -> Edit:
     """Return an edit that drops a constraint, once."""
 
-    def edited(devices: DeviceClaim) -> DeviceClaim:
-        kept = list(devices.constraints or ())
-        if constraint in kept:
-            kept.remove(constraint)
-        return replace(devices, constraints=tuple(kept) or None)
+    def edit_devices(devices: DeviceClaim) -> DeviceClaim:
+        kept_constraints = list(devices.constraints or ())
+        if constraint in kept_constraints:
+            kept_constraints.remove(constraint)
+        return replace(devices, constraints=tuple(kept_constraints) or None)
 
-    return edited
+    return edit_devices
 
 
 def class_chain(request: Request) -> SelectorChain:
@@ -392,7 +398,7 @@ def class_chain(request: Request) -> SelectorChain:
     return selector_chain(request.expressions[: len(request.device_class.spec.selectors or ())])
 
 
-def _amounts_within(capacity: DeviceCapacity, left: int) -> Iterator[int]:
+def _amounts_within(capacity: DeviceCapacity, free_nanos: int) -> Iterator[int]:
     """Yield amounts that a request can have of the rest of a capacity, in nano-units.
 
     These are the whole rest and even parts of it, each lowered to what the request policy allows.
@@ -400,7 +406,7 @@ def _amounts_within(capacity: DeviceCapacity, left: int) -> Iterator[int]:
     policy = capacity.request_policy
     limit = policy.valid_range if policy is not None else None
     for parts in _PARTS:
-        part = _round_down(left // parts, capacity.value.format)
+        part = _round_down(free_nanos // parts, capacity.value.format)
         if policy is not None and policy.valid_values:
             valid = [value.nanos for value in policy.valid_values if value.nanos <= part]
             part = max(valid, default=0)
@@ -436,11 +442,11 @@ def _taint_name(taint: DeviceTaint) -> str:
     return f"{taint.key}{value}:{taint.effect}"
 
 
-def _lost(value: int, requested: int) -> int:
+def _lost_amount(value: int, requested_amount: int) -> int:
     """Return the cost of a smaller amount."""
-    if requested <= 0:
+    if requested_amount <= 0:
         return _AMOUNT_LOST
-    return _AMOUNT_LOST * max(requested - value, 0) // requested
+    return _AMOUNT_LOST * max(requested_amount - value, 0) // requested_amount
 
 
 def _number(text: str, *, is_quantity: bool) -> int | None:
@@ -456,5 +462,5 @@ def _thin_out(options: Sequence[Option]) -> Sequence[Option]:
     if len(options) <= _MAX_OPTIONS:
         return options
     last = len(options) - 1
-    chosen = {last * step // (_MAX_OPTIONS - 1) for step in range(_MAX_OPTIONS)}
-    return [options[number] for number in sorted(chosen)]
+    chosen_indexes = {last * step // (_MAX_OPTIONS - 1) for step in range(_MAX_OPTIONS)}
+    return [options[number] for number in sorted(chosen_indexes)]

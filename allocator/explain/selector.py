@@ -49,7 +49,7 @@ _DRIVER: Final = re.compile(r"""device\.driver\s*==\s*["'](?P<literal>[^"'\\]*)[
 
 
 def unmet_condition(
-    expressions: tuple[Expression, ...], published: PublishedDevice
+    expressions: tuple[Expression, ...], device: PublishedDevice
 ) -> RejectionReason:
     """Return the first condition of some selectors that a device does not satisfy.
 
@@ -63,12 +63,12 @@ def unmet_condition(
     'model "T4" (!= "A100")'
     """
     for expression in expressions:
-        if selector_chain((expression,)).verdict(published) is not False:
+        if selector_chain((expression,)).verdict(device) is not False:
             continue
         for text in conjuncts(expression.text):
             link = selector_chain((Expression(text=text, origin=expression.origin),))
-            if link.verdict(published) is False:
-                return _unmet(text, link, published)
+            if link.verdict(device) is False:
+                return _unmet(text, link, device)
         return _unmatched_reason(expression.text)
     return _unmatched_reason("")
 
@@ -100,15 +100,15 @@ def conjuncts(expression: str) -> tuple[str, ...]:
 def _match_brackets(words: Sequence[str]) -> Mapping[int, int] | None:
     """Return the index of each opening bracket to that of its end; None where some have none."""
     ends: dict[int, int] = {}
-    opened: list[int] = []
+    open_brackets: list[int] = []
     for index, word in enumerate(words):
         if word in "([{":
-            opened.append(index)
+            open_brackets.append(index)
         elif word in ")]}":
-            if not opened:
+            if not open_brackets:
                 return None
-            ends[opened.pop()] = index
-    return None if opened else ends
+            ends[open_brackets.pop()] = index
+    return None if open_brackets else ends
 
 
 def _unwrap(
@@ -157,7 +157,7 @@ class LowerBound(NamedTuple):
     amount: str
     start: int
 
-    def replaced(self, text: str, amount: str) -> str:
+    def replace_amount(self, text: str, amount: str) -> str:
         """Return the condition with another amount."""
         return text[: self.start] + amount + text[self.start + len(self.amount) :]
 
@@ -169,37 +169,41 @@ def lower_bound(text: str) -> LowerBound | None:
         if match is None or match["sign"] != ">=":
             continue
         fields = selector_chain((Expression(text=text, origin=""),)).fields or ()
-        named = [field for field in fields if field.identifier]
-        if len(named) == 1 and named[0].identifier == _field_name(match):
-            return LowerBound(named[0], match["literal"], match.start("literal"))
+        named_fields = [field for field in fields if field.identifier]
+        if len(named_fields) == 1 and named_fields[0].identifier == _field_name(match):
+            return LowerBound(named_fields[0], match["literal"], match.start("literal"))
     return None
 
 
-def _unmet(text: str, link: SelectorChain, published: PublishedDevice) -> RejectionReason:
+def _unmet(text: str, link: SelectorChain, device: PublishedDevice) -> RejectionReason:
     fields = [field for field in link.fields or () if field.identifier]
-    values = {field.identifier: _value(field, published) for field in fields}
+    values = {field.identifier: _value(field, device) for field in fields}
     for pattern in (_AMOUNTS, _COMPARED, _NUMBER, _EQUAL):
         match = pattern.search(text)
         if match and len(values) == 1 and (value := values.get(_field_name(match))) is not None:
             relation = "!=" if pattern is _EQUAL else _OPPOSITES[match["sign"]]
-            return _having(_field_name(match), value, f"{relation} {one_line(match['literal'])}")
+            return _mismatch_reason(
+                _field_name(match), value, f"{relation} {one_line(match['literal'])}"
+            )
     if not fields:
         driver = _DRIVER.match(text)
         if driver:
-            return _having("driver", published.id.driver, f"!= {one_line(driver['literal'])}")
+            return _mismatch_reason("driver", device.id.driver, f"!= {one_line(driver['literal'])}")
         if text.startswith("device.driver"):
-            return _having("driver", published.id.driver, f"selector: {one_line(text)}")
+            return _mismatch_reason("driver", device.id.driver, f"selector: {one_line(text)}")
         return _unmatched_reason(text)
     present = {name: value for name, value in sorted(values.items()) if value is not None}
     missing = [name for name, value in sorted(values.items()) if value is None]
     remark = f"selector: {one_line(text)}"
     if len(present) == 1 and not missing:
-        return _having(*next(iter(present.items())), remark)
-    named = [f"{name} {value}" for name, value in present.items()]
-    return _having("", ", ".join([*named, *(f"no {name}" for name in missing)]), remark)
+        return _mismatch_reason(*next(iter(present.items())), remark)
+    value_texts = [f"{name} {value}" for name, value in present.items()]
+    return _mismatch_reason(
+        "", ", ".join([*value_texts, *(f"no {name}" for name in missing)]), remark
+    )
 
 
-def _having(name: str, value: str, remark: str) -> RejectionReason:
+def _mismatch_reason(name: str, value: str, remark: str) -> RejectionReason:
     return RejectionReason(
         reason=Reason.SELECTOR, verb="have", subject=name, value=value, remark=remark
     )
@@ -215,8 +219,8 @@ def _field_name(match: re.Match[str]) -> str:
     return match["name"] or match["key"] or ""
 
 
-def _value(field: DeviceField, published: PublishedDevice) -> str | None:
-    value = field.value(published.id.driver, published.device)
+def _value(field: DeviceField, device: PublishedDevice) -> str | None:
+    value = field.value(device.id.driver, device.device)
     if isinstance(value, tuple):
         value = value[0]
     if isinstance(value, DeviceCapacity):
@@ -231,8 +235,8 @@ def _value(field: DeviceField, published: PublishedDevice) -> str | None:
         return f'"{one_line(value.string)}"'
     if value.version is not None:
         return one_line(value.version)
-    listed = value.ints or value.bools or value.strings or value.versions or ()
-    return one_line(f"[{', '.join(map(str, listed))}]")
+    values = value.ints or value.bools or value.strings or value.versions or ()
+    return one_line(f"[{', '.join(map(str, values))}]")
 
 
 def one_line(text: str, most: int = _SHOWN) -> str:

@@ -60,17 +60,17 @@ def summarize(shortages: Iterable[Shortage], devices: int, *, most: int = MAX_SU
             (shortage.devices, bound_rejection(shortage.rejection)) for shortage in of_request
         )
         by_reasons.setdefault(counts, []).append(of_request[0])
-    named = {
+    named_requests = {
         (first.claim, first.request)
         for firsts in by_reasons.values()
         for first in firsts
         if first.claim
     }
-    has_several_claims = len({claim for claim, _ in named}) > 1
+    has_several_claims = len({claim for claim, _ in named_requests}) > 1
     requests = [
         _RequestSummary(
             name=_request_names(firsts, with_claims=has_several_claims)
-            if firsts[0].claim and len(named) > 1
+            if firsts[0].claim and len(named_requests) > 1
             else "",
             counts=counts,
         )
@@ -89,9 +89,9 @@ class _RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     counts: _Counts
 
-    def text(self, devices: int, omitted: Collection[int] = ()) -> str:
+    def text(self, devices: int, omitted_parts: Collection[int] = ()) -> str:
         """Return it in words, without the reasons of some indices."""
-        counts = [entry for index, entry in enumerate(self.counts) if index not in omitted]
+        counts = [entry for index, entry in enumerate(self.counts) if index not in omitted_parts]
         text = describe_devices(counts, devices)
         return f"{self.name}: {text}" if self.name else text
 
@@ -108,15 +108,15 @@ def _fit(requests: Sequence[_RequestSummary], devices: int, most: int) -> str:
         for index, (count, rejection) in enumerate(request.counts)
         if index and count
     )
-    for dropped in range(len(expendable) + 1):
-        omitted: dict[int, set[int]] = {}
-        for _, number, index in expendable[len(expendable) - dropped :]:
-            omitted.setdefault(number, set()).add(index)
+    for dropped_count in range(len(expendable) + 1):
+        omitted_parts: dict[int, set[int]] = {}
+        for _, number, index in expendable[len(expendable) - dropped_count :]:
+            omitted_parts.setdefault(number, set()).add(index)
         parts = [
-            request.text(devices, omitted.get(number, ()))
+            request.text(devices, omitted_parts.get(number, ()))
             for number, request in enumerate(requests)
         ]
-        text = "; ".join([*parts, _more(dropped, "reason")] if dropped else parts)
+        text = "; ".join([*parts, _more(dropped_count, "reason")] if dropped_count else parts)
         if len(text.encode()) <= most:
             return text
     parts = [
@@ -209,15 +209,15 @@ def summarize_cluster(
         classes: How many classes are explained at most, the largest first.
         most: Bytes of the summary of one node.
     """
-    failed = [
+    failed_verdicts = [
         verdict
         for verdict in divide_classes(verdicts, pending)
         if not isinstance(verdict.outcome, Plan)
     ]
-    failed.sort(key=lambda verdict: (-len(verdict.nodes), min(verdict.nodes)))
-    steps = min(STEPS, _TOTAL_STEPS // max(min(len(failed), classes), 1))
+    failed_verdicts.sort(key=lambda verdict: (-len(verdict.nodes), min(verdict.nodes)))
+    steps = min(STEPS, _TOTAL_STEPS // max(min(len(failed_verdicts), classes), 1))
     groups: dict[str, SummaryGroup] = {}
-    for verdict in failed[:classes]:
+    for verdict in failed_verdicts[:classes]:
         shortages = _shortages(cluster, pending, verdict.outcome, verdict.representative, steps)
         text = summarize(shortages, len(verdict.representative.devices), most=most)
         nodes = set(verdict.nodes)
@@ -226,7 +226,7 @@ def summarize_cluster(
         groups[text] = SummaryGroup(nodes=tuple(sorted(nodes)), shortages=shortages, text=text)
     return ClusterSummary(
         groups=tuple(sorted(groups.values(), key=lambda group: (-len(group.nodes), group.text))),
-        unexplained=sum(len(verdict.nodes) for verdict in failed[classes:]),
+        unexplained=sum(len(verdict.nodes) for verdict in failed_verdicts[classes:]),
         classes=classes,
     )
 

@@ -39,13 +39,13 @@ def reduce_rejections(counts: Counts) -> tuple[Counts, Counts]:
     if len(counts) <= _MAX_DISTINCT:
         return counts, {}
     frequent = sorted(_merge_values(counts).items(), key=lambda entry: -entry[1])
-    kept, others = frequent[:_MAX_DISTINCT], frequent[_MAX_DISTINCT:]
+    kept_rejections, others = frequent[:_MAX_DISTINCT], frequent[_MAX_DISTINCT:]
     if not others:
-        return dict(kept), {}
+        return dict(kept_rejections), {}
     rest = RejectionReason(
         reason=others[0][0].reason, subject=f"rejected for {len(others)} other reasons"
     )
-    return dict(kept), {rest: sum(count for _, count in others)}
+    return dict(kept_rejections), {rest: sum(count for _, count in others)}
 
 
 def _merge_values(counts: Counts) -> Counts:
@@ -92,8 +92,8 @@ def describe_devices(counts: Iterable[tuple[int, RejectionReason]], devices: int
     return text
 
 
-def _is_same_but_value(one: RejectionReason, other: RejectionReason) -> bool:
-    return bool(one.value and other.value) and (one.verb, one.subject) == (
+def _is_same_but_value(reason: RejectionReason, other: RejectionReason) -> bool:
+    return bool(reason.value and other.value) and (reason.verb, reason.subject) == (
         other.verb,
         other.subject,
     )
@@ -107,10 +107,12 @@ def node_shortage(reason: Reason, detail: str) -> Shortage:
 
 def enumerate_names(names: Sequence[str]) -> str:
     """Return names for people: `a, b and c`."""
-    named = list(names)
-    if len(named) > _MAX_NAMED:
-        named = [*named[: _MAX_NAMED - 1], f"{len(named) - _MAX_NAMED + 1} more"]
-    return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+    name_list = list(names)
+    if len(name_list) > _MAX_NAMED:
+        name_list = [*name_list[: _MAX_NAMED - 1], f"{len(name_list) - _MAX_NAMED + 1} more"]
+    return (
+        name_list[0] if len(name_list) == 1 else f"{', '.join(name_list[:-1])} and {name_list[-1]}"
+    )
 
 
 def count_nodes(count: int) -> str:

@@ -102,7 +102,9 @@ def find_contradictions(usage: Usage, drivers: Collection[str]) -> tuple[Contrad
         for name, use in pool_use.items():
             device = DeviceId(pool.driver, pool.pool, name)
             contradictions += contradictions_on(device, use)
-    return tuple(sorted(contradictions, key=lambda found: (found.device, found.kind)))
+    return tuple(
+        sorted(contradictions, key=lambda contradiction: (contradiction.device, contradiction.kind))
+    )
 
 
 def audit_plan(
@@ -155,17 +157,21 @@ def build_constraint(
     if not features.consumable_capacity or not drivers:
         return None
     shareable = {
-        published.id.driver
-        for published in node.devices
-        if published.device.allow_multiple_allocations and published.id.driver in drivers
+        device.id.driver
+        for device in node.devices
+        if device.device.allow_multiple_allocations and device.id.driver in drivers
     }
-    requested = {
+    requested_settings = {
         (request, driver): settings
         for request in _alternatives(pending)
         for driver in shareable
         if (settings := device_settings(_parameters(pending, request, driver)))
     }
-    return CoTenantConfigConstraint(node, usage, drivers, requested) if requested else None
+    return (
+        CoTenantConfigConstraint(node, usage, drivers, requested_settings)
+        if requested_settings
+        else None
+    )
 
 
 class CoTenantConfigConstraint:
@@ -176,7 +182,7 @@ class CoTenantConfigConstraint:
         node: NodeDevices,
         usage: Usage,
         drivers: Collection[str],
-        requested: Mapping[tuple[Request, str], Mapping[Kind, bytes]],
+        requested_settings: Mapping[tuple[Request, str], Mapping[Kind, bytes]],
     ) -> None:
         """Read the settings by present tenants.
 
@@ -184,22 +190,22 @@ class CoTenantConfigConstraint:
             node: Devices of the node.
             usage: Usage by allocated claims.
             drivers: Drivers that require configurations to agree.
-            requested: Request and driver to the settings for devices of the driver.
+            requested_settings: Request and driver to the settings for devices of the driver.
         """
         self._bits: dict[tuple[Kind, bytes], int] = {}
-        self._drivers = [published.id.driver for published in node.devices]
+        self._drivers = [device.id.driver for device in node.devices]
         self._shareable = [
-            bool(published.device.allow_multiple_allocations) and published.id.driver in drivers
-            for published in node.devices
+            bool(device.device.allow_multiple_allocations) and device.id.driver in drivers
+            for device in node.devices
         ]
         uses = [usage.pools.get(pool.id, _NOT_IN_USE) for pool in node.pools]
         self._settings = [
-            self._used_settings(uses[pool].get(published.id.device)) if shareable else 0
-            for published, pool, shareable in zip(
+            self._used_settings(uses[pool].get(device.id.device)) if shareable else 0
+            for device, pool, shareable in zip(
                 node.devices, node.pool_of, self._shareable, strict=True
             )
         ]
-        masks = {key: self._mask(settings) for key, settings in requested.items()}
+        masks = {key: self._mask(settings) for key, settings in requested_settings.items()}
         self._requested = {key: (mask, self._contradicting(mask)) for key, mask in masks.items()}
         self._before: list[int] = []
         self._keys: list[Hashable] = [
@@ -217,10 +223,10 @@ class CoTenantConfigConstraint:
         """Add a tenant to a device if its settings contradict no other tenant's."""
         if not self._shareable[position]:
             return True
-        requested = self._requested.get((request, self._drivers[position]))
-        if requested is None:
+        requested_settings = self._requested.get((request, self._drivers[position]))
+        if requested_settings is None:
             return True
-        own, contradicting = requested
+        own, contradicting = requested_settings
         settings = self._settings[position]
         if settings & contradicting:
             return False

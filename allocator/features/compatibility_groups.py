@@ -30,7 +30,10 @@ _MAX_NAMED: Final = 5
 
 
 def build_constraint(
-    node: NodeDevices, usage: Usage, features: Features, governed: frozenset[str] = frozenset()
+    node: NodeDevices,
+    usage: Usage,
+    features: Features,
+    governed_drivers: frozenset[str] = frozenset(),
 ) -> "GroupConstraint | None":
     """Build the constraint of an attempt; None if no device of the node's pools declares groups.
 
@@ -38,19 +41,19 @@ def build_constraint(
         node: Devices of the node.
         usage: Usage by allocated claims.
         features: Feature gates.
-        governed: Drivers whose groups a DeviceCompatibilityPolicy checks, more strictly than this.
+        governed_drivers: Drivers whose groups a DeviceCompatibilityPolicy checks, more strictly than this.
     """
-    pools = [pool for pool in node.pools if pool.id.driver not in governed]
+    pools = [pool for pool in node.pools if pool.id.driver not in governed_drivers]
     if not features.compatibility_groups or not any(map(_declares_groups, pools)):
         return None
-    return GroupConstraint(node, usage, governed)
+    return GroupConstraint(node, usage, governed_drivers)
 
 
 class GroupConstraint:
     """The groups that the devices on each counter set have in common, including this attempt's."""
 
     def __init__(
-        self, node: NodeDevices, usage: Usage, governed: frozenset[str] = frozenset()
+        self, node: NodeDevices, usage: Usage, governed_drivers: frozenset[str] = frozenset()
     ) -> None:
         """Intersect the groups of allocated devices, pool by pool."""
         self._bits: dict[str, int] = {}
@@ -62,9 +65,9 @@ class GroupConstraint:
         # By position: number of a counter set to the groups that the device has there.
         self._memberships = [
             ()
-            if published.id.driver in governed
-            else self._find_memberships(pool, published.device)
-            for pool, published in zip(node.pool_of, node.devices, strict=True)
+            if device.id.driver in governed_drivers
+            else self._find_memberships(pool, device.device)
+            for pool, device in zip(node.pool_of, node.devices, strict=True)
         ]
         ids: dict[Hashable, int] = {}
         self._keys = [ids.setdefault(memberships, len(ids)) for memberships in self._memberships]
@@ -102,13 +105,13 @@ class GroupConstraint:
         """Return the common groups of the counter sets that remaining devices are on."""
         numbers = self._remaining.get(remaining)
         if numbers is None:
-            joined = {
+            joined_groups = {
                 number
                 for position, memberships in enumerate(self._memberships)
                 if remaining.positions >> position & 1
                 for number, _ in memberships
             }
-            numbers = self._remaining[remaining] = tuple(sorted(joined))
+            numbers = self._remaining[remaining] = tuple(sorted(joined_groups))
         common = self._common
         return tuple([common[number] for number in numbers])
 
@@ -132,12 +135,12 @@ class GroupConstraint:
 
     def _intersect(self, pool_number: int, pool: Pool, use: PoolUse) -> None:
         """Intersect the groups of the pool's allocated devices, in order, on all nodes."""
-        for published in (*pool.devices, *pool.elsewhere):
-            if published.id.device not in use:
+        for device in (*pool.devices, *pool.elsewhere):
+            if device.id.device not in use:
                 continue
-            for consumed in published.device.consumes_counters or ():
-                number = self._set_number(pool_number, consumed.counter_set)
-                groups = self._group_mask(consumed.compatibility_groups or ())
+            for consumption in device.device.consumes_counters or ():
+                number = self._set_number(pool_number, consumption.counter_set)
+                groups = self._group_mask(consumption.compatibility_groups or ())
                 common = self._common[number]
                 if common == _NO_MEMBERS:
                     self._common[number] = groups
@@ -150,10 +153,10 @@ class GroupConstraint:
     def _find_memberships(self, pool_number: int, device: Device) -> tuple[tuple[int, int], ...]:
         """Return the groups that a device has on each counter set, by the number of the set."""
         memberships: dict[int, int] = {}
-        for consumed in device.consumes_counters or ():
-            number = self._set_number(pool_number, consumed.counter_set)
+        for consumption in device.consumes_counters or ():
+            number = self._set_number(pool_number, consumption.counter_set)
             memberships[number] = memberships.get(number, -1) & self._group_mask(
-                consumed.compatibility_groups or ()
+                consumption.compatibility_groups or ()
             )
         return tuple(memberships.items())
 
@@ -179,7 +182,7 @@ class GroupConstraint:
 
 def _declares_groups(pool: Pool) -> bool:
     return any(
-        consumed.compatibility_groups
-        for published in (*pool.devices, *pool.elsewhere)
-        for consumed in published.device.consumes_counters or ()
+        consumption.compatibility_groups
+        for device in (*pool.devices, *pool.elsewhere)
+        for consumption in device.device.consumes_counters or ()
     )

@@ -91,12 +91,12 @@ class AttributeConstraints:
             self._states.append(0 if is_distinct else _ANYTHING)
             for request in requests:
                 if request.claim == claim and _applies(constraint, request):
-                    named = (attribute, request.derived.get(attribute))
-                    applications.append((number, is_distinct, request, named))
-        distinct_names = tuple(dict.fromkeys(named for *_, named in applications))
+                    attribute_pair = (attribute, request.derived.get(attribute))
+                    applications.append((number, is_distinct, request, attribute_pair))
+        distinct_names = tuple(dict.fromkeys(attribute_pair for *_, attribute_pair in applications))
         table = _attribute_table(node, distinct_names, lists=features.list_type_attributes)
-        for number, is_distinct, request, named in applications:
-            rule = _Rule(number, is_distinct, request, table.columns[named])
+        for number, is_distinct, request, attribute_pair in applications:
+            rule = _Rule(number, is_distinct, request, table.columns[attribute_pair])
             self._rules.append(rule)
             self._rules_of.setdefault(request, []).append(rule)
         self._all_positions = (1 << len(node.devices)) - 1
@@ -213,15 +213,19 @@ class AttributeConstraints:
 
         It includes devices whose derived attribute cannot be evaluated: choosing one is an error.
         """
-        allowed = self._all_positions
+        allowed_mask = self._all_positions
         for number, is_distinct, _, column in self._rules_of.get(request, ()):
             state = self._states[number]
             if is_distinct:
-                having = column.valued & ~column.having(state) if state else column.valued
+                matching_mask = (
+                    column.valued & ~column.positions_with(state) if state else column.valued
+                )
             else:
-                having = column.valued if state == _ANYTHING else column.having(state)
-            allowed &= having | column.failing
-        return allowed
+                matching_mask = (
+                    column.valued if state == _ANYTHING else column.positions_with(state)
+                )
+            allowed_mask &= matching_mask | column.failing
+        return allowed_mask
 
     def infeasibility(self, needs: Mapping[Request, DeviceDemand]) -> RejectionReason | None:
         """Return why no choice of candidates can satisfy the constraints; None if one may.
@@ -237,56 +241,56 @@ class AttributeConstraints:
             need = needs.get(rule.request)
             if need is not None and need.devices > 0:
                 by_constraint.setdefault(rule.number, []).append((rule, need))
-        for number, needed in by_constraint.items():
-            is_distinct = needed[0][0].is_distinct
+        for number, demands in by_constraint.items():
+            is_distinct = demands[0][0].is_distinct
             find_conflict = self._find_indistinct if is_distinct else self._find_unmatchable
-            rejection = find_conflict(self._states[number], needed)
+            rejection = find_conflict(self._states[number], demands)
             if rejection is not None:
                 return rejection
         return None
 
     def _find_unmatchable(
-        self, state: int, needed: "list[tuple[_Rule, DeviceDemand]]"
+        self, state: int, demands: "list[tuple[_Rule, DeviceDemand]]"
     ) -> RejectionReason | None:
         """Return why too few candidates have a value in common; None if enough have."""
-        total = sum(need.devices for _, need in needed)
-        most = self._max_matching(needed, 0)
+        total = sum(need.devices for _, need in demands)
+        most = self._max_matching(demands, 0)
         values = [
-            value for rule, need in needed for value in rule.column.values_among(need.candidates)
+            value for rule, need in demands for value in rule.column.values_among(need.candidates)
         ]
         for value in dict.fromkeys(values):
             if most >= total:
                 return None
             if state & value and (value != LIST or total == 1):
-                most = max(most, self._max_matching(needed, value))
+                most = max(most, self._max_matching(demands, value))
         if most >= total:
             return None
-        attribute = needed[0][0].column.attribute
+        attribute = demands[0][0].column.attribute
         return RejectionReason(
             reason=Reason.CONSTRAINT,
             subject=f"at most {most} suitable device{'' if most == 1 else 's'} with the same "
             f"{attribute}, {total} requested",
         )
 
-    def _max_matching(self, needed: "list[tuple[_Rule, DeviceDemand]]", value: int) -> int:
+    def _max_matching(self, demands: "list[tuple[_Rule, DeviceDemand]]", value: int) -> int:
         """Return an upper bound for the devices with one value; 0 is a value that no device has."""
-        dedicated, by_shares, by_request = 0, 0, 0
-        for rule, need in needed:
+        dedicated_mask, by_shares, by_request = 0, 0, 0
+        for rule, need in demands:
             column = rule.column
-            having = need.candidates & (column.positions.get(value, 0) | column.failing)
-            by_request += min(need.devices, having.bit_count())
-            dedicated |= having & ~self._shareable
+            matching_mask = need.candidates & (column.positions.get(value, 0) | column.failing)
+            by_request += min(need.devices, matching_mask.bit_count())
+            dedicated_mask |= matching_mask & ~self._shareable
             # A device that can be shared serves each request once.
-            by_shares += min(need.devices, (having & self._shareable).bit_count())
-        return min(by_request, by_shares + dedicated.bit_count())
+            by_shares += min(need.devices, (matching_mask & self._shareable).bit_count())
+        return min(by_request, by_shares + dedicated_mask.bit_count())
 
     def _find_indistinct(
-        self, state: int, needed: "list[tuple[_Rule, DeviceDemand]]"
+        self, state: int, demands: "list[tuple[_Rule, DeviceDemand]]"
     ) -> RejectionReason | None:
         """Return why there are fewer different values than devices needed; None if there are enough."""
         all_values: set[int] = set()
         failing = total = 0
-        for rule, need in needed:
+        for rule, need in demands:
             column = rule.column
             values = {value for value in column.values_among(need.candidates) if not state & value}
             failing_here = need.candidates & column.failing
@@ -296,7 +300,7 @@ class AttributeConstraints:
             if len(values) + failing_here.bit_count() < need.devices:
                 return _too_few_values(column.attribute, len(values), need.devices)
         if not failing and len(all_values) < total:
-            return _too_few_values(needed[0][0].column.attribute, len(all_values), total)
+            return _too_few_values(demands[0][0].column.attribute, len(all_values), total)
         return None
 
 
@@ -330,14 +334,12 @@ def _attribute_table(
     node: NodeDevices, attributes: tuple[_NamedAttribute, ...], *, lists: bool
 ) -> _AttributeTable:
     values = Values(lists=lists)
-    columns = {named: Column(*named, node.devices, values) for named in attributes}
+    columns = {attribute: Column(*attribute, node.devices, values) for attribute in attributes}
     return _AttributeTable(
         columns=columns,
         values=values,
         keys=_equivalence_keys(node, list(columns.values())),
-        shareable=bit_mask(
-            published.device.allow_multiple_allocations for published in node.devices
-        ),
+        shareable=bit_mask(device.device.allow_multiple_allocations for device in node.devices),
     )
 
 
@@ -363,9 +365,9 @@ def _equivalence_keys(node: NodeDevices, columns: Sequence[Column]) -> list[int]
     return keys
 
 
-def _too_few_values(attribute: str, count: int, needed: int) -> RejectionReason:
+def _too_few_values(attribute: str, count: int, needed_count: int) -> RejectionReason:
     values = f"{count} distinct value{'' if count == 1 else 's'}"
     return RejectionReason(
         reason=Reason.CONSTRAINT,
-        subject=f"suitable devices have only {values} of {attribute}, {needed} requested",
+        subject=f"suitable devices have only {values} of {attribute}, {needed_count} requested",
     )

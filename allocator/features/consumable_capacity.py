@@ -67,12 +67,12 @@ def build_constraint(
 def _limits_capacity(node: NodeDevices) -> bool:
     """Return whether the amounts of a device can matter to a request without amounts."""
     return any(
-        published.device.allow_multiple_allocations
+        device.device.allow_multiple_allocations
         or any(
             capacity.request_policy is not None or capacity.value.nanos < 0
-            for capacity in (published.device.capacity or {}).values()
+            for capacity in (device.device.capacity or {}).values()
         )
-        for published in node.devices
+        for device in node.devices
     )
 
 
@@ -83,7 +83,7 @@ class CapacityConstraint:
         """Subtract the capacity in use."""
         self._devices = node.devices
         self._fractional = features.fractional_capacity_range
-        self._shapes = [device_shape(published) for published in node.devices]
+        self._shapes = [device_shape(device) for device in node.devices]
         self._shareable = [shape.shareable for shape in self._shapes]
         self._positions_of: dict[Shape, int] = {}
         for position, shape in enumerate(self._shapes):
@@ -91,8 +91,8 @@ class CapacityConstraint:
         uses = [usage.pools.get(pool.id, _NOT_IN_USE) for pool in node.pools]
         # Nano-units by capacity, in order of the keys; constant for dedicated devices.
         self._available = [
-            _available(shape, uses[pool].get(published.id.device))
-            for shape, published, pool in zip(self._shapes, node.devices, node.pool_of, strict=True)
+            _available(shape, uses[pool].get(device.id.device))
+            for shape, device, pool in zip(self._shapes, node.devices, node.pool_of, strict=True)
         ]
         self._changing = [
             available
@@ -146,15 +146,15 @@ class CapacityConstraint:
         """Return the consumed capacity in the result of a share; None for a dedicated device."""
         if not self._shareable[position]:
             return None
-        consumed = self.consumption_at(request, position)
-        return consumed.amounts if isinstance(consumed, Consumption) else None
+        consumed_amounts = self.consumption_at(request, position)
+        return consumed_amounts.amounts if isinstance(consumed_amounts, Consumption) else None
 
     def share_amounts(self, request: Request, position: int) -> tuple[int, ...]:
         """Return the nano-units that a share consumes of each capacity, in order of the keys."""
-        consumed = self.consumption_at(request, position)
-        if isinstance(consumed, RejectionReason):
+        consumed_amounts = self.consumption_at(request, position)
+        if isinstance(consumed_amounts, RejectionReason):
             return (0,) * len(self._available[position])
-        return tuple([amount.nanos for amount in consumed.amounts.values()])
+        return tuple([amount.nanos for amount in consumed_amounts.amounts.values()])
 
     def max_shares(self, position: int, amounts: Sequence[int]) -> int:
         """Return how many shares with such amounts fit; unlimited if they consume nothing.
@@ -227,11 +227,11 @@ class CapacityConstraint:
         Raises:
             AttemptFailed: See `consumption`.
         """
-        consumed = self.consumption_at(request, position)
-        if isinstance(consumed, RejectionReason):
-            return consumed
+        consumed_amounts = self.consumption_at(request, position)
+        if isinstance(consumed_amounts, RejectionReason):
+            return consumed_amounts
         for available, (name, amount) in zip(
-            self._available[position], consumed.amounts.items(), strict=True
+            self._available[position], consumed_amounts.amounts.items(), strict=True
         ):
             if amount.nanos > available:
                 total = self._shapes[position].capacity[name].value
@@ -250,20 +250,23 @@ class CapacityConstraint:
         return f"request {request.full_name}: checking capacity for device {device}: {error}"
 
     def _compute_needs(self, request: Request, position: int) -> _Needs:
-        consumed = self.consumption_at(request, position)
+        consumed_amounts = self.consumption_at(request, position)
         needs = _NEVER
-        if isinstance(consumed, Consumption):
+        if isinstance(consumed_amounts, Consumption):
             needs = tuple(
-                [(index, amount.nanos) for index, amount in enumerate(consumed.amounts.values())]
+                [
+                    (index, amount.nanos)
+                    for index, amount in enumerate(consumed_amounts.amounts.values())
+                ]
             )
         self._needs.setdefault(request, [None] * len(self._devices))[position] = needs
         return needs
 
 
 @lru_cache(maxsize=_SHAPES)
-def device_shape(published: PublishedDevice) -> Shape:
+def device_shape(published_device: PublishedDevice) -> Shape:
     """Return the part of a device that matters here, from a cache."""
-    device = published.device
+    device = published_device.device
     capacity = tuple(sorted((device.capacity or {}).items(), key=_name))
     # Equal amounts may have different formats, which results show.
     formats = tuple(

@@ -18,20 +18,20 @@ DECLARED: Final = "DRAOptionalNodeOperations"
 
 
 def rejection(
-    slice_: ResourceSlice, declared: frozenset[str], features: Features
+    slice_: ResourceSlice, declared_operations: frozenset[str], features: Features
 ) -> RejectionReason | None:
     """Return why devices of a slice cannot be used on a node; None if they can.
 
     Args:
         slice_: The slice.
-        declared: The node's `status.declaredFeatures`.
+        declared_operations: The node's `status.declaredFeatures`.
         features: Feature gates.
     """
     if not slice_.spec.skip_node_operations or not features.experimental:
         return None
     if not features.optional_node_operations:
         remark = f"needs feature gate {DECLARED}"
-    elif DECLARED not in declared:
+    elif DECLARED not in declared_operations:
         remark = f"the node does not declare {DECLARED}"
     else:
         return None

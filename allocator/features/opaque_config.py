@@ -28,19 +28,21 @@ def merge_configuration(
         alternatives: Per top-level request, the index of the chosen alternative.
     """
     requests = pending.requests[claim_index]
-    chosen = [options[index] for options, index in zip(requests, alternatives, strict=True)]
+    chosen_requests = [
+        options[index] for options, index in zip(requests, alternatives, strict=True)
+    ]
     claim = pending.claims[claim_index]
     return tuple(
-        _omit_requests_if_all(entry, chosen)
-        for entry in (*_class_entries(chosen), *_claim_entries(claim, chosen))
+        _omit_requests_if_all(entry, chosen_requests)
+        for entry in (*_class_entries(chosen_requests), *_claim_entries(claim, chosen_requests))
     )
 
 
-def _class_entries(chosen: Sequence[Request]) -> Iterator[DeviceAllocationConfiguration]:
+def _class_entries(chosen_requests: Sequence[Request]) -> Iterator[DeviceAllocationConfiguration]:
     """Yield the entries of each class once, for all requests that use the class."""
     users: dict[str, list[str]] = {}
     classes: dict[str, DeviceClass] = {}
-    for request in chosen:
+    for request in chosen_requests:
         name = request.device_class.metadata.name
         classes.setdefault(name, request.device_class)
         users.setdefault(name, []).append(request.full_name)
@@ -52,10 +54,10 @@ def _class_entries(chosen: Sequence[Request]) -> Iterator[DeviceAllocationConfig
 
 
 def _claim_entries(
-    claim: ResourceClaim, chosen: Sequence[Request]
+    claim: ResourceClaim, chosen_requests: Sequence[Request]
 ) -> Iterator[DeviceAllocationConfiguration]:
     """Yield the entries of the claim, except for alternatives that were not chosen."""
-    names = {name for request in chosen for name in _names(request)}
+    names = {name for request in chosen_requests for name in _names(request)}
     for entry in claim.spec.devices.config or ():
         if not entry.requests or not names.isdisjoint(entry.requests):
             yield DeviceAllocationConfiguration(
@@ -64,11 +66,13 @@ def _claim_entries(
 
 
 def _omit_requests_if_all(
-    entry: DeviceAllocationConfiguration, chosen: Sequence[Request]
+    entry: DeviceAllocationConfiguration, chosen_requests: Sequence[Request]
 ) -> DeviceAllocationConfiguration:
     """Return the entry without request names if it names every request or its alternative."""
-    named = entry.requests or ()
-    if not all(any(name in named for name in _names(request)) for request in chosen):
+    request_names = entry.requests or ()
+    if not all(
+        any(name in request_names for name in _names(request)) for request in chosen_requests
+    ):
         return entry
     return DeviceAllocationConfiguration(source=entry.source, opaque=entry.opaque)
 

@@ -93,9 +93,9 @@ def pool_counters(pool: Pool) -> PoolCounters:
     }
     numbers = {name: number for number, name in enumerate(amounts)}
     consumption = {
-        published.id.device: _device_consumption(published.device, numbers)
-        for published in (*pool.devices, *pool.elsewhere)
-        if published.device.consumes_counters
+        device.id.device: _device_consumption(device.device, numbers)
+        for device in (*pool.devices, *pool.elsewhere)
+        if device.device.consumes_counters
     }
     return PoolCounters(
         names=tuple(amounts), amounts=tuple(amounts.values()), consumption=consumption
@@ -121,7 +121,7 @@ def build_constraint(
 ) -> "CounterConstraint | None":
     """Build the constraint of an attempt; None if no device of the node consumes counters."""
     if not features.partitionable_devices or not any(
-        published.device.consumes_counters for published in node.devices
+        device.device.consumes_counters for device in node.devices
     ):
         return None
     return CounterConstraint(
@@ -141,8 +141,8 @@ class CounterConstraint:
         self._first_of_set: list[int] = []
         by_pool = [self._append_pool(available) for available in pools]
         self._consumption: list[CounterAmounts] = [
-            by_pool[pool].get(published.id.device, ())
-            for pool, published in zip(node.pool_of, node.devices, strict=True)
+            by_pool[pool].get(device.id.device, ())
+            for pool, device in zip(node.pool_of, node.devices, strict=True)
         ]
         ids: dict[CounterAmounts, int] = {}
         self._keys = [ids.setdefault(consumption, len(ids)) for consumption in self._consumption]
@@ -256,13 +256,13 @@ class CounterConstraint:
     def _counter_numbers(self, remaining: RemainingDemand) -> tuple[int, ...]:
         numbers = self._remaining.get(remaining)
         if numbers is None:
-            consumed = {
+            consumed_numbers = {
                 number
                 for position, consumption in enumerate(self._consumption)
                 if remaining.positions >> position & 1
                 for number, _ in consumption
             }
-            numbers = self._remaining[remaining] = tuple(sorted(consumed))
+            numbers = self._remaining[remaining] = tuple(sorted(consumed_numbers))
         return numbers
 
     def _append_pool(self, pool: Availability) -> dict[str, CounterAmounts]:
@@ -280,25 +280,25 @@ class CounterConstraint:
         ]
         # An overdrawn counter excludes every device that consumes any counter of the pool, since
         # upstream compares all of them: consuming 0 of a negative amount is rejected.
-        overdrawn = [number for number, nanos in enumerate(pool.nanos) if nanos < 0]
-        if not first and not overdrawn:
+        overdrawn_numbers = [number for number, nanos in enumerate(pool.nanos) if nanos < 0]
+        if not first and not overdrawn_numbers:
             return pool.counters.consumption
         return {
             name: _sum_by_counter(
                 [(first + number, nanos) for number, nanos in consumption]
-                + [(first + number, 0) for number in overdrawn]
+                + [(first + number, 0) for number in overdrawn_numbers]
             )
             for name, consumption in pool.counters.consumption.items()
         }
 
-    def _shortage(self, number: int, available: int, needed: int) -> RejectionReason:
-        counter_set, counter, declared = self._counters[number]
-        rest = Quantity.from_nanos(max(available, 0), declared.format)
+    def _shortage(self, number: int, available: int, needed_nanos: int) -> RejectionReason:
+        counter_set, counter, total = self._counters[number]
+        rest = Quantity.from_nanos(max(available, 0), total.format)
         return RejectionReason(
             reason=Reason.COUNTERS,
             verb="need",
             subject=f"counter {counter}",
-            value=str(Quantity.from_nanos(needed, declared.format)),
+            value=str(Quantity.from_nanos(needed_nanos, total.format)),
             remark=f"{rest} free in counter set {counter_set}",
         )
 
@@ -306,10 +306,10 @@ class CounterConstraint:
 def _device_consumption(device: Device, numbers: dict[tuple[str, str], int]) -> CounterAmounts:
     """Return a device's consumption of existing counters; validation rejects any other counter."""
     return _sum_by_counter(
-        (numbers[consumed.counter_set, name], counter.value.nanos)
-        for consumed in device.consumes_counters or ()
-        for name, counter in (consumed.counters or {}).items()
-        if (consumed.counter_set, name) in numbers
+        (numbers[consumption.counter_set, name], counter.value.nanos)
+        for consumption in device.consumes_counters or ()
+        for name, counter in (consumption.counters or {}).items()
+        if (consumption.counter_set, name) in numbers
     )
 
 

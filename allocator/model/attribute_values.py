@@ -26,12 +26,12 @@ class Column:
     def __init__(
         self,
         attribute: str,
-        derived: str | None,
+        derivation: str | None,
         devices: Sequence[PublishedDevice],
         values: "Values",
     ) -> None:
         self.attribute = attribute
-        self._derived = derived
+        self._derived = derivation
         self._devices = devices
         self._values = values
         self.values = [self._values_or_none(position) for position in range(len(devices))]
@@ -52,18 +52,18 @@ class Column:
         values = self.values[position]
         return self._evaluate(position) if values is None else values
 
-    def having(self, values: int) -> int:
+    def positions_with(self, values: int) -> int:
         """Return a mask of the positions that have any of the values."""
-        having = self._having.get(values)
-        if having is None:
+        cached_mask = self._having.get(values)
+        if cached_mask is None:
             if len(self._having) >= CACHE_SIZE:
                 self._having.clear()
-            having = 0
+            cached_mask = 0
             for value, positions in self.positions.items():
                 if value & values:
-                    having |= positions
-            self._having[values] = having
-        return having
+                    cached_mask |= positions
+            self._having[values] = cached_mask
+        return cached_mask
 
     def values_among(self, candidates: int) -> Iterator[int]:
         """Yield each value of the candidates."""
@@ -145,38 +145,38 @@ def _elements(attribute: DeviceAttribute) -> Iterator[tuple[str, object]]:
     yield from _scalar(attribute)
 
 
-def _find_static(name: str, published: PublishedDevice) -> DeviceAttribute | None:
+def _find_static(name: str, device: PublishedDevice) -> DeviceAttribute | None:
     """Return a published attribute by its full name, or by its bare name in the driver's domain.
 
     Source: lookupStaticAttribute.
     """
-    attributes = published.device.attributes or {}
+    attributes = device.device.attributes or {}
     exact = attributes.get(name)
     if exact is not None:
         return exact
     domain, slash, identifier = name.partition("/")
-    return attributes.get(identifier) if slash and domain == published.id.driver else None
+    return attributes.get(identifier) if slash and domain == device.id.driver else None
 
 
-def _derive(name: str, expression: str, published: PublishedDevice) -> DeviceAttribute:
+def _derive(name: str, expression: str, device: PublishedDevice) -> DeviceAttribute:
     """Evaluate a derived attribute on a device.
 
     Raises:
         AttemptFailed: It cannot be compiled or evaluated.
     """
     try:
-        derived = compile_derived(expression)
+        program = compile_derived(expression)
     except UnsupportedSelector as error:
         raise AttemptFailed(f"derived attribute {name}: unsupportedCel: {error}") from error
     except CelError as error:
         raise AttemptFailed(f"compile derived attribute {name} failed: {error}") from error
     try:
-        return derived.attribute(device_view(published.id.driver, published.device))
+        return program.attribute(device_view(device.id.driver, device.device))
     except UnsupportedSelector as error:
         raise AttemptFailed(f"derived attribute {name}: unsupportedCel: {error}") from error
     except CelError as error:
         raise AttemptFailed(
-            f"evaluate derived attribute {name} on device {published.id} failed: {error}"
+            f"evaluate derived attribute {name} on device {device.id} failed: {error}"
         ) from error
 
 

@@ -40,7 +40,7 @@ class Consumption(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 def consumption(
-    requested: Mapping[str, Quantity] | None, device: Device, features: Features
+    requested_amounts: Mapping[str, Quantity] | None, device: Device, features: Features
 ) -> Consumption | RejectionReason:
     """Return the consumption of a request, or why the device cannot serve it even if unused.
 
@@ -49,18 +49,18 @@ def consumption(
             request policy: invalid data, which another device does not make valid.
     """
     fractional = features.fractional_capacity_range
-    return capacity_consumption(requested, device.capacity or {}, fractional=fractional)
+    return capacity_consumption(requested_amounts, device.capacity or {}, fractional=fractional)
 
 
 def capacity_consumption(
-    requested: Mapping[str, Quantity] | None,
+    requested_amounts: Mapping[str, Quantity] | None,
     capacity: Mapping[str, DeviceCapacity],
     *,
     fractional: bool,
 ) -> Consumption | RejectionReason:
     """Return the consumption of capacities; see `consumption`."""
-    requested = requested or {}
-    for name in sorted(requested):
+    requested_amounts = requested_amounts or {}
+    for name in sorted(requested_amounts):
         # Keys are compared literally: the driver's domain is neither added nor removed.
         if name not in capacity:
             return RejectionReason(
@@ -68,7 +68,9 @@ def capacity_consumption(
             )
     # Fatal errors come before rejections of this device, whatever the order of the keys.
     amounts = {
-        name: _consumed_amount(name, requested.get(name), device_capacity, fractional=fractional)
+        name: _consumed_amount(
+            name, requested_amounts.get(name), device_capacity, fractional=fractional
+        )
         for name, device_capacity in sorted(capacity.items())
     }
     for name, amount in amounts.items():
@@ -88,57 +90,59 @@ def capacity_consumption(
 
 
 def _consumed_amount(
-    name: str, requested: Quantity | None, capacity: DeviceCapacity, *, fractional: bool
+    name: str, requested_amount: Quantity | None, capacity: DeviceCapacity, *, fractional: bool
 ) -> Quantity:
     """Return the amount that a share consumes of one capacity.
 
     Source: calculateConsumedCapacity.
     """
     policy = capacity.request_policy
-    if requested is None:
+    if requested_amount is None:
         # "If no requestPolicy, return capacity value": no amount means all of it.
         default = policy.default if policy is not None else None
         amount = capacity.value if default is None else default
     elif policy is None:
-        amount = requested
+        amount = requested_amount
     elif policy.valid_range is not None and policy.valid_range.min is not None:
-        amount = _round_up(name, requested, policy.valid_range, fractional=fractional)
+        amount = _round_up(name, requested_amount, policy.valid_range, fractional=fractional)
     else:
         # The smallest of the valid values, which ascend, that is sufficient. If none is, the
         # requested amount, which then violates the policy.
         valid = policy.valid_values or ()
-        amount = next((value for value in valid if requested <= value), requested)
+        amount = next((value for value in valid if requested_amount <= value), requested_amount)
     if amount.nanos < 0:
         raise AttemptFailed(f"capacity {name}: capacity value is negative")
     return amount
 
 
 def _round_up(
-    name: str, requested: Quantity, range_: CapacityRequestPolicyRange, *, fractional: bool
+    name: str, requested_amount: Quantity, range_: CapacityRequestPolicyRange, *, fractional: bool
 ) -> Quantity:
     """Round an amount up to the minimum, or to the next step from the minimum.
 
     The result has the format of the step. Source: roundUpRange.
     """
     assert range_.min is not None
-    if requested < range_.min:
+    if requested_amount < range_.min:
         return range_.min
     if range_.step is None:
-        return requested
+        return requested_amount
     exact = _is_exact_in_thousandths(range_, fractional=fractional)
     unit = _MILLIS if exact else _NANOS
-    if exact and _thousandths(requested) is None:
-        raise _not_representable(name, f"{requested} is not a multiple of 0.001")
-    if not exact and requested.nanos > _MAX_INT64 * _NANOS:
-        raise _not_representable(name, f"{requested} is beyond 64 bits")
+    if exact and _thousandths(requested_amount) is None:
+        raise _not_representable(name, f"{requested_amount} is not a multiple of 0.001")
+    if not exact and requested_amount.nanos > _MAX_INT64 * _NANOS:
+        raise _not_representable(name, f"{requested_amount} is beyond 64 bits")
     start, step = _units(range_.min, unit), _step(name, range_.step, unit)
     if exact and start < 0:
         # Upstream's check for overflow overflows itself.
         raise _not_representable(name, f"minimum {range_.min} is negative")
-    rounded = start + -(-(_units(requested, unit) - start) // step) * step
-    if rounded > _MAX_INT64:
-        raise _not_representable(name, f"{requested} rounded up to the next step is beyond 64 bits")
-    return Quantity.from_nanos(rounded * unit, range_.step.format)
+    rounded_amount = start + -(-(_units(requested_amount, unit) - start) // step) * step
+    if rounded_amount > _MAX_INT64:
+        raise _not_representable(
+            name, f"{requested_amount} rounded up to the next step is beyond 64 bits"
+        )
+    return Quantity.from_nanos(rounded_amount * unit, range_.step.format)
 
 
 def _violation(

@@ -107,5 +107,5 @@ def reorder(node: NodeDevices, order: Sequence[int]) -> NodeDevices:
         node,
         devices=devices,
         pool_of=tuple([node.pool_of[position] for position in order]),
-        positions={published.id: number for number, published in enumerate(devices)},
+        positions={device.id: number for number, device in enumerate(devices)},
     )

@@ -61,6 +61,6 @@ def features_of(gates: Mapping[str, bool]) -> Features:
     """
     unknown = gates.keys() - GATES.keys()
     if unknown:
-        known = ", ".join(sorted(GATES))
-        raise ValueError(f"unknown feature gate {min(unknown)}; known: {known}")
+        known_gates = ", ".join(sorted(GATES))
+        raise ValueError(f"unknown feature gate {min(unknown)}; known: {known_gates}")
     return Features(**{GATES[name]: is_on for name, is_on in gates.items()})

@@ -15,9 +15,9 @@ COMPATIBILITY_GATE: Final = "DRADeviceCompatibilityGroups"
 PARTITIONS_GATE: Final = "DRAPartitionableDevices"
 
 
-def disabled_gate_cause(published: ResourceSlice, features: Features) -> str:
+def disabled_gate_cause(slice_: ResourceSlice, features: Features) -> str:
     """Return which disabled feature gate hides a slice, and with it its pool; empty if none does."""
-    spec = published.spec
+    spec = slice_.spec
     if not features.compatibility_groups and any(map(declares_groups, spec.devices or ())):
         return f"compatibilityGroups need feature gate {COMPATIBILITY_GATE}, which is off"
     needs_partitions = spec.per_device_node_selection is not None or bool(spec.shared_counters)
@@ -29,13 +29,13 @@ def disabled_gate_cause(published: ResourceSlice, features: Features) -> str:
 def find_gated_pools(slices: Iterable[ResourceSlice], features: Features) -> Mapping[PoolId, str]:
     """Return the pools that a disabled feature gate keeps from use, each with the cause."""
     causes: dict[PoolId, str] = {}
-    for published in slices:
-        cause = disabled_gate_cause(published, features)
+    for slice_ in slices:
+        cause = disabled_gate_cause(slice_, features)
         if cause:
-            causes.setdefault(PoolId(published.spec.driver, published.spec.pool.name), cause)
+            causes.setdefault(PoolId(slice_.spec.driver, slice_.spec.pool.name), cause)
     return causes
 
 
 def declares_groups(device: Device) -> bool:
     """Return whether a device has compatibilityGroups."""
-    return any(consumed.compatibility_groups for consumed in device.consumes_counters or ())
+    return any(consumption.compatibility_groups for consumption in device.consumes_counters or ())

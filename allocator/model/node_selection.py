@@ -98,12 +98,12 @@ def _term_keys(term: NodeSelectorTerm) -> frozenset[IndexKey] | None:
 
 
 def _union(key_sets: Iterable[frozenset[IndexKey] | None]) -> frozenset[IndexKey] | None:
-    merged: frozenset[IndexKey] = frozenset()
+    merged_keys: frozenset[IndexKey] = frozenset()
     for keys in key_sets:
         if keys is None:
             return None
-        merged |= keys
-    return merged
+        merged_keys |= keys
+    return merged_keys
 
 
 def _names_nodes(spec: ResourceSliceSpec) -> bool:

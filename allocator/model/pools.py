@@ -106,31 +106,33 @@ class SliceIndex(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             old: The slice before, found by driver, pool and name; None if `new` was added.
             new: The slice now; None if `old` was deleted.
         """
-        by_key, by_pool, built = dict(self.by_key), dict(self.by_pool), dict(self.built)
-        unkeyed, rank = self.unkeyed, self.next_rank
-        deleted = self._find(old)
-        if deleted is not None:
-            rank = deleted.rank
-            built.pop(deleted.pool, None)
-            _store(by_pool, deleted.pool, _remove(by_pool[deleted.pool], deleted))
-            for key in index_keys(deleted.slice) or ():
-                _store(by_key, key, _remove(by_key[key], deleted))
-            unkeyed = _remove(unkeyed, deleted)
+        by_key, by_pool, built_pools = dict(self.by_key), dict(self.by_pool), dict(self.built)
+        unkeyed_slices, rank = self.unkeyed, self.next_rank
+        deleted_slice = self._find(old)
+        if deleted_slice is not None:
+            rank = deleted_slice.rank
+            built_pools.pop(deleted_slice.pool, None)
+            _store(by_pool, deleted_slice.pool, _remove(by_pool[deleted_slice.pool], deleted_slice))
+            for key in index_keys(deleted_slice.slice) or ():
+                _store(by_key, key, _remove(by_key[key], deleted_slice))
+            unkeyed_slices = _remove(unkeyed_slices, deleted_slice)
         if new is not None:
-            added = _publish(new, rank, self.features)
-            built.pop(added.pool, None)
-            by_pool[added.pool] = _insert(by_pool.get(added.pool, ()), added)
+            added_slice = _publish(new, rank, self.features)
+            built_pools.pop(added_slice.pool, None)
+            by_pool[added_slice.pool] = _insert(by_pool.get(added_slice.pool, ()), added_slice)
             keys = index_keys(new)
             for key in keys or ():
-                by_key[key] = _insert(by_key.get(key, ()), added)
-            unkeyed = _insert(unkeyed, added) if keys is None else unkeyed
+                by_key[key] = _insert(by_key.get(key, ()), added_slice)
+            unkeyed_slices = (
+                _insert(unkeyed_slices, added_slice) if keys is None else unkeyed_slices
+            )
         return SliceIndex(
             features=self.features,
             by_key=by_key,
-            unkeyed=unkeyed,
+            unkeyed=unkeyed_slices,
             by_pool=by_pool,
             next_rank=self.next_rank + 1,
-            built=built,
+            built=built_pools,
         )
 
     def _find(self, old: ResourceSlice | None) -> PublishedSlice | None:
@@ -144,20 +146,20 @@ def build_index(slices: Iterable[ResourceSlice], features: Features) -> SliceInd
     """Index slices whose devices already have the taints of DeviceTaintRules."""
     by_key: dict[IndexKey, list[PublishedSlice]] = {}
     by_pool: dict[PoolId, list[PublishedSlice]] = {}
-    unkeyed: list[PublishedSlice] = []
+    unkeyed_slices: list[PublishedSlice] = []
     rank = 0
     for rank, slice_ in enumerate(slices, start=1):
-        published = _publish(slice_, rank, features)
-        by_pool.setdefault(published.pool, []).append(published)
+        published_slice = _publish(slice_, rank, features)
+        by_pool.setdefault(published_slice.pool, []).append(published_slice)
         keys = index_keys(slice_)
         if keys is None:
-            unkeyed.append(published)
+            unkeyed_slices.append(published_slice)
         for key in keys or ():
-            by_key.setdefault(key, []).append(published)
+            by_key.setdefault(key, []).append(published_slice)
     return SliceIndex(
         features=features,
         by_key={key: tuple(with_key) for key, with_key in by_key.items()},
-        unkeyed=tuple(unkeyed),
+        unkeyed=tuple(unkeyed_slices),
         by_pool={pool: tuple(of_pool) for pool, of_pool in by_pool.items()},
         next_rank=rank + 1,
         built={},
@@ -184,17 +186,17 @@ def _publish(slice_: ResourceSlice, rank: int, features: Features) -> PublishedS
 
 
 def _insert(
-    slices: tuple[PublishedSlice, ...], added: PublishedSlice
+    slices: tuple[PublishedSlice, ...], added_slice: PublishedSlice
 ) -> tuple[PublishedSlice, ...]:
-    if not slices or slices[-1].rank < added.rank:
-        return (*slices, added)
-    return tuple(sorted((*slices, added), key=_rank))
+    if not slices or slices[-1].rank < added_slice.rank:
+        return (*slices, added_slice)
+    return tuple(sorted((*slices, added_slice), key=_rank))
 
 
 def _remove(
-    slices: tuple[PublishedSlice, ...], deleted: PublishedSlice
+    slices: tuple[PublishedSlice, ...], deleted_slice: PublishedSlice
 ) -> tuple[PublishedSlice, ...]:
-    return tuple(slice_ for slice_ in slices if slice_ is not deleted)
+    return tuple(slice_ for slice_ in slices if slice_ is not deleted_slice)
 
 
 def _store(
@@ -238,7 +240,7 @@ def node_devices(index: SliceIndex, node: Node) -> NodeDevices:
         for slices in relevant.values()
         if (pool := _cached_pool(index, slices[0].pool, tuple(slices))) is not None
     ]
-    pools.sort(key=lambda built: (built.has_binding_conditions, built.pool.id))
+    pools.sort(key=lambda built_pool: (built_pool.has_binding_conditions, built_pool.pool.id))
     return _lay_out_node(node, pools)
 
 
@@ -254,8 +256,8 @@ def whole_pool(index: SliceIndex, pool: PoolId) -> Pool:
         for slice_ in index.by_pool[pool]
         if slice_.generation == generation and not slice_.is_hidden
     )
-    built = _cached_pool(index, pool, slices) if slices else None
-    return built.pool if built is not None else Pool(id=pool, state=PoolState.INCOMPLETE)
+    built_pool = _cached_pool(index, pool, slices) if slices else None
+    return built_pool.pool if built_pool is not None else Pool(id=pool, state=PoolState.INCOMPLETE)
 
 
 def _candidates(index: SliceIndex, node: Node) -> Sequence[PublishedSlice]:
@@ -285,16 +287,16 @@ def targets_node(device: PublishedDevice, node: NodeDevices) -> bool:
 def _lay_out_node(node: Node, pools: Sequence[_BuiltPool]) -> NodeDevices:
     starts: dict[PoolId, tuple[int, Mapping[str, int]]] = {}
     devices: tuple[PublishedDevice, ...] = ()
-    for built in pools:
-        starts[built.pool.id] = (len(devices), built.places)
-        devices += built.pool.devices
+    for built_pool in pools:
+        starts[built_pool.pool.id] = (len(devices), built_pool.places)
+        devices += built_pool.pool.devices
     return NodeDevices(
         node=node.metadata.name,
         labels=node.labels,
         declared_features=frozenset(node.status.declared_features or ()),
-        pools=tuple(built.pool for built in pools),
+        pools=tuple(built_pool.pool for built_pool in pools),
         devices=devices,
-        pool_of=_pool_numbers(tuple(len(built.pool.devices) for built in pools)),
+        pool_of=_pool_numbers(tuple(len(built_pool.pool.devices) for built_pool in pools)),
         positions=_Positions(starts, devices),
     )
 
@@ -329,7 +331,7 @@ class _Positions(Mapping[DeviceId, int]):
         return start + places[device.device]
 
     def __iter__(self) -> Iterator[DeviceId]:
-        return (published.id for published in self._devices)
+        return (device.id for device in self._devices)
 
     def __len__(self) -> int:
         return len(self._devices)
@@ -352,27 +354,27 @@ def _build_pool(
     Like upstream, look at slices of other nodes only if the node's own slices are not all of the
     pool. Until then the pool stays usable, although other nodes see a newer generation of it.
     """
-    expected = relevant[0].slice.spec.pool.resource_slice_count
-    if len(relevant) == expected:
+    expected_count = relevant[0].slice.spec.pool.resource_slice_count
+    if len(relevant) == expected_count:
         return _validate_pool(pool, relevant, (), index.features)
     generation = relevant[0].generation
     if any(slice_.generation > generation for slice_ in index.by_pool[pool]):
         return None
-    counted = [
+    counted_slices = [
         slice_
         for slice_ in index.by_pool[pool]
         if slice_.generation == generation and slice_.is_counted
     ]
-    if len(counted) != expected:
-        why = f"{len(counted)} of {expected} slices of generation {generation}"
-        hidden = [slice_.slice for slice_ in index.by_pool[pool] if slice_.is_hidden]
-        if hidden:
-            why += f": {disabled_gate_cause(hidden[0], index.features)}"
+    if len(counted_slices) != expected_count:
+        why = f"{len(counted_slices)} of {expected_count} slices of generation {generation}"
+        hidden_slices = [slice_.slice for slice_ in index.by_pool[pool] if slice_.is_hidden]
+        if hidden_slices:
+            why += f": {disabled_gate_cause(hidden_slices[0], index.features)}"
         return _BuiltPool(Pool(id=pool, state=PoolState.INCOMPLETE, why=why), {})
     others: Sequence[PublishedSlice] = ()
-    if len(relevant) < len(counted):
+    if len(relevant) < len(counted_slices):
         names = {slice_.name for slice_ in relevant}
-        others = [slice_ for slice_ in counted if slice_.name not in names]
+        others = [slice_ for slice_ in counted_slices if slice_.name not in names]
     return _validate_pool(pool, relevant, others, index.features)
 
 
@@ -390,16 +392,16 @@ def _validate_pool(
         others: All other slices of the pool.
         features: Feature gates.
     """
-    ordered = sorted(relevant, key=lambda slice_: slice_.name)
-    devices = tuple(_devices(ordered))
+    ordered_slices = sorted(relevant, key=lambda slice_: slice_.name)
+    devices = tuple(_devices(ordered_slices))
     elsewhere: tuple[PublishedDevice, ...] = ()
     counter_sets: dict[str, CounterSet] = {}
-    why = _find_duplicate("device", (published.id.device for published in devices))
+    why = _find_duplicate("device", (device.id.device for device in devices))
     if features.partitionable_devices and not why:
         elsewhere = tuple(_devices(others))
         published_sets = [
             counter_set
-            for slice_ in (*ordered, *others)
+            for slice_ in (*ordered_slices, *others)
             if slice_.holds_counters
             for counter_set in slice_.slice.spec.shared_counters or ()
         ]
@@ -412,9 +414,9 @@ def _validate_pool(
         return _BuiltPool(Pool(id=pool, state=PoolState.INVALID, why=why), {})
     return _BuiltPool(
         pool=Pool(id=pool, devices=devices, elsewhere=elsewhere, counter_sets=counter_sets),
-        places={published.id.device: place for place, published in enumerate(devices)},
+        places={device.id.device: place for place, device in enumerate(devices)},
         has_binding_conditions=any(
-            published.device.binding_conditions is not None for published in devices
+            device.device.binding_conditions is not None for device in devices
         ),
     )
 
@@ -426,11 +428,11 @@ def _devices(slices: Iterable[PublishedSlice]) -> Iterator[PublishedDevice]:
 
 
 def _find_duplicate(kind: str, names: Iterable[str]) -> str:
-    seen: set[str] = set()
+    seen_names: set[str] = set()
     for name in names:
-        if name in seen:
+        if name in seen_names:
             return f"duplicate {kind} name {name}"
-        seen.add(name)
+        seen_names.add(name)
     return ""
 
 
@@ -438,12 +440,12 @@ def _find_undefined_counter(
     devices: Iterable[PublishedDevice], counter_sets: Mapping[str, CounterSet]
 ) -> str:
     """Return a message about the first counter that a device consumes and the pool lacks."""
-    for published in devices:
-        for consumed in published.device.consumes_counters or ():
-            counter_set = counter_sets.get(consumed.counter_set)
+    for device in devices:
+        for consumption in device.device.consumes_counters or ():
+            counter_set = counter_sets.get(consumption.counter_set)
             if counter_set is None:
-                return f"counter set {consumed.counter_set} not found"
-            for counter in consumed.counters or ():
+                return f"counter set {consumption.counter_set} not found"
+            for counter in consumption.counters or ():
                 if counter not in (counter_set.counters or {}):
                     return f"counter {counter} not found in counter set {counter_set.name}"
     return ""

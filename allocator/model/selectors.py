@@ -53,13 +53,13 @@ class DeviceField(msgspec.Struct, frozen=True, order=True):
         values = device.capacity if self.is_capacity else device.attributes
         if not values:
             return None
-        qualified = values.get(f"{self.domain}/{self.identifier}")
+        qualified_value = values.get(f"{self.domain}/{self.identifier}")
         if self.domain != driver:
-            return qualified
+            return qualified_value
         bare = values.get(self.identifier)
-        if bare is None or qualified is None:
-            return qualified if bare is None else bare
-        return qualified, bare
+        if bare is None or qualified_value is None:
+            return qualified_value if bare is None else bare
+        return qualified_value, bare
 
 
 class SelectorFailure(msgspec.Struct, frozen=True):
@@ -89,18 +89,18 @@ class SelectorChain:
         self.fields = self._evaluator.fields
 
     @property
-    def spent(self) -> int:
+    def spent_steps(self) -> int:
         """Cost of all evaluations so far in steps; a caller charges the difference."""
-        return self._evaluator.spent
+        return self._evaluator.spent_steps
 
     @property
     def key(self) -> Hashable:
         """A key that is equal for chains with the same verdicts."""
         return self._evaluator.texts
 
-    def verdict(self, published: PublishedDevice) -> bool | SelectorFailure:
+    def verdict(self, device: PublishedDevice) -> bool | SelectorFailure:
         """Return whether a device satisfies all selectors; a failure if one of them raises."""
-        verdict = self._evaluator.verdict(published)
+        verdict = self._evaluator.verdict(device)
         if isinstance(verdict, _Fault):
             return SelectorFailure(self._message(verdict), verdict.runtime_error)
         return verdict
@@ -109,9 +109,9 @@ class SelectorChain:
         """Return the verdicts on all devices of a node."""
         # A cached selection would keep a long chain in memory.
         select = _select if self._evaluator.is_long else _cached_selection
-        selected, faults = select(self._evaluator, node)
+        selected_mask, faults = select(self._evaluator, node)
         failures = {position: self._message(fault) for position, fault in faults.items()}
-        return Selection(selected=selected, failures=failures)
+        return Selection(selected=selected_mask, failures=failures)
 
     def _message(self, fault: "_Fault") -> str:
         return f"{self._origins[fault.index]}{fault.message}"
@@ -165,14 +165,14 @@ class _Evaluator:
         self.fields = referenced_fields(
             selector for selector in self._selectors if not isinstance(selector, str)
         )
-        self.spent = 0
+        self.spent_steps = 0
         self._verdicts: dict[Hashable, bool | _Fault] = {}
 
-    def verdict(self, published: PublishedDevice) -> bool | _Fault:
-        key = projection(published, self.fields)
+    def verdict(self, device: PublishedDevice) -> bool | _Fault:
+        key = projection(device, self.fields)
         verdict = self._verdicts.get(key)
         if verdict is None:
-            verdict = self._evaluate(published)
+            verdict = self._evaluate(device)
             if len(self._verdicts) >= _PROJECTIONS:
                 self._verdicts.clear()
             if _cached_verdicts.is_full():
@@ -181,20 +181,20 @@ class _Evaluator:
             self._verdicts[key] = verdict
         return verdict
 
-    def _evaluate(self, published: PublishedDevice) -> bool | _Fault:
+    def _evaluate(self, published_device: PublishedDevice) -> bool | _Fault:
         require_wanted()
-        device = device_view(published.id.driver, published.device)
+        device = device_view(published_device.id.driver, published_device.device)
         for index, selector in enumerate(self._selectors):
             if isinstance(selector, str):
                 return _Fault(index, selector)
-            self.spent += 1 + selector.cost // COST_PER_STEP
+            self.spent_steps += 1 + selector.cost // COST_PER_STEP
             try:
                 if not selector.matches(device):
                     return False
             except UnsupportedSelector as error:
-                return _Fault(index, f" on device {published.id}: unsupportedCel: {error}")
+                return _Fault(index, f" on device {published_device.id}: unsupportedCel: {error}")
             except CelError as error:
-                message = f" on device {published.id}: CEL runtime error: {error}"
+                message = f" on device {published_device.id}: CEL runtime error: {error}"
                 return _Fault(index, message, runtime_error=str(error))
         return True
 
@@ -226,14 +226,14 @@ def clear_selector_caches() -> None:
 
 def _select(evaluator: _Evaluator, node: NodeDevices) -> tuple[int, Mapping[int, _Fault]]:
     """Return a mask of the devices that are selected, and the faults on others by position."""
-    selected, faults = 0, {}
-    for position, published in enumerate(node.devices):
-        verdict = evaluator.verdict(published)
+    selected_mask, faults = 0, {}
+    for position, device in enumerate(node.devices):
+        verdict = evaluator.verdict(device)
         if verdict is True:
-            selected |= 1 << position
+            selected_mask |= 1 << position
         elif isinstance(verdict, _Fault):
             faults[position] = verdict
-    return selected, faults
+    return selected_mask, faults
 
 
 _cached_selection = lru_cache(maxsize=_SELECTIONS)(_select)
@@ -257,13 +257,15 @@ def _long_evaluator(texts: tuple[str, ...]) -> _Evaluator:
     return _Evaluator(texts)
 
 
-def projection(published: PublishedDevice, fields: tuple[DeviceField, ...] | None) -> Hashable:
+def projection(
+    published_device: PublishedDevice, fields: tuple[DeviceField, ...] | None
+) -> Hashable:
     """Return everything that selectors which read `fields` can tell about a device.
 
     Apart from the fields, these are the driver, whether the device can be shared, and whether an
     attribute is malformed, which breaks every expression.
     """
-    device, driver = published.device, published.id.driver
+    device, driver = published_device.device, published_device.id.driver
     shareable = device.allow_multiple_allocations or False
     if fields is None:
         return driver, shareable, _items_key(device.attributes), _items_key(device.capacity)
@@ -296,9 +298,9 @@ def _compile(text: str) -> Selector | str:
         return f": unsupportedCel: {error}"
 
 
-def _items_key(named: object) -> Hashable:
+def _items_key(items: object) -> Hashable:
     # A set, since the order of the items must not tell equal devices apart.
-    return frozenset(named.items()) if isinstance(named, dict) else None
+    return frozenset(items.items()) if isinstance(items, dict) else None
 
 
 def _malformed_key(device: Device) -> Hashable:

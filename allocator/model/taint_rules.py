@@ -38,12 +38,12 @@ def _taint_slice(
         return slice_
     rules.sort(key=lambda rule: rule.metadata.name)
     devices = slice_.spec.devices or ()
-    tainted = tuple(
+    tainted_devices = tuple(
         _taint_device(device, _matching_taints(rules, device.name)) for device in devices
     )
-    if all(before is after for before, after in zip(devices, tainted, strict=True)):
+    if all(before is after for before, after in zip(devices, tainted_devices, strict=True)):
         return slice_
-    spec = msgspec.structs.replace(slice_.spec, devices=tainted)
+    spec = msgspec.structs.replace(slice_.spec, devices=tainted_devices)
     return msgspec.structs.replace(slice_, spec=spec)
 
 

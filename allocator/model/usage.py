@@ -100,12 +100,12 @@ def gather_usage(claims: Iterable[ResourceClaim], features: Features) -> Usage:
 
 def with_claim(usage: Usage, claim: ResourceClaim, features: Features) -> Usage:
     """Return the usage with one more claim; the cost is that of its devices and a shallow copy."""
-    changed: dict[PoolId, dict[str, DeviceUse]] = {}
+    changed_uses: dict[PoolId, dict[str, DeviceUse]] = {}
     for pool, device, consumer in _device_uses(claim, features):
-        uses = _copy_uses(pool, changed, usage)
+        uses = _copy_uses(pool, changed_uses, usage)
         before = uses[device].consumers if device in uses else ()
         uses[device] = _device_use((*before, consumer))
-    return _merge(usage, changed)
+    return _merge(usage, changed_uses)
 
 
 def without_claim(usage: Usage, claim: ResourceClaim, features: Features) -> Usage:
@@ -116,9 +116,9 @@ def without_claim(usage: Usage, claim: ResourceClaim, features: Features) -> Usa
         claim: The claim as it was counted. Devices that it does not use are ignored.
         features: Feature gates.
     """
-    changed: dict[PoolId, dict[str, DeviceUse]] = {}
+    changed_uses: dict[PoolId, dict[str, DeviceUse]] = {}
     for pool, device, consumer in reversed(tuple(_device_uses(claim, features))):
-        uses = _copy_uses(pool, changed, usage)
+        uses = _copy_uses(pool, changed_uses, usage)
         if device not in uses:
             continue
         rest = _remove_last(uses[device].consumers, consumer)
@@ -126,23 +126,23 @@ def without_claim(usage: Usage, claim: ResourceClaim, features: Features) -> Usa
             uses[device] = _device_use(rest)
         else:
             del uses[device]
-    return _merge(usage, changed)
+    return _merge(usage, changed_uses)
 
 
 def _copy_uses(
-    pool: PoolId, changed: dict[PoolId, dict[str, DeviceUse]], usage: Usage
+    pool: PoolId, changed_uses: dict[PoolId, dict[str, DeviceUse]], usage: Usage
 ) -> dict[str, DeviceUse]:
     """Return a copy of the uses in a pool that may be changed."""
-    if pool not in changed:
-        changed[pool] = dict(usage.pools.get(pool, {}))
-    return changed[pool]
+    if pool not in changed_uses:
+        changed_uses[pool] = dict(usage.pools.get(pool, {}))
+    return changed_uses[pool]
 
 
-def _merge(usage: Usage, changed: Mapping[PoolId, PoolUse]) -> Usage:
-    if not changed:
+def _merge(usage: Usage, changed_uses: Mapping[PoolId, PoolUse]) -> Usage:
+    if not changed_uses:
         return usage
     pools = dict(usage.pools)
-    for pool, uses in changed.items():
+    for pool, uses in changed_uses.items():
         if uses:
             pools[pool] = uses
         else:
@@ -150,9 +150,9 @@ def _merge(usage: Usage, changed: Mapping[PoolId, PoolUse]) -> Usage:
     return Usage(pools=pools)
 
 
-def _remove_last(consumers: tuple[Consumer, ...], removed: Consumer) -> tuple[Consumer, ...]:
+def _remove_last(consumers: tuple[Consumer, ...], consumer: Consumer) -> tuple[Consumer, ...]:
     for index in range(len(consumers) - 1, -1, -1):
-        if consumers[index] == removed:
+        if consumers[index] == consumer:
             return consumers[:index] + consumers[index + 1 :]
     return consumers
 

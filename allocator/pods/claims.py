@@ -58,11 +58,13 @@ class PodClaims(msgspec.Struct, frozen=True, kw_only=True):
 
 def pod_claims(
     pod: Pod,
-    known: Mapping[Name, ResourceClaim],
+    known_claims: Mapping[Name, ResourceClaim],
     templates: Mapping[Name, ResourceClaimTemplate],
 ) -> PodClaims:
     """Return the claims of a pod; those that are not made yet are built from their templates."""
-    entries = [_claim(pod, entry, known, templates) for entry in pod.spec.resource_claims or ()]
+    entries = [
+        _claim(pod, entry, known_claims, templates) for entry in pod.spec.resource_claims or ()
+    ]
     # Two entries may name one claim.
     claims = {claim_name(entry): entry for entry in entries if isinstance(entry, ResourceClaim)}
     return PodClaims(
@@ -111,20 +113,20 @@ def owner_reference(pod: Pod) -> OwnerReference:
 def _claim(
     pod: Pod,
     entry: PodResourceClaim,
-    known: Mapping[Name, ResourceClaim],
+    known_claims: Mapping[Name, ResourceClaim],
     templates: Mapping[Name, ResourceClaimTemplate],
 ) -> ResourceClaim | Missing | None:
     """Return the claim of an entry; None when the controller found that none is needed."""
     namespace = pod.metadata.namespace
     if entry.resource_claim_name is not None:
         name = entry.resource_claim_name
-        return known.get((namespace, name)) or Missing(
+        return known_claims.get((namespace, name)) or Missing(
             code=CLAIM_NOT_FOUND, object=f"ResourceClaim {namespace}/{name}"
         )
-    generated = _generated_name(pod, entry)
-    if generated is None:
+    generated_name = _generated_name(pod, entry)
+    if generated_name is None:
         return None
-    existing = known.get((namespace, generated))
+    existing = known_claims.get((namespace, generated_name))
     if existing is not None and (_is_recorded(pod, entry) or _is_owned(existing, pod)):
         return existing
     source = entry.resource_claim_template_name or ""
@@ -133,7 +135,7 @@ def _claim(
         return Missing(
             code=TEMPLATE_NOT_FOUND, object=f"ResourceClaimTemplate {namespace}/{source}"
         )
-    return _from_template(template, pod, generated)
+    return _from_template(template, pod, generated_name)
 
 
 def _generated_name(pod: Pod, entry: PodResourceClaim) -> str | None:

@@ -60,14 +60,14 @@ def duplicate_resources(
         classes: DeviceClasses by name.
         drivers_of: Resource name to the drivers that serve it according to their profiles.
     """
-    mapped = {
+    mapped_classes = {
         resource: classes[name] for resource, name in extended_resources(classes.values()).items()
     }
     return tuple(
         duplicate
         for node in sorted(nodes, key=lambda node: node.metadata.name)
         for duplicate in _on_node(
-            node, _local(node_devices(node.metadata.name)), mapped, drivers_of
+            node, _local(node_devices(node.metadata.name)), mapped_classes, drivers_of
         )
     )
 
@@ -75,37 +75,39 @@ def duplicate_resources(
 def _on_node(
     node: Node,
     devices: Collection[PublishedDevice],
-    mapped: Mapping[str, DeviceClass],
+    mapped_classes: Mapping[str, DeviceClass],
     drivers_of: Callable[[str], Collection[str]],
 ) -> Iterator[DuplicateResource]:
     for resource in sorted(device_plugin_resources(node)):
-        device_class = mapped.get(resource)
-        selected = (
+        device_class = mapped_classes.get(resource)
+        selected_devices = (
             frozenset(_selected_devices(device_class, devices)) if device_class else frozenset()
         )
         drivers = drivers_of(resource)
-        offered = [
-            published
-            for published in devices
-            if published in selected or published.id.driver in drivers
+        offered_devices = [
+            device
+            for device in devices
+            if device in selected_devices or device.id.driver in drivers
         ]
-        if offered:
+        if offered_devices:
             yield DuplicateResource(
                 node=node.metadata.name,
                 resource=resource,
                 allocatable=(node.status.allocatable or {})[resource],
-                drivers=tuple(sorted({published.id.driver for published in offered})),
-                devices=len(offered),
-                device_class=device_class.metadata.name if device_class and selected else "",
+                drivers=tuple(sorted({device.id.driver for device in offered_devices})),
+                devices=len(offered_devices),
+                device_class=device_class.metadata.name
+                if device_class and selected_devices
+                else "",
             )
 
 
 def _local(node: NodeDevices) -> tuple[PublishedDevice, ...]:
     """Return the devices of slices that are this node's own."""
     return tuple(
-        published
-        for published in node.devices
-        if node.node in {published.slice.spec.node_name, published.device.node_name}
+        device
+        for device in node.devices
+        if node.node in {device.slice.spec.node_name, device.device.node_name}
     )
 
 
@@ -120,4 +122,4 @@ def _selected_devices(
             if selector.cel is not None
         )
     )
-    return (published for published in devices if selectors.verdict(published) is True)
+    return (device for device in devices if selectors.verdict(device) is True)

@@ -44,8 +44,8 @@ def mapped_resources(pod: Pod, classes: Mapping[str, str]) -> frozenset[str]:
 
 def device_plugin_resources(node: Node) -> frozenset[str]:
     """Return the resources that a node offers without DRA."""
-    offered = node.status.allocatable or {}
-    return frozenset(name for name, amount in offered.items() if amount > Quantity(0))
+    offered_resources = node.status.allocatable or {}
+    return frozenset(name for name, amount in offered_resources.items() if amount > Quantity(0))
 
 
 def unavailable_resources(pod: Pod, node: Node, classes: Mapping[str, str]) -> tuple[str, ...]:
@@ -55,16 +55,16 @@ def unavailable_resources(pod: Pod, node: Node, classes: Mapping[str, str]) -> t
 
     Source: k8s.io/kubernetes v1.37.1, pkg/apis/core/v1/helper, IsExtendedResourceName.
     """
-    known = node.status.allocatable
-    if known is None:
+    known_resources = node.status.allocatable
+    if known_resources is None:
         return ()
-    requested = {
+    requested_names = {
         name
         for container in _containers(pod)
         for name, amount in _requests(container).items()
         if amount > Quantity(0) and "/" in name and "kubernetes.io/" not in name
     }
-    return tuple(sorted(requested - classes.keys() - known.keys()))
+    return tuple(sorted(requested_names - classes.keys() - known_resources.keys()))
 
 
 def extended_resource_claim(
@@ -137,13 +137,13 @@ def _request(
     amount = requests.get(resource)
     if amount is None or not amount.is_whole:
         return None
-    needed = int(amount) - sum(map(_count, reusable))
-    if needed <= 0:
+    needed_count = int(amount) - sum(map(_count, reusable))
+    if needed_count <= 0:
         return None
     return DeviceRequest(
         name=f"container-{index}-request-{sorted(requests).index(resource)}",
         exactly=ExactDeviceRequest(
-            device_class_name=device_class, allocation_mode="ExactCount", count=needed
+            device_class_name=device_class, allocation_mode="ExactCount", count=needed_count
         ),
     )
 

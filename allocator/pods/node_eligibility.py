@@ -71,8 +71,8 @@ def _unschedulable(pod: Pod, node: Node) -> str:
 
 
 def _unmatched_labels(pod: Pod, node: Node) -> str:
-    required = (pod.spec.node_selector or {}).items()
-    missing = [f"{key}={value}" for key, value in required if node.labels.get(key) != value]
+    required_labels = (pod.spec.node_selector or {}).items()
+    missing = [f"{key}={value}" for key, value in required_labels if node.labels.get(key) != value]
     if not missing:
         return ""
     more = f" and {len(missing) - _MAX_LABELS} more" if len(missing) > _MAX_LABELS else ""

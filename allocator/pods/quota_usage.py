@@ -84,13 +84,13 @@ def pod_usage(pod: Pod) -> Usage:
     running = _sum(
         [*map(_extended_usage, pod.spec.containers or ()), *map(_extended_usage, sidecars)]
     )
-    started: list[Usage] = []
+    started_usage: list[Usage] = []
     for container in init:
         amounts = _extended_usage(container)
         if container.restart_policy == "Always":
-            started.append(amounts)
+            started_usage.append(amounts)
         else:
-            running = _larger(running, _sum([*started, amounts]))
+            running = _larger(running, _sum([*started_usage, amounts]))
     return {f"{REQUESTS}{name}": amount for name, amount in sorted(running.items())}
 
 
@@ -112,14 +112,14 @@ def _sum(usages: Iterable[Usage]) -> Usage:
     return total
 
 
-def _larger(one: Usage, other: Usage) -> Usage:
-    names = {*one, *other}
-    return {name: max(usage[name] for usage in (one, other) if name in usage) for name in names}
+def _larger(usage: Usage, other: Usage) -> Usage:
+    names = {*usage, *other}
+    return {name: max(usage[name] for usage in (usage, other) if name in usage) for name in names}
 
 
-def subtract_usage(usage: Usage, counted: Usage) -> Usage:
+def subtract_usage(usage: Usage, counted_usage: Usage) -> Usage:
     """Return what remains of a usage where some of it is counted already; nothing below zero."""
     return {
-        name: max(amount - counted.get(name, Quantity(0)), Quantity(0))
+        name: max(amount - counted_usage.get(name, Quantity(0)), Quantity(0))
         for name, amount in usage.items()
     }

@@ -130,8 +130,12 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def choice(self, request: Request, position: int) -> Choice:
         """Return the choice of a device for a request."""
         capacity = self.capacity_constraint
-        consumed = None if capacity is None else capacity.consumed_capacity(request, position)
-        return Choice(request=request, device=self.node.devices[position], consumed=consumed)
+        consumed_amounts = (
+            None if capacity is None else capacity.consumed_capacity(request, position)
+        )
+        return Choice(
+            request=request, device=self.node.devices[position], consumed=consumed_amounts
+        )
 
     def infeasibility(self) -> RejectionReason | None:
         """Return why the attempt fails without a search; None if a search is needed."""
@@ -312,9 +316,9 @@ class _Layout:
         return suitability
 
     def _evaluate(self, request: Request, selectors: SelectorChain) -> "_Suitability":
-        before = selectors.spent
+        before = selectors.spent_steps
         selection = selectors.selection(self._node)
-        self._steps += selectors.spent - before
+        self._steps += selectors.spent_steps - before
         matching = selection.selected & ~self._excluded
         failures = {
             position: message
@@ -336,20 +340,20 @@ class _Layout:
             too_small, errors = self._capacity.find_unsuitable(request, matching)
             failures |= errors
             large_enough &= ~too_small
-        rejected = 0
+        rejected_mask = 0
         for position in bits(matching & self._masks.conditional):
             if self._rejection(request, self._node.devices[position]) is not None:
-                rejected |= 1 << position
+                rejected_mask |= 1 << position
         return _Suitability(
-            matching=matching, failures=failures, large_enough=large_enough, rejected=rejected
+            matching=matching, failures=failures, large_enough=large_enough, rejected=rejected_mask
         )
 
-    def _rejection(self, request: Request, published: PublishedDevice) -> RejectionReason | None:
+    def _rejection(self, request: Request, device: PublishedDevice) -> RejectionReason | None:
         """Return why a device cannot serve a request, whatever else is chosen; None if it can."""
         return (
-            node_operations.rejection(published.slice, self._node.declared_features, self._features)
-            or counters.rejection(published.device, self._features)
-            or taints.rejection(published.device, request.tolerations, self._features)
+            node_operations.rejection(device.slice, self._node.declared_features, self._features)
+            or counters.rejection(device.device, self._features)
+            or taints.rejection(device.device, request.tolerations, self._features)
         )
 
     def _list_all(
@@ -398,9 +402,9 @@ class _Layout:
         uses = [self._usage.pools.get(pool.id) for pool in self._node.pools]
         if not any(uses):
             return
-        for position, published in enumerate(self._node.devices):
+        for position, device in enumerate(self._node.devices):
             pool_use = uses[self._node.pool_of[position]]
-            use = pool_use.get(published.id.device) if pool_use else None
+            use = pool_use.get(device.id.device) if pool_use else None
             if use is not None:
                 yield position, use
 
@@ -440,8 +444,8 @@ class _DeviceMasks(msgspec.Struct, frozen=True, kw_only=True):
 @lru_cache(maxsize=_NODES)
 def _device_masks(node: NodeDevices) -> _DeviceMasks:
     shareable = with_binding_conditions = with_node_selection = conditional = 0
-    for position, published in enumerate(node.devices):
-        device, spec, bit = published.device, published.slice.spec, 1 << position
+    for position, published_device in enumerate(node.devices):
+        device, spec, bit = published_device.device, published_device.slice.spec, 1 << position
         if device.allow_multiple_allocations:
             shareable |= bit
         if device.binding_conditions:

@@ -71,25 +71,29 @@ class Demand:
         """Return how many devices a claim may have before a request without exceeding the limit."""
         return self._suffixes[claim][index].slack
 
-    def exceeds(self, claim: int, index: int, chosen: int) -> bool:
+    def exceeds(self, claim: int, index: int, chosen_mask: int) -> bool:
         """Return whether the requests from one on need more than is available.
 
         Args:
             claim: Index of the claim.
             index: Index of the request in its claim.
-            chosen: Mask of the dedicated devices that are chosen.
+            chosen_mask: Mask of the dedicated devices that are chosen.
         """
-        suffix, free = self._suffixes[claim][index], ~chosen
+        suffix, free = self._suffixes[claim][index], ~chosen_mask
         for alternatives in suffix.single:
-            if all(capacity.max_devices(free) < needed for capacity, needed in alternatives):
+            if all(
+                capacity.max_devices(free) < needed_count for capacity, needed_count in alternatives
+            ):
                 return True
-        for capacity, needed in self._combined_demands(claim, index):
-            if capacity.max_devices(free) < needed:
+        for capacity, needed_count in self._combined_demands(claim, index):
+            if capacity.max_devices(free) < needed_count:
                 return True
         if not suffix.counters or self._counters is None:
             return False
         available = self._counters.available_totals(suffix.remaining)
-        return any(available.get(name, 0) < needed for name, needed in suffix.counters.items())
+        return any(
+            available.get(name, 0) < needed_nanos for name, needed_nanos in suffix.counters.items()
+        )
 
     def _prepend(
         self, later: _Suffix, claim: int, index: int, alternatives: _Alternatives
@@ -141,10 +145,12 @@ class Demand:
             for candidates in alternatives
             for per_device in (self._counters.least_consumption(candidates.candidates),)
         ]
-        needed = dict(later)
+        needed_amounts = dict(later)
         for name in set.intersection(*map(set, least)):
-            needed[name] = needed.get(name, 0) + min(counters[name] for counters in least)
-        return needed
+            needed_amounts[name] = needed_amounts.get(name, 0) + min(
+                counters[name] for counters in least
+            )
+        return needed_amounts
 
     def _combined_demands(self, claim: int, index: int) -> tuple[_SetDemand, ...]:
         """Return the demands of all requests from one on together, by set of devices."""
@@ -169,11 +175,11 @@ class Demand:
                 for alternatives, number in requests
                 if not _union(alternatives) & ~devices
             ]
-            needed = sum(
+            needed_count = sum(
                 number * min(candidates.count for candidates in alternatives)
                 for alternatives, number in within
             )
-            demands.append(_SetDemand(self._set_capacity(devices, within), needed))
+            demands.append(_SetDemand(self._set_capacity(devices, within), needed_count))
         return tuple(demands)
 
     def _set_capacity(
@@ -227,12 +233,12 @@ class _SetCapacity:
         self._capacity = attempt.capacity_constraint
         self._counters = attempt.counter_constraint
         self._shares = shares
-        dedicated = devices & ~attempt.shareable
+        dedicated_mask = devices & ~attempt.shareable
         counters = attempt.counter_constraint
-        self._groups = () if counters is None else counters.group_by_counter_sets(dedicated)
+        self._groups = () if counters is None else counters.group_by_counter_sets(dedicated_mask)
         for group in self._groups:
-            dedicated &= ~group.devices
-        self._dedicated = dedicated
+            dedicated_mask &= ~group.devices
+        self._dedicated = dedicated_mask
 
     def max_devices(self, free: int) -> int:
         """Return how many devices or shares the requests can get at most.

@@ -106,9 +106,9 @@ class _Recheck:
             return RejectionReason(reason=Reason.NO_DEVICES, subject="not published on this node")
         if self._is_in_use(device, result.share_id):
             return RejectionReason(reason=Reason.ALLOCATED, subject="in use")
-        published = self._attempt.node.devices[position].device
+        published_device = self._attempt.node.devices[position].device
         try:
-            rejection = self._share_rejection(published, result)
+            rejection = self._share_rejection(published_device, result)
             if rejection is not None:
                 return rejection
             further = bool(self._shared >> position & 1)
@@ -125,7 +125,9 @@ class _Recheck:
     def _is_in_use(self, device: DeviceId, share_id: str | None) -> bool:
         use = self._usage.of(device)
         if share_id is None:
-            return use is not None or any(device == chosen for chosen, _ in self._chosen)
+            return use is not None or any(
+                device == chosen_device for chosen_device, _ in self._chosen
+            )
         if use is not None and (use.exclusive or share_id in use.share_ids):
             return True
         return not self._chosen.isdisjoint({(device, None), (device, share_id)})
@@ -138,24 +140,24 @@ class _Recheck:
             return None
         if not device.allow_multiple_allocations:
             return RejectionReason(reason=Reason.ALLOCATED, subject="not shareable")
-        consumed = result.consumed_capacity or {}
-        expected = consumption(consumed, device, self._features)
-        if not isinstance(expected, Consumption):
-            return expected
-        return _compare(consumed, expected.amounts)
+        consumed_amounts = result.consumed_capacity or {}
+        expected_amounts = consumption(consumed_amounts, device, self._features)
+        if not isinstance(expected_amounts, Consumption):
+            return expected_amounts
+        return _compare(consumed_amounts, expected_amounts.amounts)
 
 
 def _compare(
-    consumed: Mapping[str, Quantity], expected: Mapping[str, Quantity]
+    consumed_amounts: Mapping[str, Quantity], expected_amounts: Mapping[str, Quantity]
 ) -> RejectionReason | None:
-    for name, amount in expected.items():
-        if consumed.get(name) != amount:
-            written = format_amount(consumed[name]) if name in consumed else "nothing"
+    for name, amount in expected_amounts.items():
+        if consumed_amounts.get(name) != amount:
+            text = format_amount(consumed_amounts[name]) if name in consumed_amounts else "nothing"
             return RejectionReason(
                 reason=Reason.CAPACITY,
                 verb="have",
                 subject=f"consumed {name}",
-                value=written,
+                value=text,
                 remark=f"!= {format_amount(amount)}",
             )
     return None

@@ -117,12 +117,13 @@ def _single_node(node: str) -> NodeSelector:
 
 
 def _extend(
-    merged: list[NodeSelectorRequirement], requirements: Iterable[NodeSelectorRequirement]
+    merged_requirements: list[NodeSelectorRequirement],
+    requirements: Iterable[NodeSelectorRequirement],
 ) -> None:
     """Append requirements that are not there yet; the order of values makes no difference."""
     for requirement in requirements:
-        if not any(_are_equivalent(requirement, other) for other in merged):
-            merged.append(requirement)
+        if not any(_are_equivalent(requirement, other) for other in merged_requirements):
+            merged_requirements.append(requirement)
 
 
 def _are_equivalent(first: NodeSelectorRequirement, second: NodeSelectorRequirement) -> bool:

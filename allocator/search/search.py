@@ -139,12 +139,14 @@ class _DeviceFrame:
         opens_claim: See `_AlternativesFrame`.
     """
 
-    def __init__(self, claim: int, candidates: RequestCandidates, slot: int, untried: int) -> None:
+    def __init__(
+        self, claim: int, candidates: RequestCandidates, slot: int, untried_mask: int
+    ) -> None:
         self.claim = claim
         self.index = candidates.request.index
         self.candidates = candidates
         self.slot = slot
-        self.untried = untried
+        self.untried = untried_mask
         self.position = -1
         self.further_share = False
         self.failed_classes: set[int] = set()
@@ -247,15 +249,15 @@ class _Search:
         if candidates.count - slot > MAX_RESULTS - len(self._choices[claim]):
             return _Result.TOO_MANY
         if candidates.all_positions is not None:
-            untried = 1 << candidates.all_positions[slot]
+            untried_mask = 1 << candidates.all_positions[slot]
         else:
-            untried = candidates.candidates >> start << start
-            untried &= ~(self._chosen_by[claim] if candidates.request.admin else self._chosen)
+            untried_mask = candidates.candidates >> start << start
+            untried_mask &= ~(self._chosen_by[claim] if candidates.request.admin else self._chosen)
             if not self._attempt.may_abort:
-                untried = self._attempt.prune(candidates.request, untried)
-                if untried.bit_count() < candidates.count - slot:
+                untried_mask = self._attempt.prune(candidates.request, untried_mask)
+                if untried_mask.bit_count() < candidates.count - slot:
                     return _Result.FAILED
-        self._stack.append(_DeviceFrame(claim, candidates, slot, untried))
+        self._stack.append(_DeviceFrame(claim, candidates, slot, untried_mask))
         return None
 
     # --- backtrack --------------------------------------------------------------------------------
@@ -362,8 +364,8 @@ class _Search:
             return False
         for count, constraint in enumerate(self._constraints):
             if not constraint.add(request, position, further_share=further_share):
-                for added in reversed(self._constraints[:count]):
-                    added.remove(request, position, further_share=further_share)
+                for added_constraint in reversed(self._constraints[:count]):
+                    added_constraint.remove(request, position, further_share=further_share)
                 self._check_all_mode(frame, constraint, position)
                 return False
         if can_share:
@@ -433,11 +435,11 @@ class _Search:
     def _residual_key(self, claim: int, index: int) -> Hashable:
         """Return everything that the rest of the search depends on, up to symmetry."""
         remaining = self._demand.remaining(claim, index)
-        chosen = self._chosen & remaining.positions
+        chosen_mask = self._chosen & remaining.positions
         # Which claim has a device only matters for admin access, and only within a claim.
         own = self._chosen_by[claim] & remaining.positions
         counts = [
-            ((chosen & mask).bit_count(), (own & mask).bit_count()) for mask in self._symmetric
+            ((chosen_mask & mask).bit_count(), (own & mask).bit_count()) for mask in self._symmetric
         ]
         size = len(self._choices[claim])
         return (
@@ -445,7 +447,7 @@ class _Search:
             index,
             # The number of devices of a claim only matters if the claim could exceed its limit.
             size if size > self._demand.slack(claim, index) else 0,
-            chosen & self._unique,
+            chosen_mask & self._unique,
             own & self._unique,
             tuple(counts),
             frozenset([share for share in self._shares if remaining.positions >> share & 1]),

@@ -56,7 +56,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
     explain: Explain = explain_node
     explained_failures: int = 0
     closest_fits: int = 0
-    progress: Callable[[int], None] = lambda _done: None
+    progress: Callable[[int], None] = lambda _position: None
 
 
 class PlacedClaim(msgspec.Struct, frozen=True, kw_only=True):

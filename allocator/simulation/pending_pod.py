@@ -98,7 +98,7 @@ def project_pod(
         extended_resources: Name of an extended resource to name of the class that maps it.
     """
     namespace = pod.metadata.namespace
-    renamed: dict[str, ResourceClaim] = {}
+    renamed_claims: dict[str, ResourceClaim] = {}
     missing: list[Missing] = []
     entries = pod.spec.resource_claims or ()
     direct = {entry.resource_claim_name for entry in entries}
@@ -110,7 +110,7 @@ def project_pod(
             is_own = entry.resource_claim_name is None and entry.name not in direct
             name = entry.name if is_own else claim.metadata.name
             metadata = ObjectMeta(name=name, namespace=namespace)
-            renamed[name] = replace(_without_consumers(claim), metadata=metadata)
+            renamed_claims[name] = replace(_without_consumers(claim), metadata=metadata)
     if not entries and not mapped_resources(pod, extended_resources):
         return None
     anonymous = Pod(
@@ -120,7 +120,7 @@ def project_pod(
             init_containers=pod.spec.init_containers,
             resources=pod.spec.resources,
             resource_claims=tuple(
-                PodResourceClaim(name=name, resource_claim_name=name) for name in renamed
+                PodResourceClaim(name=name, resource_claim_name=name) for name in renamed_claims
             ),
             node_selector=pod.spec.node_selector,
             affinity=pod.spec.affinity,
@@ -128,7 +128,7 @@ def project_pod(
             scheduler_name=pod.spec.scheduler_name,
         ),
     )
-    own_claims = tuple(renamed.values())
+    own_claims = tuple(renamed_claims.values())
     key = sha256(encode((anonymous, own_claims, missing))).digest()
     return PodProjection(pod=anonymous, claims=own_claims, missing=tuple(missing), key=key)
 
@@ -164,9 +164,9 @@ def explain_pending_pod(
     )
     options = SimulationOptions(strategy=FIRST_FIT, explain=summaries.explain, closest_fits=1)
     result = simulate_in_order(cluster, objects, options)
-    for placed in result.claims:
-        if placed.allocation is not None:
-            cluster.release(_as_allocated(placed))
+    for placed_claim in result.claims:
+        if placed_claim.allocation is not None:
+            cluster.release(_as_allocated(placed_claim))
     if result.all_placed:
         return None
     failure = result.failures[-1]
@@ -212,9 +212,7 @@ def _is_for_others(node: NodeDevices, pending: PendingClaims) -> bool:
         return False
     chains = {class_chain(request).key: class_chain(request) for request in _requests(pending)}
     return not any(
-        chain.verdict(published) is not False
-        for chain in chains.values()
-        for published in node.devices
+        chain.verdict(device) is not False for chain in chains.values() for device in node.devices
     )
 
 
@@ -268,12 +266,12 @@ def _free_devices(
     cluster: Cluster, claims: Sequence[ResourceClaim], groups: Sequence[NodeGroup]
 ) -> Iterator[str]:
     """Yield which nodes have free devices, but reject the pod."""
-    unallocated = [claim for claim in claims if allocation_of(claim) is None]
-    if not unallocated:
+    unallocated_claims = [claim for claim in claims if allocation_of(claim) is None]
+    if not unallocated_claims:
         return
     for group in filter(_rejects_pod, groups):
         try:
-            verdicts = cluster.verdicts(cluster.resolve(unallocated), nodes=group.nodes)
+            verdicts = cluster.verdicts(cluster.resolve(unallocated_claims), nodes=group.nodes)
         except AttemptFailed:
             continue
         nodes = sorted(node for node, outcome, _ in verdicts if isinstance(outcome, Plan))
@@ -295,8 +293,8 @@ def _closest_fits(failure: Failure) -> Iterator[str]:
             yield f"Fits {one_line(idle.node)} unchanged once its devices are free"
 
 
-def _as_allocated(placed: PlacedClaim) -> ResourceClaim:
-    metadata = ObjectMeta(name=placed.name, namespace=placed.namespace)
+def _as_allocated(placed_claim: PlacedClaim) -> ResourceClaim:
+    metadata = ObjectMeta(name=placed_claim.name, namespace=placed_claim.namespace)
     return ResourceClaim(
-        metadata=metadata, status=ResourceClaimStatus(allocation=placed.allocation)
+        metadata=metadata, status=ResourceClaimStatus(allocation=placed_claim.allocation)
     )

@@ -56,12 +56,12 @@ def simulate_in_order(
 ) -> SimulationResult:
     """Place everything in order; the cluster has the allocations afterwards."""
     run = _Run(cluster, objects, options)
-    for done, pod in enumerate(objects.pods, start=1):
+    for number, pod in enumerate(objects.pods, start=1):
         run.place_pod(pod)
-        options.progress(done)
-    for done, claim in enumerate(objects.claims, start=1 + len(objects.pods)):
+        options.progress(number)
+    for number, claim in enumerate(objects.claims, start=1 + len(objects.pods)):
         run.place_claim(claim)
-        options.progress(done)
+        options.progress(number)
     return run.result()
 
 
@@ -141,11 +141,11 @@ class _Run:
     def result(self) -> SimulationResult:
         """Return the result so far."""
         nodes, failures = self._node_results, []
-        for number, failed in enumerate(self._failed, start=1):
-            failure = Failure(title=failed.title)
+        for number, attempt in enumerate(self._failed, start=1):
+            failure = Failure(title=attempt.title)
             if number <= self._options.explained_failures or number == len(self._failed):
-                nodes = failed.node_results(self._cluster.options, self._options.explain)
-                failure = failed.failure(nodes)
+                nodes = attempt.node_results(self._cluster.options, self._options.explain)
+                failure = attempt.failure(nodes)
             failures.append(failure)
         return SimulationResult(
             claims=tuple(self._claims.values()),
@@ -180,23 +180,27 @@ class _Run:
             extended = self._extended_claims(attempt, resources)
             claims |= {claim_name(claim): claim for claim in extended}
         self._expect(claims.values())
-        failed = FailedAttempt(title=TOGETHER, usage=self._cluster.usage)
+        failed_attempt = FailedAttempt(title=TOGETHER, usage=self._cluster.usage)
         reasons = [reason for attempt in attempts for reason in self._node_reasons(attempt, node)]
         try:
             if reasons:
                 result = NodeResult(name=node, fits=False, reasons=tuple(reasons))
-                failed = msgspec.structs.replace(failed, excluded={node: result})
+                failed_attempt = msgspec.structs.replace(failed_attempt, excluded={node: result})
             else:
-                evaluated = self._place_claims(node, tuple(claims.values()))
-                failed = msgspec.structs.replace(failed, evaluated=(evaluated,))
+                verdicts_and_claims = self._place_claims(node, tuple(claims.values()))
+                failed_attempt = msgspec.structs.replace(
+                    failed_attempt, evaluated=(verdicts_and_claims,)
+                )
         except AttemptFailed as error:
-            failed = msgspec.structs.replace(failed, excluded=self._abort((node,), error))
-        results = failed.node_results(self._cluster.options, self._options.explain)
+            failed_attempt = msgspec.structs.replace(
+                failed_attempt, excluded=self._abort((node,), error)
+            )
+        results = failed_attempt.node_results(self._cluster.options, self._options.explain)
         fits = all(result.fits for result in results)
         if fits:
             self._node_results = results
         else:
-            self._failed.append(failed)
+            self._failed.append(failed_attempt)
         for attempt in attempts:
             self._add_pod(attempt, node if fits else None)
 
@@ -238,21 +242,23 @@ class _Run:
     def _place(self, attempt: _Attempt) -> str | None:
         """Place a pod or claim on the best node and return that; None when it fits none."""
         self._expect(attempt.claims.open)
-        nodes, excluded = self._eligible_nodes(attempt)
-        evaluated: list[tuple[Verdicts, PendingClaims]] = []
-        failed = FailedAttempt(title=attempt.title, usage=self._cluster.usage)
+        nodes, excluded_results = self._eligible_nodes(attempt)
+        evaluated_strategies: list[tuple[Verdicts, PendingClaims]] = []
+        failed_attempt = FailedAttempt(title=attempt.title, usage=self._cluster.usage)
         try:
-            best = self._best(attempt, nodes, evaluated)
+            best = self._best(attempt, nodes, evaluated_strategies)
             if best is not None:
                 self._allocate(best.plan, best.pending)
                 return best.node
         except AttemptFailed as error:
-            excluded = self._abort(self._cluster.nodes, error)
-            failed = msgspec.structs.replace(failed, excluded=excluded)
+            excluded_results = self._abort(self._cluster.nodes, error)
+            failed_attempt = msgspec.structs.replace(failed_attempt, excluded=excluded_results)
         else:
-            failed = msgspec.structs.replace(failed, excluded=excluded, evaluated=tuple(evaluated))
-            failed = self._with_closest_fit(failed, attempt, nodes)
-        self._add_failure(failed)
+            failed_attempt = msgspec.structs.replace(
+                failed_attempt, excluded=excluded_results, evaluated=tuple(evaluated_strategies)
+            )
+            failed_attempt = self._with_closest_fit(failed_attempt, attempt, nodes)
+        self._add_failure(failed_attempt)
         self._expect(self._extended_claims(attempt, attempt.resources))
         return None
 
@@ -260,9 +266,9 @@ class _Run:
         self,
         attempt: _Attempt,
         nodes: Mapping[frozenset[str], Collection[str]],
-        evaluated: list[tuple[Verdicts, PendingClaims]],
+        evaluated_strategies: list[tuple[Verdicts, PendingClaims]],
     ) -> _Best | None:
-        """Return the best node, if any; the verdicts are added to `evaluated`.
+        """Return the best node, if any; the verdicts are added to `evaluated_strategies`.
 
         Args:
             nodes: Extended resources that a claim has to provide, to the nodes where that is so.
@@ -276,7 +282,7 @@ class _Run:
             pending = self._cluster.resolve(claims)
             strategy = self._strategy(attempt.pod, claims)
             verdicts = self._verdicts(pending, strategy, names)
-            evaluated.append((verdicts, pending))
+            evaluated_strategies.append((verdicts, pending))
             for verdict in verdicts.classes:
                 if not isinstance(verdict.outcome, Plan):
                     continue
@@ -315,22 +321,22 @@ class _Run:
         same nodes, so these are cached.
         """
         key = _eligibility_key(attempt)
-        cached = self._eligible.get(key) if key is not None else None
-        if cached is not None:
-            return cached
+        cached_result = self._eligible.get(key) if key is not None else None
+        if cached_result is not None:
+            return cached_result
         nodes: dict[frozenset[str], list[str]] = {}
-        excluded: dict[str, NodeResult] = {}
+        excluded_results: dict[str, NodeResult] = {}
         for name in self._cluster.nodes:
             reasons = self._node_reasons(attempt, name)
             if reasons:
-                excluded[name] = NodeResult(name=name, fits=False, reasons=reasons)
+                excluded_results[name] = NodeResult(name=name, fits=False, reasons=reasons)
             else:
                 nodes.setdefault(self._resources_for_claims(attempt, name), []).append(name)
         if key is not None:
             if len(self._eligible) >= _CACHED_PODS:
                 self._eligible.clear()
-            self._eligible[key] = (nodes, excluded)
-        return nodes, excluded
+            self._eligible[key] = (nodes, excluded_results)
+        return nodes, excluded_results
 
     def _node_reasons(self, attempt: _Attempt, name: str) -> tuple[NodeReason, ...]:
         """Return why a node is rejected before any device is evaluated."""
@@ -390,19 +396,19 @@ class _Run:
             status = msgspec.structs.replace(
                 claim.status or ResourceClaimStatus(), allocation=allocation
             )
-            allocated = msgspec.structs.replace(claim, status=status)
-            self._cluster.allocate(allocated)
+            allocated_claim = msgspec.structs.replace(claim, status=status)
+            self._cluster.allocate(allocated_claim)
             namespace, name = claim_name(claim)
-            self._known[namespace, name] = allocated
+            self._known[namespace, name] = allocated_claim
             self._claims[namespace, name] = PlacedClaim(
                 namespace=namespace, name=name, node=pinned_to(allocation), allocation=allocation
             )
 
-    def _add_failure(self, failed: FailedAttempt) -> None:
+    def _add_failure(self, failed_attempt: FailedAttempt) -> None:
         """Record a failure; of those that are not explained only the last is kept whole."""
         if len(self._failed) > self._options.explained_failures:
             self._failed[-1] = FailedAttempt(title=self._failed[-1].title)
-        self._failed.append(failed)
+        self._failed.append(failed_attempt)
 
     def _abort(self, nodes: Iterable[str], error: AttemptFailed) -> dict[str, NodeResult]:
         self._error = self._error or str(error)
@@ -410,18 +416,20 @@ class _Run:
 
     def _with_closest_fit(
         self,
-        failed: FailedAttempt,
+        failed_attempt: FailedAttempt,
         attempt: _Attempt,
         nodes: Mapping[frozenset[str], Sequence[str]],
     ) -> FailedAttempt:
         """Return the failure with its closest fits, on eligible nodes."""
         if not nodes or len(self._failed) >= self._options.closest_fits:
-            return failed
+            return failed_attempt
         resources, names = next(iter(nodes.items()))
         claims = (*attempt.claims.open, *self._extended_claims(attempt, resources))
         now = closest_fit_now(self._cluster, claims, nodes=names)
         when_idle = closest_fit_when_idle(self._cluster, claims, nodes=names)
-        return msgspec.structs.replace(failed, closest_fit=now, closest_fit_when_idle=when_idle)
+        return msgspec.structs.replace(
+            failed_attempt, closest_fit=now, closest_fit_when_idle=when_idle
+        )
 
     def _expect(self, claims: Iterable[ResourceClaim]) -> None:
         """Add claims to those that are to be placed."""

@@ -13,13 +13,13 @@ from kube.api.resource import MAX_ALTERNATIVES
 
 def chosen_alternatives(plan: Plan) -> Sequence[int]:
     """Return the index of the chosen alternative for every request that has alternatives."""
-    prioritized = {
+    prioritized_requests = {
         (choice.request.claim, choice.request.index)
         for claim in plan.choices
         for choice in claim
         if choice.request.parent is not None
     }
-    return [plan.alternatives[claim][index] for claim, index in sorted(prioritized)]
+    return [plan.alternatives[claim][index] for claim, index in sorted(prioritized_requests)]
 
 
 def rank_score(plan: Plan, score: int) -> int:
@@ -36,6 +36,6 @@ def rank_score(plan: Plan, score: int) -> int:
     the second of one request    600 // 8 = 75       700 // 8 = 87
     ===========================  ==================  =====================
     """
-    chosen = chosen_alternatives(plan)
-    worst = (MAX_ALTERNATIVES - 1) * len(chosen)
-    return (100 * (worst - sum(chosen)) + score) // (worst + 1)
+    alternatives = chosen_alternatives(plan)
+    worst = (MAX_ALTERNATIVES - 1) * len(alternatives)
+    return (100 * (worst - sum(alternatives)) + score) // (worst + 1)

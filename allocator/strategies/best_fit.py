@@ -81,15 +81,17 @@ class BestFit:
     def order(self, node: NodeDevices, usage: Usage, _pending: PendingClaims) -> Sequence[int]:
         """Return devices by free memory, then by blocked partitions, then the fullest first."""
         uses = [usage.pools.get(pool.id) for pool in node.pools]
-        blocked = [blocked_scores(pool, use) for pool, use in zip(node.pools, uses, strict=True)]
+        pool_scores = [
+            blocked_scores(pool, use) for pool, use in zip(node.pools, uses, strict=True)
+        ]
         memories = [_memories(pool) for pool in node.pools]
         loads = device_loads(node, usage)
         keys: list[tuple[int, int, int]] = []
-        for position, (pool, published) in enumerate(zip(node.pool_of, node.devices, strict=True)):
-            name = published.id.device
+        for position, (pool, device) in enumerate(zip(node.pool_of, node.devices, strict=True)):
+            name = device.id.device
             use = uses[pool]
             free = _free_memory(memories[pool].get(name), use.get(name) if use else None)
-            keys.append((free, blocked[pool].get(name, 0), -loads[position]))
+            keys.append((free, pool_scores[pool].get(name, 0), -loads[position]))
         return sorted(range(len(keys)), key=keys.__getitem__)
 
     def score(self, node: NodeDevices, usage: Usage, plan: Plan) -> int:
@@ -110,15 +112,15 @@ BEST_FIT: Final = BestFit()
 def _memories(pool: Pool) -> Mapping[str, Memory]:
     """Return the memory of a pool's devices that have any, by device name."""
     return {
-        published.id.device: memory
-        for published in pool.devices
-        if (memory := _memory(published)) is not None
+        device.id.device: memory
+        for device in pool.devices
+        if (memory := _memory(device)) is not None
     }
 
 
-def _memory(published: PublishedDevice) -> Memory | None:
-    capacity = published.device.capacity or {}
-    for key in (MEMORY, f"{published.id.driver}/{MEMORY}"):
+def _memory(device: PublishedDevice) -> Memory | None:
+    capacity = device.device.capacity or {}
+    for key in (MEMORY, f"{device.id.driver}/{MEMORY}"):
         if key in capacity:
             return key, capacity[key].value.nanos
     return None
@@ -145,9 +147,13 @@ def _smallness(usage: Usage, plan: Plan) -> int:
 
 def _possible(node: NodeDevices, before: Usage, after: Usage, plan: Plan) -> int:
     """Return 1 / (1 + blocked score per device), of `FULL`."""
-    touched = {choice.device.id for choice in consuming_choices(plan)}
-    pools = {node.pool_of[node.positions[device]] for device in touched}
-    lost = 0
+    touched_devices = {choice.device.id for choice in consuming_choices(plan)}
+    pools = {node.pool_of[node.positions[device]] for device in touched_devices}
+    lost_total = 0
     for pool in [node.pools[index] for index in pools]:
-        lost += lost_score(pool, before.pools.get(pool.id), after.pools.get(pool.id))
-    return FULL * FULL // (FULL + max(0, lost) // len(touched)) if touched else FULL
+        lost_total += lost_score(pool, before.pools.get(pool.id), after.pools.get(pool.id))
+    return (
+        FULL * FULL // (FULL + max(0, lost_total) // len(touched_devices))
+        if touched_devices
+        else FULL
+    )

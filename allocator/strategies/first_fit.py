@@ -43,11 +43,11 @@ class FirstFit:
 
     def score(self, _node: NodeDevices, _usage: Usage, plan: Plan) -> int:
         """Return upstream's score as a share of its maximum."""
-        chosen = chosen_alternatives(plan)
-        if not chosen:
+        alternatives = chosen_alternatives(plan)
+        if not alternatives:
             return 0
-        most = MAX_ALTERNATIVES * len(chosen)
-        return 100 * (most - sum(chosen)) // most
+        most = MAX_ALTERNATIVES * len(alternatives)
+        return 100 * (most - sum(alternatives)) // most
 
 
 FIRST_FIT: Final = FirstFit()

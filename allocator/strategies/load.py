@@ -66,11 +66,11 @@ def hardware(pool: Pool) -> Hardware:
     counters = pool_counters(pool)
     numbers: dict[str, int] = {}
     partition_of: dict[str, tuple[int, ...]] = {}
-    for published in pool.devices:
-        consumed = published.device.consumes_counters or ()
-        names = dict.fromkeys(consumption.counter_set for consumption in consumed)
+    for device in pool.devices:
+        consumptions = device.device.consumes_counters or ()
+        names = dict.fromkeys(consumption.counter_set for consumption in consumptions)
         if names:
-            partition_of[published.id.device] = tuple(
+            partition_of[device.id.device] = tuple(
                 numbers.setdefault(name, len(numbers)) for name in names
             )
     set_of = {
@@ -81,17 +81,13 @@ def hardware(pool: Pool) -> Hardware:
     members = list(set_of.values())
     return Hardware(
         counters=counters,
-        devices={
-            published.id.device: published.device for published in (*pool.devices, *pool.elsewhere)
-        },
+        devices={device.id.device: device.device for device in (*pool.devices, *pool.elsewhere)},
         sets=tuple(numbers),
         set_of=set_of,
         sizes=tuple(members.count(number) for number in range(len(numbers))),
         partition_of=partition_of,
         whole=frozenset(
-            published.id.device
-            for published in pool.devices
-            if published.id.device not in partition_of
+            device.id.device for device in pool.devices if device.id.device not in partition_of
         ),
     )
 
@@ -106,11 +102,11 @@ def own_load(device: Device, use: DeviceUse) -> int:
     if use.exclusive:
         return FULL
     load = -1
-    published = device.capacity or {}
-    for name, consumed in (use.capacity or {}).items():
-        capacity = published.get(name)
+    capacities = device.capacity or {}
+    for name, consumed_amount in (use.capacity or {}).items():
+        capacity = capacities.get(name)
         if capacity is not None and capacity.value.nanos > 0:
-            load = max(load, consumed.nanos * FULL // capacity.value.nanos)
+            load = max(load, consumed_amount.nanos * FULL // capacity.value.nanos)
     if load < 0:
         shares = len(use.share_ids)
         return FULL * shares // (shares + 1)
@@ -120,17 +116,17 @@ def own_load(device: Device, use: DeviceUse) -> int:
 def set_loads(pool_hardware: Hardware, use: PoolUse) -> list[int]:
     """Return the load of each counter set, by its number."""
     sums = [0] * len(pool_hardware.sets)
-    consumed: dict[int, int] = {}
+    consumed_by_counter: dict[int, int] = {}
     for name, device_use in use.items():
         consumption = pool_hardware.counters.consumption.get(name)
         if consumption:
             load = own_load(pool_hardware.devices[name], device_use)
             for counter, nanos in consumption:
-                consumed[counter] = consumed.get(counter, 0) + nanos * load
-    for counter, weighted in consumed.items():
+                consumed_by_counter[counter] = consumed_by_counter.get(counter, 0) + nanos * load
+    for counter, weighted_amount in consumed_by_counter.items():
         number = pool_hardware.set_of.get(counter)
         if number is not None:
-            load = weighted // pool_hardware.counters.amounts[counter].nanos
+            load = weighted_amount // pool_hardware.counters.amounts[counter].nanos
             sums[number] += min(load, FULL)
     return [
         total // size if size else 0 for total, size in zip(sums, pool_hardware.sizes, strict=True)
@@ -152,13 +148,13 @@ def device_loads(node: NodeDevices, usage: Usage) -> list[int]:
         else None
         for pool_hardware, use in zip(hardware_of, uses, strict=True)
     ]
-    for position, (pool, published) in enumerate(zip(node.pool_of, node.devices, strict=True)):
+    for position, (pool, device) in enumerate(zip(node.pool_of, node.devices, strict=True)):
         use, pool_hardware = uses[pool], hardware_of[pool]
         if not use or pool_hardware is None:
             continue
-        name = published.id.device
+        name = device.id.device
         device_use = use.get(name)
-        load = 0 if device_use is None else own_load(published.device, device_use)
+        load = 0 if device_use is None else own_load(device.device, device_use)
         sets = loads_of_sets[pool]
         if sets is not None:
             for number in pool_hardware.partition_of.get(name, _NO_SETS):
@@ -206,15 +202,15 @@ def usage_after(node: NodeDevices, usage: Usage, plan: Plan) -> Usage:
     pools: dict[PoolId, PoolUse] = {
         pool.id: usage.pools[pool.id] for pool in node.pools if pool.id in usage.pools
     }
-    changed: dict[PoolId, dict[str, DeviceUse]] = {}
+    changed_uses: dict[PoolId, dict[str, DeviceUse]] = {}
     for number, choice in enumerate(consuming_choices(plan)):
         device = choice.device.id
         pool = PoolId(device.driver, device.pool)
-        use = changed.get(pool)
+        use = changed_uses.get(pool)
         if use is None:
-            use = changed[pool] = dict(pools.get(pool, {}))
+            use = changed_uses[pool] = dict(pools.get(pool, {}))
         use[device.device] = _with_choice(use.get(device.device, _FREE), choice, number)
-    return Usage(pools={**pools, **changed})
+    return Usage(pools={**pools, **changed_uses})
 
 
 def _with_choice(use: DeviceUse, choice: Choice, number: int) -> DeviceUse:

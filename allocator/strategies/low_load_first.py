@@ -70,8 +70,8 @@ def _turns(node: NodeDevices) -> list[int] | None:
         return None
     counts: dict[tuple[int, tuple[int, ...]], int] = {}
     turns = []
-    for pool, published in zip(node.pool_of, node.devices, strict=True):
-        sets = hardware_of[pool].partition_of.get(published.id.device)
+    for pool, device in zip(node.pool_of, node.devices, strict=True):
+        sets = hardware_of[pool].partition_of.get(device.id.device)
         if sets is None:
             turns.append(0)
             continue

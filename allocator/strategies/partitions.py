@@ -56,18 +56,18 @@ def blocked_scores(pool: Pool, use: PoolUse | None) -> dict[str, int]:
 
     Devices that consume no counters, or that do not fit now, are absent: they block nothing.
     """
-    blocked: dict[str, int] = {}
+    scores: dict[str, int] = {}
     counter_sets = _counter_sets(pool)
     if not counter_sets:
-        return blocked
+        return scores
     available = available_counters(pool, use or _NOTHING).nanos
     for counter_set in counter_sets:
         here, in_use = _state(counter_set, available, use)
         for number, score in enumerate(_blocked_scores(counter_set.shape, here, in_use)):
             if score:
                 name = counter_set.partitions[number]
-                blocked[name] = blocked.get(name, 0) + score
-    return blocked
+                scores[name] = scores.get(name, 0) + score
+    return scores
 
 
 def lost_score(pool: Pool, before: PoolUse | None, after: PoolUse | None) -> int:
@@ -102,14 +102,14 @@ def _state(
 def _blocked_scores(shape: Shape, available: Amounts, in_use: int) -> tuple[int, ...]:
     """Return the score that each partition blocks; 0 for those that do not fit."""
     now = _score(shape, available, in_use)
-    blocked = []
+    scores = []
     for number, consumption in enumerate(shape.consumption):
         if in_use >> number & 1 or not _fits(consumption, available):
-            blocked.append(0)
+            scores.append(0)
             continue
         after = tuple([a - b for a, b in zip(available, consumption, strict=True)])
-        blocked.append(now - shape.scores[number] - _score(shape, after, in_use | 1 << number))
-    return tuple(blocked)
+        scores.append(now - shape.scores[number] - _score(shape, after, in_use | 1 << number))
+    return tuple(scores)
 
 
 @lru_cache(maxsize=_STATES)
@@ -138,20 +138,20 @@ def _counter_sets(pool: Pool) -> tuple[_CounterSet, ...]:
     for number, (name, _) in enumerate(counters.names):
         numbers_of_set.setdefault(name, []).append(number)
     partitions_of_set: dict[str, list[str]] = {}
-    for published in pool.devices:
-        for consumed in published.device.consumes_counters or ():
-            names = partitions_of_set.setdefault(consumed.counter_set, [])
-            if published.id.device not in names:
-                names.append(published.id.device)
+    for device in pool.devices:
+        for device_consumption in device.device.consumes_counters or ():
+            names = partitions_of_set.setdefault(device_consumption.counter_set, [])
+            if device.id.device not in names:
+                names.append(device.id.device)
     counter_sets = []
     for set_name, names in partitions_of_set.items():
         numbers = numbers_of_set.get(set_name, [])
         rows = [dict(counters.consumption.get(name, ())) for name in names]
         consumption = tuple(tuple([row.get(number, 0) for number in numbers]) for row in rows)
-        declared = tuple([counters.amounts[number].nanos for number in numbers])
+        declared_amounts = tuple([counters.amounts[number].nanos for number in numbers])
         counter_sets.append(
             _CounterSet(
-                shape=_shape(consumption, declared),
+                shape=_shape(consumption, declared_amounts),
                 counters=tuple(numbers),
                 partitions=tuple(names),
             )
@@ -160,11 +160,12 @@ def _counter_sets(pool: Pool) -> tuple[_CounterSet, ...]:
 
 
 @lru_cache(maxsize=_SHAPES)
-def _shape(consumption: tuple[Amounts, ...], declared: Amounts) -> Shape:
-    counted = [index for index, amount in enumerate(declared) if amount > 0]
+def _shape(consumption: tuple[Amounts, ...], declared_amounts: Amounts) -> Shape:
+    counted_indexes = [index for index, amount in enumerate(declared_amounts) if amount > 0]
     scores = tuple(
-        sum(min(row[index] * FULL // declared[index], FULL) for index in counted) // len(counted)
-        if counted
+        sum(min(row[index] * FULL // declared_amounts[index], FULL) for index in counted_indexes)
+        // len(counted_indexes)
+        if counted_indexes
         else 0
         for row in consumption
     )

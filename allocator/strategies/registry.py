@@ -51,10 +51,10 @@ def find_strategy(name: str, path: str = "strategy") -> Strategy | FieldError:
     strategy = _BY_NAME.get(name)
     if strategy is not None:
         return strategy
-    shown = name if len(name) <= _MAX_SHOWN else f"{name[:_MAX_SHOWN]}..."
+    shown_name = name if len(name) <= _MAX_SHOWN else f"{name[:_MAX_SHOWN]}..."
     return FieldError(
         path=path,
-        message=f'"{shown}" is not a strategy',
+        message=f'"{shown_name}" is not a strategy',
         fix=f"one of {', '.join(_BY_NAME)}",
     )
 

@@ -115,6 +115,6 @@ def map_tensor_fusion_mode(mode: str | None) -> PolicyMapping:
     return PolicyMapping(strategy=strategy)
 
 
-def _unknown(word: str, what: str, known: tuple[str, ...]) -> PolicyMapping:
-    shown = word if len(word) <= _MAX_SHOWN else f"{word[:_MAX_SHOWN]}..."
-    return PolicyMapping(message=f'"{shown}" is not a {what}: {", ".join(known)}')
+def _unknown(word: str, what: str, known_words: tuple[str, ...]) -> PolicyMapping:
+    shown_word = word if len(word) <= _MAX_SHOWN else f"{word[:_MAX_SHOWN]}..."
+    return PolicyMapping(message=f'"{shown_word}" is not a {what}: {", ".join(known_words)}')

@@ -52,8 +52,8 @@ class NodeTopology(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def node_topology(node: NodeDevices) -> NodeTopology | None:
     """Return the places of a node's devices; None if none is known."""
     locations = [
-        _locations(node.pools[pool]).get(published.id.device, _UNKNOWN)
-        for pool, published in zip(node.pool_of, node.devices, strict=True)
+        _locations(node.pools[pool]).get(device.id.device, _UNKNOWN)
+        for pool, device in zip(node.pool_of, node.devices, strict=True)
     ]
     if not any(location != _UNKNOWN for location in locations):
         return None
@@ -101,7 +101,7 @@ def _places(count: int, masks: Iterable[int], otherwise: Sequence[int]) -> tuple
 @lru_cache(maxsize=_POOLS)
 def _locations(pool: Pool) -> Mapping[str, Location]:
     """Return the known places of a pool's devices, by device name."""
-    locations = {published.id.device: _location(published.device) for published in pool.devices}
+    locations = {device.id.device: _location(device.device) for device in pool.devices}
     return {name: location for name, location in locations.items() if location != _UNKNOWN}
 
 

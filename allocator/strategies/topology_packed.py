@@ -96,13 +96,15 @@ class TopologyPacked:
         """Return the weighted sum of closeness, unbroken roots and load."""
         after = usage_after(node, usage, plan)
         topology = node_topology(node)
-        closeness = unbroken = FULL
+        closeness = unbroken_score = FULL
         if topology is not None:
-            chosen = [node.positions[choice.device.id] for choice in consuming_choices(plan)]
-            closeness = _closeness(topology, chosen)
-            unbroken = _unbroken(topology, node, chosen, usage, after)
+            positions = [node.positions[choice.device.id] for choice in consuming_choices(plan)]
+            closeness = _closeness(topology, positions)
+            unbroken_score = _unbroken_score(topology, node, positions, usage, after)
         load = node_load(node, after, drivers_of(plan))
-        return rank_score(plan, (_CLOSE * closeness + _UNBROKEN * unbroken + _LOAD * load) // FULL)
+        return rank_score(
+            plan, (_CLOSE * closeness + _UNBROKEN * unbroken_score + _LOAD * load) // FULL
+        )
 
 
 TOPOLOGY_PACKED: Final = TopologyPacked()
@@ -126,8 +128,8 @@ def _demand(node: NodeDevices, pending: PendingClaims, loads: Sequence[int]) -> 
                 break
             mask = masks.get(request.expressions)
             if mask is None:
-                selected = _selected_positions(node, request.expressions)
-                mask = masks[request.expressions] = selected & not_full
+                selected_positions = _selected_positions(node, request.expressions)
+                mask = masks[request.expressions] = selected_positions & not_full
             if mask.bit_count() >= request.count:
                 demand[mask] = demand.get(mask, 0) + request.count
                 break
@@ -137,8 +139,8 @@ def _demand(node: NodeDevices, pending: PendingClaims, loads: Sequence[int]) -> 
 def _selected_positions(node: NodeDevices, expressions: tuple[Expression, ...]) -> int:
     names = [_selected_names(pool, expressions) for pool in node.pools]
     mask, bit = 0, 1
-    for pool, published in zip(node.pool_of, node.devices, strict=True):
-        if published.id.device in names[pool]:
+    for pool, device in zip(node.pool_of, node.devices, strict=True):
+        if device.id.device in names[pool]:
             mask |= bit
         bit <<= 1
     return mask
@@ -148,21 +150,19 @@ def _selected_positions(node: NodeDevices, expressions: tuple[Expression, ...]) 
 def _selected_names(pool: Pool, expressions: tuple[Expression, ...]) -> frozenset[str]:
     """Return the devices of a pool that the selectors select; a failing selector selects none."""
     verdict = selector_chain(expressions).verdict
-    return frozenset(
-        published.id.device for published in pool.devices if verdict(published) is True
-    )
+    return frozenset(device.id.device for device in pool.devices if verdict(device) is True)
 
 
 def _order_places(
     topology: NodeTopology, demand: Demand, free_loads: Sequence[int]
 ) -> Iterable[int]:
     """Yield the places of a node in order, as masks of positions."""
-    requested = 0
+    requested_mask = 0
     for mask in demand:
-        requested |= mask
+        requested_mask |= mask
     roots, numa_nodes = topology.roots, topology.numa_nodes
     free = {
-        place: sum([free_loads[at] for at in members if requested >> at & 1])
+        place: sum([free_loads[at] for at in members if requested_mask >> at & 1])
         for place, members in topology.members.items()
     }
     if any(_serves_all(root, demand) for root in roots):
@@ -187,16 +187,16 @@ def _order_by_service(places: Sequence[int], demand: Demand, free: Mapping[int, 
     first.
     """
     waiting = sorted(places, key=free.__getitem__)
-    ordered: list[int] = []
+    ordered_places: list[int] = []
     while waiting and any(demand.values()):
         best = next((place for place in waiting if _serves_all(place, demand)), None)
         if best is None:
-            served = [_served_by(place, demand) for place in waiting]
-            best = waiting[served.index(max(served))]
+            served_counts = [_served_by(place, demand) for place in waiting]
+            best = waiting[served_counts.index(max(served_counts))]
         waiting.remove(best)
-        ordered.append(best)
+        ordered_places.append(best)
         demand = _subtract(demand, best)
-    return ordered + waiting
+    return ordered_places + waiting
 
 
 def _served_by(place: int, demand: Demand) -> int:
@@ -215,13 +215,13 @@ def _subtract(demand: Demand, place: int) -> Demand:
 # --- score ----------------------------------------------------------------------------------------
 
 
-def _closeness(topology: NodeTopology, chosen: Sequence[int]) -> int:
+def _closeness(topology: NodeTopology, chosen_positions: Sequence[int]) -> int:
     """Return the mean closeness over all pairs of devices, of `FULL`."""
-    pairs = len(chosen) * (len(chosen) - 1) // 2
+    pairs = len(chosen_positions) * (len(chosen_positions) - 1) // 2
     if not pairs:
         return FULL
-    near = _count_pairs([topology.root_at[at] for at in chosen])
-    near += _count_pairs([topology.numa_at[at] for at in chosen])
+    near = _count_pairs([topology.root_at[at] for at in chosen_positions])
+    near += _count_pairs([topology.numa_at[at] for at in chosen_positions])
     return near * FULL // (2 * pairs)
 
 
@@ -230,23 +230,23 @@ def _count_pairs(places: Sequence[int]) -> int:
     return sum([count * (count - 1) // 2 for count in Counter(places).values()])
 
 
-def _unbroken(
+def _unbroken_score(
     topology: NodeTopology,
     node: NodeDevices,
-    chosen: Sequence[int],
+    chosen_positions: Sequence[int],
     before: Usage,
     after: Usage,
 ) -> int:
     """Return the share of the chosen roots that were in use before or are full after, of `FULL`."""
-    roots = {topology.root_at[at] for at in chosen}.intersection(topology.roots)
+    roots = {topology.root_at[at] for at in chosen_positions}.intersection(topology.roots)
     if not roots:
         return FULL
-    drivers = {node.devices[position].id.driver for position in chosen}
+    drivers = {node.devices[position].id.driver for position in chosen_positions}
     loads, loads_after = device_loads(node, before), device_loads(node, after)
-    broken = 0
+    broken_count = 0
     for root in roots:
         members = [at for at in topology.members[root] if node.devices[at].id.driver in drivers]
         was_free = not any(loads[at] for at in members)
         is_full = all(loads_after[at] == FULL for at in members)
-        broken += was_free and not is_full
-    return (len(roots) - broken) * FULL // len(roots)
+        broken_count += was_free and not is_full
+    return (len(roots) - broken_count) * FULL // len(roots)

@@ -307,13 +307,13 @@ def test_an_audited_policy_only_tells() -> None:
 
     assert constraint.equivalence_key(0) == constraint.equivalence_key(1)
     assert all(constraint.add(REQUEST, place, further_share=False) for place in (0, 1))
-    (told,) = constraint.audited
+    (told,) = constraint.audit_findings
     assert ("careful", "default/train", "req-0", "b") == (
         told.policy, told.claim, told.request, told.device.device,
     )  # fmt: skip
     assert "the rule of device b does not accept device a" in told.detail
     constraint.remove(REQUEST, 1, further_share=False)
-    assert () == constraint.audited
+    assert () == constraint.audit_findings
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_bound(want: str | None, text: str) -> None:
 
     assert want == (bound.amount if bound is not None else None)
     if bound is not None:
-        assert bound.replaced(text, "1") == text.replace(bound.amount, "1")
+        assert bound.replace_amount(text, "1") == text.replace(bound.amount, "1")
 
 
 def test_what_is_shown_is_one_line_of_bounded_length() -> None:
