@@ -50,6 +50,7 @@ from cli.answers.matrix import GroupsAnswer, MatrixAnswer
 from cli.answers.verify import VerifyAnswer
 from cli.commands.check import CheckAnswer
 from cli.commands.translate import TranslateAnswer
+from cli.output.formats import API_VERSION, Report
 from controllers.policies.conditions import ConditionReason, ConditionType
 from controllers.policies.events import EventReason as PolicyEventReason
 from controllers.templates.actions import Reason as TemplateEventReason
@@ -249,9 +250,12 @@ def _options(command: click.Command) -> Iterator[str]:
 
 def json_keys() -> set[str]:
     """Return the keys of each command's JSON."""
-    return {
+    own = {
         f"{call}: {path}" for call, document in DOCUMENTS.items() for path in key_paths(document)
     }
+    heads = {f"{call}: {key}" for call in DOCUMENTS for key in ("apiVersion", "kind")}
+    values = {f"apiVersion = {API_VERSION}", *(f"kind = {report}" for report in Report)}
+    return own | heads | values
 
 
 def key_paths(kind: Any, place: str = "") -> Iterator[str]:

@@ -4,7 +4,7 @@ Pods with device keys are translated as by the webhook, and every object is vali
 rules. Classes, slices and policies of `-f` are added to the state of the cluster.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +26,7 @@ from clusterstate.autoscalers import AUTOSCALERS
 from clusterstate.kinds import Changes, Kind
 from clusterstate.rule_cache import ClusterFacts, RuleCache
 from findings.field_path import FieldPath
-from findings.finding import Finding, Severity
+from findings.finding import Code, Finding, Severity
 from kube.api.conversion import to_current_version
 from kube.api.core import Namespace, Node, Pod
 from kube.api.meta import ObjectHead, ObjectMeta
@@ -54,6 +54,89 @@ class CheckedObject(msgspec.Struct, frozen=True, kw_only=True):
     source: SourceObject
     reference: str
     findings: tuple[Finding, ...] = ()
+
+
+class CheckedFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding, its object, and where the manifest of that is.
+
+    Attributes:
+        object: `Kind/namespace/name`.
+        file: None for an object of the cluster's state.
+        line: Of the object; 0 without a file.
+    """
+
+    object: str
+    finding: Finding
+    file: str | None = None
+    line: int = 0
+
+    @property
+    def described(self) -> ObjectFinding:
+        """Return it without its place."""
+        return ObjectFinding(object=self.object, finding=self.finding)
+
+
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
+    """All findings of a check, and those of them that are to be shown.
+
+    Attributes:
+        objects: The number of objects that were checked.
+        places: File and reference of each of them.
+        findings: In order, those on the state of the cluster first; without those to be ignored.
+        shown: Those of a severity or of a worse one.
+        ignored: The number of findings that were ignored.
+    """
+
+    objects: int
+    places: tuple[tuple[str, str], ...]
+    findings: tuple[CheckedFinding, ...]
+    shown: tuple[CheckedFinding, ...]
+    ignored: int = 0
+
+    def has(self, worst: Severity) -> bool:
+        """Return whether there is a finding of a severity or of a worse one."""
+        return any(is_at_least(entry.finding, worst) for entry in self.findings)
+
+
+def is_at_least(finding: Finding, severity: Severity) -> bool:
+    """Return whether a finding is of a severity or of a worse one."""
+    severities = list(Severity)
+    return severities.index(finding.severity) <= severities.index(severity)
+
+
+def build_report(
+    results: Sequence[CheckedObject],
+    faults: Iterable[ObjectFinding],
+    ignored_codes: Collection[Code] = (),
+    severity: Severity = Severity.INFO,
+) -> CheckReport:
+    """Return the report of a check.
+
+    Args:
+        faults: Findings on the state of the cluster.
+        severity: The least that is shown.
+    """
+    entries = [
+        *(CheckedFinding(object=fault.object, finding=fault.finding) for fault in faults),
+        *(
+            CheckedFinding(
+                object=result.reference,
+                finding=finding,
+                file=result.source.source,
+                line=result.source.line,
+            )
+            for result in results
+            for finding in result.findings
+        ),
+    ]
+    findings = tuple(entry for entry in entries if entry.finding.code not in ignored_codes)
+    return CheckReport(
+        objects=len(results),
+        places=tuple((result.source.source, result.reference) for result in results),
+        findings=findings,
+        shown=tuple(entry for entry in findings if is_at_least(entry.finding, severity)),
+        ignored=len(entries) - len(findings),
+    )
 
 
 def check_objects(
@@ -93,15 +176,6 @@ def check_objects(
             ),
         )
         for result, quota_findings in zip(results, quotas, strict=True)
-    ]
-
-
-def collect_findings(results: Iterable[CheckedObject]) -> list[ObjectFinding]:
-    """Return every finding with its object, in order."""
-    return [
-        ObjectFinding(object=result.reference, finding=finding)
-        for result in results
-        for finding in result.findings
     ]
 
 

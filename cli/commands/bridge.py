@@ -16,7 +16,7 @@ from cli.inputs.findings import printable
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
 from cli.inputs.options import ClusterObjects, with_live_cluster
-from cli.output.formats import Output, indent_json, text_or_json
+from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
 from kube.api.ownership import MAX_DRIVERS, owned_drivers
 from kube.api.urls import ALLOCATOR_OWNERSHIPS, VALIDATING_ADMISSION_POLICIES, Resource
@@ -51,7 +51,7 @@ drawbridge bridge status
 @click.option(
     "--dry-run", "is_dry_run", is_flag=True, help="Print what would be done (the default)."
 )
-@text_or_json("own and release: a shell script of kubectl commands. status: to read")
+@text_or_document("own and release: a shell script of kubectl commands. status: to read")
 def bridge(
     cluster_objects: ClusterObjects,
     action: str,
@@ -144,8 +144,8 @@ async def _apply(steps: Sequence[Step], kubeconfig: str | None, context: str | N
 
 
 def _print(answer: msgspec.Struct, lines: Iterator[str], output: str) -> None:
-    if output == Output.JSON:
-        click.echo(indent_json(msgspec.json.encode(answer)))
+    if output != Output.TEXT:
+        click.echo(format_document(output, msgspec.json.encode(answer), Report.BRIDGE))
     else:
         click.echo("\n".join(map(printable, lines)))
 

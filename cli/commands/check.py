@@ -1,8 +1,7 @@
 """`drawbridge check`: what a cluster would reject or warn about, before anything is applied."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from enum import StrEnum
+from difflib import get_close_matches
 from importlib.metadata import version
 from typing import Final
 
@@ -10,39 +9,60 @@ import click
 import msgspec
 
 from allocator.model.feature_gates import Features
-from cli.answers.check import CheckedObject, check_objects, collect_findings
+from cli.answers.check import CheckReport, build_report, check_objects
 from cli.inputs.feature_gates import feature_gates
-from cli.inputs.findings import FindingDocument, ObjectFinding, has_errors, printable
+from cli.inputs.findings import FindingDocument
 from cli.inputs.options import Inputs, with_allocation_inputs
 from cli.inputs.schedulers import policy_aware_schedulers
-from cli.output import sarif
+from cli.output import check_text, junit, sarif
+from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
-from cli.output.phrases import count_text
-from findings.finding import Severity
+from findings.finding import Code, Severity
 from kube.names import DISTRIBUTION
 
-_COLOURS: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+SARIF: Final = "sarif"
+JUNIT: Final = "junit"
+NAMES: Final = "name"
 
 
-class Output(StrEnum):
-    """Forms of the answer."""
+class CheckFinding(FindingDocument, frozen=True, kw_only=True):
+    """A finding with the place of its object; none for an object of the cluster's state."""
 
-    TEXT = "text"
-    JSON = "json"
-    SARIF = "sarif"
+    file: str | None
+    line: int | None
 
 
 class CheckAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `drawbridge check -o json`."""
 
-    findings: tuple[FindingDocument, ...]
+    findings: tuple[CheckFinding, ...]
 
 
 EXAMPLES: Final = """\
 drawbridge check -f manifests/ --snapshot cluster.json
-# for a code host
+# strict, without the findings that are known
+drawbridge check -f manifests/ --fail-on warning --ignore uncappedCores
+# for a code host, and for a CI server
 drawbridge check -f manifests/ -o sarif > drawbridge.sarif
+drawbridge check -f manifests/ -o junit > drawbridge.xml
 """
+
+
+class _CodeType(click.ParamType[Code]):
+    """The code of a finding."""
+
+    name = "code"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Code:
+        try:
+            return Code(value)
+        except ValueError:
+            near = get_close_matches(value, [code.value for code in Code], n=2)
+            fix = f" Did you mean {' or '.join(near)}?" if near else ""
+            self.fail(f"there is no finding {value!r}.{fix}", param, ctx)
+
+
+_SEVERITIES: Final = click.Choice([severity.value for severity in Severity])
 
 
 @click.command("check", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
@@ -50,14 +70,50 @@ drawbridge check -f manifests/ -o sarif > drawbridge.sarif
 @feature_gates
 @policy_aware_schedulers
 @click.option(
-    "-o",
-    "--output",
-    type=click.Choice([form.value for form in Output]),
-    default=Output.TEXT.value,
+    "--severity",
+    type=_SEVERITIES,
+    default=Severity.INFO.value,
     show_default=True,
-    help="text: to read. json: for scripts. sarif: for code hosts, SARIF 2.1.0.",
+    help="Print findings of this severity, and of worse ones.",
 )
-def check(inputs: Inputs, output: str, features: Features, schedulers: tuple[str, ...]) -> None:
+@click.option(
+    "--ignore",
+    "ignored_codes",
+    multiple=True,
+    type=_CodeType(),
+    metavar="CODE",
+    help="Ignore findings with this code, also for the exit status. Repeatable.",
+)
+@click.option(
+    "--max",
+    "limit",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="With -o text, print at most N findings.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice([Severity.ERROR.value, Severity.WARNING.value]),
+    default=Severity.ERROR.value,
+    show_default=True,
+    help="Exit with 1 if there is a finding of this severity, or of a worse one.",
+)
+@text_or_document(
+    sarif="for code hosts, SARIF 2.1.0",
+    junit="for CI servers, a test per object",
+    name="the objects with findings",
+)
+def check(
+    inputs: Inputs,
+    features: Features,
+    *,
+    schedulers: tuple[str, ...],
+    severity: str,
+    ignored_codes: tuple[Code, ...],
+    limit: int | None,
+    fail_on: str,
+    output: str,
+) -> None:
     """Report what the cluster would reject or warn about, with reason and fix.
 
     Pods with device keys are translated first. DeviceClasses, ResourceSlices and policies given
@@ -68,44 +124,39 @@ def check(inputs: Inputs, output: str, features: Features, schedulers: tuple[str
     created. The webhook only warns about a workload whose pods may be accepted by then, for
     instance because of a ResourceQuota; here that is an error as well, as in translate.
 
-    Exit status: 0 when nothing would be rejected, 1 when something would, 2 when the call is wrong
-    or a file cannot be read.
+    Equal findings on many objects are printed once, with the number of objects; -o json has all.
+
+    Exit status: 0 when nothing would be rejected, 1 when something would (or as --fail-on says), 2
+    when the call is wrong or a file cannot be read.
     """
     results = check_objects(inputs, features, schedulers)
-    findings = [*inputs.faults, *collect_findings(results)]
-    match Output(output):
+    report = build_report(results, inputs.faults, ignored_codes, Severity(severity))
+    match output:
         case Output.TEXT:
-            for line in as_text(results, inputs.faults):
+            for line in check_text.format_report(report, limit):
                 click.echo(line)
-        case Output.JSON:
-            documents = tuple(finding.document() for finding in findings)
-            click.echo(_as_json(CheckAnswer(findings=documents)))
-        case Output.SARIF:
-            click.echo(_as_json(sarif.log(results, inputs.faults, version(DISTRIBUTION))))
-    sys.exit(1 if has_errors(findings) else 0)
+        case _ if output == SARIF:
+            log = sarif.log(report, version(DISTRIBUTION))
+            click.echo(msgspec.json.format(msgspec.json.encode(log), indent=2))
+        case _ if output == JUNIT:
+            click.echo(junit.test_suite(report, Severity(fail_on)))
+        case _ if output == NAMES:
+            for name in dict.fromkeys(entry.object for entry in report.shown):
+                click.echo(name.replace("//", "/", 1))
+        case _:
+            answer = msgspec.json.encode(_answer(report))
+            click.echo(format_document(output, answer, Report.CHECK))
+    sys.exit(1 if report.has(Severity(fail_on)) else 0)
 
 
-def _as_json(value: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-
-
-def as_text(results: Sequence[CheckedObject], faults: Sequence[ObjectFinding]) -> Iterator[str]:
-    """Yield a line for each finding, with its file and line, and the totals at the end."""
-    for fault in faults:
-        yield _colour(fault.line(), fault.finding.severity)
-    for result in results:
-        place = printable(f"{result.source.source}:{result.source.line}")
-        for finding in result.findings:
-            line = ObjectFinding(object=result.reference, finding=finding).line()
-            yield f"{place}: {_colour(line, finding.severity)}"
-    findings = [*faults, *collect_findings(results)]
-    totals = ", ".join(
-        count_text(sum(entry.finding.severity is severity for entry in findings), severity.value)
-        for severity in (Severity.ERROR, Severity.WARNING)
+def _answer(report: CheckReport) -> CheckAnswer:
+    return CheckAnswer(
+        findings=tuple(
+            CheckFinding(
+                **msgspec.structs.asdict(entry.described.document()),
+                file=entry.file,
+                line=entry.line if entry.file is not None else None,
+            )
+            for entry in report.shown
+        )
     )
-    yield f"{count_text(len(results), 'object')} checked: {totals}"
-
-
-def _colour(line: str, severity: Severity) -> str:
-    word, colon, rest = line.partition(":")
-    return f"{click.style(word, fg=_COLOURS[severity], bold=True)}{colon}{rest}"

@@ -28,7 +28,13 @@ from cli.inputs.findings import printable
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
 from cli.inputs.options import ClusterObjects, with_whole_cluster
-from cli.output.formats import Output, encode_readable, indent_json, text_or_json
+from cli.output.formats import (
+    Output,
+    Report,
+    encode_readable,
+    format_document,
+    text_or_document,
+)
 from cli.output.help import CLUSTER_STATE, Command
 from cli.output.layout import NARROWEST, format_table
 from cli.output.phrases import count_text
@@ -37,6 +43,8 @@ from kube.quantity import Quantity, format_amount, format_rounded
 from process.profile_files import load_profiles
 from translation.serving_drivers import serving_drivers
 from translation.snapshot import TranslationOptions
+
+WIDE: Final = "wide"
 
 EXAMPLES: Final = """\
 drawbridge inventory --snapshot cluster.json
@@ -55,7 +63,7 @@ drawbridge inventory --live --devices
     is_flag=True,
     help="With -o text, also amounts that are 0 or 1 on every device, such as slots of partitions.",
 )
-@text_or_json()
+@text_or_document(**{WIDE: "text with --all and --devices"})
 def inventory(
     cluster_objects: ClusterObjects,
     features: Features,
@@ -83,13 +91,14 @@ def inventory(
     cluster = state.cluster(features)
     drivers_of = partial(serving_drivers, options=TranslationOptions(), profiles=load_profiles())
     answer = build_inventory(cluster, state.classes, state.slices, drivers_of)
-    if devices:
+    if devices or output == WIDE:
         answer = with_devices(answer, cluster)
-    if output == Output.JSON:
-        click.echo(indent_json(encode_readable(answer)))
-    else:
+    if output in (Output.TEXT, WIDE):
         width = shutil.get_terminal_size().columns
+        all_amounts = all_amounts or output == WIDE
         click.echo(format_inventory(answer, width, all_amounts=all_amounts))
+    else:
+        click.echo(format_document(output, encode_readable(answer), Report.INVENTORY))
     sys.exit(0)
 
 

@@ -27,7 +27,7 @@ from cli.inputs.findings import printable
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
 from cli.inputs.options import ClusterObjects, with_whole_cluster
-from cli.output.formats import Output, indent_json, text_or_json
+from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
 
 EXAMPLES: Final = """\
@@ -52,7 +52,7 @@ drawbridge matrix --snapshot cluster.json -f policy.yaml --fail-on=warning
     type=click.Choice([severity.value for severity in Severity]),
     help="Exit with 1 if there is a finding of this severity, or of a worse one.",
 )
-@text_or_json("a table in Markdown")
+@text_or_document("a table in Markdown")
 def matrix(
     cluster_objects: ClusterObjects,
     features: Features,
@@ -86,13 +86,13 @@ def matrix(
     ]
     if not drivers:
         click.echo("note: no driver has a policy, and no slice declares groups", err=True)
-    if output == Output.JSON:
+    if output != Output.TEXT:
         answer = (
             GroupsAnswer(drivers=tuple(map(equivalent_groups, drivers)))
             if prints_groups
             else MatrixAnswer(drivers=tuple(map(matrix_document, drivers)))
         )
-        click.echo(indent_json(msgspec.json.encode(answer)))
+        click.echo(format_document(output, msgspec.json.encode(answer), Report.MATRIX))
     else:
         format_driver = _format_groups if prints_groups else _format_matrix
         click.echo("\n\n".join(map(format_driver, drivers)), nl=bool(drivers))

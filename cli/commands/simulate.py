@@ -29,7 +29,7 @@ from cli.inputs.feature_gates import feature_gates
 from cli.inputs.findings import has_errors
 from cli.inputs.options import NO_CLUSTER, Inputs, with_allocation_inputs
 from cli.output import simulate_text
-from cli.output.formats import Output, indent_json, text_or_json
+from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
 from cli.output.progress import Progress
 from findings.finding import Severity
@@ -69,7 +69,7 @@ drawbridge simulate -f claim.yaml --live --strategy BestFit -o json
     show_default=True,
     help="With -o text, compute the closest fit of the first N failures; each may take a second.",
 )
-@text_or_json("to read, with a map of the devices")
+@text_or_document("to read, with a map of the devices")
 def simulate(
     inputs: Inputs,
     features: Features,
@@ -96,8 +96,8 @@ def simulate(
     total = len(request.question.pods) + len(request.question.claims)
     options = SimulationOptions(
         strategy=_strategy(strategy),
-        explained_failures=0 if output == Output.JSON else EXPLAINED,
-        closest_fits=0 if output == Output.JSON else closest_fits,
+        explained_failures=EXPLAINED if output == Output.TEXT else 0,
+        closest_fits=closest_fits if output == Output.TEXT else 0,
         progress=Progress("placed", total),
     )
     if node is None:
@@ -114,8 +114,8 @@ def simulate(
         *contradiction_notes(cluster.usage),
     )
     _print_notes(request, answer, notes)
-    if output == Output.JSON:
-        click.echo(as_json(answer))
+    if output != Output.TEXT:
+        click.echo(as_document(answer, output))
     else:
         width = shutil.get_terminal_size().columns
         click.echo(
@@ -124,14 +124,14 @@ def simulate(
     sys.exit(0 if answer.all_placed and not has_errors(request.findings) else 1)
 
 
-def as_json(answer: SimulationResult) -> str:
+def as_document(answer: SimulationResult, output: str) -> str:
     """Return the answer for scripts, with claims as the API server would store them."""
     document = msgspec.json.decode(encode(simulation_answer(answer)))
     for claim in document["claims"]:
         if claim["allocation"] is not None:
             # An allocation without devices has this member as well.
             claim["allocation"].setdefault("devices", {})
-    return indent_json(msgspec.json.encode(document))
+    return format_document(output, msgspec.json.encode(document), Report.SIMULATE)
 
 
 def _strategy(name: str | None) -> Strategy | None:

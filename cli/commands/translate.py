@@ -18,7 +18,7 @@ from cli.answers.translate import (
 )
 from cli.inputs.findings import FindingDocument, ObjectFinding, has_errors, namespace_of
 from cli.inputs.options import Inputs, with_inputs
-from cli.output import diff
+from cli.output import diff, formats
 from cli.output import translate_text as text
 from cli.output.help import CLUSTER_STATE, Command
 from kube.manifests.dump import dump_yaml
@@ -147,7 +147,9 @@ def as_json(results: Sequence[TranslatedObject], findings: Sequence[ObjectFindin
         objects=tuple(documents(results)),
         findings=tuple(finding.document() for finding in findings),
     )
-    return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
+    return formats.format_document(
+        Output.JSON, msgspec.json.encode(answer), formats.Report.TRANSLATE
+    )
 
 
 def as_diff(results: Sequence[TranslatedObject], namespace: str) -> Iterator[str]:

@@ -26,7 +26,7 @@ from cli.inputs.findings import printable
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
 from cli.inputs.options import ClusterObjects, read_cluster_again, with_whole_cluster
-from cli.output.formats import Output, indent_json, text_or_json
+from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
 
 EXAMPLES: Final = """\
@@ -47,7 +47,7 @@ SETTLE_S: Final = 10
     help="Check every moment of an audit log of the API server instead of the claims of the cluster; "
     "- is standard input. Responses of writes of ResourceClaims have to be in it.",
 )
-@text_or_json("one line per contradiction")
+@text_or_document("one line per contradiction")
 def verify(
     cluster_objects: ClusterObjects, features: Features, *, audit_log: str | None, output: str
 ) -> None:
@@ -71,8 +71,8 @@ def verify(
             for logged_claim in read_claims(lines_of(audit_log))
         )
         answer = verify_history(writes, state, features)
-    if output == Output.JSON:
-        click.echo(indent_json(msgspec.json.encode(answer)))
+    if output != Output.TEXT:
+        click.echo(format_document(output, msgspec.json.encode(answer), Report.VERIFY))
     else:
         click.echo("\n".join(map(printable, _lines(answer))))
     sys.exit(1 if answer.violations else 0)

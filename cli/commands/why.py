@@ -28,7 +28,7 @@ from cli.inputs.options import ClusterObjects, with_cluster
 from cli.inputs.schedulers import policy_aware_schedulers
 from cli.output import simulate_text
 from cli.output.device_map import device_map
-from cli.output.formats import Output, indent_json, text_or_json
+from cli.output.formats import Output, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
 from cli.output.layout import Paragraph, Row, drop_repeated_labels, format_paragraph
 from kube.api.core import Pod
@@ -63,7 +63,7 @@ drawbridge why claim shared-gpu --snapshot cluster.json
 @with_cluster
 @feature_gates
 @policy_aware_schedulers
-@text_or_json("to read, with a map of the devices")
+@text_or_document("to read, with a map of the devices")
 def why(
     cluster_objects: ClusterObjects,
     features: Features,
@@ -107,8 +107,8 @@ def why(
     if status.condition is Condition.PENDING:
         for note in gate_notes(state.slices, features):
             click.echo(f"note: {note}", err=True)
-    if output == Output.JSON:
-        click.echo(indent_json(encode(why_answer(status))))
+    if output != Output.TEXT:
+        click.echo(format_document(output, encode(why_answer(status))))
     else:
         width = shutil.get_terminal_size().columns
         click.echo("\n\n".join(_format_status(status, cluster, before, width)))

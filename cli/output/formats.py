@@ -1,13 +1,18 @@
-"""`-o text|json`, for commands whose answer is to be read rather than applied."""
+"""`-o text|json|yaml`, for commands whose answer is to be read rather than applied."""
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
 
+from kube.manifests.dump import dump_yaml
+from kube.names import GROUP
 from kube.quantity import Quantity, format_amount
+
+API_VERSION: Final = f"cli.{GROUP}/v1"
+"""The `apiVersion` of every JSON document; it changes when a key is renamed or removed."""
 
 
 class Output(StrEnum):
@@ -15,22 +20,51 @@ class Output(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+    YAML = "yaml"
 
 
-def text_or_json(text: str = "to read") -> Callable[[Any], Any]:
+class Report(StrEnum):
+    """The `kind` of a document; that of `why` is the kind of the object that it is about."""
+
+    BRIDGE = "BridgeReport"
+    CHECK = "CheckReport"
+    INVENTORY = "InventoryReport"
+    MATRIX = "MatrixReport"
+    SIMULATE = "SimulateReport"
+    TRANSLATE = "TranslateReport"
+    VERIFY = "VerifyReport"
+
+
+def text_or_document(text: str = "to read", **more: str) -> Callable[[Any], Any]:
     """Give a command `-o` as `output`.
 
     Args:
         text: Describes the text.
+        more: Further forms, and what they are for.
     """
+    helps = {"text": text, "json, yaml": "for scripts", **more}
     return click.option(
         "-o",
         "--output",
-        type=click.Choice([form.value for form in Output]),
+        type=click.Choice([*(form.value for form in Output), *more]),
         default=Output.TEXT.value,
         show_default=True,
-        help=f"text: {text}. json: for scripts.",
+        help=" ".join(f"{forms}: {purpose}." for forms, purpose in helps.items()),
     )
+
+
+def format_document(output: str, document: bytes, kind: Report | None = None) -> str:
+    """Return an answer as `-o json` or `-o yaml` prints it, with what it is and in which version.
+
+    Args:
+        document: JSON, an object.
+        kind: None where the document says it.
+    """
+    head = {"apiVersion": API_VERSION, **({} if kind is None else {"kind": kind.value})}
+    value = {**head, **msgspec.json.decode(document)}
+    if output == Output.YAML:
+        return dump_yaml([value]).removesuffix("\n")
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def encode_readable(value: object) -> bytes:
@@ -40,8 +74,3 @@ def encode_readable(value: object) -> bytes:
 
 def _readable(value: object) -> str:
     return format_amount(value) if isinstance(value, Quantity) else str(value)
-
-
-def indent_json(document: bytes) -> str:
-    """Return JSON as `-o json` prints it."""
-    return msgspec.json.format(document, indent=2).decode()

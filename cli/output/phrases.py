@@ -72,7 +72,7 @@ def _items(groups: Mapping[str, str | None]) -> list[str]:
 def count_text(number: int, noun: str) -> str:
     """Return a number with its noun.
 
-    >>> counted(1, "object"), counted(0, "error")
+    >>> count_text(1, "object"), count_text(0, "error")
     ('1 object', '0 errors')
     """
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -5,12 +5,12 @@ one run of at most 25,000 results, and show 5,000 of them.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-from cli.answers.check import CheckedObject
-from cli.inputs.findings import ObjectFinding, printable
+from cli.answers.check import CheckedFinding, CheckReport
+from cli.inputs.findings import printable
 from findings.finding import Code, Severity
 from kube.names import NAME
 from rules.registry import RULES
@@ -29,22 +29,13 @@ _LEVELS: Final[Mapping[Severity, str]] = {
 _CURES: Final[Mapping[Code, str]] = {rule.code: rule.fix for rule in reversed(RULES)}
 
 
-def log(
-    results: Sequence[CheckedObject], faults: Sequence[ObjectFinding], version: str
-) -> Mapping[str, Any]:
-    """Return the log of all findings.
+def log(report: CheckReport, version: str) -> Mapping[str, Any]:
+    """Return the log of the findings that are to be shown.
 
     Args:
-        faults: Findings on the state of the cluster; they have no line.
         version: Of Drawbridge.
     """
-    entries: list[tuple[ObjectFinding, CheckedObject | None]] = [(fault, None) for fault in faults]
-    entries += [
-        (ObjectFinding(object=result.reference, finding=finding), result)
-        for result in results
-        for finding in result.findings
-    ]
-    codes = list(dict.fromkeys(entry.finding.code for entry, _ in entries))
+    codes = list(dict.fromkeys(entry.finding.code for entry in report.shown))
     return {
         "$schema": SCHEMA,
         "version": VERSION,
@@ -59,8 +50,8 @@ def log(
                 },
                 "columnKind": "unicodeCodePoints",
                 "results": [
-                    _result(entry, result, codes.index(entry.finding.code))
-                    for entry, result in entries[:MAX_RESULTS]
+                    _result(entry, codes.index(entry.finding.code))
+                    for entry in report.shown[:MAX_RESULTS]
                 ],
             }
         ],
@@ -73,15 +64,15 @@ def _rule(code: Code) -> Iterator[tuple[str, Any]]:
         yield "help", {"text": _CURES[code]}
 
 
-def _result(entry: ObjectFinding, result: CheckedObject | None, index: int) -> Mapping[str, Any]:
+def _result(entry: CheckedFinding, index: int) -> Mapping[str, Any]:
     finding = entry.finding
     advice = f"{finding.message}; {finding.fix}" if finding.fix else finding.message
     place = entry.object if finding.path.is_root else f"{entry.object}: {finding.path}"
     location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": printable(place)}]}
-    if result is not None:
+    if entry.file is not None:
         location["physicalLocation"] = {
-            "artifactLocation": {"uri": uri(result.source.source)},
-            "region": {"startLine": max(1, result.source.line)},
+            "artifactLocation": {"uri": uri(entry.file)},
+            "region": {"startLine": max(1, entry.line)},
         }
     return {
         "ruleId": finding.code.value,
@@ -103,7 +94,7 @@ def uri(source: str) -> str:
     return f"file://{uri}" if source.startswith("/") else uri
 
 
-def _fingerprint(entry: ObjectFinding) -> str:
+def _fingerprint(entry: CheckedFinding) -> str:
     """Return a hash that does not depend on lines."""
     text = f"{entry.object}\n{entry.finding.code}\n{entry.finding.path}"
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from click.testing import Result
 
+from cli.output.formats import API_VERSION
 from kube.manifests.dump import dump_yaml
 from kube.names import ENFORCEMENT_LABEL
 from testing import rule_cases as cases
@@ -89,7 +90,8 @@ def test_text_says_where_what_and_how_many() -> None:
 def test_json_holds_findings_only() -> None:
     answer_ = answer(WRONG, DOUBTFUL)
 
-    assert list(answer_) == ["findings"]
+    assert list(answer_) == ["apiVersion", "kind", "findings"]
+    assert (answer_["apiVersion"], answer_["kind"]) == (API_VERSION, "CheckReport")
     assert finding_lines(answer_) == [
         "error tooManyDevices ResourceClaim/default/judged spec.devices.requests",
         (
@@ -97,7 +99,10 @@ def test_json_holds_findings_only() -> None:
             " spec.devices.requests[0].exactly.tolerations[0].effect"
         ),
     ]
-    assert {*answer_["findings"][0]} == {"severity", "code", "message", "fix", "object", "path"}
+    assert [*answer_["findings"][0]] == [
+        *("severity", "code", "message", "fix", "object", "path"),
+        *("file", "line"),
+    ]
 
 
 def test_a_wrong_value_of_a_known_kind_is_a_finding() -> None:
@@ -112,9 +117,8 @@ def test_legacy_pods_are_translated_and_judged() -> None:
     assert finding_lines(answer(pod(gpus(1, mem="8Gi")))) == [
         "error wrongUnit Pod/default/train spec.containers[0].resources.limits[nvidia.com/gpumem]"
     ]
-    assert answer(pod(gpus(1, mem=3000, cores=30)), options=["--snapshot", CLUSTER]) == {
-        "findings": []
-    }
+    fits = answer(pod(gpus(1, mem=3000, cores=30)), options=["--snapshot", CLUSTER])
+    assert fits["findings"] == []
 
 
 def test_pods_of_a_controller_are_only_warned_of() -> None:
@@ -207,9 +211,9 @@ def test_what_a_workloads_pods_would_be_rejected_for_is_an_error_as_in_translate
     assert ("error", "memorySizesUnknown") == (finding["severity"], finding["code"])
     assert finding["message"].startswith("pods would be rejected now: ")
     assert finding["fix"] not in finding["message"]
-    assert [finding] == msgspec.json.decode(translate(workload, options=("-o", "json")).stdout)[
-        "findings"
-    ]
+    place = {"file": finding["file"], "line": finding["line"]}
+    translated = msgspec.json.decode(translate(workload, options=("-o", "json")).stdout)
+    assert [finding] == [entry | place for entry in translated["findings"]]
     assert (1, 1) == (check(workload).exit_code, translate(workload).exit_code)
 
 
@@ -231,7 +235,7 @@ def test_slices_of_the_same_call_are_the_inventory() -> None:
     )
     claim = cases.claim(asking)
 
-    assert answer(device_class, claim) == {"findings": []}
+    assert answer(device_class, claim)["findings"] == []
     assert finding_lines(answer(device_class, claim, cases.resource_slice(device))) == [
         (
             "error capacityNotPublished ResourceClaim/default/judged"

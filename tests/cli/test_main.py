@@ -105,7 +105,7 @@ def test_an_option_of_kubectl_that_is_not_there_gets_a_hint(
 
 
 def test_an_option_that_nobody_has_gets_no_hint() -> None:
-    assert ran("check", "--nope").stderr.decode().endswith("No such option '--nope'.\n")
+    assert ran("check", "--zz").stderr.decode().endswith("No such option '--zz'.\n")
 
 
 def test_colours_can_be_forced_and_forbidden() -> None:

@@ -11,6 +11,7 @@ from click.testing import Result
 
 from cli.commands import simulate as command
 from cli.output import progress
+from cli.output.formats import API_VERSION
 from kube.manifests.dump import dump_yaml
 from kube.names import STRATEGY_ANNOTATION
 from testing.builders import gpus, pod
@@ -18,6 +19,7 @@ from testing.command import CLUSTER, drawbridge
 
 Document = dict[str, Any]
 DRIVER = "gpu.example.com"
+HEAD = {"apiVersion": API_VERSION, "kind": "SimulateReport"}
 DRA = "resource.k8s.io/v1"
 
 
@@ -135,6 +137,7 @@ def test_the_document_of_a_success() -> None:
     answer_ = answer(using("trainer", "two"), claim("two", 2), claim("one"))
 
     assert answer_ == {
+        **HEAD,
         "claims": [
             {
                 "namespace": "team",
@@ -179,6 +182,7 @@ def test_the_document_of_a_failure() -> None:
         "count": 0,
     }
     assert answer_ == {
+        **HEAD,
         "claims": [{"namespace": "team", "name": "three", "node": None, "allocation": None}],
         "pods": [],
         "nodes": [
@@ -235,7 +239,8 @@ def test_a_claim_for_nothing_is_allocated_nothing() -> None:
 
 
 def test_nothing_to_place() -> None:
-    assert answer(device_class("other")) == {"claims": [], "pods": [], "nodes": [], "error": None}
+    nothing: dict[str, Any] = {"claims": [], "pods": [], "nodes": [], "error": None}
+    assert answer(device_class("other")) == {**HEAD, **nothing}
 
 
 # --- what is placed -------------------------------------------------------------------------------
@@ -636,7 +641,7 @@ def test_a_strategy_that_does_not_exist() -> None:
         ((), "Missing option '-f'"),
         (("-f", "absent.yaml"), "absent.yaml: No such file or directory"),
         (("-f", "-", "--live", "--snapshot", "-"), "mutually exclusive"),
-        (("-f", "-", "-o", "yaml"), "'yaml' is not one of 'text', 'json'"),
+        (("-f", "-", "-o", "toml"), "'toml' is not one of 'text', 'json', 'yaml'"),
     ],
 )
 def test_wrong_calls(arguments: tuple[str, ...], why: str) -> None:

@@ -1,0 +1,151 @@
+"""`drawbridge check`: which findings are printed, in which form, and what the exit status says."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+import yaml
+from click.testing import Result
+
+from cli.output.check_text import ALIKE
+from kube.manifests.dump import dump_yaml
+from testing import rule_cases as cases
+from testing.command import drawbridge
+
+Document = Mapping[str, Any]
+
+RIGHT = cases.claim(cases.exactly())
+WRONG = cases.claim(cases.exactly(count=33))
+DOUBTFUL = cases.claim(cases.exactly(tolerations=[{"operator": "Exists", "effect": "None"}]))
+
+
+def check(*given: Document, options: Iterable[str] = ()) -> Result:
+    return drawbridge("check", "-f", "-", *options, stdin=dump_yaml(given))
+
+
+def named(document: Document, name: str, namespace: str) -> Document:
+    return {**document, "metadata": {"name": name, "namespace": namespace}}
+
+
+class Printed(NamedTuple):
+    """Options, the codes of the findings that are printed, and the exit status."""
+
+    options: tuple[str, ...]
+    codes: list[str]
+    exit_code: int
+
+
+PRINTED = (
+    Printed((), ["tooManyDevices", "noopToleration"], 1),
+    Printed(("--severity", "error"), ["tooManyDevices"], 1),
+    Printed(("--ignore", "tooManyDevices"), ["noopToleration"], 0),
+    Printed(("--ignore", "tooManyDevices", "--fail-on", "warning"), ["noopToleration"], 1),
+    Printed(("--ignore", "tooManyDevices", "--ignore", "noopToleration"), [], 0),
+    Printed(("--ignore", "tooManyDevices", "--severity", "error", "--fail-on", "warning"), [], 1),
+)
+
+
+@pytest.mark.parametrize("case", PRINTED, ids=lambda case: " ".join(case.options) or "no options")
+def test_which_findings_are_printed(case: Printed) -> None:
+    result = check(WRONG, DOUBTFUL, options=(*case.options, "-o", "json"))
+
+    findings = msgspec.json.decode(result.stdout)["findings"]
+    assert (case.codes, case.exit_code) == (
+        [finding["code"] for finding in findings],
+        result.exit_code,
+    )
+
+
+def test_what_is_ignored_is_counted() -> None:
+    (totals,) = check(WRONG, options=("--ignore", "tooManyDevices")).stdout.splitlines()
+
+    assert totals == "1 object checked: 0 errors, 0 warnings; 1 ignored"
+
+
+def test_a_code_that_does_not_exist_is_a_wrong_call() -> None:
+    result = check(WRONG, options=("--ignore", "toManyDevices"))
+
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert (
+        "there is no finding 'toManyDevices'. Did you mean tooManyDevices or noDevices?"
+        in result.stderr
+    )
+
+
+def test_equal_findings_on_many_objects_are_printed_once() -> None:
+    many = [named(WRONG, f"c-{number}", f"team-{number % 2}") for number in range(ALIKE)]
+
+    first, others, totals = check(*many).stdout.splitlines()
+
+    assert "ResourceClaim/team-0/c-0: spec.devices.requests: 33 devices" in first
+    assert others == (
+        f"  and {ALIKE - 1} more objects like it in 2 namespaces,"
+        f" the last of them ResourceClaim/team-1/c-{ALIKE - 1}"
+    )
+    assert totals == f"{ALIKE} objects checked: {ALIKE} errors, 0 warnings"
+
+
+def test_equal_findings_on_a_few_objects_have_a_line_each() -> None:
+    few = [named(WRONG, f"c-{number}", "team") for number in range(ALIKE - 1)]
+
+    assert len(check(*few).stdout.splitlines()) == ALIKE
+
+
+def test_max_bounds_the_lines_and_says_how_many_are_left_out() -> None:
+    lines = check(WRONG, DOUBTFUL, options=("--max", "1")).stdout.splitlines()
+
+    assert lines[1:] == [
+        "and 1 more, not shown because of --max",
+        "2 objects checked: 1 error, 1 warning",
+    ]
+
+
+def test_yaml_is_the_json() -> None:
+    as_json, as_yaml = (
+        check(WRONG, DOUBTFUL, options=("-o", output)).stdout for output in ("json", "yaml")
+    )
+
+    assert msgspec.json.decode(as_json) == yaml.safe_load(as_yaml)
+
+
+def test_a_finding_has_the_place_of_its_object() -> None:
+    document = msgspec.json.decode(check(RIGHT, WRONG, options=("-o", "json")).stdout)
+
+    (finding,) = document["findings"]
+    assert (finding["file"], finding["line"]) == ("<stdin>", 12)
+
+
+def test_names_are_those_of_objects_with_findings() -> None:
+    given = (RIGHT, named(WRONG, "a", "team"), named(DOUBTFUL, "b", "team"))
+
+    assert check(*given, options=("-o", "name")).stdout.splitlines() == [
+        "ResourceClaim/team/a",
+        "ResourceClaim/team/b",
+    ]
+    worst = check(*given, options=("-o", "name", "--severity", "error"))
+    assert worst.stdout.splitlines() == ["ResourceClaim/team/a"]
+
+
+@pytest.mark.parametrize(("fail_on", "failures"), [("error", ["a"]), ("warning", ["a", "b"])])
+def test_junit_has_a_test_per_object(fail_on: str, failures: list[str]) -> None:
+    given = (named(RIGHT, "r", "t"), named(WRONG, "a", "t"), named(DOUBTFUL, "b", "t"))
+
+    text = check(*given, options=("-o", "junit", "--fail-on", fail_on)).stdout
+
+    suite = ET.fromstring(text)
+    tests = {test.attrib["name"].split("/")[-1]: test for test in suite}
+    assert list(tests) == ["r", "a", "b"]
+    assert failures == [name for name, test in tests.items() if test.find("failure") is not None]
+    assert (suite.attrib["tests"], suite.attrib["failures"]) == ("3", str(len(failures)))
+    failure = tests["a"].find("failure")
+    assert failure is not None
+    assert failure.attrib["type"] == "tooManyDevices"
+    assert "split it into several claims" in (failure.text or "")
+
+
+def test_junit_has_no_control_characters() -> None:
+    text = check(named(WRONG, "a\x1b[2J<", "t"), options=("-o", "junit")).stdout
+
+    assert ET.fromstring(text)[0].attrib["name"] == "ResourceClaim/t/a\\x1b[2J<"
