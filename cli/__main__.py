@@ -14,6 +14,7 @@ from cli.output.help import program_name, unknown_command
 from kube.errors import DrawbridgeError
 
 COMMANDS: Final[Mapping[str, str]] = {
+    "assess": "Report what of a cluster would become claims, what is lost, and what blocks it.",
     "bridge": "Give drivers to the bridge, take them back, or show who allocates.",
     "check": "Report what the cluster would reject or warn about.",
     "completion": "Print a completion script for a shell.",
@@ -22,6 +23,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "matrix": "Show which devices may be in use together.",
     "settings": "Import the settings of HAMi and Koordinator.",
     "simulate": "Show where pods and claims would be placed.",
+    "snapshot": "Write the state of a cluster to one file.",
     "translate": "Print manifests as the webhook would rewrite them.",
     "verify": "Check that no device is allocated twice.",
     "version": "Print the version.",

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from http import HTTPStatus
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import jsonpatch
 from aiohttp import web
@@ -48,6 +48,10 @@ _REASONS = {
     503: "ServiceUnavailable",
     504: "Timeout",
 }
+
+
+VERSION: Final = "v1.37.1"
+"""The version of Kubernetes that the server says it is."""
 
 
 class Refusal(Exception):
@@ -323,6 +327,8 @@ class FakeApiServer:
                 )
 
     def _answer(self, call: Call) -> tuple[int, Document]:
+        if call.path == "/version":
+            return 200, {"gitVersion": VERSION}
         target = _target(call.path)
         match call.method, bool(target.name):
             case "GET", False:

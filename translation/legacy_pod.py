@@ -42,7 +42,7 @@ _LABELS: Final = frozenset(
         *(name for vocabulary in VOCABULARIES.values() for name in vocabulary.labels),
     }
 )
-_VARIABLES: Final = frozenset(
+READ_VARIABLES: Final = frozenset(
     {
         VISIBLE_DEVICES,
         *PLUGIN_VARIABLES,
@@ -143,7 +143,9 @@ def _select_named(values: Mapping[str, _Value], names: Collection[str]) -> Mappi
 
 
 def _environment(variables: Collection[EnvVar]) -> Mapping[str, str]:
-    return {variable.name: variable.value for variable in variables if variable.name in _VARIABLES}
+    return {
+        variable.name: variable.value for variable in variables if variable.name in READ_VARIABLES
+    }
 
 
 def check_requests(legacy: LegacyPod) -> Iterator[Finding]:

@@ -256,7 +256,7 @@ def read_inputs(cluster: _ClusterFlags, translation: _TranslationFlags, scope: S
     settings = None if translation.settings is None else read_settings(translation.settings)
     profiles = load_profiles(translation.profile_directory)
     # Wrong flags are told before anything else is read.
-    _translation_options(translation.profiles, profiles, settings or SharedSettings())
+    translation_options(translation.profiles, profiles, settings or SharedSettings())
     manifests = read_paths(cluster.files)
     if not manifests:
         raise click.UsageError(f"no objects in {', '.join(map(_file_name, cluster.files))}")
@@ -270,7 +270,7 @@ def read_inputs(cluster: _ClusterFlags, translation: _TranslationFlags, scope: S
             *notes,
             "the settings name a directory of profiles, which is read only with --profiles DIR",
         ]
-    options = _translation_options(translation.profiles, profiles, settings)
+    options = translation_options(translation.profiles, profiles, settings)
     snapshot, faults = build_snapshot(
         profiles, manifests, state, namespace=namespace, is_whole=cluster.live and not notes
     )
@@ -374,7 +374,7 @@ async def _read_live_settings(flags: _ClusterFlags) -> tuple[SharedSettings | No
         return settings_in_config_map(bytes(raw)), []
 
 
-def _translation_options(
+def translation_options(
     choices: Iterable[str], profiles: Mapping[str, Profile], settings: SharedSettings
 ) -> TranslationOptions:
     """Return the options of the settings, overridden by the drivers that flags choose.

@@ -26,6 +26,7 @@ class Output(StrEnum):
 class Report(StrEnum):
     """The `kind` of a document; that of `why` is the kind of the object that it is about."""
 
+    ASSESS = "AssessReport"
     BRIDGE = "BridgeReport"
     CHECK = "CheckReport"
     INVENTORY = "InventoryReport"

@@ -10,9 +10,9 @@ SILENT_S: Final = 2.0
 
 
 class Progress:
-    """Prints how much is done, and of how much."""
+    """Prints how much is done, and of how much where that is known."""
 
-    def __init__(self, what: str, total: int) -> None:
+    def __init__(self, what: str, total: int | None = None) -> None:
         self._what = what
         self._total = total
         self._printed_at = time.monotonic()
@@ -22,4 +22,5 @@ class Progress:
         now = time.monotonic()
         if now - self._printed_at >= SILENT_S:
             self._printed_at = now
-            click.echo(f"{self._what}: {done_count} of {self._total}", err=True)
+            of_total = "" if self._total is None else f" of {self._total}"
+            click.echo(f"{self._what}: {done_count}{of_total}", err=True)

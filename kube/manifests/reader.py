@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from kube.api.meta import ApiStruct
 from kube.errors import ObjectFileError
+from kube.manifests.compressed import decompressed
 from kube.manifests.json_reader import read_json
 from kube.manifests.lists import flatten
 from kube.manifests.source import MAX_BYTES, STDIN, SUFFIXES, SourceObject, ViewedObject, check_size
@@ -24,6 +25,7 @@ from kube.manifests.yaml_reader import YamlReader
 def read_paths(paths: Iterable[str], *, stdin: BinaryIO | None = None) -> list[SourceObject]:
     """Read the objects of the paths of `-f`: files, directories, or `-` for standard input.
 
+    A file may be compressed with gzip.
     Of a directory the files `*.yaml`, `*.yml` and `*.json` are read in order of their names, without
     subdirectories.
 
@@ -66,13 +68,14 @@ def read_views(
 def _read_all(paths: Iterable[str], stdin: BinaryIO | None) -> Iterator[tuple[str, bytes]]:
     for path in paths:
         try:
-            yield from _read_path(path, sys.stdin.buffer if stdin is None else stdin)
+            for name, content in _read_path(path, sys.stdin.buffer if stdin is None else stdin):
+                yield name, decompressed(content, name)
         except OSError as error:
             raise ObjectFileError(f"{error.filename or path}: {error.strerror}") from error
 
 
 def _read_path(path: str, stdin: BinaryIO) -> Iterator[tuple[str, bytes]]:
-    """Yield name and text of each file of a path."""
+    """Yield name and content of each file of a path."""
     if not path:
         raise ObjectFileError("the path is empty")
     if path == "-":

@@ -1,6 +1,7 @@
 """Decode views directly from a JSON List, as `kubectl get -o json` prints it."""
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -8,6 +9,9 @@ from kube.api.conversion import current_version
 from kube.api.meta import ApiStruct, decode
 from kube.manifests.json_reader import check_depth
 from kube.manifests.source import SourceObject, ViewedObject
+
+SNAPSHOT_LIST: Final = "SnapshotList"
+"""The kind of the file of `drawbridge snapshot`, a List with the items of a cluster."""
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -27,7 +31,7 @@ def read_list_views(
     """
     try:
         outer = msgspec.json.decode(text, type=_Head)
-        if outer.kind != "List" or outer.items is None:
+        if outer.kind not in {"List", SNAPSHOT_LIST} or outer.items is None:
             return None
         heads = [msgspec.json.decode(raw, type=_Head) for raw in outer.items]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

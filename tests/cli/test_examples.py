@@ -398,6 +398,6 @@ def test_the_command_of_a_folder_works(
 
     result = drawbridge(*shlex.split(command))
 
-    rejects = folder in {"mistakes", "check", "denied", "busy"}
+    rejects = folder in {"mistakes", "check", "denied", "busy", "migration"}
     assert result.exit_code == (1 if rejects else 0), result.stderr
     assert result.stdout

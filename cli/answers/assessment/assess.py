@@ -1,0 +1,156 @@
+"""The assessment of a cluster as a whole."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from allocator.model.feature_gates import Features
+from cli.answers.assessment.assumed import assume_inventory, find_target, whole_device_keys
+from cli.answers.assessment.blockers import Blocker, find_blockers
+from cli.answers.assessment.capacity import Capacity, place_workloads
+from cli.answers.assessment.node_devices import NodeDevices, read_nodes
+from cli.answers.assessment.outcomes import AssessedWorkload, Outcome, assess_workload
+from cli.answers.assessment.workloads import group_workloads
+from cli.answers.device_classes import select_devices
+from cli.answers.devices import published_devices
+from cli.inputs.cluster_state import ClusterState, build_state
+from cli.inputs.kinds import STATE_KINDS
+from cli.inputs.objects import NamespacedObject, decode_objects, of_kind
+from cli.inputs.translation_snapshot import build_snapshot
+from kube.api.core import LimitRange, Node, ResourceQuota
+from kube.manifests.source import SourceObject
+from translation.arbiter import device_keys
+from translation.intents import Vocabulary
+from translation.profiles.profile import Profile
+from translation.quotas import quota_of
+from translation.snapshot import TranslationOptions, vocabularies_in_force
+
+_DEVICE: Final = ("scheduling.koordinator.sh/v1alpha1", "Device")
+
+
+class Assessment(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a cluster would become claims.
+
+    Attributes:
+        nodes: Those with devices.
+        readers: Quotas and limit ranges that name device keys: `Kind/namespace/name` to the keys.
+        version: Of the API server; empty when it is not known.
+        unreadable: Resources that could not be read.
+    """
+
+    workloads: tuple[AssessedWorkload, ...]
+    nodes: tuple[NodeDevices, ...]
+    capacity: Capacity
+    blockers: tuple[Blocker, ...]
+    readers: Mapping[str, tuple[str, ...]]
+    version: str
+    unreadable: tuple[str, ...]
+
+    def totals(self) -> dict[str, int]:
+        """Return the number of workloads of each outcome."""
+        counts = Counter(workload.outcome for workload in self.workloads)
+        return {outcome.value: counts[outcome] for outcome in Outcome}
+
+
+def assess(
+    objects: Sequence[SourceObject],
+    profiles: Mapping[str, Profile],
+    options: TranslationOptions,
+    *,
+    namespace: str,
+    version: str = "",
+    unreadable: tuple[str, ...] = (),
+) -> Assessment:
+    """Return the assessment of a cluster, of which `objects` is the state.
+
+    Args:
+        profiles: Driver to profile.
+        namespace: Of objects that name none.
+    """
+    views, _ = decode_objects(objects, STATE_KINDS, namespace)
+    state = build_state(views)
+    nodes = read_nodes(
+        [node for _, node in of_kind(views, Node)],
+        state.slices,
+        _koordinator_devices(objects),
+        whole_device_keys(profiles.values()),
+    )
+    target_of = partial(find_target, profiles=profiles, drivers=options.profiles)
+    assumed = assume_inventory(nodes, target_of, frozenset(state.classes))
+    whole: list[SourceObject] = [*objects, *assumed]
+    snapshot, _ = build_snapshot(profiles, (), whole, namespace=namespace)
+    mapped = snapshot.extended_resources
+    # Without mapped names every pod is translated, so that all can be placed by their claims; the
+    # drivers are still to be installed.
+    snapshot = msgspec.structs.replace(snapshot, extended_resources={}, classes=None)
+    workloads = tuple(
+        assessed
+        for workload in group_workloads(objects, namespace)
+        for assessed in [assess_workload(workload, snapshot, options, namespace, mapped)]
+        if assessed is not None
+    )
+    whole_state = build_state(decode_objects(whole, STATE_KINDS, namespace)[0])
+    cluster = whole_state.cluster(Features())
+    capacity = place_workloads(
+        workloads, cluster, whole_state.classes, _usable_classes(whole_state)
+    )
+    legacy_nodes = {node.node for node in nodes if node.legacy}
+    blockers = find_blockers(
+        workloads,
+        capacity,
+        [node for node in state.nodes if node.metadata.name in legacy_nodes],
+        version,
+    )
+    return Assessment(
+        workloads=workloads,
+        nodes=tuple(nodes),
+        capacity=capacity,
+        blockers=tuple(blockers),
+        readers=_readers(views, vocabularies_in_force(options, profiles)),
+        version=version,
+        unreadable=unreadable,
+    )
+
+
+def _usable_classes(state: ClusterState) -> frozenset[str]:
+    """Return the classes that select a device, or cannot be evaluated on every device."""
+    devices = published_devices(state.cluster(Features()))
+    selected = select_devices(state.classes, devices)
+    return frozenset(name for name, devices in selected.items() if devices)
+
+
+def _koordinator_devices(objects: Iterable[SourceObject]) -> dict[str, Mapping[str, Any]]:
+    """Return node name to Koordinator's Device object, which has the node's name."""
+    return {
+        source.name: source.document
+        for source in objects
+        if (source.api_version, source.kind) == _DEVICE
+    }
+
+
+def _readers(
+    views: Sequence[NamespacedObject], vocabularies: Mapping[str, Vocabulary]
+) -> dict[str, tuple[str, ...]]:
+    """Return the quotas and limit ranges that name device keys, which claims will not have."""
+    readers: dict[str, tuple[str, ...]] = {}
+    for place, quota in of_kind(views, ResourceQuota):
+        names = {
+            name.removeprefix("requests.").removeprefix("limits.") for name in quota_of(quota).names
+        }
+        keys = device_keys(names, vocabularies)
+        if keys:
+            readers[f"ResourceQuota/{place}/{quota.metadata.name}"] = tuple(sorted(keys))
+    for place, limit_range in of_kind(views, LimitRange):
+        names = {
+            name
+            for item in limit_range.spec.limits or ()
+            for amounts in (item.min, item.max, item.default, item.default_request)
+            for name in amounts or ()
+        }
+        keys = device_keys(names, vocabularies)
+        if keys:
+            readers[f"LimitRange/{place}/{limit_range.metadata.name}"] = tuple(sorted(keys))
+    return readers

@@ -1,0 +1,111 @@
+"""What has to be solved before a cluster can move."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from cli.answers.assessment.capacity import Capacity
+from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
+from kube.api.core import Node
+
+OLDEST_KUBERNETES: Final = (1, 34)
+"""Source: resource.k8s.io/v1 is served since 1.34."""
+OLDEST_NVIDIA_DRIVER: Final = 580
+"""Source: NVIDIA's DRA driver for GPUs, prerequisites of release 25.12."""
+DRIVER_LABELS: Final = ("nvidia.com/cuda.driver-version.major", "nvidia.com/cuda.driver.major")
+"""Labels of GPU feature discovery; the second is the older name."""
+_VERSION: Final = re.compile(r"v?(\d{1,3})\.(\d{1,3})")
+
+
+class Blocker(msgspec.Struct, frozen=True, kw_only=True):
+    """A reason not to move yet.
+
+    Attributes:
+        objects: `Kind/namespace/name`; `Node//name` for nodes.
+    """
+
+    code: str
+    message: str
+    fix: str
+    objects: tuple[str, ...]
+
+
+def find_blockers(
+    workloads: Iterable[AssessedWorkload],
+    capacity: Capacity,
+    nodes: Iterable[Node],
+    version: str,
+) -> Iterator[Blocker]:
+    """Yield the blockers, those of the cluster first.
+
+    Args:
+        nodes: Those with devices of a legacy system.
+        version: Of the API server; empty when it is not known.
+    """
+    yield from _check_version(version)
+    yield from _check_drivers(nodes)
+    yield from _check_refused(workloads)
+    if capacity.unplaced:
+        missing = capacity.pods - capacity.placed
+        yield Blocker(
+            code="notPlaced",
+            message=f"{missing} of {capacity.pods} pods would find no devices",
+            fix="drawbridge simulate tells why for each; free devices, or add nodes",
+            objects=tuple(capacity.unplaced),
+        )
+
+
+def _check_version(version: str) -> Iterator[Blocker]:
+    match = _VERSION.match(version)
+    if match is not None and (int(match[1]), int(match[2])) < OLDEST_KUBERNETES:
+        oldest = ".".join(map(str, OLDEST_KUBERNETES))
+        yield Blocker(
+            code="kubernetesTooOld",
+            message=f"Kubernetes {match[1]}.{match[2]} does not serve resource.k8s.io/v1",
+            fix=f"upgrade to Kubernetes {oldest} or newer",
+            objects=(),
+        )
+
+
+def _check_drivers(nodes: Iterable[Node]) -> Iterator[Blocker]:
+    old: dict[str, int] = {}
+    for node in nodes:
+        text = next((node.labels[label] for label in DRIVER_LABELS if label in node.labels), "")
+        if re.fullmatch("[0-9]{1,6}", text) and int(text) < OLDEST_NVIDIA_DRIVER:
+            old[f"Node//{node.metadata.name}"] = int(text)
+    if old:
+        versions = ", ".join(map(str, sorted(set(old.values()))))
+        yield Blocker(
+            code="gpuDriverTooOld",
+            message=f"nodes have NVIDIA's driver {versions}; its DRA driver needs {OLDEST_NVIDIA_DRIVER}",
+            fix=f"upgrade the GPU driver of these nodes to {OLDEST_NVIDIA_DRIVER} or newer",
+            objects=tuple(sorted(old)),
+        )
+
+
+def _check_refused(workloads: Iterable[AssessedWorkload]) -> Iterator[Blocker]:
+    """Yield a blocker for each code that pods would be rejected with."""
+    by_code: dict[str, dict[str, str]] = {}
+    for workload in workloads:
+        if workload.outcome is not Outcome.REFUSED:
+            continue
+        for finding in workload.findings:
+            if finding.is_error:
+                fixes = by_code.setdefault(finding.code.value, {})
+                fixes.setdefault(workload.key.reference, finding.fix)
+    for code, fixes in sorted(by_code.items(), key=lambda entry: (-len(entry[1]), entry[0])):
+        yield Blocker(
+            code=code,
+            message="pods would be rejected",
+            fix=_most_common(fixes),
+            objects=tuple(fixes),
+        )
+
+
+def _most_common(fixes: Mapping[str, str]) -> str:
+    counts: dict[str, int] = {}
+    for fix in fixes.values():
+        counts[fix] = counts.get(fix, 0) + 1
+    return max(counts, key=lambda fix: counts[fix])

@@ -1,0 +1,100 @@
+"""Whether all pods of the assessed workloads find devices at once, on what is published or assumed."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from allocator.cluster.cluster import Cluster
+from allocator.simulation.model import SimulationInput, SimulationOptions
+from allocator.simulation.simulate import simulate_in_order
+from cli.answers.assessment.outcomes import AssessedWorkload, translated_pod
+from cli.answers.translate import build_template
+from cli.inputs.views import decode_view
+from kube.api.core import Pod
+from kube.api.resource import DeviceClass, ResourceClaimTemplate
+from translation.claims import Claim
+
+
+class Capacity(msgspec.Struct, frozen=True, kw_only=True):
+    """The pods that were placed.
+
+    Attributes:
+        pods: The number of pods of native and translated workloads.
+        placed: How many of them found devices.
+        unplaced: `Kind/namespace/name` of workloads to the number of their pods that found none.
+        not_counted: Workloads that were not placed, because their drivers have no devices here,
+            neither published nor assumed.
+    """
+
+    pods: int
+    placed: int
+    unplaced: Mapping[str, int]
+    not_counted: tuple[str, ...]
+
+
+def place_workloads(
+    workloads: Iterable[AssessedWorkload],
+    cluster: Cluster,
+    classes: Mapping[str, DeviceClass],
+    usable_classes: frozenset[str],
+) -> Capacity:
+    """Place all pods one after the other.
+
+    Args:
+        cluster: With the claims that are allocated already; has the new ones afterwards.
+        usable_classes: Names of the DeviceClasses that select any device.
+    """
+    translated = [workload for workload in workloads if workload.result is not None]
+    counted = [workload for workload in translated if _classes(workload) <= usable_classes]
+    owners: list[str] = []
+    pods: list[Pod] = []
+    templates: dict[tuple[str, str], ResourceClaimTemplate] = {}
+    for workload in counted:
+        own = list(_pods(workload))
+        pods += own
+        owners += [workload.key.reference] * len(own)
+        templates.update(_templates(workload))
+    question = SimulationInput(pods=tuple(pods), templates=templates, classes=classes)
+    answer = simulate_in_order(cluster, question, SimulationOptions())
+    unplaced: dict[str, int] = {}
+    for owner, placed in zip(owners, answer.pods, strict=True):
+        if placed.node is None:
+            unplaced[owner] = unplaced.get(owner, 0) + 1
+    return Capacity(
+        pods=len(pods),
+        placed=len(pods) - sum(unplaced.values()),
+        unplaced=unplaced,
+        not_counted=tuple(
+            workload.key.reference for workload in translated if workload not in counted
+        ),
+    )
+
+
+def _classes(workload: AssessedWorkload) -> frozenset[str]:
+    claims = workload.result.claims if workload.result is not None else ()
+    return frozenset(name for claim in claims for name in claim.class_names())
+
+
+def _pods(workload: AssessedWorkload) -> Iterator[Pod]:
+    """Yield the pods of a workload; its claims are those of the translation."""
+    document = translated_pod(workload.result) if workload.result is not None else None
+    pod = decode_view(document, Pod) if document is not None else None
+    if not isinstance(pod, Pod):
+        return
+    key = workload.key
+    for number in range(workload.pods):
+        # Workloads of one name may be of several kinds.
+        metadata = msgspec.structs.replace(
+            pod.metadata, name=f"{key.kind}-{key.name}-{number}", namespace=key.namespace
+        )
+        yield msgspec.structs.replace(pod, metadata=metadata)
+
+
+def _templates(
+    workload: AssessedWorkload,
+) -> Iterator[tuple[tuple[str, str], ResourceClaimTemplate]]:
+    claims: Sequence[Claim] = workload.result.claims if workload.result is not None else ()
+    for claim in claims:
+        template = decode_view(build_template(claim, workload.key.namespace), ResourceClaimTemplate)
+        if isinstance(template, ResourceClaimTemplate):
+            yield (workload.key.namespace, claim.template), template

@@ -1,0 +1,223 @@
+"""The devices of each node, as its legacy system or its ResourceSlices describe them.
+
+A device plugin tells only a number, so labels of GPU feature discovery tell model and memory. HAMi
+registers devices in an annotation of the node, Koordinator in a Device object of the node's name.
+
+Sources: HAMi v2.6 pkg/device (DeviceInfo), and v2.4 (comma-separated); koordinator v1.6
+apis/scheduling/v1alpha1 Device; NVIDIA/k8s-device-plugin docs/gpu-feature-discovery.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from kube.api.core import Node
+from kube.api.resource import ResourceSlice
+from kube.quantity import Quantity
+
+REGISTER: Final = "hami.io/node-nvidia-register"
+PRODUCT: Final = "nvidia.com/gpu.product"
+MEMORY: Final = "nvidia.com/gpu.memory"
+COUNT: Final = "nvidia.com/gpu.count"
+GPU: Final = "nvidia.com/gpu"
+MIG_PREFIX: Final = "nvidia.com/mig-"
+MAX_PER_NODE: Final = 1024
+"""Devices of one node that are read; a node has tens, and an annotation is anybody's."""
+
+_SHARED: Final = "-SHARED"
+"""The end of a product name where the device plugin hands out each GPU several times."""
+
+
+class Source(StrEnum):
+    """The system that hands out the devices of a node."""
+
+    DEVICE_PLUGIN = "devicePlugin"
+    HAMI = "hami"
+    KOORDINATOR = "koordinator"
+    DRA = "dra"
+    MIXED = "mixed"
+
+
+class LegacyDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """One device of a node.
+
+    Attributes:
+        key: The resource name that stands for it, such as `nvidia.com/gpu`.
+        model: As the legacy system names it; empty when it does not.
+        memory: In bytes; None when it is not known.
+        cores: In percent; None when they are not divided.
+    """
+
+    key: str
+    uuid: str = ""
+    model: str = ""
+    memory: Quantity | None = None
+    cores: int | None = None
+
+
+class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices of a node.
+
+    Attributes:
+        source: None for a node without devices.
+        legacy: The devices that a legacy system hands out.
+        published: The number of devices in the node's own ResourceSlices.
+    """
+
+    node: str
+    source: Source | None
+    legacy: tuple[LegacyDevice, ...] = ()
+    published: int = 0
+
+
+class _Registered(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of HAMi's annotation; memory in MiB."""
+
+    id: str = ""
+    type: str = ""
+    devmem: int = 0
+    devcore: int = 100
+
+
+_REGISTERED: Final = msgspec.json.Decoder(list[_Registered])
+
+
+def read_nodes(
+    nodes: Iterable[Node],
+    slices: Iterable[ResourceSlice],
+    koordinator: Mapping[str, Mapping[str, Any]],
+    whole_device_keys: Sequence[str],
+) -> list[NodeDevices]:
+    """Return the nodes that have devices, by name.
+
+    Args:
+        koordinator: Node to its Device object.
+        whole_device_keys: Resource names of whole devices; one that ends in `*` is a prefix.
+    """
+    published: dict[str, int] = {}
+    for slice_ in slices:
+        node = slice_.spec.node_name
+        if node:
+            published[node] = published.get(node, 0) + len(slice_.spec.devices or ())
+    found = (
+        _node(node, published.get(node.metadata.name, 0), koordinator, whole_device_keys)
+        for node in sorted(nodes, key=lambda node: node.metadata.name)
+    )
+    return [devices for devices in found if devices.source is not None]
+
+
+def _node(
+    node: Node,
+    published: int,
+    koordinator: Mapping[str, Mapping[str, Any]],
+    whole_device_keys: Sequence[str],
+) -> NodeDevices:
+    name = node.metadata.name
+    source: Source | None = None
+    legacy: tuple[LegacyDevice, ...] = ()
+    for candidate, devices in (
+        (Source.HAMI, _hami(node)),
+        (Source.KOORDINATOR, _koordinator(koordinator.get(name, {}))),
+        (Source.DEVICE_PLUGIN, _device_plugin(node, whole_device_keys)),
+    ):
+        legacy = tuple(devices)
+        if legacy:
+            source = candidate
+            break
+    if published:
+        source = Source.MIXED if legacy else Source.DRA
+    return NodeDevices(node=name, source=source, legacy=legacy, published=published)
+
+
+def _hami(node: Node) -> Iterator[LegacyDevice]:
+    """Yield the devices of HAMi's annotation; nothing where it is malformed."""
+    text = (node.metadata.annotations or {}).get(REGISTER, "")
+    try:
+        entries = _REGISTERED.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        entries = list(_comma_separated(text))
+    for entry in entries[:MAX_PER_NODE]:
+        yield LegacyDevice(
+            key=GPU,
+            uuid=entry.id,
+            model=entry.type,
+            memory=_mebibytes(entry.devmem),
+            cores=entry.devcore,
+        )
+
+
+def _comma_separated(text: str) -> Iterator[_Registered]:
+    """Yield the entries of the older form: `id,count,memory,cores,type,numa,health:`."""
+    for entry in text.split(":"):
+        fields = entry.split(",")
+        if len(fields) >= 7 and fields[2].isascii() and fields[2].isdigit():
+            cores = int(fields[3]) if fields[3].isascii() and fields[3].isdigit() else 100
+            yield _Registered(id=fields[0], devmem=int(fields[2]), devcore=cores, type=fields[4])
+
+
+def _koordinator(device: Mapping[str, Any]) -> Iterator[LegacyDevice]:
+    """Yield the GPUs of a Device object."""
+    spec = device.get("spec")
+    entries = spec.get("devices") if isinstance(spec, Mapping) else None
+    for entry in entries[:MAX_PER_NODE] if isinstance(entries, list) else ():
+        if not isinstance(entry, Mapping) or entry.get("type") != "gpu":
+            continue
+        resources = entry.get("resources")
+        labels = entry.get("labels")
+        memory = resources.get("koordinator.sh/gpu-memory") if isinstance(resources, Mapping) else 0
+        yield LegacyDevice(
+            key=GPU,
+            uuid=str(entry.get("id", "")),
+            model=str(labels.get("node.koordinator.sh/gpu-model", ""))
+            if isinstance(labels, Mapping)
+            else "",
+            memory=_quantity(memory),
+            cores=100,
+        )
+
+
+def _device_plugin(node: Node, whole_device_keys: Sequence[str]) -> Iterator[LegacyDevice]:
+    """Yield the whole devices that a node's plugins offer."""
+    for key, amount in sorted((node.status.allocatable or {}).items()):
+        if not _matches(key, whole_device_keys):
+            continue
+        count = min(int(amount), MAX_PER_NODE)
+        labels = node.labels
+        is_gpu = key == GPU
+        physical = labels.get(COUNT, "")
+        if is_gpu and physical.isascii() and physical.isdigit():
+            # With time slicing the plugin offers each GPU several times.
+            count = min(count, int(physical))
+        memory = labels.get(MEMORY, "") if is_gpu else ""
+        for index in range(count):
+            yield LegacyDevice(
+                key=key,
+                uuid=f"{key.rpartition('/')[2]}-{index}",
+                model=labels.get(PRODUCT, "").removesuffix(_SHARED)
+                if is_gpu or key.startswith(MIG_PREFIX)
+                else "",
+                memory=_mebibytes(int(memory))
+                if memory.isascii() and memory.isdigit() and len(memory) < 12
+                else None,
+            )
+
+
+def _matches(key: str, names: Sequence[str]) -> bool:
+    return any(
+        key.startswith(name.removesuffix("*")) if name.endswith("*") else key == name
+        for name in names
+    )
+
+
+def _mebibytes(amount: int) -> Quantity | None:
+    return Quantity(f"{amount}Mi") if 0 < amount < 2**40 else None
+
+
+def _quantity(value: object) -> Quantity | None:
+    try:
+        amount = Quantity(str(value))
+    except ValueError:
+        return None
+    return amount if amount > Quantity(0) else None

@@ -1,0 +1,242 @@
+"""The outcome of the translation for each workload."""
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from admission.pods import Decision
+from cli.answers.assessment.workloads import OwnerKey, Workload
+from cli.answers.translate import TranslatedObject, translate_objects
+from cli.inputs.views import decode_view
+from findings.finding import Code, Finding, Severity
+from kube.api.core import Pod
+from kube.api.workloads import pod_path, resolve_path
+from kube.manifests.source import SourceObject
+from kube.names import DEFAULT_SCHEDULER_NAME
+from translation.arbiter import requests_devices
+from translation.intents import LegacyPod
+from translation.legacy_pod import legacy_pod
+from translation.preflight import is_native
+from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
+
+_OF_THE_CLUSTER: Final = frozenset(
+    {
+        Code.CLAIM_UNAWARE_COMPONENT,
+        Code.CLASS_CONFIG_MISSING,
+        Code.DEVICE_CLASS_MISSING,
+        Code.FOREIGN_SCHEDULER,
+    }
+)
+"""Warnings about the cluster, which lose nothing of a pod."""
+_LEFT_ALONE: Final = frozenset({Code.OPTED_OUT, Code.ALREADY_CONVERTED, Code.NODE_NAME_SET})
+_UNREAD: Final = frozenset({Code.UNTRANSLATED_DEVICE_KEY, Code.POD_TEMPLATE_NOT_READ})
+
+
+class Outcome(StrEnum):
+    """What becomes of a workload."""
+
+    NATIVE = "native"
+    """Kubernetes alone serves it once a DeviceClass maps its resource names."""
+    TRANSLATED = "translated"
+    LOSSY = "lossy"
+    """Translated, and part of what it requests is lost or changed."""
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+    """It is left alone, or requests devices in a way that is not read."""
+
+
+class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload that requests devices.
+
+    Attributes:
+        findings: The worst first.
+        keys: The resource names that it requests.
+        unmapped: Of a native one, resource name to the DeviceClass that has to map it.
+        result: What its pods become; None where they are not translated.
+    """
+
+    key: OwnerKey
+    pods: int
+    outcome: Outcome
+    findings: tuple[Finding, ...]
+    keys: frozenset[str]
+    unmapped: Mapping[str, str] = {}
+    result: TranslatedObject | None = None
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of the findings that decided, each once."""
+        return tuple(dict.fromkeys(finding.code.value for finding in self.findings))
+
+    @property
+    def fix(self) -> str:
+        """What to do first; empty when nothing is to be done."""
+        mappings = ", and ".join(
+            f"extendedResourceName: {key} to DeviceClass {name}"
+            for key, name in self.unmapped.items()
+        )
+        if mappings:
+            return f"add {mappings}"
+        return next((finding.fix for finding in self.findings if finding.fix), "")
+
+
+def assess_workload(
+    workload: Workload,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+    namespace: str,
+    mapped: Mapping[str, str],
+) -> AssessedWorkload | None:
+    """Return what becomes of a workload; None when it requests no devices.
+
+    Args:
+        snapshot: Without resource names that classes map, so that each pod is translated.
+        namespace: Of objects that name none.
+        mapped: Resource name to the DeviceClass that maps it.
+    """
+    owner = workload.owner
+    has_template = owner is not None and pod_path(owner.api_version, owner.kind) is not None
+    judged = _as_created(owner) if has_template and owner is not None else None
+    if judged is None:
+        judged = next(map(_as_created, workload.pods), None)
+    if judged is None:
+        return None
+    pod = _pod_of(judged)
+    vocabularies = vocabularies_in_force(options, snapshot.profiles)
+    legacy = legacy_pod(pod, vocabularies) if pod is not None else None
+    requests = legacy is not None and requests_devices(legacy, vocabularies)
+    is_whole = requests and legacy is not None and _is_native_once_mapped(legacy, snapshot, options)
+    result = _translate(
+        judged, _without_quotas(snapshot) if is_whole else snapshot, options, namespace
+    )
+    findings = _sorted(result.findings)
+    is_unread = any(finding.code in _UNREAD for finding in findings)
+    if not requests and not is_unread and not _has_errors(findings):
+        return None
+    keys = legacy.keys() if legacy is not None else frozenset()
+    outcome = _outcome(result, is_unread=is_unread)
+    if is_whole and outcome in {Outcome.TRANSLATED, Outcome.LOSSY}:
+        outcome = Outcome.NATIVE
+    if outcome in {Outcome.NATIVE, Outcome.TRANSLATED}:
+        findings = tuple(finding for finding in findings if finding.code is Code.FOREIGN_SCHEDULER)
+    if not has_template and workload.key.kind != "Pod" and outcome is not Outcome.REFUSED:
+        outcome = Outcome.UNKNOWN
+    return AssessedWorkload(
+        key=workload.key,
+        pods=workload.pod_count,
+        outcome=outcome,
+        findings=findings,
+        keys=keys,
+        unmapped=_unmapped(keys, result, mapped) if outcome is Outcome.NATIVE else {},
+        result=result if outcome not in {Outcome.REFUSED, Outcome.UNKNOWN} else None,
+    )
+
+
+def _is_native_once_mapped(
+    legacy: LegacyPod, snapshot: TranslationSnapshot, options: TranslationOptions
+) -> bool:
+    """Return whether Kubernetes serves a pod as soon as a class maps its resource names."""
+    mapped = dict.fromkeys(legacy.keys(), "any")
+    all_mapped = msgspec.structs.replace(snapshot, publishes=None, extended_resources=mapped)
+    return is_native(legacy, all_mapped, options)
+
+
+def _without_quotas(snapshot: TranslationSnapshot) -> TranslationSnapshot:
+    """Return a snapshot for pods that keep their keys, which quotas go on counting."""
+    return msgspec.structs.replace(snapshot, quotas={}, limit_ranges={})
+
+
+def _unmapped(
+    keys: Iterable[str], result: TranslatedObject, mapped: Mapping[str, str]
+) -> dict[str, str]:
+    """Return resource name to the class that serves it, for names that no class maps yet."""
+    classes = sorted({name for claim in result.claims for name in claim.class_names()})
+    missing = sorted(key for key in keys if key not in mapped)
+    return {key: " or ".join(classes) for key in missing} if classes else {}
+
+
+def _translate(
+    judged: SourceObject,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+    namespace: str,
+) -> TranslatedObject:
+    """Translate an object as if the schedulers of legacy systems were adopted."""
+    (result,) = translate_objects([judged], snapshot=snapshot, options=options, namespace=namespace)
+    foreign = [finding for finding in result.findings if finding.code is Code.FOREIGN_SCHEDULER]
+    pod = _pod_of(judged)
+    if not foreign or pod is None:
+        return result
+    adopting = msgspec.structs.replace(
+        options,
+        adopt_schedulers={
+            **options.adopt_schedulers,
+            pod.spec.scheduler_name: DEFAULT_SCHEDULER_NAME,
+        },
+    )
+    (adopted,) = translate_objects(
+        [judged], snapshot=snapshot, options=adopting, namespace=namespace
+    )
+    return msgspec.structs.replace(adopted, findings=(*foreign, *adopted.findings))
+
+
+def _as_created(source: SourceObject) -> SourceObject:
+    """Return a live object as its author created it: without a node and without a status."""
+    document = copy.deepcopy(source.document)
+    document.pop("status", None)
+    path = pod_path(source.api_version, source.kind)
+    _, pod = resolve_path(document, path or ())
+    spec = pod.get("spec") if isinstance(pod, dict) else None
+    if source.kind == "Pod" and isinstance(spec, dict):
+        spec.pop("nodeName", None)
+    return msgspec.structs.replace(source, document=document)
+
+
+def _pod_of(source: SourceObject) -> Pod | None:
+    path = pod_path(source.api_version, source.kind)
+    _, document = resolve_path(source.document, path or ())
+    pod = decode_view(document, Pod) if isinstance(document, Mapping) else None
+    return pod if isinstance(pod, Pod) else None
+
+
+def _outcome(result: TranslatedObject, *, is_unread: bool) -> Outcome:
+    if _has_errors(result.findings) or result.document is None:
+        return Outcome.REFUSED
+    if is_unread or any(finding.code in _LEFT_ALONE for finding in result.findings):
+        return Outcome.UNKNOWN
+    decision = result.answer.decision if result.answer is not None else None
+    if decision not in {Decision.TRANSLATED, Decision.ACCEPTED}:
+        return Outcome.UNKNOWN
+    losses = (
+        finding
+        for finding in result.findings
+        if finding.severity is Severity.WARNING and finding.code not in _OF_THE_CLUSTER
+    )
+    return Outcome.LOSSY if any(losses) else Outcome.TRANSLATED
+
+
+def _sorted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings with the worst first; remarks only where they decide."""
+    severities: Sequence[Severity] = list(Severity)
+    decisive = (
+        finding
+        for finding in findings
+        if finding.severity is not Severity.INFO or finding.code in {*_UNREAD, *_LEFT_ALONE}
+    )
+    return tuple(sorted(decisive, key=lambda finding: severities.index(finding.severity)))
+
+
+def _has_errors(findings: Iterable[Finding]) -> bool:
+    return any(finding.is_error for finding in findings)
+
+
+def translated_pod(result: TranslatedObject) -> Mapping[str, Any] | None:
+    """Return the pod, or the pod template, of a translated object."""
+    path = pod_path(result.source.api_version, result.source.kind)
+    if path is None or result.document is None:
+        return None
+    _, pod = resolve_path(result.document, path)
+    return pod if isinstance(pod, Mapping) else None

@@ -1,0 +1,113 @@
+"""`drawbridge snapshot`: the state of a cluster in one file, for every other command."""
+
+import asyncio
+import gzip
+import os
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from cli.inputs.findings import printable
+from cli.inputs.live_snapshot import LiveSnapshot, read_snapshot
+from cli.output.formats import API_VERSION
+from cli.output.help import Command
+from cli.output.phrases import count_text
+from cli.output.progress import Progress
+from kube.api.timestamps import rfc3339
+from kube.client.client import Client
+from kube.manifests.views import SNAPSHOT_LIST
+
+EXAMPLES: Final = """\
+drawbridge snapshot -o cluster.json.gz
+drawbridge assess --snapshot cluster.json.gz
+"""
+
+
+@click.command("snapshot", cls=Command, epilog=EXAMPLES)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE",
+    help="The file to write: JSON, compressed if the name ends in .gz; - is standard output.",
+)
+@click.option("--kubeconfig", metavar="FILE", help="Path to a kubeconfig.")
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
+def snapshot(output: str, kubeconfig: str | None, context: str | None) -> None:
+    """Write the state of the kubeconfig's cluster to one file, for --snapshot of every command.
+
+    Holds nodes, workloads, pods, quotas and all objects of device allocation. Secrets, ConfigMaps,
+    command lines and environment variables are left out, except variables that choose devices.
+    Read-only.
+
+    Exit status: 0 when written, also if some kinds may not be read, which are named; 2 when the
+    call is wrong or the cluster does not answer.
+    """
+    taken_at = rfc3339(datetime.now(UTC))  # noqa: TID251 - the command's one clock.
+    state = asyncio.run(_read(kubeconfig, context))
+    text = encode_snapshot(state, taken_at)
+    if output == "-":
+        click.echo(text, nl=False)
+    else:
+        write_whole(Path(output), gzip.compress(text, mtime=0) if _is_gzip(output) else text)
+        click.echo(
+            f"wrote {printable(output)}: {count_text(len(state.items), 'object')} of Kubernetes "
+            f"{printable(state.version)}, {taken_at}",
+            err=True,
+        )
+    for missing in state.unreadable:
+        click.echo(
+            printable(
+                f"note: {missing.resource} cannot be read, and are left out: {missing.reason}"
+            ),
+            err=True,
+        )
+    sys.exit(0)
+
+
+def encode_snapshot(state: LiveSnapshot, taken_at: str) -> bytes:
+    """Return the file: a List, whose first item tells where and when the others were read.
+
+    Args:
+        taken_at: The time in RFC 3339.
+    """
+    origin = {
+        "apiVersion": API_VERSION,
+        "kind": "Snapshot",
+        "metadata": {"name": "cluster"},
+        "takenAt": taken_at,
+        "kubernetesVersion": state.version,
+        "unreadable": [missing.resource for missing in state.unreadable],
+    }
+    head = {"apiVersion": API_VERSION, "kind": SNAPSHOT_LIST}
+    return msgspec.json.encode({**head, "items": (origin, *state.items)}) + b"\n"
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file at once, readable by its owner alone: no reader ever sees half of it.
+
+    Raises:
+        OSError: The directory cannot be written.
+    """
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _is_gzip(output: str) -> bool:
+    return output.endswith(".gz")
+
+
+async def _read(kubeconfig: str | None, context: str | None) -> LiveSnapshot:
+    async with await Client.from_kubeconfig(kubeconfig, context) as client:
+        return await read_snapshot(client, Progress("objects read"))

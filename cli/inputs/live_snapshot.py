@@ -1,0 +1,107 @@
+"""Every object of a running cluster that a command reads, for `drawbridge snapshot`. Read-only."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from cli.inputs.redaction import redact
+from kube.api.urls import (
+    ALLOCATOR_OWNERSHIPS,
+    DEVICE_CLASSES,
+    DEVICE_COMPATIBILITY_POLICIES,
+    DEVICE_TAINT_RULES,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
+    Resource,
+)
+from kube.client.client import Client
+from kube.errors import Forbidden, NotFound
+
+KINDS: Final[Mapping[str, Resource]] = {
+    "Node": NODES,
+    "Namespace": NAMESPACES,
+    "ResourceQuota": RESOURCE_QUOTAS,
+    "LimitRange": LIMIT_RANGES,
+    "Deployment": Resource(group="apps", version="v1", plural="deployments"),
+    "ReplicaSet": Resource(group="apps", version="v1", plural="replicasets"),
+    "StatefulSet": Resource(group="apps", version="v1", plural="statefulsets"),
+    "DaemonSet": Resource(group="apps", version="v1", plural="daemonsets"),
+    "Job": Resource(group="batch", version="v1", plural="jobs"),
+    "CronJob": Resource(group="batch", version="v1", plural="cronjobs"),
+    "ReplicationController": Resource(version="v1", plural="replicationcontrollers"),
+    "Pod": PODS,
+    "PodDisruptionBudget": Resource(group="policy", version="v1", plural="poddisruptionbudgets"),
+    "DeviceClass": DEVICE_CLASSES,
+    "ResourceSlice": RESOURCE_SLICES,
+    "ResourceClaim": RESOURCE_CLAIMS,
+    "ResourceClaimTemplate": RESOURCE_CLAIM_TEMPLATES,
+    "DeviceTaintRule": DEVICE_TAINT_RULES,
+    "DeviceCompatibilityPolicy": DEVICE_COMPATIBILITY_POLICIES,
+    "AllocatorOwnership": ALLOCATOR_OWNERSHIPS,
+    # Koordinator's node agent publishes the devices of each node as one.
+    "Device": Resource(
+        group="scheduling.koordinator.sh", version="v1alpha1", plural="devices", namespaced=False
+    ),
+}
+"""Kind to resource; owners before what they own. Secrets and ConfigMaps are not among them."""
+
+
+class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource that the user may not list."""
+
+    resource: str
+    reason: str
+
+
+class LiveSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The objects of a cluster, without what `redact` leaves out.
+
+    Attributes:
+        version: Of the API server, such as `v1.37.1`.
+    """
+
+    version: str
+    items: tuple[Mapping[str, Any], ...]
+    unreadable: tuple[Unreadable, ...]
+
+
+async def read_snapshot(client: Client, progress: Callable[[int], None]) -> LiveSnapshot:
+    """List every kind, page by page.
+
+    Args:
+        progress: Called after each page with the number of objects so far.
+
+    Raises:
+        KubeError: The API server does not answer.
+    """
+    items: list[Mapping[str, Any]] = []
+    unreadable: list[Unreadable] = []
+    for kind, resource in KINDS.items():
+        try:
+            async for page in client.pages(resource):
+                items += _documents(kind, resource, page.items)
+                progress(len(items))
+        except NotFound:
+            continue  # The cluster does not have this kind.
+        except Forbidden as refusal:
+            unreadable.append(Unreadable(resource=resource.plural, reason=str(refusal)))
+    return LiveSnapshot(
+        version=await client.version(), items=tuple(items), unreadable=tuple(unreadable)
+    )
+
+
+def _documents(
+    kind: str, resource: Resource, page: tuple[msgspec.Raw, ...]
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the items of a page, which do not name their type in a list."""
+    group = f"{resource.group}/" if resource.group else ""
+    for raw in page:
+        document: dict[str, Any] = msgspec.json.decode(bytes(raw))
+        yield redact({"apiVersion": f"{group}{resource.version}", "kind": kind, **document})

@@ -1,0 +1,68 @@
+"""The part of an object that a snapshot of a cluster keeps. Pure.
+
+Commands read devices, not applications: command lines, environment variables, probes and the history
+of `kubectl apply`, in all of which people keep passwords, are left out.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kube.api.workloads import pod_path, replace_at, resolve_path
+from translation.legacy_pod import READ_VARIABLES
+
+_ANNOTATIONS: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
+_CONTAINER_FIELDS: Final = ("name", "image", "resources", "securityContext", "restartPolicy")
+_CONTAINERS: Final = ("initContainers", "containers")
+_LEFT_OUT_OF_PODS: Final = frozenset({"ephemeralContainers", "volumes", "imagePullSecrets"})
+
+
+def redact(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an object without what a snapshot leaves out.
+
+    Args:
+        document: As an API server returned it, with apiVersion and kind.
+    """
+    kept = {**document, "metadata": _metadata(document.get("metadata") or {})}
+    path = pod_path(document["apiVersion"], document["kind"])
+    if path is None:
+        return kept
+    _, pod = resolve_path(kept, path)
+    return replace_at(kept, path, _pod(pod)) if isinstance(pod, Mapping) else kept
+
+
+def _metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    kept = {field: value for field, value in metadata.items() if field != "managedFields"}
+    if metadata.get("annotations"):
+        kept["annotations"] = _without(metadata["annotations"], _ANNOTATIONS)
+    return kept
+
+
+def _pod(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    spec = _without(pod.get("spec") or {}, _LEFT_OUT_OF_PODS)
+    for field in _CONTAINERS:
+        if spec.get(field):
+            spec[field] = [_container(container) for container in spec[field]]
+    metadata = {"metadata": _metadata(pod["metadata"])} if pod.get("metadata") else {}
+    status = {"status": _status(pod["status"])} if pod.get("status") else {}
+    return {**pod, **metadata, "spec": spec, **status}
+
+
+def _container(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    kept = {field: container[field] for field in _CONTAINER_FIELDS if field in container}
+    variables = [
+        {"name": variable["name"], "value": variable.get("value", "")}
+        for variable in container.get("env") or ()
+        if variable.get("name") in READ_VARIABLES
+    ]
+    return {**kept, **({"env": variables} if variables else {})}
+
+
+def _status(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a status without those of containers, whose messages are the application's."""
+    return {field: value for field, value in status.items() if not field.endswith("Statuses")} | {
+        field: status[field] for field in ("resourceClaimStatuses",) if field in status
+    }
+
+
+def _without(mapping: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    return {name: value for name, value in mapping.items() if name not in names}

@@ -1,0 +1,147 @@
+"""The text and the table of `drawbridge assess`."""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from cli.answers.assessment.assess import Assessment
+from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
+from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
+from cli.output.phrases import count_text
+
+SHOWN: Final = 5
+"""Objects of a blocker or a loss that the text names."""
+
+_MEANINGS: Final = {
+    Outcome.NATIVE: "whole devices; Kubernetes serves them once a DeviceClass maps their names",
+    Outcome.TRANSLATED: "become claims, exactly as requested",
+    Outcome.LOSSY: "become claims, with a loss",
+    Outcome.REFUSED: "would be rejected",
+    Outcome.UNKNOWN: "are left alone, or cannot be read",
+}
+
+
+def format_assessment(assessment: Assessment, width: int) -> str:
+    """Return the assessment as text."""
+    rows = list(drop_repeated_labels(_rows(assessment)))
+    workloads = _workloads(assessment.workloads)
+    return "\n\n".join(part for part in (format_rows(rows, width), workloads) if part)
+
+
+def format_csv(workloads: Iterable[AssessedWorkload]) -> str:
+    """Return one line per workload, for spreadsheets."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("object", "pods", "outcome", "codes", "fix"))
+    for workload in workloads:
+        cells = (workload.key.reference, " ".join(workload.codes), workload.fix)
+        reference, codes, fix = map(_inert, cells)
+        writer.writerow((reference, workload.pods, workload.outcome.value, codes, fix))
+    return text.getvalue()
+
+
+def _inert(cell: str) -> str:
+    """Return a cell that no spreadsheet takes for a formula."""
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+
+
+def _rows(assessment: Assessment) -> Iterator[Row]:
+    if assessment.version:
+        yield Row(label="cluster", text=f"Kubernetes {assessment.version}")
+    for resource in assessment.unreadable:
+        yield Row(label="not read", text=resource)
+    yield from _nodes(assessment)
+    totals = assessment.totals()
+    number = len(assessment.workloads)
+    pods = sum(workload.pods for workload in assessment.workloads)
+    yield Row(
+        label="workloads",
+        text=f"{count_text(number, 'workload')} with devices, {count_text(pods, 'pod')}",
+    )
+    for outcome in Outcome:
+        if totals[outcome.value]:
+            text = f"{totals[outcome.value]} {outcome.value}: {_MEANINGS[outcome]}"
+            yield Row(label="workloads", text=text)
+    yield from _losses(assessment.workloads)
+    for reader, keys in assessment.readers.items():
+        yield Row(
+            label="readers", text=f"{reader} counts {', '.join(keys)}: not for pods with claims"
+        )
+    yield from _capacity(assessment)
+    for blocker in assessment.blockers:
+        text = f"{blocker.message} [{blocker.code}]"
+        if blocker.objects:
+            text = f"{text}: {_some(blocker.objects)}"
+        yield Row(label="blocker", text=text)
+        if blocker.fix:
+            yield Row(label="fix", text=blocker.fix)
+    if not assessment.blockers:
+        yield Row(label="blockers", text="none")
+
+
+def _nodes(assessment: Assessment) -> Iterator[Row]:
+    if not assessment.nodes:
+        yield Row(label="nodes", text="no node is known to have devices")
+    by_source = Counter(node.source for node in assessment.nodes if node.source is not None)
+    for source, number in sorted(by_source.items()):
+        own = [node for node in assessment.nodes if node.source is source]
+        legacy = sum(len(node.legacy) for node in own)
+        published = sum(node.published for node in own)
+        parts = [
+            *([f"{count_text(legacy, 'device')} of a legacy system, assumed"] if legacy else []),
+            *([f"{count_text(published, 'device')} published"] if published else []),
+        ]
+        yield Row(
+            label="nodes", text=f"{count_text(number, 'node')}, {source.value}: {', '.join(parts)}"
+        )
+
+
+def _losses(workloads: Sequence[AssessedWorkload]) -> Iterator[Row]:
+    """Yield each code of a loss with the number of workloads, the most frequent first."""
+    fixes: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for workload in workloads:
+        if workload.outcome is Outcome.LOSSY:
+            counts.update(workload.codes)
+            for finding in workload.findings:
+                fixes.setdefault(finding.code.value, finding.fix)
+    for code, number in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])):
+        fix = f"; {fixes[code]}" if fixes[code] else ""
+        yield Row(label="losses", text=f"{number}x {code}{fix}")
+
+
+def _capacity(assessment: Assessment) -> Iterator[Row]:
+    capacity = assessment.capacity
+    is_assumed = any(node.legacy and not node.published for node in assessment.nodes)
+    on = "the assumed inventory" if is_assumed else "the published devices"
+    text = f"{capacity.placed} of {count_text(capacity.pods, 'pod')} placed on {on}"
+    yield Row(label="capacity", text=text)
+    if capacity.unplaced:
+        yield Row(label="capacity", text=f"no devices for {_some(tuple(capacity.unplaced))}")
+    if capacity.not_counted:
+        objects = _some(capacity.not_counted)
+        yield Row(label="capacity", text=f"not counted, for lack of known devices: {objects}")
+
+
+def _workloads(workloads: Sequence[AssessedWorkload]) -> str:
+    if not workloads:
+        return ""
+    return format_table(
+        ("WORKLOAD", "PODS", "OUTCOME", "WHY"),
+        (
+            (
+                workload.key.reference,
+                workload.pods,
+                workload.outcome.value,
+                ", ".join(workload.codes) or "-",
+            )
+            for workload in workloads
+        ),
+    )
+
+
+def _some(objects: Sequence[str]) -> str:
+    more = f" and {len(objects) - SHOWN} more" if len(objects) > SHOWN else ""
+    return f"{', '.join(objects[:SHOWN])}{more}"

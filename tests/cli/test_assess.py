@@ -1,0 +1,420 @@
+"""`drawbridge assess`: workloads by owner, their outcomes, an assumed inventory, and blockers."""
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from kube.manifests.dump import dump_yaml
+from testing.command import drawbridge
+
+GPU = "nvidia.com/gpu"
+HAMI_DEVICES = [
+    {"id": f"GPU-{index}", "count": 10, "devmem": 40960, "devcore": 100, "type": "NVIDIA-A100"}
+    for index in range(2)
+]
+
+
+def plugin_node(name: str, gpus: int = 8, driver: str = "580") -> dict[str, Any]:
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+        "nvidia.com/gpu.memory": "81559",
+        "nvidia.com/gpu.count": str(gpus),
+        "nvidia.com/cuda.driver-version.major": driver,
+    }
+    return node(name, {GPU: str(gpus)}, labels=labels)
+
+
+def hami_node(name: str, register: str | None = None) -> dict[str, Any]:
+    text = json.dumps(HAMI_DEVICES) if register is None else register
+    return node(name, {GPU: "20"}, annotations={"hami.io/node-nvidia-register": text})
+
+
+def node(
+    name: str,
+    allocatable: Mapping[str, str],
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels or {}, "annotations": annotations or {}},
+        "status": {"allocatable": allocatable},
+    }
+
+
+def pod_spec(limits: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "a", "resources": {"limits": limits}}
+    return {"containers": [container], **spec}
+
+
+def pod(name: str, limits: Mapping[str, Any], owner: str = "", **spec: Any) -> dict[str, Any]:
+    kind, _, owner_name = owner.partition("/")
+    references = [{"apiVersion": "v1", "kind": kind, "name": owner_name, "controller": True}]
+    metadata = {"name": name, "namespace": "team"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**metadata, **({"ownerReferences": references} if owner else {})},
+        "spec": pod_spec(limits, **spec),
+    }
+
+
+def workload(
+    kind: str,
+    name: str,
+    limits: Mapping[str, Any],
+    *,
+    replicas: int = 1,
+    owner: str = "",
+    annotations: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    owned = pod(name, limits, owner)["metadata"]
+    template = {"metadata": {"annotations": annotations or {}}, "spec": pod_spec(limits)}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": owned,
+        "spec": {"replicas": replicas, "template": template},
+    }
+
+
+def assess(tmp_path: Path, *objects: Mapping[str, Any], output: str = "json") -> Result:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+    return drawbridge("assess", "--snapshot", file, "-o", output)
+
+
+def assessed(tmp_path: Path, *objects: Mapping[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(assess(tmp_path, *objects).stdout)
+    return answer
+
+
+def outcomes(answer: Mapping[str, Any]) -> dict[str, tuple[str, int]]:
+    return {row["object"]: (row["outcome"], row["pods"]) for row in answer["workloads"]}
+
+
+SHARE = {GPU: "1", "nvidia.com/gpumem": "8000", "nvidia.com/gpucores": "30"}
+
+
+# --- workloads ------------------------------------------------------------------------------------
+
+
+def test_pods_and_replica_sets_count_with_their_deployment(tmp_path: Path) -> None:
+    answer = assessed(
+        tmp_path,
+        workload("Deployment", "d", SHARE, replicas=9),
+        workload("ReplicaSet", "d-1", SHARE, owner="Deployment/d", replicas=2),
+        workload("ReplicaSet", "d-0", SHARE, owner="Deployment/d", replicas=0),
+        pod("d-1-a", SHARE, "ReplicaSet/d-1"),
+        pod("d-1-b", SHARE, "ReplicaSet/d-1", nodeName="hami-0"),
+    )
+
+    assert outcomes(answer) == {"Deployment/team/d": ("translated", 2)}
+
+
+def test_a_workload_without_pods_counts_as_many_as_it_requests(tmp_path: Path) -> None:
+    job = workload("Job", "j", SHARE) | {"apiVersion": "batch/v1"}
+    job["spec"]["parallelism"] = 4
+
+    answer = assessed(tmp_path, workload("StatefulSet", "s", SHARE, replicas=3), job)
+
+    assert outcomes(answer) == {
+        "Job/team/j": ("translated", 4),
+        "StatefulSet/team/s": ("translated", 3),
+    }
+
+
+def test_what_has_ended_is_no_workload(tmp_path: Path) -> None:
+    ended_job = workload("Job", "j", SHARE) | {
+        "apiVersion": "batch/v1",
+        "status": {"conditions": [{"type": "Complete", "status": "True"}]},
+    }
+    ended_pod = pod("p", SHARE) | {"status": {"phase": "Succeeded"}}
+
+    answer = assessed(tmp_path, ended_job, pod("j-a", SHARE, "Job/j"), ended_pod)
+
+    assert outcomes(answer) == {}
+
+
+def test_owners_that_own_each_other_end_the_chain(tmp_path: Path) -> None:
+    answer = assessed(
+        tmp_path,
+        workload("ReplicaSet", "a", SHARE, owner="ReplicaSet/b"),
+        workload("ReplicaSet", "b", SHARE, owner="ReplicaSet/a"),
+    )
+
+    assert sum(pods for _, pods in outcomes(answer).values()) == 2
+
+
+def test_a_mirror_pod_is_its_own_workload(tmp_path: Path) -> None:
+    answer = assessed(tmp_path, pod("static", SHARE, "Node/node-0"))
+
+    assert list(outcomes(answer)) == ["Pod/team/static"]
+
+
+# --- outcomes -------------------------------------------------------------------------------------
+
+
+def test_outcomes_of_one_cluster(tmp_path: Path) -> None:
+    answer = assessed(
+        tmp_path,
+        workload("Deployment", "whole", {GPU: "2"}),
+        workload("Deployment", "share", SHARE),
+        workload(
+            "Deployment", "packed", SHARE, annotations={"hami.io/gpu-scheduler-policy": "binpack"}
+        ),
+        workload("Deployment", "wrong", {GPU: "1", "nvidia.com/gpumem": "1.5"}),
+        workload("Deployment", "unread", {"cambricon.com/vmlu": "1"}),
+        workload("Deployment", "plain", {"cpu": "1"}),
+        pod("out", SHARE) | {},
+    )
+
+    assert outcomes(answer) == {
+        "Deployment/team/packed": ("lossy", 1),
+        "Deployment/team/share": ("translated", 1),
+        "Deployment/team/unread": ("unknown", 1),
+        "Deployment/team/whole": ("native", 1),
+        "Deployment/team/wrong": ("refused", 1),
+        "Pod/team/out": ("translated", 1),
+    }
+    assert answer["totals"] == {
+        "native": 1, "translated": 2, "lossy": 1, "refused": 1, "unknown": 1
+    }  # fmt: skip
+    rows = {row["object"]: row for row in answer["workloads"]}
+    assert rows["Deployment/team/whole"]["fix"] == (
+        "add extendedResourceName: nvidia.com/gpu to DeviceClass gpu.nvidia.com"
+    )
+    assert rows["Deployment/team/packed"]["codes"] == ["policyDropped"]
+    assert rows["Deployment/team/unread"]["codes"] == ["untranslatedDeviceKey"]
+
+
+def test_an_opted_out_pod_is_unknown(tmp_path: Path) -> None:
+    labelled = pod("out", SHARE)
+    labelled["metadata"]["labels"] = {"drawbridge.internal/translate": "false"}
+
+    answer = assessed(tmp_path, labelled)
+
+    assert outcomes(answer) == {"Pod/team/out": ("unknown", 1)}
+    assert answer["workloads"][0]["codes"] == ["optedOut"]
+
+
+def test_a_running_pod_of_another_scheduler_is_assessed_as_if_it_were_adopted(
+    tmp_path: Path,
+) -> None:
+    running = pod("a", SHARE, nodeName="hami-0", schedulerName="hami-scheduler")
+
+    answer = assessed(tmp_path, running)
+
+    assert outcomes(answer) == {"Pod/team/a": ("translated", 1)}
+    assert answer["workloads"][0]["codes"] == ["foreignScheduler"]
+    assert "adoptSchedulers" in answer["workloads"][0]["fix"]
+
+
+def test_an_owner_of_an_unknown_kind_is_told_by_its_pods(tmp_path: Path) -> None:
+    answer = assessed(
+        tmp_path, pod("a", SHARE, "Trainer/t"), pod("b", {GPU: "1.5"}, "Trainer/broken")
+    )
+
+    assert outcomes(answer) == {
+        "Trainer/team/broken": ("refused", 1),
+        "Trainer/team/t": ("unknown", 1),
+    }
+
+
+# --- inventory and capacity -----------------------------------------------------------------------
+
+
+def test_nodes_of_each_source(tmp_path: Path) -> None:
+    koordinator = {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Device",
+        "metadata": {"name": "koord-0"},
+        "spec": {
+            "devices": [
+                {"type": "gpu", "id": "GPU-9", "resources": {"koordinator.sh/gpu-memory": "80Gi"}},
+                {"type": "rdma", "id": "0000:01:00.0"},
+            ]
+        },
+    }
+
+    answer = assessed(
+        tmp_path,
+        plugin_node("plugin-0"),
+        hami_node("hami-0"),
+        hami_node("hami-old", "GPU-a,10,40960,100,NVIDIA-A100,0,true:GPU-b,10,40960,100,A,0,true:"),
+        node("koord-0", {"koordinator.sh/gpu-core": "100"}),
+        koordinator,
+        node("amd-0", {"amd.com/gpu": "4"}),
+        node("cpu-0", {"cpu": "4"}),
+    )
+
+    assert [(row["name"], row["source"], row["devices"]) for row in answer["nodes"]] == [
+        ("amd-0", "devicePlugin", 4),
+        ("hami-0", "hami", 2),
+        ("hami-old", "hami", 2),
+        ("koord-0", "koordinator", 1),
+        ("plugin-0", "devicePlugin", 8),
+    ]
+    assert all(row["assumed"] for row in answer["nodes"])
+
+
+def test_published_nodes_are_not_assumed(tmp_path: Path) -> None:
+    answer = json.loads(drawbridge("assess", "--snapshot", "examples/cluster", "-o", "json").stdout)
+
+    assert {row["source"] for row in answer["nodes"]} == {"dra"}
+    assert not any(row["assumed"] for row in answer["nodes"])
+
+
+def test_every_pod_is_placed_on_the_assumed_inventory(tmp_path: Path) -> None:
+    result = assess(
+        tmp_path,
+        plugin_node("plugin-0"),
+        hami_node("hami-0"),
+        workload("Deployment", "whole", {GPU: "4"}, replicas=2),
+        workload("Deployment", "share", {**SHARE, "nvidia.com/gpumem": "20000"}, replicas=4),
+        workload("Deployment", "mi300", {"amd.com/gpu": "1"}),
+    )
+    answer = json.loads(result.stdout)
+
+    assert answer["capacity"] == {
+        "pods": 6, "placed": 6, "unplaced": [], "notCounted": ["Deployment/team/mi300"]
+    }  # fmt: skip
+    assert (result.exit_code, answer["blockers"]) == (0, [])
+
+
+def test_shares_of_other_vendors_and_percentages_use_the_assumed_sizes(tmp_path: Path) -> None:
+    half = {GPU: "1", "nvidia.com/gpumem-percentage": "50"}
+
+    answer = assessed(tmp_path, hami_node("hami-0"), workload("Deployment", "h", half, replicas=4))
+
+    assert outcomes(answer) == {"Deployment/team/h": ("translated", 4)}
+    assert answer["capacity"]["placed"] == 4
+
+
+def test_pods_without_devices_are_a_blocker(tmp_path: Path) -> None:
+    result = assess(
+        tmp_path, plugin_node("plugin-0"), workload("Deployment", "whole", {GPU: "4"}, replicas=3)
+    )
+    answer = json.loads(result.stdout)
+
+    assert result.exit_code == 1
+    assert answer["capacity"]["unplaced"] == [{"object": "Deployment/team/whole", "pods": 1}]
+    assert [entry["code"] for entry in answer["blockers"]] == ["notPlaced"]
+
+
+# --- blockers -------------------------------------------------------------------------------------
+
+
+def test_an_old_gpu_driver_is_a_blocker(tmp_path: Path) -> None:
+    answer = assessed(
+        tmp_path,
+        plugin_node("old", driver="570"),
+        plugin_node("new"),
+        plugin_node("odd", driver="x"),
+    )
+
+    (blocker,) = answer["blockers"]
+    assert (blocker["code"], blocker["objects"]) == ("gpuDriverTooOld", ["Node//old"])
+    assert "570" in blocker["message"]
+
+
+def test_an_old_cluster_is_a_blocker(tmp_path: Path) -> None:
+    origin = {
+        "apiVersion": "cli.drawbridge.internal/v1",
+        "kind": "Snapshot",
+        "metadata": {"name": "cluster"},
+        "kubernetesVersion": "v1.31.2",
+        "unreadable": ["pods", 7],
+    }
+
+    answer = assessed(tmp_path, origin)
+
+    assert [entry["code"] for entry in answer["blockers"]] == ["kubernetesTooOld"]
+    assert answer["unreadable"] == ["pods"]
+
+
+def test_a_quota_that_would_not_count_is_a_blocker_and_a_reader(tmp_path: Path) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus", "namespace": "team"},
+        "spec": {"hard": {"requests.nvidia.com/gpumem": "480000", "pods": "10"}},
+    }
+
+    answer = assessed(tmp_path, quota, workload("Deployment", "share", SHARE))
+
+    assert outcomes(answer) == {"Deployment/team/share": ("refused", 1)}
+    assert [entry["code"] for entry in answer["blockers"]] == ["quotaNotCounted"]
+    assert answer["readers"] == {"ResourceQuota/team/gpus": ["nvidia.com/gpumem"]}
+
+
+# --- forms, and bad input -------------------------------------------------------------------------
+
+
+def test_the_table_holds_no_formula(tmp_path: Path) -> None:
+    hostile = workload("Deployment", "d", {GPU: "1", "nvidia.com/gpumem": "1.5"})
+    hostile["kind"] = "Deployment"
+    bare = pod("=1+1", SHARE)
+
+    table = list(csv.reader(io.StringIO(assess(tmp_path, hostile, bare, output="csv").stdout)))
+
+    assert table[0] == ["object", "pods", "outcome", "codes", "fix"]
+    assert {row[0] for row in table[1:]} == {"Deployment/team/d", "Pod/team/=1+1"}
+
+
+def test_the_text_has_no_control_characters(tmp_path: Path) -> None:
+    hostile = plugin_node("node\x1b[2J")
+    result = assess(tmp_path, hostile, pod("p\x1b[2J", SHARE), output="text")
+
+    assert "\x1b" not in result.stdout
+    assert "Pod/team/p" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "register",
+    ["", "[", "[" * 5000, "{}", "[1]", '[{"devmem": 1e99}]', ",,,,,,:", "\x00", '[{"id": 7}]'],
+)
+def test_a_malformed_annotation_registers_no_device(register: str, tmp_path: Path) -> None:
+    answer = assessed(tmp_path, hami_node("hami-0", register))
+
+    # What is left is the number that the device plugin offers.
+    assert [(row["source"], row["devices"]) for row in answer["nodes"]] == [("devicePlugin", 20)]
+
+
+def test_malformed_objects_end_no_call(tmp_path: Path) -> None:
+    answer = assess(
+        tmp_path,
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": 7},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b", "ownerReferences": 7}},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": 7, "spec": pod_spec(SHARE)},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": []},
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": "n"},
+            "status": {"allocatable": 3},
+        },
+        {
+            "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+            "kind": "Device",
+            "metadata": {"name": "n"},
+            "spec": {"devices": {"a": 1}},
+        },
+    )
+
+    assert answer.exit_code in {0, 1}, answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_cluster_has_to_be_named(tmp_path: Path) -> None:
+    result = drawbridge("assess")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--snapshot FILE, or --live" in result.stderr

@@ -1,0 +1,196 @@
+"""`drawbridge snapshot`: what the file holds, what it leaves out, and who can read it."""
+
+import asyncio
+import gzip
+import json
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.inputs.live_snapshot import KINDS, read_snapshot
+from cli.inputs.redaction import redact
+from kube.api.urls import DEVICE_CLASSES, NODES, PODS, SECRETS, Resource
+from kube.errors import ObjectFileError
+from kube.manifests.compressed import decompressed
+from kube.manifests.reader import read_paths
+from kube.manifests.source import MAX_BYTES
+from testing.command import drawbridge
+from testing.fake_api_server import FakeApiServer
+
+DEPLOYMENTS = Resource(group="apps", version="v1", plural="deployments")
+
+SPEC = {
+    "volumes": [{"name": "v", "secret": {"secretName": "password"}}],
+    "imagePullSecrets": [{"name": "password"}],
+    "schedulerName": "hami-scheduler",
+    "containers": [
+        {
+            "name": "c",
+            "image": "registry.example/app:1",
+            "command": ["sh", "-c", "login --password=hunter2"],
+            "args": ["hunter2"],
+            "env": [
+                {"name": "PASSWORD", "value": "hunter2"},
+                {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+            ],
+            "envFrom": [{"secretRef": {"name": "password"}}],
+            "livenessProbe": {"exec": {"command": ["hunter2"]}},
+            "resources": {"limits": {"nvidia.com/gpu": "1"}},
+            "securityContext": {"privileged": True},
+        }
+    ],
+}
+
+
+def live_pod() -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "train",
+            "namespace": "team",
+            "managedFields": [{"manager": "hunter2"}],
+            "annotations": {
+                "kubectl.kubernetes.io/last-applied-configuration": '{"hunter2": 1}',
+                "hami.io/gpu-scheduler-policy": "binpack",
+            },
+        },
+        "spec": SPEC,
+        "status": {
+            "phase": "Running",
+            "containerStatuses": [{"state": {"terminated": {"message": "hunter2"}}}],
+            "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "train-gpu"}],
+        },
+    }
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        server.put(NODES, {"metadata": {"name": "node-0"}})
+        server.put(DEVICE_CLASSES, {"metadata": {"name": "gpu.nvidia.com"}, "spec": {}})
+        server.put(PODS, live_pod())
+        server.put(
+            DEPLOYMENTS,
+            {"metadata": {"name": "d", "namespace": "team"}, "spec": {"template": {"spec": SPEC}}},
+        )
+        server.put(SECRETS, {"metadata": {"name": "hunter2", "namespace": "team"}})
+        yield server
+
+
+async def taken(server: FakeApiServer, folder: Path, name: str) -> tuple[int, str, Path]:
+    """Return exit status, standard error and file of a snapshot of the server."""
+    file = folder / name
+    kubeconfig = folder / "kubeconfig"
+    user = {"name": "u", "user": {}}
+    cluster = {"name": "c", "cluster": {"server": server.url}}
+    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "x",
+                "contexts": [context],
+                "clusters": [cluster],
+                "users": [user],
+            }
+        )
+    )
+    call = ("snapshot", "-o", file, "--kubeconfig", kubeconfig)
+    result = await asyncio.to_thread(drawbridge, *call)
+    return result.exit_code, result.stderr, file
+
+
+def test_a_pod_keeps_its_devices_and_loses_its_secrets() -> None:
+    pod = redact(live_pod())
+
+    assert "hunter2" not in json.dumps(pod)
+    assert "password" not in json.dumps(pod)
+    (container,) = pod["spec"]["containers"]
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
+    assert container["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    assert container["securityContext"] == {"privileged": True}
+    assert pod["spec"]["schedulerName"] == "hami-scheduler"
+    assert pod["metadata"]["annotations"] == {"hami.io/gpu-scheduler-policy": "binpack"}
+    assert pod["status"] == {
+        "phase": "Running",
+        "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "train-gpu"}],
+    }
+
+
+@pytest.mark.parametrize("name", ["cluster.json", "cluster.json.gz"])
+async def test_other_commands_read_the_file(
+    name: str, server: FakeApiServer, tmp_path: Path
+) -> None:
+    code, _, file = await taken(server, tmp_path, name)
+
+    assert code == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    kinds = [source.kind for source in read_paths([str(file)])]
+    assert kinds == ["Snapshot", "Node", "Deployment", "Pod", "DeviceClass"]
+    inventory = drawbridge("inventory", "--snapshot", file, "-o", "json")
+    assert [entry["name"] for entry in json.loads(inventory.stdout)["classes"]] == [
+        "gpu.nvidia.com"
+    ]
+    text = gzip.decompress(file.read_bytes()) if name.endswith(".gz") else file.read_bytes()
+    assert b"hunter2" not in text
+
+
+async def test_kinds_that_may_not_be_read_are_named(server: FakeApiServer, tmp_path: Path) -> None:
+    server.fail(403, matches=lambda call: call.path.endswith("/pods"))
+
+    code, stderr, file = await taken(server, tmp_path, "cluster.json")
+
+    assert code == 0
+    assert "pods cannot be read" in stderr
+    (origin,) = (source for source in read_paths([str(file)]) if source.kind == "Snapshot")
+    assert origin.document["unreadable"] == ["pods"]
+
+
+async def test_a_cluster_that_does_not_answer_leaves_the_old_file(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    (tmp_path / "cluster.json").write_text("the old one")
+    server.fail(500)
+
+    code, stderr, file = await taken(server, tmp_path, "cluster.json")
+
+    assert code == 2, stderr
+    assert file.read_text() == "the old one"
+    names = await asyncio.to_thread(lambda: sorted(path.name for path in tmp_path.iterdir()))
+    assert names == ["cluster.json", "kubeconfig"]
+
+
+async def test_secrets_are_never_listed(server: FakeApiServer) -> None:
+    async with server.client() as client:
+        state = await read_snapshot(client, lambda _count: None)
+
+    assert "Secret" not in KINDS
+    assert {item["kind"] for item in state.items} == {"Node", "Deployment", "Pod", "DeviceClass"}
+
+
+# --- compressed files -----------------------------------------------------------------------------
+
+
+def test_a_file_of_several_gzip_members_is_read_whole() -> None:
+    content = gzip.compress(b"kind: ") + gzip.compress(b"Pod")
+
+    assert decompressed(content, "pods.gz") == b"kind: Pod"
+
+
+@pytest.mark.parametrize("content", [b"\x1f\x8bnot gzip", gzip.compress(b"kind: Pod" * 99)[:-20]])
+def test_a_damaged_file_is_an_error(content: bytes) -> None:
+    with pytest.raises(ObjectFileError, match=r"pods.gz:1: .*gzip"):
+        decompressed(content, "pods.gz")
+
+
+def test_a_bomb_is_read_up_to_the_limit_of_files(tmp_path: Path) -> None:
+    file = tmp_path / "bomb.json.gz"
+    file.write_bytes(gzip.compress(b" " * (MAX_BYTES + 2**20), compresslevel=1))
+
+    with pytest.raises(ObjectFileError, match="larger than 128 MiB"):
+        read_paths([str(file)])
