@@ -21,7 +21,14 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
-from bench.allocator_runs import ClusterRun, NodeRun, cold_node, medians, recompiled, seconds
+from bench.allocator_runs import (
+    ClusterRun,
+    NodeRun,
+    cold_node,
+    medians,
+    seconds,
+    with_new_selectors,
+)
 from bench.inventory_memory import write
 from bench.report import Result, below, informative, times, within
 from bench.upstream import Upstream
@@ -99,7 +106,7 @@ def _cluster(upstream: Upstream, name: str, what: str, goal: float) -> Iterator[
     scenario = workloads.WORKLOADS[name][0](NODES)
     file = upstream.write(name, scenario)
     run = ClusterRun(scenario)
-    sixteen, new, changed_cluster, cold = medians(
+    sixteen_workers, new, changed_cluster, cold = medians(
         lambda: upstream.measure(file).seconds[-1],
         run.new_request,
         run.after_a_change,
@@ -107,9 +114,9 @@ def _cluster(upstream: Upstream, name: str, what: str, goal: float) -> Iterator[
         rounds=ROUNDS,
     )
     title = f"F({NODES:,}) evaluated per s, {what}"
-    yield times(f"{title}: new request", 1 / new, 1 / sixteen, at_least=goal)
-    yield times(f"{title}: after a change", 1 / changed_cluster, 1 / sixteen, at_least=goal)
-    yield informative(f"{title}: cold selectors", 1 / cold, 1 / sixteen)
+    yield times(f"{title}: new request", 1 / new, 1 / sixteen_workers, at_least=goal)
+    yield times(f"{title}: after a change", 1 / changed_cluster, 1 / sixteen_workers, at_least=goal)
+    yield informative(f"{title}: cold selectors", 1 / cold, 1 / sixteen_workers)
     if name == "free":
         one_worker_s = upstream.measure(file, workers=1).seconds[-1]
         yield informative(
@@ -142,10 +149,10 @@ def _cold_node(upstream: Upstream) -> Iterator[Result]:
     )
     ours, first = [], []
     for number in range(SHORT_ROUNDS):
-        unseen = recompiled(scenario, number)
-        timing = upstream.measure(upstream.write("unseen", unseen), workers=1, rounds=1)
+        new_scenario = with_new_selectors(scenario, number)
+        timing = upstream.measure(upstream.write("unseen", new_scenario), workers=1, rounds=1)
         first.append(timing.setup_seconds[0] + timing.seconds[0])
-        ours.append(cold_node(unseen))
+        ours.append(cold_node(new_scenario))
     yield informative(
         "one cold node in us: selectors to be compiled, too",
         median(ours) * MICROSECONDS,
@@ -175,9 +182,9 @@ def _node(upstream: Upstream, case: Case) -> Iterator[Result]:
 def _memory_mb(folder: Path) -> float:
     file = folder / "inventory.lines"
     write(workloads.different(NODES), file)
-    completed = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "bench.inventory_memory", str(file)],
         stdout=subprocess.PIPE,
         check=True,
     )
-    return float(completed.stdout)
+    return float(process.stdout)

@@ -118,7 +118,7 @@ def cold_node(scenario: Scenario) -> float:
     return seconds(_search_first_node, objects)
 
 
-def recompiled(scenario: Scenario, number: int) -> Scenario:
+def with_new_selectors(scenario: Scenario, number: int) -> Scenario:
     """Return the scenario with new selector texts, and the same verdict."""
     text = json.dumps(scenario["claims"]).replace(_AMOUNT, f"{_LESS_MI - number}Mi")
     return {**scenario, "claims": json.loads(text)}

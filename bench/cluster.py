@@ -50,8 +50,8 @@ def measure() -> Iterator[Result]:
         yield below("webhook start to ready in s", median(_starts(drawbridge)), 1.0)
         with _no_op_webhook(Path(folder)) as configuration:
             cluster.apply([configuration])
-            plain, noop, owned, bare = asyncio.run(_creations(cluster.kubeconfig))
-        for name, ours in (("a pod of a workload", owned), ("a bare pod", bare)):
+            plain, noop, owned_pods, bare = asyncio.run(_creations(cluster.kubeconfig))
+        for name, ours in (("a pod of a workload", owned_pods), ("a bare pod", bare)):
             for percentile, index in (("p50", 0), ("p99", 1)):
                 yield informative(
                     f"creation of {name} in ms, {percentile}: ours against a no-op webhook",

@@ -56,9 +56,9 @@ def _write_manifest(file: Path, objects: list[Any]) -> Path:
 
 def _seconds(call: list[str]) -> float:
     begin = time.perf_counter()
-    completed = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "cli", *call], capture_output=True, check=False, timeout=120
     )
-    if completed.returncode not in {0, 1}:
-        raise RuntimeError(completed.stderr.decode())
+    if process.returncode not in {0, 1}:
+        raise RuntimeError(process.stderr.decode())
     return time.perf_counter() - begin

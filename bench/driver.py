@@ -120,15 +120,17 @@ async def _rounds(folder: Path, count: int) -> tuple[list[float], list[float]]:
                 channel, "NodeUnprepareResources", api.NodeUnprepareResourcesResponse
             )
             for _ in range(ROUNDS):
-                answer = await _timed(
+                answer = await _time_call(
                     prepare, api.NodePrepareResourcesRequest(claims=refs), prepare_s
                 )
                 assert not any(result.error for result in answer.claims.values())
-                await _timed(unprepare, api.NodeUnprepareResourcesRequest(claims=refs), unprepare_s)
+                await _time_call(
+                    unprepare, api.NodeUnprepareResourcesRequest(claims=refs), unprepare_s
+                )
     return prepare_s, unprepare_s
 
 
-async def _timed(call: Callable[[Any], Any], request: Any, seconds: list[float]) -> Any:
+async def _time_call(call: Callable[[Any], Any], request: Any, seconds: list[float]) -> Any:
     began = time.perf_counter()
     answer = await call(request)
     seconds.append(time.perf_counter() - began)

@@ -74,13 +74,13 @@ def measure() -> Iterator[Result]:
             _of(single, "p50"),
             _of(one_anchor, "p50"),
         )
-        attacked, quiet_rounds = _alternately(
+        under_attack, quiet_rounds = _alternately(
             lambda: _under_attack(ports["ours"], folder, lambda: load("ours", translating, 1)),
             lambda: load("ours", translating, 1),
         )
         yield informative(
             f"p99 in ms, honest, under {ATTACKS_PER_SECOND} hostile reviews/s, against none",
-            _of(attacked, "p99"),
+            _of(under_attack, "p99"),
             _of(quiet_rounds, "p99"),
         )
         still, still_anchor = _alternately(
@@ -129,18 +129,18 @@ def _under_attack(port: int, folder: str, measure_load: Callable[[], Measured]) 
 
 
 def _run_load(job: Job) -> Measured:
-    completed = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "bench.load"],
         input=msgspec.msgpack.encode(job),
         stdout=subprocess.PIPE,
         check=True,
     )
-    return msgspec.msgpack.decode(completed.stdout, type=Measured)
+    return msgspec.msgpack.decode(process.stdout, type=Measured)
 
 
 def _cpu_us(bodies: Sequence[bytes]) -> float:
     """Return the CPU time of a review between body and answer, without HTTP and TLS."""
-    snapshot, options = reviews.world(), TranslationOptions()
+    snapshot, options = reviews.snapshot_of_reviews(), TranslationOptions()
 
     def answer(body: bytes) -> None:
         review = decode_pod_review(body)

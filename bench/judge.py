@@ -109,7 +109,7 @@ def context_of(scenario: Scenario) -> tuple[Objects, Context]:
 def _cases(objects: Objects, present: Cluster) -> tuple[Case, ...]:
     (claim_,) = objects.claims
 
-    def asking(number: int, **fields: Any) -> Json:
+    def prefilter_body(number: int, **fields: Any) -> Json:
         document: Json = _document(claim_)
         (request,) = document["spec"]["devices"]["requests"]
         request["name"] = f"gpus-{number}"
@@ -117,15 +117,15 @@ def _cases(objects: Objects, present: Cluster) -> tuple[Case, ...]:
         return document
 
     def whole_nodes(number: int) -> Json:
-        document = asking(number, count=workloads.DEVICES_PER_NODE)
+        document = prefilter_body(number, count=workloads.DEVICES_PER_NODE)
         del document["spec"]["devices"]["constraints"]
         return document
 
     def amounts(number: int, memory: str) -> Json:
-        return asking(number, capacity={"requests": {"memory": memory}})
+        return prefilter_body(number, capacity={"requests": {"memory": memory}})
 
     return (
-        Case("a claim that fits", asking),
+        Case("a claim that fits", prefilter_body),
         Case("a claim of an amount that fits", lambda number: amounts(number, f"{number}Mi")),
         Case(
             "a claim of whole nodes as they are used now",
@@ -137,12 +137,12 @@ def _cases(objects: Objects, present: Cluster) -> tuple[Case, ...]:
         ),
         Case(
             "a claim that can never fit, asked before",
-            lambda number: asking(number % 4, count=9),
+            lambda number: prefilter_body(number % 4, count=9),
             "exceedsLargestNode",
         ),
         Case(
             "a claim that can never fit, explained anew",
-            lambda number: asking(number, count=9),
+            lambda number: prefilter_body(number, count=9),
             "exceedsLargestNode",
             None,
             FRESH,
@@ -209,10 +209,10 @@ def _times_under_churn(scenario: Scenario) -> tuple[float, float]:
 def _memory_mb(folder: Path) -> float:
     file = folder / "inventory.lines"
     write(workloads.different(NODES), file)
-    completed = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "bench.judge", str(file)], stdout=subprocess.PIPE, check=True
     )
-    return float(completed.stdout)
+    return float(process.stdout)
 
 
 def main() -> None:

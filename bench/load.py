@@ -67,8 +67,8 @@ async def run(job: Job) -> Measured:
         for first in range(job.connections):
             # Far apart, so that no two connections send the same body at about the same time.
             at = first * len(requests) // job.connections
-            rotated = requests[at:] + requests[:at]
-            group.create_task(_connection(job, context, rotated, until, latencies))
+            rotated_requests = requests[at:] + requests[:at]
+            group.create_task(_connection(job, context, rotated_requests, until, latencies))
     took = time.perf_counter() - began
     latencies.sort()
     return Measured(

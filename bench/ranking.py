@@ -33,10 +33,12 @@ def measure() -> Iterator[Result]:
     """Yield p50 and p99 of questions that were asked before, and of new ones."""
     for nodes, goal_ms in SIZES:
         for name, what in CLUSTERS:
-            yield from _ranked(name, f"best {MAX_NODES} of {nodes:,} nodes, {what}", nodes, goal_ms)
+            yield from _ranking_results(
+                name, f"best {MAX_NODES} of {nodes:,} nodes, {what}", nodes, goal_ms
+            )
 
 
-def _ranked(name: str, title: str, nodes: int, goal_ms: float) -> Iterator[Result]:
+def _ranking_results(name: str, title: str, nodes: int, goal_ms: float) -> Iterator[Result]:
     objects = ours.objects(workloads.WORKLOADS[name][0](nodes))
     cluster = build_cluster(objects)
     gc.collect()  # As the sidecar does, once it is in sync.
@@ -58,11 +60,11 @@ def _ranked(name: str, title: str, nodes: int, goal_ms: float) -> Iterator[Resul
         cluster.allocate(claim)
         return took_s
 
-    asked = [after_a_change(ask) for _ in range(QUESTIONS)]
+    answers = [after_a_change(ask) for _ in range(QUESTIONS)]
     every = [
         after_a_change(lambda: list(cluster.class_verdicts(pending))) for _ in range(NEW_QUESTIONS)
     ]
-    p50_ms, p99_ms = (quantiles(asked, n=100)[at] * 1000 for at in (49, 98))
+    p50_ms, p99_ms = (quantiles(answers, n=100)[at] * 1000 for at in (49, 98))
     yield below(f"{title}: p99 in ms", p99_ms, goal_ms)
     yield informative(f"{title}: p50 in ms", p50_ms, quantiles(every, n=100)[49] * 1000)
     yield below(f"{title}: not asked for before, in ms", first_s * 1000, NEW_GOAL_MS)

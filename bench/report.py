@@ -38,7 +38,7 @@ def against(name: str, ours: float, anchor: float, *, at_least: float) -> Result
         name=name,
         ours=round(ours, 3),
         anchor=round(anchor, 3),
-        ratio=_rounded(ratio),
+        ratio=_round_ratio(ratio),
         goal=f"at least {at_least:g} of the anchor",
         met=ratio >= at_least,
     )
@@ -68,7 +68,7 @@ def below(name: str, ours: float, bound: float | None, *, anchor: float | None =
         name=name,
         ours=round(ours, 3),
         anchor=None if anchor is None else round(anchor, 3),
-        ratio=_rounded(ours / anchor) if anchor else None,
+        ratio=_round_ratio(ours / anchor) if anchor else None,
         goal=NO_GOAL if bound is None else f"below {bound:g}",
         met=bound is None or ours < bound,
     )
@@ -80,13 +80,13 @@ def informative(name: str, ours: float, anchor: float) -> Result:
         name=name,
         ours=round(ours, 3),
         anchor=round(anchor, 3),
-        ratio=_rounded(ours / anchor),
+        ratio=_round_ratio(ours / anchor),
         goal=NO_GOAL,
         met=True,
     )
 
 
-def _rounded(ratio: float) -> float:
+def _round_ratio(ratio: float) -> float:
     """Return a ratio with three decimals, or with three digits where it is small."""
     return float(f"{ratio:.3g}") if ratio < 1 else round(ratio, 3)
 

@@ -14,7 +14,7 @@ from translation.snapshot import TranslationSnapshot
 DRIVER = "hami-core-gpu.project-hami.io"
 
 
-def world() -> TranslationSnapshot:
+def snapshot_of_reviews() -> TranslationSnapshot:
     """Return a cluster with HAMi's driver on cards of 40 and 80 GiB."""
     step = Quantity("1Mi")
     sizes = tuple(MemorySize(size=Quantity(s), min=step, step=step) for s in ("40Gi", "80Gi"))

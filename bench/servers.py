@@ -22,7 +22,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from admission.webhook_configuration import MUTATE_PATH
-from bench.reviews import world
+from bench.reviews import snapshot_of_reviews
 from certs.authority import Authority
 from certs.serving import Listener, issue_serving_certificate
 from process.durations import Duration
@@ -72,14 +72,14 @@ async def no_op(request: web.Request) -> web.Response:
 
 async def serve(authority: Authority) -> None:
     """Serve both until standard input ends."""
-    leaf = issue_serving_certificate(
+    serving_certificate = issue_serving_certificate(
         authority, ["localhost", "127.0.0.1"], now=datetime.now(UTC), life=timedelta(hours=1)
     )
-    context = Listener(leaf).context
+    context = Listener(serving_certificate).context
 
     settings = WebhookSettings(bind_address="127.0.0.1", port=0, drain=Duration(0))
     metrics = WebhookMetrics(CollectorRegistry())
-    snapshot = world()
+    snapshot = snapshot_of_reviews()
     mutation = PodReviewHandler(
         lambda: snapshot,
         TranslationOptions(),

@@ -235,5 +235,5 @@ class CertificateSettings(Section, frozen=True, kw_only=True):
         """
         first = f"{self.service}.{namespace}.svc"
         short = (self.service, f"{self.service}.{namespace}")
-        named = (first, *short, f"{first}.{self.cluster_domain}", *self.extra_names)
-        return tuple(dict.fromkeys(named))
+        service_names = (first, *short, f"{first}.{self.cluster_domain}", *self.extra_names)
+        return tuple(dict.fromkeys(service_names))

@@ -102,22 +102,22 @@ def run_command(
     """
     start_collecting()
     parser = build_parser(command, {flag: text for flag, (text, _) in print_instead.items()})
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     status = 0
     try:
-        settings = _settings(command, given)
-        if given.print_settings:
+        settings = _settings(command, options)
+        if options.print_settings:
             sys.stdout.write(dump_yaml([to_document(settings)]))
             return status
         for flag, (_, text_of) in print_instead.items():
-            if getattr(given, _name(flag)):
+            if getattr(options, _name(flag)):
                 sys.stdout.write(text_of(settings))
                 return status
         log_to(sys.stderr, settings.log_level)
         raise_open_file_limit()
         process = Process(
             settings=settings,
-            kubeconfig=given.kubeconfig,
+            kubeconfig=options.kubeconfig,
             identity=f"{socket.gethostname()}_{uuid.uuid4()}",  # noqa: TID251
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -126,16 +126,16 @@ def run_command(
         for fault in _leaves(group):
             sys.stderr.write(f"drawbridge: {fault}\n")
         status = 2
-    except* LeaseLost as lost:
-        for fault in _leaves(lost):
+    except* LeaseLost as error:
+        for fault in _leaves(error):
             sys.stderr.write(f"drawbridge: {fault}\n")
         status = 1
     return status
 
 
-def _settings(command: Command[S], given: argparse.Namespace) -> S:
+def _settings(command: Command[S], options: argparse.Namespace) -> S:
     """Return the file's settings, overridden by the environment and the flags."""
-    file = given.config or os.environ.get("DRAWBRIDGE_CONFIG")
+    file = options.config or os.environ.get("DRAWBRIDGE_CONFIG")
     if not file and DEFAULT_CONFIG.exists():
         file = str(DEFAULT_CONFIG)
     try:
@@ -146,12 +146,12 @@ def _settings(command: Command[S], given: argparse.Namespace) -> S:
         text, file or "defaults", os.environ, kind=command.kind, variables=command.variables
     )
     values = {
-        f"{command.section}.bindAddress": given.bind,
-        f"{command.section}.probePort": given.probe_port,
-        f"{command.section}.metricsPort": given.metrics_port,
+        f"{command.section}.bindAddress": options.bind,
+        f"{command.section}.probePort": options.probe_port,
+        f"{command.section}.metricsPort": options.metrics_port,
     }
-    values |= {field: getattr(given, _name(flag)) for flag, (field, _) in command.flags.items()}
-    return override(settings, {path: one for path, one in values.items() if one is not None})
+    values |= {field: getattr(options, _name(flag)) for flag, (field, _) in command.flags.items()}
+    return override(settings, {path: value for path, value in values.items() if value is not None})
 
 
 def build_parser(
@@ -185,7 +185,7 @@ def _name(flag: str) -> str:
 
 
 def _leaves(group: BaseExceptionGroup[DrawbridgeError]) -> list[BaseException]:
-    found: list[BaseException] = []
+    leaves: list[BaseException] = []
     for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
+        leaves += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return leaves

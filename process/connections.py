@@ -60,14 +60,14 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         handler: asyncio.Protocol,
-        accepted: socket.socket,
+        stream: socket.socket,
         address: str,
         forget: Callable[["Connection"], None],
     ) -> None:
         """Begin a connection.
 
         Args:
-            accepted: Its socket.
+            stream: Its socket.
             address: The client's.
             forget: Called when it ends.
         """
@@ -77,7 +77,7 @@ class Connection(asyncio.Protocol):
         self.active_at = asyncio.get_running_loop().time()
         self.header_since: float | None = self.active_at
         self.answering = False
-        self._accepted = accepted
+        self._accepted = stream
         self._forget = forget
         self._transport: asyncio.WriteTransport | None = None
 
@@ -249,7 +249,7 @@ class Connections:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                accepted, peer = await loop.sock_accept(listener)
+                stream, peer = await loop.sock_accept(listener)
             except ConnectionError:
                 continue  # The client has gone already.
             except OSError as fault:
@@ -258,25 +258,29 @@ class Connections:
                 continue
             address = str(peer[0])
             if self._make_room(address, loop.time()):
-                connection = Connection(handlers(), accepted, address, self._forget)
+                connection = Connection(handlers(), stream, address, self._forget)
                 self._open[connection.handler] = connection
-                group.create_task(self._hand_shake(connection, accepted, context))
+                group.create_task(self._hand_shake(connection, stream, context))
             else:
-                accepted.close()
+                stream.close()
                 self._count_closed(CloseReason.REJECTED)
 
     def _make_room(self, address: str, now: float) -> bool:
         """Close a connection if a new one of a client needs its place; return whether it may stay."""
-        unused = [connection for connection in self._open.values() if not connection.is_used]
-        counts = Counter(connection.address for connection in unused)
+        unused_connections = [
+            connection for connection in self._open.values() if not connection.is_used
+        ]
+        counts = Counter(connection.address for connection in unused_connections)
         if counts[address] >= self._max_unused:
-            own = [connection for connection in unused if connection.address == address]
+            own = [connection for connection in unused_connections if connection.address == address]
             return self._evict_idle(own, now)
         if len(self) < self._max_connections:
             return True
         busiest, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
-        of_busiest = [connection for connection in unused if connection.address == busiest]
-        if self._evict_idle(of_busiest, now) or self._evict_idle(unused, now):
+        of_busiest = [
+            connection for connection in unused_connections if connection.address == busiest
+        ]
+        if self._evict_idle(of_busiest, now) or self._evict_idle(unused_connections, now):
             return True
         if count > counts[address] + 1:  # It opens them faster than they become idle.
             self._close(of_busiest[0], CloseReason.EVICTED)
@@ -297,16 +301,16 @@ class Connections:
         return True
 
     async def _hand_shake(
-        self, connection: Connection, accepted: socket.socket, context: ssl.SSLContext | None
+        self, connection: Connection, stream: socket.socket, context: ssl.SSLContext | None
     ) -> None:
         """Perform the TLS handshake, if there is TLS."""
         with suppress(OSError):
             # Not every event loop sets it on a socket that it has not created.
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection,
-                accepted,
+                stream,
                 ssl=context,
                 ssl_handshake_timeout=self._header_timeout_s if context else None,
                 ssl_shutdown_timeout=TLS_SHUTDOWN_S if context else None,

@@ -127,9 +127,9 @@ async def run_while_leading(
         work = begin()
         running[:] = work.controllers
         try:
-            with _registered(registry, work.collectors):
+            with _registered_collectors(registry, work.collectors):
                 async with asyncio.TaskGroup() as group:
-                    for loop in (*work.loops, *(one.run for one in work.controllers)):
+                    for loop in (*work.loops, *(controller.run for controller in work.controllers)):
                         group.create_task(run_forever(loop))
         finally:
             running.clear()
@@ -144,7 +144,9 @@ def _unsynced_informers(controllers: Sequence[Controller[Any]]) -> str:
 
 
 @contextmanager
-def _registered(registry: CollectorRegistry, collectors: Sequence[Collector]) -> Iterator[None]:
+def _registered_collectors(
+    registry: CollectorRegistry, collectors: Sequence[Collector]
+) -> Iterator[None]:
     """Register collectors that only a leader has."""
     for collector in collectors:
         registry.register(collector)

@@ -45,13 +45,13 @@ class CacheCollector(Collector):
                 GaugeMetricFamily,
                 "synced",
                 "Whether the initial list of the resource is complete (1) or not (0).",
-                lambda informers: float(all(one.synced.is_set() for one in informers)),
+                lambda informers: float(all(informer.synced.is_set() for informer in informers)),
             ),
             (
                 GaugeMetricFamily,
                 "age_seconds",
                 "Seconds since the last response or event from the API server.",
-                lambda informers: max(one.contact_age_s for one in informers),
+                lambda informers: max(informer.contact_age_s for informer in informers),
             ),
             (
                 GaugeMetricFamily,
@@ -63,7 +63,7 @@ class CacheCollector(Collector):
                 CounterMetricFamily,
                 "decode_errors",
                 "Total objects that could not be decoded.",
-                lambda informers: sum(one.decode_errors for one in informers),
+                lambda informers: sum(informer.decode_errors for informer in informers),
             ),
         )
         for family, name, help_text, measure in metrics:

@@ -17,10 +17,10 @@ def raise_open_file_limit() -> int:
     Container runtimes start processes with a soft limit of 1,024, which a few clients can use up.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
-    if soft != resource.RLIM_INFINITY and soft < allowed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-        return allowed
+    allowed_files = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < allowed_files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed_files, hard))
+        return allowed_files
     return MAX_OPEN_FILES if soft == resource.RLIM_INFINITY else soft
 
 

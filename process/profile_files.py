@@ -35,12 +35,12 @@ def load_profiles(directory: Path | None = None) -> Mapping[str, Profile]:
 
 
 def _shipped_profiles() -> dict[str, Profile]:
-    found = {
+    shipped_profiles = {
         file.name: parse_profile(file.read_bytes(), file.name, _load_trusted)
         for file in files(shipped).iterdir()
         if file.name.endswith(SUFFIXES)
     }
-    return {profile.driver: profile for _, profile in sorted(found.items())}
+    return {profile.driver: profile for _, profile in sorted(shipped_profiles.items())}
 
 
 def _load_trusted(text: bytes | str) -> Any:

@@ -142,8 +142,8 @@ def _value_of(path: str, text: str) -> str | list[str]:
 
 def _convert(document: object, source: str, kind: type[S], *, strict: bool = True) -> S:
     if isinstance(document, dict):
-        known = {field.encode_name for field in msgspec.structs.fields(kind)}
-        others = SECTIONS - known
+        known_keys = {field.encode_name for field in msgspec.structs.fields(kind)}
+        others = SECTIONS - known_keys
         document = {name: value for name, value in document.items() if name not in others}
         unknown = "; ".join(_unknown_fields(document, kind))
         if unknown:

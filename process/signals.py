@@ -19,20 +19,20 @@ async def run_until_signal(
     before_end: Callable[[], Awaitable[None]] = _nothing,
 ) -> None:
     """Run loops until SIGTERM or SIGINT comes; the end of one of them is the end of all."""
-    signalled = asyncio.Event()
+    received_signal = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def on_signal(number: signal.Signals) -> None:
         log.info("process.signalled", signal=number.name)
-        signalled.set()
-        for each in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(each)  # The next one ends the process at once.
+        received_signal.set()
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(signal_number)  # The next one ends the process at once.
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(run_forever(each)) for each in loops]
-        await signalled.wait()
+        tasks = [group.create_task(run_forever(loop)) for loop in loops]
+        await received_signal.wait()
         await before_end()
         for task in tasks:
             task.cancel()

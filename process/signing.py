@@ -105,10 +105,10 @@ def project_keys(raw: bytes) -> Keys:
     Raises:
         msgspec.DecodeError: It holds something else.
     """
-    stored = decode(raw, Secret).values().get(KEYS)
-    if not stored:
+    value = decode(raw, Secret).values().get(KEYS)
+    if not value:
         return ()
     try:
-        return decode_keys(stored)
+        return decode_keys(value)
     except SigningKeysError as fault:
         raise msgspec.DecodeError(str(fault)) from fault

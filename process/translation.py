@@ -148,14 +148,14 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
         for fault in _renaming_faults(self.renamed_keys):
             raise ConfigError(fault)
         options = self.options()
-        known = ", ".join(sorted(arbiter.VOCABULARIES))
+        known_names = ", ".join(sorted(arbiter.VOCABULARIES))
         for vocabulary in sorted(options.vocabularies - arbiter.VOCABULARIES.keys()):
             raise ConfigError(
-                f"translation.vocabularies: no vocabulary {vocabulary}; known are {known}"
+                f"translation.vocabularies: no vocabulary {vocabulary}; known are {known_names}"
             )
         for vocabulary in sorted(options.profiles.keys() - arbiter.VOCABULARIES.keys()):
             raise ConfigError(
-                f"translation.profiles: no vocabulary {vocabulary}; known are {known}"
+                f"translation.profiles: no vocabulary {vocabulary}; known are {known_names}"
             )
         handlers = vocabularies_in_force(options, profiles).values()
         for key in sorted(options.drivers):
@@ -170,12 +170,16 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
                     f"translation.profiles.{name}: no profile {driver}; known are "
                     f"{', '.join(sorted(profiles))}"
                 )
-        owners = {name for name, one in arbiter.VOCABULARIES.items() if one.handles(nvidia.GPU)}
-        chosen = owners & options.vocabularies
-        if options.default_gpu_owner not in (chosen or owners):
+        owners = {
+            name
+            for name, vocabulary in arbiter.VOCABULARIES.items()
+            if vocabulary.handles(nvidia.GPU)
+        }
+        chosen_owners = owners & options.vocabularies
+        if options.default_gpu_owner not in (chosen_owners or owners):
             raise ConfigError(
                 f"translation.defaultGpuOwner: {options.default_gpu_owner} cannot own {nvidia.GPU}; "
-                f"{', '.join(sorted(chosen or owners))} can"
+                f"{', '.join(sorted(chosen_owners or owners))} can"
             )
         return options
 
@@ -191,13 +195,13 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
 
 def _renaming_faults(renamed_keys: Mapping[str, str]) -> Iterator[str]:
     by_meaning: dict[str, str] = {}
-    for name, renamed in sorted(renamed_keys.items()):
-        fault = renaming_fault(name, renamed)
+    for name, names_of_key in sorted(renamed_keys.items()):
+        fault = renaming_fault(name, names_of_key)
         if fault is not None:
             yield f"translation.renamedKeys: {printable(name)} {fault}"
-        first = by_meaning.setdefault(renamed, name)
+        first = by_meaning.setdefault(names_of_key, name)
         if first != name:
             yield (
                 f"translation.renamedKeys: {printable(first)} and {printable(name)} both stand for "
-                f"{printable(renamed)}; name one"
+                f"{printable(names_of_key)}; name one"
             )

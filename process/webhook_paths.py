@@ -92,8 +92,8 @@ def split_path(path: str) -> tuple[str, str]:
     >>> split_path("/mutate")
     ('/mutate', '')
     """
-    keyed = _KEYED_PATH.fullmatch(path)
-    return (keyed[1], keyed[2]) if keyed else (path, "")
+    match = _KEYED_PATH.fullmatch(path)
+    return (match[1], match[2]) if match else (path, "")
 
 
 def find_path(path: str, keys: PathKeys) -> str | None:
@@ -104,10 +104,10 @@ def find_path(path: str, keys: PathKeys) -> str | None:
     Args:
         path: Untrusted text.
     """
-    fixed, _, offered = path.rpartition("/")
-    encoded = offered.encode(errors="replace")
-    matches = [hmac.compare_digest(encoded, key.key.encode()) for key in keys]
-    return fixed if any(matches) else None
+    fixed_path, _, offered_key = path.rpartition("/")
+    encoded_key = offered_key.encode(errors="replace")
+    matches = [hmac.compare_digest(encoded_key, key.key.encode()) for key in keys]
+    return fixed_path if any(matches) else None
 
 
 class PathKeyCache:
@@ -164,10 +164,10 @@ def project_path_keys(raw: bytes) -> PathKeys:
     Raises:
         msgspec.DecodeError: It holds something else.
     """
-    stored = decode(raw, Secret).values().get(PATH_KEYS)
-    if not stored:
+    value = decode(raw, Secret).values().get(PATH_KEYS)
+    if not value:
         return ()
     try:
-        return decode_path_keys(stored)
+        return decode_path_keys(value)
     except PathKeysError as fault:
         raise msgspec.DecodeError(str(fault)) from fault

@@ -87,11 +87,11 @@ def _drivers_of_request(alternative: Alternative, context: Context) -> ClaimDriv
 def _drivers(selectors: Iterable[DeviceSelector], name: str, context: Context) -> ClaimDrivers:
     texts = [selector.cel.expression for selector in selectors if selector.cel is not None]
     chain = selector_chain(tuple(Expression(text=text, origin="") for text in texts))
-    published = context.inventory.select(chain).drivers
-    named = frozenset[str]().union(*map(_named_drivers, texts))
-    if not published and not named:
+    drivers = context.inventory.select(chain).drivers
+    named_drivers = frozenset[str]().union(*map(_named_drivers, texts))
+    if not drivers and not named_drivers:
         return ClaimDrivers(unknown=(name,))
-    return ClaimDrivers(published=published, named=named)
+    return ClaimDrivers(published=drivers, named=named_drivers)
 
 
 def _named_drivers(expression: str) -> frozenset[str]:

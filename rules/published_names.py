@@ -48,12 +48,12 @@ def names_of_slices(slices: Iterable[ResourceSlice]) -> PublishedNames:
     for slice_ in slices:
         driver = slice_.spec.driver
         for device in slice_.spec.devices or ():
-            attributes.update(_qualified(name, driver) for name in device.attributes or ())
-            capacities.update(_qualified(name, driver) for name in device.capacity or ())
+            attributes.update(_qualified_name(name, driver) for name in device.attributes or ())
+            capacities.update(_qualified_name(name, driver) for name in device.capacity or ())
     return PublishedNames(attributes=frozenset(attributes), capacities=frozenset(capacities))
 
 
-def _qualified(name: str, driver: str) -> tuple[str, str]:
+def _qualified_name(name: str, driver: str) -> tuple[str, str]:
     domain, slash, identifier = name.partition("/")
     return (domain, identifier) if slash else (driver, name)
 

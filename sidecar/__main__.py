@@ -122,7 +122,7 @@ def _begin(parts: _Parts) -> Work:
     has_waited = asyncio.Event()
     writer = ClaimWriter(
         client,
-        holder=process.identity,
+        identity=process.identity,
         timeout_s=settings.write_timeout,
         max_in_flight=settings.max_writes_in_flight,
         may_write=lambda: session.service is service,
@@ -134,7 +134,7 @@ def _begin(parts: _Parts) -> Work:
             write_deadline_s=settings.write_deadline, binding_timeout_s=settings.binding_timeout
         ),
         now=process.now,
-        count=metrics.written,
+        count=metrics.count_write,
     )
     service = Service(
         state,
@@ -145,7 +145,7 @@ def _begin(parts: _Parts) -> Work:
         instance=str(uuid.uuid4()),
         metrics=metrics,
         engine=engine,
-        on_rejection=RejectionEvents(recorder.record).rejected,
+        on_rejection=RejectionEvents(recorder.record).record_rejection,
     )
     metrics.show_reservations(lambda: len(service.reservations.by_pod))
     for step in Step:

@@ -20,7 +20,7 @@ from kube.errors import KubeError, NotFound
 from sidecar.plan import steps, writes
 from sidecar.plan.binding import Binding, binding_state
 from sidecar.plan.ledger import Step
-from sidecar.plan.rejections import Code, Rejection, failed, unschedulable
+from sidecar.plan.rejections import Code, Rejection, failed_rejection, unschedulable
 from sidecar.plan.steps import ClaimWrite
 from sidecar.plan.writes import Outcome, Patch
 from sidecar.state import ClusterState
@@ -105,7 +105,7 @@ class Binder:
             claims: Name and UID of each.
         """
         for name, uid in claims:
-            async with self._locked(uid):
+            async with self._lock_claim(uid):
                 rejection = await self._bind_claim(pod, node, name, uid)
             if rejection is not None:
                 return rejection
@@ -117,7 +117,7 @@ class Binder:
         Args:
             deallocate: The pod was never bound, so the devices are free if nobody else uses them.
         """
-        async with self._locked(uid):
+        async with self._lock_claim(uid):
             for _ in range(MAX_CONFLICTS):
                 claim = self._state.claims.store.get(name)
                 write = steps.next_release_step(claim, uid, pod.consumer(), deallocate=deallocate)
@@ -137,7 +137,7 @@ class Binder:
             for hold in (*self._state.holds_in(Step.UNKNOWN), *self._state.holds_in(Step.WRITING)):
                 if hold.uid in self._turns:
                     continue  # Its write is under way, or tried again.
-                async with self._locked(hold.uid):
+                async with self._lock_claim(hold.uid):
                     claim = self._state.claims.store.get(hold.name)
                     write = steps.next_settle_step(claim, self._state.holds.get(hold.uid))
                     if write is not None:
@@ -157,14 +157,18 @@ class Binder:
                         return step
                     outcome = await self._make(step)
                     if outcome is Outcome.REFUSED or outcome is Outcome.GONE:
-                        return failed(
+                        return failed_rejection(
                             Code.WRITE_REFUSED, "the API server refused to write a ResourceClaim"
                         )
                     if outcome is Outcome.UNKNOWN:
                         await asyncio.sleep(RETRY_S)
         except TimeoutError:
-            return failed(Code.WRITE_UNKNOWN, "a write of a ResourceClaim got no answer in time")
-        return failed(Code.WRITE_REFUSED, "a ResourceClaim changes faster than it can be written")
+            return failed_rejection(
+                Code.WRITE_UNKNOWN, "a write of a ResourceClaim got no answer in time"
+            )
+        return failed_rejection(
+            Code.WRITE_REFUSED, "a ResourceClaim changes faster than it can be written"
+        )
 
     async def _make(self, write: ClaimWrite) -> Outcome | None:
         """Make a write and take its result; return what its failure proves, None if it was made."""
@@ -184,7 +188,7 @@ class Binder:
         self._number += 1
         patch = steps.patch_of(write, now=rfc3339(self._now()), number=self._number)
         try:
-            stored = await self._writer.patch(name, patch, status=write.is_of_status)
+            stored_claim = await self._writer.patch(name, patch, status=write.is_of_status)
         except KubeError as error:
             outcome = writes.outcome_of(error)
             self._count(outcome)
@@ -199,7 +203,7 @@ class Binder:
                 await self._refresh(name)
             return outcome
         self._count(None)
-        self._state.claims.put(stored)
+        self._state.claims.put(stored_claim)
         return None
 
     async def _refresh(self, name: Name) -> None:
@@ -234,7 +238,7 @@ class Binder:
             )
 
     @asynccontextmanager
-    async def _locked(self, uid: str) -> AsyncIterator[None]:
+    async def _lock_claim(self, uid: str) -> AsyncIterator[None]:
         """Let one task at a time write a claim."""
         turn = self._turns.setdefault(uid, _Turn())
         turn.users += 1

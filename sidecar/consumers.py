@@ -54,9 +54,9 @@ class ConsumerIndex:
         before = _users(old)
         after = _users(new)
         for uid in before - after:
-            left = self.claims_of[uid] - {name}
-            if left:
-                self.claims_of[uid] = left
+            remaining_names = self.claims_of[uid] - {name}
+            if remaining_names:
+                self.claims_of[uid] = remaining_names
             else:
                 del self.claims_of[uid]
         for uid in after - before:

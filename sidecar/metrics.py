@@ -57,15 +57,15 @@ class SidecarMetrics:
         """Count one call."""
         self._calls.labels(point, verdict).observe(seconds)
 
-    def waited(self, seconds: float) -> None:
+    def observe_wait(self, seconds: float) -> None:
         """Count one wait for a version."""
         self._waits.observe(seconds)
 
-    def rejected(self, code: str) -> None:
+    def count_rejection(self, code: str) -> None:
         """Count one rejected pod."""
         self._rejections.labels(code).inc()
 
-    def written(self, outcome: Outcome | None) -> None:
+    def count_write(self, outcome: Outcome | None) -> None:
         """Count one write by its outcome, None for success."""
         self._writes.labels(WRITTEN if outcome is None else outcome.value).inc()
 

@@ -21,7 +21,7 @@ class RejectionEvents:
         self._record = record
         self._recorded: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-    def rejected(self, pod: Pod, rejection: Rejection) -> None:
+    def record_rejection(self, pod: Pod, rejection: Rejection) -> None:
         """Record why a pod gets no devices, unless it was told that before."""
         event = rejection_event(pod, rejection)
         key = (pod.metadata.uid, event.identity)

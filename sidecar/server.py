@@ -106,9 +106,9 @@ class SchedulerServer:
                 if service is None or problem:
                     verdict = "unavailable"
                     return _response(Answer(message=problem), status=503)
-                decoded = _decode(await request.read(), endpoint.kind)
+                call_request = _decode(await request.read(), endpoint.kind)
                 try:
-                    answer = await endpoint.answer(service, decoded)
+                    answer = await endpoint.answer(service, call_request)
                 except UnknownScheduler:
                     verdict = "unknown_scheduler"
                     refusal = Answer(instance=service.instance, message="say hello first")

@@ -22,7 +22,7 @@ from sidecar.binder import Binder, PodReference
 from sidecar.metrics import SidecarMetrics
 from sidecar.plan.decisions import Fits, NoDevicesNeeded, Placement, find_nodes, fits_with, place
 from sidecar.plan.pod_claims import claim_names
-from sidecar.plan.rejections import Code, Rejection, failed
+from sidecar.plan.rejections import Code, Rejection, failed_rejection
 from sidecar.plan.reservations import Difference, Reservations, accept, finish, greet
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.writes import consumers
@@ -141,24 +141,24 @@ class Service:
             await self._accept(request)
             if outcome is None:
                 outcome = await self._decide(partial(find_nodes, pod, all_nodes=request.all))
-        acknowledged = self.reservations.acknowledged
+        acknowledged_number = self.reservations.acknowledged
         if isinstance(outcome, Fits):
             return PreFilterAnswer(
                 instance=self.instance,
-                acknowledged=acknowledged,
+                acknowledged=acknowledged_number,
                 verdict=Verdict.FITS,
                 nodes=outcome.nodes,
                 complete=outcome.complete,
             )
         if isinstance(outcome, NoDevicesNeeded):
             return PreFilterAnswer(
-                instance=self.instance, acknowledged=acknowledged, verdict=Verdict.SKIP
+                instance=self.instance, acknowledged=acknowledged_number, verdict=Verdict.SKIP
             )
-        self._metrics.rejected(outcome.code)
+        self._metrics.count_rejection(outcome.code)
         self._on_rejection(pod, outcome)
         return PreFilterAnswer(
             instance=self.instance,
-            acknowledged=acknowledged,
+            acknowledged=acknowledged_number,
             verdict=outcome.verdict,
             code=outcome.code,
             message=outcome.message,
@@ -169,15 +169,17 @@ class Service:
         pod = self._find_pod(request.pod_uid)
         async with self._turn:
             await self._accept(request)
-            outcome: Placement | Rejection = failed(Code.POD_UNKNOWN, "the pod is not known")
+            outcome: Placement | Rejection = failed_rejection(
+                Code.POD_UNKNOWN, "the pod is not known"
+            )
             if pod is not None:
                 outcome = await self._decide(
                     partial(
                         fits_with,
                         pod,
                         request.node,
-                        removed=request.removed,
-                        added=request.added,
+                        removed_claims=request.removed,
+                        added_claims=request.added,
                     )
                 )
         rejection = outcome if isinstance(outcome, Rejection) else None
@@ -270,7 +272,7 @@ class Service:
         self._promising = True
         try:
             for reservation in difference.begun:
-                await self._promise(reservation)
+                await self._hold_claims(reservation)
         finally:
             self._promising = False
 
@@ -279,14 +281,14 @@ class Service:
             self._state.unreserve(reservation.pod_uid)
             self._rejected.pop(reservation.pod_uid, None)
 
-    async def _promise(self, reservation: Reservation) -> None:
+    async def _hold_claims(self, reservation: Reservation) -> None:
         """Promise the devices that a pod gets on its node."""
         uid = reservation.pod_uid
         pod = self._find_pod(uid) or self._state.pod(
             reservation.pod_namespace, reservation.pod_name
         )
         if pod is None or pod.metadata.uid != uid:
-            self._rejected[uid] = failed(Code.POD_UNKNOWN, "the pod is not known")
+            self._rejected[uid] = failed_rejection(Code.POD_UNKNOWN, "the pod is not known")
             return
         placement = await self._decide(partial(place, pod, reservation.node))
         if isinstance(placement, Rejection):
@@ -296,9 +298,9 @@ class Service:
         for claim, allocation in placement.allocations:
             self._state.reserve(claim, allocation, uid)
         for name in claim_names(pod):
-            shared = self._state.claims.store.get(name)
-            if shared is not None:
-                self._state.join(shared, uid)
+            stored_claim = self._state.claims.store.get(name)
+            if stored_claim is not None:
+                self._state.join(stored_claim, uid)
 
     # --- decisions --------------------------------------------------------------------------------
 
@@ -329,13 +331,15 @@ class Service:
             async with asyncio.timeout(self._settings.own_claims_s):
                 await self._state.claims.wait_seen(own)
         except TimeoutError:
-            return failed(Code.CLAIMS_BEHIND, "the sidecar has not seen the pod's claims yet")
+            return failed_rejection(
+                Code.CLAIMS_BEHIND, "the sidecar has not seen the pod's claims yet"
+            )
         try:
             async with asyncio.timeout(self._settings.other_claims_s):
                 await self._state.claims.wait_seen({("", ""): request.newest_claim_version})
         except TimeoutError:
             log.info("claims.behind", version=request.newest_claim_version)
-        self._metrics.waited(self._clock() - began)
+        self._metrics.observe_wait(self._clock() - began)
         return None
 
     async def _bind(self, request: PreBindRequest) -> Rejection | None:
@@ -346,7 +350,7 @@ class Service:
         pod = self._find_pod(uid)
         node = self._state.node(request.node)
         if pod is None or node is None or uid not in self.reservations.by_pod:
-            return failed(Code.POD_UNKNOWN, "the pod has no reservation")
+            return failed_rejection(Code.POD_UNKNOWN, "the pod has no reservation")
         claims = [
             (name, claim.metadata.uid)
             for name in claim_names(pod)

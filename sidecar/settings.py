@@ -84,9 +84,9 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
             raise ValueError(f"socket: a path has at most {MAX_SOCKET_PATH} bytes")
         if self.write_deadline < self.write_timeout:
             raise ValueError("writeDeadline must not be below writeTimeout")
-        repeated = sorted({name for name in self.drivers if self.drivers.count(name) > 1})
-        if repeated:
-            raise ValueError(f"drivers: {', '.join(repeated)} is there twice")
+        repeated_names = sorted({name for name in self.drivers if self.drivers.count(name) > 1})
+        if repeated_names:
+            raise ValueError(f"drivers: {', '.join(repeated_names)} is there twice")
 
     def features(self) -> Features:
         """Return the gates that are in force."""

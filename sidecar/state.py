@@ -68,7 +68,11 @@ class ClusterState:
         self._required: Final[tuple[Subscription[Any], ...]] = (
             self.claims,
             self._pods,
-            *(one for kind, one in self._inventory.items() if kind not in OPTIONAL),
+            *(
+                subscription
+                for kind, subscription in self._inventory.items()
+                if kind not in OPTIONAL
+            ),
         )
         self.holds: Final[dict[str, Hold]] = {}
         self.consumers: Final = ConsumerIndex(self.claims.store)
@@ -174,7 +178,9 @@ class ClusterState:
     def rebuild(self) -> None:
         """Begin the view of the devices anew, which may be wrong after a bug."""
         self._cache = ClusterCache(self._features, self._uniform_config_drivers)
-        self._changes = {kind: dict(one.store) for kind, one in self._inventory.items()}
+        self._changes = {
+            kind: dict(subscription.store) for kind, subscription in self._inventory.items()
+        }
         for name in self.claims.store:
             self._queue_claim(name)
 
@@ -202,11 +208,11 @@ class ClusterState:
         self._owned_drivers = owned_drivers(self._ownerships.store.values())
 
     def _inventory_changed(self, kind: Kind) -> Callable[[Name, Any, Any], None]:
-        def changed(key: Name, old: object, new: object) -> None:
+        def mark_changed(key: Name, old: object, new: object) -> None:
             if old != new:  # Most changes are of fields that are not projected.
                 self._changes.setdefault(kind, {})[key] = new
 
-        return changed
+        return mark_changed
 
     def _put(self, hold: Hold) -> None:
         self.holds[hold.uid] = hold

@@ -28,7 +28,7 @@ class ClaimWriter:
         self,
         client: Client,
         *,
-        holder: str,
+        identity: str,
         timeout_s: float,
         max_in_flight: int,
         may_write: Callable[[], bool],
@@ -36,12 +36,12 @@ class ClaimWriter:
         """Begin without a write.
 
         Args:
-            holder: Identity in the Lease.
+            identity: Identity in the Lease.
             timeout_s: Of each write, in the API server, too.
             may_write: Asked before each write; false once a renewal of the Lease is late.
         """
         self._client = client
-        self._field_manager = f"{FIELD_MANAGER_PREFIX}{holder}"
+        self._field_manager = f"{FIELD_MANAGER_PREFIX}{identity}"
         self._timeout_s = timeout_s
         self._slots = asyncio.Semaphore(max_in_flight)
         self._may_write = may_write

@@ -171,13 +171,13 @@ def silent_keys(path: Path) -> Sequence[str]:
     left_alone = {
         finding["object"] for finding in answer["findings"] if finding["code"] in WHOLE_POD
     }
-    named = {
+    device_keys = {
         key
         for document in answer["objects"]
         if _name(document) not in left_alone
         for key in _device_keys(document)
     }
-    return sorted(key for key in named if key not in words)
+    return sorted(key for key in device_keys if key not in words)
 
 
 def _name(document: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ Entry = Mapping[str, Any]
 SUBDOMAIN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 
 
-def named(pattern: str, most: int) -> Document:
+def name_schema(pattern: str, most: int) -> Document:
     """Return the limits of a name."""
     return {"minLength": 1, "maxLength": most, "pattern": pattern}
 

@@ -110,10 +110,10 @@ def accelerator_cluster() -> str:
 
 
 def _nodes(nodes: Mapping[str, Sequence[Object]]) -> list[Object]:
-    return [_labelled(kwok_node(name)) for name in nodes]
+    return [_with_labels(kwok_node(name)) for name in nodes]
 
 
-def _labelled(node: Object) -> Object:
+def _with_labels(node: Object) -> Object:
     """Return the node, with the label that HAMi's installation asks for where it serves."""
     metadata = node["metadata"]
     if metadata["name"].startswith("hami-"):

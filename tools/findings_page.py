@@ -49,7 +49,7 @@ are in `manifests/policies`; for the others the last column says why it cannot.
 
 def page() -> str:
     """Return the page's text."""
-    causes = "".join(f"| `{code.value}` | {cause} |\n" for code, cause in documented())
+    causes = "".join(f"| `{code.value}` | {cause} |\n" for code, cause in documented_codes())
     passing = "".join(f"| `{code.value}` | {how} |\n" for code, how in TRANSIENT_CAUSES.items())
     rules = "".join(_row(rule) for rule in RULES)
     return HEADER + causes + RULES_HEADER + rules + ON_WORKLOADS + passing
@@ -62,7 +62,7 @@ def _row(rule: Rule[Any]) -> str:
     return f"| `{rule.code}` | {about} | {rule.category} | {rule.fix} | {where} |\n"
 
 
-def documented() -> Iterator[tuple[Code, str]]:
+def documented_codes() -> Iterator[tuple[Code, str]]:
     """Yield each code with the sentence that stands under it in the source.
 
     Raises:

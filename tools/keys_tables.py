@@ -37,12 +37,12 @@ def page() -> str:
     text = PAGE.read_text()
     for name, vocabulary in VOCABULARIES.items():
         begin = BEGIN.format(name=name)
-        text = _replaced(text, begin, table(vocabulary.table), f"the keys of {name}")
-    text = _replaced(text, ROUTES_BEGIN, routes_table(), "routes")
-    return _replaced(text, FAMILIES_BEGIN, families_table(), "keys that are not translated")
+        text = _replace_section(text, begin, table(vocabulary.table), f"the keys of {name}")
+    text = _replace_section(text, ROUTES_BEGIN, routes_table(), "routes")
+    return _replace_section(text, FAMILIES_BEGIN, families_table(), "keys that are not translated")
 
 
-def _replaced(text: str, begin: str, content: str, name: str) -> str:
+def _replace_section(text: str, begin: str, content: str, name: str) -> str:
     before, marker, rest = text.partition(begin)
     _, end, after = rest.partition(END)
     if not end:

@@ -23,11 +23,11 @@ def paths() -> tuple[str, ...]:
 
 def text(path: str) -> str:
     """Return the content of a generated file."""
-    return _generated()[path]
+    return _generated_files()[path]
 
 
 @cache
-def _generated() -> dict[str, str]:
+def _generated_files() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["", f"-I{ROOT}", f"--python_out={folder}", f"--pyi_out={folder}"]
         status = protoc.main([*arguments, *(f"{FOLDER}/{name}.proto" for name in PROTOS)])

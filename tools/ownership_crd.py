@@ -22,7 +22,7 @@ from tools.custom_resources import (
     Entry,
     KindWords,
     column,
-    named,
+    name_schema,
 )
 
 SHORT_NAME: Final = "aown"
@@ -39,7 +39,7 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
         },
     },
     OwnedDriver: {
-        "name": {"description": "spec.driver of its ResourceSlices.", **named(SUBDOMAIN, 63)},
+        "name": {"description": "spec.driver of its ResourceSlices.", **name_schema(SUBDOMAIN, 63)},
     },
     AllocatorOwnershipStatus: {
         "observedGeneration": {

@@ -41,7 +41,7 @@ from tools.custom_resources import (
     Entry,
     KindWords,
     column,
-    named,
+    name_schema,
 )
 
 SHORT_NAME: Final = "dcp"
@@ -59,7 +59,7 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
         "driver": {
             "description": "Whose devices the rules are about: spec.driver of ResourceSlices. If "
             "several policies name one driver, the oldest counts.",
-            **named(SUBDOMAIN, 63),
+            **name_schema(SUBDOMAIN, 63),
         },
         "enforcement": {
             "description": "Enforce: allocations that violate a rule are rejected. Audit: nothing is "
@@ -83,7 +83,7 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
             "maxItems": MAX_PHYSICAL_ATTRIBUTES,
             "x-kubernetes-list-type": "set",
             "items": {
-                **named(_ATTRIBUTE, 96),
+                **name_schema(_ATTRIBUTE, 96),
                 "x-kubernetes-validations": [
                     {
                         "rule": "self.split('/')[self.split('/').size() - 1].size() <= 32",
@@ -108,7 +108,7 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
         "name": {
             "description": "Unique in the policy; devices of one kind are named after the rules "
             "that match them.",
-            **named(_LABEL, 63),
+            **name_schema(_LABEL, 63),
         },
         "selectors": {
             "description": "The devices that the rule is about: those for which all are true, or "
@@ -121,7 +121,7 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
             "minItems": 1,
             "maxItems": MAX_GROUPS,
             "x-kubernetes-list-type": "set",
-            "items": named(_LABEL, 63),
+            "items": name_schema(_LABEL, 63),
         },
         "compatibleOnlyWith": {
             "description": "A condition on every other device in use on the same hardware.",

@@ -403,12 +403,12 @@ def _metrics_of(maker: Any) -> Iterator[str]:
     }
     instrument = maker(**arguments)
     if is_collector:
-        yield from _collected(instrument)
+        yield from _collector_names(instrument)
     for collector in registry._collector_to_names:  # noqa: SLF001 - the registry lists no labels.
-        yield from _collected(collector)
+        yield from _collector_names(collector)
 
 
-def _collected(collector: Any) -> Iterator[str]:
+def _collector_names(collector: Any) -> Iterator[str]:
     for family in collector.collect():
         labels = getattr(family, "_labelnames", None)
         labels = getattr(collector, "_labelnames", ()) if labels is None else labels

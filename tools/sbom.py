@@ -37,15 +37,15 @@ class Package(NamedTuple):
         return f"pkg:pypi/{self.name}@{self.version}"
 
 
-def locked(text: str) -> Iterator[Package]:
+def locked_packages(text: str) -> Iterator[Package]:
     """Yield the packages of a hashed requirements file."""
     for lines in text.replace("\\\n", " ").splitlines():
         if pin := _PINNED.match(lines):
-            name = normalized(pin["name"])
+            name = normalize_name(pin["name"])
             yield Package(name, pin["version"], tuple(_HASH.findall(lines)))
 
 
-def normalized(name: str) -> str:
+def normalize_name(name: str) -> str:
     """Return a project's name as indexes compare it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -119,7 +119,7 @@ def dependencies_of(name: str, packages: Mapping[str, Package]) -> list[str]:
     except metadata.PackageNotFoundError:
         return []
     names = {
-        normalized(name_match[0])
+        normalize_name(name_match[0])
         for requirement in requirements
         if (name_match := _NEEDED.match(requirement))
     }
@@ -129,7 +129,7 @@ def dependencies_of(name: str, packages: Mapping[str, Package]) -> list[str]:
 def main() -> int:
     """Return the exit status."""
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else OUT
-    packages = {package.name: package for package in locked(LOCKED.read_text())}
+    packages = {package.name: package for package in locked_packages(LOCKED.read_text())}
     out.parent.mkdir(parents=True, exist_ok=True)
     document = bill(packages, metadata.version(PRODUCT))
     out.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")

@@ -98,7 +98,9 @@ def companions(keys: Collection[str]) -> frozenset[str]:
 
 def owner_of(name: str) -> str | None:
     """Return the first vocabulary that has a resource name."""
-    return next((owner for owner, one in VOCABULARIES.items() if one.handles(name)), None)
+    return next(
+        (owner for owner, vocabulary in VOCABULARIES.items() if vocabulary.handles(name)), None
+    )
 
 
 def extended_vocabularies(
@@ -111,16 +113,16 @@ def extended_vocabularies(
         names_by_vocabulary: Vocabulary and the names of a profile that serves it; one that ends in `*` is a prefix.
         renamed_keys: Name in pods to the name in a vocabulary; the first that has it reads both.
     """
-    renamed: dict[str | None, dict[str, str]] = {}
+    keys_by_vocabulary: dict[str | None, dict[str, str]] = {}
     for name, own_name in sorted(renamed_keys.items()):
-        renamed.setdefault(owner_of(own_name), {})[name] = own_name
+        keys_by_vocabulary.setdefault(owner_of(own_name), {})[name] = own_name
     names_added: dict[str, list[str]] = {}
     for vocabulary, names in names_by_vocabulary:
         names_added.setdefault(vocabulary, []).extend(names)
     return {
-        name: _renamed(
+        name: _with_renamed_keys(
             _extended(vocabulary, tuple(dict.fromkeys(names_added.get(name, ())))),
-            renamed.get(name, {}),
+            keys_by_vocabulary.get(name, {}),
         )
         for name, vocabulary in VOCABULARIES.items()
     }
@@ -139,16 +141,16 @@ def _extended(vocabulary: Vocabulary, names: Iterable[str]) -> Vocabulary:
     )
 
 
-def _renamed(vocabulary: Vocabulary, renamed_keys: Mapping[str, str]) -> Vocabulary:
+def _with_renamed_keys(vocabulary: Vocabulary, renamed_keys: Mapping[str, str]) -> Vocabulary:
     if not renamed_keys:
         return vocabulary
     in_pods = {own_name: name for name, own_name in renamed_keys.items()}
-    added = vocabulary.added_key
+    added_key = vocabulary.added_key
     return msgspec.structs.replace(
         vocabulary,
         keys=(*vocabulary.keys, *renamed_keys),
         renamed_keys=renamed_keys,
-        added_key=None if added is None else in_pods.get(added, added),
+        added_key=None if added_key is None else in_pods.get(added_key, added_key),
     )
 
 

@@ -22,17 +22,17 @@ _NAME: Final = re.compile(
 """Source: k8s.io/apimachinery pkg/util/validation, IsQualifiedName; an extended resource has a prefix."""
 
 
-def renaming_fault(name: str, renamed: str) -> str | None:
+def renaming_fault(name: str, renamed_key: str) -> str | None:
     """Return why a name cannot stand for another one; None when it can.
 
     Args:
         name: The name that pods have.
-        renamed: The name of a vocabulary that it stands for.
+        renamed_key: The name of a vocabulary that it stands for.
     """
     if not _NAME.fullmatch(name) or name.split("/", maxsplit=1)[0].endswith("kubernetes.io"):
         return "is not the name of an extended resource, such as example.com/gpu"
-    if owner_of(renamed) is None:
-        return f"stands for {printable(renamed)}, which is a key of no vocabulary"
+    if owner_of(renamed_key) is None:
+        return f"stands for {printable(renamed_key)}, which is a key of no vocabulary"
     handler = owner_of(name)
     if handler is not None:
         return f"is a key of the vocabulary {handler} already"
@@ -81,4 +81,4 @@ def present_names(pod: LegacyPod, renamed_keys: Mapping[str, str]) -> Mapping[st
     if not renamed_keys:
         return {}
     keys = pod.keys()
-    return {name: renamed for name, renamed in sorted(renamed_keys.items()) if name in keys}
+    return {name: renamed_key for name, renamed_key in sorted(renamed_keys.items()) if name in keys}

@@ -175,8 +175,10 @@ def print_configuration(settings: Settings) -> str:
     """Return the webhook configurations that the profiles need, as YAML."""
     profiles = settings.translation.load_profiles()
     options = settings.translation.checked_options(profiles)
-    known = vocabularies_in_force(options, profiles).values()
-    return dump_yaml([configuration(known), validating_configuration(known)])
+    known_vocabularies = vocabularies_in_force(options, profiles).values()
+    return dump_yaml(
+        [configuration(known_vocabularies), validating_configuration(known_vocabularies)]
+    )
 
 
 def _certificate_source(client: Client, process: Process[Settings]) -> CertificateSource:

@@ -243,7 +243,7 @@ class Endpoint:
             raise
         except Exception:  # A bug of ours, so the administrator's failurePolicy decides.
             log.exception("review.failed", uid=request.get(UID))
-            return self._failed(path)
+            return self._failure_response(path)
         finally:
             self._in_flight[path] -= 1
 
@@ -257,8 +257,8 @@ class Endpoint:
     def _announced_size(self, request: web.Request) -> int:
         """Return how many bytes of the body may be read."""
         max_bytes = self._settings.max_body_bytes
-        announced = request.content_length
-        return max_bytes if announced is None else min(announced, max_bytes)
+        announced_size = request.content_length
+        return max_bytes if announced_size is None else min(announced_size, max_bytes)
 
     def _shed(self) -> web.Response:
         self._metrics.shed.inc()
@@ -268,7 +268,7 @@ class Endpoint:
         response.force_close()  # The body may not have been read.
         return response
 
-    def _failed(self, path: str) -> web.Response:
+    def _failure_response(self, path: str) -> web.Response:
         self._metrics.panics.labels(path).inc()
         return web.Response(status=500, text="internal error")
 

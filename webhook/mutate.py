@@ -89,10 +89,10 @@ def answer_pod_review(
 
     if cache is None:
         return sign_answer(compute(snapshot), signing)
-    unsigned = cache.find_or_compute(
+    computed_answer = cache.find_or_compute(
         document, namespace=namespace, snapshot=snapshot, options=options, compute=compute
     )
-    return sign_answer(unsigned, signing)
+    return sign_answer(computed_answer, signing)
 
 
 def _answer_creation(

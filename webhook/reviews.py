@@ -120,15 +120,15 @@ class ReviewRunner:
         try:
             if not http_request[_IS_LARGE]:
                 # A system call for the CPU time would be a tenth of a small review.
-                return _timed(compute, time.perf_counter)
+                return _time_computation(compute, time.perf_counter)
             # One at a time: more threads would not be faster, and take the interpreter from the loop.
             async with self._one_at_a_time:
-                return await asyncio.to_thread(_timed, compute, time.thread_time)
+                return await asyncio.to_thread(_time_computation, compute, time.thread_time)
         except ReviewError as fault:
             raise web.HTTPBadRequest(text=str(fault)) from fault
 
 
-def _timed(compute: Callable[[], T], clock: Callable[[], float]) -> tuple[T, float]:
+def _time_computation(compute: Callable[[], T], clock: Callable[[], float]) -> tuple[T, float]:
     began_s = clock()
     return compute(), clock() - began_s
 

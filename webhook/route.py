@@ -106,8 +106,8 @@ class RoutingReviewHandler:
             nonlocal cpu_s
             began_s = time.thread_time()
             try:
-                known = with_templates(context, target.namespace, claims)
-                return route_pod(pod, target.namespace, known, self._scheduler)
+                templates_context = with_templates(context, target.namespace, claims)
+                return route_pod(pod, target.namespace, templates_context, self._scheduler)
             finally:
                 cpu_s += time.thread_time() - began_s
 

@@ -122,12 +122,12 @@ class CertificateWatcher:
 
     async def wait_first(self) -> Listener:
         """Return the listener once there is a certificate."""
-        logged = ""
+        logged_problem = ""
         while self.listener is None:
             problem = await self._renew()
-            if problem and problem != logged:
+            if problem and problem != logged_problem:
                 log.info("certificate.waiting", reason=problem)
-                logged = problem
+                logged_problem = problem
             if self.listener is None:
                 await asyncio.sleep(FIRST_RETRY_S)
         return self.listener

@@ -208,14 +208,14 @@ class WorkloadReviewHandler:
         )
         if answer.allowed and not review.is_settled:
             target = workload_target(workload, request.namespace, answer.claims)
-            evaluated = await evaluate_rules(
+            evaluated_findings = await evaluate_rules(
                 self._evaluator,
                 target,
                 answer.claims,
                 self._metrics,
                 partial(runner.charge, request),
             )
-            answer = merge_answers(answer, evaluated)
+            answer = merge_answers(answer, evaluated_findings)
 
         self._metrics.count_review(request.kind.kind, request.operation, answer)
         log_review("workload.reviewed", request, answer, workload=review.name[:MAX_LOGGED])

@@ -98,21 +98,21 @@ def import_settings(documents: Iterable[LegacyDocument]) -> ImportedSettings:
             if isinstance(entry, Note):
                 notes.append(entry)
                 continue
-            known = settings.setdefault(entry.subject, entry)
-            if known != msgspec.structs.replace(entry, source=known.source):
-                text = f"{known.line()} of {known.source} is kept"
+            known_setting = settings.setdefault(entry.subject, entry)
+            if known_setting != msgspec.structs.replace(entry, source=known_setting.source):
+                text = f"{known_setting.line()} of {known_setting.source} is kept"
                 notes.append(Note(source=entry.source, field=entry.line(), text=text))
     if any(setting.value == hami.COUNT for setting in settings.values()):
         # By its own name the key is the device plugin's then.
         settings.pop(_GPU_OWNER, None)
     return ImportedSettings(
-        translation=_nested(settings.values()),
+        translation=_nest_settings(settings.values()),
         sources=tuple(dict.fromkeys(sources)),
         notes=tuple(dict.fromkeys(notes)),
     )
 
 
-def _nested(settings: Iterable[Setting]) -> Mapping[str, Any]:
+def _nest_settings(settings: Iterable[Setting]) -> Mapping[str, Any]:
     section: dict[str, Any] = {}
     for setting in sorted(settings, key=lambda setting: setting.path):
         *parents, field = setting.path
@@ -271,7 +271,7 @@ def _read_defaults(nvidia: _Values, document: LegacyDocument) -> _Read:
         yield Note(
             source=document.source,
             field="nvidia.gpuCorePolicy",
-            text=f"{_written(policy)} is not a policy of HAMi: default, force, disable",
+            text=f"{_setting_text(policy)} is not a policy of HAMi: default, force, disable",
         )
 
 
@@ -279,10 +279,12 @@ def _read_without_target(values: _Values, document: LegacyDocument, place: str) 
     for field, (silent, text) in _WITHOUT_TARGET.items():
         value = values.get(field)
         if value not in silent:
-            yield Note(source=document.source, field=f"{place}{field} {_written(value)}", text=text)
+            yield Note(
+                source=document.source, field=f"{place}{field} {_setting_text(value)}", text=text
+            )
 
 
-def _written(value: object) -> str:
+def _setting_text(value: object) -> str:
     # The text of anything nested may be endless.
     if isinstance(value, str):
         return quote_text(value)
@@ -296,7 +298,7 @@ def _read_node_config(document: LegacyDocument) -> _Read:
         fields = sorted(str(field) for field in node if field != "name")
         yield Note(
             source=document.source,
-            field=f"nodeconfig of {_written(node['name'])}",
+            field=f"nodeconfig of {_setting_text(node['name'])}",
             text=f"{', '.join(fields)}: settings of one node have no target; its driver publishes what "
             "the node has",
         )
@@ -312,12 +314,12 @@ def _read_hami_chart(document: LegacyDocument) -> _Read:
     yield from _read_without_target(nvidia, document, "devices.nvidia.")
     yield from _read_without_target(_section(values, "devicePlugin"), document, "devicePlugin.")
     if isinstance(values.get("schedulerName"), str):
-        yield _adopted(values["schedulerName"], document)
+        yield _adopt_document(values["schedulerName"], document)
     scheduler = _section(values, "scheduler")
     for field, policy in sorted(_section(scheduler, "defaultSchedulerPolicy").items()):
         yield Note(
             source=document.source,
-            field=f"scheduler.defaultSchedulerPolicy.{field} {_written(policy)}",
+            field=f"scheduler.defaultSchedulerPolicy.{field} {_setting_text(policy)}",
             text="a claim has no preference; with the bridge, a class or a pod chooses a strategy by "
             "drawbridge.internal/strategy",
         )
@@ -332,7 +334,7 @@ def _read_hami_chart(document: LegacyDocument) -> _Read:
 # --- schedulers -----------------------------------------------------------------------------------
 
 
-def _adopted(name: str, document: LegacyDocument) -> Setting:
+def _adopt_document(name: str, document: LegacyDocument) -> Setting:
     return Setting(
         path=("adoptSchedulers", name), value=DEFAULT_SCHEDULER_NAME, source=document.source
     )
@@ -342,9 +344,9 @@ def _read_scheduler(document: LegacyDocument) -> _Read:
     values = document.values
     extends = any(
         isinstance(extender, Mapping) and extender.get("managedResources")
-        for extender in _listed(values, "extenders")
+        for extender in _list_of(values, "extenders")
     )
-    for profile in _listed(values, "profiles"):
+    for profile in _list_of(values, "profiles"):
         if not isinstance(profile, Mapping):
             continue
         name = profile.get("schedulerName")
@@ -352,15 +354,15 @@ def _read_scheduler(document: LegacyDocument) -> _Read:
         if isinstance(name, str) and name and (extends or shares_devices):
             if name == DEFAULT_SCHEDULER_NAME:
                 continue
-            yield _adopted(name, document)
-        for plugin in _listed(profile, "pluginConfig"):
+            yield _adopt_document(name, document)
+        for plugin in _list_of(profile, "pluginConfig"):
             if isinstance(plugin, Mapping) and plugin.get("name") == "DeviceShare":
                 yield from _read_device_share(_section(plugin, "args"), document)
 
 
-def _listed(values: _Values, field: str) -> Sequence[Any]:
-    listed = values.get(field)
-    return listed if isinstance(listed, list) else ()
+def _list_of(values: _Values, field: str) -> Sequence[Any]:
+    items = values.get(field)
+    return items if isinstance(items, list) else ()
 
 
 def _enabled_plugins(plugins: _Values) -> frozenset[str]:
@@ -368,7 +370,7 @@ def _enabled_plugins(plugins: _Values) -> frozenset[str]:
         str(plugin.get("name"))
         for point in plugins.values()
         if isinstance(point, Mapping)
-        for plugin in _listed(point, "enabled")
+        for plugin in _list_of(point, "enabled")
         if isinstance(plugin, Mapping)
     )
 
@@ -397,9 +399,9 @@ def _gates(values: _Values) -> Sequence[str]:
 def _read_koordinator_chart(document: LegacyDocument) -> _Read:
     values = document.values
     scheduler = _section(values, "scheduler")
-    yield _adopted(KOORDINATOR_SCHEDULER, document)
+    yield _adopt_document(KOORDINATOR_SCHEDULER, document)
     gates = (_gates(values), _gates(scheduler))
-    if not any("ReplaceResourcesTransformer=true" in listed for listed in gates):
+    if not any("ReplaceResourcesTransformer=true" in gate_text for gate_text in gates):
         yield Note(
             source=document.source,
             field="scheduler.featureGates",

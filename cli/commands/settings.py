@@ -70,11 +70,11 @@ def settings(
     if live:
         documents += asyncio.run(_read_live(kubeconfig, context))
     documents += [_read_values(path) for path in values_files]
-    imported = import_settings(documents)
-    if not imported.sources:
+    imported_settings = import_settings(documents)
+    if not imported_settings.sources:
         click.echo("no settings of HAMi or Koordinator are there", err=True)
         raise SystemExit(1)
-    text = _to_text(imported)
+    text = _to_text(imported_settings)
     # What is printed is what the processes read.
     settings_of(text, "the imported settings").translation.checked_options(load_profiles())
     click.echo(text, nl=False)
@@ -101,9 +101,15 @@ async def _read_live(kubeconfig: str | None, context: str | None) -> list[Legacy
             ) from refusal
 
 
-def _to_text(imported: ImportedSettings) -> str:
-    lines = [f"# Imported from {source}." for source in imported.sources]
-    if imported.notes:
-        lines += ["#", "# Not imported:", *(f"# - {note.line()}" for note in imported.notes)]
-    document = {"translation": imported.translation} if imported.translation else {}
+def _to_text(imported_settings: ImportedSettings) -> str:
+    lines = [f"# Imported from {source}." for source in imported_settings.sources]
+    if imported_settings.notes:
+        lines += [
+            "#",
+            "# Not imported:",
+            *(f"# - {note.line()}" for note in imported_settings.notes),
+        ]
+    document = (
+        {"translation": imported_settings.translation} if imported_settings.translation else {}
+    )
     return "\n".join([*map(printable, lines), dump_yaml([document])])

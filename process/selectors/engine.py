@@ -140,9 +140,9 @@ class WorkerEngine:
                 return self._give_up(key, worker, str(loss))
 
     def _require_not_stopped(self, key: bytes) -> None:
-        stopped = self._stopped.get(key)
-        if stopped is not None:
-            raise SelectorTooCostly(stopped)
+        stop_reason = self._stopped.get(key)
+        if stop_reason is not None:
+            raise SelectorTooCostly(stop_reason)
 
     def _give_up(self, key: bytes, worker: "_Worker", why: str) -> Answer:
         worker.kill()

@@ -84,7 +84,9 @@ class IdleCluster:
             self._pools.setdefault(_pool_of(slice_), {})[name] = slice_
         self._cluster = Cluster(
             slices=[
-                slice_ for parts in self._pools.values() for slice_ in completed(parts).values()
+                slice_
+                for parts in self._pools.values()
+                for slice_ in complete_slices(parts).values()
             ],
             nodes=nodes,
             claims=(),
@@ -99,13 +101,13 @@ class IdleCluster:
     def replace_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         """Add, change or remove a slice."""
         changed_pools = sorted({_pool_of(slice_) for slice_ in (old, new) if slice_ is not None})
-        before = {pool: completed(self._pools.get(pool, {})) for pool in changed_pools}
+        before = {pool: complete_slices(self._pools.get(pool, {})) for pool in changed_pools}
         if old is not None:
             self._pools.get(_pool_of(old), {}).pop(old.metadata.name, None)
         if new is not None:
             self._pools.setdefault(_pool_of(new), {})[new.metadata.name] = new
         for pool in changed_pools:
-            after = completed(self._pools.get(pool, {}))
+            after = complete_slices(self._pools.get(pool, {}))
             for name in sorted({*before[pool], *after}):
                 was, now = before[pool].get(name), after.get(name)
                 if was != now:
@@ -345,7 +347,7 @@ def is_complete(parts: Mapping[str, ResourceSlice]) -> bool:
     return all(slice_.spec.pool.resource_slice_count == len(newest) for slice_ in newest.values())
 
 
-def completed(parts: Mapping[str, ResourceSlice]) -> Mapping[str, ResourceSlice]:
+def complete_slices(parts: Mapping[str, ResourceSlice]) -> Mapping[str, ResourceSlice]:
     """Return the slices of a pool as if its newest generation were complete.
 
     Older generations stay: a node whose own slices are complete uses them.

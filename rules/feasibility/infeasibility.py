@@ -144,7 +144,7 @@ class _Diagnosis:
         explained_indices: set[int] = set()
         for options in islice(self._requests(), MAX_REQUESTS):
             if all(self._is_infeasible((option.alone,)) for option in options):
-                reasons += _reported([self._option_reason(option) for option in options])
+                reasons += _report_reasons([self._option_reason(option) for option in options])
                 explained_indices.add(options[0].claim)
         for index, claim in enumerate(self._claims):
             if index not in explained_indices and self._is_infeasible((claim,)):
@@ -183,7 +183,7 @@ class _Diagnosis:
 
     def _option_reason(self, option: _Option) -> Infeasibility | None:
         """Return why a request is infeasible; None where it needs what no device publishes."""
-        devices = [device for node in self._selected(option) for device in node]
+        devices = [device for node in self._selected_devices(option) for device in node]
         if not devices:
             return self._unusable_pools_reason(option)
         if self._lacks_a_capacity(option, devices):
@@ -194,7 +194,7 @@ class _Diagnosis:
             or self._unusable_reason(option, devices)
         )
 
-    def _selected(self, option: _Option) -> list[list[PublishedDevice]]:
+    def _selected_devices(self, option: _Option) -> list[list[PublishedDevice]]:
         """Return the devices that the selectors choose, by node."""
         selectors = selector_chain(option.request.expressions)
         pending = self._idle_cluster.ask((option.alone,))
@@ -216,9 +216,13 @@ class _Diagnosis:
         """Return the amount that no device has, or that none has all; None where one has."""
         amounts_requested = option.request.capacity or {}
         for name, amount in sorted(amounts_requested.items()):
-            having = [device for device in devices if name in (device.device.capacity or {})]
-            if having and len(self._rejections({name: amount}, having)) == len(having):
-                return self._amount_reason(option, name, amount, having)
+            suitable_devices = [
+                device for device in devices if name in (device.device.capacity or {})
+            ]
+            if suitable_devices and len(self._rejections({name: amount}, suitable_devices)) == len(
+                suitable_devices
+            ):
+                return self._amount_reason(option, name, amount, suitable_devices)
         if amounts_requested and len(self._rejections(amounts_requested, devices)) == len(devices):
             amounts = " and ".join(
                 f"{name} {amount}" for name, amount in sorted(amounts_requested.items())
@@ -246,7 +250,7 @@ class _Diagnosis:
             in_unit = Quantity.from_nanos(largest.nanos, amount.format)
             message = f"{name} {amount} is more than the {in_unit} of the largest {owner}"
             return self._reason(option, Code.EXCEEDS_LARGEST_DEVICE, path, message, devices)
-        rounded_amount = self._rounded(name, amount, devices)
+        rounded_amount = self._round_amount(name, amount, devices)
         becomes = (
             f", which is rounded up to {rounded_amount}," if rounded_amount is not None else ""
         )
@@ -279,7 +283,7 @@ class _Diagnosis:
         )
         return [answer for answer in answers if not isinstance(answer, Consumption)]
 
-    def _rounded(
+    def _round_amount(
         self, name: str, amount: Quantity, devices: Sequence[PublishedDevice]
     ) -> Quantity | None:
         """Return the amount after rounding, if all policies round it to the same other amount."""
@@ -411,7 +415,10 @@ class _Diagnosis:
         """Return the drivers that could serve the claims."""
         options = [option for request in self._requests() for option in request]
         devices = [
-            device for option in options for node in self._selected(option) for device in node
+            device
+            for option in options
+            for node in self._selected_devices(option)
+            for device in node
         ]
         return self._drivers(options, devices)
 
@@ -479,7 +486,7 @@ def _with_count(alone: ResourceClaim, count: int) -> ResourceClaim:
     return _alone(alone, replace(request, exactly=exactly))
 
 
-def _reported(reasons: Sequence[Infeasibility | None]) -> Iterator[Infeasibility]:
+def _report_reasons(reasons: Sequence[Infeasibility | None]) -> Iterator[Infeasibility]:
     """Yield the reasons for the alternatives of a request, with the doubt that others cast."""
     doubt = "another alternative needs devices that are not published" if None in reasons else ""
     for reason in reasons:

@@ -43,7 +43,7 @@ def _devices(
         allocation = allocation_of(claim)
         if allocation is None:
             continue
-        reported: Mapping[DeviceKey, frozenset[str]] = {
+        reported_conditions: Mapping[DeviceKey, frozenset[str]] = {
             (device.driver, device.pool, device.device, device.share_id): frozenset(
                 _true_types(device.conditions or ())
             )
@@ -51,7 +51,7 @@ def _devices(
         }
         for result in allocation.devices.results or ():
             key = (result.driver, result.pool, result.device, result.share_id)
-            yield result, reported.get(key, frozenset())
+            yield result, reported_conditions.get(key, frozenset())
 
 
 def _true_types(conditions: Iterable[Mapping[str, Any]]) -> Iterable[str]:
@@ -61,9 +61,9 @@ def _true_types(conditions: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 
 
 def _device_state(result: DeviceRequestAllocationResult, conditions: frozenset[str]) -> Binding:
-    wanted = result.binding_conditions or ()
-    if not wanted:
+    condition_types = result.binding_conditions or ()
+    if not condition_types:
         return Binding.READY
     if not conditions.isdisjoint(result.binding_failure_conditions or ()):
         return Binding.FAILED
-    return Binding.READY if conditions.issuperset(wanted) else Binding.PENDING
+    return Binding.READY if conditions.issuperset(condition_types) else Binding.PENDING

@@ -30,7 +30,7 @@ from kube.api.resource import (
 from kube.errors import FieldError
 from sidecar.plan.binding import Binding, binding_state
 from sidecar.plan.pod_claims import find_claims
-from sidecar.plan.rejections import Code, Rejection, failed, unresolvable, unschedulable
+from sidecar.plan.rejections import Code, Rejection, failed_rejection, unresolvable, unschedulable
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.writes import consumers
 from sidecar.protocol import MAX_NODES, ScoredNode
@@ -113,8 +113,8 @@ def place(
     claims = find_claims(pod, snapshot.claims, snapshot.extended_resources)
     if isinstance(claims, Rejection):
         return claims
-    known = snapshot.cluster.nodes.get(node)
-    if known is None or not all(_is_available(claim, known) for claim in claims.held):
+    known_node = snapshot.cluster.nodes.get(node)
+    if known_node is None or not all(_is_available(claim, known_node) for claim in claims.held):
         return unschedulable(
             Code.CLAIM_NOT_AVAILABLE, "an allocated ResourceClaim cannot be used on the node"
         )
@@ -135,34 +135,39 @@ def place(
     except AttemptFailed as error:
         return _attempt_failed(error)
     if isinstance(outcome, BudgetExhausted):
-        return failed(Code.BUDGET_EXHAUSTED, "the search for devices was cut off")
+        return failed_rejection(Code.BUDGET_EXHAUSTED, "the search for devices was cut off")
     return unschedulable(Code.NO_DEVICES, "the node has no free devices for the ResourceClaims")
 
 
 def fits_with(
-    pod: Pod, node: str, snapshot: Snapshot, *, removed: Iterable[str], added: Iterable[str]
+    pod: Pod,
+    node: str,
+    snapshot: Snapshot,
+    *,
+    removed_claims: Iterable[str],
+    added_claims: Iterable[str],
 ) -> Placement | Rejection:
     """Return the devices that a pod gets on a node while other pods are taken to be gone or there.
 
     A claim that a removed pod shares with one that stays frees nothing.
 
     Args:
-        removed: UIDs of pods on the node.
-        added: UIDs of pods that are nominated for the node.
+        removed_claims: UIDs of pods on the node.
+        added_claims: UIDs of pods that are nominated for the node.
     """
-    gone = frozenset(removed)
+    removed_uids = frozenset(removed_claims)
     features = snapshot.cluster.options.features
     usage = snapshot.cluster.usage
-    names = {name for uid in gone for name in snapshot.claims_of.get(uid, ())}
+    names = {name for uid in removed_uids for name in snapshot.claims_of.get(uid, ())}
     for name in sorted(names):
         claim = snapshot.claims.get(name)
-        if claim is not None and {consumer.uid for consumer in consumers(claim)} <= gone:
+        if claim is not None and {consumer.uid for consumer in consumers(claim)} <= removed_uids:
             usage = without_claim(usage, claim, features)
-    for uid in added:
-        nominated = snapshot.pods.get(uid)
-        if nominated is None or uid == pod.metadata.uid:
+    for uid in added_claims:
+        nominated_pod = snapshot.pods.get(uid)
+        if nominated_pod is None or uid == pod.metadata.uid:
             continue
-        placement = place(nominated, node, snapshot, usage=usage)
+        placement = place(nominated_pod, node, snapshot, usage=usage)
         if isinstance(placement, Placement):
             for claim, result in placement.allocations:
                 usage = with_claim(usage, with_allocation(claim, result), features)
@@ -218,30 +223,30 @@ class _Question:
         """Return the nodes that fit, or why none does."""
         limit = None if all_nodes else MAX_NODES
         try:
-            ranked = self._rank(limit, _KNOWN_ONLY)
-            if all_nodes or not self._is_settled(ranked):
-                ranked = self._search(limit, limits, max_parts, all_nodes=all_nodes)
+            ranked_nodes = self._rank(limit, _KNOWN_ONLY)
+            if all_nodes or not self._is_settled(ranked_nodes):
+                ranked_nodes = self._search(limit, limits, max_parts, all_nodes=all_nodes)
         except AttemptFailed as error:
             return _attempt_failed(error)
-        if ranked.nodes:
-            nodes = tuple(ScoredNode(name=name, score=score) for name, score in ranked.nodes)
-            return Fits(nodes=nodes, complete=ranked.complete)
-        if not ranked.is_known:
-            return failed(
+        if ranked_nodes.nodes:
+            nodes = tuple(ScoredNode(name=name, score=score) for name, score in ranked_nodes.nodes)
+            return Fits(nodes=nodes, complete=ranked_nodes.complete)
+        if not ranked_nodes.is_known:
+            return failed_rejection(
                 Code.BUDGET_EXHAUSTED, "the search for devices goes on with the next attempt"
             )
-        return self._rejection(ranked)
+        return self._rejection(ranked_nodes)
 
     def _search(
         self, limit: int | None, limits: Limits, max_parts: int, *, all_nodes: bool
     ) -> RankedNodes:
         """Return the nodes after at least one part of the search, more while none fits."""
-        ranked = self._rank(limit, limits)
+        ranked_nodes = self._rank(limit, limits)
         for _ in range(max_parts - 1):
-            if ranked.is_known or (ranked.nodes and not all_nodes):
+            if ranked_nodes.is_known or (ranked_nodes.nodes and not all_nodes):
                 break
-            ranked = self._rank(limit, limits)
-        return ranked
+            ranked_nodes = self._rank(limit, limits)
+        return ranked_nodes
 
     def _rank(self, limit: int | None, limits: Limits) -> RankedNodes:
         return self._snapshot.cluster.rank_nodes(
@@ -263,18 +268,18 @@ class _Question:
         self._has_ineligible |= not is_eligible
         return is_eligible
 
-    def _is_settled(self, ranked: RankedNodes) -> bool:
+    def _is_settled(self, ranked_nodes: RankedNodes) -> bool:
         """Return whether further nodes cannot be better than those that there are."""
-        if ranked.is_known:
+        if ranked_nodes.is_known:
             return True
-        if self._strategy is not FIRST_FIT or len(ranked.nodes) < MAX_NODES:
+        if self._strategy is not FIRST_FIT or len(ranked_nodes.nodes) < MAX_NODES:
             return False
-        return all(score >= self._highest_score for _, score in ranked.nodes)
+        return all(score >= self._highest_score for _, score in ranked_nodes.nodes)
 
-    def _rejection(self, ranked: RankedNodes) -> Rejection:
+    def _rejection(self, ranked_nodes: RankedNodes) -> Rejection:
         if self._not_owned and not self._has_ineligible:
             return _not_owned()
-        if ranked.cut_off:
+        if ranked_nodes.cut_off:
             return unresolvable(Code.BUDGET_EXHAUSTED, "the search for devices was cut off")
         if self._has_ineligible:
             return self._by_victims(
@@ -317,13 +322,17 @@ def _placement(plan: Plan, pending: PendingClaims, snapshot: Snapshot) -> Placem
     )
 
 
-def _eligible_nodes(pod: Pod, held: Sequence[ResourceClaim], snapshot: Snapshot) -> Iterator[str]:
+def _eligible_nodes(
+    pod: Pod, allocated_claims: Sequence[ResourceClaim], snapshot: Snapshot
+) -> Iterator[str]:
     nodes: Mapping[str, Node] = snapshot.cluster.nodes
-    return (name for name, node in nodes.items() if _is_eligible(pod, node, held))
+    return (name for name, node in nodes.items() if _is_eligible(pod, node, allocated_claims))
 
 
-def _is_eligible(pod: Pod, node: Node, held: Sequence[ResourceClaim]) -> bool:
-    return node_rejection(pod, node) is None and all(_is_available(claim, node) for claim in held)
+def _is_eligible(pod: Pod, node: Node, allocated_claims: Sequence[ResourceClaim]) -> bool:
+    return node_rejection(pod, node) is None and all(
+        _is_available(claim, node) for claim in allocated_claims
+    )
 
 
 def _is_available(claim: ResourceClaim, node: Node) -> bool:
@@ -335,10 +344,10 @@ def _is_available(claim: ResourceClaim, node: Node) -> bool:
 
 
 def _best(nodes: tuple[ScoredNode, ...], *, all_nodes: bool) -> Fits:
-    ranked = sorted(nodes, key=lambda node: (-node.score, node.name))
-    if all_nodes or len(ranked) <= MAX_NODES:
-        return Fits(nodes=tuple(ranked), complete=True)
-    return Fits(nodes=tuple(ranked[:MAX_NODES]), complete=False)
+    ranked_nodes = sorted(nodes, key=lambda node: (-node.score, node.name))
+    if all_nodes or len(ranked_nodes) <= MAX_NODES:
+        return Fits(nodes=tuple(ranked_nodes), complete=True)
+    return Fits(nodes=tuple(ranked_nodes[:MAX_NODES]), complete=False)
 
 
 def _no_eligible_node(claims: PodClaims) -> Rejection:

@@ -95,7 +95,7 @@ def begin(hold: Hold, base: str) -> Hold:
     )
 
 
-def refused(hold: Hold) -> Hold | None:
+def refused_hold(hold: Hold) -> Hold | None:
     """Return the hold after the API server refused the write, so that it was not and cannot be made.
 
     That says nothing about an earlier one. Not for a conflict: what the claim has become decides.
@@ -104,10 +104,10 @@ def refused(hold: Hold) -> Hold | None:
         return hold
     if hold.in_doubt:
         return replace(hold, step=Step.UNKNOWN)
-    return _unless_idle(_rested(hold))
+    return _unless_idle(_rested_hold(hold))
 
 
-def unanswered(hold: Hold) -> Hold:
+def unanswered_hold(hold: Hold) -> Hold:
     """Return the hold after a write that got no answer."""
     return replace(hold, step=Step.UNKNOWN) if hold.step is Step.WRITING else hold
 
@@ -125,7 +125,7 @@ def observe(hold: Hold, claim: ResourceClaim | None) -> Hold | None:
         return hold
     if version_number(claim.metadata.resource_version) > version_number(hold.base):
         # Our write was conditional on an older version: it was undone, or can never be made.
-        return _unless_idle(_rested(hold))
+        return _unless_idle(_rested_hold(hold))
     return hold
 
 
@@ -137,7 +137,7 @@ def with_hold(claim: ResourceClaim, hold: Hold | None) -> ResourceClaim:
     return replace(claim, status=replace(status, allocation=hold.allocation))
 
 
-def _rested(hold: Hold) -> Hold:
+def _rested_hold(hold: Hold) -> Hold:
     return replace(hold, step=Step.RESERVED, base="", in_doubt=False)
 
 

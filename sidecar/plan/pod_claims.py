@@ -26,11 +26,11 @@ def find_claims(
         claims: All claims, with the devices that are promised to them.
         extended_resources: Name of an extended resource to the class that maps it.
     """
-    mapped = mapped_resources(pod, extended_resources)
-    if mapped:
+    resource_mapping = mapped_resources(pod, extended_resources)
+    if resource_mapping:
         return unresolvable(
             Code.EXTENDED_RESOURCE,
-            f"extended resource {min(mapped)} is served by a DeviceClass, which this scheduler does "
+            f"extended resource {min(resource_mapping)} is served by a DeviceClass, which this scheduler does "
             "not support; request the device by a ResourceClaim",
         )
     entries = pod.spec.resource_claims or ()
@@ -45,12 +45,12 @@ def find_claims(
 
 def claim_names(pod: Pod) -> tuple[Name, ...]:
     """Return the names of the claims of a pod, as far as they are known, each once."""
-    recorded = {
+    recorded_names = {
         status.name: status.resource_claim_name
         for status in (pod.status.resource_claim_statuses if pod.status else None) or ()
     }
     names = [
-        entry.resource_claim_name or recorded.get(entry.name)
+        entry.resource_claim_name or recorded_names.get(entry.name)
         for entry in pod.spec.resource_claims or ()
     ]
     return tuple(dict.fromkeys((pod.metadata.namespace, name) for name in names if name))
@@ -79,15 +79,15 @@ def _find(
     name = entry.resource_claim_name
     is_generated = name is None
     if name is None:
-        recorded = {
+        recorded_names = {
             status.name: status.resource_claim_name
             for status in (pod.status.resource_claim_statuses if pod.status else None) or ()
         }
-        if entry.name not in recorded:
+        if entry.name not in recorded_names:
             return unresolvable(
                 Code.CLAIM_NOT_CREATED, f"the ResourceClaim of {entry.name} is not created yet"
             )
-        name = recorded[entry.name]
+        name = recorded_names[entry.name]
         if name is None:
             return None
     claim = claims.get((pod.metadata.namespace, name))

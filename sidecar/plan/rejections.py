@@ -67,6 +67,6 @@ def unschedulable(code: Code, message: str) -> Rejection:
     )
 
 
-def failed(code: Code, message: str) -> Rejection:
+def failed_rejection(code: Code, message: str) -> Rejection:
     """Return a rejection after which the attempt is to be repeated."""
     return Rejection(verdict=Verdict.ERROR, code=code, message=one_line(message, MAX_MESSAGE))

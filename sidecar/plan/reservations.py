@@ -38,59 +38,62 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     begun: tuple[Reservation, ...] = ()
 
 
-def greet(known: Reservations, request: HelloRequest) -> tuple[Reservations, Difference]:
+def greet(before: Reservations, request: HelloRequest) -> tuple[Reservations, Difference]:
     """Return the reservations after a hello; a new scheduler's replace those of the one before."""
-    if request.scheduler == known.scheduler:
-        return accept(known, request)
+    if request.scheduler == before.scheduler:
+        return accept(before, request)
     fresh, difference = accept(Reservations(scheduler=request.scheduler), request)
-    kept = {
+    kept_uids = {
         reservation.pod_uid
         for reservation in difference.begun
-        if _is_same(known.by_pod.get(reservation.pod_uid), reservation)
+        if _is_same(before.by_pod.get(reservation.pod_uid), reservation)
     }
     return fresh, Difference(
-        ended=tuple(old for pod, old in known.by_pod.items() if pod not in kept),
-        begun=tuple(new for new in difference.begun if new.pod_uid not in kept),
+        ended=tuple(old for pod, old in before.by_pod.items() if pod not in kept_uids),
+        begun=tuple(new for new in difference.begun if new.pod_uid not in kept_uids),
     )
 
 
-def accept(known: Reservations, request: Request) -> tuple[Reservations, Difference]:
+def accept(before: Reservations, request: Request) -> tuple[Reservations, Difference]:
     """Return the reservations after a request, and the difference; the same if it brings no news."""
     given_up = frozenset(request.unreserved)
     new = sorted(
         (
             reservation
             for reservation in request.reservations
-            if reservation.number > known.acknowledged
+            if reservation.number > before.acknowledged
         ),
         key=lambda reservation: reservation.number,
     )
     highest = max(
-        (known.acknowledged, *request.unreserved, *(reservation.number for reservation in new))
+        (before.acknowledged, *request.unreserved, *(reservation.number for reservation in new))
     )
-    if highest == known.acknowledged and not given_up:
-        return known, Difference()
+    if highest == before.acknowledged and not given_up:
+        return before, Difference()
     latest = {reservation.pod_uid: reservation for reservation in new}
-    begun = tuple(
+    begun_reservations = tuple(
         reservation for reservation in latest.values() if reservation.number not in given_up
     )
-    ended = tuple(
-        old for pod, old in known.by_pod.items() if old.number in given_up or pod in latest
+    ended_reservations = tuple(
+        old for pod, old in before.by_pod.items() if old.number in given_up or pod in latest
     )
-    gone = {old.pod_uid for old in ended}
-    by_pod = {pod: old for pod, old in known.by_pod.items() if pod not in gone}
-    by_pod |= {reservation.pod_uid: reservation for reservation in begun}
+    ended_uids = {old.pod_uid for old in ended_reservations}
+    by_pod = {pod: old for pod, old in before.by_pod.items() if pod not in ended_uids}
+    by_pod |= {reservation.pod_uid: reservation for reservation in begun_reservations}
     return (
-        replace(known, acknowledged=highest, by_pod=by_pod),
-        Difference(ended=ended, begun=begun),
+        replace(before, acknowledged=highest, by_pod=by_pod),
+        Difference(ended=ended_reservations, begun=begun_reservations),
     )
 
 
-def finish(known: Reservations, pod_uid: str) -> Reservations:
+def finish(before: Reservations, pod_uid: str) -> Reservations:
     """Return the reservations without that of a pod that is bound."""
-    if pod_uid not in known.by_pod:
-        return known
-    return replace(known, by_pod={pod: one for pod, one in known.by_pod.items() if pod != pod_uid})
+    if pod_uid not in before.by_pod:
+        return before
+    return replace(
+        before,
+        by_pod={pod: reservation for pod, reservation in before.by_pod.items() if pod != pod_uid},
+    )
 
 
 def _is_same(old: Reservation | None, new: Reservation) -> bool:

@@ -147,9 +147,9 @@ def after(hold: Hold, write: ClaimWrite, outcome: Outcome) -> Hold | None:
     if write.kind is not Kind.ALLOCATE:
         return hold
     if outcome is Outcome.UNKNOWN:
-        return ledger.unanswered(hold)
+        return ledger.unanswered_hold(hold)
     if outcome in {Outcome.REFUSED, Outcome.GONE}:
-        return ledger.refused(hold)
+        return ledger.refused_hold(hold)
     return hold
 
 

@@ -84,8 +84,10 @@ def allocation_patch(
     Args:
         timestamp: Now, as the API writes it.
     """
-    dated = replace(allocation, allocation_timestamp=timestamp)
-    return _on(claim) | {"status": {"allocation": dated, "reservedFor": _with(claim, pod)}}
+    dated_allocation = replace(allocation, allocation_timestamp=timestamp)
+    return _on(claim) | {
+        "status": {"allocation": dated_allocation, "reservedFor": _with(claim, pod)}
+    }
 
 
 def reservation_patch(claim: ResourceClaim, pod: ResourceClaimConsumerReference) -> Patch:
@@ -95,16 +97,16 @@ def reservation_patch(claim: ResourceClaim, pod: ResourceClaimConsumerReference)
 
 def release_patch(claim: ResourceClaim, pod_uid: str) -> Patch:
     """Return the patch of the status that takes a pod out, and the allocation with the last one."""
-    left = [consumer for consumer in consumers(claim) if consumer.uid != pod_uid]
-    if left:
-        return _on(claim) | {"status": {"reservedFor": left}}
+    remaining_consumers = [consumer for consumer in consumers(claim) if consumer.uid != pod_uid]
+    if remaining_consumers:
+        return _on(claim) | {"status": {"reservedFor": remaining_consumers}}
     return _on(claim) | {"status": {"allocation": None, "reservedFor": None, "devices": None}}
 
 
 def leave_patch(claim: ResourceClaim, pod_uid: str) -> Patch:
     """Return the patch of the status that takes a pod out, and leaves the allocation."""
-    left = [consumer for consumer in consumers(claim) if consumer.uid != pod_uid]
-    return _on(claim) | {"status": {"reservedFor": left or None}}
+    remaining_consumers = [consumer for consumer in consumers(claim) if consumer.uid != pod_uid]
+    return _on(claim) | {"status": {"reservedFor": remaining_consumers or None}}
 
 
 def consumers(claim: ResourceClaim) -> tuple[ResourceClaimConsumerReference, ...]:

@@ -185,7 +185,7 @@ async def sidecar_beside(
         )
         writer = ClaimWriter(
             client,
-            holder=HOLDER,
+            identity=HOLDER,
             timeout_s=write_timeout_s,
             max_in_flight=settings.max_writes_in_flight,
             may_write=lambda: True,
@@ -196,7 +196,7 @@ async def sidecar_beside(
             writer,
             BinderSettings(**times),
             now=lambda: datetime(2026, 11, 21, tzinfo=UTC),
-            count=metrics.written,
+            count=metrics.count_write,
         )
         service = Service(
             state,
@@ -204,7 +204,7 @@ async def sidecar_beside(
             ServiceSettings(own_claims_s=1.0, other_claims_s=0.2),
             instance=instance,
             metrics=metrics,
-            on_rejection=RejectionEvents(recorder.record).rejected,
+            on_rejection=RejectionEvents(recorder.record).record_rejection,
         )
         sidecar = Sidecar(server, state, service, folder / f"{instance}.sock")
         sidecar.registry = registry

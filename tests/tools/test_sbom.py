@@ -22,7 +22,7 @@ def test_locked_packages() -> None:
     assert [
         ("aiohttp", "3.14.5", ("a" * 64, "b" * 64)),
         ("multi-dict", "6.1", ("c" * 64,)),
-    ] == list(sbom.locked(LOCKED))
+    ] == list(sbom.locked_packages(LOCKED))
 
 
 def test_a_package_that_is_not_installed_has_no_licence_and_needs_nobody() -> None:

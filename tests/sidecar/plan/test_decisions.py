@@ -289,8 +289,8 @@ def test_victims_free_their_devices() -> None:
         claim(request(), name="gpu"),
     )
 
-    kept = fits_with(pod("gpu"), "node-1", cluster, removed=(), added=())
-    freed = fits_with(pod("gpu"), "node-1", cluster, removed=("uid-low",), added=())
+    kept = fits_with(pod("gpu"), "node-1", cluster, removed_claims=(), added_claims=())
+    freed = fits_with(pod("gpu"), "node-1", cluster, removed_claims=("uid-low",), added_claims=())
 
     assert rejected(kept)[1] is Code.NO_DEVICES
     assert isinstance(freed, Placement)
@@ -300,8 +300,10 @@ def test_a_victim_that_shares_its_claim_with_a_survivor_frees_nothing() -> None:
     held = allocated(result("gpu-0"), result("gpu-1"), name="held")
     cluster = snapshot(used_by(held, "uid-low", "uid-other"), claim(request(), name="gpu"))
 
-    alone = fits_with(pod("gpu"), "node-1", cluster, removed=("uid-low",), added=())
-    both = fits_with(pod("gpu"), "node-1", cluster, removed=("uid-low", "uid-other"), added=())
+    alone = fits_with(pod("gpu"), "node-1", cluster, removed_claims=("uid-low",), added_claims=())
+    both = fits_with(
+        pod("gpu"), "node-1", cluster, removed_claims=("uid-low", "uid-other"), added_claims=()
+    )
 
     assert rejected(alone)[1] is Code.NO_DEVICES
     assert isinstance(both, Placement)
@@ -313,6 +315,6 @@ def test_nominated_pods_take_their_devices_first() -> None:
         claim(request(count=2), name="two"), claim(request(), name="gpu"), pods=[nominated]
     )
 
-    outcome = fits_with(pod("gpu"), "node-1", cluster, removed=(), added=("uid-b",))
+    outcome = fits_with(pod("gpu"), "node-1", cluster, removed_claims=(), added_claims=("uid-b",))
 
     assert rejected(outcome)[1] is Code.NO_DEVICES

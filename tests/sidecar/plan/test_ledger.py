@@ -2,7 +2,16 @@
 
 from kube.api.meta import ObjectMeta
 from kube.api.resource import AllocationResult, ResourceClaim, ResourceClaimStatus
-from sidecar.plan.ledger import Hold, Step, begin, observe, refused, reserve, unanswered, unreserve
+from sidecar.plan.ledger import (
+    Hold,
+    Step,
+    begin,
+    observe,
+    refused_hold,
+    reserve,
+    unanswered_hold,
+    unreserve,
+)
 
 ALLOCATION = AllocationResult(allocation_timestamp="ours")
 
@@ -40,12 +49,12 @@ def test_a_claim_that_is_seen_allocated_is_the_api_s_business() -> None:
 
 
 def test_a_claim_that_was_deleted_or_recreated_ends_the_promise() -> None:
-    assert observe(unanswered(begin(reserved(), "5")), None) is None
+    assert observe(unanswered_hold(begin(reserved(), "5")), None) is None
     assert observe(reserved(), seen("9", uid="another")) is None
 
 
 def test_a_write_without_an_answer_is_not_settled_by_reading_the_same_version() -> None:
-    hold = unanswered(begin(reserved(), "5"))
+    hold = unanswered_hold(begin(reserved(), "5"))
     given_up = unreserve(hold, "pod")
 
     assert given_up is not None
@@ -53,7 +62,7 @@ def test_a_write_without_an_answer_is_not_settled_by_reading_the_same_version() 
 
 
 def test_a_write_without_an_answer_is_settled_once_the_version_has_changed() -> None:
-    hold = unanswered(begin(reserved(), "5"))
+    hold = unanswered_hold(begin(reserved(), "5"))
     settled = observe(hold, seen("6"))
 
     assert settled is not None
@@ -64,20 +73,20 @@ def test_a_write_without_an_answer_is_settled_once_the_version_has_changed() -> 
 
 
 def test_versions_are_compared_as_numbers() -> None:
-    hold = unanswered(begin(reserved(), "10"))
+    hold = unanswered_hold(begin(reserved(), "10"))
 
     assert observe(hold, seen("9")) == hold
 
 
 def test_a_refused_write_leaves_the_reservation() -> None:
-    hold = refused(begin(reserved(), "5"))
+    hold = refused_hold(begin(reserved(), "5"))
 
     assert hold is not None
     assert hold.step is Step.RESERVED
 
 
 def test_a_refused_second_write_says_nothing_about_the_first() -> None:
-    hold = refused(begin(unanswered(begin(reserved(), "5")), "5"))
+    hold = refused_hold(begin(unanswered_hold(begin(reserved(), "5")), "5"))
 
     assert hold is not None
     assert hold.step is Step.UNKNOWN
