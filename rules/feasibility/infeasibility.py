@@ -183,7 +183,7 @@ class _Diagnosis:
 
     def _option_reason(self, option: _Option) -> Infeasibility | None:
         """Return why a request is infeasible; None where it needs what no device publishes."""
-        devices = [device for node in self._selected_devices(option) for device in node]
+        devices = [device for node in self._devices_of(option) for device in node]
         if not devices:
             return self._unusable_pools_reason(option)
         if self._lacks_a_capacity(option, devices):
@@ -194,7 +194,7 @@ class _Diagnosis:
             or self._unusable_reason(option, devices)
         )
 
-    def _selected_devices(self, option: _Option) -> list[list[PublishedDevice]]:
+    def _devices_of(self, option: _Option) -> list[list[PublishedDevice]]:
         """Return the devices that the selectors choose, by node."""
         selectors = selector_chain(option.request.expressions)
         pending = self._idle_cluster.ask((option.alone,))
@@ -216,13 +216,9 @@ class _Diagnosis:
         """Return the amount that no device has, or that none has all; None where one has."""
         amounts_requested = option.request.capacity or {}
         for name, amount in sorted(amounts_requested.items()):
-            suitable_devices = [
-                device for device in devices if name in (device.device.capacity or {})
-            ]
-            if suitable_devices and len(self._rejections({name: amount}, suitable_devices)) == len(
-                suitable_devices
-            ):
-                return self._amount_reason(option, name, amount, suitable_devices)
+            with_it = [device for device in devices if name in (device.device.capacity or {})]
+            if with_it and len(self._rejections({name: amount}, with_it)) == len(with_it):
+                return self._amount_reason(option, name, amount, with_it)
         if amounts_requested and len(self._rejections(amounts_requested, devices)) == len(devices):
             amounts = " and ".join(
                 f"{name} {amount}" for name, amount in sorted(amounts_requested.items())
@@ -415,10 +411,7 @@ class _Diagnosis:
         """Return the drivers that could serve the claims."""
         options = [option for request in self._requests() for option in request]
         devices = [
-            device
-            for option in options
-            for node in self._selected_devices(option)
-            for device in node
+            device for option in options for node in self._devices_of(option) for device in node
         ]
         return self._drivers(options, devices)
 
