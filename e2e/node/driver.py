@@ -28,8 +28,8 @@ ROOT: Final = Path(__file__).parent.parent.parent
 MANIFESTS: Final = ROOT / "manifests" / "driver"
 DRIVER: Final = "gpu.drawbridge.internal"
 NAMESPACE: Final = "drawbridge-driver"
-ACCOUNT: Final = "drawbridge-driver"
-STATE: Final = f"/var/lib/kubelet/plugins/{DRIVER}"
+PLUGINS: Final = "/var/lib/kubelet/plugins"
+STATE: Final = f"{PLUGINS}/{DRIVER}"
 REGISTRY: Final = "/var/lib/kubelet/plugins_registry"
 CDI: Final = "/run/cdi"
 """/var/run is a link, and would lead out of the node."""
@@ -43,22 +43,29 @@ class NodeDriver:
 
     Attributes:
         node: Where it runs.
+        name: The driver's.
     """
 
-    def __init__(self, cluster: Access, node: Node, *, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, cluster: Access, node: Node, *, settings: Mapping[str, Any], name: str = DRIVER
+    ) -> None:
         """Name it; nothing is started yet.
 
         Args:
             settings: Of the section `driver`, as in a file.
+            name: Of the driver; with another one the manifests are renamed, as docs/driver.md tells.
         """
         self.node = node
+        self.name = name
+        self._prefix = "" if name == DRIVER else f"{name.partition('.')[0]}-"
+        self._namespace = f"drawbridge-{self._prefix}driver"
         self._cluster = cluster
-        self._objects = rendered(cluster, MANIFESTS)
+        self._objects = [self._renamed(document) for document in rendered(cluster, MANIFESTS)]
         (self._daemon_set,) = (
             document for document in self._objects if document["kind"] == "DaemonSet"
         )
-        self._settings = dict(settings)
-        self._inventory = node.folder / "inventory"
+        self._settings = {"name": name, **settings}
+        self._inventory = node.folder / f"{self._prefix}inventory"
         self._kubeconfig: Path | None = None
         self._ports: dict[str, tuple[int, int]] = {}
 
@@ -118,7 +125,7 @@ class NodeDriver:
         self._ports[name] = self._ports.get(name) or _two_ports()
         probes, metrics = self._ports[name]
         section = {"bindAddress": "127.0.0.1", "probePort": probes, "metricsPort": metrics}
-        file = self.node.folder / f"{name}.json"
+        file = self.node.folder / f"{self._prefix}{name}.json"
         file.write_text(json.dumps({"driver": {**section, **self._settings, **settings}}))
         told |= {
             "KUBECONFIG": str(self.kubeconfig()),
@@ -127,16 +134,18 @@ class NodeDriver:
             "PYTHONPATH": str(ROOT),
         }
         words = tuple(command) if command is not None else command_of(container)
-        return self.node.run(name, *words, environment={**told, **(environment or {})})
+        return self.node.run(
+            f"{self._prefix}{name}", *words, environment={**told, **(environment or {})}
+        )
 
     def stop(self, name: str = "driver") -> None:
         """End an instance as a DaemonSet would."""
-        self.node.stop_program(name)
+        self.node.stop_program(f"{self._prefix}{name}")
 
     def ensure(self, pools: Pools | None = None) -> None:
         """Have exactly one instance, ready, with an inventory; whatever a story left behind."""
         self.declare(INVENTORY if pools is None else pools)
-        child = self._cluster.children.get(f"{self.node.name}-driver")
+        child = self._cluster.children.get(self._child("driver"))
         if child is None or child.exit_status is not None:
             self.stop()
             self.start()
@@ -150,19 +159,19 @@ class NodeDriver:
 
     def crash(self, name: str = "driver") -> None:
         """Kill an instance as the kernel would."""
-        child = self._cluster.children.pop(f"{self.node.name}-{name}")
+        child = self._cluster.children.pop(self._child(name))
         child.signal(signal.SIGKILL)
         child.wait(TIMEOUT_S)
 
     def wait_crashed(self, name: str = "driver") -> None:
         """Return when an instance has killed itself."""
-        child = self._cluster.children.pop(f"{self.node.name}-{name}")
+        child = self._cluster.children.pop(self._child(name))
         assert child.wait(TIMEOUT_S), f"{name} is alive:\n{child.tail()}"
         assert child.exit_status == -signal.SIGKILL, child.tail()
 
     def wait_ready(self, name: str = "driver") -> None:
         """Return when an instance is ready."""
-        child = self._cluster.children[f"{self.node.name}-{name}"]
+        child = self._cluster.children[self._child(name)]
 
         def is_ready() -> bool:
             assert child.exit_status is None, f"{name} ended:\n{child.tail()}"
@@ -192,23 +201,23 @@ class NodeDriver:
 
     def kubeconfig_of(self, node: str) -> Path:
         """The same for any node."""
-        path = self._cluster.directory / f"driver.{node}.kubeconfig"
+        path = self._cluster.directory / f"{self.name}.{node}.kubeconfig"
         write_secret(path, kubeconfig(self._cluster.entry(), {"token": self.token_of(node)}))
         return path
 
     def token_of(self, node: str) -> str:
         """A token of the account that is bound to a node."""
         bound = ("--bound-object-kind=Node", f"--bound-object-name={node}", "--duration=24h")
-        words = ("create", "token", f"--namespace={NAMESPACE}", ACCOUNT, *bound)
+        words = ("create", "token", f"--namespace={self._namespace}", self._namespace, *bound)
         return self._cluster.kubectl(*words).stdout.strip()
 
     def report_fault(self, device: str, kind: str, message: str = "") -> None:
         """Report a fault of a device, as another program on the node would."""
-        (self.node.path(f"{STATE}/faults") / device).write_text(f"{kind}\n{message}\n")
+        (self.node.path(f"{self.state}/faults") / device).write_text(f"{kind}\n{message}\n")
 
     def end_fault(self, device: str) -> None:
         """Report that a device is healthy again."""
-        (self.node.path(f"{STATE}/faults") / device).unlink()
+        (self.node.path(f"{self.state}/faults") / device).unlink()
 
     # --- what is there -------------------------------------------------------------------------
 
@@ -217,7 +226,7 @@ class NodeDriver:
         return [
             object_
             for object_ in self._cluster.objects("resourceslices")
-            if object_["spec"]["driver"] == DRIVER
+            if object_["spec"]["driver"] == self.name
             and object_["spec"].get("nodeName") == self.node.name
         ]
 
@@ -239,7 +248,7 @@ class NodeDriver:
 
     def checkpoint(self) -> dict[str, Object]:
         """Uid to record of what is prepared."""
-        path = self.node.path(f"{STATE}/checkpoint")
+        path = self.node.path(f"{self.state}/checkpoint")
         if not path.exists():
             return {}
         _, body, *_ = path.read_text().split("\n")
@@ -249,13 +258,19 @@ class NodeDriver:
     def specs(self) -> list[str]:
         """Names of the driver's CDI specs."""
         folder = self.node.path(CDI)
-        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        if not folder.is_dir():
+            return []
+        return sorted(path.name for path in folder.iterdir() if self.name in path.name)
 
     def sockets(self) -> list[str]:
         """The driver's sockets."""
-        folders = (self.node.path(REGISTRY), self.node.path(STATE))
+        folders = (self.node.path(REGISTRY), self.node.path(self.state))
         return sorted(
-            str(path) for folder in folders if folder.is_dir() for path in folder.glob("*.sock")
+            str(path)
+            for folder in folders
+            if folder.is_dir()
+            for path in folder.glob("*.sock")
+            if self.name in str(path)
         )
 
     def metric(self, name: str, labels: str = "") -> float:
@@ -264,9 +279,24 @@ class NodeDriver:
         outcome = re.search(rf"^{name}{re.escape(labels)} (\S+)$", text, re.MULTILINE)
         return float(outcome[1]) if outcome else 0.0
 
+    @property
+    def state(self) -> str:
+        """The folder of checkpoint, lock and sockets, on the node."""
+        return f"{PLUGINS}/{self.name}"
+
     def is_clean(self) -> bool:
         """Whether nothing is prepared, down to the CDI folder."""
         return not self.checkpoint() and not self.specs()
+
+    def _child(self, name: str) -> str:
+        """What an instance is called among the programs of the cluster."""
+        return f"{self.node.name}-{self._prefix}{name}"
+
+    def _renamed(self, document: Object) -> Object:
+        """An object of the manifests for a driver of this name, beside one of the usual name."""
+        text = json.dumps(document).replace(DRIVER, self.name)
+        renamed: Object = json.loads(text.replace(NAMESPACE, self._namespace))
+        return renamed
 
     def _is_restricted(self) -> bool:
         """Whether a token of another node is refused; it is the last thing that comes into force."""
@@ -275,7 +305,7 @@ class NodeDriver:
             "kind": "ResourceSlice",
             "metadata": {"name": "probe"},
             "spec": {
-                "driver": DRIVER,
+                "driver": self.name,
                 "nodeName": "nowhere",
                 "pool": {"name": "probe", "generation": 1, "resourceSliceCount": 1},
                 "devices": [],
