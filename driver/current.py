@@ -47,7 +47,7 @@ class CurrentNode:
         self._listeners.append(listener)
 
     def state(self) -> NodeState:
-        """Return all of it as a value; the same object until something changes."""
+        """Return devices and policies as a value; the same object until one of them changes."""
         if self._state is None:
             self._state = NodeState(
                 publication=self._publication, inventory=self.inventory, policies=self._policies
@@ -57,6 +57,7 @@ class CurrentNode:
     def set_inventory(self, inventory: Inventory) -> None:
         """Take other devices."""
         self.inventory = inventory
+        self._state = None
         self.touch()
 
     def set_policies(self, policies: Iterable[DeviceCompatibilityPolicy]) -> None:
@@ -64,6 +65,7 @@ class CurrentNode:
         counting = effective_policies(policies).get(self.driver)
         policy = compile_policy(counting) if counting is not None else None
         self._policies = (policy,) if policy is not None and policy.is_enforced else ()
+        self._state = None
         self.touch()
 
     def set_released(self, uids: frozenset[str]) -> None:
@@ -86,6 +88,5 @@ class CurrentNode:
 
     def touch(self) -> None:
         """Tell listeners that something has changed, here or in the checkpoint."""
-        self._state = None
         for listener in self._listeners:
             listener()

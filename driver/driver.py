@@ -29,6 +29,7 @@ from driver.metrics import DriverMetrics, PreparedCollector
 from driver.node.cdi_folder import CdiFolder
 from driver.node.checkpoint_file import CheckpointFile
 from driver.node.files import make_folder
+from driver.node.health_file import HealthFile
 from driver.node.vendor_specs import vendor_devices
 from driver.plan.gpus import VENDOR_KIND
 from driver.plan.health import Recovery
@@ -205,6 +206,7 @@ class _Driver:
                 max_s=max(settings.recovery_period, settings.max_recovery_period),
             ),
             settings.fault_effects,
+            file=HealthFile(settings.state, boot_id),
             now=process.now,
         )
         self._kubelet = KubeletConnection(
@@ -229,6 +231,7 @@ class _Driver:
                 self._status.run,
                 self._health_watch.run,
                 self._discover,
+                self._index_devices,
             ]
         )
 
@@ -239,6 +242,15 @@ class _Driver:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._source.run(self._current.set_inventory))
             group.create_task(self._show_problem())
+
+    async def _index_devices(self) -> None:
+        """Index the devices after each change, so that no call of the kubelet has to wait for it."""
+        changed = asyncio.Event()
+        self._current.on_change(changed.set)
+        while True:
+            changed.clear()
+            await asyncio.to_thread(self._current.state().index_devices)
+            await changed.wait()
 
     async def _show_problem(self) -> None:
         while True:

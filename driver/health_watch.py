@@ -10,6 +10,7 @@ import structlog
 
 from driver.current import CurrentNode
 from driver.faults.source import FaultSource
+from driver.node.health_file import HealthFile
 from driver.plan.health import Effect, Fault, Healths, Recovery, observe, unhealthy, worst_faults
 
 PERIOD_S: Final = 1.0
@@ -27,18 +28,20 @@ class HealthWatch:
         recovery: Recovery,
         effects: Mapping[str, Effect],
         *,
+        file: HealthFile,
         now: Callable[[], datetime],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Remember what to work with.
+        """Begin with what an earlier process has seen.
 
         Args:
             current: What it is told to.
             sources: Of faults.
             recovery: When a fault is over.
             effects: Kind of a fault to its effect, where it is not the usual one.
+            file: Where relapses outlive the process.
             now: The wall clock, in UTC.
-            clock: Monotonic seconds.
+            clock: Monotonic seconds, the same for all processes of a boot.
         """
         self._current = current
         self._sources = sources
@@ -46,7 +49,9 @@ class HealthWatch:
         self._effects = effects
         self._now = now
         self._clock = clock
-        self._healths: Healths = {}
+        self._file = file
+        self._healths: Healths = file.load()
+        self._faulty: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -63,11 +68,21 @@ class HealthWatch:
     def look(self) -> None:
         """Read all sources once."""
         faults = worst_faults((source.read() for source in self._sources), self._effects)
-        before = self.faults
+        before, stored = self.faults, self._state()
         self._healths = observe(self._healths, faults, self._recovery, self._clock(), self._now())
+        self._faulty = frozenset(faults)
         after = self.faults
+        if self._state() != stored:
+            self._file.store(self._healths)
         for name in after.keys() - before.keys():
             fault, _ = after[name]
             log.warning("device.unhealthy", device=name, kind=fault.kind, message=fault.message)
         for name in before.keys() - after.keys():
             log.info("device.recovered", device=name)
+
+    def _state(self) -> tuple[frozenset[str], Mapping[str, tuple[int, bool]]]:
+        """Return what is worth writing down when it changes: not that a fault goes on."""
+        histories = {
+            name: (health.relapses, health.is_over) for name, health in self._healths.items()
+        }
+        return self._faulty, histories

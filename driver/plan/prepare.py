@@ -125,6 +125,10 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             build_index(slices, FEATURES), Node(metadata=ObjectMeta(name=publication.node))
         )
 
+    def index_devices(self) -> None:
+        """Compute now what the first comparison of claims would have to."""
+        _ = self.published_devices, self.devices
+
 
 def prepare_claim(
     claim: ResourceClaim, uid: str, node: NodeState, checkpoint: Checkpoint

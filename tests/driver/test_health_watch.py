@@ -1,12 +1,16 @@
 """Faults as they reach slices and the kubelet."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
 
 from driver.current import CurrentNode
 from driver.health_watch import HealthWatch
-from driver.plan.health import Fault, Recovery
-from testing.driver.builders import PUBLICATION
+from driver.node.health_file import NAME, HealthFile
+from driver.plan.health import Fault, Healths, Recovery
+from testing.driver.builders import BOOT, PUBLICATION
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -21,17 +25,23 @@ class ToldFaults:
         return self.faults
 
 
-def test_faults_of_all_sources_come_and_go() -> None:
-    first, second = ToldFaults(), ToldFaults()
-    seconds = iter((0.0, 1.0, 2.0, 40.0))
-    watch = HealthWatch(
+def watch_of(folder: Path, seconds: Iterable[float], *sources: ToldFaults) -> HealthWatch:
+    """A process that looks at these moments."""
+    moments = iter(seconds)
+    return HealthWatch(
         CurrentNode(PUBLICATION),
-        (first, second),
+        sources,
         Recovery(first_s=30, max_s=300),
         {},
+        file=HealthFile(folder, BOOT),
         now=lambda: NOW,
-        clock=lambda: next(seconds),
+        clock=lambda: next(moments),
     )
+
+
+def test_faults_of_all_sources_come_and_go(tmp_path: Path) -> None:
+    first, second = ToldFaults(), ToldFaults()
+    watch = watch_of(tmp_path, (0.0, 1.0, 2.0, 40.0), first, second)
 
     watch.look()
     assert {} == watch.faults
@@ -48,3 +58,83 @@ def test_faults_of_all_sources_come_and_go() -> None:
     assert {"gpu-0", "eth0"} == watch.faults.keys()
     watch.look()
     assert {"eth0"} == watch.faults.keys()
+
+
+# --- over a restart -------------------------------------------------------------------------------
+
+
+def look(watch: HealthWatch, times: int = 1) -> None:
+    for _ in range(times):
+        watch.look()
+
+
+def test_a_restart_forgets_no_relapse(tmp_path: Path) -> None:
+    source = ToldFaults()
+    first = watch_of(tmp_path, (0.0, 1.0, 31.0, 32.0, 33.0), source)
+    source.faults = {"gpu-0": Fault(kind="xid")}
+    look(first)
+    source.faults = {}
+    look(first, 2)
+    assert {} == first.faults
+    source.faults = {"gpu-0": Fault(kind="xid")}
+    look(first)
+    source.faults = {}
+    look(first)
+
+    # The second fault has to be away for twice as long, also for the next process.
+    second = watch_of(tmp_path, (62.0, 91.0, 93.0), source)
+    assert {"gpu-0"} == second.faults.keys()
+    look(second, 2)
+    assert {"gpu-0"} == second.faults.keys()
+    look(second)
+    assert {} == second.faults
+
+
+def test_a_boot_begins_anew(tmp_path: Path) -> None:
+    source = ToldFaults()
+    source.faults = {"gpu-0": Fault(kind="xid")}
+    look(watch_of(tmp_path, (0.0,), source))
+
+    assert {"gpu-0"} == HealthFile(tmp_path, BOOT).load().keys()
+    assert {} == HealthFile(tmp_path, "another boot").load()
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"bootId": 1}', b"[" * 100_000])
+def test_a_file_that_cannot_be_read_is_as_none(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / NAME).write_bytes(text)
+
+    assert {} == HealthFile(tmp_path, BOOT).load()
+
+
+def test_a_fault_that_goes_on_is_written_once(tmp_path: Path) -> None:
+    stored: list[Healths] = []
+
+    class CountingFile(HealthFile):
+        def store(self, healths: Healths) -> None:
+            stored.append(healths)
+
+    source = ToldFaults()
+    source.faults = {"gpu-0": Fault(kind="xid")}
+    watch = HealthWatch(
+        CurrentNode(PUBLICATION),
+        (source,),
+        Recovery(first_s=30, max_s=300),
+        {},
+        file=CountingFile(tmp_path, BOOT),
+        now=lambda: NOW,
+        clock=iter(float(second) for second in range(9)).__next__,
+    )
+
+    look(watch, 9)
+
+    assert 1 == len(stored)
+
+
+def test_a_full_disk_ends_nothing(tmp_path: Path) -> None:
+    source = ToldFaults()
+    source.faults = {"gpu-0": Fault(kind="xid")}
+    watch = watch_of(tmp_path / "absent", (0.0,), source)
+
+    look(watch)
+
+    assert {"gpu-0"} == watch.faults.keys()
