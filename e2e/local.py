@@ -2,7 +2,8 @@
 
 `python -m e2e.local up` starts a control plane that outlives the command, adds simulated nodes, and
 starts webhook, controllers and observer as processes of this machine. With `--examples waiting` the
-nodes are those of examples/waiting. Standard output is for the shell: it exports PATH and, in its
+nodes are those of examples/waiting. With `--node real` there is one node instead, whose containers
+run: kubelet, containerd and the node driver with the devices of examples/quickstart. Standard output is for the shell: it exports PATH and, in its
 last line, KUBECONFIG. `python -m e2e.local down` stops exactly what was started. State, logs and the
 kubeconfig are in `.local/` of the project.
 """
@@ -10,22 +11,32 @@ kubeconfig are in `.local/` of the project.
 import argparse
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
+
+import yaml
 
 from e2e.access import Object, stream
 from e2e.binaries import binaries
 from e2e.cluster import Cluster
-from e2e.drawbridge import install_drawbridge
+from e2e.drawbridge import Drawbridge, install_drawbridge
 from e2e.fleet import ExampleState, example_state, examples_fleet
+from e2e.node.driver import DRIVER, NodeDriver
+from e2e.node.namespaces import missing
+from e2e.node.node import Node
 from e2e.processes import running, stop_recorded
 from kube.names import ENFORCEMENT_LABEL
 
 ROOT: Final = Path(__file__).parent.parent
 STATE: Final = ROOT / ".local"
 OBSERVER_MANIFESTS: Final = ROOT / "manifests" / "observer"
+REAL_NODE: Final = "worker"
+INVENTORY: Final = ROOT / "examples" / "quickstart" / "inventory.yaml"
+PROFILE: Final = {"translation": {"profiles": {"hami": DRIVER}}}
+"""HAMi's keys ask for devices of the node driver."""
 
 
 def main() -> int:
@@ -34,27 +45,38 @@ def main() -> int:
     parser.add_argument("action", choices=("up", "down"))
     parser.add_argument("--state", type=Path, default=STATE, help="where its files are kept")
     parser.add_argument("--examples", metavar="FOLDER", help="nodes and devices of examples/FOLDER")
+    parser.add_argument("--node", choices=("real",), help="one node whose containers really run")
     arguments = parser.parse_args()
     state: Path = arguments.state.absolute()
     if arguments.action == "down":
         return down(state)
+    if arguments.node and arguments.examples:
+        parser.error("--node and --examples exclude each other")
+    if arguments.node and (why := missing()):
+        say(f"make up NODE=real: {why}. `make up` alone starts a cluster with simulated nodes.")
+        return 1
     try:
         chosen = example_state(arguments.examples) if arguments.examples else None
     except LookupError as error:
         say(f"make up: {error}")
         return 2
-    return up(state, chosen)
+    return up(state, _start_real if arguments.node else partial(_start_simulated, chosen))
 
 
-def up(state: Path, chosen: ExampleState | None = None) -> int:
-    """Start what does not run yet, and say how to reach it."""
+def up(state: Path, start: Callable[[Cluster], None]) -> int:
+    """Start what does not run yet, and say how to reach it.
+
+    Args:
+        state: Where its files are kept.
+        start: Adds Drawbridge and nodes to a control plane.
+    """
     directory = state / "cluster"
     names = {record.name for record in running(directory)}
     if "kube-apiserver" in names:
         say(f"Already running: {', '.join(sorted(names))}. `make down` stops it.")
     else:
         down(state, quiet=True)  # Leftovers of a run that was cut short.
-        _start(directory, chosen)
+        _start(directory, start)
     _link_kubectl(state)
     say(f"Logs: {state / 'cluster'}/*.log")
     say('kubectl, with `kubectl drawbridge`, for this cluster (or: eval "$(make up)"):')
@@ -82,27 +104,56 @@ def say(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
-def _start(directory: Path, chosen: ExampleState | None) -> None:
+def _start(directory: Path, start: Callable[[Cluster], None]) -> None:
     cluster = Cluster(directory, detached=True)
     with ExitStack() as undo:
         undo.callback(cluster.stop)
         say("Starting a control plane ...")
         cluster.start()
         say(f"Kubernetes is up after {cluster.started_in_s:.1f} s: {cluster.server}")
-        installed = [
-            install_drawbridge(cluster),
-            install_drawbridge(cluster, manifests=OBSERVER_MANIFESTS),
-        ]
-        if chosen is None:
-            _fill(cluster)
-        else:
-            _fill_with_example(cluster, chosen)
-        say("Drawbridge runs as processes of this machine, not as pods, with metrics at")
-        for drawbridge in installed:
-            for name, port in drawbridge.endpoints.metrics.items():
-                say(f"  {name}: http://{drawbridge.endpoints.host}:{port}/metrics")
+        start(cluster)
         undo.pop_all()
     cluster.leave()
+
+
+def _start_simulated(chosen: ExampleState | None, cluster: Cluster) -> None:
+    installed = _install(cluster, {})
+    if chosen is None:
+        _fill(cluster)
+    else:
+        _fill_with_example(cluster, chosen)
+    _say_metrics(installed)
+
+
+def _start_real(cluster: Cluster) -> None:
+    installed = _install(cluster, PROFILE)
+    node = Node(cluster, REAL_NODE)
+    node.start()
+    say(f"  {node.name}: a kubelet and containerd, in namespaces of their own")
+    driver = NodeDriver(
+        cluster, node, settings={"bootIdFile": str(node.boot_id), "inventoryReloadPeriod": "1s"}
+    )
+    driver.install()
+    driver.declare(yaml.safe_load(INVENTORY.read_text())["pools"])
+    driver.start()
+    driver.wait_ready()
+    say(f"  {node.name}: {len(driver.published())} devices of {driver.name}")
+    _say_metrics(installed)
+
+
+def _install(cluster: Cluster, settings: Mapping[str, object]) -> list[Drawbridge]:
+    """Install webhook, controllers and observer."""
+    return [
+        install_drawbridge(cluster, settings=settings),
+        install_drawbridge(cluster, manifests=OBSERVER_MANIFESTS),
+    ]
+
+
+def _say_metrics(installed: Sequence[Drawbridge]) -> None:
+    say("Drawbridge runs as processes of this machine, not as pods, with metrics at")
+    for drawbridge in installed:
+        for name, port in drawbridge.endpoints.metrics.items():
+            say(f"  {name}: http://{drawbridge.endpoints.host}:{port}/metrics")
 
 
 def _fill(cluster: Cluster) -> None:

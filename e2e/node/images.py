@@ -1,12 +1,14 @@
-"""An image without a registry: one static program, as `docker save` would write it."""
+"""Images without a registry, as `docker save` would write them."""
 
 import hashlib
 import io
 import json
 import platform
 import tarfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
 
 IMAGE: Final = "drawbridge.internal/box:1"
 """Pods on a real node use it with `imagePullPolicy: Never`, and name what it is to do in `args`."""
@@ -14,34 +16,56 @@ IMAGE: Final = "drawbridge.internal/box:1"
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
+class Layer(NamedTuple):
+    """A part of an image: a tar file, and its name in the archive."""
+
+    name: str
+    path: Path
+
+
 def write_image(program: Path, archive: Path) -> None:
-    """Write an archive that `ctr images import` takes."""
-    layer = _tar({f"{program.name}": (program.read_bytes(), 0o755)})
-    digest = hashlib.sha256(layer).hexdigest()
-    config: dict[str, Any] = {
+    """Write the image of one static program, as an archive that `ctr images import` takes."""
+    config = {"Entrypoint": [f"/{program.name}"], "Env": ["PATH=/"]}
+    with TemporaryDirectory() as folder:
+        layer = Layer("layer.tar", Path(folder) / "layer.tar")
+        with tarfile.open(layer.path, mode="w") as file:
+            _add(file, program.name, program.read_bytes(), 0o755)
+        write_archive(IMAGE, (layer,), config, archive)
+
+
+def write_archive(
+    name: str, layers: Sequence[Layer], config: Mapping[str, Any], archive: Path
+) -> None:
+    """Write an image as an archive that `ctr images import` takes.
+
+    Args:
+        name: With its tag.
+        layers: From the lowest.
+        config: What its containers run, as an image's `config` has it.
+        archive: What to write.
+    """
+    digests = []
+    for layer in layers:
+        with layer.path.open("rb") as content:
+            digests.append(f"sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}")
+    image = {
         "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
         "os": "linux",
-        "config": {"Entrypoint": [f"/{program.name}"], "Env": ["PATH=/"]},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
-        "history": [{"created_by": "e2e/node/images.py"}],
+        "config": dict(config),
+        "rootfs": {"type": "layers", "diff_ids": digests},
+        "history": [{"created_by": "e2e/node/images.py"} for _ in layers],
     }
-    manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
-    archive.write_bytes(
-        _tar(
-            {
-                "config.json": (json.dumps(config).encode(), 0o644),
-                "layer.tar": (layer, 0o644),
-                "manifest.json": (json.dumps(manifest).encode(), 0o644),
-            }
-        )
-    )
+    manifest = [
+        {"Config": "config.json", "RepoTags": [name], "Layers": [layer.name for layer in layers]}
+    ]
+    with tarfile.open(archive, mode="w") as file:
+        _add(file, "config.json", json.dumps(image).encode(), 0o644)
+        for layer in layers:
+            file.add(layer.path, layer.name)
+        _add(file, "manifest.json", json.dumps(manifest).encode(), 0o644)
 
 
-def _tar(files: dict[str, tuple[bytes, int]]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, (content, mode) in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(content), mode
-            archive.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()
+def _add(file: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(content), mode
+    file.addfile(entry, io.BytesIO(content))

@@ -5,6 +5,7 @@ them can be stopped and started again. Pods run with the host's network and with
 """
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -48,7 +49,7 @@ class Node:
         self.name = name
         self.folder = cluster.directory / name
         self._cluster = cluster
-        self.namespaces = Namespaces(cluster, f"{name}-namespaces", self.folder)
+        self.namespaces = Namespaces(cluster, f"{name}-namespaces-{os.getpid()}", self.folder)
         self.boot_id = self.folder / "boot_id"
         self._port = free_ports(1)[0]
         self._address = _own_address()
@@ -60,7 +61,7 @@ class Node:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._write_files()
         self._boot()
-        self._import_image()
+        self._import_box()
         self.start_kubelet()
         self.wait_ready()
 
@@ -147,6 +148,11 @@ class Node:
         words = (node_programs() / "ctr", f"--address={_SOCKET}", "--namespace=k8s.io", *arguments)
         return self.execute(*words, check=check)
 
+    def import_image(self, archive: Path) -> None:
+        """Have the images of an archive, as `docker save` would write it."""
+        # Other ways of importing want a registry's metadata.
+        self.ctr("images", "import", "--local", "--snapshotter=native", archive)
+
     def shim_of(self, container: str) -> int:
         """Process id, here, of the shim that looks after a container (its id as pods name it).
 
@@ -186,11 +192,10 @@ class Node:
             self.stop_program(name)
         self.namespaces.stop()
 
-    def _import_image(self) -> None:
+    def _import_box(self) -> None:
         archive = self.folder / "box.tar"
         write_image(box(), archive)
-        # Other ways of importing want a registry's metadata.
-        self.ctr("images", "import", "--local", "--snapshotter=native", archive)
+        self.import_image(archive)
 
     def _write_files(self) -> None:
         self._cluster.write_kubelet_credentials(self.folder, self.name, self._address)
