@@ -20,7 +20,7 @@ from translation.claims import MAX_LABEL, Claim
 from translation.derive import Derivation, derive
 from translation.intents import Vocabulary
 from translation.legacy_pod import container_paths, containers, device_keys
-from translation.record import RecordError, TranslationRecord, decode_record
+from translation.record import RecordError, RecordVersionError, TranslationRecord, decode_record
 from translation.snapshot import TranslationSnapshot
 
 MAX_USERS: Final = 5
@@ -52,12 +52,15 @@ def read_record(
 
 
 def malformed_finding(fault: RecordError) -> Finding:
-    """Return the finding about an annotation that is not a record."""
+    """Return the finding about an annotation that is not a record of this version."""
+    is_other_version = isinstance(fault, RecordVersionError)
     return error(
         Code.TRANSLATION_RECORD_MALFORMED,
         ANNOTATION_PATH,
         printable(str(fault)[:200]),
-        "remove the annotation; the webhook writes it",
+        "create the pod from its legacy manifest, which is translated by this version"
+        if is_other_version
+        else "remove the annotation; the webhook writes it",
     )
 
 

@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, Self
 
 LOOK_S: Final = 0.05
@@ -60,7 +61,7 @@ class Balancer:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._forward, self._host, self.port)
+        server = await asyncio.start_server(self._accept, self._host, self.port)
         self.port = server.sockets[0].getsockname()[1]
         self._listening.set()
         async with server, asyncio.TaskGroup() as group:
@@ -89,6 +90,11 @@ class Balancer:
             return b" 200 " in await reader.readline()
         finally:
             writer.close()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Cancelled when the balancer ends; asyncio's streams would print that as a failure.
+        with suppress(asyncio.CancelledError):
+            await self._forward(reader, writer)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

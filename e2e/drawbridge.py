@@ -24,7 +24,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -111,12 +111,12 @@ class Drawbridge:
         self._settings_file = cluster.directory / f"{self.namespace}.json"
         self._settings_file.write_text(json.dumps(merged(self._settings(), settings), indent=1))
 
-    def install(self) -> None:
+    def install(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Apply the manifests, start the processes and wait until the webhook is believed."""
         self._cluster.apply(self.applied())
         for name in self._deployments:
             self.start(name)
-        self.wait_ready()
+        self.wait_ready(timeout_s)
 
     def uninstall(self) -> None:
         """Delete what was applied, the webhook first, and end the processes."""
@@ -126,13 +126,19 @@ class Drawbridge:
         self._delete(self.applied())
 
     def start(
-        self, name: str, *, replica: str = "", environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *,
+        replica: str = "",
+        command: Sequence[str | Path] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> Child:
         """Start the process that stands for a Deployment.
 
         Args:
             name: The Deployment's.
             replica: What to call the process, where there are several.
+            command: In place of the container's.
             environment: What it is told besides.
         """
         deployment = self._deployments[name]
@@ -143,7 +149,7 @@ class Drawbridge:
             **self._environment(spec["serviceAccountName"]),
             **(environment or {}),
         }
-        return self._cluster.run(replica or name, command_of(container), told)
+        return self._cluster.run(replica or name, command or command_of(container), told)
 
     def stop(self, name: str) -> None:
         """End the process that stands for a Deployment; fine when it has ended."""

@@ -42,6 +42,8 @@ RUNNING_WITHIN_S: Final = 120.0
 """What a controller and its user would wait for, during a fault on a busy machine."""
 FAULT_PAUSE_S: Final = 30.0
 SAMPLE_PAUSE_S: Final = 10.0
+HANG_S: Final = 7.0
+"""Longer than the API server waits for a webhook."""
 GROWTH: Final = 1.3
 GROWTH_MIB: Final = 32
 """A process may be so much larger in the last quarter than in the second one."""
@@ -175,9 +177,10 @@ class Soak:
         for attack in itertools.cycle(attacks):
             if self._ended.wait(1 / HOSTILE_PER_SECOND):
                 return
+            self.figures.count("hostile")
             with suppress(OSError):
-                self.figures.count("hostile")
-                self.figures.count("rejected" if attack() >= http.client.BAD_REQUEST else "hostile")
+                if attack() >= http.client.BAD_REQUEST:
+                    self.figures.count("rejected")
 
     def _send(self, document: Object, plural: str = "pods") -> int:
         return self._request("POST", f"{_path(plural)}?dryRun=All", document, user="mallory")[0]
@@ -208,6 +211,8 @@ class Soak:
     def _faults(self) -> Sequence[Callable[[], None]]:
         return (
             self._kill_replica,
+            self._hang_replica,
+            self._drain_replica,
             self._kill_controller,
             self._rotate_authority,
             self._kill_certificates,
@@ -216,11 +221,25 @@ class Soak:
         )
 
     def _kill_replica(self) -> None:
-        port = self._replicas.ports[next(self._numbers) % len(self._replicas.ports)]
+        port = self._next_replica()
         self._replicas.child(port).signal(signal.SIGKILL)
         self._replicas.child(port).wait(10)
         self._replicas.stop(port)
         self._replicas.start(port)
+
+    def _hang_replica(self) -> None:
+        port = self._next_replica()
+        self._replicas.child(port).signal(signal.SIGSTOP)
+        time.sleep(HANG_S)
+        self._replicas.child(port).signal(signal.SIGCONT)
+
+    def _drain_replica(self) -> None:
+        port = self._next_replica()
+        self._replicas.stop(port)
+        self._replicas.start(port)
+
+    def _next_replica(self) -> int:
+        return self._replicas.ports[next(self._numbers) % len(self._replicas.ports)]
 
     def _kill_controller(self) -> None:
         self._kill(CONTROLLER)

@@ -36,6 +36,16 @@ class RecordError(ValueError):
     """Text that is not a translation record of this version; the message says why."""
 
 
+class RecordVersionError(RecordError):
+    """The record of another translation version, whatever else it holds."""
+
+
+class _Version(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The part of a record that all versions have."""
+
+    translation_version: int
+
+
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """A part of the record."""
 
@@ -122,22 +132,29 @@ def decode_record(text: str) -> TranslationRecord:
     """Decode the text of the annotation.
 
     Raises:
-        RecordError: The text is too long, malformed, or of another translation version.
+        RecordVersionError: It is of another translation version.
+        RecordError: The text is too long or malformed.
     """
     if len(text) > MAX_BYTES:
         raise RecordError(_TOO_LONG)
     try:
+        # First, since another version may have other fields.
+        _check_version(decode(text, _Version))
         record = decode(text, TranslationRecord)
         excess = excess_of(record, text)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as fault:
         raise RecordError(f"not what the webhook writes: {fault}") from fault
-    if record.translation_version != TRANSLATION_VERSION:
-        raise RecordError(
-            f"translation version {record.translation_version} is not supported, only {TRANSLATION_VERSION}"
-        )
     if excess is not None:
         raise RecordError(excess)
     return record
+
+
+def _check_version(version: _Version) -> None:
+    if version.translation_version != TRANSLATION_VERSION:
+        raise RecordVersionError(
+            f"translation version {version.translation_version} is not supported, "
+            f"only {TRANSLATION_VERSION}"
+        )
 
 
 def excess_of(record: TranslationRecord, text: str) -> str | None:

@@ -26,7 +26,7 @@ from translation.claims import Claim, spec_digest, template_digest
 from translation.derive import derive
 from translation.profiles.profile import Profile
 from translation.record import MAX_BYTES as MAX_RECORD_BYTES
-from translation.record import RecordError, decode_record
+from translation.record import RecordError, RecordVersionError, decode_record
 from translation.signature import SignatureStatus, SignedContent
 
 Key = tuple[str, str]
@@ -179,7 +179,7 @@ class Reason(StrEnum):
     REQUEST_MISMATCH = "DeviceRequestMismatch"
     """The annotation is not what the webhook writes, or the pod does not use what derives from it."""
     PROFILE_CHANGED = "DriverProfileChanged"
-    """A template is missing, and the annotation was made with another profile."""
+    """A template is missing, and another profile or translation version made the annotation."""
     TEMPLATE_REPLACED = "ResourceClaimTemplateReplaced"
     """A template of a derived name had other content."""
     CLAIM_REPLACED = "ResourceClaimReplaced"
@@ -231,10 +231,19 @@ class Derivation(msgspec.Struct, frozen=True, kw_only=True):
     problem: Finding | None = None
 
 
+_CREATE_AGAIN: Final = (
+    "a controller of that version creates it; else create the pod again from its legacy manifest"
+)
+
+
 def derive_claims(text: str, profiles: Mapping[str, Profile]) -> Derivation:
     """Derive claims from an annotation."""
     try:
         record = decode_record(text)
+    except RecordVersionError as fault:
+        return Derivation(
+            problem=error(Code.PROFILE_CHANGED, FieldPath(), str(fault), _CREATE_AGAIN)
+        )
     except RecordError as fault:
         return Derivation(
             problem=error(
@@ -337,7 +346,7 @@ def _report_problem(problem: Finding, missing: Sequence[str]) -> Iterator[Record
         note = f"The annotation {REQUEST_ANNOTATION} is not what the webhook writes"
         yield RecordEvent(reason=Reason.REQUEST_MISMATCH, note=f"{note}: {problem.message}.")
     elif missing:
-        # A changed profile is no fault of pods that have all their templates.
+        # A changed profile or version is no fault of pods that have all their templates.
         note = f"ResourceClaimTemplate {missing[0]} is missing, and cannot be created again"
         yield RecordEvent(
             reason=Reason.PROFILE_CHANGED, note=f"{note}: {problem.message}; {problem.fix}."

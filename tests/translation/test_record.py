@@ -117,6 +117,11 @@ REFUSALS = (
         changed(translationVersion=2),
         "translation version 2 is not supported, only 1",
     ),
+    Refusal(
+        "another version with fields of its own",
+        changed(translationVersion=2, claims=[], profiles=None),
+        "translation version 2 is not supported, only 1",
+    ),
     Refusal("a field that we do not write", changed(claims=[]), "unknown field `claims`"),
     Refusal("an amount that is none", container_with(limits={"nvidia.com/gpu": "x"}), "quantity"),
     Refusal("an amount that is true", container_with(limits={"nvidia.com/gpu": True}), "Expected"),

@@ -118,6 +118,8 @@ def summary(action: Action) -> str:
 
 CREATE: Final = f"create {CLAIM.template}"
 MISMATCH: Final = f"report {Reason.REQUEST_MISMATCH}"
+NEWER: Final = '{"translationVersion":2,"profiles":{},"later":[]}'
+"""A record of a version that is not written yet."""
 STALE: Final = msgspec.json.encode(
     {
         **msgspec.json.decode(KEPT.annotation or ""),
@@ -222,6 +224,17 @@ ROWS = (
         "and is nobody's trouble where all are there",
         [],
         pod=changed(KEPT, annotation=STALE),
+        template=GOOD,
+    ),
+    Row(
+        "a record of another version, with fields that this one lacks, is told likewise",
+        [f"report {Reason.PROFILE_CHANGED}"],
+        pod=changed(KEPT, annotation=NEWER),
+    ),
+    Row(
+        "and a pod that has its templates is left alone by another version",
+        [],
+        pod=changed(KEPT, annotation=NEWER),
         template=GOOD,
     ),
 )

@@ -1,0 +1,41 @@
+"""Every write of the controllers and of the certificate controller, by name.
+
+A name is a module, a function in it, and the method of `kube.client.client.Client` that it calls.
+`tests/e2e/test_writes.py` compares the names with the code, and `e2e/test_fault_killed_writes.py` kills
+the writer in the middle of each.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+CERTIFICATE_WRITES: Final = (
+    "controllers.certificates.controller.CertificateController._create_secret create",
+    "controllers.certificates.controller.CertificateController._hand_out create",
+    "controllers.certificates.controller.CertificateController._hand_out patch",
+    "controllers.certificates.controller.CertificateController._patch patch",
+    "controllers.certificates.controller.CertificateController._patch_secret patch",
+    "controllers.certificates.path_secret.PathSecret._write create",
+    "controllers.certificates.path_secret.PathSecret._write patch",
+    "controllers.certificates.signing_keys.SigningKeyController._rotate create",
+    "controllers.certificates.signing_keys.SigningKeyController._rotate patch",
+)
+"""Of `python -m controllers.certificates`."""
+
+CONTROLLER_WRITES: Final = (
+    "controllers.audit.controller.AuditController._write_mark create",
+    "controllers.audit.controller.AuditController._write_mark patch",
+    "controllers.policies.controller.PolicyController._write patch",
+    "controllers.templates.controller.TemplateController._create create",
+    "controllers.templates.controller.TemplateController._delete delete",
+    "controllers.templates.controller.TemplateController._delete_claim delete",
+    "controllers.templates.controller.TemplateController._delete_unused delete",
+    "kube.runtime.events.EventRecorder._write create",
+    "kube.runtime.leader.Leader._write create",
+    "kube.runtime.leader.Leader._write patch",
+)
+"""Of `python -m controllers`; the last three are those of other processes, too."""
+
+NOT_KILLED: Final[Mapping[str, str]] = {
+    "kube.runtime.events.EventRecorder._update patch": "counts how often an event was repeated",
+}
+"""Writes that nothing depends on, with the reason."""
