@@ -49,7 +49,7 @@ SHOWN_ONCE: Final = frozenset({Code.UNTRANSLATED_DEVICE_KEY})
 """Codes of infos of which an answer shows one as a warning."""
 MAX_CAUSES: Final = 20
 MAX_INVALID_AMOUNTS: Final = 16
-"""That are named in a denial."""
+"""The invalid amounts that a denial names."""
 MAX_KIND: Final = 63
 MAX_PARTS: Final = 100_000
 """Objects and lists in a body, including brackets in strings. A pod of 1.5 MiB, the most that etcd
@@ -158,7 +158,7 @@ def _check_amounts(document: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _quantity_fault(text: object) -> str:
-    """Return why a value is no quantity; empty if it is one, or is of a wrong type."""
+    """Return the reason why a value is no quantity; empty if it is one, or is of a wrong type."""
     if not isinstance(text, str):
         return ""
     try:
@@ -302,7 +302,7 @@ def _warning_texts(finding: Finding, pod: Path | None) -> Iterator[str]:
 
 
 def _origin(finding: Finding) -> str:
-    """Return who says it and its code, since of a single cause kubectl prints nothing else."""
+    """Return the author and the code of a message, since of a single cause kubectl prints nothing else."""
     return f"{NAME}[{finding.code}]"
 
 

@@ -1,4 +1,4 @@
-"""Which scheduler a new pod gets, by the drivers of its claims; pure.
+"""The scheduler of a new pod, by the drivers of its claims; pure.
 
 A pod whose open claims are all of drivers that the bridge owns gets the bridge's schedulerName, if it
 names no scheduler of its own. A pod with open claims of owned and of other drivers fits no scheduler and

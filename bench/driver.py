@@ -1,4 +1,4 @@
-"""What the node driver costs: preparing claims over its socket, and publishing large inventories.
+"""The cost of the node driver: preparing claims over its socket, and publishing large inventories.
 
 Calls go through gRPC on a unix socket and an API server in this process, as the kubelet's do. Each is
 timed with the disk's fsync and without it, since the disk is the node's and not ours.

@@ -107,7 +107,7 @@ def _of(rounds: Sequence[Measured], what: str) -> float:
 
 
 def _under_attack(port: int, folder: str, measure_load: Callable[[], Measured]) -> Measured:
-    """Return what honest clients get while one user sends what costs most."""
+    """Return the service that honest clients get while one user sends the most costly reviews."""
     attack = Job(
         port=port,
         path="/mutate",

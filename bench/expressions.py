@@ -1,4 +1,4 @@
-"""What it costs that expressions of strangers may be evaluated in a worker process."""
+"""The cost of a worker process that evaluates the expressions of strangers."""
 
 from collections.abc import Callable, Iterator
 from time import perf_counter

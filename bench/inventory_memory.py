@@ -1,4 +1,4 @@
-"""How much memory a cluster's inventory takes, in a process of its own.
+"""The memory of a cluster's inventory, in a process of its own.
 
 Reads a scenario's slices, nodes and claims from JSON, one object per line with its kind in front,
 asks one question, and prints the largest resident size of the process in MB.
@@ -33,7 +33,7 @@ def write(scenario: Scenario, file: Path) -> None:
 
 
 def read_objects(file: Path) -> dict[str, list[Any]]:
-    """Return what was written, by kind."""
+    """Return the written objects, by kind."""
     objects: dict[str, list[Any]] = {kind: [] for kind in KINDS}
     with file.open("rb") as lines:
         for line in lines:

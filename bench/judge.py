@@ -1,4 +1,4 @@
-"""How long it takes to judge a claim against a large inventory, and what that keeps in memory.
+"""The time and memory to validate a claim against a large inventory.
 
 All rules are asked, as the webhook asks them. Caches are warm: selectors such as these were seen
 before, while the claims of a row are new, each with names of its own, unless the row says that
@@ -229,7 +229,7 @@ def main() -> None:
 
 
 def cache_of(documents_by_kind: Mapping[str, Sequence[Any]]) -> RuleCache:
-    """Return what the webhook knows of a cluster, given by kind."""
+    """Return the webhook's cache of a cluster, given by kind."""
     cache = RuleCache(Features())
     for kind, name in (
         (Kind.CLASS, "classes"),

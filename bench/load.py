@@ -16,7 +16,7 @@ import uvloop
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What to send.
+    """The requests to send.
 
     Attributes:
         bodies: Sent in turn.
@@ -38,7 +38,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it; latencies in milliseconds."""
+    """The results; latencies in milliseconds."""
 
     requests: int
     rate: float

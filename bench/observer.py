@@ -26,7 +26,7 @@ Document = dict[str, Any]
 
 
 def measure() -> Iterator[Result]:
-    """Yield what 200 waiting pods cost at 5,000 nodes of 8 devices, half of them held."""
+    """Yield the costs of 200 waiting pods at 5,000 nodes of 8 devices, half of them in use."""
     yield from asyncio.run(_measure())
 
 

@@ -1,4 +1,4 @@
-"""What the status of a DeviceCompatibilityPolicy costs in a large cluster, and while slices churn.
+"""The cost of a DeviceCompatibilityPolicy's status in a large cluster, and while slices churn.
 
 The devices are those of examples/compatibility: on each node two GPUs, 16 partitions of four modes.
 Times are those of this process alone, so that neighbours do not count. The churn goes through the

@@ -1,4 +1,4 @@
-"""What the processes of a cluster cost at 5,000 nodes: memory, watches and CPU until they are in sync.
+"""The cost of the processes of a cluster at 5,000 nodes: memory, watches and CPU until they are in sync.
 
 Each runs as in its Deployment with its default settings, against an API server that only stores
 (`testing.fake_api_server`), in another process; so the figures are the process' own.

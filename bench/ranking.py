@@ -1,4 +1,4 @@
-"""What a scheduler waits for in its serial cycle: the hundred best nodes, after one allocation changed.
+"""The wait of a scheduler in its serial cycle: the hundred best nodes, after one allocation changed.
 
 The cost of an answer must not grow with the nodes of a cluster, nor with the kinds of them. The anchor
 is the verdict about every class, which the answer was made from before there were rankings.

@@ -101,7 +101,7 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def not_after(self) -> datetime:
-        """Return when the certificate expires."""
+        """Return the time at which the certificate expires."""
         return self.certificate.not_valid_after_utc
 
 

@@ -71,7 +71,7 @@ class ServingCertificate(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def renewal_time(self, fraction: float) -> datetime:
-        """Return when a fraction of the lifetime, from 0 to 1, has passed."""
+        """Return the time at which a fraction of the lifetime, from 0 to 1, has passed."""
         begin = self.not_before + BACKDATED
         return begin + (self.not_after - begin) * fraction
 

@@ -285,7 +285,7 @@ class RuleEvaluator:
             return await loop.run_in_executor(self._thread, apply_and_query)
 
     def facts(self) -> ClusterFacts:
-        """Return what rules read besides devices and claims."""
+        """Return the facts that rules read besides devices and claims."""
         if self._facts is None:
             marks = self.high_water_marks
             autoscalers = {name for name, presence in self._autoscalers.items() if presence.store}

@@ -29,7 +29,7 @@ from rules.feasibility.high_water_mark import HighWaterMark, raise_mark
 SEEN: Final = "seen"
 DECLARED: Final = "declared"
 MAX_CLASSES: Final = 1000
-"""That are written, so that the object stays well below the 1 MiB of a ConfigMap."""
+"""The classes that are written, so that the object stays well below the 1 MiB of a ConfigMap."""
 UNREADABLE: Final = "a declaration that cannot be read"
 """What may add nodes, in messages, where the declaration cannot be read."""
 

@@ -44,7 +44,7 @@ MAX_SHARED: Final = 4096
 
 
 def _identity(metadata: ObjectMeta) -> ObjectMeta:
-    """Return what names an object in an event, and who owns it."""
+    """Return the metadata that names an object in an event, and its owner."""
     return ObjectMeta(
         name=metadata.name,
         namespace=metadata.namespace,

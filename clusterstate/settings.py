@@ -65,7 +65,7 @@ class ValidationSettings(Section, frozen=True, kw_only=True):
         return features_of(self.feature_gates)
 
     def scheduler_support(self) -> SchedulerSupport:
-        """Return what the schedulers of the cluster evaluate."""
+        """Return the features that the schedulers of the cluster evaluate."""
         return SchedulerSupport(
             policy_aware=frozenset(self.policy_aware_schedulers),
             compatibility_groups=self.features().compatibility_groups,

@@ -140,7 +140,7 @@ class SnapshotCache:
         )
 
     def check(self) -> str:
-        """Return which resources are not synced, as a readiness check."""
+        """Return the resources that are not synced, as a readiness check."""
         return unsynced_resources(self._required)
 
     async def wait_synced(self) -> None:

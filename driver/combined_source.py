@@ -31,7 +31,7 @@ class CombinedSource:
                 group.create_task(source.run(partial(self._handle_change, index, on_change)))
 
     def problem(self) -> str:
-        """Return what is wrong with any of them."""
+        """Return the problems of all of them."""
         return "; ".join(filter(None, (source.problem() for source in self._sources)))
 
     def _handle_change(

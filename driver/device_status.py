@@ -92,7 +92,7 @@ class DeviceStatus:
 
 
 def status_document(driver: str, preparation: Preparation, now: datetime) -> dict[str, Any]:
-    """Return what is applied to a claim; its uid keeps it from another claim of that name."""
+    """Return the document to apply to a claim; its uid keeps it from another claim of that name."""
     record = preparation.record
     return {
         "apiVersion": "resource.k8s.io/v1",

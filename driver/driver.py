@@ -283,7 +283,7 @@ def project_policy(raw: bytes) -> DeviceCompatibilityPolicy:
 
 
 def read_boot_id(settings: DriverSettings) -> str:
-    """Return what tells this boot of the node from others.
+    """Return the identifier of this boot of the node.
 
     Raises:
         ConfigError: It cannot be read.

@@ -121,12 +121,12 @@ class DriverSettings(ServerSettings, frozen=True, kw_only=True):
 
     @property
     def state(self) -> Path:
-        """Return where checkpoint and lock are."""
+        """Return the directory of checkpoint and lock."""
         return self.plugins if self.state_directory is None else Path(self.state_directory)
 
     @property
     def faults(self) -> Path:
-        """Return where faults are reported."""
+        """Return the directory in which faults are reported."""
         directory = self.faults_directory
         return self.state / "faults" if directory is None else Path(directory)
 

@@ -115,7 +115,7 @@ def _change_element(target: list[Any], op: str, last: str, value: Any, path: str
 
 
 def _member(parent: Any, part: str, path: str) -> Any:
-    """Return what a part of a pointer refers to."""
+    """Return the member that a part of a pointer refers to."""
     try:
         if type(parent) is dict:
             return parent[_unescape_part(part, path)]

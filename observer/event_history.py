@@ -110,7 +110,7 @@ class EventHistory:
         return [name for _, name in sorted(due)]
 
     def next_due_s(self, version: int) -> float:
-        """Return when the next pod is due; infinite when none is unless something changes."""
+        """Return the time at which the next pod is due; infinite when none is unless something changes."""
         due = (self._due_at(waiting, version) for waiting in self._waiting.values())
         return min(due, default=float("inf"))
 

@@ -128,7 +128,7 @@ class Observer:
         self._queue_pods()
 
     def check(self) -> str:
-        """Return which first lists are not complete."""
+        """Return the resources whose first lists are not complete."""
         return self.controller.check()
 
     async def run(self) -> None:
@@ -241,7 +241,7 @@ class Observer:
         return frozenset(islice(events, MAX_EVENTS))
 
     def _projections(self, pods: Mapping[Name, Pod]) -> dict[Name, PodProjection]:
-        """Return what answers depend on, for the pods that may wait for devices."""
+        """Return the projections of the pods that may wait for devices."""
         cluster, projections = self._caches.without_policies, {}
         for name, pod in pods.items():
             projection = pending_pod.project_pod(

@@ -133,7 +133,7 @@ class RegisteredWebhook(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> str:
-        """Where reviews are posted; empty where nothing is said."""
+        """Return the path to which reviews are posted; empty where nothing is said."""
         service = self.client_config.service
         return urlsplit(self.client_config.url).path if service is None else service.path
 

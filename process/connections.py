@@ -41,7 +41,7 @@ class CloseReason(StrEnum):
     REJECTED = "rejected"
     """All places were taken, and none could be freed."""
     MALFORMED = "malformed"
-    """What arrived is not HTTP."""
+    """The bytes that arrived are not HTTP."""
 
 
 class Connection(asyncio.Protocol):

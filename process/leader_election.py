@@ -138,7 +138,7 @@ async def run_while_leading(
 
 
 def _unsynced_informers(controllers: Sequence[Controller[Any]]) -> str:
-    """Return which running controllers are not synced; nothing runs in a process that does not lead."""
+    """Return the running controllers that are not synced; nothing runs in a process that does not lead."""
     problems = ((controller.name, controller.check()) for controller in controllers)
     return "; ".join(f"{name}: {problem}" for name, problem in problems if problem)
 

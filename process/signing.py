@@ -88,7 +88,7 @@ class SigningKeyCache:
         await self._has_keys.wait()
 
     def check(self) -> str:
-        """Return why nothing can be signed, as a readiness check."""
+        """Return the reason why nothing can be signed, as a readiness check."""
         return "" if self.keys else "no signing key yet"
 
     def _replace(self, _key: tuple[str, str], _old: Keys | None, new: Keys | None) -> None:

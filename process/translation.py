@@ -36,7 +36,7 @@ from translation.vocabularies import nvidia
 
 
 class HamiSettings(Section, frozen=True, kw_only=True):
-    """What HAMi's keys mean, where its own settings differ from those of its chart.
+    """The meaning of HAMi's keys, where its own settings differ from those of its chart.
 
     `drawbridge settings import` reads them from HAMi's ConfigMaps.
     """
@@ -140,7 +140,7 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
         )
 
     def checked_options(self, profiles: Mapping[str, Profile]) -> TranslationOptions:
-        """Return how to translate, once it is known to make sense with the profiles that there are.
+        """Return the options of translation, checked against the profiles that there are.
 
         Raises:
             ConfigError: A vocabulary or a driver is not known.

@@ -24,7 +24,7 @@ PATH_KEYS: Final = "paths.json"
 """The only value of the Secret."""
 KEY_BYTES: Final = 16
 MAX_KEYS: Final = 64
-"""That are read of a Secret."""
+"""The keys that are read of a Secret."""
 KEY_PATTERN: Final = "[0-9a-f]{32}"
 """A key, as a regular expression of RE2 and of Python."""
 
@@ -85,7 +85,7 @@ def decode_path_keys(text: bytes) -> PathKeys:
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """Return what is before the key of a path, and the key; empty where there is none.
+    """Return the part before the key of a path, and the key; empty where there is none.
 
     >>> split_path("/mutate/0123456789abcdef0123456789abcdef")
     ('/mutate', '0123456789abcdef0123456789abcdef')
@@ -144,7 +144,7 @@ class PathKeyCache:
         await self._has_keys.wait()
 
     def check(self) -> str:
-        """Return why no path is known, as a readiness check."""
+        """Return the reason why no path is known, as a readiness check."""
         return "" if self.keys else "no path key yet"
 
     def find(self, path: str) -> str | None:

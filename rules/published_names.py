@@ -59,7 +59,7 @@ def _qualified_name(name: str, driver: str) -> tuple[str, str]:
 
 
 def suggest_published_field(fields: Iterable[DeviceField] | None, names: PublishedNames) -> str:
-    """Return what to write for the first field that no device has; empty where all are published.
+    """Return advice for the first field that no device has; empty where all are published.
 
     Args:
         fields: The fields that selectors read; None where they may read any.
@@ -109,7 +109,7 @@ def _did_you_mean(field: DeviceField) -> str:
 
 
 def _as_cel(field: DeviceField) -> str:
-    """Return how a selector reads a field; names are shown without control characters."""
+    """Return the CEL that reads a field in a selector; names are shown without control characters."""
     map_name = "capacity" if field.is_capacity else "attributes"
     in_domain = f"device.{map_name}[{quote_text(field.domain)}]"
     if _IDENTIFIER.fullmatch(field.identifier):

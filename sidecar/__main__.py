@@ -38,7 +38,7 @@ WAITING_FOR_WRITES: Final = "waiting until no write of the leader before can be 
 
 
 class LeaderSession:
-    """What a process is while it leads, or waits to lead."""
+    """A process while it leads, or waits to lead."""
 
     def __init__(self) -> None:
         self._service: Service | None = None
@@ -50,11 +50,11 @@ class LeaderSession:
         return self._service
 
     def problem(self) -> str:
-        """Return why no call can be answered; empty if it can."""
+        """Return the reason why no call can be answered; empty if it can."""
         return self._check()
 
     def check(self) -> str:
-        """Return why this process is not ready; one that waits to lead is."""
+        """Return the reason why this process is not ready; one that waits to lead is."""
         return "" if self._service is None else self._check()
 
     def begin(self, service: Service, check: Callable[[], str]) -> None:
@@ -97,7 +97,7 @@ async def serve(process: Process[Settings]) -> None:
 
 
 class _Parts(NamedTuple):
-    """What outlives a leadership."""
+    """The parts that outlive a leadership."""
 
     process: Process[Settings]
     client: Client

@@ -34,7 +34,7 @@ log = structlog.get_logger()
 
 
 class Writer(Protocol):
-    """How claims are written and read."""
+    """The port through which claims are written and read."""
 
     async def patch(self, name: Name, patch: Patch, *, status: bool) -> bytes:
         """Patch a claim and return it as stored."""
@@ -46,7 +46,7 @@ class Writer(Protocol):
 
 
 class BinderSettings(NamedTuple):
-    """How long a binding takes at most, in seconds.
+    """The time limits of a binding, in seconds.
 
     Attributes:
         write_deadline_s: For the writes of one claim.

@@ -1,4 +1,4 @@
-"""Which pods use which claims, kept up to date: who could be preempted, and what is being released."""
+"""An index of pods and their claims: who could be preempted, and which claims are being released."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What is kept of the objects that the sidecar follows: more of a claim than others need.
+"""Projections of the objects that the sidecar follows: more of a claim than others need.
 
 A claim is kept with what a write of it depends on: its version, finalizers, consumers and the state of
 its devices. A pod is kept if it has claims.

@@ -1,4 +1,4 @@
-"""What the scheduler plugin and the sidecar say to each other: JSON over a unix socket.
+"""The protocol between the scheduler plugin and the sidecar: JSON over a unix socket.
 
 Every call is a POST below `/v1`. The plugin decides nothing: it passes on what the scheduler hands it,
 and does what the answer says. docs/bridge.md, section Protocol, has the rules in words.
@@ -28,7 +28,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=Fals
 
 
 class Verdict(StrEnum):
-    """What the plugin does with a pod."""
+    """The verdict on a pod."""
 
     SKIP = "skip"
     """PreFilter: the pod needs no devices; the plugin has nothing to do with it."""
@@ -66,7 +66,7 @@ class Reservation(Message, frozen=True, kw_only=True):
 
 
 class Request(Message, frozen=True, kw_only=True):
-    """What every request carries.
+    """The fields of every request.
 
     Attributes:
         scheduler: Random text of this scheduler process.
@@ -154,7 +154,7 @@ class PostFilterRequest(Request, frozen=True, kw_only=True):
 
 
 class Answer(Message, frozen=True, kw_only=True):
-    """What every answer carries, also those with status 409 and 503.
+    """The fields of every answer, also of those with status 409 and 503.
 
     Attributes:
         instance: Of this sidecar process while it leads. When it changes, the plugin says hello.
@@ -168,7 +168,7 @@ class Answer(Message, frozen=True, kw_only=True):
 
 
 class HelloAnswer(Answer, frozen=True, kw_only=True):
-    """Whether the sidecar can answer.
+    """The readiness of the sidecar to answer.
 
     Attributes:
         leads: It holds the Lease. When it does not, the scheduler beside it ends.
@@ -187,7 +187,7 @@ class ScoredNode(Message, frozen=True, kw_only=True):
 
 
 class PreFilterAnswer(Answer, frozen=True, kw_only=True):
-    """Where a pod fits.
+    """The nodes on which a pod fits.
 
     Attributes:
         verdict: SKIP, FITS, UNSCHEDULABLE, UNRESOLVABLE or ERROR.
@@ -204,7 +204,7 @@ class PreFilterAnswer(Answer, frozen=True, kw_only=True):
 
 
 class FilterAnswer(Answer, frozen=True, kw_only=True):
-    """Whether a pod fits on one node.
+    """The verdict on one node for a pod.
 
     Attributes:
         unresolvable: It does not fit, and no victim on this node could help.

@@ -43,7 +43,7 @@ log = structlog.get_logger()
 
 
 class Session(Protocol):
-    """What a process is while it leads, or waits to lead."""
+    """A process while it leads, or waits to lead."""
 
     @property
     def service(self) -> Service | None:
@@ -51,7 +51,7 @@ class Session(Protocol):
         ...
 
     def problem(self) -> str:
-        """Return why no call can be answered; empty if it can."""
+        """Return the reason why no call can be answered; empty if it can."""
         ...
 
 

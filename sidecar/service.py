@@ -56,7 +56,7 @@ class UnknownScheduler(Exception):
 
 
 class ServiceSettings(NamedTuple):
-    """How long PreFilter waits for versions, in seconds.
+    """The time for which PreFilter waits for versions, in seconds.
 
     Attributes:
         own_claims_s: For the pod's own claims.

@@ -94,7 +94,7 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
 
 
 class Settings(ProcessSettings, frozen=True, kw_only=True):
-    """What the sidecar reads of the file."""
+    """The part of the file that the sidecar reads."""
 
     sidecar: SidecarSettings = SidecarSettings()
 

@@ -86,7 +86,7 @@ class ClusterState:
         self.on_end: Callable[[str], None] = lambda _: None
 
     def check(self) -> str:
-        """Return which first lists are not complete; empty when all are."""
+        """Return the resources whose first lists are not complete; empty when all are."""
         return unsynced_resources(self._required)
 
     async def wait_synced(self) -> None:
@@ -119,7 +119,7 @@ class ClusterState:
         return all(result.driver in drivers for result in results)
 
     def hold_of(self, claim: ResourceClaim) -> Hold | None:
-        """Return what is promised to a claim."""
+        """Return the hold on a claim."""
         return self.holds.get(claim.metadata.uid)
 
     # --- holds ------------------------------------------------------------------------------------

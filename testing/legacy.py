@@ -99,7 +99,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whose scheduler it is."""
+    """The project of a scheduler."""
 
     repository: str
     commit: str
@@ -114,7 +114,7 @@ class ScenarioFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Grant(NamedTuple):
-    """What a pod gets: amounts of each GPU, in ascending order, and a number of NICs."""
+    """The devices of a pod: amounts of each GPU, in ascending order, and a number of NICs."""
 
     gpus: tuple[Amounts, ...]
     nics: int = 0
@@ -133,7 +133,7 @@ def read_scenarios(name: str) -> ScenarioFile:
 
 
 def legacy_grant(asked: LegacyPod) -> Grant | None:
-    """Return what the legacy scheduler grants."""
+    """Return the grant of the legacy scheduler."""
     if isinstance(asked.legacy, str):
         assert asked.legacy == REFUSED
         return None

@@ -102,7 +102,7 @@ class FixedEvaluator:
 
 @asynccontextmanager
 async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]]:
-    """Yield what starts an endpoint; all are stopped in the end."""
+    """Yield a function that starts an endpoint; all are stopped in the end."""
     async with AsyncExitStack() as undo:
 
         async def make(
@@ -189,7 +189,7 @@ async def mutate_pod(
 
 
 def apply_patch(document: Document, response: Document) -> Document:
-    """Return what the API server makes of a pod."""
+    """Return the pod as the API server patches it."""
     if "patch" not in response:
         assert "patchType" not in response
         return document

@@ -43,7 +43,7 @@ MAX_KINDS: Final = 40
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call gave.
+    """The outcome of one call.
 
     Attributes:
         word: For the table.
@@ -56,7 +56,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def outcome(arguments: Sequence[str], text: bytes, *, readable: bool) -> Outcome:
-    """Return what the command makes of a manifest."""
+    """Return the outcome of the command for a manifest."""
     code, output = _call(arguments, text)
     if code is None:
         return Outcome(word="CRASH", fault=output)

@@ -1,4 +1,4 @@
-"""What the types of AllocatorOwnership cannot say, for its CustomResourceDefinition."""
+"""Parts of the CustomResourceDefinition that the types of AllocatorOwnership cannot say."""
 
 from collections.abc import Mapping
 from typing import Final

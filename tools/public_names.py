@@ -284,7 +284,7 @@ def key_paths(kind: Any, place: str = "") -> Iterator[str]:
 
 
 def console_scripts() -> set[str]:
-    """Return what an installation puts on the PATH."""
+    """Return the commands that an installation puts on the PATH."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return set(project["scripts"])
 

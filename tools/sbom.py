@@ -1,4 +1,4 @@
-"""Write what the image's Python packages are: `python -m tools.sbom [FILE]`.
+"""Write the list of the image's Python packages: `python -m tools.sbom [FILE]`.
 
 CycloneDX 1.6 as JSON, made of two things that are here anyway: the locked requirements, which are
 what the image installs, with the hashes that pip checks; and the installed packages' own metadata,
@@ -83,7 +83,7 @@ def bill(packages: Mapping[str, Package], version: str) -> Mapping[str, Any]:
 
 
 def component(package: Package) -> Mapping[str, Any]:
-    """Return what is told of one package."""
+    """Return the component of one package."""
     expression = licence(package.name)
     return {
         "type": "library",

@@ -29,7 +29,7 @@ class ConstraintCompiler:
         *,
         shared: bool,
     ) -> None:
-        """Keep what decides the constraints.
+        """Keep the values that decide the constraints.
 
         Args:
             shared: Several claims may be allocated a device.

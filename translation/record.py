@@ -158,7 +158,7 @@ def _check_version(version: _Version) -> None:
 
 
 def excess_of(record: TranslationRecord, text: str) -> str | None:
-    """Return how a record exceeds the limits of `decode_record`; None when it does not.
+    """Return the excess of a record over the limits of `decode_record`; None without one.
 
     Args:
         text: The record, encoded.

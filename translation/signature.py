@@ -31,7 +31,7 @@ MAX_NAME: Final = 253
 """Of a claim or template; pods with longer names are rejected by the API server."""
 SECRET_BYTES: Final = 32
 MAX_KEYS: Final = 64
-"""That are read of a Secret."""
+"""The keys that are read of a Secret."""
 
 _SIGNATURE: Final = re.compile(r"v1\.([0-9a-f]{8})\.([0-9]{1,11})\.([A-Za-z0-9_-]{43})")
 
@@ -92,7 +92,7 @@ class SignatureStatus(StrEnum):
 
 
 def content_of(document: Mapping[str, Any], *, namespace: str, record: str) -> SignedContent:
-    """Return what is signed of a pod.
+    """Return the content of a pod that is signed.
 
     Args:
         document: The pod as JSON, with the types of a pod.

@@ -60,7 +60,7 @@ class CaBundleCheck:
         self._trusted_at: float | None = None
 
     def check(self) -> str:
-        """Return why API servers would not trust the certificate, if that lasts or was always so."""
+        """Return the reason why API servers would not trust the certificate, if that lasts or was always so."""
         if not (self.configurations.synced.is_set() or self.configurations.failures):
             return "the webhook configuration was not read yet"
         certificate = self._certificate()

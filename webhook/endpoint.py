@@ -149,7 +149,7 @@ class Endpoint:
         log.info("endpoint.closed", after_s=round(perf_counter() - began, 3))
 
     async def _wait_quiet(self) -> None:
-        """Return when no review has come for `drain`."""
+        """Wait until no review has come for `drain`."""
         while True:
             left_s = self._last_review_s + self._settings.drain - perf_counter()
             if left_s <= 0:
@@ -173,7 +173,7 @@ class Endpoint:
         return self._client_names is not None
 
     def check(self) -> str:
-        """Return why no new reviews should be sent here, as a readiness check."""
+        """Return the reason why no new reviews should be sent here, as a readiness check."""
         return "draining" if self.draining else ""
 
     async def _route(self, request: web.Request) -> web.Response:

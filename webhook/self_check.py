@@ -40,7 +40,7 @@ class SelfCheck:
         self._problem = "not called yet"
 
     def check(self) -> str:
-        """Return why the API server would get no answer."""
+        """Return the reason why the API server would get no answer."""
         return self._problem
 
     async def run(self) -> None:

@@ -103,7 +103,7 @@ class CertificateWatcher:
         self.listener: Listener | None = None
 
     def check(self) -> str:
-        """Return why there is no valid certificate, as a readiness check."""
+        """Return the reason why there is no valid certificate, as a readiness check."""
         if self.listener is None:
             return "none yet"
         certificate, now = self.listener.certificate, self._now()
@@ -116,7 +116,7 @@ class CertificateWatcher:
         return self.listener.certificate if self.listener is not None else None
 
     def not_after(self) -> Mapping[str, datetime]:
-        """Return when the certificate expires, for metrics."""
+        """Return the time at which the certificate expires, for metrics."""
         certificate = self.certificate()
         return {} if certificate is None else {"serving": certificate.not_after}
 

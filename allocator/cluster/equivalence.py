@@ -141,7 +141,7 @@ def _tombstone_key(
 
 
 def projected_key(node: NodeDevices, projection: Projection) -> Hashable:
-    """Return what an attempt reads of a node's devices: selector verdicts and equal attributes."""
+    """Return the part of a node's devices that an attempt reads: selector verdicts and equal attributes."""
     fields = projection.fields
     attributes: Hashable
     if fields is None:

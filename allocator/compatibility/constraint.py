@@ -217,7 +217,7 @@ class PolicyConstraint:
 
     @property
     def audit_findings(self) -> tuple[AuditFinding, ...]:
-        """Return what audited policies would reject of the chosen devices, in order of choice."""
+        """Return the chosen devices that audited policies would reject, in order of choice."""
         findings: list[AuditFinding] = []
         for number, (position, request) in enumerate(self._chosen):
             device = self._node.devices[position]

@@ -136,7 +136,7 @@ def _finding(code: Code, message: str, path: FieldPath) -> PolicyFinding:
 
 
 def _wrong_names(names: Sequence[str]) -> str:
-    """Return why the API server would reject groups; empty when it would not."""
+    """Return the reason why the API server would reject groups; empty when it would not."""
     for name, times in Counter(names).items():
         if times > 1:
             return f"group {name} is named twice"
@@ -182,7 +182,7 @@ def _unpublished_names(
 def _published_literals(
     devices: Iterable[PublishedDevice], places: Collection[Place], driver: str
 ) -> Mapping[Place, set[str]]:
-    """Return which of some attributes devices have, with their texts."""
+    """Return the attributes that devices have among those, with their texts."""
     texts_by_place: dict[Place, set[str]] = {}
     for device in devices if places else ():
         for name, value in (device.device.attributes or {}).items():

@@ -49,7 +49,7 @@ _DIGITS: Final = re.compile(r"\d+")
 
 
 def lint_text(policy: DeviceCompatibilityPolicy) -> tuple[PolicyFinding, ...]:
-    """Return what is doubtful about the text of a policy.
+    """Return the findings about the text of a policy.
 
     All findings are warnings. Expressions that do not compile are left out, and so are policies with
     more rules than the API server accepts, since rules are compared in pairs.
@@ -323,7 +323,7 @@ def _misspellings(driver: str, expressions: Sequence[Expression]) -> Iterator[Po
 
 
 def _likely_attribute(driver: str, place: Place, uses: Mapping[Place, int]) -> Place | None:
-    """Return what an attribute is a misspelling of; None where it is none.
+    """Return the attribute that was probably meant; None where the name is no misspelling.
 
     Of two similar names that one is right which more expressions use; of a domain that is similar
     to the driver's name, the driver's.

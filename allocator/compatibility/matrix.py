@@ -285,7 +285,7 @@ def render_matrix(table: Matrix) -> str:
 
 
 def list_reasons(table: Matrix) -> tuple[str, ...]:
-    """Return why kinds are incompatible, one line per pair: `mig, mps: the rule of mig ...`."""
+    """Return the reasons why kinds are incompatible, one line per pair: `mig, mps: the rule of mig ...`."""
     lines = []
     for row, kind in enumerate(table.kinds):
         for column in range(row + 1):

@@ -71,11 +71,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 # --- sites ----------------------------------------------------------------------------------------
 
 Site = tuple[str, str]
-"""Where devices are co-located: ("set", counter set), ("hardware", value of a physical attribute) or
+"""A place where devices are co-located: ("set", counter set), ("hardware", value of a physical attribute) or
 ("pool", "")."""
 _POOL: Final[Site] = ("pool", "")
 GroupScope = tuple[bool, Site]
-"""Whether groups are those of slices (else those of rules), and their site."""
+"""Two values: True for groups of slices (else of rules), and the site of the groups."""
 Groups = frozenset[str] | None
 """None where none are declared, which differs from having none in common."""
 
@@ -283,7 +283,7 @@ class Occupancy:
             self._members[scope].pop()
 
     def causes(self, device: PublishedDevice) -> Iterator[Cause]:
-        """Yield why a device may not be used now; a cause may come twice."""
+        """Yield the causes that exclude a device now; a cause may come twice."""
         candidate = self._pool.policy_device(device)
         yield from _invalid_rules(candidate)
         for scope, groups in candidate.groups.items():
@@ -389,7 +389,7 @@ def _invalid_rules(candidate: PolicyDevice) -> Iterator[Cause]:
 
 
 def _rule_conflicts(candidate: PolicyDevice, tenant: PolicyDevice) -> Iterator[Cause]:
-    """Yield why the rules of one of two devices, or what is unknown of them, exclude the other."""
+    """Yield the conflicts of the rules of one of two devices with the other, known or not."""
     own, other = candidate.id.device, tenant.id.device
     others = (tenant.id,)
     for doubt in candidate.profile.doubts:
@@ -463,7 +463,7 @@ def _clause(kind: FaultKind) -> Clause:
 
 
 def _fault(kind: FaultKind) -> str:
-    """Return what is wrong with a rule, as a predicate."""
+    """Return the fault of a rule, as a predicate."""
     return {
         FaultKind.INVALID: "is invalid",
         FaultKind.NOT_BOOLEAN: "gives no boolean",

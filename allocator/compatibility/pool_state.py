@@ -94,7 +94,7 @@ class PoolState:
         return next(self.causes(device), None) is not None
 
     def causes(self, published_device: PublishedDevice) -> Iterator[Cause]:
-        """Yield why a device may not be used now."""
+        """Yield the causes that exclude a device now."""
         yield from self._occupancy.causes(published_device)
         for device in self._unknown:
             why = f"device {device.device} is allocated and no longer published"
@@ -144,7 +144,7 @@ class PoolState:
         namespace: str,
         chosen_users: Mapping[DeviceId, Sequence[str]],
     ) -> str:
-        """Return who uses devices: `used by claim a`; never a name of another namespace.
+        """Return the users of devices: `used by claim a`; never a name of another namespace.
 
         Args:
             namespace: Of the claim that is told.

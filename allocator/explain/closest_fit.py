@@ -309,7 +309,7 @@ class _Trial:
         return False
 
     def _outcome(self, node: NodeDevices, pending: PendingClaims) -> Outcome:
-        """Return how the search ends on a node.
+        """Return the outcome of the search on a node.
 
         Raises:
             AttemptFailed: The attempt ends on all nodes.

@@ -9,7 +9,7 @@ from allocator.search.attempt import Attempt, RequestCandidates
 
 
 def capacity_rejection(attempt: Attempt, request: Request, position: int) -> RejectionReason | None:
-    """Return why a device's whole capacity is not enough.
+    """Return the reason why a device's whole capacity is not enough.
 
     Raises:
         AttemptFailed: The amounts cannot be evaluated.
@@ -39,7 +39,7 @@ def constraint_rejection(
 def rejections_beside(
     attempt: Attempt, table: RequestCandidates, plan: Plan, suitable: Iterable[int]
 ) -> list[RejectionReason]:
-    """Return why no further device can be chosen beside those of a plan.
+    """Return the reasons against every further device beside those of a plan.
 
     Args:
         table: Of the last request.
@@ -87,7 +87,7 @@ def _replay(attempt: Attempt, plan: Plan) -> list[tuple[Request, int, bool]]:
 def _rejection_beside(
     attempt: Attempt, request: Request, position: int, owners: Mapping[int, Request]
 ) -> RejectionReason | None:
-    """Return why a device cannot be chosen as well; None when it can, or is chosen already."""
+    """Return the reason why a device cannot be chosen as well; None when it can, or is chosen already."""
     owner, can_share = owners.get(position), attempt.shareable >> position & 1
     if owner is not None and not can_share and not request.admin:
         if owner is request:
@@ -111,7 +111,7 @@ def evaluation_failure(error: AttemptFailed) -> RejectionReason:
 
 
 def _owner_name(attempt: Attempt, owner: Request, request: Request) -> str:
-    """Return which other request has a device, without names of another namespace."""
+    """Return the other request that has a device, without names of another namespace."""
     if owner.claim == request.claim:
         return f"request {owner.full_name}"
     metadata = attempt.pending.claims[owner.claim].metadata

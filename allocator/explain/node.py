@@ -70,7 +70,7 @@ def explain_node(
     *,
     steps: int = STEPS,
 ) -> tuple[Shortage, ...]:
-    """Return why claims do not fit a node; nothing when they do.
+    """Return the reasons why claims do not fit a node; nothing when they do.
 
     Args:
         node: What the node can be given.
@@ -192,7 +192,7 @@ class _Explanation:
         return isinstance(self._outcome(subset_of(self._pending, items)), DoesNotFit)
 
     def _outcome(self, pending: PendingClaims) -> Outcome | None:
-        """Return how the search ends; None where it fails or the budget is spent."""
+        """Return the outcome of the search; None where it fails or the budget is spent."""
         if self._steps <= 0:
             return None
         budget = Budget(steps=min(_STEPS, self._steps))
@@ -302,7 +302,7 @@ class _Explanation:
     def _explain_combination(
         self, case: Case, attempt: Attempt, table: RequestCandidates, suitable: set[int]
     ) -> list[Shortage]:
-        """Explain why suitable devices are not enough.
+        """Explain the lack of suitable combinations of devices.
 
         Args:
             suitable: Positions of devices that the last request could have by itself.
@@ -318,7 +318,7 @@ class _Explanation:
     def _conflict(
         self, case: Case, attempt: Attempt, table: RequestCandidates, most: int, suitable: int
     ) -> RejectionReason:
-        """Return what is wrong with the combination as a whole.
+        """Return the conflict of the combination as a whole.
 
         Args:
             most: Devices that the last request can have beside the others.
@@ -355,7 +355,7 @@ class _Explanation:
     def _constraint_conflict(
         self, case: Case, table: RequestCandidates, most: int
     ) -> RejectionReason:
-        """Return which constraints are in conflict, where counting does not show it."""
+        """Return the constraints that are in conflict, where counting does not show it."""
         conditions = []
         for item in case.items:
             if not item.is_request:
@@ -376,7 +376,7 @@ class _Explanation:
         return _whole(Reason.CONSTRAINT, detail)
 
     def _request_conflict(self, case: Case, attempt: Attempt) -> RejectionReason:
-        """Return what several requests ask for together and cannot have."""
+        """Return the total that several requests ask for and cannot have."""
         tables = [
             alternatives[0]
             for claim in attempt.requests

@@ -136,7 +136,7 @@ def _request_names(shortages: Sequence[Shortage], *, with_claims: bool) -> str:
 
 
 def join_within(parts: Sequence[str], most: int, noun: str, *, separator: str = ". ") -> str:
-    """Return as many parts as there is room for, and how many are left out.
+    """Return the parts that there is room for, and the number of the others.
 
     Args:
         most: Bytes of the text.
@@ -202,7 +202,7 @@ def summarize_cluster(
     classes: int = MAX_CLASSES,
     most: int = MAX_SUMMARY // 2,
 ) -> ClusterSummary:
-    """Return why nodes do not fit, each class of nodes explained once.
+    """Summarize the reasons why nodes do not fit, one for each class of nodes.
 
     Args:
         verdicts: Of the cluster for these claims, unchanged since.

@@ -62,7 +62,7 @@ def _merge_values(counts: Counts) -> Counts:
 
 
 def describe_devices(counts: Iterable[tuple[int, RejectionReason]], devices: int) -> str:
-    """Return what a node's devices are rejected for, and what is missing as a whole.
+    """Describe the rejections of a node's devices, and the conflict as a whole.
 
     Args:
         counts: Reasons with their number of devices; 0 for a reason of the request as a whole.

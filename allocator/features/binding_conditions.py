@@ -12,7 +12,7 @@ from kube.api.resource import Device
 
 
 def rejection(device: Device, features: Features) -> RejectionReason | None:
-    """Return why a device with binding conditions cannot be chosen; None if it can."""
+    """Return the reason why a device with binding conditions cannot be chosen; None if it can."""
     # "Devices with binding conditions are not supported, feature is off."
     if device.binding_conditions and not features.binding_conditions:
         return RejectionReason(

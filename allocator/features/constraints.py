@@ -228,7 +228,7 @@ class AttributeConstraints:
         return allowed_mask
 
     def infeasibility(self, needs: Mapping[Request, DeviceDemand]) -> RejectionReason | None:
-        """Return why no choice of candidates can satisfy the constraints; None if one may.
+        """Return the reason why no choice of candidates satisfies the constraints; None if one may.
 
         This is a necessary condition, found by counting and not by search. In mode All upstream
         reports a broken constraint as an error, so leave such requests out.
@@ -252,7 +252,7 @@ class AttributeConstraints:
     def _find_unmatchable(
         self, state: int, demands: "list[tuple[_Rule, DeviceDemand]]"
     ) -> RejectionReason | None:
-        """Return why too few candidates have a value in common; None if enough have."""
+        """Return the reason why too few candidates have a value in common; None if enough have."""
         total = sum(need.devices for _, need in demands)
         most = self._max_matching(demands, 0)
         values = [
@@ -287,7 +287,7 @@ class AttributeConstraints:
     def _find_indistinct(
         self, state: int, demands: "list[tuple[_Rule, DeviceDemand]]"
     ) -> RejectionReason | None:
-        """Return why there are fewer different values than devices needed; None if there are enough."""
+        """Return the lack of different values for the devices; None if there are enough."""
         all_values: set[int] = set()
         failing = total = 0
         for rule, need in demands:

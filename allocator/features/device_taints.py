@@ -21,7 +21,7 @@ _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
 def rejection(
     device: Device, tolerations: Sequence[DeviceToleration], features: Features
 ) -> RejectionReason | None:
-    """Return why a request with these tolerations cannot get the device; None if it can."""
+    """Return the taint that keeps the device from a request with these tolerations; None if it can."""
     if not features.device_taints or not device.taints:
         return None
     taint = find_untolerated(device, tolerations)

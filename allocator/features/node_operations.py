@@ -20,7 +20,7 @@ DECLARED: Final = "DRAOptionalNodeOperations"
 def rejection(
     slice_: ResourceSlice, declared_operations: frozenset[str], features: Features
 ) -> RejectionReason | None:
-    """Return why devices of a slice cannot be used on a node; None if they can.
+    """Return the reason why devices of a slice cannot be used on a node; None if they can.
 
     Args:
         slice_: The slice.

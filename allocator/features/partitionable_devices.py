@@ -70,7 +70,7 @@ class CounterSetGroup(NamedTuple):
 
 
 def rejection(device: Device, features: Features) -> RejectionReason | None:
-    """Return why a device that consumes counters cannot be chosen; None if it can."""
+    """Return the reason why a device that consumes counters cannot be chosen; None if it can."""
     # "Devices that consume counters can not be allocated if the PartitionableDevices feature is
     # not enabled."
     if device.consumes_counters and not features.partitionable_devices:

@@ -72,5 +72,5 @@ class Constraint(Protocol):
     def rejection(
         self, request: Request, position: int, *, further_share: bool
     ) -> RejectionReason | None:
-        """Return why `add` would return false now; None if it would succeed. Change nothing."""
+        """Return the reason why `add` would fail now; None if it would succeed. Change nothing."""
         ...

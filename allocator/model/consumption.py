@@ -148,7 +148,7 @@ def _round_up(
 def _violation(
     name: str, amount: Quantity, policy: CapacityRequestPolicy | None, *, fractional: bool
 ) -> RejectionReason | None:
-    """Return how an amount violates the request policy; None if it does not.
+    """Return the violation of the request policy by an amount; None without one.
 
     Source: violatesPolicy.
     """

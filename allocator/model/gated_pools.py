@@ -16,7 +16,7 @@ PARTITIONS_GATE: Final = "DRAPartitionableDevices"
 
 
 def disabled_gate_cause(slice_: ResourceSlice, features: Features) -> str:
-    """Return which disabled feature gate hides a slice, and with it its pool; empty if none does."""
+    """Return the disabled feature gate that hides a slice and its pool; empty if none does."""
     spec = slice_.spec
     if not features.compatibility_groups and any(map(declares_groups, spec.devices or ())):
         return f"compatibilityGroups need feature gate {COMPATIBILITY_GATE}, which is off"

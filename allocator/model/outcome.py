@@ -78,7 +78,7 @@ class RejectionReason(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def predicate(self) -> str:
-        """Return what is true of rejected devices: `have memory 40Gi (< 100Gi)`."""
+        """Return the predicate of rejected devices: `have memory 40Gi (< 100Gi)`."""
         return f"{self.verb} {self.detail}" if self.verb else self.detail
 
 

@@ -304,7 +304,7 @@ def _items_key(items: object) -> Hashable:
 
 
 def _malformed_key(device: Device) -> Hashable:
-    """Return what makes selectors fail, or compare differently, whatever they read."""
+    """Return the fault that makes selectors fail, or compare differently, whatever they read."""
     has_versions = False
     for attribute in (device.attributes or {}).values():
         text = attribute.string

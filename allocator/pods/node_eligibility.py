@@ -24,7 +24,7 @@ NOT_MODELLED: Final = (
     "topology spread",
     "scheduling gates",
 )
-"""What a scheduler checks and nothing here does."""
+"""The checks of a scheduler that nothing here does."""
 
 _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
 _UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -32,7 +32,7 @@ _MAX_LABELS: Final = 5
 
 
 def node_rejection(pod: Pod, node: Node) -> RejectionReason | None:
-    """Return why a node rejects a pod; None when nothing that is modelled does.
+    """Return the reason why a node rejects a pod; None when nothing that is modelled does.
 
     >>> from kube.api.meta import ObjectMeta
     >>> from kube.api.core import NodeSpec

@@ -31,7 +31,7 @@ Usage = Mapping[str, Quantity]
 
 
 def claim_usage(claim: DeviceClaim, classes: Mapping[str, DeviceClass]) -> Usage:
-    """Return what a claim counts; for alternatives the largest number of each class.
+    """Return the usage of a claim; for alternatives the largest number of each class.
 
     Args:
         classes: By name; a class may map an extended resource, which counts as well.
@@ -118,7 +118,7 @@ def _larger(usage: Usage, other: Usage) -> Usage:
 
 
 def subtract_usage(usage: Usage, counted_usage: Usage) -> Usage:
-    """Return what remains of a usage where some of it is counted already; nothing below zero."""
+    """Return the remaining usage where some of it is counted already; nothing below zero."""
     return {
         name: max(amount - counted_usage.get(name, Quantity(0)), Quantity(0))
         for name, amount in usage.items()

@@ -138,7 +138,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         )
 
     def infeasibility(self) -> RejectionReason | None:
-        """Return why the attempt fails without a search; None if a search is needed."""
+        """Return the reason why the attempt fails without a search; None if a search is needed."""
         if self.may_abort:
             return None
         needs: dict[Request, DeviceDemand] = {}
@@ -349,7 +349,7 @@ class _Layout:
         )
 
     def _rejection(self, request: Request, device: PublishedDevice) -> RejectionReason | None:
-        """Return why a device cannot serve a request, whatever else is chosen; None if it can."""
+        """Return the reason why a device cannot serve a request, whatever else is chosen; None if it can."""
         return (
             node_operations.rejection(device.slice, self._node.declared_features, self._features)
             or counters.rejection(device.device, self._features)

@@ -135,7 +135,7 @@ class _Recheck:
     def _share_rejection(
         self, device: Device, result: DeviceRequestAllocationResult
     ) -> RejectionReason | None:
-        """Return what is wrong with a share by itself; None if nothing is."""
+        """Return the fault of a share by itself; None if it has none."""
         if result.share_id is None:
             return None
         if not device.allow_multiple_allocations:

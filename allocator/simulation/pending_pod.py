@@ -90,7 +90,7 @@ def project_pod(
     templates: Mapping[Name, ResourceClaimTemplate],
     extended_resources: Mapping[str, str],
 ) -> PodProjection | None:
-    """Return what the explanation of a pod depends on; None for a pod that needs no devices.
+    """Project a pod to the fields that its explanation depends on; None for a pod that needs no devices.
 
     Args:
         claims: By namespace and name, allocated or not.
@@ -146,7 +146,7 @@ def explain_pending_pod(
     classes: Mapping[str, DeviceClass],
     extended_resources: Mapping[str, str],
 ) -> Explanation | None:
-    """Return why a pod is pending; None when a node has devices for it.
+    """Explain a pending pod; None when a node has devices for it.
 
     The cluster is the same afterwards.
     """
@@ -265,7 +265,7 @@ def _rejects_pod(group: NodeGroup) -> bool:
 def _free_devices(
     cluster: Cluster, claims: Sequence[ResourceClaim], groups: Sequence[NodeGroup]
 ) -> Iterator[str]:
-    """Yield which nodes have free devices, but reject the pod."""
+    """Yield the nodes that have free devices, but reject the pod."""
     unallocated_claims = [claim for claim in claims if allocation_of(claim) is None]
     if not unallocated_claims:
         return

@@ -339,7 +339,7 @@ class _Run:
         return nodes, excluded_results
 
     def _node_reasons(self, attempt: _Attempt, name: str) -> tuple[NodeReason, ...]:
-        """Return why a node is rejected before any device is evaluated."""
+        """Return the reasons why a node is rejected before any device is evaluated."""
         if attempt.claims.missing:
             return tuple(
                 NodeReason(code=missing.code, message=missing.message)

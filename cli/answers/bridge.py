@@ -1,4 +1,4 @@
-"""Which writes give drivers to the bridge or take them back, and what they mean for pods. Pure."""
+"""The writes that give drivers to the bridge or take them back, and their effect on pods. Pure."""
 
 import shlex
 from collections.abc import Collection, Iterator, Mapping
@@ -122,7 +122,7 @@ class BridgeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def context_of(state: ClusterState) -> Context:
-    """Return what the drivers of claims and classes depend on."""
+    """Return the context that the drivers of claims and classes depend on."""
     return Context(
         classes=state.classes,
         inventory=Inventory(state.slices),
@@ -267,7 +267,7 @@ def mixed_classes(context: Context, drivers_of_bridge: Collection[str]) -> Itera
 
 
 def bridge_status(state: ClusterState, objects: BridgeObjects) -> BridgeStatus:
-    """Return who allocates, and what is wrong."""
+    """Return the allocator of each driver, and the problems."""
     drivers_of_bridge = owned_drivers(state.ownerships)
     context = context_of(state)
     publishing_drivers = {pool.driver for pool in context.inventory.pools}

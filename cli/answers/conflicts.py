@@ -77,7 +77,7 @@ def _sentences(conflict: ConflictInUse, claim: tuple[str, str]) -> Iterator[str]
 
 
 def _ending(policy: CompiledPolicy, state: ClusterState, support: SchedulerSupport) -> str:
-    """Return why a policy did not prevent a conflict; empty where it is enforced."""
+    """Return the reason why a policy did not prevent a conflict; empty where it is enforced."""
     ids = {
         PoolId(slice_.spec.driver, slice_.spec.pool.name)
         for slice_ in state.slices

@@ -81,7 +81,7 @@ def _select(device_class: DeviceClass, devices: Iterable[PublishedDevice]) -> Se
 def class_inventory(
     name: str, selected_devices: SelectedDevices, cluster: Cluster
 ) -> ClassInventory:
-    """Return what a class selects."""
+    """Return the devices that a class selects."""
     if isinstance(selected_devices, str):
         return ClassInventory(name=name, error=selected_devices)
     return ClassInventory(

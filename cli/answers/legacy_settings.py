@@ -65,7 +65,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportedSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read.
+    """The settings that were read.
 
     Attributes:
         translation: The section `translation` of a settings file.

@@ -139,7 +139,7 @@ class _Account(msgspec.Struct, kw_only=True):
     used: dict[str, Quantity]
 
     def excess(self, usage: Usage) -> _Excess | None:
-        """Return what would exceed the quota; None if nothing would."""
+        """Return the usage that would exceed the quota; None if none would."""
         excesses = [
             _Exceeded(resource, amount, used, self.hard[resource])
             for resource, amount in sorted(usage.items())
@@ -251,7 +251,7 @@ class QuotaLedger:
     def _charge_own(
         self, accounts: Sequence[_Account], pod: Pod, usage: Usage, path: FieldPath, number: int
     ) -> Iterator[Finding]:
-        """Yield what keeps the API server from creating the pods."""
+        """Yield the reasons why the API server would not create the pods."""
         scopes = scopes_of(pod)
         counting = [account for account in accounts if account.quota.counts(scopes)]
         for make, times in ((error, 1), (warning, number)):
@@ -272,7 +272,7 @@ class QuotaLedger:
         path: FieldPath,
         number: int,
     ) -> Iterator[Finding]:
-        """Yield what keeps the claims of the pods from being created."""
+        """Yield the reasons why the claims of the pods would not be created."""
         counting = [account for account in accounts if not account.quota.scopes]
         for place, usage in claims:
             for times in dict.fromkeys((1, number)):

@@ -85,7 +85,7 @@ def translate_objects(
     options: TranslationOptions,
     namespace: str,
 ) -> list[TranslatedObject]:
-    """Return what becomes of each object, in order.
+    """Return the outcome of each object, in order.
 
     Args:
         namespace: Of objects that name none.
@@ -195,7 +195,7 @@ def _reject(untouched: TranslatedObject, faults: Sequence[Finding]) -> Translate
 
 
 def _of_created_pods(finding: Finding) -> Finding:
-    """Return what a finding about a pod means for a workload that creates such pods.
+    """Return a finding about a pod as one about the workload that creates such pods.
 
     In the cluster the workload itself passes with a warning where the error may be gone by the time
     its pods are created. Files have no such time, so here it stays an error.

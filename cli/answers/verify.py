@@ -1,4 +1,4 @@
-"""Whether allocations contradict each other, now or at any moment of an audit log. Pure.
+"""Contradictions between allocations, now or at any moment of an audit log. Pure.
 
 Allocations are replayed in the order of their writes. Each is compared with those that stand at that
 moment, by the constraints of the search: devices and shares, capacity, counters, compatibility groups and
@@ -154,7 +154,7 @@ class Verification:
 
 
 def verify_state(state: ClusterState, features: Features) -> VerifyAnswer:
-    """Return what is wrong with the allocations and reservations of a cluster."""
+    """Return the violations in the allocations and reservations of a cluster."""
     verification = Verification(state, features)
     writes = [
         ClaimWrite(time="", user="", claim=claim) for _, claim in sorted(state.claims.items())
@@ -169,7 +169,7 @@ def verify_state(state: ClusterState, features: Features) -> VerifyAnswer:
 def verify_history(
     writes: Iterable[ClaimWrite], state: ClusterState, features: Features
 ) -> VerifyAnswer:
-    """Return what was wrong with allocations at the moments of their writes.
+    """Return the violations by allocations at the moments of their writes.
 
     Args:
         writes: In their order.

@@ -1,4 +1,4 @@
-"""What only a running cluster tells about the bridge."""
+"""Objects about the bridge that only a running cluster has."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,7 +12,7 @@ from kube.names import BRIDGE_LEASE, FENCE, NAMESPACE
 
 
 class BridgeObjects(msgspec.Struct, frozen=True, kw_only=True):
-    """What only a running cluster tells.
+    """The objects that only a running cluster has.
 
     Attributes:
         is_read: It was read; a snapshot does not have it.

@@ -246,7 +246,7 @@ def _print_notes(notes: Iterable[str]) -> None:
 
 
 def read_inputs(cluster: _ClusterFlags, translation: _TranslationFlags, scope: Scope) -> Inputs:
-    """Read what the flags name.
+    """Read the objects that the flags name.
 
     Raises:
         click.UsageError: The flags contradict each other, or name what does not exist.
@@ -287,7 +287,7 @@ def read_inputs(cluster: _ClusterFlags, translation: _TranslationFlags, scope: S
 
 
 def read_cluster_again() -> ClusterObjects:
-    """Read what the flags of the running command name once more.
+    """Read the objects that the flags of the running command name once more.
 
     Raises:
         DrawbridgeError: A file or the cluster cannot be read.

@@ -54,7 +54,7 @@ _KUBECTL_OPTIONS: Final[Mapping[str, str]] = {
 
 
 def program_name() -> str:
-    """Return how this process was called: `drawbridge`, or `kubectl drawbridge` by kubectl."""
+    """Return the name by which this process was called: `drawbridge`, or `kubectl drawbridge` by kubectl."""
     program = PurePath(sys.argv[0]).name
     return f"kubectl {NAME}" if program == PLUGIN else NAME
 

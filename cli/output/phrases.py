@@ -96,7 +96,7 @@ def requests(spec: Spec) -> Iterator[tuple[str, str]]:
 
 
 def _alternatives(requests: Sequence[Spec]) -> str:
-    """Return what the alternatives of a request have in common, then how they differ."""
+    """Return the common part of a request's alternatives, then their differences."""
     conditions = [_conditions(alternative) for alternative in requests]
     amounts = [_amounts(alternative) for alternative in requests]
     shared_conditions = [text for text in conditions[0] if all(text in own for own in conditions)]
@@ -124,7 +124,7 @@ def _alternatives(requests: Sequence[Spec]) -> str:
 
 
 def _alternative(tests: Sequence[str], amounts: Sequence[str]) -> str:
-    """Return what only one alternative has.
+    """Return the part that only one alternative has.
 
     >>> _alternative(["memory is 40Gi"], ["memory 20Gi"])
     'memory 20Gi of a 40Gi device'

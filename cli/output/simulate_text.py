@@ -195,7 +195,7 @@ def _because(reasons: Sequence[NodeReason]) -> Iterator[Row]:
 
 
 def _most_telling(reasons: Sequence[NodeReason]) -> list[NodeReason]:
-    """Return as many reasons as are shown, in order.
+    """Return the reasons that are shown, in order.
 
     Reasons about the whole request come first, devices that no selector was meant for last.
     """

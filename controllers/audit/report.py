@@ -25,7 +25,7 @@ AUDITED: Final[Mapping[Kind, str]] = {
     Kind.TEMPLATE: "ResourceClaimTemplate",
     Kind.CLAIM: "ResourceClaim",
 }
-"""What is looked at. DeviceCompatibilityPolicies say it in their conditions."""
+"""The kinds that are audited. DeviceCompatibilityPolicies say it in their conditions."""
 API_VERSION: Final = "resource.k8s.io/v1"
 ACTION: Final = "Audit"
 
@@ -48,7 +48,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def findings_of(audited_object: Audited, context: Context) -> tuple[Finding, ...]:
-    """Return what rules say of a stored object; nothing where it has its devices."""
+    """Return the findings of the rules about a stored object; nothing where it has its devices."""
     if isinstance(audited_object, ResourceClaim) and allocation_of(audited_object) is not None:
         return ()
     metadata = audited_object.metadata
@@ -76,7 +76,7 @@ def tally(
     findings_by_object: Iterable[tuple[str, tuple[Finding, ...]]],
     others: Mapping[FindingKey, int] | None = None,
 ) -> Tally:
-    """Return what was found of objects.
+    """Count the findings about objects.
 
     Args:
         findings_by_object: Kind and findings of each object.

@@ -133,7 +133,7 @@ class CertificateController:
         self.controllers: Final = (self._controller,)
 
     def not_after(self) -> Mapping[str, datetime]:
-        """Return when authorities and the serving certificate expire, for metrics."""
+        """Return the expiry times of authorities and of the serving certificate, for metrics."""
         certificates = {
             "ca": self._authorities.signer,
             "next-ca": self._authorities.successor,
@@ -146,7 +146,7 @@ class CertificateController:
         }
 
     def clock_skew(self) -> timedelta:
-        """Return how far this clock is ahead of the API server's, as last seen."""
+        """Return the seconds by which this clock was last ahead of the API server's."""
         return self._clock_skew
 
     def trusted_count(self) -> int:
@@ -404,7 +404,7 @@ def rotation_timing(settings: CertificateSettings) -> Timing:
 
 
 def _foreign_authorities(secret: Secret) -> Authorities:
-    """Return what a Secret without our labels holds; at least its signer is trusted.
+    """Return the authorities of a Secret without our labels; at least its signer is trusted.
 
     Raises:
         CertificateError: There is no signer in it.

@@ -1,4 +1,4 @@
-"""How a webhook configuration differs from the one that this version would apply. Pure.
+"""Differences of a webhook configuration from the one that this version would apply. Pure.
 
 caBundles and paths are not compared, since the controller writes them; nor is the address, which an
 installation may choose.
@@ -15,7 +15,7 @@ from controllers.certificates.patches import Rules
 Document = Mapping[str, Any]
 
 _DEFAULTS: Final[Mapping[str, Any]] = {"objectSelector": {}, "reinvocationPolicy": "Never"}
-"""What the API server fills in for fields that the manifests leave out."""
+"""The API server's defaults of fields that the manifests leave out."""
 _NOT_COMPARED: Final = ("name", "clientConfig", "matchConditions", "rules")
 
 

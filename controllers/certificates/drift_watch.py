@@ -35,7 +35,7 @@ def project_document(raw: bytes) -> Mapping[str, Any]:
 
 
 class _Difference(msgspec.Struct):
-    """What is different since when, and whether it was told."""
+    """A difference, its first time, and whether it was reported."""
 
     words: tuple[str, ...] = ()
     since: float = 0.0

@@ -1,4 +1,4 @@
-"""Whether a webhook answers at the address of its configuration, as an API server would reach it."""
+"""The check that a webhook answers at the address of its configuration, as an API server calls it."""
 
 import asyncio
 from base64 import b64decode
@@ -16,7 +16,7 @@ EndpointCheck = Callable[[RegisteredWebhook], Awaitable[str]]
 
 
 async def check_endpoint(webhook: RegisteredWebhook) -> str:
-    """Return why no TLS connection to a webhook can be had; empty where one can.
+    """Return the reason why no TLS connection to a webhook is possible; empty where one is.
 
     A replica listens once it can answer, and a Service leads to those that are ready. So a handshake
     with a certificate that the caBundle trusts is proof enough, and needs no rights.

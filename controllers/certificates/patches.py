@@ -1,4 +1,4 @@
-"""What is written: two Secrets, and caBundles and rules of webhook configurations. Pure."""
+"""Patches and documents: two Secrets, and caBundles and rules of webhook configurations. Pure."""
 
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which path keys there are, and which one the webhook configurations name. Pure.
+"""The path keys, and the choice of the one that the webhook configurations name. Pure.
 
 A key belongs to a certificate authority and is valid as long as that is trusted. A key that a
 configuration names stays valid, too, whatever became of its authority: API servers call it until the

@@ -1,4 +1,4 @@
-"""Whether the serving certificate that the webhook gets is still good. Pure."""
+"""The check that the webhook's serving certificate is still good. Pure."""
 
 from collections.abc import Collection
 from datetime import datetime

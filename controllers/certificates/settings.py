@@ -12,7 +12,7 @@ from process.translation import TranslationSettings
 
 
 class CertificateElectionSettings(LeaderElectionSettings, frozen=True, kw_only=True):
-    """Which of several replicas writes."""
+    """The election of the replica that writes."""
 
     resource_name: Name = "drawbridge-certificates"
     """Name of the Lease, in `namespace`, whose holder writes."""
@@ -32,7 +32,7 @@ class CertificateControllerSettings(ReconcileSettings, frozen=True, kw_only=True
 
 
 class Settings(ProcessSettings, frozen=True, kw_only=True):
-    """What the certificate controller reads of the file."""
+    """The part of the file that the certificate controller reads."""
 
     certificates: CertificateSettings = CertificateSettings()
     signing: SigningSettings = SigningSettings()

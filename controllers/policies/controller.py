@@ -149,7 +149,7 @@ class _PolicyState:
         return self.report.policy.source
 
     def take_over(self, before: "_PolicyState") -> None:
-        """Keep what is known of the status from an older spec of the same policy."""
+        """Keep the known part of the status from an older spec of the same policy."""
         self.written_s = before.written_s
         if before.version > int(self.policy.metadata.resource_version):
             self.stored, self.version = before.stored, before.version

@@ -56,7 +56,7 @@ from kube.api.resource import ResourceClaim, ResourceSlice
 FEATURES: Final = Features(compatibility_groups=True)
 """Whatever the cluster's scheduler does with groups, this is what slices say."""
 _KUBE_SCHEDULER: Final = SchedulerSupport()
-"""What a scheduler evaluates that is configured like that of Kubernetes 1.37."""
+"""The features that a scheduler configured like that of Kubernetes 1.37 evaluates."""
 MAX_ROWS: Final = 32
 MAX_NAME: Final = 128
 MAX_EXAMPLES: Final = 10
@@ -90,7 +90,7 @@ def pool_of(id_: PoolId, slices: Iterable[ResourceSlice]) -> Pool:
 
 
 def usage_of(claims: Iterable[ResourceClaim]) -> Usage:
-    """Return what claims hold."""
+    """Return the devices that claims hold."""
     return gather_usage(claims, FEATURES)
 
 
@@ -207,7 +207,7 @@ class PolicyReport:
         )
 
     def _inspection_text(self) -> str:
-        """Return which pools were inspected, in words; empty if none has devices."""
+        """Describe the pools that were inspected; empty if none has devices."""
         states = Counter(part.state for part in self.parts.values())
         complete = states[PoolState.COMPLETE]
         others = states.total() - complete

@@ -133,7 +133,7 @@ def project_pod(raw: bytes, intern: Callable[[str], str]) -> TranslatedPod | Non
 
 
 def _creation_time(metadata: ObjectMeta) -> datetime:
-    """Return when an object was created, in whole seconds."""
+    """Return the creation time of an object, in whole seconds."""
     try:
         return datetime.fromisoformat(metadata.creation_timestamp or "").astimezone(UTC)
     except ValueError:
@@ -256,7 +256,7 @@ def derive_claims(text: str, profiles: Mapping[str, Profile]) -> Derivation:
 
 
 def signed_content(key: Key, pod: TranslatedPod) -> SignedContent:
-    """Return what the signature of a pod covers.
+    """Return the content that the signature of a pod covers.
 
     Args:
         key: The pod's.

@@ -60,7 +60,7 @@ class DeclaredFile:
                 on_change(inventory)
 
     def problem(self) -> str:
-        """Return what is wrong with the file as it is now."""
+        """Return the problem of the file as it is now."""
         return self._problem
 
     def _read_again(self) -> Inventory | None:

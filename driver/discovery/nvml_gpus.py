@@ -173,7 +173,7 @@ class NvmlGpus:
             )
 
     def _value_or_none(self, ask: Callable[[Any], Any], handle: Any) -> Any:
-        """Return what the GPU says; None where it does not know such a thing."""
+        """Return the GPU's answer; None where it has none."""
         try:
             return ask(handle)
         except self._nvml.NVMLError_NotSupported:

@@ -22,5 +22,5 @@ class DeviceSource(Protocol):
         ...
 
     def problem(self) -> str:
-        """Return what is wrong with the source at the moment; empty when nothing is."""
+        """Return the present problem of the source; empty without one."""
         ...

@@ -52,7 +52,7 @@ class SysfsNics:
             on_change(await asyncio.to_thread(self.discover))
 
     def problem(self) -> str:
-        """Return what is wrong with the source: a node without PCI has no such devices."""
+        """Return the problem of the source: a node without PCI has no such devices."""
         return ""
 
     def read(self) -> Mapping[str, Fault]:
@@ -119,7 +119,7 @@ def _number(file: Path) -> int:
 
 
 def _text(file: Path) -> str:
-    """Return what a file says, without its line break; empty where it says nothing."""
+    """Return the text of a file without its line break; empty where it has none."""
     try:
         return file.read_text(errors="replace").strip()
     except OSError:  # Drivers refuse to answer while a device is down.

@@ -90,7 +90,7 @@ class Health:
 def health_status(
     fault: Fault | None, effects: Mapping[str, Effect]
 ) -> tuple[api.HealthStatus, str]:
-    """Return what the kubelet is told of a device; a fault without effect leaves it unknown."""
+    """Return the health of a device for the kubelet; a fault without effect leaves it unknown."""
     if fault is None:
         return api.HEALTHY, ""
     message = f"{fault.kind}: {fault.message}" if fault.message else fault.kind

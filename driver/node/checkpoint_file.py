@@ -61,7 +61,7 @@ class CheckpointFile:
         self._take_back(content)
 
     def load(self) -> Checkpoint:
-        """Return what is prepared in this boot.
+        """Return the records of this boot.
 
         Raises:
             OSError: The file cannot be read, or another process has damaged it.
@@ -76,7 +76,7 @@ class CheckpointFile:
         return content
 
     def store(self, checkpoint: Checkpoint) -> None:
-        """Write what is prepared.
+        """Write the records.
 
         Raises:
             OSError: It could not be written; the old one is still there.
@@ -91,7 +91,7 @@ class CheckpointFile:
         return tuple(sorted(self._folder.glob(f"{SET_ASIDE}{self._boot_id}.*")))
 
     def _read(self) -> Checkpoint | Unreadable | None:
-        """Return what the file says; None where there is none."""
+        """Return the content of the file; None where there is none."""
         try:
             with self._path.open("rb") as file:
                 content = file.read(MAX_BYTES + 1)

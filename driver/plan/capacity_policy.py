@@ -19,7 +19,7 @@ _MAX_INT64: Final = 2**63 - 1
 def policy_faults(
     value: Quantity, policy: CapacityRequestPolicy, path: str
 ) -> Iterator[FieldError]:
-    """Yield what is wrong with a request policy.
+    """Yield the faults of a request policy.
 
     Args:
         value: Of the capacity.

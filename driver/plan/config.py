@@ -57,7 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def settings_for(
     request: str, driver: str, config: Iterable[DeviceAllocationConfiguration]
 ) -> Settings | FieldError:
-    """Return what an allocation says of a request, or what is wrong with it.
+    """Return the settings of a request in an allocation, or their fault.
 
     Args:
         request: As in the allocation result: `name` or `parent/name`.

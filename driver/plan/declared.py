@@ -423,7 +423,7 @@ class _Reading:
 
 
 def _as_quantity(text: str) -> str:
-    """Return how to write an amount with a unit that Kubernetes does not know."""
+    """Return advice on an amount with a unit that Kubernetes does not know."""
     compact = text.replace(" ", "").removesuffix("B").removesuffix("b")
     try:
         Quantity(compact)

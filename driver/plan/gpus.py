@@ -185,7 +185,7 @@ def _capacity(value: Quantity, step: Quantity, *, is_shared: bool) -> DeviceCapa
 
 
 def _injection(vendor_names: Iterable[str], nodes: Iterable[str], options: GpuOptions) -> Injection:
-    """Return what a container gets: from the vendor's own spec where it has the device."""
+    """Return the injection into a container: from the vendor's own spec where it has the device."""
     for name in vendor_names:
         if name in options.vendor_devices:
             return Injection(cdi_devices=(name,))

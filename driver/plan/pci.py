@@ -45,7 +45,7 @@ class PciLocation(msgspec.Struct, frozen=True, kw_only=True):
     numa_node: int | None = None
 
     def attributes(self) -> Mapping[str, DeviceAttribute]:
-        """Return what is published of it."""
+        """Return its published attributes."""
         attributes = {PCI_BUS_ID: DeviceAttribute(string=self.address)}
         if self.root is not None:
             attributes[PCIE_ROOT] = DeviceAttribute(string=self.root)
@@ -66,7 +66,7 @@ def is_pci_address(text: str) -> bool:
 
 
 def locate(address: str, path: str, numa_node: str) -> PciLocation:
-    """Return where a device is.
+    """Return the location of a device.
 
     Args:
         address: Of the device.

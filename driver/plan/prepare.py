@@ -133,7 +133,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 def prepare_claim(
     claim: ResourceClaim, uid: str, node: NodeState, checkpoint: Checkpoint
 ) -> Preparation | Refusal:
-    """Return what preparing a claim comes to.
+    """Return the preparation of a claim, or its refusal.
 
     Args:
         claim: As the API server has it now.
@@ -180,7 +180,7 @@ def prepare_claim(
 
 
 def restore(record: Record, node: NodeState) -> Preparation | Refusal:
-    """Return what containers of a prepared claim get, from the record alone."""
+    """Return the preparation of a prepared claim, from the record alone."""
     devices = _devices(record, node)
     return devices if isinstance(devices, Refusal) else Preparation(record=record, devices=devices)
 
@@ -198,7 +198,7 @@ def read_claim(raw: bytes) -> ResourceClaim | Refusal:
 
 
 def _record(claim: ResourceClaim, node: NodeState) -> Record | Refusal:
-    """Return what there is to prepare of a claim."""
+    """Return the part of a claim that is to be prepared."""
     allocation = claim.status.allocation if claim.status is not None else None
     if claim.status is None or allocation is None:
         message = "the claim is not allocated (any more)"

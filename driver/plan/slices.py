@@ -195,7 +195,7 @@ def slice_document(slice_: ResourceSlice) -> dict[str, Any]:
 
 
 def plan_writes(pools: Iterable[PlannedPool], published_slices: Iterable[ResourceSlice]) -> Writes:
-    """Return what to write; nothing where the API server has what is planned.
+    """Return the writes that lead to the planned slices; none where the API server has them.
 
     Args:
         pools: As planned.
@@ -263,7 +263,7 @@ def is_as_planned(planned_slice: ResourceSlice, published_slice: ResourceSlice) 
 
 
 def _content(slice_: ResourceSlice) -> ResourceSliceSpec:
-    """Return what is compared: all but the generation and what the API server adds by itself."""
+    """Return the content to compare: all but the generation and what the API server adds by itself."""
     spec = _of_generation(slice_, 0).spec
     devices = None if spec.devices is None else tuple(map(_without_times, spec.devices))
     return msgspec.structs.replace(spec, devices=devices)

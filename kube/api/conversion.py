@@ -95,7 +95,7 @@ def to_current_version(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def to_original_path(path: tuple[T, ...], api_version: str, kind: str) -> tuple[T | str, ...]:
-    """Return where a value of the converted object stands in the original one.
+    """Return the path of a converted object's value in the original one.
 
     >>> path = ("spec", "devices", "requests", 0, "exactly", "count")
     >>> to_original_path(path, "resource.k8s.io/v1beta1", "ResourceClaim")

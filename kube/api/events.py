@@ -76,7 +76,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def namespace(self) -> str:
-        """Return where it is stored; events of cluster-scoped objects are in `default`."""
+        """Return the namespace that stores it; events of cluster-scoped objects are in `default`."""
         return self.regarding.namespace or "default"
 
     @property
@@ -123,5 +123,5 @@ def _reference(reference: ObjectReference) -> Mapping[str, str]:
 
 
 def _cut(note: str) -> str:
-    """Return as much of a note as an Event may have, in whole characters."""
+    """Return the part of a note that an Event may have, in whole characters."""
     return note.encode()[:MAX_NOTE_BYTES].decode(errors="ignore")

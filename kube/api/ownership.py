@@ -33,7 +33,7 @@ class AllocatorOwnershipSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class AllocatorOwnershipStatus(ApiStruct, frozen=True, kw_only=True):
-    """What the bridge reports.
+    """The report of the bridge.
 
     Attributes:
         holder: Identity of the leading process; empty while none leads.
@@ -45,7 +45,7 @@ class AllocatorOwnershipStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class AllocatorOwnership(ApiStruct, frozen=True, kw_only=True):
-    """Which drivers the bridge owns; cluster-scoped, one object named `default`."""
+    """The drivers that the bridge owns; cluster-scoped, one object named `default`."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: AllocatorOwnershipSpec = AllocatorOwnershipSpec()

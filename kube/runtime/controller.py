@@ -59,7 +59,7 @@ class Controller(Generic[K]):
         self._expected = expected_errors
 
     def check(self) -> str:
-        """Return which resources are not synced, as a readiness check."""
+        """Return the resources that are not synced, as a readiness check."""
         return unsynced_resources(self._subscriptions)
 
     async def run(self) -> None:

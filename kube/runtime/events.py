@@ -143,7 +143,7 @@ class EventRecorder:
             self._finish(queued_event, EventResult.DROPPED)
 
     async def run(self) -> None:
-        """Write what is queued, until cancelled."""
+        """Write the queued events, until cancelled."""
         while True:
             queued_event = await self._queue.get()
             if not queued_event.is_current():

@@ -97,7 +97,7 @@ class _Store(Generic[T]):
         self.handlers: list[Handler[T]] = []
 
     def project(self, key: Key, raw: bytes) -> T | None:
-        """Return what is kept of an object; None where nothing is, or where it cannot be decoded."""
+        """Return the projection of an object; None where nothing is, or where it cannot be decoded."""
         try:
             try:
                 return self._projection(raw)
@@ -475,7 +475,7 @@ class InformerFactory:
 
 
 def unsynced_resources(subscriptions: Iterable[Subscription[Any]]) -> str:
-    """Return which resources are not synced, as a readiness check; empty when all are."""
+    """Return the resources that are not synced, as a readiness check; empty when all are."""
     missing = sorted({item.resource.plural for item in subscriptions if not item.synced.is_set()})
     return f"waiting for {', '.join(missing)}" if missing else ""
 

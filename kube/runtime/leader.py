@@ -103,7 +103,7 @@ class Step(StrEnum):
 
 
 def next_step(lease: Lease | None, identity: str, unchanged_s: float, lease_s: int) -> Step:
-    """Return what to do about a Lease.
+    """Return the next step about a Lease.
 
     Args:
         lease: As just read; None when there is none.
@@ -208,7 +208,7 @@ class Leader:
             await self._release()
 
     async def _acquire(self) -> float:
-        """Return when the attempt began that got us the Lease."""
+        """Return the time of the attempt that got us the Lease."""
         while True:
             began = self._clock()
             if await self._attempt(self._settings.call_timeout_s) in {Step.TAKE, Step.RENEW}:

@@ -90,7 +90,7 @@ def example_nodes(cluster: Cluster, claims: PendingClaims) -> tuple[Example, ...
 
 
 def summarize_reasons(cluster: Cluster, claims: PendingClaims) -> str:
-    """Return what rules out the devices of nodes that do not fit.
+    """Return the reasons against the devices of nodes that do not fit.
 
     Raises:
         AttemptFailed: The attempt ends on all nodes.

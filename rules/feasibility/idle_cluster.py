@@ -174,7 +174,7 @@ class IdleCluster:
         return tuple(slice_.node for slice_ in example_nodes(self._cluster, pending))
 
     def summarize_reasons(self, claims: Claims) -> str:
-        """Return what rules out the devices of nodes, aggregated, in one line.
+        """Return the reasons against the devices of nodes, aggregated, in one line.
 
         Raises:
             AttemptFailed: The attempt ends on all nodes.
@@ -223,7 +223,7 @@ class IdleCluster:
         return self.memoize("drivers", lambda: frozenset(pool.driver for pool in self._pools))
 
     def evidence_gap(self, drivers: Iterable[str]) -> str:
-        """Return why the slices of drivers are no evidence; empty where they are.
+        """Return the reason why the slices of drivers are no evidence; empty where they are.
 
         The cause comes before the driver, since the API server cuts long warnings.
         """

@@ -77,7 +77,7 @@ def is_small_enough_for_closest_fit(claims: Claims) -> bool:
 
 
 def find_infeasibilities(idle_cluster: IdleCluster, claims: Claims) -> tuple[Infeasibility, ...]:
-    """Return why no node fits the claims together; empty where some node does.
+    """Return the reasons why no node fits the claims together; empty where some node does.
 
     Also empty where an error ends the attempt: other rules report it.
     """
@@ -182,7 +182,7 @@ class _Diagnosis:
         return _Option(claim, path, alone, self._idle_cluster.ask((alone,)).requests[0][0][0])
 
     def _option_reason(self, option: _Option) -> Infeasibility | None:
-        """Return why a request is infeasible; None where it needs what no device publishes."""
+        """Return the reason why a request is infeasible; None where it needs what no device publishes."""
         devices = [device for node in self._devices_of(option) for device in node]
         if not devices:
             return self._unusable_pools_reason(option)
@@ -310,7 +310,7 @@ class _Diagnosis:
         return replace(reason, doubt="the devices exist, so the cause may be temporary")
 
     def _unusable_pools_reason(self, option: _Option) -> Infeasibility | None:
-        """Return what keeps all selected devices from use; None where no device is selected."""
+        """Return the reason why no selected device can be used; None where no device is selected."""
         pools = self._idle_cluster.unusable_pools((option.alone,))
         if not pools:
             return None
@@ -394,7 +394,7 @@ class _Diagnosis:
     # --- requests and claims together ------------------------------------------------------------
 
     def _joint_reason(self, claims: Claims, index: int | None) -> Infeasibility:
-        """Return why claims are infeasible together, though each request is feasible alone."""
+        """Return the reason why claims are infeasible together, though each request alone is not."""
         part = _Diagnosis(self._idle_cluster, claims)
         path, code, message = self._joint_cause(claims)
         return Infeasibility(

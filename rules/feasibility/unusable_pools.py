@@ -50,7 +50,7 @@ def explain_unusable_pool(
     features: Features,
     selectors: SelectorChain,
 ) -> UnusablePool | None:
-    """Return why selected devices of a pool cannot be used; None if none is selected.
+    """Return the reason why selected devices of a pool cannot be used; None if none is selected.
 
     Args:
         slices: Published slices of the newest generation.

@@ -112,7 +112,7 @@ def find_failing_selectors(claim: Claim, path: FieldPath, context: Context) -> I
 
 
 def _suggest_field(selectors: Iterable[DeviceSelector] | None, context: Context) -> str:
-    """Return what to write for a field that no device has; empty where all are published."""
+    """Return advice for a field that no device has; empty where all are published."""
     chain = selector_chain(_expressions(selectors))
     return suggest_published_field(chain.fields, context.inventory.published_names())
 

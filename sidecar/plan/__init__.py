@@ -1,1 +1,1 @@
-"""What the sidecar decides, as functions from values to values."""
+"""The decisions of the sidecar, as functions from values to values."""

@@ -1,4 +1,4 @@
-"""Whether the devices of a claim are ready for the pod to be bound (KEP-5007).
+"""The readiness of a claim's devices for the pod to be bound (KEP-5007).
 
 Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/dynamicresources, isPodReadyForBinding.
 """
@@ -15,7 +15,7 @@ DeviceKey = tuple[str, str, str, str | None]
 
 
 class Binding(StrEnum):
-    """How far the devices of a claim are."""
+    """The progress of the devices of a claim."""
 
     READY = "ready"
     PENDING = "pending"
@@ -23,7 +23,7 @@ class Binding(StrEnum):
 
 
 def binding_state(claims: Iterable[ResourceClaim]) -> Binding:
-    """Return how far the devices of allocated claims are, all together."""
+    """Return the progress of the devices of allocated claims, all together."""
     states = {_device_state(result, conditions) for result, conditions in _devices(claims)}
     if Binding.FAILED in states:
         return Binding.FAILED

@@ -1,4 +1,4 @@
-"""Where a pod's claims can be allocated, and with which devices: functions of pod and snapshot.
+"""The nodes on which a pod's claims can be allocated, and the devices: functions of pod and snapshot.
 
 Source of the verdicts: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/dynamicresources.
 Unlike upstream, a pod that fits nowhere is rejected once and not on every node, and victims are

@@ -26,7 +26,7 @@ from kube.api.versions import version_number
 
 
 class Step(StrEnum):
-    """How far a promise is on its way into the API."""
+    """The progress of a hold on its way into the API."""
 
     RESERVED = "reserved"
     """Nothing was written."""

@@ -1,4 +1,4 @@
-"""Why a pod gets no devices: a code for programs, a sentence for its status.
+"""Rejections of pods: a code for programs, a sentence for the pod's status.
 
 The sentence becomes the pod's condition, and each change of it is a write. So it has no number and no
 name that differs from one attempt to the next.
@@ -41,7 +41,7 @@ class Code(StrEnum):
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a pod gets no devices, now.
+    """The reason why a pod gets no devices now.
 
     Attributes:
         verdict: UNSCHEDULABLE where victims could help, UNRESOLVABLE where they cannot, ERROR where

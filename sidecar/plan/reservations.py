@@ -1,4 +1,4 @@
-"""Which reservations of the scheduler are in force, whatever order its requests arrive in.
+"""The scheduler's reservations that are in force, whatever order its requests arrive in.
 
 Each request carries every reservation that is not acknowledged, so the highest number that arrived
 says which have: a number at or below it that comes again is old news, also if it was given up since.
@@ -27,7 +27,7 @@ class Reservations(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request changed.
+    """The changes by a request.
 
     Attributes:
         ended: Given up, or replaced by a newer one of the same pod.

@@ -1,4 +1,4 @@
-"""What an answer depends on beside the pod: values of one moment."""
+"""The values of one moment that an answer depends on beside the pod."""
 
 from collections.abc import Mapping
 

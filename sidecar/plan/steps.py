@@ -24,7 +24,7 @@ from sidecar.plan.writes import Outcome, Patch
 
 
 class Kind(StrEnum):
-    """What a write does to a claim."""
+    """The effect of a write on a claim."""
 
     PROTECT = "protect"
     """Add the finalizer."""
@@ -56,7 +56,7 @@ class ClaimWrite(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_of_status(self) -> bool:
-        """Whether it goes to the status, which is an endpoint of its own."""
+        """Return whether it goes to the status, which is an endpoint of its own."""
         return self.kind not in {Kind.PROTECT, Kind.SETTLE}
 
 
@@ -133,14 +133,14 @@ def next_settle_step(claim: ResourceClaim | None, hold: Hold | None) -> ClaimWri
 
 
 def before(hold: Hold, write: ClaimWrite) -> Hold:
-    """Return what is promised while a write is under way."""
+    """Return the hold while a write is under way."""
     if write.kind is not Kind.ALLOCATE:
         return hold
     return ledger.begin(hold, write.claim.metadata.resource_version)
 
 
 def after(hold: Hold, write: ClaimWrite, outcome: Outcome) -> Hold | None:
-    """Return what is promised after a write failed; None when nothing is any more.
+    """Return the hold after a write failed; None when there is none any more.
 
     After a conflict nothing changes: what the claim has become decides, once it is seen.
     """

@@ -1,4 +1,4 @@
-"""What is written to a claim, as patches, and what the answer to a write proves.
+"""Writes to a claim, as patches, and the conclusions from their answers.
 
 Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/dynamicresources, bindClaim;
 pkg/registry/resource/resourceclaim/strategy.go: the status endpoint drops the finalizer silently, so
@@ -30,7 +30,7 @@ Patch = Mapping[str, Any]
 
 
 class Outcome(StrEnum):
-    """What a failed write proves."""
+    """The conclusion from a failed write."""
 
     CONFLICT = "conflict"
     """Not made: the claim has changed."""
@@ -43,7 +43,7 @@ class Outcome(StrEnum):
 
 
 def outcome_of(error: KubeError) -> Outcome:
-    """Return what an error proves about the write that ended with it."""
+    """Return the conclusion from an error about the write that ended with it."""
     match error.status:
         case 409:
             return Outcome.CONFLICT

@@ -95,7 +95,7 @@ def _failed(reports: Sequence[Report], seed: int) -> int:
 
 
 async def _replay(call_bytes: bytes) -> None:
-    """Show what is answered to the bytes of a call, in each place."""
+    """Show the answers to the bytes of a call, in each place."""
     head, mark, body = call_bytes.partition(b"\r\n\r\n")
     call = Call(kind="replayed", head=head + mark, body=body, is_http=False)
     judged_in = places()

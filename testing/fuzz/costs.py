@@ -168,7 +168,7 @@ def change_expression(expression: str, chance: Random) -> str:
 
 
 def expression_excess(expression: str) -> float:
-    """Return what compiling, and evaluating where that is done in place, takes of a hold."""
+    """Return the share of a hold that compiling, and evaluating in place, takes."""
     text = expression[:SIMPLE_LENGTH]
 
     def evaluate() -> None:
@@ -226,7 +226,7 @@ def change_pod(gene: PodGene, chance: Random) -> PodGene:
 
 
 def pod_excess(gene: PodGene) -> float:
-    """Return what the review of a pod takes of a hold; 0 where it is answered on a thread."""
+    """Return the share of a hold that the review of a pod takes; 0 where it is answered on a thread."""
     document = pod_of(gene)
     body = msgspec.json.encode(review(document))
     if len(body) > LARGE_BODY:

@@ -164,7 +164,7 @@ class Log:
 
 @contextmanager
 def recorded_log() -> Iterator[Log]:
-    """Keep what is logged from here on."""
+    """Record all log lines from here on."""
     handler = Recorded()
     root = logging.getLogger()
     root.addHandler(handler)
@@ -229,7 +229,7 @@ Review = Callable[[web.Request], Awaitable[web.Response]]
 
 
 def _handlers(place: Place, metrics: WebhookMetrics) -> Mapping[str, Review]:
-    """Return who answers in a place, by path."""
+    """Return the handlers of a place, by path."""
     picture, rules = partial(getattr, place, "snapshot"), Known(place)
     runner = review_runner(metrics)
     mutation = PodReviewHandler(picture, place.options, metrics, runner, signing=fixed_signing)

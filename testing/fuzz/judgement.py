@@ -57,7 +57,7 @@ _CHANGEABLE: Final = re.compile(
 
 
 def complaints(call: Call, answer: Answer | None, log: Log) -> Iterator[str]:
-    """Yield what is wrong with an answer."""
+    """Yield the faults of an answer."""
     yield from _log_complaints(log)
     if answer is None:
         if call.is_http:

@@ -31,7 +31,7 @@ _KINDS: Final[Mapping[str, tuple[Kind, type[Any]]]] = {
 
 
 def knowing(documents: Iterable[Document], classes: Iterable[DeviceClass] = ()) -> Context:
-    """Return what rules know of a cluster that has these objects."""
+    """Return the rules' cache of a cluster that has these objects."""
     changes: dict[Kind, dict[tuple[str, str], Any]] = {}
     for document in documents:
         if document["kind"] in _KINDS:

@@ -68,7 +68,7 @@ class Origin(NamedTuple):
 
 
 def places() -> Sequence[Place]:
-    """Return what reviews are judged by: devices of two drivers, the examples' cluster, and no devices."""
+    """Return the places in which reviews are evaluated: devices of two drivers, the examples' cluster, and no devices."""
     snapshot = read_paths([str(EXAMPLES / "cluster" / "cluster.yaml")])
     example_cluster, _ = build_snapshot(profiles(), (), snapshot)
     devices = translation_snapshot(

@@ -77,7 +77,7 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 def run(seed: int, reviews: int, part: int = 0) -> Report:
-    """Return what came of a run.
+    """Return the result of a run.
 
     Args:
         seed: The same gives the same calls.
@@ -187,7 +187,7 @@ def _shares_container_names(pod: Mapping[str, Any]) -> bool:
 
 
 def _resident_mib() -> float:
-    """Return what the process holds, without what the allocator only has not given back yet."""
+    """Return the memory of the process, without that which the allocator has yet to give back."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

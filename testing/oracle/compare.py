@@ -110,7 +110,7 @@ def smallest(oracle: Oracle, difference: Difference) -> Difference:
 
 
 def main() -> None:
-    """Print what differs."""
+    """Print the differences."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seeds", nargs="+", type=int, metavar="SEED")
     parser.add_argument("--shrink", action="store_true")

@@ -92,7 +92,7 @@ def _two_large() -> Json:
 
 
 def one_too_many(devices: int) -> Scenario:
-    """As many equal devices, and a claim for one more. Upstream tries every subset."""
+    """Equal devices, and a claim for one more than there are. Upstream tries every subset."""
     return _node([_plain(index) for index in range(devices)], [_request("gpus", devices + 1)])
 
 

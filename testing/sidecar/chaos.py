@@ -449,7 +449,7 @@ class World:
             self._put(process, name, stored)
 
     def _put(self, process: Process, name: Name, claim: ResourceClaim) -> None:
-        """Take what a write returned, as the informer does."""
+        """Store the object that a write returned, as the informer does."""
         version = version_number(claim.metadata.resource_version)
         if version > max(process.seen_version, process.floors.get(name, 0)):
             process.floors[name] = version

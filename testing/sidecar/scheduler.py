@@ -82,7 +82,7 @@ class FakeScheduler:
         return answer
 
     async def prefilter(self, pod: Document, **fields: Any) -> Document:
-        """Return where a pod fits."""
+        """Return the nodes on which a pod fits."""
         status, answer = await self.call("prefilter", pod=pod, **fields)
         assert status == 200, answer
         return answer
@@ -138,7 +138,7 @@ class Sidecar:
         self.registry = CollectorRegistry()
 
     def problem(self) -> str:
-        """Return why no call can be answered."""
+        """Return the reason why no call can be answered."""
         return self.state.check() if self.service is not None else "this sidecar does not lead"
 
     def reservations(self) -> int:
