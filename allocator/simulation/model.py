@@ -49,6 +49,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
         explained_failures: How many failures are explained, beside the last.
         closest_fits: For how many failures the closest fit is computed; each may take two seconds.
         progress: Called after each pod and claim with how many are done.
+        stops: Called before each; if true, it and the rest are not tried, and not in the result.
     """
 
     strategy: Strategy | None = None
@@ -57,6 +58,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
     explained_failures: int = 0
     closest_fits: int = 0
     progress: Callable[[int], None] = lambda _position: None
+    stops: Callable[[], bool] = lambda: False
 
 
 class PlacedClaim(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,9 +57,13 @@ def simulate_in_order(
     """Place everything in order; the cluster has the allocations afterwards."""
     run = _Run(cluster, objects, options)
     for number, pod in enumerate(objects.pods, start=1):
+        if options.stops():
+            return run.result()
         run.place_pod(pod)
         options.progress(number)
     for number, claim in enumerate(objects.claims, start=1 + len(objects.pods)):
+        if options.stops():
+            return run.result()
         run.place_claim(claim)
         options.progress(number)
     return run.result()

@@ -4,7 +4,7 @@ Pods with device keys are translated as by the webhook, and every object is vali
 rules. Classes, slices and policies of `-f` are added to the state of the cluster.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -140,13 +140,17 @@ def build_report(
 
 
 def check_objects(
-    inputs: Inputs, features: Features, policy_aware_schedulers: Collection[str] = ()
+    inputs: Inputs,
+    features: Features,
+    policy_aware_schedulers: Collection[str] = (),
+    track: Callable[[list[TranslatedObject]], Iterable[TranslatedObject]] = iter,
 ) -> list[CheckedObject]:
     """Return the findings on each object, in order.
 
     Args:
         features: Feature gates of the cluster.
         policy_aware_schedulers: Names of those that evaluate DeviceCompatibilityPolicies.
+        track: Yields the objects to be checked, and may end before all of them are.
     """
     results = translate_objects(
         inputs.manifests,
@@ -175,7 +179,7 @@ def check_objects(
                 )
             ),
         )
-        for result, quota_findings in zip(results, quotas, strict=True)
+        for result, quota_findings in zip(track(results), quotas, strict=False)
     ]
 
 

@@ -5,7 +5,7 @@ pod templates in workloads, the ResourceClaimTemplates of claims, and objects of
 """
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -84,13 +84,17 @@ def translate_objects(
     snapshot: TranslationSnapshot,
     options: TranslationOptions,
     namespace: str,
+    track: Callable[[Sequence[SourceObject]], Iterable[SourceObject]] = iter,
 ) -> list[TranslatedObject]:
     """Return the outcome of each object, in order.
 
     Args:
         namespace: Of objects that name none.
+        track: Yields the manifests.
     """
-    results = [_translate_object(manifest, snapshot, options, namespace) for manifest in manifests]
+    results = [
+        _translate_object(manifest, snapshot, options, namespace) for manifest in track(manifests)
+    ]
     # Templates that the manifests have are in the output already.
     known_templates = {
         (namespace_of(result.source, namespace), result.source.name)

@@ -20,7 +20,7 @@ from cli.inputs.settings import SharedSettings, read_settings
 from cli.output.assess_text import format_assessment, format_csv
 from cli.output.formats import API_VERSION, Output, Report, format_document, text_or_document
 from cli.output.help import Command
-from cli.output.progress import Progress
+from cli.output.progress import LongRun
 from kube.client.client import Client
 from kube.manifests.reader import read_paths
 from kube.manifests.source import SourceObject
@@ -197,7 +197,7 @@ def build_document(assessment: Assessment) -> AssessmentDocument:
 
 async def _read_live(kubeconfig: str | None, context: str | None) -> LiveSnapshot:
     async with await Client.from_kubeconfig(kubeconfig, context) as client:
-        return await read_snapshot(client, Progress("objects read"))
+        return await read_snapshot(client, LongRun("objects read"))
 
 
 def _of_cluster(state: LiveSnapshot) -> tuple[list[SourceObject], str, tuple[str, ...]]:

@@ -17,6 +17,7 @@ from cli.inputs.schedulers import policy_aware_schedulers
 from cli.output import check_text, junit, sarif
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
+from cli.output.progress import INTERRUPTED, LongRun
 from findings.finding import Code, Severity
 from kube.names import DISTRIBUTION
 
@@ -127,9 +128,10 @@ def check(
     Equal findings on many objects are printed once, with the number of objects; -o json has all.
 
     Exit status: 0 when nothing would be rejected, 1 when something would (or as --fail-on says), 2
-    when the call is wrong or a file cannot be read.
+    when the call is wrong or a file cannot be read, 130 when ^C ended it before all were checked.
     """
-    results = check_objects(inputs, features, schedulers)
+    with LongRun("checked", len(inputs.manifests)) as run:
+        results = check_objects(inputs, features, schedulers, run.track)
     report = build_report(results, inputs.faults, ignored_codes, Severity(severity))
     match output:
         case Output.TEXT:
@@ -146,6 +148,8 @@ def check(
         case _:
             answer = msgspec.json.encode(_answer(report))
             click.echo(format_document(output, answer, Report.CHECK))
+    if run.is_interrupted:
+        sys.exit(INTERRUPTED)
     sys.exit(1 if report.has(Severity(fail_on)) else 0)
 
 

@@ -31,7 +31,7 @@ from cli.inputs.options import NO_CLUSTER, Inputs, with_allocation_inputs
 from cli.output import simulate_text
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
-from cli.output.progress import Progress
+from cli.output.progress import INTERRUPTED, LongRun
 from findings.finding import Severity
 from kube.api.meta import encode
 from kube.errors import FieldError
@@ -84,7 +84,8 @@ def simulate(
     The unbound pods and unallocated claims of -f are placed one after the other, pods first. Pods
     with device keys are translated first. The snapshot is state only. Read-only.
 
-    Exit status: 0 when everything is placed, 1 when something is not, 2 when the call is wrong.
+    Exit status: 0 when everything is placed, 1 when something is not, 2 when the call is wrong, 130
+    when ^C ended it before everything was tried; what was tried is printed.
     """
     request = build_request(inputs)
     if not (inputs.knows_cluster or request.state.nodes):
@@ -94,18 +95,20 @@ def simulate(
     cluster = request.state.cluster(features, drivers)
     before = cluster.usage
     total = len(request.question.pods) + len(request.question.claims)
-    options = SimulationOptions(
-        strategy=_strategy(strategy),
-        explained_failures=EXPLAINED if output == Output.TEXT else 0,
-        closest_fits=closest_fits if output == Output.TEXT else 0,
-        progress=Progress("placed", total),
-    )
-    if node is None:
-        answer = simulation.simulate_in_order(cluster, request.question, options)
-    else:
-        answer = simulation.simulate_together(
-            cluster, request.question, options, _known_node(cluster, node)
+    with LongRun("tried", total) as run:
+        options = SimulationOptions(
+            strategy=_strategy(strategy),
+            explained_failures=EXPLAINED if output == Output.TEXT else 0,
+            closest_fits=closest_fits if output == Output.TEXT else 0,
+            progress=run,
+            stops=run.stops,
         )
+        if node is None:
+            answer = simulation.simulate_in_order(cluster, request.question, options)
+        else:
+            answer = simulation.simulate_together(
+                cluster, request.question, options, _known_node(cluster, node)
+            )
     answer = _with_rejected(answer, request)
     state = request.state
     notes = (
@@ -121,6 +124,8 @@ def simulate(
         click.echo(
             simulate_text.format_answer(answer, cluster, before, width, closest_fits=closest_fits)
         )
+    if run.is_interrupted:
+        sys.exit(INTERRUPTED)
     sys.exit(0 if answer.all_placed and not has_errors(request.findings) else 1)
 
 

@@ -17,7 +17,7 @@ from cli.inputs.live_snapshot import LiveSnapshot, read_snapshot
 from cli.output.formats import API_VERSION
 from cli.output.help import Command
 from cli.output.phrases import count_text
-from cli.output.progress import Progress
+from cli.output.progress import LongRun
 from kube.api.timestamps import rfc3339
 from kube.client.client import Client
 from kube.manifests.views import SNAPSHOT_LIST
@@ -110,4 +110,4 @@ def _is_gzip(output: str) -> bool:
 
 async def _read(kubeconfig: str | None, context: str | None) -> LiveSnapshot:
     async with await Client.from_kubeconfig(kubeconfig, context) as client:
-        return await read_snapshot(client, Progress("objects read"))
+        return await read_snapshot(client, LongRun("objects read"))

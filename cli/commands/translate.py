@@ -21,6 +21,7 @@ from cli.inputs.options import Inputs, with_inputs
 from cli.output import diff, formats
 from cli.output import translate_text as text
 from cli.output.help import CLUSTER_STATE, Command
+from cli.output.progress import LongRun
 from kube.manifests.dump import dump_yaml
 
 
@@ -87,12 +88,15 @@ def translate(inputs: Inputs, output: str, on_refusal: str | None) -> None:
     """
     if on_refusal is not None and output != Output.YAML:
         raise click.UsageError("--on-refusal requires -o yaml.")
-    results = translate_objects(
-        inputs.manifests,
-        snapshot=inputs.snapshot,
-        options=inputs.options,
-        namespace=inputs.namespace,
-    )
+    # A part of a stream must not be applied, so ^C ends it without output.
+    with LongRun("translated", len(inputs.manifests), is_divisible=False) as run:
+        results = translate_objects(
+            inputs.manifests,
+            snapshot=inputs.snapshot,
+            options=inputs.options,
+            namespace=inputs.namespace,
+            track=run.track,
+        )
     findings = [*inputs.faults, *collect_findings(results)]
     match Output(output):
         case Output.YAML:

@@ -60,7 +60,7 @@ def verify(
     state = _state(cluster_objects)
     if audit_log is None:
         answer = verify_state(state, features)
-        if has_orphans(answer) and click.get_current_context().params["live"]:
+        if has_orphans(answer) and cluster_objects.is_live:
             # Pods and claims were not listed at one moment, and reservations end after their pods.
             click.echo(f"note: reading again after {SETTLE_S} s", err=True)
             time.sleep(SETTLE_S)

@@ -21,7 +21,6 @@ from cli.answers.simulate import gate_notes
 from cli.answers.why import Condition, ObjectStatus, claim_status, pod_status, scheduler_of
 from cli.inputs.cluster_state import ClusterState, build_state
 from cli.inputs.feature_gates import feature_gates
-from cli.inputs.findings import printable
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
 from cli.inputs.options import ClusterObjects, with_cluster
@@ -175,7 +174,7 @@ def _format_status(
         yield "\n".join(simulate_text.not_modelled(width))
     elif status.node is not None and status.node in cluster.nodes:
         lines = device_map([cluster.node_devices(status.node)], before, before)
-        yield "\n".join(map(printable, lines))
+        yield "\n".join(lines)
 
 
 def _paragraph(status: ObjectStatus) -> Paragraph:

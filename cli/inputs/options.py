@@ -13,6 +13,7 @@ import msgspec
 from cli.inputs.findings import DEFAULT_NAMESPACE, ObjectFinding, namespace_of
 from cli.inputs.kinds import KINDS, STATE_KINDS, Kinds
 from cli.inputs.objects import InputObject, merge_objects
+from cli.inputs.plugin import has_kubeconfig, is_plugin
 from cli.inputs.settings import (
     CONFIG_MAP,
     SharedSettings,
@@ -77,11 +78,13 @@ class ClusterObjects(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         objects: Of the cluster, with those of `-f` in place of their namesakes.
+        is_live: They were read from a cluster, not from files.
         namespace: As of `Inputs`.
         notes: As of `Inputs`.
     """
 
     objects: tuple[InputObject, ...]
+    is_live: bool = False
     namespace: str = DEFAULT_NAMESPACE
     notes: tuple[str, ...] = ()
 
@@ -92,6 +95,7 @@ class _ClusterFlags(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...]
     snapshots: tuple[str, ...]
     live: bool
+    offline: bool = False
     kubeconfig: str | None
     context: str | None
     namespace: str | None = None
@@ -132,7 +136,12 @@ _CLUSTER_FLAGS: Final[Sequence[_Flag]] = (
         help="State of a cluster: Kubernetes objects as kubectl get prints them, in YAML or JSON. "
         "Repeatable.",
     ),
-    click.option("--live", is_flag=True, help="Read the state from the kubeconfig's cluster."),
+    click.option(
+        "--live",
+        is_flag=True,
+        help="Read the state from the kubeconfig's cluster; kubectl drawbridge does so by default.",
+    ),
+    click.option("--offline", is_flag=True, help="Read no cluster, also as a plugin of kubectl."),
     click.option("--kubeconfig", metavar="FILE", help="Path to a kubeconfig (with --live)."),
     click.option("--context", metavar="NAME", help="Context of the kubeconfig (with --live)."),
 )
@@ -203,7 +212,7 @@ def with_live_cluster(command: _Command) -> _Command:
         _print_notes(cluster_objects.notes)
         command(cluster_objects=cluster_objects, is_live=flags.live, **values)
 
-    return _add_flags(run_command, [_CLUSTER_FLAGS[0], *_CLUSTER_FLAGS[2:]])
+    return _add_flags(run_command, [_CLUSTER_FLAGS[0], *_CLUSTER_FLAGS[3:]])
 
 
 def _with_cluster(command: _Command, flags: Sequence[_Flag]) -> _Command:
@@ -253,6 +262,7 @@ def read_inputs(cluster: _ClusterFlags, translation: _TranslationFlags, scope: S
         DrawbridgeError: A file or the cluster cannot be read.
     """
     _check_flags(cluster)
+    cluster, default_notes = _with_default_cluster(cluster)
     settings = None if translation.settings is None else read_settings(translation.settings)
     profiles = load_profiles(translation.profile_directory)
     # Wrong flags are told before anything else is read.
@@ -264,6 +274,7 @@ def read_inputs(cluster: _ClusterFlags, translation: _TranslationFlags, scope: S
     if cluster.live and settings is None:
         settings, note = asyncio.run(_read_live_settings(cluster))
         notes = [*notes, *note]
+    notes = [*default_notes, *notes]
     settings = settings or SharedSettings()
     if settings.translation.profiles_directory is not None and not translation.profile_directory:
         notes = [
@@ -303,18 +314,23 @@ def read_cluster(flags: _ClusterFlags) -> ClusterObjects:
         DrawbridgeError: A file or the cluster cannot be read.
     """
     _check_flags(flags)
+    flags, _ = _with_default_cluster(flags)
     if not (flags.files or flags.snapshots or flags.live):
         raise click.UsageError(NO_CLUSTER)
     manifests = read_paths(flags.files)
     namespace, state, notes = _read_state(flags, manifests, Scope.ALLOCATION)
     objects = merge_objects(state or (), manifests, namespace)
-    return ClusterObjects(objects=tuple(objects), namespace=namespace, notes=tuple(notes))
+    return ClusterObjects(
+        objects=tuple(objects), is_live=flags.live, namespace=namespace, notes=tuple(notes)
+    )
 
 
 def _check_flags(flags: _ClusterFlags) -> None:
     if flags.live and flags.snapshots:
         raise click.UsageError("--live and --snapshot are mutually exclusive.")
-    if not flags.live and (flags.kubeconfig or flags.context):
+    if flags.offline and (flags.live or flags.kubeconfig or flags.context):
+        raise click.UsageError("--offline excludes --live, --kubeconfig and --context.")
+    if not (flags.live or _is_live_by_default(flags)) and (flags.kubeconfig or flags.context):
         raise click.UsageError("--kubeconfig and --context require --live.")
     paths = (*flags.files, *flags.snapshots)
     if paths.count("-") > 1:
@@ -322,6 +338,20 @@ def _check_flags(flags: _ClusterFlags) -> None:
     urls = [path for path in paths if path.startswith(("http://", "https://"))]
     if urls:
         raise click.UsageError(f"URLs are not supported: curl -L {urls[0]} | drawbridge ... -f -")
+
+
+def _is_live_by_default(flags: _ClusterFlags) -> bool:
+    """Return whether the cluster is the current context's, without a flag that says so."""
+    return is_plugin() and not (flags.offline or flags.snapshots)
+
+
+def _with_default_cluster(flags: _ClusterFlags) -> tuple[_ClusterFlags, list[str]]:
+    """Return the flags with `live` where that is the default and there is a kubeconfig, and a note."""
+    if flags.live or not _is_live_by_default(flags):
+        return flags, []
+    if flags.kubeconfig or flags.context or has_kubeconfig():
+        return msgspec.structs.replace(flags, live=True), []
+    return flags, ["there is no kubeconfig, so no cluster is read; --offline says that it is meant"]
 
 
 def _file_name(path: str) -> str:

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Final
+from itertools import groupby
+from typing import Any, Final
 
+import click
 import msgspec
 
 from allocator.model.devices import NodeDevices, Pool, PoolState, PublishedDevice
 from allocator.model.usage import Usage
+from cli.inputs.findings import printable
 
 MAX_ROWS: Final = 16
 """Groups of nodes that a map shows."""
@@ -34,6 +37,16 @@ LEGEND: Final[Mapping[Symbol, str]] = {
     Symbol.SHARED: "shares allocated",
     Symbol.TAINTED: "tainted",
     Symbol.UNUSED: "not in use",
+}
+
+
+_STYLES: Final[Mapping[str, Mapping[str, Any]]] = {
+    Symbol.ALLOCATED_NOW: {"fg": "green", "bold": True},
+    Symbol.SHARED_NOW: {"fg": "green"},
+    Symbol.ALLOCATED: {"fg": "yellow"},
+    Symbol.SHARED: {"fg": "yellow"},
+    Symbol.TAINTED: {"fg": "red"},
+    Symbol.UNUSED: {"dim": True},
 }
 
 
@@ -64,7 +77,7 @@ def pool_rows(node: NodeDevices, before: Usage, after: Usage) -> tuple[PoolRow, 
 def device_map(
     nodes: Iterable[NodeDevices], before: Usage, after: Usage, *, limit: int = MAX_ROWS
 ) -> list[str]:
-    """Return lines that show these nodes, equal ones together, and a legend.
+    """Return lines that show these nodes, equal ones together, and a legend, in colours.
 
     Args:
         before: The usage before the new allocations.
@@ -75,7 +88,7 @@ def device_map(
         groups.setdefault(pool_rows(node, before, after), []).append(node.node)
     shown_groups = list(groups.items())[:limit]
     table = [
-        (names if number == 0 else "", _pool_name(row), row.symbols)
+        (names if number == 0 else "", printable(_pool_name(row)), printable(row.symbols))
         for rows, nodes in shown_groups
         for names in (_names(nodes),)
         for number, row in enumerate(rows or (PoolRow("no devices", "", ""),))
@@ -99,19 +112,26 @@ def _pool_name(row: PoolRow) -> str:
 
 def _names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    return f"{', '.join(names[:_NAMES])}{more}"
+    return printable(f"{', '.join(names[:_NAMES])}{more}")
 
 
 def _wrap(head: str, symbols: str) -> Iterable[str]:
     margin = " " * len(head)
     parts = [symbols[at : at + _WRAPPED] for at in range(0, len(symbols), _WRAPPED)] or [""]
     for number, part in enumerate(parts):
-        yield f"{margin if number else head}{part}".rstrip()
+        yield f"{margin if number else head}{_coloured(part)}".rstrip()
+
+
+def _coloured(symbols: str) -> str:
+    """Return symbols in their colours; the reason why a pool is unusable has none."""
+    if not _STYLES.keys() >= set(symbols):
+        return symbols
+    return "".join(click.style("".join(run), **_STYLES[symbol]) for symbol, run in groupby(symbols))
 
 
 def _legend(table: Iterable[tuple[str, str, str]]) -> list[str]:
     used = {symbol for _, _, symbols in table for symbol in symbols}
-    entries = [f"{symbol} {words}" for symbol, words in LEGEND.items() if symbol in used]
+    entries = [f"{_coloured(symbol)} {words}" for symbol, words in LEGEND.items() if symbol in used]
     return [f"({', '.join(entries)})"] if entries else []
 
 

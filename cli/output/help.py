@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -14,8 +14,31 @@ PLUGIN: Final = f"kubectl-{NAME}"
 """The name under which kubectl finds and calls the command."""
 
 
+_COLOURS: Final[Mapping[str, bool | None]] = {"auto": None, "always": True, "never": False}
+
+
+def _choose_colour(ctx: click.Context, _option: click.Parameter, choice: str) -> None:
+    """Make output coloured or not; `auto` leaves it to the terminal and the environment."""
+    if _COLOURS[choice] is not None:
+        ctx.color = _COLOURS[choice]
+
+
 class Command(click.Command):
     """A command whose epilog has one example per line, with `drawbridge` as it was called."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        colour = click.Option(
+            ["--color"],
+            type=click.Choice(list(_COLOURS)),
+            default="auto",
+            show_default=True,
+            expose_value=False,
+            is_eager=True,
+            callback=_choose_colour,
+            help="Colours of the text. auto: on a terminal, unless NO_COLOR is set.",
+        )
+        self.params.append(colour)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples as they are: a broken line could not be copied."""

@@ -19,7 +19,13 @@ _STYLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "becomes": {"fg": "green"},
     "rejected": {"fg": "red", "bold": True},
     "warning": {"fg": "yellow"},
+    "conflict": {"fg": "red"},
+    "missing": {"fg": "red"},
 }
+NEUTRAL: Final[Mapping[str, Any]] = {"dim": True}
+GOOD: Final[Mapping[str, Any]] = {"fg": "green"}
+BAD: Final[Mapping[str, Any]] = {"fg": "red", "bold": True}
+"""Styles of the place of a paragraph."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,10 +40,12 @@ class Paragraph(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         place: File and line, or the node; shown behind the title.
+        style: Of the place.
     """
 
     title: str
     place: str
+    style: Mapping[str, Any] = msgspec.field(default_factory=lambda: NEUTRAL)
     rows: tuple[Row, ...]
 
 
@@ -54,7 +62,7 @@ def format_paragraph(paragraph: Paragraph, width: int) -> str:
     title, place = printable(paragraph.title), printable(paragraph.place)
     if len(title) + len(place) + 2 <= width:
         head = click.style(title, bold=True)
-        head += f"  {click.style(place, dim=True)}" if place else ""
+        head += f"  {click.style(place, **paragraph.style)}" if place else ""
     else:
         head = "\n".join(
             click.style(line, bold=True) for line in textwrap.wrap(title, max(width, NARROWEST))

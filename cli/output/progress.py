@@ -1,26 +1,150 @@
-"""The progress of a long run, on standard error; a short run prints nothing."""
+"""A long run over objects: its progress on standard error, and its end by ^C. A short run prints nothing.
 
+On a terminal the progress is a bar with rate and remaining time, elsewhere a line now and then.
+"""
+
+import math
+import signal
+import sys
+import threading
 import time
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType, TracebackType
+from typing import Any, Final, Self, TypeVar
 
 import click
 
 SILENT_S: Final = 2.0
-"""Seconds before the first line, and between two."""
+"""Seconds before the first sign of progress, and between two lines; a run that ends sooner has none."""
+INTERRUPTED: Final = 130
+"""The exit status of a process that SIGINT ended, as shells have it."""
+
+T = TypeVar("T")
 
 
-class Progress:
-    """Prints how much is done, and of how much where that is known."""
+class LongRun:
+    """A run over objects one after the other, within a `with` statement.
 
-    def __init__(self, what: str, total: int | None = None) -> None:
-        self._what = what
+    The first ^C asks for an end after the current object, so that what is done can be printed; the
+    second one ends the process.
+    """
+
+    def __init__(
+        self,
+        verb: str,
+        total: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        is_divisible: bool = True,
+    ) -> None:
+        """Prepare a run.
+
+        Args:
+            verb: What was done with the objects that are counted: `checked`.
+            total: The number of objects; None where it is not known.
+            is_divisible: Its part is an answer as well; else the first ^C ends the process.
+        """
+        self._verb = verb
         self._total = total
-        self._printed_at = time.monotonic()
+        self._clock = clock
+        self._started_at = self._printed_at = clock()
+        self._bar: Any = None
+        self._done_count = 0
+        self._former_handler: Any = None
+        self._is_divisible = is_divisible
+        self.is_interrupted = False
+
+    def __enter__(self) -> Self:
+        if self._is_divisible and threading.current_thread() is threading.main_thread():
+            self._former_handler = signal.signal(signal.SIGINT, self._on_interrupt)
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self._restore_handler()
+        if self._bar is not None:
+            self._bar.render_finish()
+        if self.is_interrupted:
+            click.echo(
+                f"interrupted: {self._verb} {self._done_text()}; the others are not part of the answer",
+                err=True,
+            )
+
+    def track(self, objects: Sequence[T]) -> Iterator[T]:
+        """Yield objects until all are done, or the run is interrupted."""
+        for number, value in enumerate(objects, start=1):
+            if self.is_interrupted:
+                return
+            yield value
+            self(number)
+
+    def stops(self) -> bool:
+        """Return whether the run is to end before the next object."""
+        return self.is_interrupted
 
     def __call__(self, done_count: int) -> None:
-        """Print the progress if enough time has passed."""
-        now = time.monotonic()
-        if now - self._printed_at >= SILENT_S:
+        """Note how many objects are done, and show it if enough time has passed."""
+        self._done_count = done_count
+        now = self._clock()
+        if self._bar is not None:
+            self._bar.update(done_count - self._bar.pos)
+        elif now - self._printed_at >= SILENT_S and self._seconds_left(now) >= SILENT_S:
             self._printed_at = now
-            of_total = "" if self._total is None else f" of {self._total}"
-            click.echo(f"{self._what}: {done_count}{of_total}", err=True)
+            self._show(now)
+
+    def _seconds_left(self, now: float) -> float:
+        """Return how long the rest will take; forever where it is not known how much that is."""
+        if self._total is None:
+            return math.inf
+        return (now - self._started_at) * (self._total - self._done_count) / self._done_count
+
+    def _show(self, now: float) -> None:
+        if self._total is None:
+            click.echo(f"{self._verb}: {self._done_text()}, {self._rate(now)}", err=True)
+        elif sys.stderr.isatty():
+            self._bar = click.progressbar(
+                length=self._total,
+                label=self._verb,
+                file=sys.stderr,
+                show_pos=True,
+                item_show_func=lambda _item: self._rate(self._clock()),
+            )
+            self._bar.update(self._done_count)
+        else:
+            click.echo(
+                f"{self._verb}: {self._done_text()}, {self._rate(now)},"
+                f" {format_seconds(self._seconds_left(now))} left",
+                err=True,
+            )
+
+    def _done_text(self) -> str:
+        return f"{self._done_count}{'' if self._total is None else f' of {self._total}'}"
+
+    def _rate(self, now: float) -> str:
+        return f"{self._done_count / max(now - self._started_at, 1e-3):.3g}/s"
+
+    def _on_interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        self.is_interrupted = True
+        self._restore_handler()
+
+    def _restore_handler(self) -> None:
+        if self._former_handler is not None:
+            signal.signal(signal.SIGINT, self._former_handler)
+            self._former_handler = None
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration for people.
+
+    >>> format_seconds(7.4), format_seconds(133), format_seconds(7500)
+    ('7 s', '2 min 13 s', '2 h 5 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -11,9 +11,10 @@ from allocator.model.usage import Usage
 from allocator.pods.node_eligibility import NOT_MODELLED
 from allocator.simulation.model import PlacedClaim, SimulationResult
 from allocator.simulation.simulate import TOGETHER
-from cli.inputs.findings import printable
 from cli.output.device_map import device_map
 from cli.output.layout import (
+    BAD,
+    GOOD,
     NARROWEST,
     Paragraph,
     Row,
@@ -106,6 +107,7 @@ def _one_by_one(
         yield Paragraph(
             title=title,
             place=pod.node,
+            style=GOOD,
             rows=tuple(
                 drop_repeated_labels(
                     row for key in own for row in _rows(claims[key], with_name=True)
@@ -119,7 +121,7 @@ def _one_by_one(
         if claim.allocation is not None:
             place = claim.node or "usable on several nodes"
             yield Paragraph(
-                title=title, place=place, rows=tuple(drop_repeated_labels(_rows(claim)))
+                title=title, place=place, style=GOOD, rows=tuple(drop_repeated_labels(_rows(claim)))
             )
         elif title in failures_by_title or not answer.pods:
             yield _unplaced_paragraph(title, failures_by_title.get(title))
@@ -167,7 +169,9 @@ def _unplaced_paragraph(title: str, failure: Failure | None, *rows_before: Row) 
         if failure.groups is None:
             text = "not explained, since too many others were not placed"
             rows.append(Row(label="because", text=text))
-    return Paragraph(title=title, place="not placed", rows=tuple(drop_repeated_labels(rows)))
+    return Paragraph(
+        title=title, place="not placed", style=BAD, rows=tuple(drop_repeated_labels(rows))
+    )
 
 
 def _more_combinations(count: int) -> str:
@@ -229,7 +233,7 @@ def _maps(answer: SimulationResult, cluster: Cluster, before: Usage) -> Iterator
     nodes = {**nodes, **dict.fromkeys(node.name for node in answer.nodes)}
     lines = device_map((cluster.node_devices(name) for name in nodes), before, cluster.usage)
     if lines:
-        yield "\n".join(printable(line) for line in lines)
+        yield "\n".join(lines)
 
 
 def _counts(answer: SimulationResult) -> str:

@@ -2,13 +2,14 @@
 
 from typing import Any, NamedTuple
 
+import click
 import msgspec
 import pytest
 
 from allocator.model.devices import PoolState
 from allocator.model.feature_gates import Features
 from allocator.model.usage import Usage, gather_usage
-from cli.output.device_map import device_map
+from cli.output.device_map import device_map as coloured_map
 from kube.api.resource import ResourceClaim
 from testing.allocation.builders import (
     allocated,
@@ -60,6 +61,10 @@ CASES = (
 )
 
 
+def device_map(*given: Any) -> list[str]:
+    return [click.unstyle(line) for line in coloured_map(*given)]
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_device_map(case: Case) -> None:
     first = device("gpu-0", **(case.gpu or {}))
@@ -102,3 +107,22 @@ def test_many_devices_take_several_lines() -> None:
 
     assert first == f"node-1  gpu.example.com, pool other  {'.' * 64}"
     assert second == " " * (len(first) - 64) + "." * 6
+
+
+def test_symbols_have_colours_and_reasons_have_none() -> None:
+    unusable = msgspec.structs.replace(pool_of(state=PoolState.INCOMPLETE), why="1 of 2 slices")
+
+    free, legend = coloured_map([node_with(pool_of(device()))], usage(), usage())
+    (reason,) = coloured_map([node_with(unusable)], usage(), usage())
+
+    assert free.endswith(click.style(".", dim=True))
+    assert click.style(".", dim=True) in legend
+    assert reason == click.unstyle(reason)
+
+
+def test_a_name_cannot_change_the_colours_of_a_terminal() -> None:
+    node = node_with(pool_of(device(), pool="\x1b[2J"), name="n")
+
+    line, _ = coloured_map([node], usage(), usage())
+
+    assert "\x1b[2J" not in line

@@ -4,10 +4,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from click.testing import CliRunner
 
+from cli.__main__ import main
 from cli.inputs.live import allocation_state, cluster_state
 from kube.api.urls import (
     CONFIG_MAPS,
@@ -221,3 +223,55 @@ async def test_where_a_claim_of_the_cluster_would_go(server: FakeApiServer, tmp_
 
     (claim,) = json.loads(said.stdout)["simulation"]["claims"]
     assert claim["allocation"]["devices"]["results"] == [{**result, "device": "gpu-1"}]
+
+
+KUBECONFIG = "the kubeconfig of the test"
+
+
+class Called(NamedTuple):
+    """A call, by its program name, and whether the cluster is read."""
+
+    program: str
+    options: tuple[str, ...]
+    has_kubeconfig: bool
+    is_read: bool
+
+
+CALLED = (
+    Called("kubectl drawbridge", ("--kubeconfig", KUBECONFIG, "--context", "here"), True, True),
+    Called("kubectl drawbridge", ("--offline",), True, False),
+    Called("kubectl drawbridge", ("--snapshot", "-"), True, False),
+    Called("kubectl drawbridge", (), False, False),
+    Called("drawbridge", (), True, False),
+)
+
+
+@pytest.mark.parametrize("case", CALLED, ids=lambda case: f"{case.program} {case.options[:1]}")
+async def test_a_plugin_of_kubectl_reads_the_cluster_of_the_context(
+    case: Called, server: FakeApiServer, tmp_path: Path
+) -> None:
+    path = kubeconfig_of(server, tmp_path) if case.has_kubeconfig else tmp_path / "absent"
+    arguments = [str(path) if option == KUBECONFIG else option for option in case.options]
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(dump_yaml([pod(gpus(1))]))
+
+    result = await asyncio.to_thread(
+        CliRunner().invoke,
+        main,
+        ["translate", "-f", str(manifest), "-o", "json", *arguments],
+        env={"KUBECONFIG": str(path)},
+        prog_name=case.program,
+        catch_exceptions=False,
+    )
+
+    assert result.exit_code == 0, result.stderr
+    codes = [finding["code"] for finding in json.loads(result.stdout)["findings"]]
+    assert case.is_read == ("passedThrough" in codes)
+    assert case.has_kubeconfig == ("there is no kubeconfig" not in result.stderr)
+
+
+def test_offline_and_live_contradict_each_other() -> None:
+    result = drawbridge("translate", "-f", "-", "--offline", "--live")
+
+    assert result.exit_code == 2
+    assert "--offline excludes --live" in result.stderr

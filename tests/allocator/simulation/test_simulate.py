@@ -379,6 +379,19 @@ def test_a_claim_of_a_failed_pod_is_not_tried_alone() -> None:
     assert placements(answer) == ["pod: None", "a: None"]
 
 
+def test_a_run_that_is_stopped_has_what_was_tried() -> None:
+    tried: list[int] = []
+
+    answer = simulated(
+        pods=[pod("first", "a"), pod("second", "b")],
+        claims=[named("a"), named("b")],
+        progress=tried.append,
+        stops=lambda: bool(tried),
+    )
+
+    assert placements(answer) == ["first: node-1", "a: node-1 gpu-0"]
+
+
 def test_a_missing_class_is_an_error_and_the_others_go_on() -> None:
     claim_ = claim(request(device_class_name="lost"), name="lost")
 

@@ -1,0 +1,72 @@
+"""The progress of a long run, and its end by ^C."""
+
+import os
+import signal
+
+import pytest
+
+from cli.output.progress import SILENT_S, LongRun
+
+
+class Clock:
+    """A clock that goes on by a second with every reading."""
+
+    def __init__(self, step: float = 1.0) -> None:
+        self.now = 0.0
+        self._step = step
+
+    def __call__(self) -> float:
+        self.now += self._step
+        return self.now
+
+
+def test_a_short_run_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with LongRun("tried", 5, Clock(SILENT_S / 10)) as run:
+        assert list(run.track("abcde")) == list("abcde")
+
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_long_run_prints_how_much_is_done_how_fast_and_how_long_it_takes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with LongRun("tried", 10, Clock()) as run:
+        list(run.track(range(10)))
+
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "tried: 2 of 10, 1/s, 8 s left"
+    assert lines[-1] == "tried: 8 of 10, 1/s, 2 s left"
+    assert len(lines) == 4
+
+
+def test_the_first_interrupt_ends_a_run_after_the_current_object(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    done = []
+    with LongRun("tried", 5) as run:
+        for letter in run.track("abcde"):
+            if letter == "b":
+                os.kill(os.getpid(), signal.SIGINT)
+            done.append(letter)
+
+    assert (done, run.is_interrupted) == (["a", "b"], True)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert "interrupted: tried 2 of 5" in capsys.readouterr().err
+
+
+def test_the_second_interrupt_ends_the_process() -> None:
+    def run_twice_interrupted() -> None:
+        with LongRun("tried", 5):
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_twice_interrupted()
+
+
+def test_a_run_whose_part_is_no_answer_ends_at_once() -> None:
+    run = LongRun("translated", 5, is_divisible=False)
+
+    with pytest.raises(KeyboardInterrupt), run:
+        os.kill(os.getpid(), signal.SIGINT)
