@@ -22,6 +22,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "inventory": "List devices, free capacity and DeviceClasses.",
     "matrix": "Show which devices may be in use together.",
     "settings": "Import the settings of HAMi and Koordinator.",
+    "quota": "Print ResourceQuotas that count claims beside device keys.",
     "simulate": "Show where pods and claims would be placed.",
     "snapshot": "Write the state of a cluster to one file.",
     "translate": "Print manifests as the webhook would rewrite them.",

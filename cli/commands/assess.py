@@ -1,10 +1,8 @@
 """`drawbridge assess`: what of a cluster would become claims, and what blocks it."""
 
-import asyncio
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Final
 
 import click
@@ -13,18 +11,12 @@ import msgspec
 from cli.answers.assessment.assess import Assessment
 from cli.answers.assessment.assess import assess as assess_cluster
 from cli.answers.assessment.blockers import Blocker
-from cli.inputs.findings import DEFAULT_NAMESPACE, printable
-from cli.inputs.live_snapshot import LiveSnapshot, read_snapshot
-from cli.inputs.options import NO_CLUSTER, translation_options
-from cli.inputs.settings import SharedSettings, read_settings
+from cli.inputs.cluster_documents import ClusterDocuments, with_documents
+from cli.inputs.findings import DEFAULT_NAMESPACE
 from cli.output.assess_text import format_assessment, format_csv
-from cli.output.formats import API_VERSION, Output, Report, format_document, text_or_document
+from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
 from cli.output.progress import LongRun
-from kube.client.client import Client
-from kube.manifests.reader import read_paths
-from kube.manifests.source import SourceObject
-from process.profile_files import load_profiles
 
 CSV: Final = "csv"
 
@@ -85,36 +77,9 @@ drawbridge assess --snapshot cluster.json.gz -o csv > workloads.csv
 
 
 @click.command("assess", cls=Command, epilog=EXAMPLES)
-@click.option(
-    "--snapshot",
-    "snapshots",
-    multiple=True,
-    metavar="PATH",
-    help="State of a cluster: the file of drawbridge snapshot, or Kubernetes objects in YAML or "
-    "JSON. Repeatable.",
-)
-@click.option("--live", is_flag=True, help="Read the kubeconfig's cluster.")
-@click.option("--kubeconfig", metavar="FILE", help="Path to a kubeconfig (with --live).")
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig (with --live).")
-@click.option(
-    "--profiles",
-    "profile_directory",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Directory of driver profiles, one YAML file each, beside the shipped ones.",
-)
-@click.option("--settings", metavar="FILE", help="Settings file of the cluster's processes.")
+@with_documents(lambda: LongRun("read", is_divisible=False))
 @text_or_document(csv="one line per workload")
-def assess(
-    *,
-    snapshots: tuple[str, ...],
-    live: bool,
-    kubeconfig: str | None,
-    context: str | None,
-    profile_directory: Path | None,
-    settings: str | None,
-    output: str,
-) -> None:
+def assess(documents: ClusterDocuments, output: str) -> None:
     """Report what of a cluster would become claims, what would be lost, and what blocks it.
 
     Workloads are those of top-level owners; their pods count with them. Nodes without
@@ -123,26 +88,13 @@ def assess(
 
     Exit status: 0 when nothing blocks a migration, 1 when something does, 2 when the call is wrong.
     """
-    if live == bool(snapshots):
-        raise click.UsageError(
-            "--live and --snapshot are mutually exclusive." if live else NO_CLUSTER
-        )
-    if not live and (kubeconfig or context):
-        raise click.UsageError("--kubeconfig and --context require --live.")
-    profiles = load_profiles(profile_directory)
-    options = translation_options(
-        (), profiles, SharedSettings() if settings is None else read_settings(settings)
-    )
-    objects, version, unreadable = (
-        _of_cluster(asyncio.run(_read_live(kubeconfig, context))) if live else _of_files(snapshots)
-    )
     assessment = assess_cluster(
-        objects,
-        profiles,
-        options,
+        documents.objects,
+        documents.profiles,
+        documents.options,
         namespace=DEFAULT_NAMESPACE,
-        version=version,
-        unreadable=unreadable,
+        version=documents.version,
+        unreadable=documents.unreadable,
     )
     if output == Output.TEXT:
         click.echo(format_assessment(assessment, shutil.get_terminal_size().columns))
@@ -193,39 +145,3 @@ def build_document(assessment: Assessment) -> AssessmentDocument:
         blockers=assessment.blockers,
         readers=assessment.readers,
     )
-
-
-async def _read_live(kubeconfig: str | None, context: str | None) -> LiveSnapshot:
-    async with await Client.from_kubeconfig(kubeconfig, context) as client:
-        return await read_snapshot(client, LongRun("objects read"))
-
-
-def _of_cluster(state: LiveSnapshot) -> tuple[list[SourceObject], str, tuple[str, ...]]:
-    """Return the objects of a cluster, its version, and what could not be read."""
-    objects = [
-        SourceObject(document=dict(item), source="the cluster", line=0) for item in state.items
-    ]
-    for missing in state.unreadable:
-        note = f"note: {missing.resource} cannot be read, and are left out: {missing.reason}"
-        click.echo(printable(note), err=True)
-    return objects, state.version, tuple(missing.resource for missing in state.unreadable)
-
-
-def _of_files(paths: Sequence[str]) -> tuple[list[SourceObject], str, tuple[str, ...]]:
-    """Return the objects of files, and what a snapshot file tells of its cluster."""
-    objects = read_paths(paths)
-    version = ""
-    unreadable: list[str] = []
-    for origin in objects:
-        if (origin.api_version, origin.kind) == (API_VERSION, "Snapshot"):
-            version = _text(origin.document.get("kubernetesVersion")) or version
-            unreadable += _texts(origin.document.get("unreadable"))
-    return objects, version, tuple(dict.fromkeys(unreadable))
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _texts(value: object) -> list[str]:
-    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []

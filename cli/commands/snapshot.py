@@ -12,6 +12,7 @@ from typing import Final
 import click
 import msgspec
 
+from cli.inputs.cluster_documents import SNAPSHOT, print_unreadable
 from cli.inputs.findings import printable
 from cli.inputs.live_snapshot import LiveSnapshot, read_snapshot
 from cli.output.formats import API_VERSION
@@ -60,13 +61,7 @@ def snapshot(output: str, kubeconfig: str | None, context: str | None) -> None:
             f"{printable(state.version)}, {taken_at}",
             err=True,
         )
-    for missing in state.unreadable:
-        click.echo(
-            printable(
-                f"note: {missing.resource} cannot be read, and are left out: {missing.reason}"
-            ),
-            err=True,
-        )
+    print_unreadable(state)
     sys.exit(0)
 
 
@@ -78,7 +73,7 @@ def encode_snapshot(state: LiveSnapshot, taken_at: str) -> bytes:
     """
     origin = {
         "apiVersion": API_VERSION,
-        "kind": "Snapshot",
+        "kind": SNAPSHOT,
         "metadata": {"name": "cluster"},
         "takenAt": taken_at,
         "kubernetesVersion": state.version,

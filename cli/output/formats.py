@@ -31,6 +31,7 @@ class Report(StrEnum):
     CHECK = "CheckReport"
     INVENTORY = "InventoryReport"
     MATRIX = "MatrixReport"
+    QUOTA = "QuotaReport"
     SIMULATE = "SimulateReport"
     TRANSLATE = "TranslateReport"
     VERIFY = "VerifyReport"

@@ -1,0 +1,167 @@
+"""The whole state of a cluster as documents, for commands about a migration. Reads files."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from cli.inputs.findings import printable
+from cli.inputs.live_snapshot import LiveSnapshot, read_snapshot
+from cli.inputs.options import NO_CLUSTER, translation_options
+from cli.inputs.settings import SharedSettings, read_settings
+from kube.client.client import Client
+from kube.manifests.reader import read_paths
+from kube.manifests.source import SourceObject
+from process.profile_files import load_profiles
+from translation.profiles.profile import Profile
+from translation.snapshot import TranslationOptions
+
+SNAPSHOT: Final = "Snapshot"
+"""The kind of the item in the file of `drawbridge snapshot` that tells where it is from."""
+
+
+class ClusterDocuments(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster, and the settings with which it would be translated.
+
+    Attributes:
+        version: Of the API server; empty when it is not known.
+        unreadable: Resources that could not be read.
+        profiles: Driver to profile.
+    """
+
+    objects: tuple[SourceObject, ...]
+    version: str
+    unreadable: tuple[str, ...]
+    profiles: Mapping[str, Profile]
+    options: TranslationOptions
+
+
+_Command = Callable[..., Any]
+_FLAGS: Final = (
+    click.option(
+        "--snapshot",
+        "snapshots",
+        multiple=True,
+        metavar="PATH",
+        help="State of a cluster: the file of drawbridge snapshot, or Kubernetes objects in YAML "
+        "or JSON. Repeatable.",
+    ),
+    click.option("--live", is_flag=True, help="Read the kubeconfig's cluster."),
+    click.option("--kubeconfig", metavar="FILE", help="Path to a kubeconfig (with --live)."),
+    click.option("--context", metavar="NAME", help="Context of the kubeconfig (with --live)."),
+    click.option(
+        "--profiles",
+        "profile_directory",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Directory of driver profiles, one YAML file each, beside the shipped ones.",
+    ),
+    click.option("--settings", metavar="FILE", help="Settings file of the cluster's processes."),
+)
+
+
+def with_documents(
+    start_progress: Callable[[], Callable[[int], None]],
+) -> Callable[[_Command], _Command]:
+    """Give a command flags for a cluster and its settings; call it with `documents`.
+
+    Args:
+        start_progress: Returns what is called with the number of objects that were read, when
+            reading from a live cluster begins.
+    """
+
+    def add_flags(command: _Command) -> _Command:
+        @wraps(command)
+        def called(
+            *,
+            snapshots: tuple[str, ...],
+            live: bool,
+            kubeconfig: str | None,
+            context: str | None,
+            profile_directory: Path | None,
+            settings: str | None,
+            **values: Any,
+        ) -> None:
+            if live and snapshots:
+                raise click.UsageError("--live and --snapshot are mutually exclusive.")
+            if not live and not snapshots:
+                raise click.UsageError(NO_CLUSTER)
+            if not live and (kubeconfig or context):
+                raise click.UsageError("--kubeconfig and --context require --live.")
+            profiles = load_profiles(profile_directory)
+            known = SharedSettings() if settings is None else read_settings(settings)
+            options = translation_options((), profiles, known)
+            if live:
+                state = asyncio.run(_read_live(kubeconfig, context, start_progress()))
+                read = _of_cluster(state, profiles, options)
+            else:
+                read = _of_files(snapshots, profiles, options)
+            command(documents=read, **values)
+
+        decorated: _Command = called
+        for flag in reversed(_FLAGS):
+            decorated = flag(decorated)
+        return decorated
+
+    return add_flags
+
+
+async def _read_live(
+    kubeconfig: str | None, context: str | None, progress: Callable[[int], None]
+) -> LiveSnapshot:
+    async with await Client.from_kubeconfig(kubeconfig, context) as client:
+        return await read_snapshot(client, progress)
+
+
+def print_unreadable(state: LiveSnapshot) -> None:
+    """Name on standard error what the user may not list."""
+    for missing in state.unreadable:
+        note = f"note: {missing.resource} cannot be read, and are left out: {missing.reason}"
+        click.echo(printable(note), err=True)
+
+
+def _of_cluster(
+    state: LiveSnapshot, profiles: Mapping[str, Profile], options: TranslationOptions
+) -> ClusterDocuments:
+    print_unreadable(state)
+    return ClusterDocuments(
+        objects=tuple(
+            SourceObject(document=dict(item), source="the cluster", line=0) for item in state.items
+        ),
+        version=state.version,
+        unreadable=tuple(missing.resource for missing in state.unreadable),
+        profiles=profiles,
+        options=options,
+    )
+
+
+def _of_files(
+    paths: Sequence[str], profiles: Mapping[str, Profile], options: TranslationOptions
+) -> ClusterDocuments:
+    """Return the objects of files, and what a snapshot tells of its cluster."""
+    objects = read_paths(paths)
+    version = ""
+    unreadable: list[str] = []
+    for origin in objects:
+        if origin.kind == SNAPSHOT:
+            version = _text(origin.document.get("kubernetesVersion")) or version
+            unreadable += _texts(origin.document.get("unreadable"))
+    return ClusterDocuments(
+        objects=tuple(objects),
+        version=version,
+        unreadable=tuple(dict.fromkeys(unreadable)),
+        profiles=profiles,
+        options=options,
+    )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _texts(value: object) -> list[str]:
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
