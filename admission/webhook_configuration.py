@@ -77,26 +77,35 @@ EXEMPT_NAMESPACES: Final = ("kube-system", NAMESPACE)
 """So that a cluster, and the webhook itself, can start while the webhook is down."""
 
 
-def configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str, Any]:
+def configuration(
+    vocabularies: Iterable[Vocabulary], namespace: str = NAMESPACE
+) -> Mapping[str, Any]:
     """Return the MutatingWebhookConfiguration as it is applied.
 
     It has neither rules nor caBundles nor paths: controllers/certificates writes them, and an apply
     without the fields does not change them.
+
+    Args:
+        namespace: Where the webhook is installed.
     """
     pods = _webhook(PODS_WEBHOOK, "Fail", match_conditions(vocabularies))
     # After the first, so that it sees the claims of a pod that was just translated.
     routing = _webhook(ROUTING_WEBHOOK, "Fail", routing_match_conditions(), opt_out="")
     return _configuration(
         "MutatingWebhookConfiguration",
+        namespace,
         *({**webhook, "reinvocationPolicy": "IfNeeded"} for webhook in (pods, routing)),
     )
 
 
-def validating_configuration(vocabularies: Iterable[Vocabulary]) -> Mapping[str, Any]:
+def validating_configuration(
+    vocabularies: Iterable[Vocabulary], namespace: str = NAMESPACE
+) -> Mapping[str, Any]:
     """Return the ValidatingWebhookConfiguration as it is applied, in the same way."""
     all_vocabularies = tuple(vocabularies)
     return _configuration(
         "ValidatingWebhookConfiguration",
+        namespace,
         _webhook(WORKLOADS_WEBHOOK, "Ignore", workload_match_conditions(all_vocabularies)),
         _webhook(
             OBJECTS_WEBHOOK,
@@ -137,7 +146,7 @@ def webhook_rules(*, routes: bool) -> Mapping[str, Sequence[Mapping[str, Any]]]:
 _WRITES: Final = ("CREATE", "UPDATE")
 
 
-def _configuration(kind: str, *webhooks: Mapping[str, Any]) -> Mapping[str, Any]:
+def _configuration(kind: str, namespace: str, *webhooks: Mapping[str, Any]) -> Mapping[str, Any]:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
@@ -148,7 +157,7 @@ def _configuration(kind: str, *webhooks: Mapping[str, Any]) -> Mapping[str, Any]
                 "app.kubernetes.io/component": "webhook",
             },
         },
-        "webhooks": list(webhooks),
+        "webhooks": [_in_namespace(webhook, namespace) for webhook in webhooks],
     }
 
 
@@ -162,12 +171,9 @@ def _webhook(
 ) -> Mapping[str, Any]:
     return {
         "name": name,
-        "clientConfig": {"service": {"name": SERVICE, "namespace": NAMESPACE, "port": 443}},
+        "clientConfig": {},
         "namespaceSelector": {
-            "matchExpressions": [
-                _not_in("kubernetes.io/metadata.name", *EXEMPT_NAMESPACES),
-                *([_not_in(opt_out, opted_out)] if opt_out else ()),
-            ]
+            "matchExpressions": [_not_in(opt_out, opted_out)] if opt_out else [],
         },
         "matchConditions": [
             {"name": condition, "expression": expression}
@@ -178,6 +184,17 @@ def _webhook(
         "sideEffects": "None",
         "timeoutSeconds": TIMEOUT_S,
         "admissionReviewVersions": ["v1"],
+    }
+
+
+def _in_namespace(webhook: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
+    """Return a webhook that is served in a namespace, and is not called for the pods of that."""
+    others = webhook["namespaceSelector"]["matchExpressions"]
+    exempt = _not_in("kubernetes.io/metadata.name", "kube-system", namespace)
+    return {
+        **webhook,
+        "clientConfig": {"service": {"name": SERVICE, "namespace": namespace, "port": 443}},
+        "namespaceSelector": {"matchExpressions": [exempt, *others]},
     }
 
 

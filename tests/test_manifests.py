@@ -1,17 +1,19 @@
 """The manifests as files: complete, least privileged, and what the code generates."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from admission.webhook_configuration import configuration, validating_configuration
 from clusterstate.autoscalers import INSTALLED, KUEUE_CONFIGURATION
 from controllers.certificates.settings import Settings as CertificateProcessSettings
 from kube.api.urls import WEBHOOK_CONFIGURATIONS, WORKLOADS
 from kube.manifests.reader import read_paths
-from kube.names import NAMESPACE
+from kube.names import DISTRIBUTION, NAME, NAMESPACE
 from process.certificates import MANAGED_LABELS, CertificateSettings
 from tools import generate
 from translation.arbiter import VOCABULARIES
@@ -318,3 +320,87 @@ def test_a_pod_is_not_killed_before_it_has_drained() -> None:
         webhook["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
         > serve.max_drain + serve.shutdown_grace_period
     )
+
+
+# --- a namespace of another name ------------------------------------------------------------------
+
+OWN_NAMESPACE: Final = ROOT / "manifests" / "overlays" / "own-namespace"
+RENAMED_BY_KUSTOMIZE: Final = {
+    ("metadata", "namespace"),
+    ("metadata", "name"),
+    ("subjects", "*", "namespace"),
+    ("webhooks", "*", "clientConfig", "service", "namespace"),
+}
+"""Fields that kustomize itself changes with `namespace`: v5.5, namespace and name reference transformers."""
+
+
+def places_of_the_namespace(
+    value: Any, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the path and the text of each string that contains the namespace."""
+    if isinstance(value, Mapping):
+        for key, member in value.items():
+            yield from places_of_the_namespace(member, (*path, str(key)))
+    elif isinstance(value, list):
+        for number, member in enumerate(value):
+            yield from places_of_the_namespace(member, (*path, str(number)))
+    elif isinstance(value, str) and NAMESPACE in value:
+        yield path, value
+
+
+def matches(path: tuple[str, ...], pattern: Sequence[str]) -> bool:
+    return len(path) == len(pattern) and all(
+        step in ("*", name) for step, name in zip(pattern, path, strict=True)
+    )
+
+
+def replaced(document: Document, path: tuple[str, ...], text: str) -> str:
+    """Return a text after the replacements of the overlay, for the namespace gpu-system."""
+    replacements = yaml.safe_load((OWN_NAMESPACE / "replacements.yaml").read_text())
+    for target in (target for entry in replacements for target in entry["targets"]):
+        select, options = target["select"], target.get("options", {"delimiter": "\0", "index": 0})
+        is_selected = select["kind"] == document["kind"] and (
+            select.get("name", document["metadata"]["name"]) == document["metadata"]["name"]
+        )
+        for field_path in target["fieldPaths"]:
+            steps = field_path.replace("[cert-manager.io/inject-ca-from]", "?").split(".")
+            if is_selected and matches(path, steps):
+                parts = text.split(options["delimiter"])
+                parts[options["index"]] = "gpu-system"
+                text = options["delimiter"].join(parts)
+    return text
+
+
+def test_an_overlay_changes_every_place_of_the_namespace() -> None:
+    left = [
+        f"{document['kind']} {document['metadata']['name']}: {'.'.join(path)}: {text}"
+        for document in objects()
+        if document["kind"] != "Kustomization"
+        for path, text in places_of_the_namespace(document)
+        if not any(matches(path, pattern) for pattern in RENAMED_BY_KUSTOMIZE)
+        and NAMESPACE in replaced(document, path, text)
+    ]
+
+    assert left == []
+
+
+def test_the_configurations_of_another_namespace_are_known() -> None:
+    for generate_configuration in (configuration, validating_configuration):
+        other = generate_configuration(VOCABULARIES.values(), "gpu-system")
+
+        assert not list(places_of_the_namespace(other))
+        assert len(list(places_of_the_namespace(generate_configuration([])))) == 4
+
+
+@pytest.mark.parametrize("folder", ["base", "bridge", "driver", "observer", "policies"])
+def test_every_object_has_the_labels_that_kubernetes_recommends(folder: str) -> None:
+    kustomization = yaml.safe_load((BASE.parent / folder / "kustomization.yaml").read_text())
+
+    (labels,) = kustomization["labels"]
+    assert labels["includeTemplates"]
+    assert labels["pairs"] == {
+        "app.kubernetes.io/instance": NAME,
+        "app.kubernetes.io/managed-by": "kustomize",
+        "app.kubernetes.io/part-of": NAME,
+        "app.kubernetes.io/version": version(DISTRIBUTION),
+    }

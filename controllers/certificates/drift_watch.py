@@ -18,6 +18,7 @@ from kube.api.events import Event, ObjectReference
 from kube.api.meta import decode
 from kube.api.urls import WEBHOOK_CONFIGURATIONS, Resource
 from kube.backoff import Backoff
+from kube.names import NAMESPACE
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory, Subscription
@@ -57,6 +58,7 @@ class ConfigurationWatch:
         vocabularies: Iterable[Vocabulary],
         backoff: Backoff,
         *,
+        namespace: str = NAMESPACE,
         grace_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -64,6 +66,7 @@ class ConfigurationWatch:
 
         Args:
             name: Of both configurations.
+            namespace: Where Drawbridge is installed.
             vocabularies: Those in force, whose keys are in the matchConditions.
             grace_s: For how long a difference has to last.
             clock: Monotonic seconds.
@@ -74,8 +77,8 @@ class ConfigurationWatch:
         self._grace_s = grace_s
         all_vocabularies = tuple(vocabularies)
         generated_configurations = (
-            configuration(all_vocabularies),
-            validating_configuration(all_vocabularies),
+            configuration(all_vocabularies, namespace),
+            validating_configuration(all_vocabularies, namespace),
         )
         self._expected = dict(zip(WEBHOOK_CONFIGURATIONS, generated_configurations, strict=True))
         self._differences = {resource: _Difference() for resource in WEBHOOK_CONFIGURATIONS}
