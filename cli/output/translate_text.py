@@ -16,6 +16,7 @@ from cli.output.layout import (
     format_rows,
 )
 from cli.output.phrases import count_text, requests
+from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity
 from kube.api.workloads import pod_path, resolve_path
 from kube.names import REQUEST_ANNOTATION
@@ -112,7 +113,7 @@ def _rows(result: TranslatedObject, profiles: Profiles) -> Iterator[Row]:
                 for used in request.profiles
             )
     for finding in sorted(result.findings, key=lambda finding: not finding.is_error):
-        yield from _finding_rows(finding)
+        yield from _finding_rows(finding, result)
 
 
 def _request(result: TranslatedObject) -> TranslationRecord | None:
@@ -181,9 +182,14 @@ _LABELS: Final[Mapping[Severity, str]] = {
 }
 
 
-def _finding_rows(finding: Finding) -> Iterator[Row]:
+def _finding_rows(finding: Finding, result: TranslatedObject) -> Iterator[Row]:
+    """Yield a finding; the path to the pod template and its spec is well known, and long."""
+    path = finding.path
+    pod = pod_path(result.source.api_version, result.source.kind)
+    if pod is not None:
+        path = path.remove_prefix(FieldPath.of(*pod)).remove_prefix(FieldPath.of("spec"))
     label = "skipped" if finding.code in _LEFT_ALONE else _LABELS[finding.severity]
-    place = "" if finding.path.is_root else f"{finding.path}: "
+    place = "" if path.is_root else f"{path}: "
     yield Row(label=label, text=f"{place}{finding.message}")
     if finding.fix:
         yield Row(label="fix", text=finding.fix)

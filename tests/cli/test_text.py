@@ -19,12 +19,12 @@ Pod default/train  <stdin>:1
   template  {template}
   served by hami-core-gpu.project-hami.io (hami: nvidia.com/gpu,
             nvidia.com/gpucores, nvidia.com/gpumem)
-  warning   spec.containers[0].resources.limits[nvidia.com/gpucores]: 150
-            percent of a GPU's cores counts as 100, as in HAMi
+  warning   containers[0].resources.limits[nvidia.com/gpucores]: 150 percent of
+            a GPU's cores counts as 100, as in HAMi
   fix       write 100
-  warning   spec.containers[0].resources.limits[nvidia.com/gpucores]: all cores
-            and part of the memory: containers without a limit of cores may get
-            the rest of the device
+  warning   containers[0].resources.limits[nvidia.com/gpucores]: all cores and
+            part of the memory: containers without a limit of cores may get the
+            rest of the device
 
   unchanged ConfigMap/default/settings
 
