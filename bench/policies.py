@@ -32,7 +32,7 @@ NODES: Final = 5_000
 CHANGED: Final = 100
 CHURNED_NODES: Final = 100
 ROUNDS: Final = 50
-"""How often the slices of each of these nodes are written."""
+"""The number of writes of each of these nodes' slices."""
 PAUSE_S: Final = 0.02
 """Between rounds: 5,000 slices a second."""
 MS: Final = 1_000.0

@@ -81,7 +81,7 @@ class HealthWatch:
             log.info("device.recovered", device=name)
 
     def _state(self) -> tuple[frozenset[str], Mapping[str, tuple[int, bool]]]:
-        """Return what is worth writing down when it changes: not that a fault goes on."""
+        """Return the state to write down when it changes: not that a fault goes on."""
         histories = {
             name: (health.relapses, health.is_over) for name, health in self._healths.items()
         }

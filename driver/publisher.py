@@ -96,7 +96,7 @@ class Publisher:
         current.on_change(self._changed.set)
 
     def problem(self) -> str:
-        """Return why what is published is not what is planned; empty when it is."""
+        """Return the reason why the published slices are not the planned ones; empty when it is."""
         return self._problem
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""What the source cites exists: documents, files and folders of this repository."""
+"""Citations of the source exist: documents, files and folders of this repository."""
 
 import re
 import subprocess

@@ -64,7 +64,7 @@ _SAME_PATH: Final = f"""\
 """A key may be put behind the fixed part of a path, or replaced; what is before it stays."""
 _SAME_METADATA: Final = ("labels", "annotations", "ownerReferences", "finalizers")
 _DERIVED_NAME: Final = "-[0-9a-f]{16}$"
-"""How the name of a template ends that a pod's keys were translated to."""
+"""The suffix of a template's name that a pod's keys were translated to."""
 
 
 def observer_documents() -> list[Document]:

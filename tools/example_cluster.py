@@ -37,7 +37,7 @@ from kube.manifests.dump import dump_yaml
 
 MEDIA_LAYOUT: Final = ("1g.10gb", "1g.10gb+me", "2g.20gb", "3g.40gb")
 SHARES: Final = 4
-"""What the driver's option consumable-shares is set to, in the cluster that shares GPUs."""
+"""The driver's option consumable-shares in the cluster that shares GPUs."""
 
 
 def cluster() -> str:

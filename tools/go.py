@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 OLDEST: Final = (1, 26, 6)
-"""What e2e/containerd/go.mod asks for."""
+"""The Go version that e2e/containerd/go.mod asks for."""
 
 _REQUIREMENTS: Final = Path(__file__).parent.parent / "requirements" / "go.txt"
 

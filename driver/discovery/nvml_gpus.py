@@ -22,7 +22,7 @@ from driver.plan.pci import PciLocation, is_pci_address, locate
 from driver.plan.xids import is_of_gpu
 
 EVENT_S: Final = 300.0
-"""How long an event counts as a fault: NVML tells that something has happened, never that it is over."""
+"""The time for which an event counts as a fault: NVML tells that something has happened, never that it is over."""
 _WAIT_MS: Final = 0
 _MOST_EVENTS: Final = 64
 """In one look, so that a flood of them does not hold it up."""
@@ -105,7 +105,7 @@ class NvmlGpus:
             on_change(await asyncio.to_thread(self.discover))
 
     def problem(self) -> str:
-        """Return why NVML does not answer; empty when it does."""
+        """Return the reason why NVML does not answer; empty when it does."""
         return self._problem
 
     def _open(self) -> None:

@@ -16,7 +16,7 @@ KIND: Final = "prepareFailed"
 BOUND: Final = 5
 """Failures in a row after which a device has a fault."""
 HOLD_S: Final = 60.0
-"""How long it is remembered without another try: longer than the kubelet waits between two."""
+"""The time for which it is remembered without another try: longer than the kubelet waits between two."""
 
 
 class _Failures(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,7 +43,7 @@ class KubeletConnection:
         self._registration = Registration(driver, sockets.service)
 
     def problem(self) -> str:
-        """Return why the kubelet does not call the driver; empty when it does."""
+        """Return the reason why the kubelet does not call the driver; empty when it does."""
         return self._registration.problem()
 
     async def run(self) -> None:

@@ -39,7 +39,7 @@ class HealthFile:
         self._boot_id = boot_id
 
     def load(self) -> Healths:
-        """Return what was stored in this boot; nothing where that cannot be read."""
+        """Return the state that was stored in this boot; nothing where that cannot be read."""
         try:
             with self._path.open("rb") as file:
                 text = file.read(MAX_BYTES)

@@ -63,7 +63,7 @@ CONSUMERS: Final = "consumers"
 """The capacity of which every share of a device takes one."""
 
 OWN_VARIABLES: Final = "DRAWBRIDGE_"
-"""What the names of the driver's own environment variables begin with."""
+"""The prefix of the driver's own environment variables."""
 
 _MAX_INT64: Final = 2**63 - 1
 _PERMISSIONS: Final = frozenset("rwm")

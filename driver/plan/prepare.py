@@ -327,7 +327,7 @@ def _conflict_message(conflict: AllocationConflict, namespace: str) -> str:
 
 
 def _reason(rejection: RejectionReason) -> str:
-    """Return why one device cannot be used; the allocator's verbs are for several."""
+    """Return the reason why one device cannot be used; the allocator's verbs are for several."""
     words = rejection.detail
     for plural, singular in _SINGULAR.items():
         if rejection.verb.startswith(plural):

@@ -34,7 +34,7 @@ from testing.rule_cases import pod as rules_pod
 
 MEBIBYTE: Final = 2**20
 LARGEST_BYTES: Final = 7 * MEBIBYTE - 4096
-"""What is still read, but for the envelope."""
+"""The largest body that is read, without the envelope."""
 OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT", "create", "PATCH", "", "x" * 300)
 SUBRESOURCES: Final = ("", "status", "status", "binding", "resize", "ephemeralcontainers", "é" * 99)
 HEAD: Final = f"POST {MUTATE_PATH} HTTP/1.1\r\nHost: webhook\r\n"

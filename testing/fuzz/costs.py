@@ -35,10 +35,10 @@ FOLDER: Final = Path(".local") / "fuzz"
 KEPT: Final = 40
 """Of each species, to be changed further."""
 HOLD_S: Final = 0.025
-"""What a review may hold the event loop."""
+"""The time for which a review may hold the event loop."""
 INSTRUCTION_S: Final = 3e-6
 EVALUATION_S: Final = 1e-4
-"""What a pattern may take: for each instruction of the bound, and to be evaluated at all."""
+"""The time that a pattern may take: for each instruction of the bound, and to be evaluated at all."""
 TEXT: Final = "aéλk1" * 12
 
 Gene = Any

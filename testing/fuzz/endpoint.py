@@ -54,7 +54,7 @@ PIECE: Final = 256 * 1024
 """Bytes that a socket hands over at once; asyncio's own bound."""
 HEARTBEAT_S: Final = 0.001
 PATIENCE_S: Final = 20.0
-"""Until a call that got no answer counts as lost."""
+"""The time until a call that got no answer counts as lost."""
 PATIENCE_WITH_ODD_HTTP_S: Final = 0.2
 """Who sends half a head gets no answer before the connection has been idle for long."""
 HASTE_S: Final = 0.03

@@ -28,7 +28,7 @@ MAX_CPU_S: Final = 0.25
 """For one review, on a machine with other things to do."""
 MAX_CPU_OF_LARGE_S: Final = 0.5
 LARGE_BYTES: Final = 3 * 2**20
-"""What is larger does not come from an API server, but where two pods are in it."""
+"""The size beyond which no review comes from an API server, but where two pods are in it."""
 MAX_LINE: Final = 4096
 """Bytes of a line in the log."""
 MAX_REFUSAL: Final = 1024
@@ -53,7 +53,7 @@ _CHANGEABLE: Final = re.compile(
     r"|/spec/(resourceClaims(/\d+|/-)?|schedulerName)",
     re.DOTALL,
 )
-"""Where a patch may write."""
+"""The fields in which a patch may write."""
 
 
 def complaints(call: Call, answer: Answer | None, log: Log) -> Iterator[str]:

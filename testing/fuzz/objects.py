@@ -31,7 +31,7 @@ RESOURCES: Final[Mapping[tuple[str, str], str]] = {
     ("v1", "Pod"): "pods",
     **VALIDATED_KINDS,
 }
-"""What is judged, to what URLs call it. A slice can only come under a false name."""
+"""The kinds that are validated, with their names in URLs. A slice can only come under a false name."""
 
 # --- what is asked about --------------------------------------------------------------------------
 

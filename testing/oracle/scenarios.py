@@ -16,7 +16,7 @@ from testing.oracle.themes import THEMES
 Scenario = dict[str, Any]
 
 MAX_STEPS: Final = 5_000
-"""Where upstream's search is cut off: nobody learns from a search that is merely long."""
+"""The steps after which upstream's search is cut off: nobody learns from a search that is merely long."""
 
 ALPHA_GATES: Final = (
     "DRADerivedAttributes",
@@ -24,7 +24,7 @@ ALPHA_GATES: Final = (
     "DRAListTypeAttributes",
     "DRAOptionalNodeOperations",
 )
-"""What only upstream's experimental implementation has."""
+"""The feature gates of upstream's experimental implementation only."""
 
 _BETA_GATES: Final = ("DRAConsumableCapacity", "DRADeviceBindingConditions")
 

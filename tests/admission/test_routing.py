@@ -1,4 +1,4 @@
-"""Which scheduler a pod gets, by the drivers of its claims."""
+"""The scheduler of a pod, by the drivers of its claims."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is remembered is what `translate` says, for the translation_snapshot that it was said in."""
+"""The cache returns the answers of `translate`, for the snapshot that they were computed in."""
 
 from admission.translation_cache import MAX_KEY_BYTES, TranslationCache
 from testing.builders import HAMI, driver_slice, gpus, hami_gpu, legacy_view, translation_snapshot

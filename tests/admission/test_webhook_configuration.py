@@ -1,4 +1,4 @@
-"""Which requests the generated configuration lets the API server send us."""
+"""The requests that the generated configuration lets the API server send us."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -230,7 +230,7 @@ def template(*containers: Document, **metadata: Mapping[str, str]) -> Document:
 
 
 def workload(pods: Document, *, cron: bool = False, **metadata: Any) -> Document:
-    """Return what makes these pods."""
+    """Return a workload that creates these pods."""
     spec: Document = {"template": pods}
     spec = {"jobTemplate": {"spec": spec}} if cron else spec
     return {"metadata": {"name": "a", **metadata}, "spec": {"replicas": 1, **spec}}

@@ -1,4 +1,4 @@
-"""What is said of a workload when somebody applies it: what its pods would hit."""
+"""The findings about a workload when somebody applies it: those that its pods would meet."""
 
 from typing import Any, Final, NamedTuple
 

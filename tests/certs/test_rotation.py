@@ -1,4 +1,4 @@
-"""When an authority is created, trusted, used and dropped, and that no certificate loses its trust."""
+"""The times at which an authority is created, trusted, used and dropped; no certificate loses trust."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -13,7 +13,7 @@ PAIR = re.compile(
 )
 PAIRS = {match["name"]: match for match in PAIR.finditer(PAGE.read_text())}
 BUILT_IN = {"no-such-request", "not-boolean"}
-"""Which the API server refuses by itself, in its own words."""
+"""The codes that the API server refuses by itself, in its own words."""
 
 
 def test_the_page_has_ten_denials() -> None:

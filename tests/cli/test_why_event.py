@@ -1,4 +1,4 @@
-"""What `why` says a pod is told is what the page of the observer's events shows."""
+"""The event that `why` prints is the one on the page of the observer's events."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the status of a claim says of its devices."""
+"""The devices in the status of a claim."""
 
 from datetime import UTC, datetime
 from typing import Final

@@ -44,7 +44,7 @@ async def client(server: FakeApiServer) -> AsyncIterator[Client]:
 
 
 async def prepare(preparer: Preparer, *claims: ResourceClaim) -> list[str]:
-    """What became of claims: empty, or why not."""
+    """Prepare claims; return their faults, empty where there is none."""
     outcomes = await preparer.prepare([ref_of(claim) for claim in claims])
     assert {claim.metadata.uid for claim in claims} == outcomes.keys()
     return [

@@ -1,4 +1,4 @@
-"""What the search for costly input found, as rows; and that the search goes uphill."""
+"""The results of the search for costly input, as rows; and the law that the search goes uphill."""
 
 from random import Random
 

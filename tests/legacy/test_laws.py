@@ -23,7 +23,7 @@ GPU, MEMORY, PERCENT, CORES = (
 )
 SPLIT_COUNT: Final = 10
 TOLD: Final = frozenset({"wholeDevice", "notExclusive", "equalMemorySizes", "memorySizesMerged"})
-"""What ours may grant otherwise, with a finding that says so."""
+"""The codes of findings that report a different grant of ours."""
 
 
 class Card(NamedTuple):
@@ -36,7 +36,7 @@ class Card(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What one container requests of each card."""
+    """The request of one container for each card."""
 
     devices: int
     memory: int

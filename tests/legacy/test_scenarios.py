@@ -1,4 +1,4 @@
-"""What a legacy scheduler grants is what ours grants, or a finding says why not."""
+"""Ours grants the same as a legacy scheduler, or a finding explains the difference."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Which pods are evaluated, when, and which events they get."""
+"""The pods that are evaluated, the times, and their events."""
 
 import json
 from typing import Any, NamedTuple

@@ -72,7 +72,7 @@ class Observed:
         return generate_latest(self._registry).decode()
 
     def counted(self, outcome: str, times: int = 1) -> bool:
-        """Whether so many answers had an outcome."""
+        """Return whether so many answers had an outcome."""
         line = f'drawbridge_events_total{{result="{outcome}"}} {float(times)}'
         return line in self.metrics
 

@@ -18,6 +18,6 @@ def oracle() -> Iterator[Oracle]:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Show what the sample reaches."""
+    """Show the coverage of the sample."""
     for line in config.stash.get(TOLD, []):
         terminalreporter.write_line(line)

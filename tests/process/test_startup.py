@@ -1,4 +1,4 @@
-"""What a process imports, which decides when it is ready."""
+"""The imports of a process, which decide when it is ready."""
 
 import subprocess
 import sys

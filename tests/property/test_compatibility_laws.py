@@ -49,7 +49,7 @@ EXPRESSIONS: Final = (
     "device.attributes[",
 )
 HARMLESS: Final = tuple(EXPRESSIONS[place] for place in (0, 1, 4, 6))
-"""Those that always answer."""
+"""The expressions that always answer."""
 
 names: Final = st.sampled_from(("x", "y", "z"))
 
@@ -104,7 +104,7 @@ def devices(
 
 
 class Chosen(NamedTuple):
-    """What the search's constraint allowed, in order."""
+    """The devices that the search's constraint allowed, in order."""
 
     added: list[bool]
     constraint: compatibility.PolicyConstraint | None

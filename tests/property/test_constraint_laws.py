@@ -1,4 +1,4 @@
-"""What the search relies on in every rule about devices that are chosen together.
+"""The laws that the search relies on in every rule about devices that are chosen together.
 
 To undo restores the state, a refused device changes nothing, a refusal is told whenever there is
 one, and devices that a rule sees alike can be swapped in any history.

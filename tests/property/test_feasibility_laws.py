@@ -48,7 +48,7 @@ def emptied_of(given: Objects) -> IdleCluster:
 
 
 def fits_somewhere(given: Objects, claims: tuple[ResourceClaim, ...]) -> bool:
-    """Whether the plain search, node by node, finds room in the emptied cluster, as published."""
+    """Return whether the plain search, node by node, fits the claims in the idle cluster, as published."""
     index = pools.build_index(given.slices, given.features)
     rules = AllocatorOptions(features=given.features)
     for node in given.nodes:

@@ -54,7 +54,7 @@ def claimed(percent: int, size: int, least: int | None, step: int | None) -> int
 
 
 def consumed(asked: int, least: int | None, step: int | None) -> int:
-    """What the scheduler takes for it: KEP-5075 rounds up to min and a multiple of step."""
+    """Return the amount that the scheduler consumes: KEP-5075 rounds up to min and a multiple of step."""
     if least is None or step is None:
         return max(asked, least or 0)
     return least + max(0, -(-(asked - least) // step)) * step

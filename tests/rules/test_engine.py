@@ -1,4 +1,4 @@
-"""What is said of each object of the table, and by whom it is heard."""
+"""The findings about each object of the table, by each user of the rules."""
 
 import msgspec
 import pytest

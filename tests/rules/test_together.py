@@ -1,4 +1,4 @@
-"""What objects contradict each other in: slices of a pool, pods and claims, kinds and classes."""
+"""Contradictions between objects: slices of a pool, pods and claims, kinds and classes."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Which pods use which claims, as both come and go."""
+"""The index of pods and their claims, as both come and go."""
 
 from typing import Any
 

@@ -184,7 +184,7 @@ async def test_a_write_without_an_answer_is_made_again(tmp_path: Path, status: i
 
 
 async def test_devices_of_an_unknown_write_are_not_given_away(tmp_path: Path) -> None:
-    """Until a write of ours changes the version, so that the late one cannot land any more."""
+    """They are in use until a write of ours changes the version, so that the late one cannot land."""
     async with FakeApiServer() as server:
         publish(server, "node-1", per_node=1)
         put_claim(server, "gpu-a")

@@ -1,4 +1,4 @@
-"""Who owns a pod that speaks several vocabularies."""
+"""The owner of the keys of a pod with several vocabularies."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""How much the keys of one pod may derive, and that the work stops where it is too much."""
+"""The limits on claims derived from one pod; the work stops beyond them."""
 
 from typing import Final
 

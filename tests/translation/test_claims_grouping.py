@@ -1,4 +1,4 @@
-"""How many claims a pod gets, what they are called, and which container uses which request."""
+"""The number and names of a pod's claims, and the requests of each container."""
 
 import re
 from typing import NamedTuple

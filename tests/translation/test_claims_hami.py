@@ -1,4 +1,4 @@
-"""What claims on HAMi's driver say, to the letter.
+"""Claims on HAMi's driver, to the letter.
 
 Numbers in row names are those of the catalogue of HAMi manifests from which the rows were taken.
 """

@@ -1,4 +1,4 @@
-"""What claims on NVIDIA's driver say, to the letter, for its own keys and for HAMi's."""
+"""Claims on NVIDIA's driver, to the letter, for its own keys and for HAMi's."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""What published devices tell: sizes, sharing, and which slices count."""
+"""Facts from published devices: sizes, sharing, and the slices that count."""
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations

@@ -1,4 +1,4 @@
-"""Which init containers use the devices of another container, and what that is told."""
+"""The init containers that reuse the devices of another container, and the findings about that."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What changes in the document of a pod, step by step."""
+"""The changes to the document of a pod, step by step."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""What the nearest peer, HAMi-DRA, does wrong, and what we do: 25 mistakes found in its source.
+"""Mistakes of the nearest peer, HAMi-DRA, and our answers: 25 mistakes found in its source.
 
 A row stands where the core can show it. Rows that are about an operation or about another project's
 driver are shown by what makes them impossible here, and the comment says which.

@@ -1,4 +1,4 @@
-"""What a pod's own words say beside its keys: variables that ask the device plugin for more."""
+"""Variables of a pod that ask the device plugin for more than its keys."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Which pods a ResourceQuota counts.
+"""The pods that a ResourceQuota counts.
 
 Source of the rows: k8s.io/kubernetes pkg/quota/v1/evaluator/core/pods.go, podMatchesScopeFunc, and
 pkg/apis/core/v1/helper/qos/qos.go.

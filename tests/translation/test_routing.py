@@ -1,4 +1,4 @@
-"""Which driver serves a vocabulary's keys in a pod, by what they request and what exists."""
+"""The driver that serves a vocabulary's keys in a pod, by the requests and the devices."""
 
 from collections.abc import Collection
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Which profile speaks for which vocabulary, and requests that the API server would refuse."""
+"""The profile that serves each vocabulary, and requests that the API server would refuse."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""What the place that a pod comes to has to say: quotas, classes, templates, node labels."""
+"""Preflight checks of the cluster: quotas, classes, templates, node labels."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What a user and a namespace may use of the event loop."""
+"""The budgets of a user and a namespace for the event loop."""
 
 from kube.api.admission import AdmissionRequest
 from kube.api.meta import convert

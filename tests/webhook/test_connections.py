@@ -82,7 +82,7 @@ class Server:
     async def is_answered(
         self, streams: Streams | None = None, *, address: str = "127.0.0.1"
     ) -> bool:
-        """Whether somebody who asks gets an answer."""
+        """Return whether a client gets an answer."""
         try:
             reader, writer = streams or await self.connected(address)
             writer.write(ASK)
@@ -116,7 +116,7 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def is_over(streams: Streams) -> bool:
-    """Whether the other side ends the connection."""
+    """Return whether the other side ends the connection."""
     try:
         return await streams[0].read(1) == b""
     except OSError:

@@ -144,7 +144,7 @@ async def test_no_client_can_keep_an_endpoint_from_ending(registry: CollectorReg
 
 
 def caller(authority: Authority, name: str, directory: Path) -> ssl.SSLContext:
-    """Return what a client brings that has a certificate for a name."""
+    """Return the TLS context of a client that has a certificate for a name."""
     now, life = datetime.now(UTC), timedelta(hours=1)  # noqa: TID251  As above.
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (

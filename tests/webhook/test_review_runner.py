@@ -1,4 +1,4 @@
-"""Where reviews are decoded and answered, and what users and namespaces are charged for it."""
+"""Reviews on threads and on the event loop, and the charges of users and namespaces."""
 
 import asyncio
 import threading

@@ -145,7 +145,7 @@ TWO: Final = exactly(deviceClassName=EXAMPLE, count=2)
 
 
 def inventory(**more: Any) -> Document:
-    """What rules know of a cluster with one device."""
+    """The rules' cache of a cluster with one device."""
     emptied = IdleCluster(
         slices=[SMALL], nodes=[NODE], classes={EXAMPLE: CLASS}, rules=AllocatorOptions()
     )

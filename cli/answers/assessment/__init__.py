@@ -1,1 +1,1 @@
-"""What of a cluster would become claims, what would be lost, and what blocks it. Pure."""
+"""The assessment of a cluster: claims to be, losses, and blockers. Pure."""

@@ -32,7 +32,7 @@ _DEVICE: Final = ("scheduling.koordinator.sh/v1alpha1", "Device")
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a cluster would become claims.
+    """The part of a cluster that would become claims.
 
     Attributes:
         nodes: Those with devices.

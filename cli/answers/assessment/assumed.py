@@ -53,7 +53,7 @@ def find_target(
     profiles: Mapping[str, Profile],
     drivers: Mapping[str, str],
 ) -> Target | None:
-    """Return what serves a legacy device; None where no profile does.
+    """Return the target of a legacy device; None where no profile serves it.
 
     Args:
         profiles: Driver to profile.

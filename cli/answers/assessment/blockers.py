@@ -1,4 +1,4 @@
-"""What has to be solved before a cluster can move."""
+"""The problems to solve before a cluster can move."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Whether all pods of the assessed workloads find devices at once, on what is published or assumed."""
+"""The check that all pods of the assessed workloads find devices at once, published or assumed."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 

@@ -36,7 +36,7 @@ _UNREAD: Final = frozenset({Code.UNTRANSLATED_DEVICE_KEY, Code.POD_TEMPLATE_NOT_
 
 
 class Outcome(StrEnum):
-    """What becomes of a workload."""
+    """The outcome of a workload."""
 
     NATIVE = "native"
     """Kubernetes alone serves it once a DeviceClass maps its resource names."""
@@ -73,7 +73,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fix(self) -> str:
-        """What to do first; empty when nothing is to be done."""
+        """Return the first thing to do; empty when nothing is to be done."""
         mappings = ", and ".join(
             f"extendedResourceName: {key} to DeviceClass {name}"
             for key, name in self.unmapped.items()
@@ -90,7 +90,7 @@ def assess_workload(
     namespace: str,
     mapped: Mapping[str, str],
 ) -> AssessedWorkload | None:
-    """Return what becomes of a workload; None when it requests no devices.
+    """Return the outcome of a workload; None when it requests no devices.
 
     Args:
         snapshot: Without resource names that classes map, so that each pod is translated.

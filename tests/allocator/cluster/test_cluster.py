@@ -1,4 +1,4 @@
-"""What a cluster costs and shares; that it is right is a law (tests/property/test_equivalence_laws.py)."""
+"""The costs and shared work of a cluster; that it is right is a law (tests/property/test_equivalence_laws.py)."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

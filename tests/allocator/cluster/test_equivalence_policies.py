@@ -1,4 +1,4 @@
-"""What policies read distinguishes nodes, and nothing else does."""
+"""Nodes differ by the values that policies read, and by nothing else."""
 
 from collections.abc import Mapping
 

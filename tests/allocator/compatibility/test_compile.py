@@ -1,4 +1,4 @@
-"""Which rules a device falls under, and what is made of rules that cannot be judged."""
+"""The rules that apply to a device, and rules that cannot be evaluated."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

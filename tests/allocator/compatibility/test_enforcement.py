@@ -1,4 +1,4 @@
-"""When published groups reject all that a policy rejects, so that kube-scheduler enforces it."""
+"""Published groups that reject all that a policy rejects, so that kube-scheduler enforces it."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""What authors are told: a row per code, and what is told once for many."""
+"""The findings for authors: a row per code, and those that are reported once for many."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -51,7 +51,7 @@ def gpus(
 
 
 def rules(a: str | None = None, b: str | None = None) -> DeviceCompatibilityPolicy:
-    """What devices of mode a, and of mode b, demand of others."""
+    """Rules by which devices of mode a, and of mode b, restrict others."""
     return policy(rule("a", f'{MODE} == "a"', only=a), rule("b", f'{MODE} == "b"', only=b))
 
 

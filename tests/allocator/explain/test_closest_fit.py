@@ -60,7 +60,7 @@ def gpus(*roots: str, memory: str = "16Gi") -> list[Device]:
 
 
 class Row(NamedTuple):
-    """What would fit instead of claims.
+    """The claims that would fit instead.
 
     Attributes:
         want: Without the node; empty for nothing.

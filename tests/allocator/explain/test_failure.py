@@ -1,4 +1,4 @@
-"""What nodes say of something that was not placed."""
+"""The explanations of nodes for something that was not placed."""
 
 from typing import Final
 

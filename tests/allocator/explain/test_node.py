@@ -1,4 +1,4 @@
-"""Why claims do not fit, in words: one row per kind of shortage."""
+"""The words for claims that do not fit: one row per kind of shortage."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -66,7 +66,7 @@ GPU = classes()
 
 
 class Row(NamedTuple):
-    """What claims are told on a node, and why.
+    """The explanation of claims on a node.
 
     Attributes:
         held: Claims that hold devices already.

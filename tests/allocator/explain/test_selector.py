@@ -1,4 +1,4 @@
-"""What a device lacks for a selector, in words, and the least amounts that selectors ask for."""
+"""The unmet condition of a selector, in words, and the least amounts that selectors ask for."""
 
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ PUBLISHED = PublishedDevice(id=DeviceId(DRIVER, "node-1", "gpu-0"), device=GPU, 
 
 
 class Row(NamedTuple):
-    """What a selector says, and what is told of it."""
+    """A selector and the words for it."""
 
     want: str
     name: str

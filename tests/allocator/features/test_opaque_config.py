@@ -1,4 +1,4 @@
-"""Which configuration an allocation carries. Expected: `class a,b:x`, source, requests, value."""
+"""The configuration that an allocation carries. Expected: `class a,b:x`, source, requests, value."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""What a node must have for a slice to be relevant. Expected: anchors, or `any` for none needed."""
+"""The conditions on a node for a slice to be relevant. Expected: anchors, or `any` for none needed."""
 
 from typing import Final
 

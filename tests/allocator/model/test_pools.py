@@ -1,4 +1,4 @@
-"""What one node sees of the published slices. Expected: each pool in order, with its devices."""
+"""One node's view of the published slices. Expected: each pool in order, with its devices."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple

@@ -1,4 +1,4 @@
-"""What claims ask for, and which claims cannot be judged on any node."""
+"""The requests of claims, and claims that cannot be evaluated on any node."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -233,7 +233,7 @@ def test_resolve_requests_fails(case: Case) -> None:
 
 
 def counted(*requests: DeviceRequest, all_: int = 0) -> str:
-    """What `check_result_limits` says when mode All finds `all_` devices; empty when it accepts."""
+    """Return the message of `check_result_limits` when mode All finds `all_` devices; empty when it accepts."""
 
     def counts(one: Request) -> int:
         return all_ if one.all_devices else one.count

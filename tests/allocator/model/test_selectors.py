@@ -1,4 +1,4 @@
-"""What is cached of selectors, whoever writes them."""
+"""The cache of selectors, whoever writes them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What allocated claims hold of each device."""
+"""The usage of each device by allocated claims."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple

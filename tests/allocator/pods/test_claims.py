@@ -1,4 +1,4 @@
-"""Which claims a pod needs: its own, shared ones, and those that are still to be made."""
+"""The claims that a pod needs: its own, shared ones, and those that are still to be made."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Which nodes take a pod, devices aside."""
+"""The nodes that accept a pod, devices aside."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""What claims and pods count against ResourceQuotas, sentence by sentence of upstream's evaluators."""
+"""The usage of claims and pods in ResourceQuotas, sentence by sentence of upstream's evaluators."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""What laying out an attempt decides before any search, and what it leaves to be found."""
+"""The decisions of an attempt before any search, and those that it leaves to the search."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

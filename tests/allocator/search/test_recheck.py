@@ -1,4 +1,4 @@
-"""What a written allocation meets when its devices are about to be used."""
+"""The recheck of a written allocation when its devices are about to be used."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What the API server stores of a plan."""
+"""The part of a plan that the API server stores."""
 
 import re
 from collections.abc import Iterator, Sequence

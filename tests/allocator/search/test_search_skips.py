@@ -1,4 +1,4 @@
-"""What the search skips was in vain: a plain one, which skips nothing, ends in the same way."""
+"""A plain search, which skips nothing, ends in the same way."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""What a pod that waits is told, who is told the same, and that asking changes nothing."""
+"""The explanation of a pending pod, its sharing among equal pods, and its lack of side effects."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

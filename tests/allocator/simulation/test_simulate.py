@@ -1,4 +1,4 @@
-"""Where pods and claims go: order, what counts, and what is said of those that have no place."""
+"""The places of pods and claims: their order, usage, and the words for those without a place."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -111,7 +111,7 @@ def simulated(
 
 
 def placements(answer: SimulationResult) -> list[str]:
-    """Who goes where, and what each claim gets: `pod: node-1`, `claim: node-1 gpu-0`."""
+    """Return the node of each pod, and the devices of each claim: `pod: node-1`, `claim: node-1 gpu-0`."""
     lines = [f"{pod_.name}: {pod_.node}" for pod_ in answer.pods]
     for claim_ in answer.claims:
         results = claim_.allocation.devices.results or () if claim_.allocation else ()

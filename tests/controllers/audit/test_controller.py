@@ -82,7 +82,7 @@ class Audited:
 
     @property
     def seen(self) -> Document:
-        """What the mark says of the class: driver to devices."""
+        """Return the mark of the class: driver to devices."""
         stored_object: Any = self.server.find(CONFIG_MAPS, MARK, Settings().namespace)
         text = (stored_object or {}).get("data", {}).get("seen", "{}")
         value: Document = json.loads(text).get("classes", {}).get("gpu", {})

@@ -250,7 +250,7 @@ def webhooks(server: FakeApiServer) -> list[RegisteredWebhook]:
 
 
 def are_accepted(server: FakeApiServer, keys: PathKeys | None = None) -> bool:
-    """Whether a webhook with these keys, or the present ones, accepts what the API server posts."""
+    """Return whether a webhook with these keys, or the present ones, accepts the API server's reviews."""
     keys = stored(server) if keys is None else keys
     return all(
         find_path(urlsplit(found.path).path, keys) == WEBHOOK_PATHS[found.name]

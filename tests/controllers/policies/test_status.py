@@ -1,4 +1,4 @@
-"""What a policy's status says: a table per condition, the matrix, and what in use breaks it."""
+"""The status of a policy: a table per condition, the matrix, and conflicts in use."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple

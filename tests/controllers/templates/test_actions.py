@@ -1,4 +1,4 @@
-"""What the controller decides about a pod, and which templates it lets go."""
+"""The decisions of the controller about a pod, and the templates that it deletes."""
 
 from collections.abc import Mapping
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What the controller remembers of annotations: the same answer, within bytes that strangers cannot choose."""
+"""The cache of annotations: the same answer, within bytes that strangers cannot choose."""
 
 from controllers.templates.derivations import DerivationCache
 from testing.builders import profiles

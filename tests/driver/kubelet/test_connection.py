@@ -45,7 +45,7 @@ CLAIM: Final = allocated_claim(
 
 
 class Kubelet:
-    """What the kubelet does, in the words of its protos."""
+    """The kubelet, as its protos describe it."""
 
     def __init__(self, paths: Sockets, connection: KubeletConnection, current: CurrentNode) -> None:
         self.connection = connection

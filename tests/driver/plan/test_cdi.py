@@ -1,4 +1,4 @@
-"""What containers get for their devices."""
+"""The CDI edits that containers get for their devices."""
 
 from typing import Any
 

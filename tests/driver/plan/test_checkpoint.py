@@ -1,4 +1,4 @@
-"""What a checkpoint says, and when it is not to be relied on."""
+"""The content of a checkpoint, and checkpoints that are not to be relied on."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What a declared inventory may say, and which words meet what it may not."""
+"""Valid declared inventories, and the errors of invalid ones."""
 
 import copy
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Which devices the driver keeps from schedulers."""
+"""The devices that the driver keeps from schedulers."""
 
 from driver.plan.driver_taints import IN_USE, STATE_UNKNOWN, is_released, use_taints
 from driver.plan.prepare import NodeState

@@ -1,4 +1,4 @@
-"""When a device counts as unhealthy, and when it is healthy again."""
+"""The times from which a device counts as unhealthy, and as healthy again."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Which claims are prepared on a node, and with which words others are refused."""
+"""The claims that are prepared on a node, and the words for refused ones."""
 
 from typing import NamedTuple
 

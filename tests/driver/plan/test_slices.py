@@ -1,4 +1,4 @@
-"""How devices are split into slices, and which writes lead from one state to another."""
+"""The division of devices into slices, and the writes from one state to another."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,7 +38,7 @@ def gpus(count: int, version: int = 0, name: str = "") -> NodePool:
 def plan(
     *pools: NodePool, taints: Mapping[str, tuple[DeviceTaint, ...]] = {}
 ) -> list[ResourceSlice]:
-    """What is planned, as if nothing were published."""
+    """Plan the pools, as if nothing were published."""
     return list(writes((), *pools, taints=taints).to_apply)
 
 
@@ -281,7 +281,7 @@ def _check(stored: Mapping[str, ResourceSlice], whole: set[Content]) -> None:
 
 
 def _read(stored: Mapping[str, ResourceSlice]) -> Content | None:
-    """What the scheduler makes of the slices; None while it does not use the pool."""
+    """Return the pool as the scheduler reads it; None while it does not use the pool."""
     features = Features()
     pool = next(
         iter(node_devices(build_index(stored.values(), features), node("node-1")).pools), None
@@ -293,7 +293,7 @@ def _read(stored: Mapping[str, ResourceSlice]) -> Content | None:
 
 
 def _stored(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
-    """As they come back from the API server."""
+    """Return slices as they come back from the API server."""
     return [decode(encode(slice_), ResourceSlice) for slice_ in slices]
 
 

@@ -1,4 +1,4 @@
-"""Which drivers an AllocatorOwnership names."""
+"""The drivers that an AllocatorOwnership names."""
 
 from kube.api.meta import ObjectMeta
 from kube.api.ownership import (

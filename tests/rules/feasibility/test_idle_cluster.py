@@ -44,7 +44,7 @@ def wanted(count: int) -> tuple[ResourceClaim]:
 
 
 def most(there: IdleCluster) -> int:
-    """How many devices one node gives."""
+    """Return the most devices that one node has."""
     return max(
         (
             count

@@ -1,4 +1,4 @@
-"""What claims and classes ask for that nobody publishes."""
+"""Attributes that claims and classes read and nobody publishes."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Where a pod's claims fit, and the reason where they do not."""
+"""The nodes that a pod's claims fit, and the reasons where they do not."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is promised stays promised until the API says so, or can never say so any more."""
+"""A hold stays until the API shows the allocation, or can never show it any more."""
 
 from kube.api.meta import ObjectMeta
 from kube.api.resource import AllocationResult, ResourceClaim, ResourceClaimStatus

@@ -20,7 +20,7 @@ CORES = f"{LIMITS}[nvidia.com/gpucores]"
 
 
 class Share(msgspec.Struct, frozen=True):
-    """What one intent takes of each of its GPUs; memory None is all of it."""
+    """The share of one intent on each of its GPUs; memory None is all of it."""
 
     count: int = 1
     cores: int = 0

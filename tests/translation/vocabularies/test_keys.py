@@ -524,7 +524,7 @@ EXAMPLES: Final[Mapping[str, Sequence[Example]]] = {
 
 
 def parts(outcome: Outcome) -> Mapping[KeyOutcome, Any]:
-    """What the pod gets, by the fates that it may come from."""
+    """Return the parts of a pod's claims, by the outcomes that they may come from."""
     if not isinstance(outcome, Translated):
         return {}
     devices = [devices_of(claim) for claim in outcome.claims]
@@ -546,7 +546,7 @@ def parts(outcome: Outcome) -> Mapping[KeyOutcome, Any]:
 
 
 def complaints(outcome: Outcome, name: str, severity: Severity) -> list[str]:
-    """What is said of a name, or of what its pattern begins with."""
+    """Return the findings about a name, or about the prefix of its pattern."""
     start = name.partition(keys.ANY)[0]
     return [
         finding.message
@@ -652,4 +652,4 @@ OURS: Final = {
     Place.ANNOTATION: {"kubernetes.io/config.mirror"},
     Place.LABEL: {"drawbridge.internal/translate"},
 }
-"""What is looked at and is no vocabulary's."""
+"""The names that are read and belong to no vocabulary."""

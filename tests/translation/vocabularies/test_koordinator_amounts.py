@@ -27,7 +27,7 @@ JOINT = koordinator_annotations(joint={"deviceTypes": ["gpu", "rdma"]})
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What one intent takes of each of its devices; memory None is all of it."""
+    """The share of one intent on each of its devices; memory None is all of it."""
 
     count: int = 1
     cores: int = 0

@@ -14,7 +14,7 @@ LIMITS = "spec.containers[0].resources.limits"
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What an intent says, as far as this vocabulary can say anything."""
+    """The fields of an intent that this vocabulary sets."""
 
     container: str
     kind: DeviceKind

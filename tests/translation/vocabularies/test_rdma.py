@@ -17,7 +17,7 @@ GKE = "networking.gke.io.networks/rdma-0"
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What an intent says, as far as this vocabulary can say anything."""
+    """The fields of an intent that this vocabulary sets."""
 
     container: str
     resource: str | None
