@@ -12,6 +12,7 @@ import msgspec
 from cli.inputs.findings import printable
 from cli.inputs.live_snapshot import LiveSnapshot, read_snapshot
 from cli.inputs.options import NO_CLUSTER, translation_options
+from cli.inputs.plugin import is_plugin
 from cli.inputs.settings import SharedSettings, read_settings
 from kube.client.client import Client
 from kube.manifests.reader import read_paths
@@ -50,7 +51,11 @@ _FLAGS: Final = (
         help="State of a cluster: the file of drawbridge snapshot, or Kubernetes objects in YAML "
         "or JSON. Repeatable.",
     ),
-    click.option("--live", is_flag=True, help="Read the kubeconfig's cluster."),
+    click.option(
+        "--live",
+        is_flag=True,
+        help="Read the kubeconfig's cluster; the default of kubectl drawbridge.",
+    ),
     click.option("--kubeconfig", metavar="FILE", help="Path to a kubeconfig (with --live)."),
     click.option("--context", metavar="NAME", help="Context of the kubeconfig (with --live)."),
     click.option(
@@ -88,14 +93,15 @@ def with_documents(
         ) -> None:
             if live and snapshots:
                 raise click.UsageError("--live and --snapshot are mutually exclusive.")
-            if not live and not snapshots:
+            is_live = live or (is_plugin() and not snapshots)
+            if not is_live and not snapshots:
                 raise click.UsageError(NO_CLUSTER)
-            if not live and (kubeconfig or context):
+            if not is_live and (kubeconfig or context):
                 raise click.UsageError("--kubeconfig and --context require --live.")
             profiles = load_profiles(profile_directory)
             known = SharedSettings() if settings is None else read_settings(settings)
             options = translation_options((), profiles, known)
-            if live:
+            if is_live:
                 state = asyncio.run(_read_live(kubeconfig, context, start_progress()))
                 read = _of_cluster(state, profiles, options)
             else:

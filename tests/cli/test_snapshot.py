@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from cli.__main__ import main
 from cli.inputs.live_snapshot import KINDS, read_snapshot
 from cli.inputs.redaction import redact
 from kube.api.urls import DEVICE_CLASSES, NODES, PODS, SECRETS, Resource
@@ -163,6 +165,22 @@ async def test_a_cluster_that_does_not_answer_leaves_the_old_file(
     assert file.read_text() == "the old one"
     names = await asyncio.to_thread(lambda: sorted(path.name for path in tmp_path.iterdir()))
     assert names == ["cluster.json", "kubeconfig"]
+
+
+async def test_the_plugin_of_kubectl_assesses_the_cluster_of_the_context(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    await taken(server, tmp_path, "cluster.json")
+
+    result = await asyncio.to_thread(
+        CliRunner().invoke,
+        main,
+        ["assess", "-o", "json", "--kubeconfig", str(tmp_path / "kubeconfig")],
+        prog_name="kubectl drawbridge",
+    )
+
+    rows = {row["object"] for row in json.loads(result.stdout)["workloads"]}
+    assert rows == {"Deployment/team/d", "Pod/team/train"}
 
 
 async def test_secrets_are_never_listed(server: FakeApiServer) -> None:
